@@ -1,4 +1,4 @@
-// From an ONNX file to a Graph.
+// Import of an ONNX file as a Graph.
 #pragma once
 
 #include <cstdint>
@@ -18,59 +18,59 @@
 
 namespace gradloom {
 
-// What a model may ask of this process. Past one of them loading throws Error(kLimit) that names it.
+// Limits on the resources that a model may use. Loading a model that exceeds one throws Error(kLimit) with its name.
 struct ModelLimits {
-  int64_t file_bytes = int64_t{2} << 30;  // of the ONNX file itself; protobuf can hold no more
-  int nesting = 64;                       // graphs in attributes of nodes of graphs ...
-  int64_t nodes = 1'000'000;              // after functions and fixed loops are written out
+  int64_t file_bytes = int64_t{2} << 30;  // of the ONNX file itself; the limit of protobuf
+  int nesting = 64;                       // depth of graphs in attributes of nodes
+  int64_t nodes = 1'000'000;              // after functions are inlined and loops are unrolled
   int64_t node_inputs = 1'000'000;
   int64_t name_bytes = 64 << 10;
   int64_t attribute_elements = 1 << 20;
-  int64_t fold_bytes = 64 << 20;                // one folded constant; a larger one stays computed
-  int64_t fold_total_bytes = int64_t{1} << 30;  // all of them
-  int64_t value_bytes = int64_t{1} << 37;       // any one value
+  int64_t fold_bytes = 64 << 20;                // of one folded constant; a larger one is not folded
+  int64_t fold_total_bytes = int64_t{1} << 30;  // of all folded constants
+  int64_t value_bytes = int64_t{1} << 37;       // of any one value
   int64_t external_files = 100'000;
 };
 
 struct LoadOptions {
   ModelLimits limits;
-  // External data in files that have another name as well. A hard link can show a file from outside the
-  // model's folder, so it takes a decision.
+  // Whether external data may be in files with several hard links. A hard link can expose a file from outside the model's folder, so it
+  // must be allowed explicitly.
   bool allow_hardlinks = false;
-  // Where external data lies; empty: the model's folder.
+  // The folder of external data; empty: the model's folder.
   std::string external_dir;
 };
 
 struct ModelFile;
 
-// An ONNX model in memory, checked as far as that goes without knowing its shapes. Cheap to copy; constant.
+// An ONNX model in memory. It has passed all checks that do not need its shapes. Immutable and cheap to copy.
 class Model {
  public:
-  // Reads binary ONNX, or ONNX's text syntax from names ending in .onnxtxt or .txt. External data is read, too.
-  // Throws Error: kIo, kParse, kSchema, kName, kGraph, kTensor, kPath, kVersion, kLimit ...
+  // Reads binary ONNX, or ONNX's text syntax if the name ends in .onnxtxt or .txt. External data is read too. Throws Error: kIo, kParse,
+  // kSchema, kName, kGraph, kTensor, kPath, kVersion, kLimit and others.
   static Model Load(const std::string& path, const LoadOptions& options = {});
 
-  // The same from memory; external data is looked for in options.external_dir alone. `name` is for messages.
+  // The same from memory. External data is read from options.external_dir only. `name` is used in messages.
   static Model FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options = {});
   static Model FromText(std::string_view text, const std::string& name = "text", const LoadOptions& options = {});
 
-  // What a plan keeps of the model. The bytes leave out the tensors of the values named in `replaced`, which
-  // export will be given; all others are inside, external ones too.
+  // The data of the model that a plan stores. The bytes do not contain the tensors of the values named in `replaced`, which are passed to
+  // the export later. They contain all other tensors, including external ones.
   ModelInfo info(const std::vector<std::string>& replaced = {}) const;
 
-  // As given to Load.
+  // The path given to Load.
   const std::string& path() const;
 
-  // The graph's inputs that must be fed, in order.
+  // The graph inputs that must be fed, in order.
   std::vector<std::string> input_names() const;
 
-  // Whether the file's first training_info has an algorithm that takes gradients and updates something. Of one of them: whether it says
-  // what initializers begin as, and which floating initializers of the model it updates.
+  // Whether the first training_info of the file has an algorithm that takes gradients and updates something. For training_info number
+  // `info`: whether it sets the initial values of initializers, and which floating-point initializers of the model it updates.
   bool has_algorithm() const;
   bool has_initialization(int info) const;
   std::vector<std::string> updated_initializers(int info) const;
 
-  // What is odd about the file and no error, one line each.
+  // Warnings about the file, one line each.
   const std::vector<std::string>& warnings() const;
 
   const ModelFile& file() const { return *file_; }
@@ -80,123 +80,130 @@ class Model {
   std::shared_ptr<const ModelFile> file_;
 };
 
-// What a graph input stands for: a tensor, a sequence of them, or with neither an optional without an element.
+// The value of a graph input: a tensor, a sequence of tensors, or, if neither is set, an optional without an element.
 struct KnownInput {
   Tensor tensor;
   std::optional<std::vector<Tensor>> sequence;
 };
 
-// An attribute of the StopGradient of a value that ImportOptions::detached names.
+// The attribute that marks a StopGradient inserted because of ImportOptions::detached.
 inline constexpr std::string_view kStoppedByName = "by_name";
 
 struct ImportOptions {
-  // The extent of the batch axis. 0: the declared one.
+  // The extent of the batch axis. 0: as declared in the file.
   int64_t batch = 0;
-  // Where a file without symbols has its batch: along this axis of its inputs. With `batch_elsewhere`, an input that has
-  // another extent there and the batch's along one of its first two axes has it along that.
+  // The batch axis of the inputs of a file without symbolic dimensions. With `batch_elsewhere`, an input whose extent along this axis
+  // differs from the batch, and that has the batch's extent along one of its first two axes, uses that axis.
   int batch_axis = 0;
   bool batch_elsewhere = false;
-  // Not 0: a file that leaves its batch open is read as one that was made for so many samples.
+  // Not 0: a file with an open batch is read like one that was exported for this number of samples.
   int64_t open_batch = 0;
-  // Has what a file with a declared batch has of it in its shapes made for any batch, for the declared one too.
+  // Rewrites batch-dependent constants in a file with a declared batch for any batch, even if the declared one is used.
   bool any_batch = false;
-  // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]". Of one that the file has as a number, by
-  // its place and with that number: it is no batch, whatever its extent says. Error(kConfig) for another number.
+  // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]". A dimension that is a number in the file
+  // can be given by its place with that same number: it is then never taken for the batch. Error(kConfig) for any other number.
   std::map<std::string, int64_t> shapes;
-  // Shapes of graph inputs that are known, by name; others are ignored. They fix the symbols that these inputs have,
-  // and where the file declares a batch as a number, the batch; `batch` and `shapes` are for the rest. One that is as declared, where
-  // others have another batch, has none (as if `shapes` said so). Error(kShape) where one is not as the file declares it.
+  // Known shapes of graph inputs, by name; names of other inputs are ignored. They determine the symbols of these inputs and, if the file
+  // declares the batch as a number, the batch; `batch` and `shapes` apply to the rest. An input that has its declared shape, while others
+  // have another batch, is taken to have no batch, as if `shapes` said so. Error(kShape) if a shape contradicts the file.
   std::map<std::string, Shape> inputs;
-  // Graph inputs whose data is known before the run, by name: constants, which nobody feeds. What shapes depend on (a
-  // target shape, axes, a number of repeats) can be given so, and sequences and optionals in no other way. Error(kShape,
-  // kType) where one is not as the file declares it.
+  // Graph inputs whose data is known before the run, by name. They become constants and are not fed. Values that determine shapes (a target
+  // shape, axes, repeat counts) can be given this way; for sequences and optionals it is the only way. Error(kShape, kType) if a value
+  // contradicts the file.
   std::map<std::string, KnownInput> values;
-  // Graph outputs that are computed, by name; empty: all. Nodes that these do not need are left out. Not of a file's own algorithm.
-  // Error(kConfig) for a name that is no output.
+  // Graph outputs to compute, by name; empty: all. Nodes that these outputs do not need are removed. Not used with a file's own algorithm.
+  // Error(kConfig) for a name that is not an output.
   std::vector<std::string> outputs;
-  // Nodes that the rounds of loops are written out to, where it is known how many there are. A loop of more is decided during the step.
+  // The maximum number of nodes that the unrolling of a loop with a known number of rounds may produce. A larger loop is executed as a loop
+  // during the step.
   int64_t unrolled_nodes = 100'000;
-  // Rounds of a loop that has no number of them, where what they begin with is kept for its gradient.
+  // The maximum number of rounds of a loop of unknown length for which the values needed by the gradient are stored.
   int64_t loop_bound = 256;
-  // Values that the file says are detached (detached.h) get no gradient: nodes of gradloom.StopGradient. Not of a file's own algorithm,
-  // whose Gradient goes by the standard.
+  // Values that the file marks as detached (detached.h) get no gradient: the import inserts gradloom.StopGradient. Not used with a file's
+  // own algorithm, where Gradient follows the standard.
   bool detach = true;
-  // Values that are detached besides, whatever the file says: VALUE, or VALUE@NODE as that one node reads it (a node goes by its name, or
-  // by a value that it makes). Names are those of the file, behind the calls that led there where they are of functions and bodies; '*' and
-  // '?' stand for others. Error(kConfig) for one that fits nothing. Not of a file's own algorithm.
+  // Further values to detach: VALUE, or VALUE@NODE for the use of a value by one node. A node is given by its name, or by the name of a
+  // value that it computes. Names are those in the file; in functions and bodies they follow the path of calls that leads there. '*' and
+  // '?' are wildcards. Error(kConfig) for a pattern that matches nothing. Not used with a file's own algorithm.
   std::vector<std::string> detached;
-  // With the algorithm of this training_info of the file behind the model's graph, as if they were one; -1: the model alone.
+  // Appends the algorithm of this training_info of the file to the model's graph; -1: the model alone.
   int training_info = -1;
-  // The initialization of that training_info instead: a graph of its own.
+  // Imports the initialization of that training_info instead, which is a graph of its own.
   bool initialization = false;
 };
 
-// An extent of the model's inputs that the file leaves open: a symbol, or the batch that it declares as a number, or a number beside it
-// that is the same and no batch.
+// An extent of the model's inputs that can be chosen: a symbol, or the batch that the file declares as a number, or another extent with the
+// same number that is not the batch.
 struct OpenExtent {
-  std::string symbol;  // "N", or "input[axis]" where it has no name; empty: the declared batch
-  std::string input;   // the first input that has it, and where
+  std::string symbol;  // "N", or "input[axis]" if it has no name; empty: the declared batch
+  std::string input;   // the first input with this extent, and its axis
   int axis = 0;
   bool is_batch = false;
-  bool is_fixed = false;  // no batch, by ImportOptions::shapes or ::inputs
-  int64_t value = 0;      // in these options
+  bool is_fixed = false;  // not the batch, according to ImportOptions::shapes or ::inputs
+  int64_t value = 0;      // with these options
 
-  // The options with another value of it.
+  // The options with another value for this extent.
   ImportOptions At(ImportOptions options, int64_t other) const;
 };
 
 struct ImportedGraph {
   std::unique_ptr<Graph> graph;
-  // The extent of the batch axis in this graph; 0 where no input has one.
+  // The extent of the batch axis in this graph; 0: no input has one.
   int64_t batch = 0;
-  // Per graph input the axis that holds the batch, or -1.
+  // For each graph input the batch axis, or -1.
   std::vector<int> batch_axes;
-  // The ONNX names of graph outputs whose values are called otherwise: an input or initializer has the name already.
+  // The ONNX names of the graph outputs whose values have other names, because an input or initializer has the name already.
   std::map<ValueId, std::string> output_names;
-  // Extents of graph outputs that the data of a step decides, by output and axis: an int64 scalar, which is an output, too, says how
-  // many elements along the axis count, from the front.
+  // Extents of graph outputs that depend on the data of a step, by output and axis. The value is an int64 scalar, which is also an output.
+  // It is the number of valid elements along the axis, counted from the front.
   std::map<ValueId, std::map<int, ValueId>> extents;
-  // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
-  // uses one: at this batch they cannot be trained. Not those that are one weight in the graph, see Import.
+  // Floating-point tensors of the file that contain a copy for each sample of the declared batch, and of which this graph uses one copy.
+  // They cannot be trained at this batch. Tensors that the import has reduced to one weight are not included, see Import.
   std::set<std::string> batch_copies;
-  // Floating tensors of the file that its Constant nodes hold; the others are initializers.
+  // Floating-point tensors that are in Constant nodes of the file; the others are initializers.
   std::set<std::string> node_constants;
-  // What the exporter has noted of initializers (torch.export's signature, and what was computed from what): parameters of the module and
-  // what is made of them, or (false) its buffers, tensors in the code and what is made of these. Others have no note, or one that may be of
-  // another tensor with the same elements.
+  // The exporter's notes on initializers (from the signature of torch.export and the origins of folded constants). True: parameters of the
+  // module and tensors computed from them. False: buffers, tensors in the code and tensors computed from these. The others have no note, or
+  // one that may belong to another tensor with the same elements.
   std::map<std::string, bool> module_parameters;
-  // The exporter calls parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
+  // The exporter names parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
   bool names_attributes = false;
-  int64_t declared_batch = 0;  // as a number, or 1 where the file leaves it open and was made for one sample; 0: none
-  // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
+  int64_t declared_batch = 0;  // as a number, or 1 for an open batch in a file that was exported for one sample; 0: none
+  // With training_info: each value kept between steps (role kState) with its next value, and the value that the first Gradient
+  // differentiates.
   std::vector<std::pair<ValueId, ValueId>> updates;
   ValueId loss = kNoValue;
-  // Of an initialization: names of initializers with their values.
+  // For an initialization: names of initializers with their values.
   std::vector<std::pair<std::string, ValueId>> initial;
   std::vector<std::string> warnings;  // one line each
 };
 
-// The model as a graph at opset kOpset with all shapes known. Initializers, and tensors of Constant nodes, are
-// constants under their ONNX names (a Constant node's is its output's); graph inputs and outputs keep their names;
-// a node's origin is its ONNX name (where it has none, its operator and first output) after the path of calls that
-// led to it. Functions are inlined; branches and sequences that are known, and what can be computed from shapes and
-// integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
-// A batch that the file declares as a number and has in constant shapes is rewritten to the one asked for where the
-// graph says which of them it is, Error(kShape) naming the node otherwise. So is the one sample of a file that leaves its batch open and
-// does not fit any other, since its inputs were renamed behind the exporter: a warning says so. A floating tensor of which such a file
-// holds a copy for each sample, as exporters make them that fold an Expand, is the one weight that it was: of the extent along that axis
-// what one sample has is left. At another batch than the file's own that is so where nothing reads it otherwise.
-// Whether the model's exporter writes nothing of what a module detaches: PyTorch's older one, tf2onnx.
+// Whether the model's exporter writes nothing for detached values: PyTorch's older exporter and tf2onnx.
 bool LosesDetached(const Model& model);
 
-// Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
-// kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
+// The model as a graph at opset kOpset with all shapes known. Initializers, and tensors of Constant nodes, are constants under their ONNX
+// names (for a Constant node the name of its output). Graph inputs and outputs keep their names. A node's origin is its ONNX name (or, if
+// it has none, its operator and first output) after the path of calls that leads to it. Functions are inlined. Branches and sequences that
+// are known are resolved, and everything computed from shapes and integer constants is folded. Nodes that depend on a floating-point tensor
+// are not folded, because the tensor may be trained.
+//
+// If a file declares its batch as a number, and contains it in constant shapes, these are rewritten for the requested batch. If the graph
+// does not determine which constants are the batch, Import throws Error(kShape) with the node. The same is done for a file with an open
+// batch that was exported for one sample and does not work with any other number; a warning says so.
+//
+// A floating-point tensor in such a file may contain a copy for each sample (exporters write this when they fold an Expand). It is imported
+// as the one weight that it was, with the extent of one sample along that axis. At another batch than the file's own, this is only done if
+// every reader uses it that way.
+//
+// Throws Error with the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType, kShape, kValue for an
+// invalid node; kUnsupported with all unsupported operators; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});
 
-// The error of a model's own, with its file in front of the place; others as they are: what is wrong with options is not the model's.
+// An error caused by the model, with the file's name before its place. Other errors are returned as they are: wrong options are not the
+// model's fault.
 Error InFileOf(const Model& model, const Error& error);
 
-// In the order of the inputs. Throws Error(kConfig) for a symbol that nothing fixes.
+// The open extents in the order of the inputs. Throws Error(kConfig) for a symbol without a value.
 std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options = {});
 
 }  // namespace gradloom
