@@ -1,4 +1,4 @@
-// A placement as annotations of a file. Private to this room.
+// A placement as annotations of a file. Private to this directory.
 #pragma once
 
 #include "compiler/onnx/device_annotations.h"

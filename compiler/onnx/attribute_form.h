@@ -1,4 +1,4 @@
-// Whether an attribute of a file is well-formed, whoever has it. Private to this room.
+// Whether an attribute of a file is well-formed, whoever has it. Private to this directory.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which values attributes of ONNX's operators may have, where schemas leave that to text. Private to this room.
+// Which values attributes of ONNX's operators may have, where schemas leave that to text. Private to this directory.
 #pragma once
 
 #include <string>

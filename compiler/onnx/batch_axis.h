@@ -1,5 +1,5 @@
 // A file whose batch is a number may have that number in its shapes, too: in the target of a Reshape, in an Expand, in
-// an initial state. Here it is found out which of them are the batch. Private to this room.
+// an initial state. Here it is found out which of them are the batch. Private to this directory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The functions of a model as a whole: who calls whom, and how much that comes to. Private to this room.
+// The functions of a model as a whole: who calls whom, and how much that comes to. Private to this directory.
 #pragma once
 
 #include <string>

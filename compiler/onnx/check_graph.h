@@ -1,4 +1,4 @@
-// The structure of a model's graphs and function bodies. Private to this room.
+// The structure of a model's graphs and function bodies. Private to this directory.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Structural checks of a parsed model, before its tensors are read. Private to this room.
+// Structural checks of a parsed model, before its tensors are read. Private to this directory.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Names in a model: valid, printable UTF-8 of bounded length. Private to this room.
+// Names in a model: valid, printable UTF-8 of bounded length. Private to this directory.
 #pragma once
 
 #include <string>

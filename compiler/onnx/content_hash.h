@@ -1,5 +1,5 @@
 // Tells files apart: the same bytes give the same 128 bits. No defence against someone who wants two files to
-// collide. Private to this room.
+// collide. Private to this directory.
 #pragma once
 
 #include <cstddef>

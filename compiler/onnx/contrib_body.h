@@ -1,5 +1,5 @@
 // The text of a body that stands for a node of onnxruntime's: ONNX's operators, made for the operands and attributes that the node has.
-// Private to this room.
+// Private to this directory.
 #pragma once
 
 #include <cstdint>

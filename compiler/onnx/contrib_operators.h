@@ -1,5 +1,5 @@
 // The operators that onnxruntime adds to ONNX's ("contrib operators"): what its optimizers write into a file in the place of several of
-// ONNX's. Each is written out in ONNX's operators when a model is imported. Private to this room.
+// ONNX's. Each is written out in ONNX's operators when a model is imported. Private to this directory.
 #pragma once
 
 #include <string>

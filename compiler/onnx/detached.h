@@ -1,5 +1,5 @@
 // Values that a file says are detached: they are computed with, and no gradient goes through them. ONNX has no operator for that, but
-// exporters leave traces. Private to this room.
+// exporters leave traces. Private to this directory.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // Appends nodes to a graph that is being imported: infers their types, folds what is constant, and remembers what
-// may be a weight. Private to this room.
+// may be a weight. Private to this directory.
 #pragma once
 
 #include <functional>

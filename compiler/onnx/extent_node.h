@@ -1,4 +1,4 @@
-// What the rules of compiler/onnx/extents.h write a node with. Private to this room.
+// What the rules of compiler/onnx/extents.h write a node with. Private to this directory.
 #pragma once
 
 #include <optional>

@@ -5,7 +5,7 @@
 // first element, so that what is computed of them is finite where the first is. Each operator is written so that what counts in its
 // result hangs on what counts in its operands alone: one that mixes elements along such an axis gets zeros (or what else changes
 // nothing) in place of padding. So a graph is static all the same, and gradients, memory and the proof need to know nothing of this.
-// Private to this room.
+// Private to this directory.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Tensors that lie in files beside the model. Every byte of them comes through here. Private to this room.
+// Tensors that lie in files beside the model. Every byte of them comes through here. Private to this directory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which dimension of a model's inputs is the batch, by how the file declares them. Private to this room.
+// Which dimension of a model's inputs is the batch, by how the file declares them. Private to this directory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The walk over a model's nodes that makes a Graph of it. Private to this room.
+// The walk over a model's nodes that makes a Graph of it. Private to this directory.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Private to this room.
+// Private to this directory.
 #pragma once
 
 #include "onnx/onnx_pb.h"

@@ -1,4 +1,4 @@
-// The bytes of a model from front to back, in memory or in a file, each read once. Private to this room.
+// The bytes of a model from front to back, in memory or in a file, each read once. Private to this directory.
 #pragma once
 
 #include <cstdint>

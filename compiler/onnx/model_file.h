@@ -1,4 +1,4 @@
-// What a Model holds. Private to this room.
+// What a Model holds. Private to this directory.
 #pragma once
 
 #include <functional>

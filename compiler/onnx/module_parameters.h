@@ -1,4 +1,4 @@
-// What torch.export notes of the tensors of a module. Private to this room.
+// What torch.export notes of the tensors of a module. Private to this directory.
 #pragma once
 
 #include <map>

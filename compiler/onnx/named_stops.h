@@ -1,4 +1,4 @@
-// Values that whoever trains a file says are detached, for files that say nothing of it. Private to this room.
+// Values that whoever trains a file says are detached, for files that say nothing of it. Private to this directory.
 #pragma once
 
 #include <set>

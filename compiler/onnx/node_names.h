@@ -1,4 +1,4 @@
-// The names that nodes of a file's graph get in a Graph. Private to this room.
+// The names that nodes of a file's graph get in a Graph. Private to this directory.
 #pragma once
 
 #include <set>

@@ -1,4 +1,4 @@
-// What is wrong with the order of nodes, and how it is mended. Private to this room.
+// What is wrong with the order of nodes, and how it is mended. Private to this directory.
 #pragma once
 
 #include <string>

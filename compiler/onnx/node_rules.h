@@ -1,4 +1,4 @@
-// What ONNX says of operands and attributes beside what its type inference looks at. Private to this room.
+// What ONNX says of operands and attributes beside what its type inference looks at. Private to this directory.
 #pragma once
 
 #include <vector>

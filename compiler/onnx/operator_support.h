@@ -1,4 +1,4 @@
-// Which of a model's operators are known: to ONNX, to the model's own functions, to us. Private to this room.
+// Which of a model's operators are known: to ONNX, to the model's own functions, to us. Private to this directory.
 #pragma once
 
 #include <functional>

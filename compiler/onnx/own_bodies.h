@@ -1,4 +1,5 @@
-// Operators of ONNX that are written out otherwise than by the body that their schema has, or that have none there. Private to this room.
+// Operators of ONNX that are written out otherwise than by the body that their schema has, or that have none there. Private to this
+// directory.
 #pragma once
 
 #include <string>

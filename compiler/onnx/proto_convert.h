@@ -1,4 +1,4 @@
-// Between ONNX's protobuf messages and the types of the graph. Private to this room.
+// Between ONNX's protobuf messages and the types of the graph. Private to this directory.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // What an ONNX schema says of an operator's operands and attributes, and the check of a node against it.
-// Private to this room.
+// Private to this directory.
 #pragma once
 
 #include <cstdint>

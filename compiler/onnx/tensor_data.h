@@ -1,4 +1,4 @@
-// Elements of TensorProto and SparseTensorProto, checked before memory is taken. Private to this room.
+// Elements of TensorProto and SparseTensorProto, checked before memory is taken. Private to this directory.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The nodes of a model that training runs in another way than inference. Private to this room.
+// The nodes of a model that training runs in another way than inference. Private to this directory.
 #pragma once
 
 #include <functional>

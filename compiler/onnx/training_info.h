@@ -1,4 +1,4 @@
-// What training_info adds to a model. Private to this room.
+// What training_info adds to a model. Private to this directory.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Brings a node of an older opset to kOpset. Private to this room.
+// Brings a node of an older opset to kOpset. Private to this directory.
 //
 // ONNX's own version converter is not used: it takes the whole model through an intermediate form of its own, copies
 // every weight on the way, has no adapter for some operators, and loses functions, names and nested graphs. Here

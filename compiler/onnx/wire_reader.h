@@ -1,4 +1,4 @@
-// A file's bytes before protobuf sees them. Private to this room.
+// A file's bytes before protobuf sees them. Private to this directory.
 #pragma once
 
 #include <string>

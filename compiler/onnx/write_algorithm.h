@@ -1,4 +1,4 @@
-// An algorithm as training_info. Private to this room.
+// An algorithm as training_info. Private to this directory.
 #pragma once
 
 #include <map>

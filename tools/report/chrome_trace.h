@@ -1,4 +1,4 @@
-// A trace as JSON for chrome://tracing and whatever else reads Chrome's trace events. Private to this room.
+// A trace as JSON for chrome://tracing and whatever else reads Chrome's trace events. Private to this directory.
 #pragma once
 
 #include <string>
