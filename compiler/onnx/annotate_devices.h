@@ -1,4 +1,4 @@
-// A placement as annotations of a file. Private to this directory.
+// Writes a placement as device annotations of a model. Private to this directory.
 #pragma once
 
 #include "compiler/onnx/device_annotations.h"
@@ -6,9 +6,9 @@
 
 namespace gradloom {
 
-// Gives the model one configuration of devices, in place of those it had, and every node of its graph its stage: a node that the
-// placement does not name is with what makes its operands, the last of them, or with who reads it first. Throws Error(kUnsupported) for a
-// node with a function or nested graphs whose parts are on several stages.
+// Replaces the model's device configurations by one for the placement, and assigns a stage to every node of its graph. A node that the
+// placement does not name gets the stage of the last node that makes one of its operands, or else of its first reader. Throws
+// Error(kUnsupported) for a node with a function or nested graphs whose parts are on several stages.
 void AnnotateDevices(const DevicePlacement& placement, onnx::ModelProto& model);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Whether an attribute of a file is well-formed, whoever has it. Private to this directory.
+// Checks whether an attribute of a file is well-formed, on any kind of node. Private to this directory.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Throws Error(kAttr) for an attribute without a type, or with values of another kind than its type says, and
-// Error(kLimit) for one past limits.attribute_elements. `where` is asked for the place only then.
+// Throws Error(kAttr) for an attribute that has no type or whose values do not match its type, and Error(kLimit) for an attribute that
+// exceeds limits.attribute_elements. `where` is called only for an error, and returns the place.
 void CheckForm(const onnx::AttributeProto& attribute, const ModelLimits& limits, const std::function<std::string()>& where);
 
 }  // namespace gradloom

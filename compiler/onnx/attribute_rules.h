@@ -1,4 +1,4 @@
-// Which values attributes of ONNX's operators may have, where schemas leave that to text. Private to this directory.
+// The allowed attribute values of ONNX's operators, where the schema states them only in its text. Private to this directory.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// What is wrong with an attribute of a standard operator: a word that there is not, a number that is too small, an axis past 32 bits; ""
-// where nothing is. Attributes fit their schema's types.
+// Describes an invalid attribute of a standard operator: an unknown keyword, a number that is too small, an axis that does not fit in 32
+// bits. "" if all are valid. The attributes must have the types of the schema.
 std::string AttributeFault(const Node& node);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// The functions of a model as a whole: who calls whom, and how much that comes to. Private to this directory.
+// Checks the call graph of a model's functions and its expanded size. Private to this directory.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace gradloom {
 
-// Throws Error(kGraph) for two functions of one name and for functions that call themselves or one another in a circle, and Error(kLimit)
-// where calls and graphs are nested past limits.nesting, or the model has more than limits.nodes nodes once every call is written out.
-// Nothing is written out to find that. `where` is the file.
+// Throws Error(kGraph) for two functions with the same name and for recursive functions. Throws Error(kLimit) if calls and graphs are
+// nested deeper than limits.nesting, or if the model has more than limits.nodes nodes after inlining all calls. Nothing is inlined to
+// determine this. `where` is the file.
 void CheckFunctions(const onnx::ModelProto& model, const std::string& where, const ModelLimits& limits);
 
 }  // namespace gradloom

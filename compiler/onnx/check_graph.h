@@ -1,4 +1,4 @@
-// The structure of a model's graphs and function bodies. Private to this directory.
+// Checks the structure of a model's graphs and function bodies. Private to this directory.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace gradloom {
 
-// Of the main graph with those nested in it, and of the functions: throws Error(kName, kSchema, kGraph, kAttr, kType, kLimit) where a name
-// is bad, a value is made twice, read before it is made, or made by nobody, an attribute is ill-formed or given twice, or an input or
-// output of the main graph lacks its type. `where` is the file. Takes time in proportion to the model's size.
+// Checks the main graph, its nested graphs and the functions. Throws Error(kName, kSchema, kGraph, kAttr, kType, kLimit) if a name is
+// invalid; if a value is made twice, read before it is made, or never made; if an attribute is ill-formed or given twice; or if an input or
+// output of the main graph has no type. `where` is the file. The running time is linear in the size of the model.
 void CheckGraphs(const onnx::ModelProto& model, const std::string& where, const ModelLimits& limits);
 
 }  // namespace gradloom

@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Throws Error(kSchema, kVersion, kName, kGraph, kAttr, kType, kLimit) naming what is wrong with versions, names, the order
-// and uniqueness of values, attributes and functions; appends to `warnings` what is odd. `where` is the file.
+// Throws Error(kSchema, kVersion, kName, kGraph, kAttr, kType, kLimit) for errors in versions, names, the order and uniqueness of values,
+// attributes and functions. Appends to `warnings` what is unusual but valid. `where` is the file.
 void CheckModel(const onnx::ModelProto& model, const std::string& where, const ModelLimits& limits, std::vector<std::string>& warnings);
 
 }  // namespace gradloom

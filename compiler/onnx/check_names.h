@@ -1,4 +1,4 @@
-// Names in a model: valid, printable UTF-8 of bounded length. Private to this directory.
+// Checks that the names in a model are valid, printable UTF-8 of bounded length. Private to this directory.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace gradloom {
 
-// "Gemm '/fc/Gemm'": a node for a message; one without a name goes by its first output.
+// A node in messages: "Gemm '/fc/Gemm'". A node without a name is identified by its first output.
 std::string Describe(const onnx::NodeProto& node);
 
-// Throws Error(kName) for a name with control characters or bytes that are no UTF-8, and Error(kLimit) for one past limits.name_bytes.
-// `what` says what has the name ("a node"), `of` where that is.
+// Throws Error(kName) for a name with control characters or invalid UTF-8, and Error(kLimit) for a name longer than limits.name_bytes. In
+// messages `what` is the kind of thing that has the name ("a node"), and `of` its place.
 class NameRules {
  public:
   NameRules(const std::string& where, const ModelLimits& limits) : where_(where), limits_(limits) {}
 
   void Check(const std::string& name, const char* what, const std::string& of = {}) const;
-  // All names of the node, those of its attributes included; not those of nested graphs.
+  // All names of the node, including those of its attributes, but not those in nested graphs.
   void Check(const onnx::NodeProto& node) const;
-  // Those of values, initializers and dimensions; not those of its nodes.
+  // The names of values, initializers and dimensions, but not those of the graph's nodes.
   void Check(const onnx::GraphProto& graph) const;
 
  private:

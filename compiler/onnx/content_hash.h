@@ -1,5 +1,4 @@
-// Tells files apart: the same bytes give the same 128 bits. No defence against someone who wants two files to
-// collide. Private to this directory.
+// A 128-bit hash that identifies the content of files. It is not cryptographic: collisions can be constructed. Private to this directory.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +10,19 @@
 
 namespace gradloom {
 
-// Fewer are hashed sooner than another thread has begun.
+// Fewer bytes are hashed faster than a thread can be started.
 inline constexpr int64_t kBytesWorthAThread = 256 << 10;
 
 class ContentHash {
  public:
-  // A piece: other pieces of the same bytes together count as other content.
+  // Adds one piece. The boundaries of pieces are part of the content: the same bytes in other pieces have another hash.
   void Add(const void* data, size_t bytes) {
     Append(data, bytes);
     EndPiece();
   }
   void Add(std::string_view text) { Add(text.data(), text.size()); }
 
-  // A piece that comes in parts, wherever it is cut.
+  // Adds a piece in several parts. Where it is divided does not matter.
   void Append(const void* data, size_t bytes) {
     hash_.Add(data, static_cast<int64_t>(bytes));
     length_ += bytes;
@@ -33,12 +32,12 @@ class ContentHash {
     length_ = 0;
   }
 
-  // 32 hexadecimal digits of all that was added.
+  // The hash of everything added so far, as 32 hexadecimal digits.
   std::string Hex() const { return hash_.text(); }
 
  private:
   WideHash hash_;
-  uint64_t length_ = 0;  // of the piece so far
+  uint64_t length_ = 0;  // of the current piece so far
 };
 
 }  // namespace gradloom

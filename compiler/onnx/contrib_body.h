@@ -1,5 +1,5 @@
-// The text of a body that stands for a node of onnxruntime's: ONNX's operators, made for the operands and attributes that the node has.
-// Private to this directory.
+// Builds the text of a function body that replaces a node of onnxruntime's contrib operators: standard ONNX operators for the node's
+// operands and attributes. Private to this directory.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace gradloom {
 
-// One node on its way. Values of the body have the names of the schema's parameters and those that Op gives.
+// Builds the body of one node. Values of the body have the names of the schema's parameters, or those returned by Op.
 class ContribBody {
  public:
   ContribBody(const onnx::FunctionBodyBuildContext& context, const onnx::OpSchema& schema) : context_(context), schema_(schema) {}
 
-  // By the name of a parameter of the schema.
+  // By the name of a parameter in the schema: whether the node has this input, and whether it has this output.
   bool Has(const std::string& input) const;
   bool Wants(const std::string& output) const;
   int Rank(const std::string& input) const { return Extents(input).dim_size(); }
-  // An extent of a tensor that is there; `axis` may count from behind.
+  // An extent of an input that is present. A negative `axis` counts from the last one.
   int64_t Extent(const std::string& input, int axis) const;
   int64_t Int(const std::string& attribute, int64_t absent = 0) const;
   double Float(const std::string& attribute, double absent = 0) const;
@@ -27,20 +27,20 @@ class ContribBody {
   std::vector<int64_t> Ints(const std::string& attribute) const;
   std::vector<double> Floats(const std::string& attribute) const;
 
-  // Adds `out = op <attributes> (in)` and returns `out`; a name that none is asked for is made up. `attributes`: "axis = -1".
+  // Adds `out = op <attributes> (in)` and returns `out`. An empty `out` gets a new name. `attributes` is text such as "axis = -1".
   std::string Op(const std::string& op, const std::vector<std::string>& in, const std::string& attributes = "", std::string out = "");
-  // Several results of one operator.
+  // The same for an operator with several results.
   void Node(const std::vector<std::string>& out, const std::string& op, const std::vector<std::string>& in, const std::string& attributes);
-  // int64 numbers along one axis; `number`: one of the type of `like`, without axes.
+  // List: a one-dimensional tensor of int64 numbers. Number: a scalar with the element type of `like`.
   std::string List(const std::vector<int64_t>& values);
   std::string Number(double value, const std::string& like);
   std::string Scaled(const std::string& value, double factor) { return factor == 1 ? value : Op("Mul", {value, Number(factor, value)}); }
-  // int64[1]: the extent of an axis, as the graph says it, so that it may be the batch.
+  // int64[1]: the extent of an axis, computed by the graph, so that it may be the batch.
   std::string Length(const std::string& value, int axis);
-  // 0, 1, 2 ... below an int64[1].
+  // 0, 1, 2 ... up to the int64[1] `length`, exclusive.
   std::string Counted(const std::string& length);
 
-  // Attributes that the body's operator has from the node, by name, where it has them.
+  // The text of those of these attributes that the node has, to be copied to an operator of the body.
   std::string Same(const std::vector<std::string>& attributes) const;
 
   // Throws Error(kUnsupported).
@@ -59,7 +59,7 @@ class ContribBody {
 };
 
 std::string Spelled(const std::vector<int64_t>& values);
-// A number as ONNX's text has it, so that it reads as a float.
+// A number in ONNX's text syntax, which is parsed as a float.
 std::string Spelled(double value);
 
 // contrib_attention.cc

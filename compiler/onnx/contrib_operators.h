@@ -1,5 +1,5 @@
-// The operators that onnxruntime adds to ONNX's ("contrib operators"): what its optimizers write into a file in the place of several of
-// ONNX's. Each is written out in ONNX's operators when a model is imported. Private to this directory.
+// The operators that onnxruntime adds to ONNX's ("contrib operators"). Its optimizers write them into a file in place of several standard
+// operators. The import expands each into standard operators. Private to this directory.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace gradloom {
 
-// Their domain. One of them, SimplifiedLayerNormalization, lies in ONNX's own.
+// The domain of these operators. One of them, SimplifiedLayerNormalization, is in ONNX's own domain.
 inline constexpr std::string_view kContribDomain = "com.microsoft";
 
-// The schema of such an operator, with the builder of its body in ONNX's operators at kOpset; null where we have none. The builder throws
-// Error(kUnsupported, kShape) without a place where a node has a form that is not taken.
+// The schema of such an operator, with the builder of its body in ONNX's operators at kOpset; null for an operator that is not supported.
+// The builder throws Error(kUnsupported, kShape), without a place, for an unsupported form of a node.
 const onnx::OpSchema* FindContribSchema(std::string_view domain, const std::string& op);
 
-// What can be done about an operator of onnxruntime's domains that is not taken; empty for one of another domain.
+// What the user can do about an unsupported operator of onnxruntime's domains; empty for an operator of another domain.
 std::string HelpOfContrib(std::string_view domain);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Values that a file says are detached: they are computed with, and no gradient goes through them. ONNX has no operator for that, but
+// Values that a file marks as detached: they are used as usual, but gradients do not flow through them. ONNX has no operator for this, but
 // exporters leave traces. Private to this directory.
 #pragma once
 
@@ -15,14 +15,14 @@ class DetachedValues {
  public:
   explicit DetachedValues(const onnx::ModelProto& model);
 
-  // Whether an Identity is what became of a `detach()` in PyTorch (torch.export calls it so), or of a `stop_gradient` in JAX.
+  // Whether an Identity comes from a `detach()` in PyTorch (torch.export names it so) or a `stop_gradient` in JAX.
   bool IsDetach(const onnx::NodeProto& identity) const;
 
-  // Which inputs of the node were behind a `detach()` whose Identity the exporter has taken out again: PyTorch's notes of where a node
-  // comes from still name it. Null: none.
+  // The inputs of the node that came from a `detach()` whose Identity the exporter has removed: PyTorch's metadata about the node's origin
+  // still names it. Null: none.
   const std::set<int>* OperandsOf(const onnx::NodeProto& node) const;
 
-  // Names of nodes that read a detached value in a place that their notes do not tell.
+  // Names of nodes that read a detached value, but whose metadata does not tell which input it is.
   const std::vector<std::string>& unclear() const { return unclear_; }
 
  private:
@@ -37,7 +37,7 @@ class DetachedValues {
   std::vector<std::string> unclear_;
 };
 
-// Whether it is of PyTorch's exporter that traces a module (`dynamo=False`), and not torch.export's.
+// Whether the file was written by PyTorch's tracing exporter (`dynamo=False`), and not by torch.export's.
 bool IsTracedByTorch(const onnx::ModelProto& proto);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// From trained values back to an ONNX file.
+// Writes trained values back to an ONNX file.
 #pragma once
 
 #include <functional>
@@ -17,56 +17,58 @@ namespace gradloom {
 struct DevicePlacement;
 
 struct ExportOptions {
-  // Tensors go to a file beside the model, its name with ".data" behind, when the model would be larger.
+  // If the model would be larger than this, tensors are written to a file next to it, with the suffix ".data".
   int64_t inline_bytes = 1'800'000'000;
-  // Written as ONNX's multi-device annotations, in place of those that the file has; null: the file's stay.
+  // Written as ONNX's multi-device annotations, replacing those of the file. Null: the file's annotations are kept.
   const DevicePlacement* placement = nullptr;
 };
 
-// Values by name, each of them read when it is its turn, so that they need not lie in memory together.
+// Values by name. Each is read when it is needed, so that not all of them must be in memory at the same time.
 struct TrainedValues {
   std::map<std::string, TensorView> types;  // without data
   std::function<Tensor(const std::string& name)> read;
 };
-TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // which are borrowed
+TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // borrows `values`
 
-// Writes the model that `info` keeps, with the new values of tensors by the names that they have in a Graph (an
-// initializer's own, a Constant node's output): the same graph, names, operator sets, functions and metadata, in the
-// form for inference: BatchNormalization uses its statistics, and gives them where they are read; outputs that only
-// training has are gone; Dropout passes its input. A value is written in the element type that the file has for it, a sparse tensor's as a
-// dense one; one that the file holds a copy of for each sample (see Import) is repeated along that axis; names that are not the file's are
-// none of export's business and are ignored. The file appears complete or not at all. Throws Error(kShape) for a value of another shape;
-// Error(kPlan) where `info` holds no model, or left out a tensor that `values` lacks; Error(kResource) where the file cannot be written,
-// and what `values` throws.
+// Writes the model stored in `info` with new values for tensors. Tensors are given by their names in a Graph: an initializer's name, or the
+// output of a Constant node. Names that are not in the file are ignored.
+//
+// The graph, its names, operator sets, functions and metadata are kept, in the form for inference: BatchNormalization uses its statistics,
+// and returns them if they are read; outputs that exist only in training are removed; Dropout passes on its input. A value is written with
+// its element type in the file; a sparse tensor is written as a dense one. A tensor of which the file holds a copy for each sample (see
+// Import) is repeated along that axis.
+//
+// The file appears complete or not at all. Throws Error(kShape) for a value with another shape; Error(kPlan) if `info` holds no model, or a
+// tensor is neither in `info` nor in `values`; Error(kResource) if the file cannot be written; and what `values` throws.
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options = {});
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 
-// The same to memory, as one file whatever its size up to 2 GiB; or with nodes of training as they are.
+// The same to memory, always as one file, of at most 2 GiB. kAsWritten keeps the nodes in the form for training.
 enum class ModelForm : uint8_t { kInference, kAsWritten };
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
 
-// The name of an extent of a target that has none.
+// Stands for an extent of a target that has no name.
 inline constexpr char kUnnamedExtent[] = "?";
 
-// How a model is trained, as a graph behind the model's own, for its training_info.
+// How a model is trained, as a graph appended to the model's own, for its training_info.
 struct Algorithm {
-  std::unique_ptr<Graph> graph;  // the model's nodes, and from `first` on those of the algorithm, all of them ONNX's
+  std::unique_ptr<Graph> graph;  // the model's nodes, followed from `first` on by those of the algorithm; all are ONNX operators
   NodeId first = -1;
   ValueId loss = kNoValue;
-  std::vector<std::pair<ValueId, ValueId>> gradients;   // by parameter: what stands for the gradient of the loss
-  std::vector<ValueId> model_inputs;                    // the other inputs of the graph are targets
-  std::map<ValueId, std::string> output_names;          // of the model's outputs whose values are called otherwise
-  std::map<ValueId, std::string> target_names;          // of targets whose values are called otherwise
-  std::map<ValueId, std::vector<std::string>> symbols;  // of targets: names of extents; "": the number, kUnnamedExtent: any
-  bool restores_training = true;                        // whatever the file's nodes say: batch statistics, dropout
+  std::vector<std::pair<ValueId, ValueId>> gradients;   // by parameter: the value that stands for the gradient of the loss
+  std::vector<ValueId> model_inputs;                    // all other inputs of the graph are targets
+  std::map<ValueId, std::string> output_names;          // for the model's outputs whose values have other names
+  std::map<ValueId, std::string> target_names;          // for targets whose values have other names
+  std::map<ValueId, std::vector<std::string>> symbols;  // for targets: names of extents; "": the number, kUnnamedExtent: any extent
+  bool restores_training = true;  // use batch statistics and dropout even where the file's nodes are in the form for inference
 };
 
-// ExportTrained's file with the algorithm as its one training_info: loss, ONNX's Gradient of it, updates, and states with the values that
-// `values` has of them (else the graph's, else zeros). Where training differs from inference, the algorithm has the nodes that differ, and
-// all that depend on them, once more; trained tensors of Constant nodes become initializers, as an algorithm binds nothing else. Throws
-// what ExportTrained throws; Error(kUnsupported) for an operator that the file's opset lacks, batch statistics and dropout within
-// functions and nested graphs, and trained tensors there.
+// Writes the file of ExportTrained with the algorithm as its only training_info: the loss, ONNX's Gradient of it, updates, and states. The
+// values of states come from `values`, else from the graph, else they are zeros. Where training differs from inference, the algorithm
+// contains copies of the nodes that differ and of all nodes that depend on them. Trained tensors of Constant nodes become initializers,
+// because an algorithm can bind nothing else. Throws what ExportTrained throws, and Error(kUnsupported) for an operator that the file's
+// opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs.
 void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
                          const std::string& path, const ExportOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Tensors that lie in files beside the model. Every byte of them comes through here. Private to this directory.
+// Tensors in files next to the model. All external data is read by this class. Private to this directory.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace gradloom {
 
 class ExternalData {
  public:
-  // Looks beside `model_path`, or in options.external_dir where that is given. With neither, every read fails.
+  // Reads from the folder of `model_path`, or from options.external_dir if that is set. If both are empty, every read fails.
   ExternalData(const std::string& model_path, const LoadOptions& options);
   ~ExternalData();
   ExternalData(const ExternalData&) = delete;
   ExternalData& operator=(const ExternalData&) = delete;
 
-  // Reads `bytes` bytes for a tensor. `where` names it in messages. Throws Error(kPath) for a location that is no
-  // plain file beneath the folder, Error(kTensor) for a range that is not the tensor's or not in the file,
-  // Error(kIo) where the file cannot be read. Nothing is written to `out` unless all of that holds.
+  // Reads `bytes` bytes for a tensor, which `where` names in messages. Throws Error(kPath) for a location that is not a regular file below
+  // the folder, Error(kTensor) for a range that does not match the tensor or the file, and Error(kIo) if the file cannot be read. Writes
+  // nothing to `out` unless all these checks succeed.
   void Read(const onnx::TensorProto& tensor, const std::string& where, void* out, int64_t bytes);
 
-  // The checks of Read alone, before memory is taken for the elements.
+  // Only the checks of Read, to be done before memory is allocated for the elements.
   void Check(const onnx::TensorProto& tensor, const std::string& where, int64_t bytes);
 
  private:
@@ -39,8 +39,8 @@ class ExternalData {
   int OpenThroughLinks(const std::string& location) const;
 
   const LoadOptions& options_;
-  int folder_ = -1;                        // the folder that the user named
-  std::vector<std::string> real_folders_;  // where links may lead: the folder by its real name, and that of the file that a linked model is
+  int folder_ = -1;                        // the folder that the user has given
+  std::vector<std::string> real_folders_;  // where links may lead: the real path of the folder, and that of the file if the model is a link
   std::set<std::string> seen_;
 };
 

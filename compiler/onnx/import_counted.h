@@ -1,4 +1,4 @@
-// Import of a graph that reads what another one made, of which the data of a step decides extents.
+// Import of a graph that reads the outputs of another one, whose extents depend on the data of a step.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace gradloom {
 
-// Of inputs, by name and axis: what tells an extent from others. An axis that has the symbol of one of these has the same extent.
+// For inputs, by name and axis: an identifier of the extent. An axis with the same symbol as one of these has the same extent.
 using CountedInputs = std::map<std::string, std::map<int, int64_t>>;
 
 struct CountedImport {
   ImportedGraph imported;
-  std::map<ValueId, int64_t> counts;  // further inputs of the graph, int64 scalars: how many elements along such an axis count
+  std::map<ValueId, int64_t> counts;  // further inputs of the graph, int64 scalars: the number of valid elements along such an axis
 };
 
-// As Import; the shapes of counted inputs have the most that there can be.
+// Like Import. The shapes of the counted inputs contain the largest possible extents.
 CountedImport ImportCounted(const Model& model, const ImportOptions& options, const CountedInputs& counted);
 
 }  // namespace gradloom

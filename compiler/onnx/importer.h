@@ -1,4 +1,4 @@
-// The walk over a model's nodes that makes a Graph of it. Private to this directory.
+// Converts the nodes of a model to a Graph. Private to this directory.
 #pragma once
 
 #include <functional>
@@ -20,40 +20,40 @@
 
 namespace gradloom {
 
-// What a name stands for: a tensor, or a sequence of them whose length is known (a static sequence).
+// What a name refers to: a tensor, or a sequence of tensors whose length is known (a static sequence).
 struct Binding {
   ValueId tensor = kNoValue;
   std::shared_ptr<const std::vector<ValueId>> sequence;
-  // Of a sequence whose elements have not been made: they lie one after the other along axis 0 of this one, each of extent 1.
+  // For a sequence whose elements have not been created yet: they are along axis 0 of this tensor, each with extent 1.
   ValueId rows = kNoValue;
 };
 
-// The names that nodes of one graph or function body see.
+// The names visible to the nodes of one graph or function body.
 struct Scope {
-  const Scope* outer = nullptr;  // the graph around a nested one; null for the main graph and for functions
-  size_t depth = 0;              // bodies of branches and loops around it: its values are those of the innermost one
-  std::string path;              // the calls that led here, before names and origins: "" or "layer1/"
+  const Scope* outer = nullptr;  // the scope of the enclosing graph; null for the main graph and for functions
+  size_t depth = 0;              // the number of enclosing bodies of branches and loops; its values belong to the innermost one
+  std::string path;              // the path of calls, a prefix of names and origins: "" or "layer1/"
   const OpsetVersions* opsets = nullptr;
   std::unordered_map<std::string, Binding> names;
-  // Formal outputs: the names that their values get.
+  // The names that the values of formal outputs get.
   std::unordered_map<std::string, std::string> renamed;
-  // Of the call of a function, for attributes that refer to them; null outside of functions.
+  // The attributes of a function call, for attributes in the body that refer to them; null outside of functions.
   const std::unordered_map<std::string, const onnx::AttributeProto*>* attributes = nullptr;
 };
 
-// A body of a branch or a loop that is decided during a step, while it is made: a graph of its own.
+// A body of a branch or a loop that is decided during a step, during its import. It is a graph of its own.
 struct RegionFrame {
   std::unique_ptr<Graph> graph;
   std::unique_ptr<Emitter> emitter;
-  std::vector<ValueId> captured;                           // of the graph around it: its last inputs, in order
-  std::map<ValueId, ValueId> inner;                        // what stands for a value of the graph around it
-  std::unordered_map<const Binding*, Binding> translated;  // bindings of scopes outside, as they are here
+  std::vector<ValueId> captured;                           // values of the enclosing graph; they are the last inputs of the body, in order
+  std::map<ValueId, ValueId> inner;                        // the value in the body for a value of the enclosing graph
+  std::unordered_map<const Binding*, Binding> translated;  // bindings of enclosing scopes, translated for the body
 
   // A number of the body as the graph around it has it; false where that does not have it.
   bool Outside(const Size& size, Size& outside) const;
 };
 
-// What a Scan says of its inputs and outputs.
+// The axes and directions of a Scan's inputs and outputs.
 struct ScanForm;
 
 // A Loop or a Scan.
@@ -72,12 +72,12 @@ struct LoopParts {
   std::function<ValueId(ValueId trip, size_t output)> place = {};
 };
 
-// A function body with what it is applied to.
+// The arguments of a function body.
 struct Call {
   std::string origin;
   std::vector<Binding> inputs;
   std::unordered_map<std::string, const onnx::AttributeProto*> attributes;
-  std::vector<std::string> output_names;  // empty where an output is not wanted
+  std::vector<std::string> output_names;  // empty if an output is not used
 };
 
 // The batch that a file declares as a number, or is read with (ImportOptions::open_batch), and the one that it is to have; both 0 where
@@ -91,15 +91,15 @@ BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options)
 // The options for another batch, where the file declares one as a number.
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
 
-// A node in messages, with the functions and bodies that it lies in; by its first output where it has no name.
+// A node in messages, with the functions and bodies that contain it. A node without a name is identified by its first output.
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope);
 
 class Importer {
  public:
-  // `watch`: sees every node; null: nobody does.
+  // `watch` sees every node; it may be null.
   Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch = nullptr);
 
-  // Of inputs whose extents are counted; to be said before Run.
+  // Sets the inputs whose extents are counted. To be called before Run.
   void set_counted(const CountedInputs& counted) { counted_ = counted; }
   const std::map<ValueId, int64_t>& counts() const { return counts_; }
 
@@ -114,9 +114,10 @@ class Importer {
   void AddCounts(const Scope& scope);
 
   // declared_types.cc
-  // Throws Error(kType) where the file declares another element type, or a sequence for a tensor, than nodes make.
+  // Throws Error(kType) if the declared element type differs from the one that the nodes produce, or if a sequence is declared for a
+  // tensor.
   void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& what, const std::string& where) const;
-  // The same of the values within a graph; a number of axes that is another one is a warning.
+  // The same for the values within a graph. A different number of axes is only a warning.
   void CheckInner(const onnx::GraphProto& graph, const Scope& scope);
 
   // importer.cc
@@ -135,11 +136,11 @@ class Importer {
   void RunConstant(const onnx::NodeProto& proto, Scope& scope);
   Node MakeNode(const onnx::NodeProto& proto, Scope& scope);
   std::string Origin(const onnx::NodeProto& proto, const Scope& scope);
-  // What the name stands for in the innermost body, or null.
+  // What the name refers to in the innermost body, or null.
   const Binding* Find(const std::string& name, const Scope& scope);
   const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
-  // The same of an input that must be there: throws Error(kArity) where it is absent.
+  // The same for a required input: throws Error(kArity) if it is absent.
   ValueId NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId ConstantOf(const void* site);
   std::string NameOf(const std::string& name, const Scope& scope) const;
@@ -151,9 +152,9 @@ class Importer {
 
   // detached.cc
   void FindDetached();
-  // The same value without a way back for gradients; integers as they are.
+  // The same value, through which no gradient flows. Integers are returned as they are.
   ValueId Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name = false);
-  // Runs the node with gradients stopped at what is named of its operands and results.
+  // Runs the node with gradients stopped at those operands and results that are named.
   void RunWithStops(const onnx::NodeProto& proto, Scope& scope);
   Binding StoppedByName(const Binding& binding, const std::string& name);
 
@@ -166,10 +167,10 @@ class Importer {
 
   // functions.cc
   std::vector<Binding> RunBody(const onnx::FunctionProto& function, const Call& call);
-  // `proto`: the node as the file has it, for its graphs.
+  // `proto`: the node in the file, which has its graphs.
   bool ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope, const std::vector<std::string>& output_names,
                       std::vector<ValueId>& results);
-  // Puts the elements of tensors, which the file keeps apart, into a copy of one of its graphs.
+  // Puts the elements of tensors, which are stored separately, into a copy of one of the file's graphs.
   void RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& copy) const;
   void RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope);
   void CheckUnsupported();
@@ -179,23 +180,23 @@ class Importer {
   Scope Nested(const Scope& outer, const std::string& path) const;
   void RunIf(const onnx::NodeProto& proto, Scope& scope);
   void RunLoop(const onnx::NodeProto& proto, Scope& scope);
-  // bag_loops.cc: a loop over equal parts of a tensor, whose rounds are computed at once; false: it is no such loop.
+  // bag_loops.cc: a loop over parts of a tensor, whose rounds are computed at once; false: the loop has another form.
   class BagLoop;
   bool RunBags(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
-  // One that is written out; false: whether it goes on is not known before the run.
+  // Unrolls a loop; false: it is not known before the run whether the loop continues.
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
   ScanForm FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const;
   std::vector<Binding> RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
-  // Whether so many rounds of so many nodes may be written out.
+  // Whether `trips` rounds of `nodes` nodes may be unrolled.
   bool MayUnroll(int64_t trips, int64_t nodes) const;
-  // Of a round that has to be written out. Throws Error(kLimit) where all of them come to too many.
+  // Counts the nodes of a round that must be unrolled. Throws Error(kLimit) if the total is too large.
   void CountUnrolled(int64_t nodes, const std::string& where);
-  // Throws Error(kType) where the value is not one element of this type.
+  // Throws Error(kType) if the value is not a single element of this type.
   void CheckSingle(ValueId id, DType dtype, const std::string& message, const std::string& where);
   void BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const;
   ValueId Stack(const std::vector<ValueId>& rows, int64_t axis, const std::string& origin, const std::string& name);
-  // A standard operator of one output; its value is named after the origin where `name` is empty.
+  // A standard operator with one output. Its value is named after the origin if `name` is empty.
   ValueId EmitOp(const std::string& op, std::vector<ValueId> inputs, Attributes attributes, const std::string& origin,
                  const std::string& name);
   ValueId Ints(const std::string& origin, const std::vector<int64_t>& values);
@@ -204,17 +205,17 @@ class Importer {
   Emitter& emitter() { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
   const Emitter& emitter() const { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
   Emitter& EmitterAt(size_t depth) { return depth == 0 ? emitter_ : *frames_[depth - 1].emitter; }
-  // A value of the graph at `depth` as the innermost body has it.
+  // The value in the innermost body for a value of the graph at `depth`.
   ValueId Inner(ValueId id, size_t depth);
   ValueId Capture(RegionFrame& frame, size_t depth, ValueId id);
   void BeginRegion();
   RegionFrame EndRegion(const std::vector<ValueId>& results);
-  // RunGraph; what goes wrong at a batch that is not the file's is said to be of the file's.
+  // Like RunGraph. Errors at a batch other than the file's are reported as errors of the file's batch.
   std::vector<Binding> RunRegion(const onnx::GraphProto& graph, Scope& scope);
   std::vector<ValueId> Tensors(const std::vector<Binding>& bindings, const std::string& where) const;
   void RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
                    const onnx::GraphProto& else_branch, Scope& scope);
-  // The states after the last round, then what the rounds gathered, all along axis 0.
+  // The states after the last round, then the gathered outputs of the rounds, all along axis 0.
   class LoopRegion;
   std::vector<ValueId> RunLoopRegion(const LoopParts& parts, const std::string& origin, const Scope& scope);
 
@@ -238,19 +239,19 @@ class Importer {
   const ImportOptions& options_;
   OnnxTypeRules rules_;
   ImportedGraph result_;
-  Emitter emitter_;  // of result_.graph
+  Emitter emitter_;  // for result_.graph
   std::vector<RegionFrame> frames_;
   const FunctionIndex functions_;
   OpsetVersions opsets_;
-  // The value of each tensor of the file, so that a function called twice has its weights once.
+  // The value of each tensor of the file, so that a function that is called twice has its weights only once.
   std::unordered_map<const void*, ValueId> constants_;
   CountedInputs counted_;
-  std::map<ValueId, int64_t> counts_;       // inputs that say them
-  std::optional<DetachedValues> detached_;  // nothing: gradients go everywhere
+  std::map<ValueId, int64_t> counts_;       // the inputs that have the counts
+  std::optional<DetachedValues> detached_;  // nullopt: no value is detached
   NamedStops stops_;
   std::set<std::string> origins_;
-  std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
-  std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
+  std::set<const void*> updated_;                        // the tensors of the file that an algorithm updates
+  std::unordered_map<std::string, int> origin_numbers_;  // the last numbers given to equal origins
   int64_t unrolled_nodes_ = 0;
   bool misdeclared_ = false;  // a value has another number of axes than declared, and a warning says so
 };

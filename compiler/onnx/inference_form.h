@@ -1,12 +1,12 @@
-// Private to this directory.
+// The inference form of a model. Private to this directory.
 #pragma once
 
 #include "onnx/onnx_pb.h"
 
 namespace gradloom {
 
-// Takes out of a model what only training has: training modes of BatchNormalization and Dropout with the outputs
-// and constants that served them alone. In functions and nested graphs, too.
+// Removes from a model what is only used in training: the training modes of BatchNormalization and Dropout, with the outputs and constants
+// that only these need. Includes functions and nested graphs.
 void ToInferenceForm(onnx::ModelProto& model);
 
 }  // namespace gradloom

@@ -1,5 +1,4 @@
-// What the branches of an If give together, where they give different extents or ones that the data of a step decides. Private to this
-// room.
+// The common results of the branches of an If whose extents differ, or depend on the data of a step. Private to this directory.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// A written model with some of its outputs alone.
+// Reduces an exported model to some of its outputs.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ class GraphProto;
 
 namespace gradloom {
 
-// By node of the graph: whether one of these outputs needs it. Throws Error(kConfig) for a name that is no output, with those there are.
+// For each node of the graph: whether one of these outputs needs it. Throws Error(kConfig) with the existing names for a name that is not
+// an output.
 std::vector<bool> NodesBehind(const onnx::GraphProto& graph, const std::vector<std::string>& outputs);
 
-// Leaves of a model's outputs those named, in the model's order, and of nodes, inputs and initializers what they need. `model` is binary
-// ONNX, and so is what comes out. Throws Error(kConfig) for a name that is no output, with those there are.
+// Keeps the named outputs of a model, in the model's order, and the nodes, inputs and initializers that they need. `model` and the result
+// are binary ONNX. Throws Error(kConfig) with the existing names for a name that is not an output.
 std::string KeepOutputs(std::string_view model, const std::vector<std::string>& names);
 
 }  // namespace gradloom

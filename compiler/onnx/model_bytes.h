@@ -1,4 +1,4 @@
-// The bytes of a model from front to back, in memory or in a file, each read once. Private to this directory.
+// Reads the bytes of a model sequentially, from memory or from a file, each byte once. Private to this directory.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace gradloom {
 
-// Callers ask for no more bytes than there are left. What reads throws Error(kIo) where the file cannot be read or has become shorter;
-// bytes that it has grown by are not seen.
+// Callers must not request more bytes than are left. Functions that read throw Error(kIo) if the file cannot be read or has become shorter.
+// If it has grown, the additional bytes are ignored.
 class ModelBytes {
  public:
-  // Borrows its source, and `hash`, to which all bytes are added as a piece once the last is read and Finish has returned; null where
-  // nobody asks.
+  // Borrows its source and `hash`. All bytes are added to `hash` as one piece, which is complete after the last byte has been read and
+  // Finish has returned. Null: no hash is computed.
   ModelBytes(std::string_view bytes, ContentHash* hash);
   ModelBytes(const InputFile& file, ContentHash* hash);
 
   int64_t size() const { return size_; }
-  int64_t at() const { return at_; }  // of the next byte
+  int64_t at() const { return at_; }  // the offset of the next byte
 
   // The first bytes, at most 1024.
   std::string_view beginning() const { return beginning_; }
@@ -30,19 +30,19 @@ class ModelBytes {
     if (at_ >= window_begin_ + static_cast<int64_t>(window_.size())) Refill();
     return static_cast<uint8_t>(window_[static_cast<size_t>(at_++ - window_begin_)]);
   }
-  // Many bytes are hashed on a thread of their own while the caller goes on: they stay where they are until Finish.
+  // Large blocks are hashed on another thread while the caller continues: the bytes must stay unchanged until Finish.
   void Read(int64_t count, char* to);
   void Append(int64_t count, std::string& to);
-  // Not where bytes are hashed.
+  // Must not be used with a hash.
   void Skip(int64_t count);
-  // Waits until what has been read is hashed.
+  // Waits until all bytes read so far are hashed.
   void Finish() { hashing_.Wait(); }
 
  private:
   void Refill();
-  // What the window does not hold.
+  // Reads bytes that are not in the window.
   void ReadOn(int64_t count, char* to);
-  // Many bytes on a thread of their own, in time for Finish.
+  // Hashes large blocks on another thread; Finish waits for it.
   void Hash(const char* bytes, int64_t count);
   void AddToHash(const char* bytes, int64_t count);
 

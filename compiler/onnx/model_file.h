@@ -1,4 +1,4 @@
-// What a Model holds. Private to this directory.
+// The data of a Model. Private to this directory.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace gradloom {
 
-// One tensor of a model with the name that its value has in a Graph.
+// One tensor of a model, with the name of its value in a Graph.
 struct ModelTensor {
   std::string name;
   Tensor data;
@@ -23,31 +23,31 @@ struct ModelFile {
   std::string path;
   LoadOptions options;
   std::string hash;
-  // Without the tensors' elements: those are in `tensors`, once for all graphs imported from here.
+  // Without the elements of tensors. These are in `tensors`, once for all graphs imported from this file.
   onnx::ModelProto proto;
   // By the address of the TensorProto or SparseTensorProto in `proto`.
   std::unordered_map<const void*, ModelTensor> tensors;
   std::vector<std::string> warnings;
 };
 
-// The messages of a file, checked, without what tensors have as raw data or external data. Throws what Model::Load throws before it reads
-// tensors.
+// Reads and checks the messages of a file, without the raw data and external data of tensors. Throws what Model::Load throws before it
+// reads tensors.
 std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options);
 
-// A place in a model where a tensor stands: exactly one of the two is set.
+// The place of a tensor in a model: exactly one of `dense` and `sparse` is set.
 struct TensorSite {
-  std::string name;  // the value's
+  std::string name;  // of the value
   onnx::TensorProto* dense = nullptr;
   onnx::SparseTensorProto* sparse = nullptr;
   bool parameter_like = false;  // an initializer or the tensor of a Constant node, not another attribute
-  // What holds a parameter-like tensor, one of the two: the graph among whose initializers it is, or the attribute.
+  // The owner of a parameter-like tensor, one of the two: the graph that has it as an initializer, or the attribute.
   onnx::GraphProto* graph = nullptr;
   onnx::AttributeProto* attribute = nullptr;
 };
 
-// Calls `f` on every tensor of the model, those of functions, of nested graphs and of training_info included, in
-// a fixed order. Names are unique: in the main graph the initializer's or the Constant's output's; inside
-// others after the path of their owners. Equal files give equal names.
+// Calls `f` for every tensor of the model, including functions, nested graphs and training_info, in a fixed order. Names are unique. In the
+// main graph, it is the name of the initializer or of the Constant's output; elsewhere, it follows the path of the owners. Equal files give
+// equal names.
 void ForEachTensor(onnx::ModelProto& model, const std::function<void(const TensorSite&)>& f);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What is in an ONNX file, for people: before anything is imported.
+// A summary of an ONNX file for people, which does not need an import.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct ModelSummary {
   int64_t ir_version = 0;
   std::vector<std::pair<std::string, int64_t>> opsets;               // "ai.onnx", 17
   std::vector<std::pair<std::string, std::string>> inputs, outputs;  // names and types: "x", "float32[N,4]"
-  std::map<std::string, int64_t> operators;                          // of the main graph, with how many nodes each
+  std::map<std::string, int64_t> operators;                          // of the main graph: the number of nodes of each operator
   int64_t nodes = 0, functions = 0;
   std::vector<Weight> weights;  // the initializers of the main graph
 };
 
-// Inputs are those that have to be fed.
+// The inputs in the summary are those that must be fed.
 ModelSummary SummaryOf(const Model& model);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What torch.export notes of the tensors of a module. Private to this directory.
+// torch.export's metadata about the tensors of a module. Private to this directory.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// By initializer of the file's main graph, see ImportedGraph::module_parameters.
+// For each initializer of the file's main graph: see ImportedGraph::module_parameters.
 std::map<std::string, bool> ModuleParameters(const ModelFile& file);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Values that whoever trains a file says are detached, for files that say nothing of it. Private to this directory.
+// Values that the user declares as detached, for files that do not mark them. Private to this directory.
 #pragma once
 
 #include <set>
@@ -11,28 +11,28 @@ namespace gradloom {
 
 class NamedStops {
  public:
-  // Each text is VALUE, or VALUE@NODE: as this one node reads it. Both may be patterns.
+  // Each text is VALUE, or VALUE@NODE for the use of the value by this one node. Both may be patterns.
   explicit NamedStops(const std::vector<std::string>& texts);
 
   bool empty() const { return stops_.empty(); }
 
-  // Whether gradients stop at the value, wherever it is read.
+  // Whether gradients stop at the value for all readers.
   bool AtValue(const std::string& value);
-  // Whether they stop where a node of these names (its own and those of what it makes) reads the value.
+  // Whether gradients stop where a certain node reads the value. `reader`: the node's own name and the names of its outputs.
   bool AtReader(const std::string& value, const std::vector<std::string>& reader);
 
-  // What no node makes, for messages; and a node that is not run, whose values may be named all the same.
+  // Records the values that no node makes, for messages, and a node that is not imported but whose values may still be named.
   void SeeGraph(const onnx::GraphProto& graph);
   void SeeLeftOut(const onnx::NodeProto& node);
 
-  // Once all nodes have been asked for. Throws Error(kConfig) for a text that fits nothing, with what is near.
+  // To be called after all nodes have been visited. Throws Error(kConfig) for a text that matches nothing, with similar names.
   void Check() const;
 
  private:
   struct Stop {
     std::string value, reader;  // "": any
     bool used = false;
-    std::vector<std::string> reads;  // of a reader that fits
+    std::vector<std::string> reads;  // the values that a matching reader reads
   };
 
   [[noreturn]] void Refuse(const Stop& stop) const;

@@ -1,4 +1,4 @@
-// The names that nodes of a file's graph get in a Graph. Private to this directory.
+// The names of a file's nodes in a Graph. Private to this directory.
 #pragma once
 
 #include <set>
@@ -8,8 +8,8 @@
 
 namespace gradloom {
 
-// Asked of the nodes of the main graph in their order. A node without a name has that of its operator and its first output; where two have
-// one name, the later one has its first output behind it, as the importer has it.
+// Next must be called for the nodes of the main graph in order. A node without a name gets one from its operator and its first output. If a
+// name is taken, the first output is appended, as in the importer.
 class NodeNames {
  public:
   std::string Next(const onnx::NodeProto& node) {

@@ -1,4 +1,4 @@
-// What ONNX says of operands and attributes beside what its type inference looks at. Private to this directory.
+// ONNX's rules for operands and attributes that its type inference does not check. Private to this directory.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace gradloom {
 
-// Of a standard operator at opset kOpset whose form fits its schema. Throws Error(kAttr, kShape, kValue), naming node, field and value:
-// windows and groups of convolutions, operands of losses, constant indices out of range. A kernel may rely on all of it.
+// Checks a standard operator at opset kOpset that matches its schema. Throws Error(kAttr, kShape, kValue) with the node, field and value:
+// windows and groups of convolutions, operands of losses, constant indices out of range. Kernels may rely on these checks.
 void CheckOperands(const Graph& graph, const Node& node);
 
-// What must hold of the output types that were inferred for it.
+// Checks the inferred output types of a node.
 void CheckTypes(const Graph& graph, const Node& node, const std::vector<ValueType>& types);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Which of a model's operators are known: to ONNX, to the model's own functions, to us. Private to this directory.
+// Which of a model's operators are defined by ONNX, by the model's own functions, and supported by Gradloom. Private to this directory.
 #pragma once
 
 #include <functional>
@@ -21,41 +21,41 @@ class FunctionIndex {
  public:
   explicit FunctionIndex(const onnx::ModelProto& model);
 
-  // The one that a node calls, or null.
+  // The function that a node calls, or null.
   const onnx::FunctionProto* Find(const onnx::NodeProto& node) const;
 
  private:
   std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
 };
 
-// Calls `f` on every node of the model, those of functions and nested graphs included, with the versions in force.
+// Calls `f` for every node of the model, including functions and nested graphs, with the operator set versions in force.
 void ForEachNodeOf(const onnx::ModelProto& model, const std::function<void(const onnx::NodeProto&, const OpsetVersions&)>& f);
 
-// "Conv", or with a domain that is not ONNX's own "com.example.Conv".
+// "Conv", or "com.example.Conv" for a domain other than ONNX's own.
 std::string OperatorName(const onnx::NodeProto& node);
 
-// "my.Gelu", with its overload behind a colon.
+// "my.Gelu"; an overload follows after a colon.
 std::string FunctionName(const onnx::FunctionProto& function);
 
-// The node's name; where it has none, that of its first output.
+// The node's name, or the name of its first output if it has none.
 std::string DisplayName(const onnx::NodeProto& node);
 
 // Names of nodes by operator.
 using NodesByOperator = std::map<std::string, std::vector<std::string>>;
 
-// Operators that neither the file's version of ONNX nor the model itself defines.
+// Operators that neither the file's version of ONNX nor the model defines.
 NodesByOperator UnknownOperators(const onnx::ModelProto& model);
 
-// What to do about one of them: another opset, another spelling; empty where nothing is near.
+// What the user can do about such an operator: another opset, another spelling; empty if nothing similar exists.
 std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model);
 
 enum class Support { kFull, kNoGradient, kNone };
 
-// What we have of an operator that ONNX defines and no function of the model replaces. kNone: neither a row nor other
-// operators to write it with. kNoGradient: a row that would need a gradient and has none.
+// How far an operator of ONNX is supported that no function of the model replaces. kNone: there is neither a row for it nor an expansion
+// into other operators. kNoGradient: it has a row that needs a gradient rule and has none.
 Support SupportOf(const onnx::NodeProto& node);
 
-// Whether nothing flows back through the operator, because its outputs are integers or piecewise constant.
+// Whether no gradient flows through the operator because its outputs are integers or piecewise constant.
 bool StopsGradients(const onnx::NodeProto& node);
 
 }  // namespace gradloom

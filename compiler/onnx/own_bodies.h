@@ -1,5 +1,4 @@
-// Operators of ONNX that are written out otherwise than by the body that their schema has, or that have none there. Private to this
-// directory.
+// Expansions of ONNX operators that differ from the function body in their schema, or whose schema has none. Private to this directory.
 #pragma once
 
 #include <string>
@@ -9,13 +8,13 @@
 
 namespace gradloom {
 
-// Of an operator, whose nodes have one or not.
+// Whether some nodes of this operator may have one.
 bool MayHaveOwnBody(std::string_view domain, std::string_view op);
 
 bool HasOwnBody(const Graph& graph, const Node& node);
 
-// The body in ONNX's text, at kOpset, with the names of the schema's parameters; empty where the schema's is taken. The node fits its
-// schema. Throws Error(kUnsupported, kShape, kAttr) without a place for a form that is not taken.
+// The body in ONNX's text syntax, at kOpset, with the parameter names of the schema; empty: use the body of the schema. The node must match
+// its schema. Throws Error(kUnsupported, kShape, kAttr), without a place, for an unsupported form.
 std::string OwnBody(const Graph& graph, const Node& node);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Between ONNX's protobuf messages and the types of the graph. Private to this directory.
+// Conversion between ONNX's protobuf messages and the types of the graph. Private to this directory.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,21 @@
 
 namespace gradloom {
 
-// The dtype of a TensorProto.DataType, or nullopt for one that no Graph holds (complex numbers).
+// The dtype of a TensorProto.DataType, or nullopt for one that a Graph cannot hold (complex numbers).
 std::optional<DType> DTypeFromProto(int32_t data_type);
 
-// "float32" or, where we have no such type, ONNX's own name ("COMPLEX64") or the number.
+// "float32", or for an unsupported type ONNX's name ("COMPLEX64") or the number.
 std::string ProtoTypeName(int32_t data_type);
 
 void SetTensorType(const ValueType& type, onnx::TypeProto* proto);
 
-// Type, extents, and the elements as raw_data; other fields (name, documentation) stay.
+// Sets the type, extents, and the elements as raw_data. Other fields (name, documentation) are not changed.
 void SetTensor(const TensorView& tensor, onnx::TensorProto* proto);
 
-// Takes the elements out of a message, external ones included, and leaves type and extents.
+// Removes the elements from a message, including references to external data. Keeps the type and extents.
 void ClearElements(onnx::TensorProto* proto);
 
-// Sets name, type and value. Numbers that a file holds as float are narrowed from double.
+// Sets name, type and value. Numbers that ONNX stores as float are narrowed from double.
 void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto);
 
 }  // namespace gradloom

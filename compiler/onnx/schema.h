@@ -1,5 +1,4 @@
-// What an ONNX schema says of an operator's operands and attributes, and the check of a node against it.
-// Private to this directory.
+// ONNX schemas: the operands and attributes of operators, and the check of a node against its schema. Private to this directory.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +11,18 @@
 
 namespace gradloom {
 
-// The newest schema of a standard operator up to `opset` of its domain ("" and "ai.onnx" are one), or
-// null where there is none. It may be a deprecated one: old files have those.
+// The newest schema of a standard operator up to `opset` of its domain ("" and "ai.onnx" are the same), or null if there is none. The
+// schema may be deprecated, because old files use such operators.
 const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset);
 
 // The same at the opset of the Graph: kOpset for the default domain, the newest for the others. Never deprecated.
 const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op);
 
-// Throws Error(kArity, kAttr, kType) naming the node where the numbers of operands, the attributes, or
-// the operands' dtypes contradict the schema.
+// Throws Error(kArity, kAttr, kType) with the node if the number of operands, the attributes, or the operands' dtypes contradict the
+// schema.
 void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schema);
 
-// What can be done about an operator of ai.onnx.ml that we do not take; empty for one of another domain.
+// What the user can do about an unsupported operator of ai.onnx.ml; empty for an operator of another domain.
 std::string HelpOfTraditional(const Node& node);
 
 // The error for an operator without a schema: E-UNSUPPORTED with the nearest name.

@@ -1,4 +1,4 @@
-// What of a model file this library does not support, all of it at once.
+// Lists everything in a model file that is not supported.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,13 @@
 
 namespace gradloom {
 
-// One Error(kUnsupported) for each operator that does not exist or has no kernel, each element type that no tensor can
-// have here, and each operator without a gradient between a weight and an output; with the names of their nodes. For
-// a model that does not load or import: it goes by names alone and knows no shapes, so a weight is any floating
-// initializer or constant with an axis, unless `is_frozen` says otherwise of its name. Empty where every operator and
-// type is supported: then compiling the model says what is missing, and knows better which weights are trained.
-// Throws what Model::Load throws for a file that is no valid model.
+// Returns one Error(kUnsupported) for each operator that does not exist or has no kernel, for each element type that tensors cannot have,
+// and for each operator without a gradient between a weight and an output, with the names of their nodes.
+//
+// It is for models that cannot be loaded or imported. It uses only names and knows no shapes, so every floating-point initializer or
+// constant with at least one axis counts as a weight, unless `is_frozen` is true for its name. Returns an empty list if every operator and
+// type is supported. Compiling the model then tells what is missing, and knows exactly which weights are trained. Throws what Model::Load
+// throws for an invalid file.
 std::vector<Error> FindObstacles(const std::string& path, const std::function<bool(const std::string&)>& is_frozen = {},
                                  const LoadOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Elements of TensorProto and SparseTensorProto, checked before memory is taken. Private to this directory.
+// Reads the elements of TensorProto and SparseTensorProto. They are checked before memory is allocated. Private to this directory.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace gradloom {
 
-// The tensor, its external data read. `raw`: what it has as raw data, of rank 1, in place of a field of the message; null: the message is
-// whole. `where` names it in messages. Throws Error(kTensor) where dims, type and data do not agree, kUnsupported for an element type that
-// no Graph holds, kLimit for one past `limits`, and what ExternalData throws.
+// The tensor, including its external data. `raw`: its raw data, as a tensor of rank 1, if it was removed from the message; null: the
+// message is complete. `where` names the tensor in messages. Throws Error(kTensor) if dims, type and data do not agree, kUnsupported for an
+// element type that a Graph cannot hold, kLimit for a tensor that exceeds `limits`, and what ExternalData throws.
 Tensor ReadTensor(const onnx::TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
                   const Tensor* raw = nullptr);
 
-// The same of a sparse tensor, written out in full.
+// The same for a sparse tensor. The result is dense.
 Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
                         const Tensor* raw_values = nullptr, const Tensor* raw_indices = nullptr);
 

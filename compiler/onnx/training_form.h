@@ -1,4 +1,4 @@
-// The nodes of a model that training runs in another way than inference. Private to this directory.
+// The nodes of a model that differ between training and inference. Private to this directory.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@ namespace gradloom {
 using NewName = std::function<std::string(const std::string& wanted)>;
 
 struct TrainingForm {
-  // BatchNormalization with the batch's statistics and Dropout that drops, and all nodes that depend on one of them, with outputs of names
-  // of their own; the rest of the model is read where it is.
+  // BatchNormalization with batch statistics, active Dropout, and all nodes that depend on one of them. Their outputs have new names. They
+  // read other values of the model under their usual names.
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
-  std::map<std::string, std::string> renamed;                   // values of the model that have another name there
-  std::vector<std::pair<std::string, std::string>> statistics;  // initializers with what they become
-  std::string true_name;                                        // a bool [] that some node reads, which is true; empty: none does
+  std::map<std::string, std::string> renamed;                   // new names of values of the model
+  std::vector<std::pair<std::string, std::string>> statistics;  // initializers with their next values
+  std::string true_name;                                        // a bool [] with the value true that some node reads; empty: no node does
 };
 
-// `restores`: of all such nodes; else of those alone that the file has in the form of training. `new_name` makes a name that nothing has.
-// Throws Error(kUnsupported) where the file's opset has no such form, and for such nodes in functions and nested graphs.
+// `restores`: converts all such nodes; otherwise only those that are in the form for training in the file. `new_name` returns a name that
+// is not used. Throws Error(kUnsupported) if the file's opset has no such form, and for such nodes in functions and nested graphs.
 TrainingForm TrainingFormOf(const onnx::ModelProto& model, bool restores, const NewName& new_name);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What training_info adds to a model. Private to this directory.
+// The training_info of a model. Private to this directory.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace gradloom {
 
-// The one that the options name; null where they name none. Throws Error(kConfig) where there is none of that number.
+// The training_info selected by the options; null if they select none. Throws Error(kConfig) if the model has none with that number.
 const onnx::TrainingInfoProto* TrainingInfoOf(const ModelFile& file, const ImportOptions& options);
 
-// The graphs that are imported one behind the other, as if they were one: the model's, and with training_info its algorithm; or its
-// initialization alone. Throws what TrainingInfoOf throws, kGraph where there is no algorithm.
+// The graphs that are imported one after the other, as if they were one: the model's graph and, with training_info, its algorithm; or only
+// its initialization. Throws what TrainingInfoOf throws, and kGraph if there is no algorithm.
 std::vector<const onnx::GraphProto*> GraphsOf(const ModelFile& file, const ImportOptions& options);
 
 }  // namespace gradloom

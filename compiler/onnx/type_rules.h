@@ -1,4 +1,4 @@
-// Types of nodes over the ONNX schemas and the rows of compiler/ops.
+// Type inference for nodes, with the ONNX schemas and the rows of compiler/ops.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace gradloom {
 
-// A rule in the operator's row comes first; otherwise ONNX's schema of opset kOpset decides, which sees the data
-// of constant inputs (targets of Reshape, axes ...). Standard operators are checked against their schema in
-// either case. Every shape must come out known. Errors, each naming the node: E-ARITY, E-ATTR and E-TYPE where the
-// node contradicts its schema, E-SHAPE where the operands do not fit, E-UNSUPPORTED for an unknown operator and for
-// a shape that depends on data. Has no state: one object serves any number of graphs and threads.
+// A rule in the operator's row has priority. Otherwise ONNX's schema of opset kOpset is used, which sees the data of constant inputs
+// (targets of Reshape, axes ...). In both cases, standard operators are checked against their schema. All shapes of the result must be
+// known. Errors contain the node: E-ARITY, E-ATTR and E-TYPE if the node contradicts its schema, E-SHAPE if the operands do not match,
+// E-UNSUPPORTED for an unknown operator and for a shape that depends on data. It has no state: one object can be used for any number of
+// graphs and threads.
 class OnnxTypeRules : public TypeRules {
  public:
   std::vector<ValueType> Infer(const Graph& graph, const Node& node) const override;

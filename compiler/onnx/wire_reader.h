@@ -1,4 +1,4 @@
-// A file's bytes before protobuf sees them. Private to this directory.
+// Reads and checks the bytes of a file before protobuf parses them. Private to this directory.
 #pragma once
 
 #include <string>
@@ -12,27 +12,27 @@
 
 namespace gradloom {
 
-// What becomes of tensors' raw data. Taken apart, elements are written to memory once: protobuf's strings, and a file in memory before it
-// is parsed, would hold large models three times.
+// What is done with the raw data of tensors. kTaken: elements are read separately, and so stored in memory only once. In protobuf strings,
+// and with the file in memory before it is parsed, large models would be in memory three times.
 enum class Elements : uint8_t { kTaken, kSkipped };
 
 struct WireModel {
-  // A serialized ModelProto: the file's, without raw data of tensors that was taken or skipped.
+  // The serialized ModelProto of the file, without the raw data of tensors that was taken or skipped.
   std::string message;
-  // Rank 1, of the tensors' types. Which belongs to a tensor of the message is TakenElements' to say.
+  // Tensors of rank 1 with the tensors' types. TakenElements returns which of them belongs to a tensor of the message.
   std::vector<Tensor> elements;
 };
 
-// Throws Error(kParse) for bytes that are no ModelProto: other kinds of file (with a hint), broken or cut-off
-// fields anywhere in graphs, nodes, attributes and tensors, graphs nested deeper than limits.nesting; Error(kLimit) for more
-// nodes than limits.nodes. Takes no memory that grows with what the bytes claim, and does not recurse.
+// Throws Error(kParse) for bytes that are not a ModelProto: other kinds of files (with a hint), broken or truncated fields anywhere in
+// graphs, nodes, attributes and tensors, and graphs nested deeper than limits.nesting. Throws Error(kLimit) for more nodes than
+// limits.nodes. The memory used does not grow with sizes that the bytes only claim, and there is no recursion.
 WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& where, const ModelLimits& limits);
 
-// The index among WireModel::elements of what a tensor of its parsed message has; -1: it has what stands in the message. Removes what said
-// so.
+// The index in WireModel::elements of the data of a tensor in its parsed message; -1: the data is in the message itself. Removes the marker
+// with this index from the message.
 int64_t TakenElements(onnx::TensorProto& tensor);
 
-// For ONNX's text syntax: throws Error(kParse) where it is nested too deeply.
+// For ONNX's text syntax: throws Error(kParse) if it is nested too deeply.
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// An algorithm as training_info. Private to this directory.
+// Writes an algorithm as training_info. Private to this directory.
 #pragma once
 
 #include <map>
@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Brings the model, which has its values, to the form for inference, with the algorithm as its one training_info. `name`: of the model, for
-// messages. Throws as ExportWithAlgorithm.
+// Converts the model, which contains its values, to the form for inference, with the algorithm as its only training_info. `name` is that of
+// the model, for messages. Throws like ExportWithAlgorithm.
 void WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name,
                     onnx::ModelProto& model);
 
