@@ -1,5 +1,5 @@
-// Appends nodes to a graph that is being imported: infers their types, folds what is constant, and remembers what
-// may be a weight. Private to this directory.
+// Appends nodes to a graph that is being imported: infers their types, folds constants, and records which values may be weights. Private to
+// this directory.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class BatchWatch;
 
 class Emitter {
  public:
-  // All must outlive the emitter.
+  // All arguments must outlive the emitter.
   Emitter(Graph& graph, const TypeRules& rules, const ModelLimits& limits)
       : graph_(graph), rules_(rules), limits_(limits), extents_(*this) {}
 
@@ -27,45 +27,45 @@ class Emitter {
   const TypeRules& rules() const { return rules_; }
   const ModelLimits& limits() const { return limits_; }
 
-  // Adds a node of opset kOpset with known inputs. `names` has one entry per output; an empty name is an output
-  // that nobody wants (kNoValue in the result). A node whose inputs are all constant is computed at once, unless a
-  // tensor that may be trained flows through it. Throws what TypeRules throws, kValue where constant operands make
-  // no sense, kLimit for a value past the limits. Where the data of a step decides extents, other nodes compute the same (extents.h).
+  // Adds a node of opset kOpset with known inputs. `names` has one entry per output; an empty name means that the output is not used
+  // (kNoValue in the result). A node with only constant inputs is folded, unless a tensor that may be trained flows through it. If extents
+  // depend on the data of a step, other nodes compute the same result (extents.h). Throws what TypeRules throws, kValue for invalid
+  // constant operands, kLimit for a value that exceeds the limits.
   std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
-  // The same for a node whose operands are as their shapes say.
+  // The same for a node whose operands have no extents that depend on data.
   std::vector<ValueId> EmitStatic(Node node, const std::vector<std::string>& names);
 
   DataExtents& extents() { return extents_; }
 
-  // Output 0 of the node for these operands instead of its own, as int64; false: it cannot be computed here.
+  // Computes output 0 of the node, as int64, for these operands instead of its own; false: it cannot be computed here.
   bool ComputeOn(const Node& node, const std::vector<Tensor>& operands, Tensor& result) const;
 
-  // Adds a node as it is, with outputs of these types: nothing is inferred, nothing folded. For one with bodies. Throws kLimit.
+  // Adds a node unchanged, with outputs of these types, without type inference or folding. For nodes with bodies. Throws kLimit.
   std::vector<ValueId> Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types);
 
-  // Sees every node before and after it is emitted; null: nobody does.
+  // Sets an observer that sees every node before and after it is emitted; it may be null.
   void set_batch_watch(BatchWatch* watch) { batch_watch_ = watch; }
   BatchWatch* batch_watch() const { return batch_watch_; }
 
-  // Throws what Emit would throw for the node's types.
+  // Throws what Emit would throw in the type inference of the node.
   void CheckTypes(Node node) { InferTypes(node); }
 
-  // A constant. A floating one that is a tensor `of_file` may be trained, so it is never folded into another value.
+  // Adds a constant. A floating-point tensor of the file (`of_file`) may be trained, so it is never folded into another value.
   ValueId AddConstant(const std::string& name, Tensor data, bool of_file = false);
 
   // The value's data if it is a constant, or null.
   const Tensor* Constant(ValueId id) const;
 
-  // A constant that equals the value: itself; or a new one where the value is computed from constants alone, even
-  // if weights flow through it; or kNoValue.
+  // A constant that equals the value: the value itself; or a new one if the value is computed only from constants, even if weights flow
+  // through it; or kNoValue.
   ValueId Computed(ValueId id);
 
-  // The node that makes the value, or null.
+  // The node that computes the value, or null.
   const Node* Producer(ValueId id) const;
 
-  // The shape of what a Gather gives, or a GatherND whose indices are whole: one number for each axis of its operand.
+  // The shape of the result of a Gather, or of a GatherND with complete indices, as one number for each axis of its operand.
   static std::vector<int64_t> GatheredShape(const Graph& graph, const Node& node);
-  // The node becomes a Reshape of its first operand.
+  // Turns the node into a Reshape of its first operand.
   void ReshapeTo(Node& node, const std::vector<int64_t>& target);
 
   bool may_train(ValueId id) const { return Flag(may_train_, id); }
@@ -77,11 +77,11 @@ class Emitter {
   static void SetFlag(std::vector<bool>& flags, ValueId id);
 
   std::vector<ValueType> InferTypes(Node& node);
-  // The types, or nothing where operands must be known first.
+  // The types, or nullopt if the values of operands must be known first.
   std::optional<std::vector<ValueType>> TryInfer(const Node& node);
-  // Puts constants in the place of the chosen operands that are computed from constants; false where there are none.
+  // Replaces the chosen operands that are computed from constants by constants; false if there are none.
   bool ForceOperands(Node& node, const std::function<bool(size_t)>& chosen);
-  // Of an operator whose extents depend on data: computed here, where all of that is known.
+  // Folds an operator whose extents depend on data, if all that data is known.
   std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
   void ReshapeInOrder(Node& node);
   void GatherFromVector(Node& node) const;
@@ -97,14 +97,14 @@ class Emitter {
   const TypeRules& rules_;
   const ModelLimits& limits_;
   BatchWatch* batch_watch_ = nullptr;
-  std::vector<bool> may_train_;   // by value: a weight, or a floating value computed from one without other inputs
-  std::vector<bool> computable_;  // by value: depends on constants alone
-  std::vector<int> producer_;     // by value: position of its node, -1 where there is none
+  std::vector<bool> may_train_;   // by value: a weight, or a floating-point value computed from one without other inputs
+  std::vector<bool> computable_;  // by value: depends only on constants
+  std::vector<int> producer_;     // by value: position of its node; -1: none
   int64_t folded_bytes_ = 0;
   DataExtents extents_;
 };
 
-// Whether an operator gives the same result for the same inputs, by its ONNX schema.
+// Whether an operator always gives the same result for the same inputs, according to its ONNX schema.
 bool IsDeterministic(std::string_view domain, const std::string& op);
 
 }  // namespace gradloom

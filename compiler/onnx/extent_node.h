@@ -1,4 +1,4 @@
-// What the rules of compiler/onnx/extents.h write a node with. Private to this directory.
+// Helpers with which the rules of compiler/onnx/extents.h expand a node. Private to this directory.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace gradloom {
 
-// A node of which an operand has an extent that is not known, and what is made of it.
+// A node with an operand whose extent is not known, and its expansion.
 class ExtentNode {
  public:
   ExtentNode(DataExtents& extents, Node node, const std::vector<std::string>& names)
       : extents_(extents), emitter_(extents.emitter_), node_(std::move(node)), names_(names), results_(names.size(), kNoValue) {}
 
-  // Writes it, by the rule of its operator.
+  // Expands the node by the rule of its operator.
   std::vector<ValueId> Run();
 
-  // As those of DataExtents.
+  // Like the functions of DataExtents.
   ValueId ScalarOf(const Size& size);
   std::optional<std::vector<Size>> Numbers(ValueId id) const;
   ValueId PaddedTo(ValueId id, const Shape& bounds);
@@ -35,29 +35,29 @@ class ExtentNode {
   Shape shape(ValueId id) const { return emitter_.graph().value(id).shape; }
   int rank(ValueId id) const { return shape(id).rank(); }
   DType dtype(ValueId id) const { return emitter_.graph().value(id).dtype; }
-  // A copy: what is made on the way changes the maps.
+  // A copy, because adding nodes changes the maps.
   Axes axes(ValueId id) const { return id == kNoValue ? Axes{} : extents_.Of(id); }
   int64_t Attr(const std::string& name, int64_t absent) const { return node_.attributes.Int(name, absent); }
-  // An axis attribute or operand as one in [0, rank).
+  // Converts an axis attribute or operand to the range [0, rank).
   int Axis(int64_t axis, int rank) const;
-  // The elements of an integer operand, empty where it is absent; kUnsupported where they are not known.
+  // The elements of an integer operand, empty if it is absent. Throws kUnsupported if they are not known.
   std::vector<int64_t> KnownInts(size_t i) const;
 
-  // Throws Error(kUnsupported): this operator is not taken over such an axis of operand i.
+  // Throws Error(kUnsupported): this operator is not supported over such an axis of operand i.
   [[noreturn]] void Refuse(size_t i, int axis, const std::string& why = "") const;
-  // Throws Error(kShape) where operand i is there and has another rank. What has known extents alone is left to the type rules.
+  // Throws Error(kShape) if operand i is present and has another rank. Operands whose extents are all known are left to the type rules.
   void ExpectRank(size_t i, int least, int most) const;
   void ExpectRank(size_t i, int rank) const { ExpectRank(i, rank, rank); }
-  // Refuses every unknown extent of operand i but those that `may` names.
+  // Refuses every unknown extent of operand i except along the axes in `may`.
   void Only(size_t i, const std::vector<int>& may = {}) const;
 
   // Adding nodes.
   ValueId Op(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
   std::vector<ValueId> Ops(const std::string& op, std::string_view domain, std::vector<ValueId> inputs, size_t outputs,
                            Attributes attributes = {});
-  // The last one: it has the names of the node's outputs.
+  // Adds the last node, whose outputs get the names of the node's outputs.
   ValueId Last(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // The node itself over other operands.
+  // Adds the node itself with other operands.
   void Same(std::vector<ValueId> inputs);
   void Same() { Same(node_.inputs); }
   void Give(size_t output, const Axes& axes);
@@ -76,7 +76,7 @@ class ExtentNode {
   Size NewSize(ValueId scalar, int64_t bound) { return extents_.Counted(scalar, bound); }
   Size Times(const Size& a, const Size& b) const;
   Size Sum(const Size& a, const Size& b);
-  // a / b where b is a factor of it.
+  // a / b if b is a factor of a; otherwise nullopt.
   static std::optional<Size> Quotient(const Size& a, const Size& b);
   // The extent of an axis: unknown or known.
   Size ExtentOf(ValueId id, int axis) const { return extents_.ExtentOf(id, axis); }
