@@ -1,4 +1,4 @@
-// Where attention finds its vectors.
+// The positions of attention's vectors in its operands.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// The vector of (batch, head, position) in [batch, heads, length, size], or, with three dimensions, in [batch, length, heads * size].
-// What is constexpr here is device code too.
+// The vector of (batch, head, position) in [batch, heads, length, size], or, in three dimensions, in [batch, length, heads * size]. The
+// constexpr functions are also used in device code.
 struct AttentionVectors {
   int64_t heads = 0, length = 0, size = 0;
   bool flat = false;
@@ -19,11 +19,11 @@ struct AttentionVectors {
     length = shape[flat ? 1 : 2];
     size = flat ? shape[2] / head_count : shape[3];
   }
-  // The offset of its first element.
+  // The offset of the vector's first element.
   constexpr int64_t At(int64_t b, int64_t h, int64_t s) const {
     return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size;
   }
-  // From one position to the next, in elements.
+  // The distance between consecutive positions, in elements.
   constexpr int64_t stride() const { return flat ? heads * size : size; }
 };
 

@@ -1,4 +1,4 @@
-// The products that numpy.matmul is made of.
+// The matrix products of numpy.matmul.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gradloom {
 
-// Products of matrices m x k and k x n. Vectors stand for a row on the left and for a column on the right; leading axes broadcast.
+// Products of matrices m x k and k x n. A vector is a row on the left and a column on the right; leading axes broadcast.
 struct BatchedProduct {
   int64_t m, n, k;
   Shape batch;
-  std::vector<int64_t> a_strides, b_strides;  // along the axes of the batch, in matrices
+  std::vector<int64_t> a_strides, b_strides;  // along the batch axes, in matrices
 
-  // Of operands and result of a valid product.
+  // The operands and the result must form a valid product.
   BatchedProduct(const Shape& a, const Shape& b, const Shape& out);
 };
 

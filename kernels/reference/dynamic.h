@@ -1,4 +1,4 @@
-// Operators whose results have as many elements as their data says.
+// Operators whose output shapes depend on their data.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace gradloom {
 
-// All outputs of a call that is complete but for the types of its outputs. Absent inputs are undefined tensors.
+// Computes all outputs of a call, which does not have the types of its outputs. Absent inputs are undefined tensors.
 using DynamicFunction = std::vector<Tensor> (*)(const KernelCall& call, std::span<const Tensor> inputs);
 
-// Null for an operator that is none of these.
+// Null if the operator is not one of these.
 DynamicFunction FindDynamic(std::string_view domain, std::string_view op);
 
 }  // namespace gradloom

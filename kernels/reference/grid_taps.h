@@ -1,6 +1,6 @@
-// From a coordinate of a grid to the samples that it draws from: what GridSample and its gradient have in common. As ONNX's reference
-// implementation: a coordinate outside the border is clamped or reflected before its taps are chosen, and each tap once more; but cubics
-// over a clamped border, of which the reference makes steps, are PyTorch's and onnxruntime's.
+// Maps the coordinates of a grid to the samples that they read: the common part of GridSample and its gradient. As in ONNX's reference
+// implementation, a coordinate outside the border is clamped or reflected before its taps are chosen, and then each tap again. The
+// exception is cubic interpolation with a clamped border, where the reference produces steps: it follows PyTorch and onnxruntime.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// The samples along one dimension that a coordinate draws from.
+// The samples along one dimension that a coordinate reads.
 struct GridTaps {
   static constexpr int kMost = 4;
   std::array<int64_t, kMost> at{};  // -1: a zero beyond the border
@@ -24,14 +24,14 @@ class GridSampler {
   // By the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
   explicit GridSampler(const KernelCall& call);
 
-  // Along one dimension.
+  // The number of taps along one dimension.
   int num_taps() const { return mode_ == Mode::kNearest ? 1 : mode_ == Mode::kLinear ? 2 : 4; }
 
-  // Of the normalized coordinate n (-1 and 1 are the ends) along a dimension of `extent` samples.
+  // The taps of the normalized coordinate n (-1 and 1 are the ends) along a dimension of `extent` samples.
   GridTaps TapsOf(double n, int64_t extent) const;
 
  private:
-  // Of the place x among the samples; `slope`: d x / d normalized coordinate.
+  // The taps of the position x among the samples; `slope`: d x / d normalized coordinate.
   GridTaps TapsAround(double x, double slope, int64_t extent) const;
 
   enum class Mode : uint8_t { kNearest, kLinear, kCubic };

@@ -1,4 +1,4 @@
-// Operands as double, whatever their type, for operators that are seldom large. Every element type but int64 beyond 2^53 is exact.
+// Operands converted to double, for operators that are seldom large. All element types are exact, except int64 beyond 2^53.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ using Numbers = std::vector<double>;
 // The elements of input i.
 Numbers NumbersOf(const KernelCall& call, const void* const* in, size_t i);
 
-// Writes numbers as the elements of output i, rounded to its type; integers are held in their range.
+// Writes numbers as the elements of output i, rounded to its type. Integers are clamped to their range.
 void StoreNumbers(const KernelCall& call, size_t i, const Numbers& numbers, void* const* out, NarrowRounding rounding = {});
 
-// A number, rounded to an element of a floating type.
+// A number, rounded to a floating-point type.
 double RoundedTo(DType dtype, double value);
 
 }  // namespace gradloom

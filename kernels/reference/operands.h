@@ -1,4 +1,4 @@
-// What the loops of the reference kernels share: typed operands, the type to compute in, broadcasting.
+// Shared parts of the reference kernels: typed operands, the type to compute in, broadcasting.
 #pragma once
 
 #include <array>
@@ -17,15 +17,16 @@ namespace gradloom {
 template <typename T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>;
 
-// The type of an expression over elements: float for the 16-bit ones.
+// The type of an expression over elements: float for 16-bit floating-point types.
 template <typename T>
 using Arithmetic = std::conditional_t<kIsHalf<T>, float, T>;
 
-// The type of a long sum: double for floating elements; integers wrap at 64 bits, then at their own.
+// The type of a long sum: double for floating-point elements. Integers wrap at 64 bits, and then at their own width.
 template <typename T>
 using Accumulator = std::conditional_t<kIsHalf<T> || std::is_floating_point_v<T>, double, uint64_t>;
 
-// `value` as an element: integers are cut towards zero, as a cast does, and held in their range. Device code too.
+// Converts `value` to an element. For integers, it is truncated towards zero, like a cast, and clamped to their range. Also used in device
+// code.
 template <typename T, typename V>
 constexpr T Saturated(V value) {
   if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
@@ -37,7 +38,7 @@ constexpr T Saturated(V value) {
   }
 }
 
-// Calls f(std::type_identity<T>{}) for the four floating types; others throw Error(kType).
+// Calls f(std::type_identity<T>{}) for the four floating-point types; other types throw Error(kType).
 template <typename F>
 decltype(auto) WithFloating(DType dtype, F&& f) {
   switch (dtype) {
@@ -67,13 +68,13 @@ decltype(auto) WithInteger(DType dtype, F&& f) {
   throw Error(ErrorCode::kType, "expected integers, got " + std::string(DTypeName(dtype)));
 }
 
-// The same for floating and integer types: bool has no arithmetic.
+// The same for floating-point and integer types, but not for bool, which has no arithmetic.
 template <typename F>
 decltype(auto) WithNumber(DType dtype, F&& f) {
   return IsFloating(dtype) ? WithFloating(dtype, f) : WithInteger(dtype, f);
 }
 
-// An unsigned integer as wide as an element: all that moving elements needs to know.
+// The same with an unsigned integer that is as wide as an element, which is enough to move elements.
 template <typename F>
 decltype(auto) WithBytes(DType dtype, F&& f) {
   switch (DTypeBytes(dtype)) {
@@ -88,7 +89,7 @@ decltype(auto) WithBytes(DType dtype, F&& f) {
 
 inline bool Has(const std::vector<OperandType>& operands, size_t i) { return i < operands.size() && operands[i].present(); }
 
-// The elements of input or output i. The dtype is the caller's to know.
+// The elements of input or output i. The caller must know the dtype.
 template <typename T>
 const T* In(const void* const* inputs, size_t i) {
   return static_cast<const T*>(inputs[i]);
@@ -102,23 +103,23 @@ inline TensorView InputView(const KernelCall& call, const void* const* inputs, s
   return {call.inputs[i].dtype, call.inputs[i].shape, inputs[i]};
 }
 
-// The integers of input i, or `absent`.
+// The integers of input i, or `absent` if it is absent.
 std::vector<int64_t> InputInts(const KernelCall& call, const void* const* inputs, size_t i, std::vector<int64_t> absent = {});
 
-// `axis` in [0, rank); throws Error(kAttr) naming the operator.
+// Converts `axis` to the range [0, rank). Throws Error(kAttr) with the operator.
 int AxisOf(const KernelCall& call, int64_t axis, int rank);
 
-// The entries of an index operand in [-extent, extent) as [0, extent). Throws Error(kData) naming the
-// operator, the index and the extent.
+// Converts an entry of an index operand in [-extent, extent) to the range [0, extent). Throws Error(kData) with the operator, the index and
+// the extent.
 int64_t CheckedIndex(const KernelCall& call, int64_t index, int64_t extent);
 
-// Strides with which `from` is read along `to` when broadcast as numpy does: 0 along repeated axes.
+// The strides of `from` when it is broadcast to `to` as in numpy: 0 along repeated axes.
 std::vector<int64_t> BroadcastStrides(const Shape& from, const Shape& to);
 
-// The product of extents [begin, end).
+// The product of the extents of axes [begin, end).
 int64_t Product(const Shape& shape, int begin, int end);
 
-// A nest of loops over N operands: merges axes where all operands allow it, then hands out rows.
+// A nest of loops over N operands. Merges axes where all operands allow it, and iterates over rows.
 template <size_t N>
 struct Nest {
   std::vector<int64_t> extents;
@@ -139,8 +140,7 @@ struct Nest {
     }
   }
 
-  // f(n, offsets, steps) for each row, in row-major order: element j < n of operand k lies at
-  // offsets[k] + j * steps[k].
+  // Calls f(n, offsets, steps) for each row, in row-major order: element j < n of operand k is at offsets[k] + j * steps[k].
   template <typename F>
   void ForEachRow(F&& f) const {
     std::array<int64_t, N> offsets{}, steps{};

@@ -1,5 +1,5 @@
-// Plain loops over row-major tensors in any dtype that an operator allows: constant folding, the oracle,
-// and the last resort of the CPU device. Clear before fast.
+// Reference kernels: simple loops over row-major tensors, in every dtype that an operator allows. Used for constant folding, for the
+// oracle, and as the last choice of the CPU device. Clarity comes before speed.
 #pragma once
 
 #include <span>
@@ -11,8 +11,7 @@
 
 namespace gradloom {
 
-// Computes the outputs of a call from its inputs. Layouts are plain; absent operands have null
-// addresses. Operands do not overlap.
+// Computes the outputs of a call from its inputs. Layouts are plain; absent operands have null addresses; operands do not overlap.
 using ReferenceFunction = void (*)(const KernelCall& call, const void* const* inputs, void* const* outputs);
 
 struct ReferenceKernel {
@@ -21,13 +20,13 @@ struct ReferenceKernel {
   ReferenceFunction run;
 };
 
-// Null where there is none.
+// Null if there is none.
 const ReferenceKernel* FindReference(std::string_view domain, std::string_view op);
 
-// All of them; kernels/catalog has a row "reference.NAME" (own operators: "reference.gradloom.NAME") for each.
+// All reference kernels. kernels/catalog has a row "reference.NAME" (own operators: "reference.gradloom.NAME") for each.
 std::span<const ReferenceKernel* const> AllReferenceKernels();
 
-// Runs a call on tensors: absent inputs are undefined tensors; returns as many outputs as call.outputs has.
+// Runs a call on tensors. Absent inputs are undefined tensors. Returns as many outputs as call.outputs has.
 std::vector<Tensor> RunReference(const KernelCall& call, std::span<const Tensor> inputs);
 
 }  // namespace gradloom

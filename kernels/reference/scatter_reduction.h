@@ -1,4 +1,4 @@
-// How a scatter combines an update with what is there.
+// How a scatter combines an update with the present value.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
@@ -7,7 +7,7 @@ namespace gradloom {
 
 enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
 
-// Attribute `reduction` of ScatterND and ScatterElements. Throws Error(kAttr) for any other word.
+// The attribute `reduction` of ScatterND and ScatterElements. Throws Error(kAttr) for any other value.
 ScatterReduction ScatterReductionOf(const KernelCall& call);
 
 }  // namespace gradloom

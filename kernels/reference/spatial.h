@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// [N, C, spatial...] with missing leading spatial dimensions as 1.
+// The extents [N, C, spatial...]. Missing leading spatial dimensions are 1.
 struct Volume {
   int64_t batch = 0, channels = 0;
   std::array<int64_t, 3> extent{1, 1, 1};
@@ -28,7 +28,7 @@ struct Volume {
   }
 };
 
-// Windows of three dimensions: missing leading ones cover a single point.
+// Windows in three dimensions. Missing leading dimensions cover a single point.
 struct Window3 {
   std::array<int64_t, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0}, pad_end{0, 0, 0};
 
@@ -84,8 +84,8 @@ void ForEachPoint(const Window3& w, const Volume& in, const Volume& out, F f) {
   }
 }
 
-// By how much the average over each window of a plane divides its sum, at least 1: its points within the input, or with
-// `include_pad` those within the padded input (a window may pass the padding's end in ceil mode).
+// The divisor of the average for each window of a plane, at least 1: the number of its points within the input or, with `include_pad`,
+// within the padded input (a window may exceed the padding in ceil mode).
 inline std::vector<int64_t> AverageDivisors(const Window3& w, const Volume& in, const Volume& out, bool include_pad) {
   std::vector<int64_t> divisors(static_cast<size_t>(out.points()), 0);
   if (include_pad) {

@@ -1,4 +1,4 @@
-// The tables that operators of ai.onnx.ml and of text bring with them, checked.
+// The tables in the attributes of ai.onnx.ml's and text operators, checked.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,38 @@ namespace gradloom {
 
 struct TreeView;
 
-// Trees over the features of a sample, as TreeEnsemble's attributes write them; leaves add up by target.
+// Trees over the features of a sample, as in TreeEnsemble's attributes. The weights of leaves are aggregated by target.
 struct TreeTables {
   enum Mode : int64_t { kLessOrEqual, kLess, kGreaterOrEqual, kGreater, kEqual, kUnequal, kMember, kModes };
   enum Aggregate : int64_t { kAverage, kSum, kLeast, kMost };
 
-  // By node. A child is a leaf where `leaf` says so, else a node; children of what does not hold come first.
+  // For each node. A child is a leaf if `leaf` is set, else a node. Index 0 of the children is for a condition that is false.
   std::vector<int64_t> modes, features, children[2], leaf[2];
-  std::vector<int64_t> missing;  // whether a NaN goes where the condition holds; empty: nowhere
+  std::vector<int64_t> missing;  // whether the condition is true for a NaN; empty: for no node
   std::vector<double> splits;
-  // The sets that nodes ask for membership in: numbers [member_begin[i], member_begin[i + 1]) of `members`.
+  // The sets for membership tests of nodes: numbers [member_begin[i], member_begin[i + 1]) of `members`.
   std::vector<int64_t> member_begin;
   std::vector<double> members;
-  // By leaf.
+  // For each leaf.
   std::vector<int64_t> targets;
   std::vector<double> weights;
 
   std::vector<int64_t> roots;
   int64_t aggregate = kSum;
 
-  // Throws Error(kAttr) where a list has another length than it should, or an index is out of range.
+  // Throws Error(kAttr) if a list has the wrong length or an index is out of range.
   explicit TreeTables(const KernelCall& call);
 
-  // Of what nothing was added to.
+  // The aggregate of no values.
   double none() const;
-  // Of these very lists.
+  // A view of these lists.
   TreeView view() const;
 };
 
-// Trees, wherever their lists are: what is constexpr here is device code, too.
+// Trees whose lists are in any memory. The constexpr functions are also used in device code.
 struct TreeView {
   const int64_t *modes, *features, *children[2], *leaf[2];
-  const int64_t* missing;  // null: a NaN never goes where the condition holds
+  const int64_t* missing;  // null: the condition is false for a NaN
   const int64_t *member_begin, *targets, *roots;
   const double *splits, *members, *weights;
   int64_t nodes, trees, aggregate;
@@ -65,8 +65,8 @@ struct TreeView {
     return found;
   }
 
-  // The leaf that the tree with this root leads a sample to, `x(feature)` of it a double; -1: its nodes go in a circle, as a path has at
-  // most as many nodes as there are.
+  // The leaf for a sample in the tree with this root, where `x(feature)` is a double. -1: the nodes form a cycle, since a path can have at
+  // most as many nodes as exist.
   template <typename Sample>
   constexpr int64_t LeafOf(int64_t root, const Sample& x) const {
     int64_t node = root;
@@ -89,7 +89,7 @@ struct TreeView {
   }
 };
 
-// The n-grams that TfIdfVectorizer counts: where each is counted. Throws Error(kAttr).
+// The n-grams that TfIdfVectorizer counts, with the index at which each is counted. Throws Error(kAttr).
 std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call);
 
 }  // namespace gradloom

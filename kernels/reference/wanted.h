@@ -1,5 +1,5 @@
-// Gradient operators with many outputs compute those alone that someone wants: the attribute "wanted"
-// lists the inputs of the forward operator whose gradients the outputs are.
+// Gradient operators with several outputs compute only those that are used: the attribute "wanted" lists the inputs of the forward operator
+// whose gradients are the outputs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace gradloom {
 
-// Which output holds the gradient of input `i` of the forward operator; -1: none.
+// The index of the output with the gradient of input `i` of the forward operator; -1: none.
 inline int64_t PlaceOfGradient(const KernelCall& call, int64_t i) {
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   const auto at = std::find(wanted.begin(), wanted.end(), i);
@@ -23,7 +23,7 @@ inline void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i)
   return place < 0 ? nullptr : outputs[place];
 }
 
-// Sets all outputs to zero, where gradients are sums.
+// Sets all outputs to zero, for gradients that are accumulated.
 inline void ZeroOutputs(const KernelCall& call, void* const* outputs) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (outputs[i] != nullptr) std::memset(outputs[i], 0, static_cast<size_t>(call.outputs[i].bytes()));
