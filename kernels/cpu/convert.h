@@ -1,4 +1,4 @@
-// Elements of other types as floats, and back.
+// Conversion of elements of other types to floats and back.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline void LoadFloats(const Loops& loops, DType dtype, const void* from, int64_
   }
 }
 
-// Element `begin` + i of such an array becomes from[i]: rounded to nearest even, or whether it is not zero.
+// The inverse: element `begin` + i of such an array = from[i] for i < n, rounded to nearest even; for bool, whether from[i] is not zero.
 inline void StoreFloats(const Loops& loops, DType dtype, const float* from, int64_t n, void* to, int64_t begin) {
   switch (dtype) {
     case DType::kFloat32: std::memcpy(static_cast<float*>(to) + begin, from, static_cast<size_t>(n) * sizeof(float)); return;

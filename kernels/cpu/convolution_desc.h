@@ -1,4 +1,4 @@
-// What oneDNN would run for a convolution, forward, for its input or for its weights, and where the operands go.
+// Prepares oneDNN's convolutions: forward, for the gradient of the input and for that of the weights, with the layouts of the operands.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace gradloom {
 
 bool HasConvolutionBias(const KernelCall& call);
 
-// Whether an operand is in another order than row-major.
+// Whether an operand is not in row-major order.
 bool IsChannelsLast(const KernelCall& call);
 
 struct PreparedConvolution {
   std::function<dnnl::primitive()> make;
   dnnl::memory::desc weights;
-  std::vector<OneDnnPrimitive::Argument> arguments;  // outputs after inputs, the scratchpad behind them
+  std::vector<OneDnnPrimitive::Argument> arguments;  // inputs, outputs, and then the scratchpad
   int64_t scratch_bytes = 0;
-  std::string implementation;  // oneDNN's name of it
+  std::string implementation;  // oneDNN's name of the implementation
 };
 
-// For call.threads threads, but a weights' gradient, which is divided before (convolution_weights.h) and summed in float32, for one; with
-// row-major operands or with the channels of x and y innermost and the weights as the library likes them.
-// Asked once for equal calls: a compile, its proof and a load want to know of each several times, and the library takes a fraction of a
-// millisecond to answer. Throws dnnl::error for what the library has no implementation of.
+// For call.threads threads. The gradient of the weights is for one thread, because it is divided before (convolution_weights.h) and summed
+// in float32. Operands are row-major, or x and y have the channels innermost and the weights are in the library's preferred layout. Results
+// are cached for equal calls: compiling, proving and loading a plan ask several times about each call, and the library needs a fraction of
+// a millisecond to answer. Throws dnnl::error if the library has no implementation.
 PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_last);
 
-// Weights as oneDNN keeps them, [O, I, ...] or in groups [G, O / G, I, ...], as a layout of [O, I, ...]; nullopt where it
-// pads groups or parts what we hold as one dimension.
+// The layout of [O, I, ...] that corresponds to oneDNN's layout of weights, [O, I, ...] or in groups [G, O / G, I, ...]; nullopt if oneDNN
+// pads groups or divides a dimension that is one dimension here.
 std::optional<Layout> ConvolutionWeightLayout(const dnnl::memory::desc& desc, bool grouped);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// The kernels of the CPU device: a catalog row each, and the function that prepares it.
+// The kernels of the CPU device: for each a catalog row and the function that prepares it.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,15 @@ namespace gradloom {
 
 struct CpuKernel {
   KernelRow row;
-  // Everything that depends on the call alone is done here, so that Run only computes. The call is one
-  // that the row does not reject. Throws Error(kResource).
+  // Does all work that depends only on the call, so that Run only computes. The row must not reject the call. Throws Error(kResource).
   std::unique_ptr<Kernel> (*make)(const KernelCall& call) = nullptr;
 };
 
-// All but the reference kernels, in the order in which they are tried.
+// All kernels except the reference kernels, in the order in which they are tried.
 std::span<const CpuKernel* const> CpuKernels();
 
-// Prepares the kernel of a CPU row for a call, reference kernels included. Run allocates nothing (reference
-// kernels may), and uses up to call.threads threads. Throws Error(kPlan) where the row rejects the call
-// or is no CPU row.
+// Prepares the kernel of a CPU row for a call, including reference kernels. Run does not allocate memory (reference kernels may), and uses
+// up to call.threads threads. Throws Error(kPlan) if the row rejects the call or is not a CPU row.
 std::unique_ptr<Kernel> MakeCpuKernel(const KernelRow& row, const KernelCall& call);
 
 }  // namespace gradloom

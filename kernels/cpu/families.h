@@ -1,5 +1,4 @@
-// The families of CPU kernels, one or a few files each. Declared here and defined there: a family that is
-// missing is a link error.
+// The families of CPU kernels, one or a few files each. They are declared here and defined there, so that a missing family is a link error.
 #pragma once
 
 #include <span>
@@ -55,7 +54,7 @@ std::span<const CpuKernel> CpuSignalKernels();              // signal.cc
 std::span<const CpuKernel> CpuWidenedKernels();             // widened.cc
 std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: the same elsewhere, for plans of other machines
 
-// The `make` of a kernel whose constructor takes the call.
+// The `make` function of a kernel whose constructor takes the call.
 template <typename T>
 std::unique_ptr<Kernel> MakeKernel(const KernelCall& call) {
   return std::make_unique<T>(call);

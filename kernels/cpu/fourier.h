@@ -1,4 +1,4 @@
-// Fourier transforms of many lines at once.
+// Fourier transforms of several lines at once.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace gradloom {
 
-// The transform of lines of `length` complex numbers, kFourierLines of them next to each other, unscaled in both directions, in float64.
+// The float64 transform of kFourierLines lines of `length` complex numbers, which are interleaved. It is not scaled in either direction.
 class Fourier {
  public:
   Fourier(int64_t length, bool inverse);
 
   int64_t length() const { return length_; }
-  // Of each of the two buffers of a transform.
+  // The size of each of the two buffers of a transform, in doubles.
   static int64_t Numbers(int64_t length) { return 2 * kFourierLines * length; }
-  // `lines` and `work`: Numbers(length) each, elements as FourierPassArgs has them. The result is in what is returned, one of the two.
+  // `lines` and `work` have Numbers(length) elements each, ordered as in FourierPassArgs. Returns the buffer with the result, which is one
+  // of the two.
   double* Run(const Loops& loops, double* lines, double* work) const;
 
  private:

@@ -1,6 +1,6 @@
-// Products of matrices of 16-bit elements: parts that fit into a core's caches are widened to float32 there and multiplied by the loops
-// of the instruction set, so that memory is read and written in 16 bits alone. Each result is one chain of float32 additions along k,
-// whatever the blocks and the threads, and rounded once.
+// Products of matrices of 16-bit elements. Blocks that fit into a core's caches are widened to float32 and multiplied by the loops of the
+// instruction set, so that only 16-bit elements are read from and written to memory. Each result is one chain of float32 additions along k,
+// whatever the blocks and threads, and is rounded once.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace gradloom {
 
 class HalfProduct {
  public:
-  // All operands are of `dtype`: float16 or bfloat16. There is something to multiply (work() > 0), and the bias has no rows.
+  // All operands have the type `dtype`: float16 or bfloat16. The product must not be empty (work() > 0), and the bias must have no rows.
   HalfProduct(MatrixProduct product, DType dtype, int threads);
 
   bool has_bias() const { return product_.has_bias; }
   int64_t scratch_bytes() const;
 
-  // `bias` is null where the product has none.
+  // `bias` is null if the product has none.
   void Run(const void* a, const void* b, const void* bias, void* c, void* scratch) const;
 
  private:
-  // What one thread has in float32.
+  // The float32 memory of one thread.
   struct Parts {
     float *a, *b, *c, *rows;
   };

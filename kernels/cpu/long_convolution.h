@@ -1,4 +1,5 @@
-// Convolutions along one axis with long windows, by polynomials (ring.h): their number of products hardly depends on the windows' length.
+// Convolutions along one axis with long windows, computed by polynomials (ring.h). The number of multiplications hardly depends on the
+// windows' length.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@ struct LongConvolution {
   int64_t images, groups, x_channels, y_channels;  // channels of a group
   int64_t x_length, y_length, taps, before;
   bool input_gradient;
-  // w, x and y lie as [O, I, taps], O of all groups: what is between two of x's channels and two of y's.
+  // w is stored as [O, I, taps], with O over all groups: the distance in w between two channels of x, and between two of y.
   int64_t w_x_step, w_y_step;
-  // y's points are taken in blocks, all but the last of `block`, each in a ring of `half` (ring.h).
+  // y is computed in blocks of `block` points (the last may be shorter), each in a ring of `half` (ring.h).
   int64_t block, blocks, half;
 
-  // Of a Conv, ConvGradInput or ConvGradWeight of x and y of rank 3.
+  // For a Conv, ConvGradInput or ConvGradWeight whose x and y have rank 3.
   explicit LongConvolution(const KernelCall& call);
 
   int64_t rows() const { return images * blocks; }  // blocks of all images
   int64_t rows_at_once() const;
-  // Of a group: as many channels as a vector has lanes, the last of fewer.
+  // The number of tuples of channels in a group: each has as many channels as a vector has lanes, the last may have fewer.
   int64_t x_tuples() const;
   int64_t y_tuples() const;
 
@@ -35,7 +36,7 @@ struct LongConvolution {
   };
   Block BlockAt(int64_t i) const { return BlockOf(i, block); }
 
-  // Vector instructions of a step by the ring, and as the convolution is written.
+  // The number of vector instructions of a step with the ring, and with the direct convolution.
   double RingWork() const { return RingWork(blocks, half); }
   double PlainWork() const;
 
@@ -45,7 +46,7 @@ struct LongConvolution {
   double RingWork(int64_t of_blocks, int64_t of_half) const;
 };
 
-// "" where the operands are plain float32 and the ring takes less than a library does.
+// "" if the operands are plain float32 and the ring needs less time than a library; else the reason.
 std::string RejectsLongConvolution(const KernelCall& call);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// Products of float32 matrices with long sums and few of them, by oneDNN in parts of k: the order of the additions depends on the shapes
-// alone. The library parts such sums among its threads, so that each number of threads rounds otherwise.
+// Products of float32 matrices with few, long sums, computed by oneDNN in parts of k. The order of the additions depends only on the
+// shapes. oneDNN itself divides such sums among its threads, so that the rounding would depend on their number.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,16 @@ class LongProduct : public Kernel {
  public:
   static bool Serves(const MatrixProduct& product);
 
-  // Both of a product that Serves.
+  // For products for which Serves is true.
   static int64_t ScratchBytes(const MatrixProduct& product, int threads);
   LongProduct(const MatrixProduct& product, int threads);
 
-  // Of a, b and, where the product has one, the bias.
+  // The inputs are a, b and, if the product has one, the bias.
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
 
  private:
-  // Parts are floor(k / parts) long, or one more. The sums of all lie in the scratch memory, and behind them what each thread works with.
+  // The length of a part is floor(k / parts), or one more. The scratch memory contains the sums of all parts, followed by the memory of
+  // each thread.
   struct Parts {
     int64_t count, sums_bytes, thread_bytes = 0;
     int threads;

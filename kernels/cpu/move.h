@@ -1,4 +1,4 @@
-// Copies between row-major memory and memory that is read by strides.
+// Copies between row-major memory and strided memory.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace gradloom {
 
-// A row-major tensor whose element at an index lies at the sum of index * stride of another memory. Axes of
-// extent 1 are left out, and axes merged where the strides allow it. Allocates nothing.
+// Maps the elements of a row-major tensor to another memory, where the element at an index is at the sum of index * stride. Axes of extent
+// 1 are left out, and axes are merged where the strides allow it. Does not allocate memory.
 class StridedView {
  public:
   // One stride per axis, in elements.
@@ -21,10 +21,10 @@ class StridedView {
   int64_t elements() const { return elements_; }
   int64_t extent(int axis) const { return extents_[static_cast<size_t>(axis)]; }
   int64_t stride(int axis) const { return strides_[static_cast<size_t>(axis)]; }
-  // Of the row-major tensor.
+  // The stride in the row-major tensor.
   int64_t own_stride(int axis) const { return own_[static_cast<size_t>(axis)]; }
 
-  // The offset by strides of the i-th tuple of indices over the axes from 0 to `axes`.
+  // The offset in the strided memory of the i-th tuple of indices over the axes from 0 to `axes`.
   int64_t Offset(int64_t i, int axes) const;
 
  private:

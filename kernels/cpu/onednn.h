@@ -1,4 +1,4 @@
-// What the kernels over oneDNN share. Primitives are made once; a run binds addresses and starts one.
+// Shared parts of the kernels that use oneDNN. Primitives are created once; a run binds addresses and executes one.
 #pragma once
 
 #include <omp.h>
@@ -11,11 +11,11 @@
 
 namespace gradloom {
 
-// The one CPU engine of the process, and a stream on it for the calling thread.
+// The CPU engine of the process, and a stream on it for the calling thread.
 const dnnl::engine& OneDnnEngine();
 dnnl_stream_t OneDnnStream();
 
-// oneDNN sizes its work by the calling thread's OpenMP team, when a primitive is made and when it runs.
+// Sets the size of the calling thread's OpenMP team, by which oneDNN divides its work when a primitive is created and when it runs.
 class OneDnnTeam {
  public:
   explicit OneDnnTeam(int threads) : before_(omp_get_max_threads()) {
@@ -32,24 +32,24 @@ class OneDnnTeam {
   int before_, threads_;
 };
 
-// float32 or bfloat16 to the library.
+// The library's type for float32 or bfloat16.
 dnnl::memory::data_type OneDnnType(DType dtype);
 
-// Row-major elements of these extents, or by strides where given.
+// Describes row-major elements with these extents, or with strides if they are given.
 dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides = {}, DType dtype = DType::kFloat32);
 
-// A primitive with its arguments in a fixed order. Running it allocates nothing of ours.
+// A primitive with its arguments in a fixed order. A run allocates no memory on our side.
 class OneDnnPrimitive {
  public:
   struct Argument {
     int id;  // DNNL_ARG_...
     dnnl::memory::desc desc;
   };
-  // `make` is called in a team of `threads`: oneDNN keeps primitives by the team's size, and would give out one whose
-  // work is parted for another.
+  // `make` is called in a team of `threads`: oneDNN caches primitives by the team's size, and would otherwise return one that divides its
+  // work for another size.
   OneDnnPrimitive(const std::function<dnnl::primitive()>& make, std::vector<Argument> arguments, int threads);
 
-  // One address per argument. Throws Error(kInternal) where oneDNN reports a failure.
+  // Takes one address per argument. Throws Error(kInternal) if oneDNN reports a failure.
   void Run(std::initializer_list<const void*> addresses);
 
  private:
@@ -59,7 +59,7 @@ class OneDnnPrimitive {
   int threads_;
 };
 
-// Primitive attributes with the scratchpad in the caller's hands.
+// Primitive attributes with a scratchpad that the caller provides.
 dnnl::primitive_attr OneDnnUserScratch();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Tables of operands that are nearly always constants: made at the first step, and again when they are others.
+// Tables computed from operands that are nearly always constant: they are made at the first step, and again when the operands change.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace gradloom {
 
 class OperandWatch {
  public:
-  // Calls make() at the first step, and where an input behind the first has other bytes than at the step before. What make throws is passed
-  // on.
+  // Calls make() at the first step, and when an input other than the first has other bytes than in the step before. Passes on the
+  // exceptions of make.
   template <typename F>
   void Follow(const KernelCall& call, const void* const* inputs, F make) {
     if (!Changed(call, inputs)) return;

@@ -1,4 +1,4 @@
-// What the rows of CPU kernels check of their operands.
+// Checks that the rows of CPU kernels make on their operands.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ inline int64_t Product(const Shape& shape, int begin, int end) {
   return product;
 }
 
-// "" where every operand is plain.
+// "" if every operand is plain, else the reason.
 inline std::string RejectsLayouts(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
@@ -27,7 +27,7 @@ inline std::string RejectsLayouts(const KernelCall& call) {
   return "";
 }
 
-// "" where every operand is plain, and input `input` (-1: every input) and the outputs are of one dtype.
+// "" if every operand is plain, and input `input` (-1: every input) and the outputs have this dtype; else the reason.
 inline std::string RejectsAllBut(const KernelCall& call, DType dtype, int input = -1) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -40,13 +40,13 @@ inline std::string RejectsAllBut(const KernelCall& call, DType dtype, int input 
   return "";
 }
 
-// Whether elements can be moved as unsigned integers of their width, as WithWidth gives them.
+// Whether elements can be moved as unsigned integers of their width by WithWidth.
 inline bool HasWidth(DType dtype) {
   const int64_t bytes = DTypeBytes(dtype);
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
 }
 
-// f(an unsigned integer as wide as an element).
+// Calls f with an unsigned integer that is as wide as an element.
 template <typename F>
 void WithWidth(DType dtype, F f) {
   switch (DTypeBytes(dtype)) {

@@ -1,4 +1,4 @@
-// The one way in which kernels share their work: OpenMP teams of the size that the plan gave the stream.
+// How kernels divide work among threads: OpenMP teams of the size that the plan gives the stream.
 #pragma once
 
 #include <omp.h>
@@ -10,27 +10,26 @@
 
 namespace gradloom {
 
-// ThreadSanitizer does not see the barriers of libgomp and would take every team for a race: it watches streams, each of
-// which then has one thread.
+// ThreadSanitizer does not know the barriers of libgomp and would report a data race for every team. With it, each stream therefore has
+// only one thread.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kTeams = false;
 #else
 inline constexpr bool kTeams = true;
 #endif
 
-// Which of its team the calling thread is: what part of the scratch memory is its own.
+// The index of the calling thread in its team. It determines the thread's part of the scratch memory.
 inline int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
 
-// How many parts of `b` make `a`, the last of them smaller.
+// a / b, rounded up.
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How many of `threads` are worth waking for `work` units of which one thread should have `grain` at least.
+// The number of threads, at most `threads`, for `work` units, if each thread should have at least `grain` units.
 inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
   return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));
 }
 
-// f(begin, end) on disjoint ranges that cover [0, n), a thread each; all begins are multiples of `unit`.
-// f must not throw.
+// Calls f(begin, end) on disjoint ranges that cover [0, n), one range per thread. All begins are multiples of `unit`. f must not throw.
 template <typename F>
 void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
   if (!kTeams || threads <= 1) {
@@ -45,8 +44,8 @@ void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
   }
 }
 
-// f(task, thread) for every task in [0, n), those of a thread one after the other, thread < threads. What f throws last goes on to the
-// caller.
+// Calls f(task, thread) for every task in [0, n), with thread < threads. The tasks of a thread run one after the other. If f throws, one of
+// the exceptions is passed on to the caller.
 template <typename F>
 void ParallelTasks(int64_t n, int threads, F&& f) {
   std::exception_ptr failure;
@@ -64,7 +63,7 @@ void ParallelTasks(int64_t n, int threads, F&& f) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// f(index) for every index in [0, n), in fixed contiguous shares. f must not throw.
+// Calls f(index) for every index in [0, n), in fixed contiguous ranges per thread. f must not throw.
 template <typename F>
 void ParallelFor(int64_t n, int threads, F&& f) {
   ParallelRanges(n, 1, threads, [&](int64_t begin, int64_t end) {

@@ -10,12 +10,12 @@
 
 namespace gradloom {
 
-// How an operand is read along the elements of the output, after axes are merged where possible.
+// How an operand is read along the elements of the output, after merging axes where possible.
 struct BroadcastOperand {
   enum class Kind : uint8_t {
     kDense,     // element i for element i
     kScalar,    // one element for all
-    kPeriodic,  // element i % period: what a trailing vector is
+    kPeriodic,  // element i % period, for example a vector along the last axis
     kGeneral,   // by `steps`
   };
   Kind kind = Kind::kDense;
@@ -23,22 +23,22 @@ struct BroadcastOperand {
   std::vector<int64_t> extents, steps;  // per axis, merged as this operand alone allows; 0 where repeated
 };
 
-// A program with its operands placed: into tiles on the stack, into the operands' own memory.
+// A program whose values have been assigned to tiles on the stack or to the operands' own memory.
 class PointwiseKernel : public Kernel {
  public:
-  // The call's program and layouts must fit: see RejectsPointwise.
+  // RejectsPointwise must accept the call.
   PointwiseKernel(const KernelCall& call, PointwiseProgram program, const Loops& loops);
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
 
-  // How many tiles are alive at once; there are kMaxTiles, and more than 16 leave the cache.
+  // The number of tiles in use at the same time. At most kMaxTiles; more than 16 do not fit into the cache.
   int num_tiles() const { return num_tiles_; }
   static constexpr int kMaxTiles = 48;
 
  private:
   static constexpr int64_t kTile = 512;
 
-  // Where a value of the program lies while one tile is computed.
+  // Where a value of the program is while one tile is computed.
   struct Place {
     enum class Kind : uint8_t { kNone, kInput, kOutput, kTile };
     Kind kind = Kind::kNone;
@@ -79,7 +79,7 @@ class PointwiseKernel : public Kernel {
   std::vector<Fill> fills_;
   std::vector<Gather> gathers_;
   std::vector<Copy> copies_;
-  std::vector<int> periodic_;  // inputs that are repeated in their tiles once
+  std::vector<int> periodic_;  // periodic inputs, which are written to their tiles once
   int num_tiles_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Products of float32 matrices inside kernels, by oneDNN.
+// Products of float32 matrices inside kernels, computed by oneDNN.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace gradloom {
 
-// c[m, n] = a[m, k] b[k, n], or added to c. Strides in elements; the rows of c are contiguous.
+// c[m, n] = a[m, k] b[k, n], or that is added to c (`adds`). Strides are in elements; the rows of c are contiguous.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t a_row = 0, a_col = 1, b_row = 0, b_col = 1, c_row = 0;
   bool adds = false;
-  // b is packed once and multiplied many times.
+  // b is packed once and used in many products.
   bool packs = false;
 };
 
-// What is known before memory is: how many bytes the product needs.
+// The product before its memory is known: the number of bytes that it needs.
 class ProductPlan {
  public:
   ProductPlan(const ProductShape& shape, int threads);
 
-  int64_t scratch_bytes() const { return scratch_bytes_; }  // beside the packed b
+  int64_t scratch_bytes() const { return scratch_bytes_; }  // without the packed b
 
  private:
   friend class PreparedProduct;
@@ -31,8 +31,8 @@ class ProductPlan {
 
   dnnl::memory::desc a_, b_, c_;
   dnnl::matmul::primitive_desc desc_;
-  PaddedOperand padded_;      // never b where b is packed
-  int64_t packed_bytes_ = 0;  // 0 where b is not packed
+  PaddedOperand padded_;      // never b if b is packed
+  int64_t packed_bytes_ = 0;  // 0 if b is not packed
   int64_t scratch_bytes_ = 0;
   int threads_;
 };
@@ -41,10 +41,10 @@ class PreparedProduct {
  public:
   explicit PreparedProduct(const ProductPlan& plan);
 
-  // Packs b for the runs that follow. Only where the shape says so.
+  // Packs b for the following runs. Only if ProductShape::packs is set.
   void Pack(const float* b, void* packed);
 
-  // `b`: the matrix, or what Pack wrote.
+  // `b`: the matrix, or the result of Pack.
   void Run(const float* a, const void* b, float* c, void* scratch);
 
  private:

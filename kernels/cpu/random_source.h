@@ -1,5 +1,5 @@
-// Where a call's random numbers come from: an element has the counter of its place in the whole batch (kernels/reference/random.cc), so
-// that any number of threads and devices gives the same.
+// The random numbers of a call. The counter of an element is its position in the whole batch (kernels/reference/random.cc), so that any
+// number of threads and devices gives the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace gradloom {
 
-// The words that RandomDraws::Words needs for so many elements.
+// The number of words of memory that RandomDraws::Words needs for `count` elements.
 constexpr int64_t RandomWordsRoom(int64_t count) { return count + 6 + kRandomSlack; }
 
-// Those of one run.
+// The random numbers of one run.
 struct RandomDraws {
   PhiloxKey key = {};
   SamplePlaces places;
 
-  // The words of `count` neighbours from element i on, of one part of `places`; they come to `room`, of RandomWordsRoom(count) words.
-  // Around them lie the other words of their fours.
+  // The words of `count` consecutive elements from element i on, within one part of `places`. They are written to `room`, of
+  // RandomWordsRoom(count) words, together with the other words of their groups of four.
   const uint32_t* Words(const Loops& loops, int64_t i, int64_t count, uint32_t* room) const {
     const uint64_t place = places(i), before = place % 4;
     loops.random_words(place / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);
@@ -29,8 +29,8 @@ struct RandomDraws {
   }
 };
 
-// `seed`: the place of the seed among the inputs; the batch number follows, and the first of a device's samples behind. Where no batch
-// number is there, the attribute `seed` stands for both.
+// `seed` is the index of the input with the seed. The next inputs are the batch number and the first of a device's samples. Without a batch
+// number, the attribute `seed` replaces both.
 class RandomSource {
  public:
   RandomSource(const KernelCall& call, size_t seed)
@@ -49,7 +49,7 @@ class RandomSource {
     return draws;
   }
 
-  // Why a call cannot be drawn for; empty: it can.
+  // Why random numbers for a call are not supported; empty: they are.
   static std::string Rejects(const KernelCall& call, size_t seed) {
     for (size_t i = seed; i < call.inputs.size(); ++i) {
       if (!HasInput(call, i)) continue;

@@ -11,11 +11,11 @@
 
 namespace gradloom {
 
-// One spatial dimension: x's extent, y's, and how windows go along it.
+// One spatial dimension: the extents of x and y, and the windows along it.
 struct WindowAxis {
   int64_t in = 1, out = 1, taps = 1, stride = 1, pad = 0, dilation = 1;
 
-  // The outputs [begin, end) whose windows have tap k within the input, and the input's place under the first.
+  // The outputs [begin, end) for which tap k is within the input, and the input position of the first of them.
   struct Range {
     int64_t begin, end, first;
   };
@@ -39,7 +39,7 @@ inline std::pair<WindowAxis, WindowAxis> WindowAxesOf(const Attributes& attribut
   return {axes[0], axes[1]};
 }
 
-// By index along a dimension: what it adds to the place of an element, which is the sum over the dimensions.
+// For each index along a dimension: its contribution to the offset of an element, which is the sum over all dimensions.
 inline std::vector<int64_t> Places(const OperandType& operand, int axis) {
   std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), places;
   int64_t& along = index[static_cast<size_t>(axis)];

@@ -1,4 +1,4 @@
-// The windows of poolings on the CPU: the points of each from a table that is made once and shared by all planes.
+// The windows of poolings on the CPU: a table of the points of each window, made once and shared by all planes.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,12 @@
 
 namespace gradloom {
 
-// The input points of every window of one plane, in scan order. Planes lie one after the other, or point by point with
-// the channels innermost.
+// The input points of every window of one plane, in scan order. The elements of a plane are contiguous, or the channels are innermost.
 struct WindowTable {
-  // x and y: the pooled operand and what is made of it, whichever the call computes. The call passed RejectsPooling.
+  // x and y are the input and the output of the pooling, whichever of them the call computes. RejectsPooling must accept the call.
   WindowTable(const KernelCall& call, const Shape& x, const Shape& y);
 
-  static constexpr int64_t kGroup = 64;  // channels that a thread takes at once where they are innermost
+  static constexpr int64_t kGroup = 64;  // channels that a thread processes together if they are innermost
 
   int64_t images, channels, inputs, outputs;  // inputs, outputs: points of a plane
   bool innermost;
@@ -26,7 +25,7 @@ struct WindowTable {
   std::vector<int32_t> points;
   int64_t row;  // windows next to each other along the last dimension
 
-  // By how many points each window of a row lies behind the one before, where all of them have as many points in the same places; else 0.
+  // The distance in points between consecutive windows of a row if all of them have the same points relative to their start; else 0.
   int64_t Step() const;
 
   int Threads(const KernelCall& call) const;
@@ -53,7 +52,8 @@ struct WindowTable {
   bool Empty(size_t window) const { return taps(window) == 0; }
 };
 
-// "" where the operands are float32, all plain or all with the channels innermost, and y is as large as the windows of x make it.
+// "" if the operands are float32, all plain or all with the channels innermost, and the extents of y match the windows of x; else the
+// reason.
 std::string RejectsPooling(const KernelCall& call, const Shape& x, const Shape& y);
 
 }  // namespace gradloom
