@@ -42,8 +42,8 @@ inline std::vector<Tensor> OnDevice(const Drawn& drawn, const std::string& row) 
   return RunKernel(*FindKernel(row), drawn.call, drawn.inputs);
 }
 
-// Of the largest element, or of what is left where large terms cancel; in 16 bits the states are rounded between the steps, which the reference
-// does not do.
+// Of the largest element, or of what is left where large terms cancel. In 16 bits the states are rounded between the steps, which the
+// reference does not do.
 inline double ToleranceOf(DType dtype) { return dtype == DType::kFloat32 ? 2e-5 : dtype == DType::kFloat16 ? 4e-3 : 3e-2; }
 
 inline void ExpectNear(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, double tolerance) {
