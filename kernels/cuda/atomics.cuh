@@ -1,4 +1,4 @@
-// Memory that several threads of a launch change. Whole numbers only: the order of such changes shows in no result.
+// Atomic updates of integers in global memory. Floating-point values have none: their sums would depend on the order.
 #pragma once
 
 #include <cstdint>

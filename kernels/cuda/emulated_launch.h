@@ -1,4 +1,4 @@
-// Kernels without a GPU, for tests: what launch.cuh, lines.cuh and shared.cuh need of the emulated device, which tests/cuda defines.
+// Kernels on the host, for tests without a GPU. launch.cuh, lines.cuh and shared.cuh call these functions; tests/cuda defines them.
 #pragma once
 
 #include <driver_types.h>
@@ -13,20 +13,22 @@ namespace gradloom::cuda {
 // Enqueues the work on a stream of the emulated runtime.
 void EmulatedLaunch(cudaStream_t stream, std::function<void()> work);
 
-// Enqueues a grid on a stream: body(block) runs for all blocks in [0, blocks), in no order, each time once in every one of the `threads`
-// threads of that block, a multiple of 32. Threads take turns in an order that is drawn for each block and stop only where they meet, so
-// that a meeting that is missing, or one that not all threads come to, shows.
+// Enqueues a grid on a stream: body(block) runs once in each of the `threads` threads (a multiple of 32) of every block in [0, blocks), in
+// any order of blocks. The threads of a block take turns in a random order and switch only at barriers and shuffles. So a missing barrier
+// gives wrong results in some orders; a barrier that not all threads reach aborts the program.
 void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body);
 
-// What a thread of such a block asks for: its number, __syncthreads, __syncwarp; `where` is the same for all that meet.
+// For the threads of such a grid: the number of the thread in its block, __syncthreads and __syncwarp. `where` is the place of the barrier
+// in the source.
 int EmulatedThread();
 void EmulatedSync(const std::source_location& where);
 void EmulatedSyncWarp(const std::source_location& where);
 
-// The word that lane `from` of the warp gives, a number in [0, 32); all 32 lanes call it.
+// Returns the `word` of lane `from` of the warp, in [0, 32). All 32 lanes must call it.
 unsigned EmulatedShuffle(unsigned word, int from);
 
-// The shared memory of this block whose name is `key`: the same for all threads, aligned to 16 bytes, poisoned when the first asks.
+// Shared memory of the block, identified by `key`: the same for all threads, aligned to 16 bytes, and poisoned at its first use in the
+// block.
 void* EmulatedShared(const void* key, size_t bytes);
 
 }  // namespace gradloom::cuda

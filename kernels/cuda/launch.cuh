@@ -1,8 +1,8 @@
 // How device code of ours begins: a function for each element, or one for each row with a block of threads.
 //
 // The same source is compiled twice: by nvcc for the device, and by the host's compiler for tests, where the threads of a block take turns
-// (emulated_launch.h). So arithmetic, indices and what the threads of a block do together are tested on machines without a GPU; what is
-// left to a GPU is in this file.
+// (emulated_launch.h). So arithmetic, indices and the cooperation of threads are tested without a GPU. The differences are confined to this
+// file, lines.cuh and atomics.cuh.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,7 +43,7 @@ GRADLOOM_DEVICE void SyncWarp() { __syncwarp(); }
 
 #else
 
-// A meeting says where it is written, so that emulation can tell whether all threads come to the same one.
+// Barriers pass their place in the source, so that the emulation can check that all threads wait at the same one.
 using Place = std::source_location;
 inline int ThreadOfBlock() { return EmulatedThread(); }
 inline void SyncBlock(const Place& where = Place::current()) { EmulatedSync(where); }
@@ -54,7 +54,7 @@ inline void SyncWarp(const Place& where = Place::current()) { EmulatedSyncWarp(w
 
 #endif
 
-// What moves a value among the threads of a warp, which call it together: word by word on a device.
+// Applies `move`, a shuffle of 32-bit words, to each word of a value.
 template <typename T, typename Move>
 GRADLOOM_DEVICE T MovedByWords(const T& value, Move move) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -67,7 +67,7 @@ GRADLOOM_DEVICE T MovedByWords(const T& value, Move move) {
   return all.value;
 }
 
-// The value of the thread whose number in the warp differs in the bits of `mask`.
+// Returns the value of the lane whose number differs in the bits of `mask`. All lanes of the warp must call it.
 template <typename T>
 GRADLOOM_DEVICE T ShuffleXor(const T& value, int mask) {
   return MovedByWords(value, [mask](unsigned word) {
@@ -79,7 +79,7 @@ GRADLOOM_DEVICE T ShuffleXor(const T& value, int mask) {
   });
 }
 
-// The value of the thread whose number in the warp is `step` less; its own where there is none.
+// Returns the value of the lane `step` below; the lowest lanes get their own. All lanes of the warp must call it.
 template <typename T>
 GRADLOOM_DEVICE T ShuffleUp(const T& value, int step) {
   return MovedByWords(value, [step](unsigned word) {
@@ -141,7 +141,8 @@ void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   GRADLOOM_CUDA(cudaGetLastError());
 }
 
-// f(block, row) for all rows in [0, rows), in no order, each with a block of kThreads threads, which may have had another row before.
+// Calls f(block, row) for all rows in [0, rows), in any order, each with a block of kThreads threads. A block may process several rows: it
+// needs a barrier before it overwrites shared memory of the previous row.
 template <typename F>
 void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
@@ -151,7 +152,7 @@ void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
 
 #else
 
-// In a few warps.
+// With a few warps, so that elements are visited in a random order.
 template <typename F>
 void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   if (n <= 0) return;
@@ -162,7 +163,7 @@ void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   });
 }
 
-// Half as many blocks as rows, so that a block goes from row to row, as in a large launch.
+// With half as many blocks as rows, so that blocks process several rows, as in a large launch.
 template <typename F>
 void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;

@@ -56,7 +56,7 @@ void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
 
 #else
 
-// Half as many warps as rows, as in ForEachRow.
+// With half as many warps as rows, as in ForEachRow.
 template <typename F>
 void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;

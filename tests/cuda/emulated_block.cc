@@ -1,11 +1,11 @@
-// Blocks of many threads without a GPU: each thread is a stack of its own, and all of them take turns on the host's thread that runs the
+// Thread blocks without a GPU. Each thread of a block has a stack of its own, and all of them take turns on the host thread that runs the
 // launch.
 //
-// A thread runs until it meets others, at a barrier of its block or its warp; who goes on then is drawn. Where a barrier is missing, a
-// thread sees what another has not written yet, or has written too early, in some of the orders: numbers become wrong. Under
-// ThreadSanitizer each thread counts as one, barriers are the only order among them, and blocks of one launch have none: it finds such
-// places whatever the order was.
-#undef _FORTIFY_SOURCE  // it takes a jump to another stack for one to a frame that is gone
+// A thread runs until it reaches a barrier of its block or a shuffle of its warp. Which thread continues is random. If a barrier is
+// missing, some orders show it: a thread reads what another has not yet written, or has already overwritten, and the results are wrong.
+// Under ThreadSanitizer each of these threads counts as one; barriers are the only synchronization among them, and there is none among the
+// blocks of a launch. So it reports a missing barrier in any order.
+#undef _FORTIFY_SOURCE  // its checked longjmp refuses to jump to another stack
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -27,10 +27,10 @@
 #endif
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
-// What threads are told here is no memory of the kernel's: reads and writes of it are not looked at.
-#define GRADLOOM_UNWATCHED __attribute__((no_sanitize_thread))
+// The scheduler's own data is shared by all threads on purpose.
+#define GRADLOOM_NO_TSAN __attribute__((no_sanitize_thread))
 #else
-#define GRADLOOM_UNWATCHED
+#define GRADLOOM_NO_TSAN
 #endif
 
 namespace gradloom::cuda {
@@ -44,84 +44,85 @@ using Place = std::source_location;
 constexpr Place kShuffle = Place::current();
 
 class Runner;
-thread_local Runner* now_running = nullptr;
+thread_local Runner* the_runner = nullptr;
 
-// A host's thread while it runs blocks.
+// The scheduler of a host thread, which runs one block at a time.
 class Runner {
  public:
-  // The one that runs blocks now.
-  static Runner& Now() { return *now_running; }
+  // That of the launch that is running on this host thread.
+  static Runner& Now() { return *the_runner; }
 
   static Runner& Of() {
     static thread_local Runner runner;
-    now_running = &runner;
+    the_runner = &runner;
     return runner;
   }
 
-  GRADLOOM_UNWATCHED void Run(int64_t blocks, int threads, const std::function<void(int64_t)>& body) {
-    if (threads % kLanes != 0 || threads > kMostThreads || body_ != nullptr) Fail("a block of this kind cannot be emulated", nullptr);
+  GRADLOOM_NO_TSAN void Run(int64_t blocks, int threads, const std::function<void(int64_t)>& body) {
+    if (threads % kLanes != 0 || threads > kMostThreads || body_ != nullptr)
+      Fail("the block size must be a multiple of 32 and at most 1024, and launches cannot be nested", nullptr);
     Make(threads);
     body_ = &body;
     threads_ = threads;
     warps_ = threads / kLanes;
-    const bool backwards = Drawn(2) == 0;
+    const bool backwards = RandomBelow(2) == 0;
     for (int64_t k = 0; k < blocks; ++k) {
       block_ = backwards ? blocks - 1 - k : k;
       for (int w = 0; w < warps_; ++w) ready_[w] = ~0u, at_warp_[w] = at_block_[w] = 0;
       gone_ = 0;
       shared_used_ = num_shared_ = 0;
-      Forget();
-      Tell(this);
-      Draw();
+      ResetShared();
+      Release(this);
+      DrawOrder();
       SwitchTo(Next());
     }
-    Hear(&body_);
+    Acquire(&body_);
     body_ = nullptr;
   }
 
   int thread() const { return now_; }
 
-  GRADLOOM_UNWATCHED void MeetBlock(const Place& where) {
+  GRADLOOM_NO_TSAN void SyncBlock(const Place& where) {
     const int w = now_ / kLanes;
-    At(where, at_all_ == 0, &block_place_);
+    CheckPlace(where, at_all_ == 0, &block_place_);
     ready_[w] &= ~(1u << now_ % kLanes);
     at_block_[w] |= 1u << now_ % kLanes;
-    void* const meeting = &meetings_[0][block_turns_[now_] ^= 1];
-    Tell(meeting);
+    void* const barrier = &barriers_[0][block_turns_[now_] ^= 1];
+    Release(barrier);
     if (++at_all_ == threads_) {
       at_all_ = 0;
       for (int k = 0; k < warps_; ++k) ready_[k] = at_block_[k], at_block_[k] = 0;
-      Draw();
+      DrawOrder();
     }
     SwitchTo(Next());
-    Hear(meeting);
+    Acquire(barrier);
   }
 
-  GRADLOOM_UNWATCHED void MeetWarp(const Place& where, bool orders_memory) {
+  GRADLOOM_NO_TSAN void SyncWarp(const Place& where, bool orders_memory) {
     const int w = now_ / kLanes;
-    At(where, at_warp_[w] == 0, &warp_place_[w]);
+    CheckPlace(where, at_warp_[w] == 0, &warp_place_[w]);
     ready_[w] &= ~(1u << now_ % kLanes);
     at_warp_[w] |= 1u << now_ % kLanes;
-    void* const meeting = &meetings_[1 + w][warp_turns_[now_] ^= 1];
-    if (orders_memory) Tell(meeting);
+    void* const barrier = &barriers_[1 + w][warp_turns_[now_] ^= 1];
+    if (orders_memory) Release(barrier);
     if (at_warp_[w] == ~0u) ready_[w] = ~0u, at_warp_[w] = 0;
     SwitchTo(Next());
-    if (orders_memory) Hear(meeting);
+    if (orders_memory) Acquire(barrier);
   }
 
-  // Words lie in two places in turns: who writes the one again has met the others since they read it.
-  GRADLOOM_UNWATCHED unsigned Shuffle(unsigned word, int from) {
+  // Two buffers in turns: before a thread writes to one again, all lanes have synchronized, so they have read it.
+  GRADLOOM_NO_TSAN unsigned Shuffle(unsigned word, int from) {
     unsigned(&words)[kMostThreads] = exchanged_[turns_[now_] ^= 1];
     words[now_] = word;
-    MeetWarp(kShuffle, false);
+    SyncWarp(kShuffle, false);
     return words[now_ / kLanes * kLanes + from];
   }
 
-  GRADLOOM_UNWATCHED void* Shared(const void* key, size_t bytes) {
+  GRADLOOM_NO_TSAN void* Shared(const void* key, size_t bytes) {
     for (int k = 0; k < num_shared_; ++k) {
       if (shared_keys_[k] == key) return shared_ + shared_at_[k];
     }
-    if (shared_used_ + bytes > kSharedBytes || num_shared_ == kMostShared) Fail("a block has no so much shared memory", nullptr);
+    if (shared_used_ + bytes > kSharedBytes || num_shared_ == kMostShared) Fail("the block uses too much shared memory", nullptr);
     shared_keys_[num_shared_] = key;
     shared_at_[num_shared_++] = shared_used_;
     unsigned char* const at = shared_ + shared_used_;
@@ -133,13 +134,13 @@ class Runner {
  private:
   static constexpr int kMain = -1, kMostShared = 64;
 
-  // A stack, and where it stands.
+  // A stack, and where its thread stopped.
   struct Stack {
     jmp_buf at;
     ucontext_t begin;
     bool begun = false;
     void* memory = nullptr;
-    void* fiber = nullptr;  // of ThreadSanitizer
+    void* fiber = nullptr;  // the sanitizer's handle
     const void* from = nullptr;
     size_t from_bytes = 0;
   };
@@ -167,7 +168,7 @@ class Runner {
     ::munmap(shared_, kSharedBytes);
   }
 
-  // The lowest page of a stack is none's, so that what grows beyond it ends there.
+  // The lowest page of each stack is a guard page.
   void Make(int threads) {
     for (; made_ < threads; ++made_) {
       Stack& stack = stacks_[made_];
@@ -177,55 +178,55 @@ class Runner {
       stack.begin.uc_stack.ss_sp = stack.memory;
       stack.begin.uc_stack.ss_size = kStackBytes;
       stack.begin.uc_link = nullptr;
-      ::makecontext(&stack.begin, &Begin, 0);
+      ::makecontext(&stack.begin, &Enter, 0);
 #if defined(__SANITIZE_THREAD__)
       stack.fiber = __tsan_create_fiber(0);
 #endif
     }
   }
 
-  GRADLOOM_UNWATCHED static void Begin() { Now().Live(); }
+  GRADLOOM_NO_TSAN static void Enter() { Now().RunThread(); }
 
-  // A stack outlives its thread: it is that thread of every block that comes.
-  [[noreturn]] GRADLOOM_UNWATCHED void Live() {
-    Arrived();
+  // A stack is reused: it runs the same thread of every block.
+  [[noreturn]] GRADLOOM_NO_TSAN void RunThread() {
+    FinishSwitch();
     while (true) {
-      Hear(this);
+      Acquire(this);
       (*body_)(block_);
-      Tell(&body_);
+      Release(&body_);
       ready_[now_ / kLanes] &= ~(1u << now_ % kLanes);
       ++gone_;
       SwitchTo(gone_ == threads_ ? kMain : Next());
     }
   }
 
-  // All that come to one barrier come to it from one place of the source.
-  GRADLOOM_UNWATCHED void At(const Place& where, bool first, Place* place) {
+  // All threads must reach a barrier from the same place in the source.
+  GRADLOOM_NO_TSAN void CheckPlace(const Place& where, bool first, Place* place) {
     if (first) *place = where;
     const bool same_file = place->file_name() == where.file_name() || std::strcmp(place->file_name(), where.file_name()) == 0;
     if (place->line() != where.line() || !same_file) {
-      Fail("threads of a block meet at different places", &where);
+      Fail("threads of a block wait at different barriers", &where);
     }
   }
 
-  // A number in [0, n), by xorshift.
-  GRADLOOM_UNWATCHED int Drawn(int n) {
+  // A random number in [0, n), by xorshift.
+  GRADLOOM_NO_TSAN int RandomBelow(int n) {
     random_ ^= random_ << 13;
     random_ ^= random_ >> 7;
     random_ ^= random_ << 17;
     return static_cast<int>(random_ % static_cast<uint64_t>(n));
   }
 
-  // The order in which threads go on.
-  GRADLOOM_UNWATCHED void Draw() {
-    turn_ = Drawn(kLanes);
-    warp_turn_ = Drawn(warps_);
-    upwards_ = Drawn(2) == 0;
-    together_ = Drawn(2) == 0;
+  // Draws the order in which threads continue.
+  GRADLOOM_NO_TSAN void DrawOrder() {
+    turn_ = RandomBelow(kLanes);
+    warp_turn_ = RandomBelow(warps_);
+    upwards_ = RandomBelow(2) == 0;
+    together_ = RandomBelow(2) == 0;
   }
 
-  // A thread that can go on. Warps go on as far as they can, one after the other, or a step each, as drawn.
-  GRADLOOM_UNWATCHED int Next() {
+  // The thread that continues. Either each warp runs as far as it can before the next one does, or the warps take turns.
+  GRADLOOM_NO_TSAN int Next() {
     if (together_) warp_turn_ = (warp_turn_ + 1) % warps_;
     for (int k = 0; k < warps_; ++k) {
       const int w = (warp_turn_ + k) % warps_;
@@ -235,13 +236,13 @@ class Runner {
       return w * kLanes + (lane + turn_) % kLanes;
     }
     for (int w = 0; w < warps_; ++w) {
-      if (at_warp_[w] != 0) Fail("threads wait for their warp, others are at another barrier or gone", &warp_place_[w]);
+      if (at_warp_[w] != 0) Fail("some threads wait for their warp, but others have exited or wait elsewhere", &warp_place_[w]);
     }
-    Fail("threads wait for their block, others are gone", &block_place_);
+    Fail("some threads wait for their block, but others have exited", &block_place_);
   }
 
-  // Goes on with another thread, or with what runs the blocks; returns when somebody goes on with this one.
-  GRADLOOM_UNWATCHED void SwitchTo(int next) {
+  // Continues with another thread, or with Run (kMain). Returns when this thread is continued.
+  GRADLOOM_NO_TSAN void SwitchTo(int next) {
     if (next == now_) return;
     Stack& mine = now_ == kMain ? main_ : stacks_[now_];
     Stack& other = next == kMain ? main_ : stacks_[next];
@@ -250,11 +251,11 @@ class Runner {
 #if defined(__SANITIZE_THREAD__)
     if (&mine == &main_) main_.fiber = __tsan_get_current_fiber();
 #endif
-    if (_setjmp(mine.at) == 0) Leave(mine, other);
-    Arrived();
+    if (_setjmp(mine.at) == 0) Jump(mine, other);
+    FinishSwitch();
   }
 
-  [[noreturn]] GRADLOOM_UNWATCHED __attribute__((noinline)) void Leave(Stack& mine, Stack& other) {
+  [[noreturn]] GRADLOOM_NO_TSAN __attribute__((noinline)) void Jump(Stack& mine, Stack& other) {
     const bool begins = &other != &main_ && !other.begun;
     other.begun = true;
 #if defined(__SANITIZE_ADDRESS__)
@@ -270,7 +271,7 @@ class Runner {
     _longjmp(other.at, 1);
   }
 
-  GRADLOOM_UNWATCHED void Arrived() {
+  GRADLOOM_NO_TSAN void FinishSwitch() {
 #if defined(__SANITIZE_ADDRESS__)
     Stack& mine = now_ == kMain ? main_ : stacks_[now_];
     const void* bottom = nullptr;
@@ -280,20 +281,20 @@ class Runner {
 #endif
   }
 
-  // What happened before this happens before what follows a Hear of the same name.
-  static void Tell([[maybe_unused]] void* name) {
+  // For ThreadSanitizer: what precedes a Release happens before what follows an Acquire of the same name.
+  static void Release([[maybe_unused]] void* name) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(name);
 #endif
   }
-  static void Hear([[maybe_unused]] void* name) {
+  static void Acquire([[maybe_unused]] void* name) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_acquire(name);
 #endif
   }
 
-  // Shared memory is another one in each block.
-  void Forget() {
+  // Each block has its own shared memory: ThreadSanitizer forgets the accesses of the previous block.
+  void ResetShared() {
 #if defined(__SANITIZE_THREAD__)
     ::mmap(shared_, kSharedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 #endif
@@ -314,9 +315,9 @@ class Runner {
   Stack* left_ = nullptr;
   unsigned exchanged_[2][kMostThreads] = {};
   uint8_t turns_[kMostThreads] = {};
-  // Names of the meetings of the block and of each warp for ThreadSanitizer, two in turns: a thread may come to the next one before another
-  // has gone on from this.
-  char meetings_[1 + kMostWarps][2] = {};
+  // Names for Release and Acquire: two for the block and for each warp, in turns, because a thread may reach the next barrier before
+  // another has left this one.
+  char barriers_[1 + kMostWarps][2] = {};
   uint8_t block_turns_[kMostThreads] = {}, warp_turns_[kMostThreads] = {};
   unsigned char* shared_ = nullptr;
   size_t shared_used_ = 0;
@@ -331,8 +332,8 @@ void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, std::functio
   EmulatedLaunch(stream, [=, body = std::move(body)] { Runner::Of().Run(blocks, threads, body); });
 }
 int EmulatedThread() { return Runner::Now().thread(); }
-void EmulatedSync(const Place& where) { Runner::Now().MeetBlock(where); }
-void EmulatedSyncWarp(const Place& where) { Runner::Now().MeetWarp(where, true); }
+void EmulatedSync(const Place& where) { Runner::Now().SyncBlock(where); }
+void EmulatedSyncWarp(const Place& where) { Runner::Now().SyncWarp(where, true); }
 unsigned EmulatedShuffle(unsigned word, int from) { return Runner::Now().Shuffle(word, from); }
 void* EmulatedShared(const void* key, size_t bytes) { return Runner::Now().Shared(key, bytes); }
 

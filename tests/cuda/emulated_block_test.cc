@@ -1,5 +1,5 @@
-// Whether emulated blocks show what they are there for: a barrier that is missing, one that not all threads come to, memory that nobody
-// wrote.
+// Emulated thread blocks detect what they are meant to: a missing barrier, a barrier that not all threads reach, and reads of shared memory
+// that nobody has written.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace {
 
 void Finish() { GRADLOOM_CUDA(cudaDeviceSynchronize()); }
 
-// How many of 100 launches give wrong numbers. Each thread takes what its neighbour has left in shared memory; the barriers before and
-// behind that are there or not.
-int WrongOf100(bool before, bool behind) {
+// Counts the launches, of 100, with wrong results. Each thread reads what another has written to shared memory; the barriers before and
+// after that read are optional.
+int WrongOf100(bool before, bool after) {
   int wrong = 0;
   for (int launch = 0; launch < 100; ++launch) {
     std::vector<int> out(3 * kThreads, -1);
@@ -27,7 +27,7 @@ int WrongOf100(bool before, bool behind) {
       shared[block.thread()] = static_cast<int>(row) * 1000 + block.thread();
       if (before) block.Sync();
       out[static_cast<size_t>(row) * kThreads + static_cast<size_t>(block.thread())] = shared[(block.thread() + 37) % kThreads];
-      if (behind) block.Sync();
+      if (after) block.Sync();
     });
     Finish();
     for (int k = 0; k < 3 * kThreads; ++k) {
@@ -40,9 +40,9 @@ int WrongOf100(bool before, bool behind) {
   return wrong;
 }
 
-TEST(EmulatedBlock, BarriersThatAreThereAreEnough) { EXPECT_EQ(WrongOf100(true, true), 0); }
-TEST(EmulatedBlock, AMissingBarrierGivesWrongNumbers) { EXPECT_EQ(WrongOf100(false, true), 100); }
-TEST(EmulatedBlock, ABarrierThatIsMissingBetweenRowsGivesWrongNumbers) { EXPECT_GT(WrongOf100(true, false), 50); }
+TEST(EmulatedBlock, BothBarriersGiveRightResults) { EXPECT_EQ(WrongOf100(true, true), 0); }
+TEST(EmulatedBlock, AMissingBarrierGivesWrongResults) { EXPECT_EQ(WrongOf100(false, true), 100); }
+TEST(EmulatedBlock, ABarrierMissingBetweenRowsGivesWrongResults) { EXPECT_GT(WrongOf100(true, false), 50); }
 
 TEST(EmulatedBlock, ReducesOverAllThreads) {
   std::vector<int64_t> sums(5, -1), largest(5, -1);
@@ -79,7 +79,7 @@ TEST(EmulatedBlock, SumsInFrontOfEach) {
   EXPECT_EQ(numbers, wanted);
 }
 
-TEST(EmulatedBlock, SharedMemoryIsPoisonedInEachBlock) {
+TEST(EmulatedBlock, SharedMemoryIsPoisonedForEachBlock) {
   std::vector<int> found(4, 0);
   for (int launch = 0; launch < 4; ++launch) {
     ForEachRow(1, nullptr, [&](const Block& block, int64_t) {
@@ -93,7 +93,7 @@ TEST(EmulatedBlock, SharedMemoryIsPoisonedInEachBlock) {
   EXPECT_EQ(found, std::vector<int>(4, static_cast<int>(0xCBCBCBCB)));
 }
 
-TEST(EmulatedBlock, ElementsComeInNoOrder) {
+TEST(EmulatedBlock, ElementsAreVisitedInNoFixedOrder) {
   bool ascending = true;
   std::vector<int64_t> seen;
   ForEachElement(1000, nullptr, [&](int64_t i) { seen.push_back(i); });
@@ -106,7 +106,7 @@ TEST(EmulatedBlock, ElementsComeInNoOrder) {
   EXPECT_FALSE(ascending);
 }
 
-TEST(EmulatedBlock, AtomicChangesAreAll) {
+TEST(EmulatedBlock, AtomicUpdatesAreNotLost) {
   int64_t sum = 5, most = -1;
   ForEachElement(1000, nullptr, [&](int64_t i) {
     AtomicAdd(&sum, i);
@@ -117,7 +117,7 @@ TEST(EmulatedBlock, AtomicChangesAreAll) {
   EXPECT_EQ(most, 999);
 }
 
-TEST(EmulatedBlockDeathTest, ABarrierThatNotAllThreadsComeToEndsTheProgram) {
+TEST(EmulatedBlockDeathTest, ABarrierThatNotAllThreadsReachAborts) {
   const auto leave = [] {
     ForEachRow(1, nullptr, [](const Block& block, int64_t) {
       if (block.thread() == 3) return;
@@ -125,7 +125,7 @@ TEST(EmulatedBlockDeathTest, ABarrierThatNotAllThreadsComeToEndsTheProgram) {
     });
     Finish();
   };
-  EXPECT_DEATH(leave(), "threads wait for their block, others are gone");
+  EXPECT_DEATH(leave(), "some threads wait for their block, but others have exited");
   const auto part = [] {
     ForEachRow(1, nullptr, [](const Block& block, int64_t) {
       if (block.thread() < 128)
@@ -135,14 +135,14 @@ TEST(EmulatedBlockDeathTest, ABarrierThatNotAllThreadsComeToEndsTheProgram) {
     });
     Finish();
   };
-  EXPECT_DEATH(part(), "threads of a block meet at different places");
+  EXPECT_DEATH(part(), "threads of a block wait at different barriers");
   const auto warp = [] {
     ForEachRowByWarp(1, nullptr, [](const Warp& warp, int64_t) {
       if (warp.thread() > 0) warp.Sync();
     });
     Finish();
   };
-  EXPECT_DEATH(warp(), "threads wait for their warp");
+  EXPECT_DEATH(warp(), "some threads wait for their warp");
 }
 
 }  // namespace
