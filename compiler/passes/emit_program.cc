@@ -163,7 +163,10 @@ class Emitter {
     const auto add = [&](ValueId id, Access access) {
       const int buffer = BufferOf(id);
       decision.uses.push_back({buffer, access});
-      around.operands.push_back(program_.buffers[static_cast<size_t>(buffer)]);
+      Buffer& operand = around.operands.emplace_back(program_.buffers[static_cast<size_t>(buffer)]);
+      // To a body a view of a tensor of the plan's tables is that tensor, in the view's shape.
+      const bool given = operand.arena == Arena::kState || operand.arena == Arena::kConstants;
+      if (given && operand.whole >= 0) operand.name = program_.buffers[static_cast<size_t>(operand.whole)].name;
     };
     for (size_t k = 1; k < node.inputs.size(); ++k) add(node.inputs[k], Access::kRead);
     for (ValueId id : node.outputs) add(id, Access::kWrite);

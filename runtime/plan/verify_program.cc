@@ -271,6 +271,10 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     return std::any_of(scope.owner->uses.begin(), scope.owner->uses.end(),
                        [&](const Use& use) { return use.buffer >= 0 && fits(use, outer.buffers[static_cast<size_t>(use.buffer)]); });
   };
+  // A view of a state is that state to a body.
+  const auto name_of = [&](const Buffer& named) -> const std::string& {
+    return named.arena == Arena::kState && named.whole >= 0 ? outer.buffers[static_cast<size_t>(named.whole)].name : named.name;
+  };
   for (size_t b = 0; b < writers.size(); ++b) {
     const Buffer& buffer = scope.program.buffers[b];
     const bool open = buffer.arena != Arena::kTransient && buffer.arena != Arena::kState && buffer.arena != Arena::kInput;
@@ -278,7 +282,7 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     const bool changes = family_written[b] || buffer.dtype == DType::kUndefined;
     const bool allowed = any_use([&](const Use& use, const Buffer& named) {
       // By name, too: another operand of the same type would be read as well.
-      if (!changes) return use.access == Access::kRead && SamePlace(named, buffer) && named.name == buffer.name;
+      if (!changes) return use.access == Access::kRead && SamePlace(named, buffer) && name_of(named) == buffer.name;
       return use.access != Access::kRead && named.arena == buffer.arena && named.offset <= buffer.offset &&
              buffer.offset + buffer.bytes <= named.offset + named.bytes;
     });
