@@ -85,11 +85,14 @@ class Updates {
     step_ = StepParam(graph_, kStepNumber);
   }
 
-  // The sum of all squares, in the order of the parameters.
+  // The sum of all squares, in the order of the parameters. Of parameters of several types it is float64.
   ValueId Squares(const std::map<ValueId, ValueId>& gradients) {
+    const DType first = b_.dtype(gradients.begin()->second);
+    const bool mixed = std::ranges::any_of(gradients, [&](const auto& each) { return b_.dtype(each.second) != first; });
     ValueId squares = kNoValue;
     for (const auto& [parameter, gradient] : gradients) {
-      const ValueId sum = b_.Op("ReduceSumSquare", {gradient}, {{"keepdims", int64_t{0}}});
+      ValueId sum = b_.Op("ReduceSumSquare", {gradient}, {{"keepdims", int64_t{0}}});
+      if (mixed) sum = b_.Cast(sum, DType::kFloat64);
       squares = squares == kNoValue ? sum : b_.Add(squares, sum);
     }
     return squares;
@@ -119,7 +122,8 @@ class Updates {
     b_.set_origin(name);
     Attributes attributes = rule_.attributes;
     SetGroup(name, type.shape, attributes);
-    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip_, apply_};
+    const ValueId clip = clip_ == kNoValue ? kNoValue : b_.Cast(clip_, type.dtype);
+    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip, apply_};
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
