@@ -22,10 +22,14 @@ void Activate(ContribBody& body, const std::string& value, const std::string& na
   const std::string out = "Y";
   if (name.empty()) {
     body.Op("Identity", {value}, "", out);
-  } else if (name == "Relu" || name == "Tanh" || name == "Sigmoid") {
+  } else if (name == "Relu" || name == "Tanh" || name == "Sigmoid" || name == "Softplus" || name == "Softsign") {
     body.Op(name, {value}, "", out);
   } else if (name == "LeakyRelu") {
     body.Op(name, {value}, "alpha = " + number(0, 0.01), out);
+  } else if (name == "Elu" || name == "ThresholdedRelu") {
+    body.Op(name, {value}, "alpha = " + number(0, 1), out);
+  } else if (name == "Selu") {
+    body.Op(name, {value}, "alpha = " + number(0, 1.67326319217681884765625) + ", gamma = " + number(1, 1.05070102214813232421875), out);
   } else if (name == "HardSigmoid") {
     body.Op(name, {value}, "alpha = " + number(0, 0.2) + ", beta = " + number(1, 0.5), out);
   } else if (name == "Clip" && numbers.size() == 2) {
@@ -47,7 +51,9 @@ void FusedGemm(ContribBody& body) {
   std::vector<std::string> in = {"A", "B"};
   if (body.Has("C")) in.push_back("C");
   const std::string name = body.String("activation");
-  std::vector<double> numbers = {body.Float("activation_alpha", name == "LeakyRelu" ? 0.01 : 0.2), body.Float("activation_beta", 0.5)};
+  const double alpha = name == "LeakyRelu" ? 0.01 : name == "HardSigmoid" ? 0.2 : name == "Selu" ? 1.67326319217681884765625 : 1;
+  std::vector<double> numbers = {body.Float("activation_alpha", alpha)};
+  numbers.push_back(name == "Selu" ? body.Float("activation_gamma", 1.05070102214813232421875) : body.Float("activation_beta", 0.5));
   Activate(body, body.Op("Gemm", in, body.Same({"alpha", "beta", "transA", "transB"})), name, numbers);
 }
 

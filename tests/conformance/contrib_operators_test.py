@@ -78,7 +78,9 @@ def products():
     yield Node("matmul_shared", "FusedMatMul", [fl(2, 3, 5), fl(4, 5)], transB=1, alpha=2.0)
     yield Node("matmul_rotated", "FusedMatMul", [fl(4, 3, 5), fl(3, 5, 6)], transBatchA=1)
     yield Node("matmul_old", "TransposeMatMul", [fl(5, 4), fl(6, 5)], transA=1, transB=1, alpha=0.3)
-    for name, options in (("Relu", {}), ("LeakyRelu", dict(activation_alpha=0.2)), ("HardSigmoid", dict(activation_alpha=0.3, activation_beta=0.4)), ("Tanh", {}), ("Sigmoid", {})):
+    hard, selu = dict(activation_alpha=0.3, activation_beta=0.4), dict(activation_alpha=1.5, activation_gamma=1.1)
+    for name, options in (("Relu", {}), ("LeakyRelu", dict(activation_alpha=0.2)), ("HardSigmoid", hard), ("Tanh", {}), ("Sigmoid", {}), ("Softplus", {}), ("Softsign", {}),
+                          ("Elu", dict(activation_alpha=0.7)), ("ThresholdedRelu", dict(activation_alpha=0.3)), ("Selu", selu)):
         yield Node(f"gemm_{name}", "FusedGemm", [fl(3, 5), fl(4, 5), fl(4)], transB=1, alpha=0.5, beta=2.0, activation=name, **options)
     yield Node("gemm_no_bias", "FusedGemm", [fl(3, 5), fl(5, 4)], activation="Relu")
     for name, numbers in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
