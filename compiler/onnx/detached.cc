@@ -19,6 +19,15 @@ bool IsCalled(std::string_view name, std::string_view word) {
   return std::all_of(name.begin() + 1, name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+// Whether an Identity is named as torch.export's detach() is, node_detach_1 with output detach_1, whatever has been put in front of both
+// names since (onnx.compose.add_prefix).
+bool IsNamedDetach(std::string_view node, std::string_view output) {
+  const size_t at = output.rfind("detach");
+  if (at == std::string_view::npos || !IsCalled(output.substr(at), "detach")) return false;
+  const std::string_view prefix = output.substr(0, at);
+  return node.starts_with(prefix) && IsCalled(node.substr(at), "node_detach");
+}
+
 // The line of torch.export's graph that a node comes from, as
 // %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
 std::string_view SourceOf(const onnx::NodeProto& node) {
@@ -61,7 +70,7 @@ bool DetachedValues::IsDetach(const onnx::NodeProto& identity) const {
   if (jax_) return IsCalled(identity.output(0), "stop_out");
   const std::string_view source = SourceOf(identity);
   if (!source.empty()) return source.find("target=torch.ops.aten.detach.default]") != std::string_view::npos;
-  return IsCalled(identity.name(), "node_detach") && IsCalled(identity.output(0), "detach");
+  return IsNamedDetach(identity.name(), identity.output(0));
 }
 
 const std::set<int>* DetachedValues::OperandsOf(const onnx::NodeProto& node) const {
