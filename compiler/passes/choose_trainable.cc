@@ -291,6 +291,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     std::string why;
     bool asked;  // by name
   };
+  const auto is_node = [&](const std::string& name) { return options.node_constants.contains(name) || IsCalledConstant(name); };
   std::vector<Decision> decisions;
   bool initializers = false;
   for (ValueId id = 0; id < graph.num_values(); ++id) {
@@ -314,15 +315,16 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
         decision.why = "named by --trainable";
       }
     }
-    initializers |= decision.trained && !options.node_constants.contains(value.name);
+    initializers |= decision.trained && !is_node(value.name);
     decisions.push_back(std::move(decision));
   }
   TrainableChoice choice;
   for (Decision& decision : decisions) {
     const std::string& name = graph.value(decision.id).name;
-    if (decision.trained && !decision.asked && initializers && options.node_constants.contains(name)) {
+    if (decision.trained && !decision.asked && initializers && is_node(name)) {
       decision.trained = false;
-      decision.why = "a Constant node, where weights are initializers";
+      decision.why = options.node_constants.contains(name) ? "a Constant node, where weights are initializers"
+                                                           : "by its name a Constant node's, where weights are initializers";
     }
     (decision.trained ? choice.trained : choice.frozen).emplace_back(name, decision.why);
     if (decision.trained) choice.parameters.push_back(decision.id);

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace gradloom {
@@ -78,6 +79,22 @@ std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "running_mean" || last == "running_var") return "a running statistic by its name";
   return last.starts_with("lifted_tensor_") ? "a tensor of numbers in the code" : "";
+}
+
+bool IsCalledConstant(const std::string& name) {
+  static constexpr std::string_view kOutput = "_output_0";
+  const size_t slash = name.rfind('/');
+  if (slash == std::string::npos || !name.ends_with(kOutput)) return false;
+  std::string_view node(name);
+  node = node.substr(slash + 1, node.size() - slash - 1 - kOutput.size());
+  for (const std::string_view op : {"Constant", "ConstantOfShape", "EyeLike", "Range"}) {
+    if (node == op) return true;
+    const bool numbered = node.starts_with(op) && node.size() > op.size() + 1 && node[op.size()] == '_';
+    if (numbered && std::all_of(node.begin() + static_cast<std::ptrdiff_t>(op.size()) + 1, node.end(),
+                                [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return true;
+  }
+  return false;
 }
 
 bool AllZero(const Tensor& data) {

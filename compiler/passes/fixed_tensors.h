@@ -17,6 +17,10 @@ bool IsAttribute(const std::string& name);
 // that torch.export lifted out of the code. Empty for all others.
 std::string FixedByName(const std::string& name);
 
+// Whether a name is the one that PyTorch's older exporter gives the output of a Constant, or of another node without inputs from the data:
+// "/layer/Constant_3_output_0". Tools (onnxsim, onnxoptimizer, onnxruntime) make initializers of such and leave them the name.
+bool IsCalledConstant(const std::string& name);
+
 bool AllZero(const Tensor& data);
 
 // Whether it looks like a mask: zeros and ones in a product; in a sum 0 and large negative numbers, or 0 and one number of -100 or less (as

@@ -87,6 +87,15 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
+TEST(FixedTensorsTest, NamesOfConstantNodes) {
+  for (const char* name :
+       {"/Constant_output_0", "/body/body.1/Constant_12_output_0", "/ConstantOfShape_2_output_0", "net//a/Range_output_0"})
+    EXPECT_TRUE(IsCalledConstant(name)) << name;
+  for (const char* name : {"/fc/Transpose_output_0", "/ConstantScale_output_0", "Constant_output_0", "/Constant_1", "/Constant_x_output_0",
+                           "/Constant__output_0", "", "/", "_output_0"})
+    EXPECT_FALSE(IsCalledConstant(name)) << name;
+}
+
 // What is trained of a graph, names in the order of the file.
 std::string Trained(const std::string& graph, const std::string& producer = "hand") {
   const std::string header = "<ir_version: 10, opset_import: [\"\" : 17], producer_name: \"" + producer + "\">\n";
@@ -105,6 +114,20 @@ constexpr char kNorm[] =
   moved = Add (v, e)
   root = Sqrt (moved)
 )";
+
+// A tool has made initializers of Constants. Where all weights were such (torch.jit.freeze), they are weights still.
+TEST(FixedTensorsTest, ConstantsThatBecameInitializers) {
+  const std::string scaled = R"(g (float[2, 2] x) => (float[2, 2] y)
+    <float[2, 2] WEIGHT = {1, 2, 3, 4}, float[2] "/bn/Constant_1_output_0" = {1.5, 0.5}>
+    { h = MatMul (x, WEIGHT) y = Mul (h, "/bn/Constant_1_output_0") })";
+  const auto with = [&](const std::string& weight) {
+    std::string graph = scaled;
+    for (size_t at; (at = graph.find("WEIGHT")) != std::string::npos;) graph.replace(at, 6, weight);
+    return Trained(graph);
+  };
+  EXPECT_EQ(with("w"), "w");
+  EXPECT_EQ(with("\"/fc/Constant_output_0\""), "/fc/Constant_output_0 /bn/Constant_1_output_0");
+}
 
 // A sparse layer, as it is after pruning.
 TEST(FixedTensorsTest, MasksOfWeights) {
