@@ -184,7 +184,19 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
   const auto numbers = [&](const std::vector<int64_t>& values) {
     return emitter.AddConstant(name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
   };
-  if (!change.steps.empty()) {
+  if (change.added) {
+    const ValueType indices = emitter.graph().type(node.inputs[k]);
+    Shape shape(std::vector<int64_t>(static_cast<size_t>(indices.shape.rank()), 1));
+    shape[change.axis] = indices.shape[change.axis];
+    const int64_t of_each = std::max<int64_t>(1, shape[change.axis] / batch_);
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < shape[change.axis]; ++i) rows.push_back(i / of_each * change.steps[0]);
+    Node add{.op = "Add",
+             .domain = "",
+             .inputs = {node.inputs[k], emitter.AddConstant(name, Converted(Tensor::From<int64_t>(rows, shape).view(), indices.dtype))}};
+    add.origin = name;
+    node.inputs[k] = emitter.Emit(std::move(add), {name})[0];
+  } else if (!change.steps.empty()) {
     const Tensor data = *emitter.Constant(emitter.Computed(node.inputs[k]));
     node.inputs[k] = emitter.AddConstant(name, CountedAlong(data, change.axis, found_.declared, change.steps, batch_));
   } else if (change.axis < 0) {
@@ -234,6 +246,12 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
   return changes;
 }
 
+namespace {
+
+int64_t Ones(const Shape& shape) { return std::count(shape.begin(), shape.end(), 1); }
+
+}  // namespace
+
 // In the order of elements the batch is a factor: `outer` whole batches one after the other, neighbours of a batch
 // `stride` apart. The output has it in the axis whose elements cover that factor.
 void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
@@ -271,6 +289,11 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
     found = Merged(
         node, was, axis, ways, !own.empty(),
         "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
+  } else if (found_.declared == 1 && own.empty() && shared.size() == 1 && Ones(out) > Ones(was.inputs[0])) {
+    // A tool may have taken a Transpose in front of it for nothing, as it is with one sample: then samples meet where they should not.
+    found =
+        Merged(node, was, axis, ways, false,
+               "the target " + Shape(target).ToString() + " has the batch of one behind other axes, and what it reshapes in front of them");
   } else if (own.empty() && shared.size() > 1) {
     Refuse(node,
            "the target " + Shape(target).ToString() + " merges the batch with one of several axes, and with which one cannot be told");

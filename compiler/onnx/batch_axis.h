@@ -37,6 +37,8 @@ struct BatchChange {
   std::vector<Entry> entries;
   // Not empty: of a constant that counts samples along `axis`: what it has of each more than of the one before (StepsAlong).
   std::vector<int64_t> steps = {};
+  // Whether those are added to the operand, which is no constant and the same for each sample but for its data.
+  bool added = false;
 };
 
 // What a loop over bags (bag_loops.cc) has of numbers at the declared batch, in the order in which they are asked for. At another batch the
@@ -153,6 +155,9 @@ class BatchWatch {
   static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);
   int64_t Behind(ValueId id) const;
   bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places);
+  enum class Places : uint8_t { kAny, kWithinSample, kNumbered };
+  Places PlacesOf(const Graph& graph, ValueId indices) const;
+  void NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const;
   void Recount(std::vector<BatchChange>& changes) const;
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);

@@ -214,6 +214,8 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
     const int64_t places = Behind(node.inputs[0]) > 1 ? 0 : choice.was_data[axis];
     const bool found = CountOnlySample(emitter, node.inputs[1], choice.tuples ? axis : -1, places);
     if (found && places == 0) Refuse(node, kByNumber);
+    if (!found && choice.was_data[axis] > 1 && PlacesOf(emitter.graph(), node.inputs[1]) == Places::kWithinSample)
+      NumberRows(emitter.graph(), choice, changes);
   }
   ProveWritten(emitter, choice, was, changes);
   // Zeros that each sample writes into.
@@ -226,6 +228,10 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
     const int64_t period = PeriodAlong(emitter, node.inputs[0], axis);
     if (period == 0) continue;
     changes.push_back({.operand = 0, .axis = axis, .period = period, .entries = {}});
+    // The tuples of all samples would go to the first one's places.
+    if (choice.tuples && found_.declared == 1 && !CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis]) &&
+        PlacesOf(emitter.graph(), node.inputs[1]) != Places::kNumbered)
+      Refuse(node, kByNumber);
     return;
   }
 }
@@ -281,6 +287,48 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
     }
   }
   return found;
+}
+
+// Indices are places within a sample where they are fed, or found along an axis that all samples have alike, unless the number of the
+// sample has been put to them. Places among all samples (of their NonZero, of the largest of all) are right at any batch.
+BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) const {
+  std::vector<ValueId> open{indices};
+  std::set<ValueId> seen;
+  bool within = false;
+  while (!open.empty()) {
+    const ValueId id = open.back();
+    open.pop_back();
+    if (id == kNoValue || !seen.insert(id).second) continue;
+    const auto made = made_of_.find({&graph, id});
+    if (made == made_of_.end()) {
+      within = within || graph.value(id).role == Role::kInput;
+      continue;
+    }
+    const auto& [index, node] = made->second;
+    const auto counted = found_.counted.lower_bound({index, 0});
+    if (counted != found_.counted.end() && counted->first.first == index) return Places::kNumbered;
+    if (IsOneOf(node, {"ArgMax", "ArgMin", "TopK"})) {
+      const Shape& read = graph.value(node.inputs[0]).shape;
+      const Shape& was = found_.reference[index].inputs[0];
+      const auto axis = NormalAxis(node.attributes.Int("axis", node.op == "TopK" ? -1 : 0), read.rank());
+      within = within || (axis && was.rank() == read.rank() && was[*axis] == read[*axis]);
+    } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Cast", "Identity", "Transpose", "Slice", "Gather", "Clip"})) {
+      open.push_back(node.inputs[0]);
+    } else if (IsOneOf(node, {"Add", "Sub", "Mul", "Mod", "Min", "Max", "Concat", "Expand", "Tile", "Where"})) {
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+    }
+  }
+  return within ? Places::kWithinSample : Places::kAny;
+}
+
+// Rows of all samples, one after the other, are chosen by places within a sample: in a file for a single one a tool has left out its number
+// times the rows of a sample, which is 0.
+void BatchWatch::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
+  const std::vector<int> along = BatchAxes(choice.indices, choice.was_indices);
+  if (choice.tuples || choice.writes || choice.node.op != "Gather" || along.size() != 1 || Behind(choice.node.inputs[0]) > 1 ||
+      Behind(choice.node.inputs[1]) > 1 || !IsInteger(graph.value(choice.node.inputs[1]).dtype))
+    Refuse(choice.node, kByNumber);
+  changes.push_back({.operand = 1, .axis = along[0], .entries = {}, .steps = {choice.was_data[choice.axes[0]]}, .added = true});
 }
 
 // What CountOnlySample has noted of the node.

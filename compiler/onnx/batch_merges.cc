@@ -41,7 +41,7 @@ int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std
   if (merge == found_.merges.end()) {
     // Where samples meet anyway nothing tells one way from the other.
     const bool tell = !met_ && found_.merges.size() < kMostMerges;
-    if (!tell && evident) return ways[0];
+    if (!tell && (evident || ways.size() == 1)) return ways[0];
     if (!tell) Refuse(node, why);
     if (!evident && !found_.ambiguous) found_.ambiguous = Refusal(node, why);
     merge = found_.merges.insert(merge, {.in = in, .out = out, .axis = axis, .ways = ways.size(), .evident = evident});

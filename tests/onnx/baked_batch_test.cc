@@ -481,6 +481,15 @@ const Refused kRefused[] = {
     {"a batch of one beside two axes",
      "g (float[1, 3, 4] x) => (float[3, 4] y) <int64[2] s = {3, 4}> { a = Transpose <perm = [1, 0, 2]> (x) [node] y = Reshape (a, s) }",
      "merges a batch of one"},
+    {"tokens of all samples in a row, behind which a Transpose was taken for nothing",
+     "g (float[1, 3, 4] x) => (float[1, 3, 4] y) <int64[2] f = {3, 4}, int64[4] h = {3, 1, 2, 2}, int64[3] s = {1, 3, 4}> "
+     "{ a = Reshape (x, f) [node] b = Reshape (a, h) q = Transpose <perm = [1, 2, 0, 3]> (b) k = Transpose <perm = [1, 2, 3, 0]> (b) "
+     "e = MatMul (q, k) p = Softmax (e) v = MatMul (p, q) r = Transpose <perm = [2, 0, 1, 3]> (v) y = Reshape (r, s) }",
+     "has the batch of one behind other axes"},
+    {"places within a sample among rows of all, by tuples",
+     "g (float[1, 3, 4] x, int64[1, 2] i) => (float[1, 2, 4] y) <int64[2] f = {3, 4}, int64[1] last = {-1}> "
+     "{ a = Reshape (x, f) t = Unsqueeze (i, last) [node] y = GatherND (a, t) }",
+     "takes samples of the batch by number"},
     {"what is made of all of one sample",
      "g (float[1, 4] x) => (float[1, 4] y) <int64[1] s = {-1}> { a = Reshape (x, s) m = ReduceSum (a) [node] y = Add (x, m) }",
      "each sample reads what was made of all elements"},
