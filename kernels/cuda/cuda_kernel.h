@@ -76,6 +76,7 @@ std::span<const CudaKernel> ConvolutionKernels();    // convolution.cu
 std::span<const CudaKernel> PoolingKernels();        // pooling.cu
 std::span<const CudaKernel> SampleKernels();         // sample.cu
 std::span<const CudaKernel> DnnAttentionKernels();   // dnn_attention.cc
+std::span<const CudaKernel> AttentionBlasKernels();  // attention_products.cu
 std::span<const CudaKernel> AttentionKernels();      // attention.cu
 std::span<const CudaKernel> RecurrentBlasKernels();  // recurrent_products.cu
 std::span<const CudaKernel> RecurrentKernels();      // recurrent.cu

@@ -33,6 +33,7 @@ constexpr Family kFamilies[] = {
     PoolingKernels,
     SampleKernels,
     DnnAttentionKernels,
+    AttentionBlasKernels,
     AttentionKernels,
     RecurrentBlasKernels,
     RecurrentKernels,

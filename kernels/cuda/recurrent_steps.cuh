@@ -1,42 +1,13 @@
 // The cells of LSTM, GRU and RNN over products (recurrent_products.cu): what is done to each hidden unit between the products of the steps.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <type_traits>
-#include <vector>
 
-#include "kernels/cuda/lt_product.h"
-#include "kernels/cuda/plain_product.h"
+#include "kernels/cuda/prepared_product.h"
 #include "kernels/cuda/recurrent.cuh"
 #include "kernels/cuda/rows/recurrent_products.h"
 
 namespace gradloom::cuda {
-
-// A product of a call: by the library, or by a kernel of ours where that has nothing.
-class StepProduct {
- public:
-  StepProduct(const BlasProduct& product, const KernelCall& call, const KernelSite& site) : product_(product) {
-    if (product.m == 0) return;
-    library_ = std::make_unique<LtProduct>(product, *site.libraries);
-    if (library_->has_algorithm()) return;
-    library_ = nullptr;
-    site.libraries->Note("cuBLASLt has nothing for a product of a " + call.op + " of " + call.inputs[0].shape.ToString() +
-                         ", a kernel of ours runs: it knows no algorithm for the product");
-  }
-
-  // `d` is the addend, too, where there is one.
-  void Run(const void* a, const void* b, void* d, void* workspace, cudaStream_t stream) const {
-    if (library_ == nullptr) return PlainProduct(product_, a, b, d, stream);
-    const void* const inputs[] = {a, b, d};
-    void* const outputs[] = {d};
-    library_->Run(inputs, outputs, workspace, stream);
-  }
-
- private:
-  BlasProduct product_;
-  std::unique_ptr<LtProduct> library_;
-};
 
 // What does not change from step to step of training.
 struct StepsPlan {
@@ -47,7 +18,7 @@ struct StepsPlan {
   Sequences n;
   int64_t candidate_at;
   KernelSite site;
-  StepProduct project, step, candidate, back, back_candidate, x_gradient, w_gradient, r_gradient, r_candidate_gradient;
+  PreparedProduct project, step, candidate, back, back_candidate, x_gradient, w_gradient, r_gradient, r_candidate_gradient;
 
   StepsPlan(const KernelCall& call, const KernelSite& where) : StepsPlan(call, RecurrentProducts(call), where) {}
 

@@ -41,6 +41,10 @@ struct DnnAttentionScratch {
 };
 DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAttention& attention);
 
+// [batch, heads, positions, elements] as it lies, of a tensor of that shape or, of rank 3, with the heads side by side: [batch, positions,
+// heads * elements].
+DnnTensor AttentionTensor(const Shape& shape, int64_t heads);
+
 // Of the kernels of ours.
 int64_t AttentionScratchBytes(const KernelCall& call);
 

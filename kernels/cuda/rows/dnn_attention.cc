@@ -18,13 +18,6 @@ bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad"; }
 bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// [batch, heads, positions, elements], or with the heads side by side [batch, positions, heads * elements].
-DnnTensor TensorOf(const Shape& shape, int64_t heads) {
-  if (shape.rank() == 4) return {shape.dims(), {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
-  const int64_t size = shape[2] / heads;
-  return {{shape[0], heads, shape[1], size}, {shape[1] * shape[2], size, shape[2], 1}};
-}
-
 // A mask in row-major order, one for all where it has an extent of 1; nullopt where it says nothing of some keys.
 std::optional<DnnTensor> MaskOf(const Shape& shape, const DnnAttention& a) {
   const std::array<int64_t, 4> all{a.q.dims[0], a.q.dims[1], a.q.dims[2], a.k.dims[2]};
@@ -113,6 +106,12 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
+DnnTensor AttentionTensor(const Shape& shape, int64_t heads) {
+  if (shape.rank() == 4) return {shape.dims(), {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
+  const int64_t size = shape[2] / heads;
+  return {{shape[0], heads, shape[1], size}, {shape[1] * shape[2], size, shape[2], 1}};
+}
+
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why) {
   const auto no = [&](std::string reason) {
     if (why != nullptr) *why = std::move(reason);
@@ -126,13 +125,14 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
 
   DnnAttention a{.dtype = call.inputs[kQ].dtype,
                  .causal = call.attributes.Int("is_causal", 0) != 0,
-                 .q = TensorOf(q, q_heads),
-                 .k = TensorOf(k, kv_heads),
-                 .v = TensorOf(v, kv_heads)};
+                 .q = AttentionTensor(q, q_heads),
+                 .k = AttentionTensor(k, kv_heads),
+                 .v = AttentionTensor(v, kv_heads)};
   if (std::string reason = NotFitting(a); !reason.empty()) return no(std::move(reason));
   const auto &dims = a.q.dims, &values = a.v.dims;
   a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(dims[3])));
-  a.o = TensorOf(q.rank() == 4 ? Shape{dims[0], dims[1], dims[2], values[3]} : Shape{dims[0], dims[2], dims[1] * values[3]}, dims[1]);
+  a.o =
+      AttentionTensor(q.rank() == 4 ? Shape{dims[0], dims[1], dims[2], values[3]} : Shape{dims[0], dims[2], dims[1] * values[3]}, dims[1]);
   if (Has(call, kMask)) {
     const auto mask = MaskOf(call.inputs[kMask].shape, a);
     if (!mask) return no("a mask of other keys");

@@ -32,6 +32,7 @@ constexpr Rows kFamilies[] = {
     CudaPoolingRows,
     CudaSampleRows,
     CudaDnnAttentionRows,
+    CudaAttentionBlasRows,
     CudaAttentionRows,
     CudaRecurrentBlasRows,
     CudaRecurrentRows,

@@ -30,6 +30,7 @@ std::span<const KernelRow> CudaConvolutionRows();    // convolution.cc
 std::span<const KernelRow> CudaPoolingRows();        // pooling.cc
 std::span<const KernelRow> CudaSampleRows();         // sample.cc: Resize, GridSample
 std::span<const KernelRow> CudaDnnAttentionRows();   // dnn_attention.cc: by cuDNN
+std::span<const KernelRow> CudaAttentionBlasRows();  // attention_products.cc: over cuBLASLt
 std::span<const KernelRow> CudaAttentionRows();      // attention.cc
 std::span<const KernelRow> CudaRecurrentBlasRows();  // recurrent_products.cc: over cuBLASLt
 std::span<const KernelRow> CudaRecurrentRows();      // recurrent.cc
