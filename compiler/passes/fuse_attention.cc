@@ -230,7 +230,7 @@ class Fuser {
     const ValueId y = product.outputs[0];
     if (b_.dtype(y) != DType::kFloat32 || b_.shape(y).rank() != 4 || b_.shape(y).elements() == 0) return std::nullopt;
     const Node* const dropout = Dropout(product.inputs[0]);
-    if (dropout != nullptr && (!options_.dropout || IsMaskRead(*dropout) || !OnlyRead(product.inputs[0]))) return std::nullopt;
+    if (dropout != nullptr && (IsMaskRead(*dropout) || !OnlyRead(product.inputs[0]))) return std::nullopt;
     const Node* softmax = Probabilities(dropout != nullptr ? dropout->inputs[0] : product.inputs[0]);
     if (softmax == nullptr) return std::nullopt;
     const int64_t axis = softmax->attributes.Int("axis", -1);
@@ -253,6 +253,8 @@ class Fuser {
     if (match.v.factor != 1) match.v = {.value = product.inputs[1]};
     match.scale *= match.q.factor * match.k.factor;
     LookAtMask(match.mask, scores);
+    const int64_t fewest = match.dropout ? options_.fewest_causal_dropped : options_.fewest_causal;
+    if (fewest > 0 && (!match.mask.causal || scores[3] < fewest)) return std::nullopt;
     TakeFlat(match);
     return match;
   }

@@ -167,6 +167,57 @@ TEST(FuseAttention, DropsTheSameProbabilities) {
   for (const Case& c : Cases()) ExpectSameNumbers(WithDropout(c), "AttentionDropout");
 }
 
+// On a GPU in 16 bits, where nothing is dropped.
+TEST(FuseAttention, OnAGpu) {
+  for (const Precision precision : {Precision::kFloat32, Precision::kTf32, Precision::kBfloat16}) {
+    for (bool drops : {false, true}) {
+      for (const Case& c : Cases()) {
+        SCOPED_TRACE(c.name);
+        std::mt19937 random(7);
+        CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {4});
+        options.recipe.device = DeviceKind::kCuda;
+        options.recipe.precision = precision;
+        const Plan plan = Compile(ModelOf(Net(drops ? WithDropout(c) : c, random)), options);
+        const bool fuses = c.fuses && c.name.find("trained") == std::string::npos && precision == Precision::kBfloat16 && !drops;
+        EXPECT_EQ(Count(plan, "Attention"), fuses ? 1 : 0);
+        EXPECT_EQ(Count(plan, "AttentionDropout"), 0);
+      }
+    }
+  }
+}
+
+// In every precision and with dropout, too, where it is causal and long.
+TEST(FuseAttention, OnAGpuWhereItIsCausalAndLong) {
+  for (const int64_t length : {511, 512}) {
+    for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+      for (bool drops : {false, true}) {
+        std::mt19937 random(7);
+        Case c{"", kSplit + kScaled + "m = Where (mask, c, minus)\n" + kSoftmax + kJoin};
+        if (drops) c = WithDropout(c);
+        std::string net = Net(c, random);
+        const auto replace = [&](const std::string& from, const std::string& to) { net.replace(net.find(from), from.size(), to); };
+        const std::string n = std::to_string(length);
+        replace("[N, 5, 4]", "[N, " + n + ", 4]");
+        replace("{\n", "{\n l = Constant <value = int64[2] {" + n + ", " + n +
+                           "}> ()\n ones = ConstantOfShape <value = float[1] {1}> (l)\n" +
+                           " low = Trilu <upper = 0> (ones)\n mask = Cast <to = 9> (low)\n");
+        CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {4});
+        options.recipe.device = DeviceKind::kCuda;
+        options.recipe.precision = precision;
+        const Plan plan = Compile(ModelOf(net), options);
+        const bool fuses = length == 512 || (precision == Precision::kBfloat16 && !drops);
+        EXPECT_EQ(Count(plan, drops ? "AttentionDropout" : "Attention"), fuses ? 1 : 0) << length;
+        EXPECT_EQ(Count(plan, drops ? "AttentionDropoutGrad" : "AttentionGrad"), fuses ? 1 : 0) << length;
+        for (const Instruction& instruction : plan.programs.at(0).instructions) {
+          if (!instruction.op.starts_with("Attention")) continue;
+          // cuDNN has nothing for vectors of three elements.
+          EXPECT_TRUE(instruction.kernel.starts_with("cublas.")) << instruction.kernel;
+        }
+      }
+    }
+  }
+}
+
 TEST(FuseAttention, LeavesADropoutWhoseMaskIsRead) {
   std::mt19937 random(7);
   Case c = WithDropout(Cases()[0]);
