@@ -2,6 +2,7 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/moments.cuh"
 #include "kernels/cuda/normalization.cuh"
+#include "kernels/cuda/shared.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -109,52 +110,157 @@ std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const Kerne
   });
 }
 
+template <typename R>
+struct Triple {
+  R first, second, third;
+  GRADLOOM_DEVICE Triple operator+(const Triple& other) const { return {first + other.first, second + other.second, third + other.third}; }
+};
+
+template <typename R, typename Threads>
+GRADLOOM_DEVICE Triple<R> SumOfThreads(const Threads& block, const Triple<R>& mine) {
+  if constexpr (sizeof mine <= 16) {
+    return block.Reduce(mine, Sum{});
+  } else {
+    const Pair<R> two = block.Reduce(Pair<R>{mine.first, mine.second}, Sum{});
+    return {two.first, two.second, block.Reduce(mine.third, Sum{})};
+  }
+}
+
 // With h the normalised x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where the first mean belongs to a centred
-// x. Leaves what normalises each row. dy has type G.
+// x. dscale = sum of dy * h and dbias = sum of dy over the rows. dy has type G.
 template <bool kCentred, typename T, typename G>
-void NormalizeGradient(const Columns& rows, double epsilon, const Walk<1>& walk, const Launch& l, T* dx, Normal<Arithmetic<T>>* normals) {
+struct RowGradient {
   using R = Arithmetic<T>;
-  const G* const dy = l.In<G>(0);
-  const T *const x = l.In<T>(1), *const scale = l.In<T>(2);
+
+  const G* dy;
+  const T *x, *scale;
+  T* dx;  // null: unwanted
+  Columns rows;
+  R epsilon;
+  Walk<1> walk;
+
+  struct Row {
+    Normal<R> normal;
+    R level, along;
+  };
+
+  GRADLOOM_DEVICE R At(int64_t i) const { return static_cast<R>(x[i]); }
+  GRADLOOM_DEVICE R Scaled(int64_t start, int64_t k) const { return static_cast<R>(dy[start + k]) * static_cast<R>(scale[walk(k).at[0]]); }
+
+  // What the elements of a row need to know of it. Both operands are read at once, so that the passes behind find them in the first cache.
+  template <typename Threads>
+  GRADLOOM_DEVICE Row Of(const Threads& block, int64_t row) const {
+    const int64_t n = rows.columns, start = row * n;
+    const R count = static_cast<R>(n);
+    if constexpr (kCentred) {
+      const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) { return Pair<R>{At(start + k), Scaled(start, k)}; });
+      const R near = sums.first / count, level = sums.second / count;
+      Triple<R> mine{};
+      for (int64_t k = block.thread(); k < n; k += block.threads()) {
+        const R distance = At(start + k) - near;
+        mine = mine + Triple<R>{distance, distance * distance, Scaled(start, k) * distance};
+      }
+      const Triple<R> all = SumOfThreads(block, mine);
+      const Normal<R> normal = NormalOf(Distances<R>{near, all.first, all.second}, count, epsilon);
+      return {normal, level, normal.inv_std * (all.third - normal.rest * sums.second) / count};
+    } else {
+      const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) {
+        const R value = At(start + k);
+        return Pair<R>{value * value, Scaled(start, k) * value};
+      });
+      const Normal<R> normal{0, 0, R(1) / static_cast<R>(::sqrt(sums.first / count + epsilon))};
+      return {normal, 0, normal.inv_std * sums.second / count};
+    }
+  }
+
+  // Writes element k of dx; returns what it adds to the sums of its column.
+  GRADLOOM_DEVICE Pair<R> Element(const Row& row, int64_t start, int64_t k) const {
+    const R g = static_cast<R>(dy[start + k]), h = row.normal(At(start + k));
+    if (dx != nullptr) dx[start + k] = static_cast<T>(row.normal.inv_std * (Scaled(start, k) - row.level - h * row.along));
+    return {g * h, g};
+  }
+};
+
+// dx, and what normalises each row.
+template <bool kCentred, typename T, typename G>
+void NormalizeGradient(const RowGradient<kCentred, T, G>& gradient, Normal<Arithmetic<T>>* normals, cudaStream_t stream) {
+  const int64_t n = gradient.rows.columns;
   ForEachRowOf(
-      rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
-        const int64_t n = rows.columns, start = row * n;
-        const Elements<T> from{x + start};
-        const Normal<R> normal = RowNormal<kCentred>(block, n, static_cast<R>(epsilon), from);
-        if (block.thread() == 0) normals[row] = normal;
-        if (dx == nullptr) return;
-        const auto scaled = [=](int64_t k) { return static_cast<R>(dy[start + k]) * static_cast<R>(scale[walk(k).at[0]]); };
-        const auto sums = SumOf<Pair<R>>(block, n, [=](int64_t k) {
-          const R d = scaled(k);
-          return Pair<R>{d, d * normal(from(k))};
-        });
-        const R level = kCentred ? sums.first / static_cast<R>(n) : R(0), along = sums.second / static_cast<R>(n);
-        for (int64_t k = block.thread(); k < n; k += block.threads()) {
-          dx[start + k] = static_cast<T>(normal.inv_std * (scaled(k) - level - normal(from(k)) * along));
-        }
+      gradient.rows.rows, n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
+        const auto found = gradient.Of(block, row);
+        if (block.thread() == 0) normals[row] = found.normal;
+        if (gradient.dx == nullptr) return;
+        for (int64_t k = block.thread(); k < n; k += block.threads()) gradient.Element(found, row * n, k);
       });
 }
 
-// dscale = sum of dy * h and dbias = sum of dy over the rows.
-template <typename T, typename G>
-void ScaleGradient(const Columns& rows, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials, FloatResults dscale,
-                   FloatResults dbias, const Launch& l) {
+// dscale and dbias by another pass over x and dy.
+template <bool kCentred, typename T, typename G>
+void ScaleGradient(const RowGradient<kCentred, T, G>& gradient, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials,
+                   FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
   using R = Arithmetic<T>;
-  const G* const dy = l.In<G>(0);
-  const T* const x = l.In<T>(1);
+  const Columns rows = gradient.rows;
+  const G* const dy = gradient.dy;
+  const T* const x = gradient.x;
   const auto term = GRADLOOM_ON_DEVICE(int64_t row, int64_t column) {
     const int64_t i = row * rows.columns + column;
     const R g = static_cast<R>(dy[i]);
     return Pair<R>{g * normals[row](static_cast<R>(x[i])), g};
   };
   SumColumns(
-      rows, partials, l.stream, term, GRADLOOM_ON_DEVICE(int64_t column, double product, double sum) {
+      rows, partials, stream, term, GRADLOOM_ON_DEVICE(int64_t column, double product, double sum) {
         dscale.Set(column, product);
         dbias.Set(column, sum);
       });
 }
 
-// The scratch memory has what normalises each row, then the sums of chunks.
+// All gradients with x and dy read once: a block goes through a run of rows and keeps the sums of the columns, each thread those of its
+// own. `partials` has those of all runs, by columns; kBytes of shared memory hold one's.
+template <int kBytes, bool kCentred, typename T, typename G>
+void GradientsOfRuns(const RowGradient<kCentred, T, G>& gradient, Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias,
+                     cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const int64_t runs = RowRuns(gradient.rows).runs();
+  ForEachRow(
+      runs, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t run) {
+        const int64_t n = gradient.rows.columns, end = gradient.rows.rows * (run + 1) / runs;
+        Pair<R>* const sums = Shared<0, Pair<R>, kBytes / sizeof(Pair<R>)>();
+        for (int64_t k = block.thread(); k < n; k += block.threads()) sums[k] = {};
+        for (int64_t row = gradient.rows.rows * run / runs; row < end; ++row) {
+          const auto found = gradient.Of(block, row);
+          for (int64_t k = block.thread(); k < n; k += block.threads()) sums[k] = sums[k] + gradient.Element(found, row * n, k);
+        }
+        for (int64_t k = block.thread(); k < n; k += block.threads()) partials[k * runs + run] = sums[k];
+      });
+  ForEachRowOf(
+      gradient.rows.columns, runs, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t column) {
+        const auto sums = SumOf<Pair<double>>(block, runs, [=](int64_t run) { return InDouble(partials[column * runs + run]); });
+        if (block.thread() != 0) return;
+        dscale.Set(column, sums.first);
+        dbias.Set(column, sums.second);
+      });
+}
+
+template <bool kCentred, typename T, typename G>
+void Gradients(const RowGradient<kCentred, T, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
+  using R = Arithmetic<T>;
+  const bool sums = dscale.data != nullptr || dbias.data != nullptr;
+  const RowRuns runs(gradient.rows);
+  if (sums && runs.serve(sizeof(R))) {
+    auto* const partials = static_cast<Pair<R>*>(l.scratch);
+    if (runs.bytes(sizeof(R)) <= RowRuns::kFewBytes)
+      GradientsOfRuns<RowRuns::kFewBytes>(gradient, partials, dscale, dbias, l.stream);
+    else
+      GradientsOfRuns<RowRuns::kMostBytes>(gradient, partials, dscale, dbias, l.stream);
+    return;
+  }
+  auto* const normals = static_cast<Normal<R>*>(l.scratch);
+  auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * gradient.rows.rows);
+  NormalizeGradient(gradient, normals, l.stream);
+  if (sums) ScaleGradient(gradient, normals, partials, dscale, dbias, l.stream);
+}
+
+// The scratch memory has the sums of runs of rows, or what normalises each row and then the sums of chunks.
 template <bool kCentred>
 std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSite&) {
   const Shape& x = call.inputs[1].shape;
@@ -166,12 +272,9 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
     const auto with = [&]<typename G>(std::type_identity<G>) {
       return Runs([=](const Launch& l) {
-        using R = Arithmetic<T>;
-        auto* const normals = static_cast<Normal<R>*>(l.scratch);
-        auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * rows.rows);
-        NormalizeGradient<kCentred, T, G>(rows, epsilon, walk, l, static_cast<T*>(v.Out(l, 0).data), normals);
-        const FloatResults dscale = v.Out(l, 1), dbias = v.Out(l, 2);
-        if (dscale.data != nullptr || dbias.data != nullptr) ScaleGradient<T, G>(rows, normals, partials, dscale, dbias, l);
+        const RowGradient<kCentred, T, G> gradient{
+            l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), walk};
+        Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);
       });
     };
     if constexpr (kCentred && std::is_same_v<T, float>) {

@@ -27,10 +27,15 @@ std::string RejectsCast(const KernelCall& call) {
 
 std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
 
-// Three numbers for each row, then two sums for each column of each chunk.
+// Two sums for each column of each run of rows. Else three numbers for each row, then two sums for each column of each chunk. Where no sums
+// are wanted the three numbers are all.
 int64_t RowGradScratch(const KernelCall& call) {
   const cuda::Columns shape = cuda::NormalizedRows(call, call.inputs[1].shape);
-  return kDouble * (3 * shape.rows + 2 * shape.partials());
+  const cuda::RowRuns runs(shape);
+  const bool sums = (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
+  if (!sums) return kDouble * 3 * shape.rows;
+  const int64_t number = call.inputs[1].dtype == DType::kFloat64 ? 8 : 4;
+  return runs.serve(number) ? 2 * number * runs.partials() : kDouble * (3 * shape.rows + 2 * shape.partials());
 }
 
 int64_t GroupScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).forward_numbers(); }

@@ -57,6 +57,28 @@ struct Columns {
   constexpr int64_t partials() const { return chunks() * columns; }
 };
 
+// [rows, columns] that blocks go through in runs of rows, with two sums for each column of a run in shared memory: the gradient of a
+// normalisation of rows, which reads its operands once then. Rows of fewer elements keep a block's threads too little in work for it.
+struct RowRuns {
+  int64_t rows, columns;
+
+  explicit constexpr RowRuns(const Columns& shape) : rows(shape.rows), columns(shape.columns) {}
+
+  static constexpr int64_t kFewestColumns = 256;
+  static constexpr int kFewBytes = 8192, kMostBytes = 32768;  // of shared memory
+
+  // Of numbers of so many bytes.
+  constexpr int64_t bytes(int64_t number) const { return 2 * number * columns; }
+  constexpr bool serve(int64_t number) const { return columns >= kFewestColumns && bytes(number) <= kMostBytes; }
+
+  // Enough for a large GPU to have eight blocks on each of its processors. It does not depend on the GPU, nor do the sums.
+  constexpr int64_t runs() const {
+    const int64_t most = CeilDiv(rows, 4);
+    return most < 1024 ? most : 1024;
+  }
+  constexpr int64_t partials() const { return runs() * columns; }
+};
+
 // Rows over the dimensions from the attribute `axis` on.
 inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
   const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);
