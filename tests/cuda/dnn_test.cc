@@ -8,6 +8,7 @@
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/convolution.h"
 #include "kernels/reference/reference.h"
@@ -170,6 +171,24 @@ TEST(Blas, EpiloguesAreKernelsOfOurs) {
       }
     }
   }
+}
+
+// An algorithm is asked for with the alignment that a product states, and runs on addresses that have it.
+TEST(Blas, AddressesHaveTheAlignmentThatIsStated) {
+  DeviceBytes a(64), b(64), d(64), scratch(1 << 20);
+  a.Write(std::vector<float>{9, 1, 2, 3, 4}.data(), 20);
+  b.Write(std::vector<float>{1, 0, 0, 1}.data(), 16);
+  const void* const inputs[] = {static_cast<float*>(a.data()) + 1, b.data(), nullptr};
+  void* const outputs[] = {d.data()};
+  BlasProduct product{.m = 2, .n = 2, .k = 2};
+  cuda::LtProduct wrong(product, TheLibraries());
+  EXPECT_THROW(wrong.Run(inputs, outputs, scratch.data(), nullptr), Error);
+  product.alignment = 4;
+  cuda::LtProduct(product, TheLibraries()).Run(inputs, outputs, scratch.data(), nullptr);
+  GRADLOOM_CUDA(cudaDeviceSynchronize());
+  float made[4];
+  d.Read(made, sizeof made);
+  EXPECT_EQ(std::vector<float>(made, made + 4), (std::vector<float>{1, 2, 3, 4}));
 }
 
 // The fastest algorithm is measured once, kept, and told to others.

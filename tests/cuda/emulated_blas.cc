@@ -58,9 +58,13 @@ struct Desc {
   cudaDataType_t scale;
   Bytes attributes;
 };
+struct Preference {
+  Bytes attributes;
+};
 
 Layout* Of(cublasLtMatrixLayout_t layout) { return reinterpret_cast<Layout*>(layout); }
 Desc* Of(cublasLtMatmulDesc_t desc) { return reinterpret_cast<Desc*>(desc); }
+Preference* Of(cublasLtMatmulPreference_t preference) { return reinterpret_cast<Preference*>(preference); }
 
 double Load(cudaDataType_t type, const void* memory, int64_t i) {
   switch (type) {
@@ -91,6 +95,13 @@ struct Matrix {
   }
   double At(int64_t batch, int64_t row, int64_t column) const { return Load(layout.type, data, Place(batch, row, column)); }
 };
+
+// An algorithm is found for addresses that are multiples of so many bytes.
+constexpr int kAlignments[] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+
+// 0 bytes: it is not known for which.
+bool IsAligned(const void* address, uint64_t bytes) { return bytes == 0 || reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
 double TanhOfGelu(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
 double Gelu(double x) { return x / 2 * (1 + TanhOfGelu(x)); }
@@ -236,19 +247,21 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new int);
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<int*>(preference);
+  delete Of(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  Of(preference)->attributes[attribute].assign(static_cast<const char*>(value), bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int most,
-                                              cublasLtMatmulHeuristicResult_t results[], int* count) {
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
+                                              int most, cublasLtMatmulHeuristicResult_t results[], int* count) {
   ++TheAlgorithms().asked;
   const int kind = Get(Of(desc)->attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   const bool plain = kind == CUBLASLT_EPILOGUE_DEFAULT || kind == CUBLASLT_EPILOGUE_BIAS;
@@ -257,6 +270,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   for (int i = 0; i < *count; ++i) {
     results[i] = {};
     results[i].algo.data[0] = static_cast<uint64_t>(i + 1);
+    for (size_t k = 0; k < 4; ++k) results[i].algo.data[1 + k] = Get<uint32_t>(Of(preference)->attributes, kAlignments[k], 0);
   }
   return has ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -285,6 +299,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, cons
   const Matrix addend{*Of(c_layout), c}, result{*Of(d_layout), d};
   if (left.columns() != right.rows() || left.rows() != result.rows() || right.columns() != result.columns())
     return CUBLAS_STATUS_INVALID_VALUE;
+  const void* const addresses[] = {a, b, c, d};
+  for (size_t k = 0; k < 4; ++k) {
+    if (!IsAligned(addresses[k], algorithm->data[1 + k])) return CUBLAS_STATUS_INVALID_VALUE;
+  }
   const double scale = Load(desc.scale, alpha, 0), add = Load(desc.scale, beta, 0);
   gradloom::cuda::EmulatedLaunch(stream, [=] {
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
