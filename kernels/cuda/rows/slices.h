@@ -64,17 +64,18 @@ struct RowRuns {
 
   explicit constexpr RowRuns(const Columns& shape) : rows(shape.rows), columns(shape.columns) {}
 
-  static constexpr int64_t kFewestColumns = 256;
+  static constexpr int64_t kFewestColumns = 512;
   static constexpr int kFewBytes = 8192, kMostBytes = 32768;  // of shared memory
 
   // Of numbers of so many bytes.
   constexpr int64_t bytes(int64_t number) const { return 2 * number * columns; }
   constexpr bool serve(int64_t number) const { return columns >= kFewestColumns && bytes(number) <= kMostBytes; }
 
-  // Enough for a large GPU to have eight blocks on each of its processors. It does not depend on the GPU, nor do the sums.
+  // As many as a large GPU runs at once: five on each of 132 processors, whose registers hold no more. It does not depend on the GPU, nor
+  // do the sums.
   constexpr int64_t runs() const {
     const int64_t most = CeilDiv(rows, 4);
-    return most < 1024 ? most : 1024;
+    return most < 640 ? most : 640;
   }
   constexpr int64_t partials() const { return runs() * columns; }
 };
