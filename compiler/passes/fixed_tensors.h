@@ -13,7 +13,7 @@ bool IsModulePath(const std::string& name);
 // The same for any attribute, also of the outermost module ("scale") and of a list ("scales.0").
 bool IsAttribute(const std::string& name);
 
-// The reason not to train a tensor of this name: a running statistic, which it is also if its normalization is written out, or a tensor
+// The reason not to train a tensor of this name: a running statistic, which it is also if its normalization is written out, or a number
 // that torch.export lifted out of the code. Empty for all others.
 std::string FixedByName(const std::string& name);
 

@@ -84,6 +84,7 @@ TEST(FixedTensorsTest, Names) {
   for (const char* name : {"/Constant_1_output_0", "onnx::Mul_12", "123"}) EXPECT_FALSE(IsAttribute(name)) << name;
   EXPECT_NE(FixedByName("backbone.bn1.running_var"), "");
   EXPECT_NE(FixedByName("inner.lifted_tensor_0"), "");
+  EXPECT_NE(FixedByName("scalar_tensor_default_2"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
