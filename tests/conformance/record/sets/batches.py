@@ -27,6 +27,7 @@ STYLES = {
 
 
 def cases():
+    used = set()
     for module in SETS:
         seen = set()
         for case in module.cases():
@@ -34,6 +35,9 @@ def cases():
             if name in seen or case.write or case.dynamic_axes or case.external_data:
                 continue
             seen.add(name)
+            if name in used:  # two sets call a net the same
+                name += "_" + module.__name__.rpartition(".")[2]
+            used.add(name)
             if case.steps != 6:
                 case = dataclasses.replace(case, steps=6, grad_accumulation=1, lr_schedule=None)
             norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in case.module().modules())
