@@ -319,7 +319,7 @@ TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
   refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h, m)", "past and present share");
   refused("float[2, 3, 4] x", "com.microsoft.MatMulNBits (x)", "before onnxruntime's optimizer or quantizer");
   refused("float[2, 3, 4] x", "com.microsoft.nchwc.ReorderOutput (x)", "ORT_ENABLE_EXTENDED");
-  refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Elu\"> (x, w)", "'Elu'");
+  refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Celu\"> (x, w)", "'Celu'");
 }
 
 TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
