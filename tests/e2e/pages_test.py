@@ -62,6 +62,7 @@ PARSED = {
     ("tests/conformance/README.md", "bazel run //tests/conformance:onnx_node_tests"): "minutes; onnx_node_test does the same",
     ("tests/conformance/record/README.md", "python record.py --out ../recorded"): "PyTorch",
     ("tests/conformance/record/README.md", "KERAS_BACKEND=jax TENSORFLOW_PYTHON="): "Keras, JAX, TensorFlow",
+    ("tests/conformance/record/README.md", "python edit.py --from ../recorded"): "onnxsim, onnxslim",
     ("tests/conformance/record/README.md", "python record.py --out /big/zoo"): "PyTorch, timm, transformers",
     ("tests/gradient_suite/README.md", "bazel run"): "half a minute; gradient_suite_test does the same",
 }
