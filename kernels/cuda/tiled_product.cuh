@@ -52,32 +52,30 @@ void TiledProduct(const ProductSize& size, cudaStream_t stream, const LoadA& a, 
         const int64_t batch = row.quotient, i0 = row.rest * kTile, j0 = column.rest * kTile;
         A* const left = Shared<0, A, kProductDepth*(kTile + 1)>();
         A* const right = Shared<1, A, kProductDepth*(kTile + 1)>();
-        for (int place = block.thread(); place < kThreads; place += block.threads()) {
-          const int y = place / kProductSide, x = place % kProductSide;
-          A sum[kSide][kSide] = {};
-          for (int64_t p0 = 0; p0 < size.k; p0 += kProductDepth) {
-            block.Sync();
-            StageTile<kAlongA, kTile>(
-                block, i0, size.m, p0, size.k, [&](int64_t i, int64_t p) { return a(batch, i, p); }, left);
-            StageTile<kAlongB, kTile>(
-                block, j0, size.n, p0, size.k, [&](int64_t j, int64_t p) { return b(batch, p, j); }, right);
-            block.Sync();
-            for (int p = 0; p < kProductDepth; ++p) {
-              A u[kSide], v[kSide];
-              for (int q = 0; q < kSide; ++q) {
-                u[q] = left[p * (kTile + 1) + y + q * kProductSide];
-                v[q] = right[p * (kTile + 1) + x + q * kProductSide];
-              }
-              for (int q = 0; q < kSide; ++q) {
-                for (int r = 0; r < kSide; ++r) sum[q][r] += u[q] * v[r];
-              }
+        const int y = block.thread() / kProductSide, x = block.thread() % kProductSide;
+        A sum[kSide][kSide] = {};
+        for (int64_t p0 = 0; p0 < size.k; p0 += kProductDepth) {
+          block.Sync();
+          StageTile<kAlongA, kTile>(
+              block, i0, size.m, p0, size.k, [&](int64_t i, int64_t p) { return a(batch, i, p); }, left);
+          StageTile<kAlongB, kTile>(
+              block, j0, size.n, p0, size.k, [&](int64_t j, int64_t p) { return b(batch, p, j); }, right);
+          block.Sync();
+          for (int p = 0; p < kProductDepth; ++p) {
+            A u[kSide], v[kSide];
+            for (int q = 0; q < kSide; ++q) {
+              u[q] = left[p * (kTile + 1) + y + q * kProductSide];
+              v[q] = right[p * (kTile + 1) + x + q * kProductSide];
+            }
+            for (int q = 0; q < kSide; ++q) {
+              for (int r = 0; r < kSide; ++r) sum[q][r] += u[q] * v[r];
             }
           }
-          for (int q = 0; q < kSide; ++q) {
-            for (int r = 0; r < kSide; ++r) {
-              const int64_t i = i0 + y + q * kProductSide, j = j0 + x + r * kProductSide;
-              if (i < size.m && j < size.n) store(batch, i, j, sum[q][r]);
-            }
+        }
+        for (int q = 0; q < kSide; ++q) {
+          for (int r = 0; r < kSide; ++r) {
+            const int64_t i = i0 + y + q * kProductSide, j = j0 + x + r * kProductSide;
+            if (i < size.m && j < size.n) store(batch, i, j, sum[q][r]);
           }
         }
       });
