@@ -176,34 +176,29 @@ def in_loop(e):
     return True
 
 
-def numbers_within(e):
-    """Numbers that only a graph within reads are among its own initializers."""
+def _move_within(e, trained):
+    """Initializers that only one graph within reads are among its own: weights, or what is not trained."""
     done = False
     top = {i for n in e.graph.node for i in n.input} | {o.name for o in e.graph.output} | {i.name for i in e.graph.input}
     holders = [a.g for n in e.graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
     for i in list(e.graph.initializer):
         readers = [g for g in holders if i.name in _reads_of_graph(g)]
-        if i.name in top or len(readers) != 1 or i.name in e.trained:
+        if i.name in top or len(readers) != 1 or (i.name in e.trained) != trained:
             continue
         readers[0].initializer.append(i)
         e.graph.initializer.remove(i)
         done = True
     return done
+
+
+def numbers_within(e):
+    """Numbers that only a graph within reads are among its own initializers."""
+    return _move_within(e, trained=False)
 
 
 def weights_within(e):
     """The same of weights."""
-    done = False
-    top = {i for n in e.graph.node for i in n.input} | {o.name for o in e.graph.output} | {i.name for i in e.graph.input}
-    holders = [a.g for n in e.graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
-    for i in list(e.graph.initializer):
-        readers = [g for g in holders if i.name in _reads_of_graph(g)]
-        if i.name in top or len(readers) != 1 or i.name not in e.trained:
-            continue
-        readers[0].initializer.append(i)
-        e.graph.initializer.remove(i)
-        done = True
-    return done
+    return _move_within(e, trained=True)
 
 
 def _reads_of_graph(graph):
