@@ -23,6 +23,7 @@
 #include "kernels/cuda/emulated_launch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -38,6 +39,13 @@ namespace {
 
 constexpr int kLanes = 32, kMostWarps = 32, kMostThreads = kLanes * kMostWarps;
 constexpr size_t kStackBytes = 256 << 10, kSharedBytes = 48 << 10;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kBehindArray = 32;  // bytes behind each shared array that nobody may touch
+#else
+constexpr size_t kBehindArray = 0;
+#endif
+constexpr int kMostShared = 64;
+constexpr size_t kSharedMemory = kSharedBytes + kMostShared * kBehindArray;
 constexpr int kPoison = 0xCB;  // a large negative float
 
 using Place = std::source_location;
@@ -122,17 +130,19 @@ class Runner {
     for (int k = 0; k < num_shared_; ++k) {
       if (shared_keys_[k] == key) return shared_ + shared_at_[k];
     }
-    if (shared_used_ + bytes > kSharedBytes || num_shared_ == kMostShared) Fail("the block uses too much shared memory", nullptr);
+    if (shared_used_ + bytes > kSharedBytes + static_cast<size_t>(num_shared_) * kBehindArray || num_shared_ == kMostShared)
+      Fail("the block uses too much shared memory", nullptr);
     shared_keys_[num_shared_] = key;
     shared_at_[num_shared_++] = shared_used_;
     unsigned char* const at = shared_ + shared_used_;
-    shared_used_ += (bytes + 15) / 16 * 16;
+    shared_used_ += (bytes + 15) / 16 * 16 + kBehindArray;
+    Unpoison(at, bytes);
     for (size_t k = 0; k < bytes; ++k) at[k] = kPoison;
     return at;
   }
 
  private:
-  static constexpr int kMain = -1, kMostShared = 64;
+  static constexpr int kMain = -1;
 
   // A stack, and where its thread stopped.
   struct Stack {
@@ -152,7 +162,7 @@ class Runner {
   }
 
   Runner() : stacks_(new Stack[kMostThreads]) {
-    void* const memory = ::mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const memory = ::mmap(nullptr, kSharedMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) Fail("no memory", nullptr);
     shared_ = static_cast<unsigned char*>(memory);
   }
@@ -165,7 +175,8 @@ class Runner {
 #endif
       ::munmap(stacks_[k].memory, kStackBytes);
     }
-    ::munmap(shared_, kSharedBytes);
+    Unpoison(shared_, kSharedMemory);
+    ::munmap(shared_, kSharedMemory);
   }
 
   // The lowest page of each stack is a guard page.
@@ -293,10 +304,20 @@ class Runner {
 #endif
   }
 
-  // Each block has its own shared memory: ThreadSanitizer forgets the accesses of the previous block.
+  // Each block has its own shared memory. ThreadSanitizer forgets the accesses of the previous block; AddressSanitizer permits none before
+  // the block has named its arrays.
   void ResetShared() {
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_poison_memory_region(shared_, kSharedMemory);
+#endif
 #if defined(__SANITIZE_THREAD__)
-    ::mmap(shared_, kSharedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    ::mmap(shared_, kSharedMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+#endif
+  }
+
+  static void Unpoison([[maybe_unused]] const void* at, [[maybe_unused]] size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(at, bytes);
 #endif
   }
 
