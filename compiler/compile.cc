@@ -11,6 +11,7 @@
 #include "compiler/device_passes.h"
 #include "compiler/divide_graph.h"
 #include "compiler/entry_form.h"
+#include "compiler/passes/accumulate.h"
 #include "compiler/passes/cut_stages.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/place_state.h"
@@ -23,20 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
-
-// A recipe that accumulates turns each training step into an accumulation, and needs one update.
-std::vector<EntryRequest> Expanded(const CompileOptions& options) {
-  if (options.recipe.accumulate <= 1) return options.entries;
-  std::vector<EntryRequest> entries;
-  bool trains = false;
-  for (EntryRequest request : options.entries) {
-    trains |= request.kind == EntryKind::kStep;
-    if (request.kind == EntryKind::kStep) request.kind = EntryKind::kAccumulate;
-    entries.push_back(request);
-  }
-  if (trains) entries.push_back({EntryKind::kUpdate, 0});
-  return entries;
-}
 
 class Compiler {
  public:
@@ -63,7 +50,7 @@ class Compiler {
     }
     plan_.properties.emplace(kFailedSteps, kChangeNothing);
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
-    for (const EntryRequest& request : Expanded(options_)) AddEntry(request);
+    for (const EntryRequest& request : Expanded()) AddEntry(request);
     plan_.model = model_.info(ReplacedAtExport());
     report_.stages = gathers() ? 1 : stages_.count;
     report_.placed = stages_.of_node;
@@ -85,6 +72,25 @@ class Compiler {
                 std::to_string(options_.recipe.devices) + " devices do not hold whole copies of a model that is placed on " +
                     std::to_string(stages_.count),
                 "--place", "--devices cpu:" + std::to_string(stages_.count) + ", or a multiple of it");
+  }
+
+  // A recipe that accumulates turns each training step into an accumulation, and needs one update. If the devices have parts of the sums,
+  // there is also an entry in which they sum them during the last backward pass.
+  std::vector<EntryRequest> Expanded() const {
+    if (options_.recipe.accumulate <= 1) return options_.entries;
+    std::vector<EntryRequest> entries;
+    bool trains = false;
+    for (EntryRequest request : options_.entries) {
+      const bool step = request.kind == EntryKind::kStep;
+      trains |= step;
+      if (step) request.kind = EntryKind::kAccumulate;
+      entries.push_back(request);
+      if (!step || !KeepsParts(options_.recipe, copies())) continue;
+      request.kind = EntryKind::kLastBatch;
+      entries.push_back(request);
+    }
+    if (trains) entries.push_back({EntryKind::kUpdate, 0});
+    return entries;
   }
 
   // What is placed is in the tail.
@@ -150,8 +156,9 @@ class Compiler {
     apart_.clear();
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
     BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
-    // Of the copies that have each part of the model, which sum what they have accumulated by themselves.
-    for (size_t r = 0; request.kind == EntryKind::kUpdate && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
+    // The copies that hold the same stage sum their parts of the accumulated gradients.
+    const bool sums = request.kind == EntryKind::kUpdate || request.kind == EntryKind::kLastBatch;
+    for (size_t r = 0; sums && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
       entry.ranks[r].groups = {GroupOf(static_cast<int>(r) % stages_.count)};
     report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));

@@ -15,8 +15,8 @@
 
 namespace gradloom {
 
-// A kind of entry at a global batch size. A training step of a recipe that accumulates becomes an accumulate entry for each batch size and
-// one update entry.
+// A kind of entry at a global batch size. If the recipe accumulates, a training step becomes an accumulate entry, on several devices also a
+// last-batch entry, for each batch size, and there is one update entry.
 struct EntryRequest {
   EntryKind kind = EntryKind::kStep;  // kStep, kEval or kPredict
   int64_t batch = 0;                  // 0: the batch that the file declares

@@ -387,16 +387,18 @@ Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int dev
 SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& cluster, int devices, const Profile* profile) {
   SimulatedUpdate made{.batch = Simulate(plan, entry, cluster, devices, profile), .update = std::nullopt};
   if (plan.entries[static_cast<size_t>(entry)].kind != EntryKind::kAccumulate || plan.accumulate < 2) return made;
+  const int last = plan.FindEntry(EntryKind::kLastBatch, plan.entries[static_cast<size_t>(entry)].batch);
   const auto update =
       std::find_if(plan.entries.begin(), plan.entries.end(), [](const Entry& other) { return other.kind == EntryKind::kUpdate; });
-  if (update == plan.entries.end()) return made;
+  if (last < 0 && update == plan.entries.end()) return made;
   made.batches = plan.accumulate;
-  made.update = Simulate(plan, static_cast<int>(update - plan.entries.begin()), cluster, devices, profile);
+  made.with_batch = last >= 0;
+  made.update = Simulate(plan, last >= 0 ? last : static_cast<int>(update - plan.entries.begin()), cluster, devices, profile);
   return made;
 }
 
 double SimulatedUpdate::OfFirst(double SimulatedProgram::*what) const {
-  return static_cast<double>(batches) * batch.programs.front().*what + (update ? update->programs.front().*what : 0);
+  return static_cast<double>(before()) * batch.programs.front().*what + (update ? update->programs.front().*what : 0);
 }
 
 Cost CostOfLaunch(const Program& program, const Instruction& launch) {

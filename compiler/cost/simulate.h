@@ -47,10 +47,13 @@ Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int dev
 struct SimulatedUpdate {
   Simulation batch;                  // one of the batches; if it is the only one, it includes the update
   std::optional<Simulation> update;  // if the plan accumulates gradients: the entry that updates
-  int64_t batches = 1;
+  bool with_batch = false;           // whether `update` trains on the last batch, too
+  int64_t batches = 1;               // of an update
 
-  double seconds() const { return static_cast<double>(batches) * batch.seconds + (update ? update->seconds : 0); }
+  double seconds() const { return static_cast<double>(before()) * batch.seconds + (update ? update->seconds : 0); }
   int64_t samples() const { return batches * batch.samples; }
+  // The number of batches that `update` does not train on.
+  int64_t before() const { return batches - (with_batch ? 1 : 0); }
   // For the first program: the seconds in which a collective operation or a transfer is running, and the part of them in which no stream
   // computes.
   double communication() const { return OfFirst(&SimulatedProgram::communication); }

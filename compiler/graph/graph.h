@@ -47,7 +47,9 @@ struct Value {
   Role role = Role::kActivation;
   ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
   bool derived = false;        // a constant that was computed, not a tensor of the file, so it is not trained
-  bool partial = false;        // a state of which each device that shares the batch has a part; the state is their sum
+  // Each device that shares the batch has its own part of it, and the value is their sum: an accumulated gradient, as a state or with the
+  // last batch's share.
+  bool partial = false;
 };
 
 // kCopy: copies an input before the step, while the previous step runs.

@@ -1,5 +1,7 @@
 #include "compiler/passes/accumulate.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,7 +19,53 @@ ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
   return sum;
 }
 
+void SetToZero(GraphBuilder& b, ValueId sum) {
+  const ValueType type = b.graph().type(sum);
+  // Never an alias of a scalar constant: Expand of equal shapes would be no node at all.
+  const ValueId zero = b.Op("Mul", {b.Zeros({type.dtype, Shape{}}), b.Zeros(type)});
+  b.graph().value(zero).next_of = sum;
+}
+
+// The index of the node that makes each value.
+std::map<ValueId, int> Makers(const Graph& graph) {
+  std::map<ValueId, int> makers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (ValueId id : graph.nodes[i].outputs) makers.emplace(id, static_cast<int>(i));
+  }
+  return makers;
+}
+
+// A partial value that is summed, the device that reads or makes it, and the first node before which it is there.
+struct Part {
+  ValueId id = kNoValue;
+  int device = -1;
+  size_t at = 0;
+};
+
+// In the order in which they are there.
+std::vector<Part> PartialValues(const Graph& graph) {
+  std::vector<Part> states, sums;
+  std::set<ValueId> seen;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (AddsToPart(graph, node)) {
+      if (graph.value(node.outputs[0]).partial) sums.push_back({node.outputs[0], node.device, i + 1});
+      continue;
+    }
+    ForEachUse(node, [&](ValueId id) {
+      const Value& value = graph.value(id);
+      if (value.partial && value.role == Role::kState && seen.insert(id).second) states.push_back({id, node.device, 0});
+    });
+  }
+  states.insert(states.end(), sums.begin(), sums.end());
+  return states;
+}
+
 }  // namespace
+
+bool KeepsParts(const Recipe& recipe, int copies) {
+  return recipe.accumulate > 1 && recipe.gather_to < 0 && !recipe.fetch_gradients && copies > 1;
+}
 
 void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
   for (const auto& [parameter, gradient] : gradients) {
@@ -32,55 +80,79 @@ std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const Valu
   for (ValueId parameter : parameters) {
     const ValueId sum = SumState(b, parameter, partial);
     gradients.emplace(parameter, sum);
-    const ValueType type = b.graph().type(sum);
-    // Never an alias of a scalar constant: Expand of equal shapes would be no node at all.
-    const ValueId zero = b.Op("Mul", {b.Zeros({type.dtype, Shape{}}), b.Zeros(type)});
-    b.graph().value(zero).next_of = sum;
+    SetToZero(b, sum);
   }
   return gradients;
 }
 
-void SumPartialStates(Graph& graph, int64_t bucket_bytes) {
-  // In the order in which they are read, with the device of the first node that does.
-  std::vector<std::pair<ValueId, int>> read;
-  std::set<ValueId> seen;
-  for (const Node& node : graph.nodes) {
-    ForEachUse(node, [&](ValueId id) {
-      const Value& value = graph.value(id);
-      if (value.partial && value.role == Role::kState && value.next_of == kNoValue && seen.insert(id).second)
-        read.emplace_back(id, node.device);
-    });
+std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
+  Graph& graph = b.graph();
+  const std::map<ValueId, int> makers = Makers(graph);
+  std::vector<int> positions(graph.nodes.size());  // of each node: the one that it follows
+  std::iota(positions.begin(), positions.end(), 0);
+  std::map<ValueId, ValueId> totals;
+  std::vector<ValueId> sums;
+  for (const auto& [parameter, gradient] : gradients) {
+    const ValueId sum = sums.emplace_back(SumState(b, parameter, partial)), total = b.Add(sum, b.Scale(gradient, factor));
+    graph.value(total).name = graph.value(parameter).name + "/grad_total";
+    graph.value(total).role = Role::kGradient;
+    graph.value(total).partial = partial;
+    totals.emplace(parameter, total);
+    const auto maker = makers.find(gradient);
+    positions.resize(graph.nodes.size(), maker == makers.end() ? -1 : maker->second);
   }
-  if (read.empty()) return;
+  std::vector<size_t> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t c) { return positions[a] < positions[c]; });
+  std::vector<Node> nodes;
+  for (const size_t i : order) nodes.push_back(std::move(graph.nodes[i]));
+  graph.nodes = std::move(nodes);
+  for (const ValueId sum : sums) SetToZero(b, sum);
+  return totals;
+}
+
+bool AddsToPart(const Graph& graph, const Node& node) {
+  if (node.op != "Add" || node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
+  const Value& made = graph.value(node.outputs[0]);
+  return made.partial || (made.next_of != kNoValue && graph.value(made.next_of).partial);
+}
+
+void SumPartialValues(Graph& graph, int64_t bucket_bytes) {
   std::map<ValueId, ValueId> whole;
-  std::vector<Node> meetings;
+  std::vector<std::pair<size_t, Node>> collectives;  // and the node before which each runs
   std::vector<std::string> states;
   int64_t bytes = 0;
   const auto close = [&] {
-    if (!states.empty()) meetings.back().attributes.set("states", std::exchange(states, {}));
+    if (!states.empty()) collectives.back().second.attributes.set("states", std::exchange(states, {}));
     bytes = 0;
   };
-  for (const auto& [id, device] : read) {
+  for (const auto& [id, device, at] : PartialValues(graph)) {
     const Value value = graph.value(id);
     const int64_t own = value.shape.elements() * DTypeBytes(value.dtype);
     if (bytes + own > bucket_bytes) close();
     if (states.empty()) {
-      meetings.push_back({.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm, .device = device});
-      meetings.back().attributes.set("tag", int64_t{id});
+      collectives.emplace_back(at,
+                               Node{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm, .device = device});
+      collectives.back().second.attributes.set("tag", int64_t{id});
     }
     // In the layout of the parameter, as a gradient is.
     states.push_back(value.name.substr(0, value.name.rfind('/')));
     bytes += own;
     whole.emplace(id, graph.AddValue(value.name + "/whole", value.dtype, value.shape, Role::kGradient));
-    meetings.back().inputs.push_back(id);
-    meetings.back().outputs.push_back(whole.at(id));
+    auto& [position, node] = collectives.back();
+    position = at;
+    node.inputs.push_back(id);
+    node.outputs.push_back(whole.at(id));
   }
   close();
+  if (collectives.empty()) return;
   std::vector<Node> nodes = std::exchange(graph.nodes, {});
-  for (Node& meeting : meetings) graph.AddNode(std::move(meeting));
-  for (Node& node : nodes) {
-    ReplaceIds(whole, node.inputs);
-    graph.nodes.push_back(std::move(node));
+  auto next = collectives.begin();
+  for (size_t i = 0; i <= nodes.size(); ++i) {
+    for (; next != collectives.end() && next->first == i; ++next) graph.AddNode(std::move(next->second));
+    if (i == nodes.size()) break;
+    if (!AddsToPart(graph, nodes[i])) ReplaceIds(whole, nodes[i].inputs);
+    graph.nodes.push_back(std::move(nodes[i]));
   }
 }
 

@@ -47,7 +47,7 @@
 namespace gradloom {
 namespace {
 
-bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate; }
+bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate || kind == EntryKind::kLastBatch; }
 
 // What the file's own algorithm keeps gets its next values.
 void BindFileUpdates(PassContext& c) {
@@ -190,25 +190,20 @@ void RunAllowTf32(PassContext& c) {
 
 int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
 
-// Whether devices keep what they have accumulated themselves, until the update sums it. Where gradients are fetched of each batch they are
-// summed anyway, and so they are for callers who read what waits (recipes that do not count the batches of an update); a tail that gathers
-// samples is on one device.
-bool KeepsParts(const PassContext& c) {
-  return c.recipe.accumulate > 1 && c.recipe.gather_to < 0 && !c.recipe.fetch_gradients && CopiesOfModel(c) > 1;
-}
+bool KeepsParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
 
-void Accumulate(PassContext& c, GraphBuilder& builder) {
-  const bool partial = KeepsParts(c);
-  // A batch that is not divided is every device's.
-  const int64_t alike = partial && !c.divided ? CopiesOfModel(c) : 1;
-  AddAccumulation(builder, c.gradients, 1.0 / static_cast<double>(c.recipe.accumulate * alike), partial);
+// What a batch's gradient counts in the sum. A batch that is not divided is every device's.
+double ShareOfBatch(const PassContext& c) {
+  const int64_t alike = KeepsParts(c) && !c.divided ? CopiesOfModel(c) : 1;
+  return 1.0 / static_cast<double>(c.recipe.accumulate * alike);
 }
 
 void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.TrainsByFile()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
-  if (c.kind == EntryKind::kAccumulate) return Accumulate(c, builder);
+  if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsParts(c));
+  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsParts(c));
   if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, KeepsParts(c));
   const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale);
   if (norm == kNoValue) return;
@@ -256,8 +251,8 @@ void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
 }
 
-void RunSumPartialStates(PassContext& c) {
-  if (c.kind == EntryKind::kUpdate) SumPartialStates(c.graph, BucketBytesOf(c.recipe));
+void RunSumPartialValues(PassContext& c) {
+  if (c.kind == EntryKind::kUpdate || c.kind == EntryKind::kLastBatch) SumPartialValues(c.graph, BucketBytesOf(c.recipe));
 }
 
 void RunConcatGradients(PassContext& c) {
@@ -390,10 +385,11 @@ constexpr Pass kPasses[] = {
     // Every node is there, and what a device gets is not yet divided by samples.
     {"place_devices", RunPlaceDevices, false, true, PassStage::kBatch},
     // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
-    // as it makes several graphs of one. What was kept apart for its sake is brought together then.
+    // as it makes several graphs of one. The first device pass, because collectives must run in the same order on all devices: later passes
+    // may order the nodes of two devices differently.
+    {"sum_partial_values", RunSumPartialValues},
+    // What was kept apart for the division is brought together.
     {"simplify_device", RunSimplifyDevice, true},
-    // Where each device has the states of its own part of the model alone; before anything is ordered or laid out.
-    {"sum_partial_states", RunSumPartialStates},
     // By device, where parts of samples are like any others; before what looks at pointwise operators, which would take the sums.
     {"concat_gradients", RunConcatGradients, true},
     // By device, and before recompute, which may undo it where memory is short.

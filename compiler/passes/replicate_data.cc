@@ -8,6 +8,7 @@
 
 #include "compiler/cost/cost_model.h"
 #include "compiler/ops/op.h"
+#include "compiler/passes/accumulate.h"
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/refusals.h"
 #include "compiler/passes/step_params.h"
@@ -217,7 +218,7 @@ void Replication::Propagate(bool apart) {
       const Node& node = graph_.nodes[i];
       std::vector<Shard> inputs;
       std::vector<int> growing;
-      if (AddsToPart(node)) {
+      if (AddsToPart(graph_, node)) {
         // The sum that is kept is nobody's to bring together here.
         if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= Want(AddedToPart(node));
         continue;
@@ -261,23 +262,18 @@ void Replication::Propagate(bool apart) {
   }
 }
 
-// Whether the node makes the next value of a partial state: of the state, and of what this batch adds to it (accumulate.cc).
-bool Replication::AddsToPart(const Node& node) const {
-  if (node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
-  const ValueId state = graph_.value(node.outputs[0]).next_of;
-  return state != kNoValue && graph_.value(state).partial;
-}
-
+// The gradient that the node adds (AddsToPart).
 ValueId Replication::AddedToPart(const Node& node) const {
-  const ValueId state = graph_.value(node.outputs[0]).next_of;
-  GRADLOOM_CHECK(node.op == "Add" && (node.inputs[0] == state) != (node.inputs[1] == state));
-  return node.inputs[0] == state ? node.inputs[1] : node.inputs[0];
+  const bool first = graph_.value(node.inputs[0]).partial;
+  GRADLOOM_CHECK(first != graph_.value(node.inputs[1]).partial);
+  return first ? node.inputs[1] : node.inputs[0];
 }
 
 // Whether something may refuse the batch behind the last meeting, and what the devices keep would be written without their knowing of it.
 // Gradients that are summed have their meetings behind it.
 bool Replication::TellsTooEarly() const {
-  if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) { return AddsToPart(node); })) return false;
+  const auto keeps = [&](const Node& node) { return AddsToPart(graph_, node) && graph_.value(node.outputs[0]).next_of != kNoValue; };
+  if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), keeps)) return false;
   const std::vector<int> refusing = RefusingNodes(graph_);
   if (refusing.empty()) return false;
   // Each part of the model has its meetings to itself.
@@ -398,7 +394,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       device.Add(Boundary(std::move(node), samples), false);
     } else if (InTail(node)) {
       device.Add(std::move(node), false);
-    } else if (AddsToPart(graph_.nodes[i])) {
+    } else if (AddsToPart(graph_, graph_.nodes[i])) {
       AddToPart(device, std::move(node), samples);
     } else if (samples > 0) {
       node.attributes = dependence_.AttributesAt(i, samples);

@@ -53,7 +53,6 @@ class Replication {
 
   void Propagate(bool apart);
   bool Want(ValueId id);
-  bool AddsToPart(const Node& node) const;
   ValueId AddedToPart(const Node& node) const;
   bool TellsTooEarly() const;
   void AddToPart(DeviceGraph& device, Node node, int64_t samples) const;

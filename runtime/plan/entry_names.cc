@@ -5,7 +5,7 @@
 namespace gradloom {
 
 std::string EntryName(const Entry& entry) {
-  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict"};
+  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
   return kNames[static_cast<size_t>(entry.kind)] + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
 }
 

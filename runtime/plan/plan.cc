@@ -39,6 +39,10 @@ int Plan::FindEntry(EntryKind kind, int64_t batch) const {
   return -1;
 }
 
+bool Plan::HasEntry(EntryKind kind) const {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.kind == kind; });
+}
+
 int Plan::FindState(const std::string& name) const {
   for (size_t i = 0; i < state.size(); ++i) {
     if (state[i].name == name) return static_cast<int>(i);

@@ -220,7 +220,9 @@ struct Fetch {
   bool operator==(const Fetch&) const = default;
 };
 
-enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict };
+// If several batches make an update, the batches before the last run kAccumulate. The last runs kLastBatch, which also updates, or
+// kAccumulate and then kUpdate.
+enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict, kLastBatch };
 
 struct RankBinding {
   int program = 0;          // index into Plan::programs
@@ -285,7 +287,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 3;
+  static constexpr int kFormatVersion = 4;
 
   std::vector<Target> targets;
   ModelInfo model;
@@ -306,6 +308,8 @@ struct Plan {
   int PlaceOf(size_t rank) const;
   // The entry of this kind for a global batch, or -1.
   int FindEntry(EntryKind kind, int64_t batch) const;
+  // Whether there is an entry of this kind for any batch.
+  bool HasEntry(EntryKind kind) const;
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
   // Whether some state is partial (StateTensor::partial).

@@ -264,7 +264,7 @@ class Decoder {
 
   Entry Decode(const file::Entry& from) {
     Entry entry;
-    entry.kind = Enum<EntryKind>(from.kind(), 5, "kind of entry");
+    entry.kind = Enum<EntryKind>(from.kind(), 6, "kind of entry");
     entry.batch = from.batch();
     for (const file::Feed& feed : from.feeds()) {
       entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis(), feed.batch_inner()});

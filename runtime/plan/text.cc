@@ -13,7 +13,7 @@ constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step
 constexpr std::string_view kStreams[] = {"compute", "comm", "copy"};
 constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather"};
 constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale"};
-constexpr std::string_view kEntries[] = {"step", "accumulate", "update", "eval", "predict"};
+constexpr std::string_view kEntries[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
 
 template <typename T, size_t kCount>
 std::string NameOf(const std::string_view (&names)[kCount], T value) {

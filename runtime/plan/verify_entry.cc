@@ -209,7 +209,8 @@ class EntryCheck : EntryRanks {
   bool MayWrite(StateKind kind) const {
     switch (entry_.kind) {
       case EntryKind::kStep:
-      case EntryKind::kUpdate: return true;
+      case EntryKind::kUpdate:
+      case EntryKind::kLastBatch: return true;
       case EntryKind::kAccumulate: return kind == StateKind::kAccumulator || kind == StateKind::kStatistic;
       case EntryKind::kEval:
       case EntryKind::kPredict: return false;
@@ -238,7 +239,7 @@ class EntryCheck : EntryRanks {
     }
   }
 
-  // What a rank has accumulated is no gradient before all ranks have added theirs.
+  // Only the sum over all ranks is a gradient.
   void CheckPartialReads() {
     if (entry_.kind == EntryKind::kAccumulate) return;
     std::set<int> seen;

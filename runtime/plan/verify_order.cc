@@ -19,6 +19,8 @@
 // lives between steps is written after every instruction that may do that.
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -197,7 +199,7 @@ class Sweep {
       for (const Use& use : instruction.uses) {
         if (use.access != Access::kRead || use.buffer < 0) continue;
         Read(index, use.buffer);
-        NotePart(index, use.buffer, facts);
+        NotePart(index, use.buffer);
       }
       for (const Use& use : instruction.uses) {
         if (use.access != Access::kRead && use.buffer >= 0) Write(index, use.buffer, facts);
@@ -206,10 +208,22 @@ class Sweep {
       if (steps_ > kMaxSegmentSteps) return faults_.Add("order", scope_.name, "shares memory in more pieces than can be checked");
     }
     for (int buffer : fetched) Read(kEnd, buffer);
+    NoteParts(facts);
     scope_.owner != nullptr ? CheckResults() : CheckRefusals(facts);
   }
 
  private:
+  // The rank's own parts of sums that an instruction reads and passes on, by whole buffer.
+  struct Parts {
+    int state = -1;  // the first of them
+    std::set<int> read, passed_on;
+
+    void Read(int of, int family) {
+      if (read.empty()) state = of;
+      read.insert(family);
+    }
+  };
+
   static constexpr int kEnd = -1;  // reads at the end of the program, where all streams have joined
 
   int Family(int buffer) const {
@@ -241,16 +255,35 @@ class Sweep {
     }
   }
 
-  // A rank's part of a sum is of use to what brings the parts together, in another layout or not. What bodies read their instruction reads.
-  void NotePart(int index, int buffer, ProgramFacts& facts) {
+  // A rank's own part of a sum must reach an all-reduce: directly, or added to by one launch that writes what is summed. Reorder may come
+  // before and after that launch. What a body reads, its instruction reads.
+  void NotePart(int index, int buffer) {
     const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
-    if (read.arena != Arena::kState || read.bytes == 0 || scope_.outer != nullptr) return;
-    const int state = scope_.tables.state.at(read.offset);
-    if (!scope_.plan.state[static_cast<size_t>(state)].partial) return;
+    if (read.bytes == 0 || scope_.outer != nullptr) return;
     const Instruction& instruction = program_.instructions[static_cast<size_t>(index)];
     const bool sums = instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
-    const bool moves = instruction.kind == InstructionKind::kLaunch && instruction.domain == "gradloom" && instruction.op == "Reorder";
-    if (!sums && !moves) facts.partial_reads.push_back({state, index});
+    const int family = Family(buffer);
+    if (read.arena == Arena::kState) {
+      const int state = scope_.tables.state.at(read.offset);
+      if (scope_.plan.state[static_cast<size_t>(state)].partial && !sums) parts_[index].Read(state, family);
+      return;
+    }
+    const auto maker = parts_.find(family_writer_[static_cast<size_t>(family)]);
+    if (maker == parts_.end() || !(sums || IsReorder(index) || IsReorder(maker->first))) return;
+    maker->second.passed_on.insert(family);
+    if (!sums) parts_[index].Read(maker->second.state, family);
+  }
+
+  bool IsReorder(int index) const {
+    const Instruction& instruction = program_.instructions[static_cast<size_t>(index)];
+    return instruction.kind == InstructionKind::kLaunch && instruction.domain == "gradloom" && instruction.op == "Reorder";
+  }
+
+  // Each instruction that reads parts must pass on as many values.
+  void NoteParts(ProgramFacts& facts) const {
+    for (const auto& [index, parts] : parts_) {
+      if (parts.passed_on.size() < parts.read.size()) facts.partial_reads.push_back({parts.state, index});
+    }
   }
 
   // Whether a read of `buffer` at `index` gets its value from this segment.
@@ -392,6 +425,7 @@ class Sweep {
   History input_;
   std::vector<int> family_writer_;             // by whole: an instruction that writes it or a part, or -1
   std::unordered_map<int, int> state_writes_;  // state tensor -> instruction
+  std::map<int, Parts> parts_;                 // by instruction
   int64_t steps_ = 0;
 };
 

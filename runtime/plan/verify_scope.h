@@ -59,7 +59,7 @@ struct ProgramFacts {
   bool sound = false;
   std::vector<int> communication;                  // collectives, sends and receives in their order
   std::vector<std::pair<int, int>> state_writes;   // {state tensor, instruction}
-  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it and does not sum its parts}
+  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it, and no all-reduce follows}
   bool may_refuse = false;                         // whether it may refuse a batch because of its data
   size_t told_at = 0;        // index of the first of `communication` that begins when nothing can refuse any more, or its size
   size_t changes_after = 0;  // number of `communication` that have ended before any state is written

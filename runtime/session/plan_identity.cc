@@ -14,9 +14,7 @@ constexpr size_t kLongestText = 300;
 // These follow from the other parts, and are named where those are the same.
 const std::string kState = "state", kInstructions = "instructions";
 
-bool Trains(const Entry& entry) {
-  return entry.kind == EntryKind::kStep || entry.kind == EntryKind::kAccumulate || entry.kind == EntryKind::kUpdate;
-}
+bool Trains(const Entry& entry) { return entry.kind != EntryKind::kEval && entry.kind != EntryKind::kPredict; }
 
 std::string Listed(const Attributes& attributes) {
   std::string text;

@@ -26,6 +26,7 @@ std::string_view KindName(EntryKind kind) {
     case EntryKind::kUpdate: return "update";
     case EntryKind::kEval: return "evaluation";
     case EntryKind::kPredict: return "prediction";
+    case EntryKind::kLastBatch: return "last batch of an update";
   }
   return "";
 }
@@ -194,6 +195,12 @@ void Session::KeepFetches() {
   }
 }
 
+EntryKind Session::TrainingKind(int64_t batch) const {
+  if (plan_->accumulate <= 1) return EntryKind::kStep;
+  const bool last = (batch + 1) % plan_->accumulate == 0;
+  return last && plan_->HasEntry(EntryKind::kLastBatch) ? EntryKind::kLastBatch : EntryKind::kAccumulate;
+}
+
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
   if (accumulated_ > 0) {
     throw Error(
@@ -203,14 +210,13 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   }
   StepResult result;
   result.lr = learning_rate();
-  const bool accumulates = plan_->accumulate > 1;
-  const EntryKind kind = accumulates ? EntryKind::kAccumulate : EntryKind::kStep;
+  const EntryKind kind = TrainingKind(batch_);
   const int found = FindEntry(kind, feeds);
   NextRun ahead;
   if (next && copies_inputs()) {
-    ahead = [plan = plan_, kind, next](std::vector<TensorView>& views) {
+    ahead = [plan = plan_, then = TrainingKind(batch_ + 1), next](std::vector<TensorView>& views) {
       const Feeds* const given = next();
-      const int entry = given == nullptr ? -1 : FittingEntry(*plan, kind, *given);
+      const int entry = given == nullptr ? -1 : FittingEntry(*plan, then, *given);
       if (entry < 0) return -1;
       for (const Feed& feed : plan->entries[static_cast<size_t>(entry)].feeds) views.push_back(given->find(feed.name)->second);
       return entry;
@@ -219,9 +225,9 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = loss();
-  parts_apart_ = accumulates && plan_->HasPartialState();
-  result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
-  const bool updates_apart = result.updated && accumulates;
+  parts_apart_ = kind == EntryKind::kAccumulate && plan_->HasPartialState();
+  result.updated = (batch_ + 1) % plan_->accumulate == 0;
+  const bool updates_apart = result.updated && kind == EntryKind::kAccumulate;
   if (updates_apart) {
     KeepFetches();
     Run(FindEntry(EntryKind::kUpdate, {}), {});

@@ -164,6 +164,8 @@ class Session {
 
   // Makes the executor, with fresh or existing state, and keeps the plan.
   void Load(std::shared_ptr<const Plan> plan);
+  // The entry kind that trains on a batch, given the number of batches before it.
+  EntryKind TrainingKind(int64_t batch) const;
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
   void CheckApart() const;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/plan/text.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -110,7 +111,44 @@ g (float[N, 4] x, float scale) => (float[N, 3] z, float p)
   const Plan plan = Compile(ModelOf(graph), options);
   EXPECT_LE(ElementsSummed(plan, EntryKind::kAccumulate), 2);  // of the loss
   EXPECT_EQ(ElementsSummed(plan, EntryKind::kUpdate), 12 + 3 + 5);
+  EXPECT_GE(ElementsSummed(plan, EntryKind::kLastBatch), 12 + 3 + 5);
+  EXPECT_LE(ElementsSummed(plan, EntryKind::kLastBatch), 12 + 3 + 5 + 2);
   for (const StateTensor& state : plan.state) EXPECT_EQ(state.partial, state.kind == StateKind::kAccumulator) << state.name;
+}
+
+// With the last batch of an update, devices sum the gradients of the last layer while they compute those of the first.
+TEST(ReplicateData, TheLastBatchSumsGradientsDuringItsBackwardPass) {
+  const std::string graph = R"(
+g (float[N, 4] x) => (float[N, 3] z)
+<float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, float[3, 3] v = {0.1, -0.2, 0.3, 1, 2, -1, 0.5, 0.2, -0.3}>
+{
+  h = MatMul (x, w)
+  s = Tanh (h)
+  z = MatMul (s, v)
+}
+)";
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, 2, {8});
+  options.recipe.accumulate = 2;
+  options.recipe.fetch_gradients = false;
+  options.recipe.bucket_bytes = 1;
+  const Plan plan = Compile(ModelOf(graph), options);
+  const Program& program = plan.programs[static_cast<size_t>(plan.entries[plan.FindEntry(EntryKind::kLastBatch, 8)].ranks[0].program)];
+  // The instruction that sums a gradient of this shape, and the one that completes it.
+  const auto find = [&](const Shape& shape, Access access, InstructionKind kind) {
+    const auto& all = program.instructions;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Instruction& instruction) {
+      return instruction.kind == kind && std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+               if (use.buffer < 0 || use.access != access) return false;
+               const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+               return buffer.shape == shape && buffer.name.find("grad_total") != std::string::npos;
+             });
+    });
+    EXPECT_NE(found, all.end()) << ProgramText(program);
+    return found - all.begin();
+  };
+  const auto sum_v = find(Shape{3, 3}, Access::kRead, InstructionKind::kCollective);
+  const auto make_w = find(Shape{4, 3}, Access::kWrite, InstructionKind::kLaunch);
+  EXPECT_LT(sum_v, make_w) << ProgramText(program);
 }
 
 // The same in float16, where the update finds out whether a gradient of any device has been too large.

@@ -63,11 +63,12 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
   std::map<std::string, Tensor> results;
   for (size_t step = 0; step < batches.size(); ++step) {
     const Feeds feeds = Views(batches[step]), next = step + 1 < batches.size() ? Views(batches[step + 1]) : Feeds();
-    session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
+    const StepResult made = session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
     session.FinishAhead();
+    if (made.grad_norm >= 0) results.emplace("grad_norm@" + std::to_string(step), Tensor::Scalar(made.grad_norm));
     for (const Entry& entry : session.plan().entries) {
       for (const Fetch& fetch : entry.fetches) {
-        if (session.HasFetch(fetch.name))
+        if (session.HasFetch(fetch.name) && fetch.name != "grad_norm")
           results.emplace(fetch.name + "@" + std::to_string(step), Tensor::Copy(session.Fetched(fetch.name)));
       }
     }

@@ -59,23 +59,26 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   return plan;
 }
 
-// The bytes of all fetches of two steps, with the update where that is an entry of its own, and of the state after them.
+// The bytes of all fetches of two steps of the first entry and one of each other entry, and of the state after them.
 std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase& recorded, uint64_t chaos) {
   HostExecutor executor(plan);
   executor.SetChaos(chaos);
   std::string bytes;
   const auto keep = [&](const TensorView& view) { bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes())); };
-  for (int step = 0; step < 2; ++step) {
+  const auto run = [&](size_t entry, int step) {
     std::vector<TensorView> feeds;
-    for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
-    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
-    for (size_t f = 0; f < plan->entries[0].fetches.size(); ++f) keep(executor.Fetched(0, static_cast<int>(f)));
+    for (const Feed& feed : plan->entries[entry].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
+    executor.Run(static_cast<int>(entry), feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
+    for (size_t f = 0; f < plan->entries[entry].fetches.size(); ++f) keep(executor.Fetched(static_cast<int>(entry), static_cast<int>(f)));
+  };
+  const auto keep_state = [&] {
+    for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
+  };
+  run(0, 0);
+  for (size_t entry = 0; entry < plan->entries.size(); ++entry) {
+    run(entry, 1);
+    keep_state();
   }
-  for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
-  if (plan->entries.size() == 1) return bytes;
-  executor.Run(1, {}, {.lr = 0.01F, .step = 1, .batch = 1, .seed = 7});
-  for (size_t f = 0; f < plan->entries[1].fetches.size(); ++f) keep(executor.Fetched(1, static_cast<int>(f)));
-  for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
   return bytes;
 }
 

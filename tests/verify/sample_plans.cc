@@ -232,7 +232,7 @@ Plan Accumulation() {
   return plan;
 }
 
-// Two ranks each add to a sum of their own, and an update brings both together.
+// Two ranks each add to a sum of their own. An update sums both; so does the last batch, with its own gradients.
 Plan Parts() {
   Plan plan = EmptyPlan();
   plan.accumulate = 2;
@@ -255,6 +255,19 @@ Plan Parts() {
   b.Copy(zeros, clear);
   AddProgram(plan, b);
   AddEntry(plan, EntryKind::kUpdate, 2 * kN, {1, 1});
+  {
+    ProgramBuilder last(plan);
+    const int x = last.Feed(0, kN), w0 = last.State(w), old = last.State(sum), g = last.Value("g", kN), total = last.Value("total", kN),
+              all = last.Value("all", kN), zero = last.Value("zeros", kN), w1 = last.State(w, "'"), none = last.State(sum, "'");
+    last.Launch("Mix", {x, w0}, {g});
+    last.Launch("Map", {old, g}, {total});
+    last.Collective(Collective::kAllReduceSum, total, all);
+    last.Launch("Fill", {}, {zero});
+    last.Launch("Update", {w0, all}, {w1});
+    last.Copy(zero, none);
+    AddProgram(plan, last);
+    AddEntry(plan, EntryKind::kLastBatch, 2 * kN, {2, 2}).feeds.push_back({"x", DType::kFloat32, {2 * kN}, 0});
+  }
   return plan;
 }
 

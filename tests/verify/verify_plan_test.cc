@@ -394,6 +394,10 @@ TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
   plan.programs.Mutable(1).instructions[0].root = 0;
   ExpectFault(plan, "ranks", {"reads state 'w/grad_sum', of which each rank has a part alone"});
   plan = Sample("parts");
+  plan.programs.Mutable(2).instructions[2].collective = Collective::kBroadcast;
+  plan.programs.Mutable(2).instructions[2].root = 0;
+  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  plan = Sample("parts");
   plan.accumulate = 1;
   ExpectFault(plan, "names", {"'w/grad_sum'", "has a part on each rank"});
   plan = Sample("parts");

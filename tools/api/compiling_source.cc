@@ -1,5 +1,6 @@
 #include "tools/api/compiling_source.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradloom {
@@ -24,11 +25,12 @@ std::shared_ptr<const Plan> CompilingSource::Extend(const Plan& plan, EntryKind 
 Plan CompilingSource::Again(const Plan& plan, const EntryRequest& request) const {
   CompileOptions options = options_;
   options.entries.clear();
-  // What accumulates is asked for as a step where the recipe says so, and the update comes of itself.
+  // If the recipe accumulates, a step stands for its accumulate and last-batch entries, and the update comes of itself.
   const bool counted = options.recipe.accumulate > 1;
   const auto add = [&](EntryRequest wanted) {
-    if (counted && wanted.kind == EntryKind::kAccumulate) wanted.kind = EntryKind::kStep;
-    options.entries.push_back(std::move(wanted));
+    if (counted && (wanted.kind == EntryKind::kAccumulate || wanted.kind == EntryKind::kLastBatch)) wanted.kind = EntryKind::kStep;
+    if (std::find(options.entries.begin(), options.entries.end(), wanted) == options.entries.end())
+      options.entries.push_back(std::move(wanted));
   };
   for (const Entry& entry : plan.entries) {
     if (entry.kind == EntryKind::kUpdate) {

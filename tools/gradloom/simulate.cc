@@ -40,7 +40,7 @@ nlohmann::ordered_json JsonOf(const SimulatedUpdate& simulated, double took_ms) 
           {"samples_per_second", static_cast<double>(simulated.samples()) / simulated.seconds()},
           {"communication_ms", simulated.communication() * 1e3},
           {"exposed_ms", simulated.exposed() * 1e3},
-          {"critical_instructions", static_cast<size_t>(simulated.batches) * simulated.batch.critical.size() +
+          {"critical_instructions", static_cast<size_t>(simulated.before()) * simulated.batch.critical.size() +
                                         (simulated.update ? simulated.update->critical.size() : 0)},
           {"simulated_in_ms", took_ms}};
 }
@@ -48,9 +48,11 @@ nlohmann::ordered_json JsonOf(const SimulatedUpdate& simulated, double took_ms) 
 // What the batches and the update of a step take.
 std::string PartsOf(const SimulatedUpdate& simulated) {
   if (!simulated.update) return "";
-  return std::to_string(simulated.batches) + " batches of " + Milliseconds(simulated.batch.seconds) + " each, the update " +
-         Milliseconds(simulated.update->seconds) + ", of which communication " +
-         Milliseconds(simulated.update->programs.front().communication) + "; of a batch:\n";
+  const SimulatedProgram& update = simulated.update->programs.front();
+  return std::to_string(simulated.before()) + (simulated.before() == 1 ? " batch of " : " batches of ") +
+         Milliseconds(simulated.batch.seconds) + (simulated.before() == 1 ? ", the " : " each, the ") +
+         (simulated.with_batch ? "last batch with the update " : "update ") + Milliseconds(simulated.update->seconds) +
+         ", of which communication " + Milliseconds(update.communication) + " (" + Milliseconds(update.exposed) + " exposed); a batch:\n";
 }
 
 int Simulate(const Flags& flags) {

@@ -80,11 +80,13 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
   options.recipe.threads = plan.targets.front().threads;
   options.recipe.isa = plan.targets.front().isa;
   for (const EntryRequest& request : options.entries) {
-    // With accumulation a step is an entry that adds, beside one that updates.
-    const EntryKind kind = request.kind == EntryKind::kStep && plan.accumulate > 1 ? EntryKind::kAccumulate : request.kind;
-    const bool there = std::any_of(plan.entries.begin(), plan.entries.end(),
-                                   [&](const Entry& entry) { return entry.kind == kind && entry.batch == request.batch; });
-    if (!there) plan = AddEntry(model, options, plan, {kind, request.batch});
+    const auto add = [&](EntryKind kind) {
+      if (plan.FindEntry(kind, request.batch) < 0) plan = AddEntry(model, options, plan, {kind, request.batch});
+    };
+    // If the plan accumulates, a step is an entry that adds, beside one that updates.
+    const bool adds = request.kind == EntryKind::kStep && plan.accumulate > 1;
+    add(adds ? EntryKind::kAccumulate : request.kind);
+    if (adds && plan.HasEntry(EntryKind::kLastBatch)) add(EntryKind::kLastBatch);
   }
   report.verify_ms = proof_ms_;
   for (const StateTensor& tensor : plan.state) {
