@@ -16,7 +16,8 @@ namespace {
 void CheckAlgorithm(const Recipe& recipe) {
   for (const LossTerm& term : recipe.losses) {
     if (term.type == "algorithm" && (recipe.losses.size() > 1 || term.weight != 1))
-      throw Error(ErrorCode::kConfig, "the file's own algorithm has a loss; no other goes with it", "--loss algorithm");
+      throw Error(ErrorCode::kConfig, "the file's own training algorithm has a loss and cannot be combined with another",
+                  "--loss algorithm");
   }
   if (!recipe.TrainsByFile()) return;
   const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
@@ -25,7 +26,8 @@ void CheckAlgorithm(const Recipe& recipe) {
                                                   {recipe.fetch_gradients, "gradients by name"}};
   for (const auto& [given, name] : unknown) {
     if (given) {
-      throw Error(ErrorCode::kConfig, std::string(name) + " cannot be joined with the file's own algorithm, which updates as it is written",
+      throw Error(ErrorCode::kConfig,
+                  std::string(name) + " cannot be combined with the file's own training algorithm, which defines its updates",
                   "--loss algorithm", "--loss NAME trains with a loss and an optimizer of Gradloom's");
     }
   }
@@ -63,16 +65,16 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(
           std::to_string(count) + (count == 1 ? " value is" : " values are") +
-          " added to a step (what is rounded, compared or chosen), or to what a multiple of it leaves, and taken away again: gradients go "
-          "straight through, as with a detach() that the exporter did not write; --no-detach trains as written");
+          " added to the result of a rounding, comparison or selection, or to a multiple of itself, and subtracted again: gradients pass "
+          "straight through, as with a detach() that the exporter did not write; --no-detach trains the graph as written");
     }
   }
   if (!options_.recipe.TrainsByFile()) {
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = WidenParameters(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(std::to_string(count) + (count == 1 ? " parameter is" : " parameters are") +
-                                        " of 16 bits in the file: kept in float32 while the model trains, and written as they were; "
-                                        "gradients pass in 16 bits, as the file computes (--loss-scale dynamic is for float16)");
+                                        " stored in 16 bits in the file: kept in float32 during training, and exported in 16 bits; "
+                                        "activations and gradients stay in 16 bits, as in the file (use --loss-scale dynamic for float16)");
     }
   }
   ReportTrained(made->imported, choice);
@@ -108,8 +110,8 @@ void BatchImporter::SetInitial(Graph& graph) {
     const Value& value = graph.value(id);
     if (tensor.dtype() != value.dtype || tensor.shape() != value.shape) {
       throw Error(ErrorCode::kType,
-                  "the file's initialization gives '" + Escaped(name) + "' " + ValueType{tensor.dtype(), tensor.shape()}.ToString() +
-                      ", and it is " + graph.type(id).ToString(),
+                  "the file's initialization of '" + Escaped(name) + "' is " + ValueType{tensor.dtype(), tensor.shape()}.ToString() +
+                      ", expected " + graph.type(id).ToString(),
                   Escaped(model_.path(), 4096));
     }
     graph.set_data(id, tensor);
@@ -126,18 +128,18 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   std::map<std::string, std::string> reasons;
   const auto fixed = [](const std::string& why) {
     return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies") ||
-           why.starts_with("numbers in order");
+           why.starts_with("consecutive integers");
   };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
     if (found == noted.end() || !found->second || fixed(why) || FitsAnyPattern(options.freeze, name)) continue;
-    reasons.emplace(name, "a parameter of the module, or made of one, as the exporter notes");
+    reasons.emplace(name, "a parameter of the module or derived from one, according to the exporter");
     options.trainable.push_back(name);
   }
   for (const auto& [name, why] : by_use.trained) {
     const auto found = noted.find(name);
     if (found == noted.end() || found->second || FitsAnyPattern(options.trainable, name)) continue;
-    reasons.emplace(name, "no parameter of the module, as the exporter notes");
+    reasons.emplace(name, "not a parameter of the module, according to the exporter");
     options.freeze.push_back(name);
   }
   TrainableChoice choice = ChooseTrainable(graph, options);
@@ -194,10 +196,11 @@ void BatchImporter::CheckCopies(const ImportedGraph& imported, const TrainableCh
     const std::string declared = std::to_string(imported.declared_batch);
     throw Error(ErrorCode::kShape,
                 "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
-                    " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
+                    " samples of the batch size that the file was exported for, so it cannot be trained at a batch size of " +
+                    std::to_string(imported.batch),
                 Escaped(model_.path(), 4096),
                 "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes) or without folding "
-                "(optimize=False, or do_constant_folding=False), or leave it as it is: --freeze '" +
+                "(optimize=False, or do_constant_folding=False), or do not train this tensor: --freeze '" +
                     Escaped(name) + "'");
   }
 }

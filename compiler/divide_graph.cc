@@ -36,11 +36,11 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, co
   // Another reading divides the same data otherwise. Where it makes others of them, samples would be what no data set has.
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
-    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: it would be along another axis");
+    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: dividing it would need another batch axis");
   made.other = import_at(other_batch, reading);
   // Vectors have none along a second axis; what samples have nothing of would divide all the same.
   if (made.whole->imported.batch == 0)
-    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has it along that axis");
+    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has a batch axis there");
   PassContext &whole = made.whole->context, &other = made.other->context;
   whole.divided = other.divided = true;
   RunStage(whole, control, PassStage::kBatch);

@@ -15,7 +15,7 @@ std::vector<std::pair<std::string, Tensor>> InitialValues(const Model& model, in
   const ImportedGraph imported = Import(model, options);
   Graph& graph = *imported.graph;
   if (!graph.inputs.empty()) {
-    throw Error(ErrorCode::kConfig, "the file's initialization has inputs, which nobody feeds",
+    throw Error(ErrorCode::kConfig, "the file's initialization graph must not have inputs",
                 Escaped(model.path(), 4096) + "  '" + Escaped(graph.value(graph.inputs[0]).name) + "'");
   }
   const OnnxTypeRules rules;

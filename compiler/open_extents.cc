@@ -48,8 +48,8 @@ class Reader {
   [[noreturn]] void Refuse(const Node& node, const std::string& why) const {
     std::string names;
     for (const OtherExtent& other : others_) names += (names.empty() ? "" : ", ") + Escaped(other.extent.symbol);
-    throw Error(ErrorCode::kUnsupported, "the algorithm " + why + " where an open extent of the model (" + names + ") is another one",
-                Describe(node), "give the model fixed extents before it is trained");
+    throw Error(ErrorCode::kUnsupported, "the algorithm " + why + " at another value of a symbolic dimension of the model (" + names + ")",
+                Describe(node), "give the model fixed dimensions before training");
   }
 
   void NameTargets() {
@@ -76,7 +76,7 @@ class Reader {
     for (const Node* other : there) {
       for (const auto& [name, value] : node.attributes) {
         if (!other->attributes.has(name) || Attributes::ToString(value) != Attributes::ToString(Find(*other, name)))
-          Refuse(node, "has another attribute '" + Escaped(name) + "'");
+          Refuse(node, "has a different attribute '" + Escaped(name) + "'");
       }
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -85,7 +85,7 @@ class Reader {
       std::vector<const Tensor*> tensors;
       for (size_t e = 0; e < there.size(); ++e) {
         const Tensor* data = others_[e].algorithm->graph->data(there[e]->inputs[i]);
-        if (data == nullptr || data->shape() != graph_.data(id)->shape()) Refuse(node, "has an operand of another shape");
+        if (data == nullptr || data->shape() != graph_.data(id)->shape()) Refuse(node, "has an operand of a different shape");
         tensors.push_back(data);
       }
       const auto known = made_.find(id);
@@ -107,7 +107,7 @@ class Reader {
     for (int64_t i = 0; i < here.elements(); ++i) changes |= !FactorsOf(node, here, there, i).empty();
     if (!changes) return id;
     if (here.shape().rank() == 0) return Element(node, here, there, 0);
-    if (here.shape().rank() != 1) Refuse(node, "has another operand");
+    if (here.shape().rank() != 1) Refuse(node, "has a different operand");
     std::vector<ValueId> parts;
     for (int64_t i = 0; i < here.elements(); ++i) parts.push_back(b_.Reshape(Element(node, here, there, i), Shape{1}));
     return parts.size() == 1 ? parts[0] : b_.Op("Concat", std::move(parts), {{"axis", int64_t{0}}});
@@ -131,7 +131,7 @@ class Reader {
       } else if (close(other, value / ratio) && IsFloating(here.dtype())) {
         factors.push_back({e, true});
       } else {
-        Refuse(node, "has another operand");
+        Refuse(node, "has a different operand");
       }
     }
     return factors;

@@ -29,15 +29,15 @@ constexpr char kLearningRate[] = "training/learning_rate";
 
 void CheckRecipe(const Recipe& recipe) {
   const auto refuse = [](const std::string& what, const std::string& help) {
-    throw Error(ErrorCode::kUnsupported, what + " cannot be written as an algorithm of ONNX", "--training", help);
+    throw Error(ErrorCode::kUnsupported, what + " cannot be exported as an ONNX training algorithm", "--training", help);
   };
   if (recipe.accumulate > 1) {
-    refuse("an update after " + std::to_string(recipe.accumulate) + " batches",
-           "train with --accumulate 1 and a batch " + std::to_string(recipe.accumulate) + " times as large");
+    refuse("gradient accumulation over " + std::to_string(recipe.accumulate) + " batches",
+           "train with --accumulate 1 and a batch size " + std::to_string(recipe.accumulate) + " times as large");
   }
   if (recipe.precision == Precision::kBfloat16 || recipe.precision == Precision::kFloat16)
     refuse("mixed precision", "train with --precision fp32");
-  if (recipe.loss_scale.initial > 0) refuse("a loss scale", "train with --loss-scale off");
+  if (recipe.loss_scale.initial > 0) refuse("loss scaling", "train with --loss-scale off");
 }
 
 // The algorithm at the extents of one import.
@@ -58,10 +58,9 @@ class AlgorithmBuilder {
     const ValueId rate = LearningRate(count);
     if (!imported_.extents.empty()) {
       const Value& output = graph_.value(imported_.extents.begin()->first);
-      throw Error(
-          ErrorCode::kUnsupported,
-          "the data of a step decides extents of the output '" + Escaped(output.name) + "', which the training standard has no word for",
-          "", "export without --training, or have the model compute its loss");
+      throw Error(ErrorCode::kUnsupported,
+                  "the output '" + Escaped(output.name) + "' has a data-dependent shape, which ONNX's training standard cannot express", "",
+                  "export without --training, or compute the loss in the model");
     }
     LossOperands operands(b_, imported_.output_names, imported_.extents);
     made.loss = AddLoss(b_, recipe_.losses, imported_.batch, operands);

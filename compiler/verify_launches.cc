@@ -63,15 +63,15 @@ class LaunchVerifier {
     try {
       const std::vector<ValueType> types = rules_.Infer(graph, node);
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        if (i >= types.size()) Refuse("its operator gives " + std::to_string(types.size()) + " outputs", where);
+        if (i >= types.size()) Refuse("its operator has only " + std::to_string(types.size()) + " outputs", where);
         if (node.outputs[i] == kNoValue || types[i] == graph.type(node.outputs[i])) continue;
-        Refuse(
-            "output " + std::to_string(i) + " is " + graph.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),
-            where);
+        Refuse("output " + std::to_string(i) + " is " + graph.type(node.outputs[i]).ToString() + ", but its operator produces " +
+                   types[i].ToString(),
+               where);
       }
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kPlan) throw;
-      Refuse("its operator does not take these operands: " + error.message(), where);
+      Refuse("its operator does not accept these operands: " + error.message(), where);
     }
   }
 
@@ -81,12 +81,12 @@ class LaunchVerifier {
     while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
     if (node.outputs.empty()) Refuse("it has no output", where);
     const bool may_lack = node.domain == kGradloomDomain || node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
-    if (node.outputs[0] == kNoValue && !may_lack) Refuse("its first output is absent", where);
+    if (node.outputs[0] == kNoValue && !may_lack) Refuse("its first output is missing", where);
   }
 
   [[noreturn]] static void Refuse(const std::string& message, const std::string& where) {
     throw Error(ErrorCode::kPlan, "unsound plan (types): " + message, where,
-                "compile the model again; a plan of a fresh compile that is refused is a bug of Gradloom");
+                "compile the model again; if a newly compiled plan is refused, this is a bug of Gradloom");
   }
 
   OnnxTypeRules rules_;

@@ -20,7 +20,7 @@ class Verifier {
     for (const Node& node : graph_.nodes) CheckNode(node);
     for (ValueId id : graph_.outputs) {
       CheckRange(id, [] { return "graph outputs"; });
-      if (!made_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never made", "graph outputs");
+      if (!made_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never produced", "graph outputs");
     }
   }
 
@@ -34,7 +34,7 @@ class Verifier {
   template <typename Where>
   void Make(ValueId id, const Where& where) {
     CheckRange(id, where);
-    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is made twice", where());
+    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is produced twice", where());
     made_[static_cast<size_t>(id)] = true;
   }
 
@@ -42,16 +42,16 @@ class Verifier {
     const auto where = [&] { return "value '" + Escaped(value.name) + "'"; };
     if (value.next_of != kNoValue) {
       CheckRange(value.next_of, where);
-      if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type is not that of the state it is the next value of", where());
+      if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type differs from that of the state that it updates", where());
     }
     const Tensor* data = graph_.data(value.id);
     if (data == nullptr) {
-      if (value.role == Role::kConst) Fail("a constant without data", where());
+      if (value.role == Role::kConst) Fail("the constant has no data", where());
       // A state without data is zero before the first step.
       if (value.role == Role::kState && value.next_of == kNoValue) Make(value.id, where);
       return;
     }
-    if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has another type", where());
+    if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has a different type", where());
     Make(value.id, where);
   }
 
@@ -59,10 +59,10 @@ class Verifier {
     const auto where = [&] { return Describe(node); };
     ForEachUse(node, [&](ValueId id) {
       CheckRange(id, where);
-      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is made", where());
+      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is produced", where());
     });
     for (const Region& region : node.regions) {
-      if (region.body == nullptr) Fail("a region without a body", where());
+      if (region.body == nullptr) Fail("a region has no body", where());
       VerifyGraph(*region.body, rules_);
     }
     for (ValueId id : node.outputs) {
@@ -72,7 +72,8 @@ class Verifier {
     const std::vector<ValueType> types = rules_->Infer(graph_, node);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue || types[i] == graph_.type(node.outputs[i])) continue;
-      Fail("output " + std::to_string(i) + " is " + graph_.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),
+      Fail("output " + std::to_string(i) + " is " + graph_.type(node.outputs[i]).ToString() + ", but its operator produces " +
+               types[i].ToString(),
            where());
     }
   }

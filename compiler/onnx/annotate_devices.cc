@@ -72,8 +72,9 @@ class Annotator {
     for (auto at = placement_.of_node.lower_bound(path); at != placement_.of_node.end() && at->first.starts_with(path); ++at)
       stages.insert(at->second);
     if (stages.size() < 2) return stages.empty() ? kNowhere : *stages.begin();
-    throw Error(ErrorCode::kUnsupported, "parts of one node are on several devices, and an annotation is of the whole node",
-                node.op_type() + " '" + Escaped(name) + "'", "inline the functions of the model (onnx.inliner) before it is placed");
+    throw Error(ErrorCode::kUnsupported, "parts of one node are on different devices, but an annotation applies to the whole node",
+                node.op_type() + " '" + Escaped(name) + "'",
+                "inline the functions of the model (onnx.inliner) before placing it on devices");
   }
 
   void Annotate(onnx::NodeProto& node, int stage) {

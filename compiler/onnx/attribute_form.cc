@@ -69,13 +69,13 @@ void CheckForm(const Proto& attribute, const ModelLimits& limits, const std::fun
   const int held = HeldValues(attribute);
   // Numbers equal to protobuf's default, and empty lists, may be left out of the file.
   if (held > 1 || (held == 1 && !HoldsItsType(attribute))) {
-    fail("has the type " + Proto::AttributeType_Name(attribute.type()) + " and holds " + HeldNames(attribute));
+    fail("has type " + Proto::AttributeType_Name(attribute.type()) + " but holds " + HeldNames(attribute));
   }
   const int64_t count = std::max({attribute.floats_size(), attribute.ints_size(), attribute.strings_size(), attribute.tensors_size(),
                                   attribute.graphs_size(), attribute.sparse_tensors_size(), attribute.type_protos_size()});
   if (count > limits.attribute_elements) {
     throw Error(ErrorCode::kLimit,
-                "attribute '" + Escaped(attribute.name()) + "' has " + std::to_string(count) + " elements, the limit is " +
+                "attribute '" + Escaped(attribute.name()) + "' has " + std::to_string(count) + " elements; the limit is " +
                     std::to_string(limits.attribute_elements),
                 where());
   }

@@ -95,7 +95,7 @@ std::string WordFault(const Node& node, const Words& rule) {
   }
   for (const std::string& word : given) {
     if (IsAmong(rule.allowed, list ? Lower(word) : word)) continue;
-    return "attribute '" + std::string(rule.attribute) + "' is \"" + Escaped(word, 80) + "\", there are: " + rule.allowed;
+    return "attribute '" + std::string(rule.attribute) + "' is \"" + Escaped(word, 80) + "\"; must be one of: " + rule.allowed;
   }
   return "";
 }
@@ -107,7 +107,8 @@ std::string AxisFault(const Node& node) {
     const auto* several = std::get_if<std::vector<int64_t>>(&value);
     const std::vector<int64_t> axes = one != nullptr ? std::vector<int64_t>{*one} : several != nullptr ? *several : std::vector<int64_t>{};
     for (const int64_t axis : axes) {
-      if (axis != static_cast<int32_t>(axis)) return "attribute '" + name + "' has " + std::to_string(axis) + ", which is no axis";
+      if (axis != static_cast<int32_t>(axis))
+        return "attribute '" + name + "' has the axis " + std::to_string(axis) + ", which is out of range";
     }
   }
   return "";
@@ -127,7 +128,7 @@ std::string AttributeFault(const Node& node) {
   const auto& [name, least] = found->second;
   const int64_t given = node.attributes.Int(name, least);
   if (given >= least) return "";
-  return "attribute '" + std::string(name) + "' is " + std::to_string(given) + ", it must be " + std::to_string(least) + " or more";
+  return "attribute '" + std::string(name) + "' must be at least " + std::to_string(least) + ", got " + std::to_string(given);
 }
 
 }  // namespace gradloom

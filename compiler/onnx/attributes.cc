@@ -59,8 +59,8 @@ Tensor Importer::ConstantValue(const std::string& name, const Proto& attribute, 
   if (name == "value_float" && attribute.type() == Proto::FLOAT) return Tensor::Scalar<float>(attribute.f());
   if (name == "value_ints" && attribute.type() == Proto::INTS) return list(attribute.ints());
   if (name == "value_floats" && attribute.type() == Proto::FLOATS) return list(attribute.floats());
-  if (name == "value_string" || name == "value_strings") throw Error(ErrorCode::kUnsupported, "a constant of strings", where);
-  Fail(attribute, "is no value of a Constant", where);
+  if (name == "value_string" || name == "value_strings") throw Error(ErrorCode::kUnsupported, "string constants are not supported", where);
+  Fail(attribute, "is not a valid value of Constant", where);
 }
 
 void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, Node& node) const {
@@ -84,9 +84,9 @@ void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, N
       // The operator's body takes it in (ExpandBySchema); a node has no graphs.
       case Proto::GRAPH:
         if (TakesGraph(node, name)) break;
-        Fail(written, "is a graph, which operator '" + Escaped(proto.op_type()) + "' cannot have here", Describe(node));
+        Fail(written, "is a graph, which operator '" + Escaped(proto.op_type()) + "' does not take", Describe(node));
       case Proto::SPARSE_TENSOR: node.attributes.set(name, file_.tensors.at(&attribute->sparse_tensor()).data); break;
-      default: Fail(written, "is of a kind that operator '" + Escaped(proto.op_type()) + "' cannot have here", Describe(node));
+      default: Fail(written, "has a type that operator '" + Escaped(proto.op_type()) + "' does not take", Describe(node));
     }
   }
 }

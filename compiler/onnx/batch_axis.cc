@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMaxNumbers = 64;
-constexpr const char* kMadeFor = "the file was made for a batch of ";
+constexpr const char* kMadeFor = "the file was exported for a batch size of ";
 
 // Of a short list of integers that constants decide, even where a floating one that might be trained is among them.
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
@@ -57,10 +57,10 @@ bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
 
 Error BatchWatch::RefusalAt(const std::string& where, const std::string& why) const {
   const std::string declared = std::to_string(found_.declared);
-  return {ErrorCode::kShape, kMadeFor + declared + " and has it baked in here: " + why, where,
+  return {ErrorCode::kShape, kMadeFor + declared + " and depends on it here: " + why, where,
           "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
           "--batch " +
-              declared + " with data that it divides"};
+              declared + " with a number of samples that is a multiple of it"};
 }
 
 void BatchWatch::Refuse(const Node& node, const std::string& why) const { throw Refusal(node, why); }
@@ -88,14 +88,14 @@ void BatchWatch::Join(const Node& node, const std::vector<ValueType>& then_branc
   if (alike || at >= found_.alike.size() || !found_.alike[at]) return;
   for (size_t i = 0; i < then_branch.size() && i < else_branch.size(); ++i) {
     if (then_branch[i] == else_branch[i]) continue;
-    Refuse(node, "at another batch output " + std::to_string(i) + " of one branch grows with it, and that of the other does not");
+    Refuse(node, "output " + std::to_string(i) + " depends on the batch size in one branch and not in the other");
   }
 }
 
 Error BatchWatch::InBody(const Error& error) const {
   if (mode_ == Mode::kRecord || error.code() != ErrorCode::kShape || error.message().starts_with(kMadeFor)) return error;
   // Without the operands, which have a batch that nobody gave.
-  return RefusalAt(error.where().substr(0, error.where().find("  inputs ")), error.message() + " within a branch or a loop");
+  return RefusalAt(error.where().substr(0, error.where().find("  inputs ")), error.message() + " (in a branch or a loop)");
 }
 
 void BatchWatch::Before(Emitter& emitter, Node& node) {
@@ -125,7 +125,7 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
   }
   const auto changes = found_.changes.find(index_);
   if (changes == found_.changes.end()) return;
-  if (!known) Refuse(node, "the nodes are others for this batch");
+  if (!known) Refuse(node, "the graph has different nodes at this batch size");
   for (const BatchChange& change : changes->second) Apply(emitter, node, change);
 }
 
@@ -262,13 +262,14 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   // A target that follows the batch by itself is right.
   if (axes.empty() || emitter.Computed(node.inputs[1]) == kNoValue || target != was.numbers[1]) return;
   if (target == std::vector<int64_t>{-1} && axes.size() > 1) return;
-  if (axes.size() > 1) Refuse(node, "two axes of its input are the batch, and its target " + Shape(target).ToString() + " is a constant");
+  if (axes.size() > 1)
+    Refuse(node, "two axes of its input depend on the batch size, and its target " + Shape(target).ToString() + " is a constant");
   const int axis = axes[0];
   const int64_t extent = was.inputs[0][axis];
   const auto merged = outer_.find(in);
   if (extent != found_.declared && merged == outer_.end()) {
     Refuse(node, "axis " + std::to_string(axis) + " of its input " + was.inputs[0].ToString() +
-                     " is the batch and more, and in which order is not known");
+                     " merges the batch with another axis in an unknown order");
   }
   const int64_t outer = merged == outer_.end() ? 1 : merged->second;
   const int64_t stride = was.inputs[0].strides()[static_cast<size_t>(axis)] * (extent / (outer * found_.declared));
@@ -286,17 +287,14 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   ways.insert(ways.end(), shared.begin(), shared.end());
   int found = ways.empty() ? -1 : ways[0];
   if (found_.declared == 1 && ways.size() > 1) {
-    found = Merged(
-        node, was, axis, ways, !own.empty(),
-        "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
+    found = Merged(node, was, axis, ways, !own.empty(),
+                   "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and it is ambiguous which");
   } else if (found_.declared == 1 && own.empty() && shared.size() == 1 && Ones(out) > Ones(was.inputs[0])) {
     // A tool may have taken a Transpose in front of it for nothing, as it is with one sample: then samples meet where they should not.
-    found =
-        Merged(node, was, axis, ways, false,
-               "the target " + Shape(target).ToString() + " has the batch of one behind other axes, and what it reshapes in front of them");
+    found = Merged(node, was, axis, ways, false,
+                   "the target " + Shape(target).ToString() + " has the batch of one after other axes, and its input has it before them");
   } else if (own.empty() && shared.size() > 1) {
-    Refuse(node,
-           "the target " + Shape(target).ToString() + " merges the batch with one of several axes, and with which one cannot be told");
+    Refuse(node, "the target " + Shape(target).ToString() + " merges the batch with one of several axes, and it is ambiguous which");
   }
   if (found < 0) Refuse(node, "the target " + Shape(target).ToString() + " splits the batch axis of its input " + was.inputs[0].ToString());
   next_outer_ = behind[static_cast<size_t>(found)] * out[found] / (stride * found_.declared);
@@ -404,10 +402,10 @@ void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& w
   for (int axis : BatchAxes(now, was.inputs[0])) {
     for (size_t i = 0; i < axes.size() && i < ends.size(); ++i) {
       if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) == axis && i < starts.size() && starts[i] > 0) {
-        Refuse(node, "it takes samples of the batch by number");
+        Refuse(node, "it selects samples of the batch by index");
       }
       if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) != axis || ends[i] < 0 || ends[i] > was.inputs[0][axis]) continue;
-      if (was.outputs[0][axis] != was.inputs[0][axis]) Refuse(node, "it takes samples of the batch by number");
+      if (was.outputs[0][axis] != was.inputs[0][axis]) Refuse(node, "it selects samples of the batch by index");
       change.entries[i].number = INT64_MAX;
       differs = true;
     }
@@ -427,7 +425,7 @@ void BatchWatch::ProveStates(Emitter& emitter, const Node& node, const Emitted& 
     const Shape& state = graph.value(node.inputs[k]).shape;
     if (axis >= state.rank() || state[axis] == x[batch_axis]) continue;
     if (state[axis] != was.inputs[0][batch_axis] || PeriodAlong(emitter, node.inputs[k], axis) != 1) {
-      Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " is for that batch and not the same for each sample");
+      Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " has that batch size and differs between samples");
     }
     changes.push_back({.operand = static_cast<int>(k), .axis = axis, .entries = {}});
   }

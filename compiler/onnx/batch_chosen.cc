@@ -9,8 +9,8 @@
 namespace gradloom {
 namespace {
 
-constexpr char kByNumber[] = "it takes samples of the batch by number";
-constexpr char kWritten[] = "what it writes is not the same for each sample";
+constexpr char kByNumber[] = "it selects samples of the batch by index";
+constexpr char kWritten[] = "the values that it writes differ between samples";
 
 bool IsZeros(const Tensor* data) {
   if (data == nullptr || !IsInteger(data->dtype()) || data->elements() == 0) return false;
@@ -153,7 +153,7 @@ void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emi
       const ValueId id = choice.node.inputs[static_cast<size_t>(operand)];
       if (emitter.graph().value(id).shape != was.inputs[static_cast<size_t>(operand)]) continue;
       const int64_t period = PeriodAlong(emitter, id, axis);
-      if (period == 0) Refuse(choice.node, operand == 1 ? "its indices are others for other samples" : kWritten);
+      if (period == 0) Refuse(choice.node, operand == 1 ? "its indices differ between samples" : kWritten);
       changes.push_back({.operand = operand, .axis = axis, .period = period, .entries = {}});
     }
   }
@@ -196,7 +196,7 @@ void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted&
   changes.push_back({.operand = named, .axis = 0, .entries = {}, .steps = steps});
   if (named == 1 || graph.value(node.inputs[1]).shape != was.inputs[1]) return;
   const int64_t period = PeriodAlong(emitter, node.inputs[1], 0);
-  if (period == 0) Refuse(node, "its regions are others in other images");
+  if (period == 0) Refuse(node, "its regions differ between images");
   changes.push_back({.operand = 1, .axis = 0, .period = period, .entries = {}});
 }
 

@@ -88,7 +88,8 @@ void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const st
   }
   if (!pools) return;
   const bool read = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return pooled_.contains({&graph, id}); });
-  if (read && grows) Refuse(node, "each sample reads what was made of all elements of the only one, and would be of all samples");
+  if (read && grows)
+    Refuse(node, "each sample reads a result of all elements of the single sample, which would become a result of all samples");
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] == kNoValue || graph.value(results[i]).role == Role::kConst) continue;
     if (graph.value(results[i]).shape == was.outputs[i]) pooled_.insert({&graph, results[i]});

@@ -205,7 +205,7 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
   }
   std::stable_sort(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (fits.empty()) Refuse(node, error.message());
-  if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; which axis is the batch cannot be told");
+  if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; it is ambiguous which axis is the batch");
   changes = std::move(fits[0]);
   if (found_.declared == 1 && std::any_of(changes.begin(), changes.end(), [](const BatchChange& change) { return change.period > 1; })) {
     tiled_ = true;

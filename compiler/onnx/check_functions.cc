@@ -62,7 +62,7 @@ class CallGraph {
       call.set_op_type(function.name());
       call.set_overload(function.overload());
       if (index_.Find(call) == &function) continue;
-      throw Error(ErrorCode::kGraph, "the model has the function '" + Escaped(FunctionName(function)) + "' twice", where_);
+      throw Error(ErrorCode::kGraph, "the model defines the function '" + Escaped(FunctionName(function)) + "' twice", where_);
     }
   }
 
@@ -118,9 +118,9 @@ class CallGraph {
     const auto name = [&](int i) { return "'" + Escaped(FunctionName(model_.functions(i))) + "'"; };
     const std::vector<int> circle(std::find(open.begin(), open.end(), call.callee), open.end());
     std::string message = "function " + name(circle[0]) + " calls itself";
-    for (size_t i = 1; i < std::min(circle.size(), kShown); ++i) message += (i == 1 ? " by way of " : ", ") + name(circle[i]);
+    for (size_t i = 1; i < std::min(circle.size(), kShown); ++i) message += (i == 1 ? " through " : ", ") + name(circle[i]);
     throw Error(ErrorCode::kGraph, message, where_ + "  " + Describe(*call.node),
-                "functions are written out where they are called: a circle has no end");
+                "functions are inlined where they are called, so they must not be recursive");
   }
 
   Extent ExtentOf(const Body& body, const std::vector<Extent>& extents, const std::string& place) const {
@@ -136,10 +136,10 @@ class CallGraph {
                     where_ + "  " + (place.empty() ? "" : place + ", ") + Describe(*call.node) + ", a call of " + function);
       };
       if (extent.nodes > limits_.nodes) {
-        fail("the model has more than " + std::to_string(limits_.nodes) + " nodes once the calls of its functions are written out");
+        fail("the model has more than " + std::to_string(limits_.nodes) + " nodes after its functions are inlined");
       }
       if (extent.depth > limits_.nesting) {
-        fail("calls of functions and nested graphs are deeper than " + std::to_string(limits_.nesting));
+        fail("function calls and nested graphs are nested deeper than " + std::to_string(limits_.nesting));
       }
     }
     return extent;

@@ -49,7 +49,7 @@ class GraphChecker {
     if (graph.output().empty()) Fail(ErrorCode::kGraph, "the graph has no output");
     for (const auto& info : graph.output()) {
       if (!info.has_type() || info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET)
-        Fail(ErrorCode::kType, "a graph output without a type", "output '" + Escaped(info.name()) + "'");
+        Fail(ErrorCode::kType, "the graph output has no type", "output '" + Escaped(info.name()) + "'");
     }
     CheckListedInitializers(graph);
     CheckSequences(graph, VersionsOf(model));
@@ -74,7 +74,7 @@ class GraphChecker {
     for (const std::string& output : function.output()) {
       if (!outputs.insert(output).second) Fail(ErrorCode::kGraph, "a function has the output '" + Escaped(output) + "' twice", place);
       names_.Check(output, "an output of a function", place);
-      if (!names.Has(output)) Fail(ErrorCode::kGraph, "no node of a function makes its output '" + Escaped(output) + "'", place);
+      if (!names.Has(output)) Fail(ErrorCode::kGraph, "no node of the function produces its output '" + Escaped(output) + "'", place);
     }
     for (const auto& attribute : function.attribute_proto()) CheckForm(attribute, limits_, [&] { return where_ + "  " + place; });
     in_function_ = false;
@@ -118,7 +118,7 @@ class GraphChecker {
         const auto& types = formal.GetTypes();
         const bool tensors = std::all_of(types.begin(), types.end(), [](const std::string* type) { return type->starts_with("tensor("); });
         if (!tensors || types.empty() || !others.contains(node.input(i))) continue;
-        Fail(ErrorCode::kType, "input '" + Escaped(node.input(i)) + "' is a sequence, an optional or a map, a tensor was expected",
+        Fail(ErrorCode::kType, "input '" + Escaped(node.input(i)) + "' is a sequence, an optional or a map; expected a tensor",
              Describe(node));
       }
     }
@@ -144,7 +144,8 @@ class GraphChecker {
     for (const auto& info : graph.output()) {
       if (names.Has(info.name())) continue;
       const std::string output = "output '" + Escaped(info.name()) + "'";
-      Fail(ErrorCode::kGraph, "no node makes the " + std::string(place.empty() ? "graph " : "") + output, place.empty() ? output : place);
+      Fail(ErrorCode::kGraph, "no node produces the " + std::string(place.empty() ? "graph " : "") + output,
+           place.empty() ? output : place);
     }
   }
 
@@ -176,13 +177,13 @@ class GraphChecker {
 
   [[noreturn]] void MadeTwice(const Nodes& nodes, const NodeProto& node, const std::string& name, int maker) const {
     const std::string other = maker == kInput ? "a graph input" : maker == kInitializer ? "an initializer" : Describe(nodes[maker]);
-    Fail(ErrorCode::kGraph, "'" + Escaped(name) + "' is made twice, by " + other + " and by " + Describe(node), Describe(node),
-         "every value has one name of its own");
+    Fail(ErrorCode::kGraph, "'" + Escaped(name) + "' is produced twice, by " + other + " and by " + Describe(node), Describe(node),
+         "give every value a unique name");
   }
 
   [[noreturn]] void Unresolved(const Nodes& nodes, const NodeProto& node, const std::string& name, const Names& names) const {
     if (const std::string fault = OrderFault(nodes, node, name); !fault.empty())
-      Fail(ErrorCode::kGraph, fault, Describe(node), "nodes are listed so that each comes after those that make its inputs");
+      Fail(ErrorCode::kGraph, fault, Describe(node), "each node must come after the nodes that produce its inputs");
     std::vector<std::string> known;
     for (const Names* scope = &names; scope != nullptr; scope = scope->outer) {
       for (const auto& [other, maker] : scope->made) {
@@ -191,7 +192,7 @@ class GraphChecker {
     }
     std::sort(known.begin(), known.end());
     const std::string near = name.size() <= kMostCompared ? Nearest(name, known) : "";
-    Fail(ErrorCode::kGraph, "input '" + Escaped(name) + "' names no value", Describe(node),
+    Fail(ErrorCode::kGraph, "input '" + Escaped(name) + "' is not defined", Describe(node),
          near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
   }
 
@@ -209,7 +210,7 @@ class GraphChecker {
              Describe(node));
       }
       if (node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx") && attribute.g().input_size() > 0)
-        Fail(ErrorCode::kGraph, "the branch '" + Escaped(attribute.name()) + "' has inputs, which nothing gives it", Describe(node));
+        Fail(ErrorCode::kGraph, "the branch '" + Escaped(attribute.name()) + "' must not have inputs", Describe(node));
       // Nesting is bounded before a model is parsed.
       if (attribute.has_g()) Graph(attribute.g(), &names, Describe(node));
       for (const GraphProto& graph : attribute.graphs()) Graph(graph, &names, Describe(node));

@@ -27,7 +27,8 @@ class Checker {
     if (model_.ir_version() <= 0) Fail(ErrorCode::kSchema, "the model has no ir_version");
     if (model_.ir_version() > kNewestIrVersion) {
       Fail(ErrorCode::kVersion,
-           "the model has ir_version " + std::to_string(model_.ir_version()) + ", the newest known is " + std::to_string(kNewestIrVersion),
+           "the model has ir_version " + std::to_string(model_.ir_version()) + "; the newest supported is " +
+               std::to_string(kNewestIrVersion),
            "export the model for an older ONNX");
     }
     if (model_.opset_import().empty()) Fail(ErrorCode::kSchema, "the model imports no operator set");

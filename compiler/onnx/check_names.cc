@@ -23,13 +23,14 @@ void NameRules::Check(const std::string& name, const char* what, const std::stri
   const auto where = [&] { return where_ + (of.empty() ? "" : "  " + of); };
   if (static_cast<int64_t>(name.size()) > limits_.name_bytes) {
     throw Error(ErrorCode::kLimit,
-                std::string("the name of ") + what + " has " + std::to_string(name.size()) + " bytes, the limit is " +
+                std::string("the name of ") + what + " has " + std::to_string(name.size()) + " bytes; the limit is " +
                     std::to_string(limits_.name_bytes) + ": '" + Escaped(name, 40) + "'",
                 where());
   }
   if (!IsPrintable(name)) {
-    throw Error(ErrorCode::kName, std::string("the name of ") + what + " has control characters or is no UTF-8: '" + Escaped(name) + "'",
-                where(), "names are printable text: rename it in the program that wrote the file");
+    throw Error(ErrorCode::kName,
+                std::string("the name of ") + what + " has control characters or is not valid UTF-8: '" + Escaped(name) + "'", where(),
+                "names must be printable text: rename it in the program that wrote the file");
   }
 }
 

@@ -24,7 +24,7 @@ std::string Parted(ContribBody& body, const std::string& value, int64_t heads, i
 
 int64_t WidthOf(int64_t hidden, int64_t heads) {
   if (heads <= 0 || hidden % heads != 0)
-    throw Error(ErrorCode::kAttr, "num_heads " + std::to_string(heads) + " does not divide " + std::to_string(hidden) + " features");
+    throw Error(ErrorCode::kAttr, std::to_string(hidden) + " features cannot be divided by num_heads " + std::to_string(heads));
   return hidden / heads;
 }
 
@@ -39,14 +39,14 @@ std::string SeenKeys(ContribBody& body, const std::string& mask, const std::stri
   const std::string keys = body.Length(heads.k, 2);
   const int rank = body.Rank(mask);
   if (rank == 1) {
-    if (body.Extent(mask, 0) != body.Extent(sample, 0)) body.Refuse("a mask of places where samples begin and end is not taken");
+    if (body.Extent(mask, 0) != body.Extent(sample, 0)) body.Refuse("a mask of start and end positions is not supported");
     const std::string lengths = body.Op("Unsqueeze", {body.Op("Cast", {mask}, "to = 7"), body.List({1, 2, 3})});
     return body.Op("Less", {body.Counted(keys), lengths});
   }
   const std::string seen = body.Op("Cast", {mask}, "to = 9");
   if (rank == 2) return body.Op("Unsqueeze", {seen, body.List({1, 2})});
   if (rank == 3) return body.Op("Unsqueeze", {seen, body.List({1})});
-  if (rank != 4) body.Refuse("a mask with " + std::to_string(rank) + " axes is not taken");
+  if (rank != 4) body.Refuse("a mask of rank " + std::to_string(rank) + " is not supported");
   const std::string ends = body.Op("Concat", {body.Length(heads.q, 2), keys}, "axis = 0");
   return body.Op("Slice", {seen, body.List({0, 0}), ends, body.List({2, 3})});
 }
@@ -63,7 +63,7 @@ void Attend(ContribBody& body, const Heads& heads, const std::string& mask, cons
     scores = body.Op("Add", {scores, body.Op("Where", {SeenKeys(body, mask, sample, heads), zero, hidden})});
   }
   if (body.Int("unidirectional") != 0) {
-    if (heads.past + heads.length != heads.keys) body.Refuse("unidirectional is taken with as many queries as keys alone");
+    if (heads.past + heads.length != heads.keys) body.Refuse("unidirectional needs as many keys as past keys and queries together");
     std::string now = body.Op("Unsqueeze", {body.Counted(body.Length(heads.q, 2)), body.List({1})});
     if (heads.past > 0) now = body.Op("Add", {now, body.List({heads.past})});
     const std::string seen = body.Op("LessOrEqual", {body.Counted(body.Length(heads.k, 2)), now});
@@ -90,15 +90,16 @@ std::string Packed(ContribBody& body, const std::string& input, int64_t place) {
 }  // namespace
 
 void ContribAttention(ContribBody& body) {
-  if (body.Has("past_sequence_length")) body.Refuse("a buffer that past and present share is not taken");
-  if (body.Int("do_rotary") != 0) body.Refuse("do_rotary is not taken");
+  if (body.Has("past_sequence_length")) body.Refuse("a buffer shared by past and present is not supported");
+  if (body.Int("do_rotary") != 0) body.Refuse("do_rotary is not supported");
   if (body.Rank("input") != 3 || body.Rank("weights") != 2)
-    throw Error(ErrorCode::kShape, "operator 'Attention' wants (batch, length, features) and a matrix");
+    throw Error(ErrorCode::kShape, "operator 'Attention' expects input (batch, length, features) and weights of rank 2");
   const int64_t count = body.Int("num_heads"), all = body.Extent("weights", 1);
   std::vector<int64_t> sizes = body.Ints("qkv_hidden_sizes");
   if (sizes.empty()) sizes.assign(3, all / 3);
   if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != all || sizes[0] != sizes[1])
-    throw Error(ErrorCode::kShape, "the weights have " + std::to_string(all) + " columns, which queries, keys and values do not share so");
+    throw Error(ErrorCode::kShape,
+                "operator 'Attention': the " + std::to_string(all) + " columns of weights do not match qkv_hidden_sizes");
   std::string joined = body.Op("MatMul", {"input", "weights"});
   if (body.Has("bias")) joined = body.Op("Add", {joined, "bias"});
   const std::vector<std::string> parts = Thirds(body, joined, sizes);
@@ -110,7 +111,7 @@ void ContribAttention(ContribBody& body) {
   heads.k = Parted(body, parts[1], count, heads.width);
   heads.v = Parted(body, parts[2], count, heads.value_width);
   if (body.Has("past")) {  // (2, B, N, P, D)
-    if (body.Rank("past") != 5) throw Error(ErrorCode::kShape, "operator 'Attention' wants a past of five axes");
+    if (body.Rank("past") != 5) throw Error(ErrorCode::kShape, "operator 'Attention' expects past of rank 5");
     heads.past = body.Extent("past", 3);
     heads.keys += heads.past;
     const auto part = [&](const char* place) {
@@ -128,17 +129,17 @@ void ContribAttention(ContribBody& body) {
 
 void ContribMultiHeadAttention(ContribBody& body) {
   for (const char* shared : {"past_sequence_length", "cache_indirection"}) {
-    if (body.Has(shared)) body.Refuse("a buffer that past and present share is not taken");
+    if (body.Has(shared)) body.Refuse("a buffer shared by past and present is not supported");
   }
   if (body.Has("past_key") != body.Has("past_value"))
-    throw Error(ErrorCode::kArity, "operator 'MultiHeadAttention' has one of past_key and past_value");
-  if (body.Wants("qk")) body.Refuse("its output 'qk' is not made");
+    throw Error(ErrorCode::kArity, "operator 'MultiHeadAttention' needs both past_key and past_value, or neither");
+  if (body.Wants("qk")) body.Refuse("output 'qk' is not supported");
   const int64_t count = body.Int("num_heads");
   const bool all_packed = body.Rank("query") == 5, pairs = !all_packed && body.Has("key") && body.Rank("key") == 5;
-  if (!all_packed && (!body.Has("key") || (!pairs && !body.Has("value")))) body.Refuse("keys or values are absent");
+  if (!all_packed && (!body.Has("key") || (!pairs && !body.Has("value")))) body.Refuse("inputs 'key' and 'value' are required");
   Heads heads;
   if (all_packed) {
-    if (body.Has("bias")) body.Refuse("a bias of packed operands is not taken");
+    if (body.Has("bias")) body.Refuse("a bias with packed queries, keys and values is not supported");
     heads.q = Packed(body, "query", 0);
     heads.k = Packed(body, "query", 1);
     heads.v = Packed(body, "query", 2);
@@ -148,7 +149,7 @@ void ContribMultiHeadAttention(ContribBody& body) {
     std::string query = "query", key = "key", value = "value";
     heads.width = WidthOf(body.Extent("query", -1), count);
     if (body.Has("bias")) {
-      if (pairs || body.Rank("key") != 3 || body.Rank("value") != 3) body.Refuse("a bias beside keys with heads is not taken");
+      if (pairs || body.Rank("key") != 3 || body.Rank("value") != 3) body.Refuse("a bias needs keys and values of rank 3");
       const int64_t width = body.Extent("query", -1);
       const std::vector<std::string> biases = Thirds(body, "bias", {width, width, body.Extent("value", -1)});
       query = body.Op("Add", {query, biases[0]});
@@ -180,13 +181,13 @@ void ContribMultiHeadAttention(ContribBody& body) {
 }
 
 void ContribRotaryEmbedding(ContribBody& body) {
-  if (body.Int("is_packed_batching") != 0 || body.Float("scale", 1) != 1) body.Refuse("is_packed_batching and scale are not taken");
+  if (body.Int("is_packed_batching") != 0 || body.Float("scale", 1) != 1) body.Refuse("is_packed_batching and scale are not supported");
   const int rank = body.Rank("input");
   const int64_t turned = body.Int("rotary_embedding_dim");
   int64_t count = body.Int("num_heads");
   if (rank == 3 && count == 0) {
     const int64_t half = body.Extent("cos_cache", 1);
-    if (half <= 0) throw Error(ErrorCode::kShape, "operator 'RotaryEmbedding' has a cos_cache without columns");
+    if (half <= 0) throw Error(ErrorCode::kShape, "operator 'RotaryEmbedding': cos_cache has no columns");
     count = body.Extent("input", 2) / (2 * half);
   }
   std::string attributes = "interleaved = " + std::to_string(body.Int("interleaved"));

@@ -15,7 +15,7 @@ std::string Spelled(const std::vector<int64_t>& values) {
 }
 
 std::string Spelled(double value) {
-  if (!std::isfinite(value)) throw Error(ErrorCode::kAttr, "an attribute is not finite");
+  if (!std::isfinite(value)) throw Error(ErrorCode::kAttr, "an attribute must be finite");
   char text[40];
   std::snprintf(text, sizeof(text), "%.9e", value);  // always with a point: a float32 and back
   return text;
@@ -47,8 +47,8 @@ int64_t ContribBody::Extent(const std::string& input, int axis) const {
   const onnx::TensorShapeProto& shape = Extents(input);
   const int at = axis < 0 ? axis + shape.dim_size() : axis;
   if (at < 0 || at >= shape.dim_size())
-    throw Error(ErrorCode::kShape,
-                "input '" + input + "' of operator '" + schema_.Name() + "' has " + std::to_string(shape.dim_size()) + " axes");
+    throw Error(ErrorCode::kShape, "input '" + input + "' of operator '" + schema_.Name() + "' has rank " +
+                                       std::to_string(shape.dim_size()) + " and no axis " + std::to_string(axis));
   return shape.dim(at).dim_value();
 }
 
@@ -127,7 +127,7 @@ std::string ContribBody::Same(const std::vector<std::string>& attributes) const 
 
 void ContribBody::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kUnsupported, "operator '" + schema_.Name() + "' of onnxruntime: " + why, "",
-              "train the file as it was before onnxruntime's optimizer");
+              "train the original file, before onnxruntime's optimizer changed it");
 }
 
 }  // namespace gradloom

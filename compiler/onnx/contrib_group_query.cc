@@ -35,16 +35,17 @@ class GroupQuery {
  private:
   void ReadForm() {
     if (b_.Has("past_key") != b_.Has("past_value"))
-      throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' has one of past_key and past_value");
-    if (b_.Wants("output_qk")) b_.Refuse("its output 'output_qk' is not made");
-    if (b_.Has("key") != b_.Has("value")) throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' has one of key and value");
-    if (b_.Rank("query") != 3) throw Error(ErrorCode::kShape, "operator 'GroupQueryAttention' wants (batch, length, features)");
+      throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' needs both past_key and past_value, or neither");
+    if (b_.Wants("output_qk")) b_.Refuse("output 'output_qk' is not supported");
+    if (b_.Has("key") != b_.Has("value"))
+      throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' needs both key and value, or neither");
+    if (b_.Rank("query") != 3) throw Error(ErrorCode::kShape, "operator 'GroupQueryAttention' expects query (batch, length, features)");
     heads_ = b_.Int("num_heads");
     groups_ = b_.Int("kv_num_heads");
     const int64_t features = b_.Extent("query", 2), parts = b_.Has("key") ? heads_ : heads_ + 2 * groups_;
     if (groups_ <= 0 || heads_ <= 0 || heads_ % groups_ != 0 || features % parts != 0) {
-      throw Error(ErrorCode::kAttr, "num_heads " + std::to_string(heads_) + " and kv_num_heads " + std::to_string(groups_) +
-                                        " do not divide " + std::to_string(features) + " features");
+      throw Error(ErrorCode::kAttr, std::to_string(features) + " features cannot be divided by num_heads " + std::to_string(heads_) +
+                                        " and kv_num_heads " + std::to_string(groups_));
     }
     width_ = features / parts;
     length_ = b_.Extent("query", 1);
@@ -73,7 +74,7 @@ class GroupQuery {
 
   void Rotate() {
     if (!b_.Has("cos_cache") || !b_.Has("sin_cache"))
-      throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' with do_rotary wants cos_cache and sin_cache");
+      throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' needs cos_cache and sin_cache if do_rotary is set");
     const int64_t half = b_.Extent("cos_cache", 1);
     std::string attributes = "interleaved = " + std::to_string(b_.Int("rotary_interleaved"));
     if (2 * half != width_) attributes += ", rotary_embedding_dim = " + std::to_string(2 * half) + ", num_heads = ";

@@ -35,7 +35,7 @@ void Activate(ContribBody& body, const std::string& value, const std::string& na
   } else if (name == "Clip" && numbers.size() == 2) {
     body.Op(name, {value, body.Number(numbers[0], value), body.Number(numbers[1], value)}, "", out);
   } else {
-    body.Refuse("the activation '" + Escaped(name) + "' is not one that is taken");
+    body.Refuse("activation '" + Escaped(name) + "' is not supported");
   }
 }
 
@@ -77,7 +77,7 @@ void FusedMatMul(ContribBody& body) {
 void SkipNormalization(ContribBody& body, const std::string& op) {
   std::string sum = body.Op("Add", {"input", "skip"});
   if (body.Has("bias")) sum = body.Op("Add", {sum, "bias"});
-  if (body.Wants("mean") || body.Wants("inv_std_var")) body.Refuse("mean and deviation are not made");
+  if (body.Wants("mean") || body.Wants("inv_std_var")) body.Refuse("outputs 'mean' and 'inv_std_var' are not supported");
   std::vector<std::string> in = {sum, "gamma"};
   if (op == "LayerNormalization" && body.Has("beta")) in.push_back("beta");
   body.Op(op, in, "axis = -1, epsilon = " + Spelled(body.Float("epsilon", 1e-12)), "output");
@@ -85,7 +85,7 @@ void SkipNormalization(ContribBody& body, const std::string& op) {
 }
 
 void SimplifiedLayerNormalization(ContribBody& body) {
-  if (body.Wants("inv_std_var")) body.Refuse("the deviation is not made");
+  if (body.Wants("inv_std_var")) body.Refuse("output 'inv_std_var' is not supported");
   body.Op("RMSNormalization", {"X", "scale"}, body.Same({"axis", "epsilon", "stash_type"}), "Y");
 }
 
@@ -109,7 +109,7 @@ void GridSample(ContribBody& body) {
 
 void Distances(ContribBody& body) {
   const std::string metric = body.String("metric", "sqeuclidean");
-  if (metric != "euclidean" && metric != "sqeuclidean") body.Refuse("the metric '" + Escaped(metric) + "' is not one that is taken");
+  if (metric != "euclidean" && metric != "sqeuclidean") body.Refuse("metric '" + Escaped(metric) + "' is not supported");
   const std::string a = body.Op("Unsqueeze", {"A", body.List({1})}), b = body.Op("Unsqueeze", {"B", body.List({0})});
   const std::string apart = body.Op("Sub", {a, b});
   const bool root = metric == "euclidean";
@@ -267,11 +267,11 @@ const onnx::OpSchema* FindContribSchema(std::string_view domain, const std::stri
 
 std::string HelpOfContrib(std::string_view domain) {
   if (domain == "com.microsoft.nchwc") {
-    return "onnxruntime wrote its weights in the order of one machine: save the optimized model with "
-           "GraphOptimizationLevel.ORT_ENABLE_EXTENDED, or train the file as it was before";
+    return "onnxruntime wrote its weights in a machine-specific layout: save the optimized model with "
+           "GraphOptimizationLevel.ORT_ENABLE_EXTENDED, or train the original file";
   }
   if (domain != kContribDomain) return "";
-  return "it is one of onnxruntime's own: train the file as it was before onnxruntime's optimizer or quantizer";
+  return "it is specific to onnxruntime: train the original file, before onnxruntime's optimizer or quantizer changed it";
 }
 
 }  // namespace gradloom

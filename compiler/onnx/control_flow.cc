@@ -34,7 +34,8 @@ std::vector<Binding> Importer::RunGraph(const onnx::GraphProto& graph, Scope& sc
   for (const auto& output : graph.output()) {
     const Binding* made = Find(output.name(), scope);
     if (made == nullptr)
-      throw Error(ErrorCode::kGraph, "a nested graph does not make its output '" + Escaped(output.name()) + "'", Escaped(scope.path));
+      throw Error(ErrorCode::kGraph, "no node of the nested graph produces its output '" + Escaped(output.name()) + "'",
+                  Escaped(scope.path));
     results.push_back(*made);
   }
   return results;
@@ -52,15 +53,15 @@ Scope Importer::Nested(const Scope& outer, const std::string& path) const {
 
 void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
   const std::string where = WhereOf(proto, scope);
-  if (proto.input_size() != 1) throw Error(ErrorCode::kArity, "operator 'If' takes 1 input", where);
+  if (proto.input_size() != 1) throw Error(ErrorCode::kArity, "operator 'If' expects 1 input", where);
   const onnx::GraphProto& then_branch = GraphOf(FindAttribute(proto, "then_branch", scope), "then_branch", where);
   const onnx::GraphProto& else_branch = GraphOf(FindAttribute(proto, "else_branch", scope), "else_branch", where);
   const ValueId id = TensorOf(proto.input(0), proto, scope);
-  CheckSingle(id, DType::kBool, "the condition of an If is no single bool", where);
+  CheckSingle(id, DType::kBool, "the condition of If must be a scalar bool", where);
   for (const onnx::GraphProto* branch : {&then_branch, &else_branch}) {
     if (branch->output_size() == proto.output_size()) continue;
     throw Error(ErrorCode::kArity,
-                "an If of " + std::to_string(proto.output_size()) + " outputs has a branch of " + std::to_string(branch->output_size()),
+                "If has " + std::to_string(proto.output_size()) + " outputs, but a branch has " + std::to_string(branch->output_size()),
                 where);
   }
   const Tensor* condition = emitter().Constant(emitter().Computed(id));
@@ -86,7 +87,7 @@ bool Importer::MayUnroll(int64_t trips, int64_t nodes) const {
 
 void Importer::CountUnrolled(int64_t nodes, const std::string& where) {
   if (!MayUnroll(1, nodes))
-    throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(options_.unrolled_nodes) + " nodes", where);
+    throw Error(ErrorCode::kLimit, "unrolled loops have more than " + std::to_string(options_.unrolled_nodes) + " nodes", where);
   unrolled_nodes_ += nodes;
 }
 
@@ -134,7 +135,7 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
     parts.enter(body, emitter().AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), results);
     std::vector<Binding> made = RunGraph(parts.graph, body);
     if (parts.gives_condition) {
-      CheckSingle(made[0].tensor, DType::kBool, "the condition of a Loop is no single bool", Escaped(origin));
+      CheckSingle(made[0].tensor, DType::kBool, "the condition of Loop must be a scalar bool", Escaped(origin));
       const Tensor* condition = emitter().Constant(emitter().Computed(made[0].tensor));
       if (condition == nullptr) return false;
       going = condition->as<bool>()[0];
@@ -143,7 +144,7 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
     results.assign(made.begin(), made.begin() + carried);
     for (size_t i = 0; i < rows.size(); ++i) {
       const Binding& row = made[static_cast<size_t>(carried) + i];
-      if (row.tensor == kNoValue) throw Error(ErrorCode::kType, "a loop gathers something that is no tensor", Escaped(origin));
+      if (row.tensor == kNoValue) throw Error(ErrorCode::kType, "the scan outputs of a loop must be tensors", Escaped(origin));
       rows[i].push_back(row.tensor);
     }
   }
@@ -151,7 +152,7 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
     const std::string& name = parts.names[static_cast<size_t>(carried) + i];
     results.emplace_back();
     if (name.empty()) continue;
-    if (rows[i].empty()) throw Error(ErrorCode::kUnsupported, "a loop without a round gathers outputs", Escaped(origin));
+    if (rows[i].empty()) throw Error(ErrorCode::kUnsupported, "a loop with scan outputs must run at least one iteration", Escaped(origin));
     // In the order of their places.
     std::vector<ValueId> sorted(rows[i].size(), kNoValue);
     for (size_t k = 0; k < rows[i].size(); ++k) {
@@ -181,13 +182,13 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   const int carried = proto.input_size() - 2;
   if (carried < 0 || graph.input_size() != carried + 2 || graph.output_size() < carried + 1 ||
       proto.output_size() > graph.output_size() - 1) {
-    throw Error(ErrorCode::kArity, "the inputs and outputs of a Loop are not those of its body", where);
+    throw Error(ErrorCode::kArity, "the inputs and outputs of Loop do not match its body", where);
   }
   const std::string origin = Origin(proto, scope);
   LoopParts parts{.graph = graph, .gives_condition = true};
   if (!proto.input(0).empty()) {
     parts.trip_count = TensorOf(proto.input(0), proto, scope);
-    CheckSingle(parts.trip_count, DType::kInt64, "the trip count of a Loop is no single int64", where);
+    CheckSingle(parts.trip_count, DType::kInt64, "the trip count of Loop must be a scalar int64", where);
     if (const Tensor* count = emitter().Constant(emitter().Computed(parts.trip_count)))
       parts.trips = std::max<int64_t>(0, count->as<int64_t>()[0]);
     const auto numbers = emitter().extents().Numbers(parts.trip_count);
@@ -195,7 +196,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   }
   if (!proto.input(1).empty()) {
     parts.condition = TensorOf(proto.input(1), proto, scope);
-    CheckSingle(parts.condition, DType::kBool, "the condition of a Loop is no single bool", where);
+    CheckSingle(parts.condition, DType::kBool, "the condition of Loop must be a scalar bool", where);
     if (const Tensor* known = emitter().Constant(emitter().Computed(parts.condition))) {
       if (!known->as<bool>()[0]) {
         parts.trips = 0;
@@ -204,7 +205,8 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
       parts.condition = kNoValue;
     }
   }
-  if (proto.input(0).empty() && proto.input(1).empty()) throw Error(ErrorCode::kUnsupported, "a Loop without an end", where);
+  if (proto.input(0).empty() && proto.input(1).empty())
+    throw Error(ErrorCode::kUnsupported, "Loop must have a trip count or a condition", where);
   for (int i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(i + 2), proto, scope));
   parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {
     body.names[graph.input(0).name()] = {trip, nullptr};
@@ -233,18 +235,20 @@ ScanForm Importer::FormOfScan(const onnx::NodeProto& proto, const Scope& scope) 
   const std::string where = WhereOf(proto, scope);
   ScanForm form{.body = GraphOf(FindAttribute(proto, "body", scope), "body", where)};
   if (const auto version = scope.opsets->find(""); version != scope.opsets->end() && version->second < 9)
-    throw Error(ErrorCode::kUnsupported, "a Scan of opset 8, which scans batches of sequences", where,
+    throw Error(ErrorCode::kUnsupported, "Scan of opset 8, which scans batches of sequences, is not supported", where,
                 "export the model for opset 9 or newer");
   const auto* count = FindAttribute(proto, "num_scan_inputs", scope);
   const int64_t scanned = count == nullptr ? 0 : count->i();
   if (scanned <= 0 || scanned > proto.input_size())
-    throw Error(ErrorCode::kAttr, "num_scan_inputs " + std::to_string(scanned) + " of " + std::to_string(proto.input_size()) + " inputs",
-                where);
+    throw Error(
+        ErrorCode::kAttr,
+        "attribute 'num_scan_inputs' of Scan must be from 1 to " + std::to_string(proto.input_size()) + ", got " + std::to_string(scanned),
+        where);
   form.scanned = static_cast<int>(scanned);
   form.carried = proto.input_size() - form.scanned;
   if (form.body.input_size() != proto.input_size() || form.body.output_size() < form.carried ||
       proto.output_size() > form.body.output_size()) {
-    throw Error(ErrorCode::kArity, "the inputs and outputs of a Scan are not those of its body", where);
+    throw Error(ErrorCode::kArity, "the inputs and outputs of Scan do not match its body", where);
   }
   form.gathered = static_cast<size_t>(form.body.output_size() - form.carried);
   const auto read = [&](const char* name, std::vector<int64_t>& to) {
@@ -272,12 +276,14 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     const Shape& shape = emitter().graph().value(id).shape;
     const int64_t wanted = form.in_axis(static_cast<size_t>(i));
     const auto axis = NormalAxis(wanted, shape.rank());
-    if (!axis) throw Error(ErrorCode::kAttr, "scan_input_axes names axis " + std::to_string(wanted) + " of " + shape.ToString(), where);
+    if (!axis)
+      throw Error(ErrorCode::kAttr,
+                  "scan_input_axes has axis " + std::to_string(wanted) + ", which is out of range for shape " + shape.ToString(), where);
     axes.push_back(*axis);
     const Size extent = emitter().extents().ExtentOf(id, *axis);
     if (i > 0 && !(extent == length)) {
       throw Error(extent.known() && length.known() ? ErrorCode::kShape : ErrorCode::kUnsupported,
-                  "the inputs of a Scan have different lengths", where);
+                  "the scan inputs of Scan must have equal lengths", where);
     }
     length = extent;
   }
@@ -312,8 +318,10 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     const int rank = emitter().graph().value(rows.tensor).shape.rank();
     const auto axis = NormalAxis(form.out_axis(i), rank);
     if (!axis)
-      throw Error(ErrorCode::kAttr, "scan_output_axes names axis " + std::to_string(form.out_axis(i)) + " of rank " + std::to_string(rank),
-                  where);
+      throw Error(
+          ErrorCode::kAttr,
+          "scan_output_axes has axis " + std::to_string(form.out_axis(i)) + ", which is out of range for rank " + std::to_string(rank),
+          where);
     std::vector<int64_t> perm;
     for (int k = 1; k < rank; ++k) perm.push_back(k);
     perm.insert(perm.begin() + *axis, 0);

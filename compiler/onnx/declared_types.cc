@@ -45,15 +45,15 @@ void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& ma
   const int32_t declared = info.type().tensor_type().elem_type();
   const char* help = "change its type in the file, or cast the value";
   if (made.tensor != kNoValue && info.type().has_sequence_type())
-    throw Error(ErrorCode::kType, what + " is declared as a sequence and made as a tensor", where, help);
+    throw Error(ErrorCode::kType, what + " is declared as a sequence but is a tensor", where, help);
   if (!info.type().has_tensor_type()) return;
   if (made.sequence != nullptr || made.rows != kNoValue)
-    throw Error(ErrorCode::kType, what + " is declared as a tensor and made as a sequence", where, help);
+    throw Error(ErrorCode::kType, what + " is declared as a tensor but is a sequence", where, help);
   if (declared == onnx::TensorProto::UNDEFINED || made.tensor == kNoValue) return;
   const DType dtype = emitter().graph().value(made.tensor).dtype;
   if (DTypeFromProto(declared) == dtype) return;
-  throw Error(ErrorCode::kType, what + " is declared as " + ProtoTypeName(declared) + " and made as " + std::string(DTypeName(dtype)),
-              where, help);
+  throw Error(ErrorCode::kType, what + " is declared as " + ProtoTypeName(declared) + " but is " + std::string(DTypeName(dtype)), where,
+              help);
 }
 
 void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
@@ -79,8 +79,8 @@ void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
     if (maker == nullptr) continue;
     misdeclared_ = true;
     result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' " +
-                               (axes ? "with " + std::to_string(declared.dim_size()) + " axes" : "as " + ExtentsText(declared)) + " and " +
-                               WhereOf(*maker, scope) + " makes " + shape.ToString() + ": what is made counts");
+                               (axes ? "with rank " + std::to_string(declared.dim_size()) : "as " + ExtentsText(declared)) + ", but " +
+                               WhereOf(*maker, scope) + " produces " + shape.ToString() + ", which is used");
   }
 }
 

@@ -161,8 +161,8 @@ void Importer::FindDetached() {
   const std::vector<std::string>& unclear = detached_->unclear();
   if (unclear.empty()) return;
   result_.warnings.push_back(std::to_string(unclear.size()) + (unclear.size() == 1 ? " node reads a value" : " nodes read values") +
-                             " that the module detached, and gradients pass: '" + Escaped(unclear[0]) +
-                             "'; torch.onnx.export(..., optimize=False) keeps where");
+                             " that the module detached, but the file does not say where, so gradients pass: '" + Escaped(unclear[0]) +
+                             "'; torch.onnx.export(..., optimize=False) keeps it");
 }
 
 ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name) {

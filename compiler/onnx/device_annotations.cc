@@ -32,14 +32,13 @@ class Reader {
     try {
       FilePlacement read{Read(), ""};
       if (model_.configuration_size() > 1)
-        read.note = "the file has " + std::to_string(model_.configuration_size()) + " configurations of devices, the first is read: '" +
+        read.note = "the file has " + std::to_string(model_.configuration_size()) + " device configurations; the first is used: '" +
                     Escaped(Id()) + "'";
       if (within > 0)
-        read.note +=
-            (read.note.empty() ? "" : "; ") + std::to_string(within) + " annotations within functions and nested graphs are not read";
+        read.note += (read.note.empty() ? "" : "; ") + std::to_string(within) + " annotations in functions and nested graphs are ignored";
       return read;
     } catch (const Unusable& unusable) {
-      return {std::nullopt, "the file's placement on devices is left aside: " + unusable.why};
+      return {std::nullopt, "the file's device placement is ignored: " + unusable.why};
     }
   }
 
@@ -60,7 +59,7 @@ class Reader {
   }
 
   DevicePlacement Read() {
-    if (model_.configuration().empty()) throw Unusable{"nodes name a configuration of devices, and there is none"};
+    if (model_.configuration().empty()) throw Unusable{"nodes refer to a device configuration, but the model has none"};
     DevicePlacement placement;
     placement.devices = model_.configuration(0).num_devices();
     constexpr int kMostDevices = 1 << 16;
@@ -68,8 +67,8 @@ class Reader {
       throw Unusable{"configuration '" + Escaped(Id()) + "' has " + std::to_string(placement.devices) + " devices"};
     FindStages(placement);
     if (placement.devices % placement.stages != 0) {
-      throw Unusable{std::to_string(placement.devices) + " devices do not hold whole copies of a model of " +
-                     std::to_string(placement.stages) + " stages"};
+      throw Unusable{std::to_string(placement.devices) + " devices are not a multiple of the model's " + std::to_string(placement.stages) +
+                     " stages"};
     }
     for (const auto& node : graph_.node()) {
       if (const auto* part = PartOf(node)) CheckSharding(node, *part, placement);
@@ -112,23 +111,24 @@ class Reader {
     const int copies = placement.devices / placement.stages;
     for (const auto& spec : part.sharding_spec()) {
       const std::string tensor = "'" + Escaped(spec.tensor_name()) + "' of " + NameOf(node);
-      if (!spec.index_to_device_group_map().empty()) throw Unusable{tensor + " is divided over groups of devices"};
+      if (!spec.index_to_device_group_map().empty()) throw Unusable{tensor + " is sharded over groups of devices"};
       for (const int64_t device : spec.device()) {
         if (device < 0 || device >= placement.devices)
           throw Unusable{tensor + " is on device " + std::to_string(device) + " of " + std::to_string(placement.devices)};
       }
       if (spec.device_size() != copies)
-        throw Unusable{tensor + " is on " + std::to_string(spec.device_size()) + " devices, and the model has " + std::to_string(copies) +
-                       " copies"};
+        throw Unusable{tensor + " is on " + std::to_string(spec.device_size()) + " devices, but the model has " + std::to_string(copies) +
+                       " replicas"};
       for (const auto& dim : spec.sharded_dim()) {
         int64_t shards = 1;
         for (const auto& sharding : dim.simple_sharding()) shards *= std::max<int64_t>(sharding.num_shards(), 0);
         if (shards == 1) continue;
-        if (weights_.contains(spec.tensor_name())) throw Unusable{"the weight " + tensor + " is divided"};
+        if (weights_.contains(spec.tensor_name())) throw Unusable{"the weight " + tensor + " is sharded"};
         if (dim.axis() != 0)
-          throw Unusable{tensor + " is divided along axis " + std::to_string(dim.axis()) + ", which is not that of the samples"};
+          throw Unusable{tensor + " is sharded along axis " + std::to_string(dim.axis()) + ", which is not the batch axis"};
         if (shards != copies)
-          throw Unusable{tensor + " is divided in " + std::to_string(shards) + ", and the model has " + std::to_string(copies) + " copies"};
+          throw Unusable{tensor + " is sharded into " + std::to_string(shards) + " parts, but the model has " + std::to_string(copies) +
+                         " replicas"};
       }
     }
   }

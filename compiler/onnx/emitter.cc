@@ -254,8 +254,8 @@ void Emitter::CheckSizes(const Node& node, const std::vector<ValueType>& types) 
   for (const ValueType& type : types) {
     if (type.dtype == DType::kUndefined || BytesOf(type) <= limits_.value_bytes) continue;
     throw Error(ErrorCode::kLimit,
-                "an output of shape " + type.shape.ToString() + " takes " + std::to_string(BytesOf(type)) + " bytes, the limit is " +
-                    std::to_string(limits_.value_bytes) + " a value",
+                "an output of shape " + type.shape.ToString() + " takes " + std::to_string(BytesOf(type)) + " bytes; the limit is " +
+                    std::to_string(limits_.value_bytes) + " per value",
                 Describe(node));
   }
 }
@@ -267,7 +267,7 @@ std::vector<ValueId> Emitter::EmitKnown(const Node& node, const std::vector<std:
     // What is trained is data, too.
     if (id != kNoValue && (computed == kNoValue || Flag(may_train_, id))) {
       throw Error(ErrorCode::kUnsupported,
-                  "how many elements output 0 of " + Escaped(node.op) + " has is not known before the run; it depends on the data of '" +
+                  "the size of output 0 of " + Escaped(node.op) + " is not known at compile time; it depends on the data of '" +
                       Escaped(graph_.value(id).name) + "'",
                   Describe(node), "shapes are fixed when a model is compiled: make this operand a constant");
     }
@@ -289,7 +289,7 @@ std::vector<ValueId> Emitter::EmitKnown(const Node& node, const std::vector<std:
 void Emitter::CheckCount(const Node& node) const {
   if (static_cast<int64_t>(graph_.nodes.size()) < limits_.nodes) return;
   throw Error(ErrorCode::kLimit,
-              "the model has more than " + std::to_string(limits_.nodes) + " nodes once functions and loops are written out",
+              "the model has more than " + std::to_string(limits_.nodes) + " nodes after functions are inlined and loops unrolled",
               Describe(node));
 }
 
@@ -342,7 +342,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   CheckSizes(node, types);
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].empty() && types[i].dtype == DType::kUndefined) {
-      throw Error(ErrorCode::kUnsupported, "output " + std::to_string(i) + " of " + Escaped(node.op) + " has no known type",
+      throw Error(ErrorCode::kUnsupported, "output " + std::to_string(i) + " of " + Escaped(node.op) + " has an unknown type",
                   Describe(node));
     }
   }

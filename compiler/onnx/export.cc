@@ -30,7 +30,7 @@ onnx::ModelProto Parse(const ModelInfo& info) {
   google::protobuf::io::CodedInputStream stream(&array);
   stream.SetRecursionLimit(3 * ModelLimits().nesting + 32);
   if (info.bytes.empty() || !model.ParseFromCodedStream(&stream) || !model.has_graph()) {
-    throw Error(ErrorCode::kPlan, "the plan holds no ONNX model to export", info.name, "compile the model again");
+    throw Error(ErrorCode::kPlan, "the plan contains no ONNX model to export", info.name, "compile the model again");
   }
   return model;
 }
@@ -74,11 +74,13 @@ Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, cons
   if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
     return ValueFor(RepeatedAlong(value, shape, axis), shape, data_type, where);
   if (value.shape() != shape) {
-    throw Error(ErrorCode::kShape, "the value has the shape " + value.shape().ToString() + ", the model's tensor " + shape.ToString(),
+    throw Error(ErrorCode::kShape, "the value has shape " + value.shape().ToString() + ", but the model's tensor has " + shape.ToString(),
                 where);
   }
   const auto dtype = DTypeFromProto(data_type);
-  if (!dtype) throw Error(ErrorCode::kUnsupported, "a trained tensor with elements of type " + ProtoTypeName(data_type), where);
+  if (!dtype)
+    throw Error(ErrorCode::kUnsupported, "a trained tensor has elements of type " + ProtoTypeName(data_type) + ", which is not supported",
+                where);
   return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
 }
 
@@ -175,7 +177,7 @@ onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, 
 
 std::string Serialized(const onnx::ModelProto& model, const std::string& where) {
   if (model.ByteSizeLong() > static_cast<size_t>(ModelLimits().file_bytes)) {
-    throw Error(ErrorCode::kLimit, "the model takes more than 2 GiB in one file", where);
+    throw Error(ErrorCode::kLimit, "the model needs more than 2 GiB in one file", where);
   }
   std::string bytes;
   model.SerializeToString(&bytes);
@@ -236,7 +238,7 @@ void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tens
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const auto value = values.find(tensor.name());
     if (value == values.end() || value->second.shape() == ShapeOf(tensor)) continue;
-    throw Error(ErrorCode::kUnsupported, "the file holds a copy of one weight for each sample, and an algorithm would train them apart",
+    throw Error(ErrorCode::kUnsupported, "the file holds a copy of one weight for each sample, which an algorithm would train separately",
                 info.name + ", tensor '" + Escaped(tensor.name()) + "'", "export the model with a dynamic batch, or without its algorithm");
   }
   WriteAlgorithm(algorithm, values, info.name, model);

@@ -23,7 +23,7 @@ void ExtentNode::Slice() {
   }
   if (in(4) == kNoValue) steps.resize(count, 1);
   if (shape(in(2)).elements() != static_cast<int64_t>(count) || sliced.size() != count || steps.size() != count)
-    throw Error(ErrorCode::kShape, "Slice has not as many starts as ends, axes and steps", Describe(node_));
+    throw Error(ErrorCode::kShape, "starts, ends, axes and steps of Slice must have equal lengths", Describe(node_));
   // Downwards, the place before the first one has a number that says another place.
   const bool down = std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step < 0; });
   if (!starts && down) KnownInts(1);
@@ -81,7 +81,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
     extent = last;
     return cut(start.factor, most);
   }
-  if (step == 0) throw Error(ErrorCode::kValue, "the step of Slice is 0", Describe(node_));
+  if (step == 0) throw Error(ErrorCode::kValue, "the step of Slice must not be 0", Describe(node_));
   // Where it begins and ends, counted from the front, as ONNX clamps them.
   const ValueId all = ScalarOf(extent), zero = Int(0);
   const auto from_front = [&](const Size& at) {
@@ -133,7 +133,7 @@ int ExtentNode::TupleOf(ValueId data, ValueId indices, int64_t batches) const {
   const int64_t tuple = last < 0 ? 0 : shape(indices)[last];
   if (batches < 0 || batches > last || batches + tuple > rank(data)) {
     throw Error(ErrorCode::kShape,
-                "tuples of " + shape(indices).ToString() + " behind " + std::to_string(batches) + " axes do not fit data of " +
+                "indices of " + shape(indices).ToString() + " with batch_dims " + std::to_string(batches) + " do not fit data of " +
                     shape(data).ToString(),
                 Describe(node_));
   }

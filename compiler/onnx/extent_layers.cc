@@ -27,8 +27,8 @@ void ExtentNode::BatchNormalization() {
 Size ExtentNode::SameSize(size_t i, int axis, size_t k, int other) {
   const Size a = ExtentOf(in(i), axis), b = ExtentOf(in(k), other);
   if (a == b) return a;
-  if (a.known()) Refuse(k, other, "another operand has " + std::to_string(a.factor) + " there for certain");
-  if (b.known()) Refuse(i, axis, "another operand has " + std::to_string(b.factor) + " there for certain");
+  if (a.known()) Refuse(k, other, "another operand has the fixed extent " + std::to_string(a.factor) + " there");
+  if (b.known()) Refuse(i, axis, "another operand has the fixed extent " + std::to_string(b.factor) + " there");
   Axes same{{0, a}};
   Merge(same, 0, b, shape(in(k))[other], shape(in(i))[axis]);
   return same[0];
@@ -93,7 +93,7 @@ void ExtentNode::Attention() {
     if (mask == kNoValue) {
       operands[kMask] = Op("Expand", {counts, Ints({shape(in(kQuery))[tokens], most})});
     } else if (shape(mask)[n - 1] != most && shape(mask)[n - 1] != 1) {
-      Refuse(kKey, of_keys, "the mask is for fewer keys");
+      Refuse(kKey, of_keys, "the mask covers fewer keys");
     } else if (dtype(mask) == DType::kBool) {
       operands[kMask] = Op("And", {counts, mask});
     } else {

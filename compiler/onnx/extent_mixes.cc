@@ -54,7 +54,7 @@ void ExtentNode::ArgExtreme() {
   for (const auto& [other, size] : axes(data)) {
     if (other != axis) after[keeps || other < axis ? other : other - 1] = size;
   }
-  if (last && axes(data).contains(axis)) Refuse(0, axis, "the last of equal elements may be padding");
+  if (last && axes(data).contains(axis)) Refuse(0, axis, "with select_last_index, the last of equal elements may be padding");
   Same({Masked(data, AxesAmong(data, {axis}), node_.op == "ArgMax" ? Lowest(dtype(data)) : Highest(dtype(data)))});
   Give(0, after);
 }
@@ -107,7 +107,7 @@ void ExtentNode::MatMul() {
       after[axis] = x;
       Merge(after, axis, y, Bound(y), Bound(x));
     } else {
-      Refuse(x.known() ? 1 : 0, x.known() ? own_b : own_a, "the other operand has an extent there for certain");
+      Refuse(x.known() ? 1 : 0, x.known() ? own_b : own_a, "the other operand has a fixed extent there");
     }
   }
   if (p > 1) after[lead] = ExtentOf(a, p - 2);
@@ -162,7 +162,7 @@ void ExtentNode::Einsum() {
   for (size_t i = 0; i < num_inputs(); ++i) {
     for (const auto& [axis, size] : axes(in(i))) {
       const auto [at, fresh] = sizes.try_emplace(terms.at(i).at(static_cast<size_t>(axis)), size);
-      if (!fresh && !(at->second == size)) Refuse(i, axis, "another operand has another extent under this letter");
+      if (!fresh && !(at->second == size)) Refuse(i, axis, "another operand has a different extent for this index");
     }
   }
   std::vector<ValueId> operands;

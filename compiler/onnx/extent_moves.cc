@@ -44,7 +44,7 @@ void ExtentNode::Squeeze() {
   }
   Axes after;
   for (const auto& [axis, size] : before) {
-    if (gone.contains(axis)) Refuse(0, axis, "it may be none");
+    if (gone.contains(axis)) Refuse(0, axis, "the extent may differ from 1");
     after[axis - static_cast<int>(std::distance(gone.begin(), gone.lower_bound(axis)))] = size;
   }
   Same({in(0), Ints({gone.begin(), gone.end()})});
@@ -104,7 +104,7 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
     if (!quotient) {
       // For one scalar in place of another that the model holds to be the same.
       if (rest.factor <= 0 || !rest.known())
-        Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "what the open extent of the result is, is not known");
+        Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "the extent that -1 stands for cannot be computed");
       *open = NewSize(Op("Div", {ScalarOf(all), Int(rest.factor)}), bound / rest.factor);
     } else {
       *open = *quotient;
@@ -200,7 +200,8 @@ void ExtentNode::Range() {
   if (!delta) KnownInts(2);
   const Size from = start->at(0), to = limit->at(0), by = delta->at(0);
   if (!by.known() || by.factor == 0) {
-    throw Error(ErrorCode::kUnsupported, "Range has a delta that is not known, and ends where the data of a step says", Describe(node_));
+    throw Error(ErrorCode::kUnsupported, "the delta of Range must be a constant other than 0 if its start or limit is data-dependent",
+                Describe(node_));
   }
   const DType type = dtype(in(1));
   Size count = to;

@@ -116,7 +116,7 @@ std::vector<int64_t> ExtentNode::KnownInts(size_t i) const {
   if (data == nullptr || !IsInteger(data->dtype())) {
     throw Error(ErrorCode::kUnsupported,
                 "operand " + std::to_string(i) + " of " + node_.op + ", '" + Escaped(emitter_.graph().value(id).name) +
-                    "', has to be known before the run where an extent of another one is not",
+                    "', must be known at compile time if another operand has a data-dependent extent",
                 Describe(node_));
   }
   return IntValues(data->view());
@@ -125,9 +125,10 @@ std::vector<int64_t> ExtentNode::KnownInts(size_t i) const {
 void ExtentNode::Refuse(size_t i, int axis, const std::string& why) const {
   const Value& value = emitter_.graph().value(in(i));
   throw Error(ErrorCode::kUnsupported,
-              node_.op + " is not taken where the data of a step decides the extent of axis " + std::to_string(axis) + " of '" +
-                  Escaped(value.name) + "' " + value.shape.ToString() + (why.empty() ? "" : ": " + why),
-              Describe(node_), "let it see a tensor whose extents are known, or the operands that decide them be constants");
+              node_.op + " does not support the data-dependent extent of axis " + std::to_string(axis) + " of '" + Escaped(value.name) +
+                  "' " + value.shape.ToString() + (why.empty() ? "" : ": " + why),
+              Describe(node_),
+              "give it a tensor whose shape is known at compile time, or make the operands that decide the shape constants");
 }
 
 void ExtentNode::ExpectRank(size_t i, int least, int most) const {
@@ -345,12 +346,12 @@ Axes ExtentNode::Broadcast(const std::vector<ValueId>& ids, int rank_of_result) 
       const Size extent = ExtentOf(id, own);
       if (extent.known()) {
         if (bound != 1 && merged.contains(axis)) {
-          if (so_far != 1) Refuse(i, own, "another operand has " + std::to_string(bound) + " there for certain");
+          if (so_far != 1) Refuse(i, own, "another operand has the fixed extent " + std::to_string(bound) + " there");
           merged[axis] = Times(merged[axis], {bound});
         }
         certain = certain || bound != 1;
       } else {
-        if (certain && bound != 1) Refuse(i, own, "another operand has " + std::to_string(so_far) + " there for certain");
+        if (certain && bound != 1) Refuse(i, own, "another operand has the fixed extent " + std::to_string(so_far) + " there");
         Merge(merged, axis, extent, bound, so_far);
       }
       so_far = std::max(so_far, bound);

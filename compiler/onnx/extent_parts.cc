@@ -14,7 +14,7 @@ std::vector<Size> ExtentNode::PartsOf(const Size& extent, size_t count) {
   }
   const int64_t parts = Attr("num_outputs", static_cast<int64_t>(count));
   if (parts <= 0 || parts > static_cast<int64_t>(emitter_.limits().node_inputs))
-    throw Error(ErrorCode::kAttr, "Split into " + std::to_string(parts) + " parts", Describe(node_));
+    throw Error(ErrorCode::kAttr, "Split must have at least 1 part, got " + std::to_string(parts), Describe(node_));
   if (const auto even = Quotient(extent, {parts})) return std::vector<Size>(static_cast<size_t>(parts), *even);
   const int64_t most = (Bound(extent) + parts - 1) / parts;
   const ValueId all = ScalarOf(extent), part = Op("Div", {Add(all, Int(parts - 1)), Int(parts)});
@@ -44,7 +44,7 @@ void ExtentNode::Split() {
   // Outputs that nobody wants need not be there.
   if (parts.size() < results_.size()) {
     throw Error(ErrorCode::kArity,
-                "Split has " + std::to_string(results_.size()) + " outputs and " + std::to_string(parts.size()) + " parts",
+                "Split has " + std::to_string(results_.size()) + " outputs but only " + std::to_string(parts.size()) + " parts",
                 Describe(node_));
   }
   // That they are all of it is looked at during the step.

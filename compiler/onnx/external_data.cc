@@ -62,8 +62,8 @@ int64_t ParseNumber(const std::string& text, const char* key, const std::string&
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
   if (text.empty() || result.ec != std::errc() || result.ptr != end || value < 0 || text.front() == '-') {
-    throw Error(ErrorCode::kTensor,
-                std::string("external data has the ") + key + " \"" + Escaped(text) + "\", a decimal number was expected", where);
+    throw Error(ErrorCode::kTensor, std::string("external data has the ") + key + " \"" + Escaped(text) + "\"; expected a decimal number",
+                where);
   }
   return value;
 }
@@ -131,7 +131,7 @@ ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const s
     }
     // Other keys (a checksum, or marks of other tools) say nothing that is needed here.
   }
-  if (!located) throw Error(ErrorCode::kTensor, "external data without a location", where);
+  if (!located) throw Error(ErrorCode::kTensor, "external data has no location", where);
   CheckLocation(range.location, where);
   return range;
 }
@@ -157,14 +157,14 @@ int ExternalData::OpenBeneath(const std::string& location, const std::string& wh
     if (fd >= 0) return fd;
     FailPath("external data leaves the model's folder through a link", location, where);
   }
-  if (error == ENXIO) FailPath("external data is no regular file", location, where);
+  if (error == ENXIO) FailPath("external data is not a regular file", location, where);
   throw Error(ErrorCode::kIo, std::string("external data cannot be opened: ") + std::strerror(error),
               where + "  location \"" + Escaped(location) + "\"", "put the file beside the model, or name its folder with --external-dir");
 }
 
 int ExternalData::Open(const Range& range, const std::string& where, int64_t bytes) {
   if (folder_ < 0) {
-    throw Error(ErrorCode::kIo, "the model keeps tensors in other files, and the folder to look in is not known", where,
+    throw Error(ErrorCode::kIo, "the model stores tensors in other files, but their folder is unknown", where,
                 "name the folder with --external-dir");
   }
   seen_.insert(range.location);
@@ -174,24 +174,25 @@ int ExternalData::Open(const Range& range, const std::string& where, int64_t byt
   }
   if (range.length >= 0 && range.length != bytes) {
     throw Error(ErrorCode::kTensor,
-                "external data has the length " + std::to_string(range.length) + ", the tensor takes " + std::to_string(bytes) + " bytes",
+                "external data has length " + std::to_string(range.length) + ", but the tensor needs " + std::to_string(bytes) + " bytes",
                 where);
   }
   const auto end = CheckedAdd(range.offset, bytes);
   if (!end)
-    throw Error(ErrorCode::kTensor, "external data has the offset " + std::to_string(range.offset) + ", past the end of any file", where);
+    throw Error(ErrorCode::kTensor, "external data has offset " + std::to_string(range.offset) + ", which is past the end of any file",
+                where);
   Descriptor fd(OpenBeneath(range.location, where));
   struct stat status;
   if (fstat(fd.get(), &status) != 0) throw Error(ErrorCode::kIo, std::string("external data: ") + std::strerror(errno), where);
-  if (!S_ISREG(status.st_mode)) FailPath("external data is no regular file", range.location, where);
+  if (!S_ISREG(status.st_mode)) FailPath("external data is not a regular file", range.location, where);
   if (status.st_nlink != 1 && !options_.allow_hardlinks) {
     throw Error(ErrorCode::kPath, "external data is a file with several names (hard links)",
                 where + "  location \"" + Escaped(range.location) + "\"",
-                "one of them may lie outside the model's folder; caches and backups also use them: allow with --allow-hardlinks");
+                "one of them may be outside the model's folder; caches and backups also use hard links: --allow-hardlinks allows them");
   }
   if (*end > status.st_size) {
     throw Error(ErrorCode::kTensor,
-                "external data ends at byte " + std::to_string(*end) + " of a file of " + std::to_string(status.st_size) + " bytes",
+                "external data ends at byte " + std::to_string(*end) + ", but the file has " + std::to_string(status.st_size) + " bytes",
                 where + "  location \"" + Escaped(range.location) + "\"");
   }
   return fd.Release();
@@ -208,7 +209,7 @@ void ExternalData::Read(const onnx::TensorProto& tensor, const std::string& wher
     const ssize_t got = pread(fd.get(), static_cast<char*>(out) + done, static_cast<size_t>(bytes - done), range.offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      throw Error(ErrorCode::kIo, got == 0 ? "external data ends too soon" : std::string("external data: ") + std::strerror(errno),
+      throw Error(ErrorCode::kIo, got == 0 ? "external data ends early" : std::string("external data: ") + std::strerror(errno),
                   where + "  location \"" + Escaped(range.location) + "\"");
     }
     done += got;

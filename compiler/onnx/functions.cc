@@ -63,7 +63,7 @@ void Importer::CheckUnsupported() {
   if (unknown.empty()) return;
   std::string message, where = Escaped(file_.path, 1000) + "  ";
   for (const auto& [op, nodes] : unknown) {
-    message += (message.empty() ? "no such operator: '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
+    message += (message.empty() ? "unknown operator '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
                (nodes.size() == 1 ? " node)" : " nodes)");
     for (size_t i = 0; i < std::min<size_t>(nodes.size(), 3); ++i) where += " '" + Escaped(nodes[i]) + "'";
   }
@@ -75,7 +75,7 @@ std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, cons
       call.output_names.size() > static_cast<size_t>(function.output_size())) {
     throw Error(ErrorCode::kArity,
                 "function '" + Escaped(function.name()) + "' has " + std::to_string(function.input_size()) + " inputs and " +
-                    std::to_string(function.output_size()) + " outputs, this call " + std::to_string(call.inputs.size()) + " and " +
+                    std::to_string(function.output_size()) + " outputs, but this call has " + std::to_string(call.inputs.size()) + " and " +
                     std::to_string(call.output_names.size()),
                 "node '" + Escaped(call.origin) + "'");
   }
@@ -97,7 +97,7 @@ std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, cons
     const std::string& name = function.output(static_cast<int>(i));
     const Binding* made = Find(name, body);
     if (made == nullptr && !call.output_names[i].empty()) {
-      throw Error(ErrorCode::kGraph, "function '" + Escaped(function.name()) + "' does not make its output '" + Escaped(name) + "'",
+      throw Error(ErrorCode::kGraph, "function '" + Escaped(function.name()) + "' does not produce its output '" + Escaped(name) + "'",
                   "node '" + Escaped(call.origin) + "'");
     }
     results.push_back(made == nullptr ? Binding{} : *made);

@@ -193,8 +193,8 @@ std::string WarningOfCopies(const std::set<std::string>& names, int64_t batch) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "'" : ", '") + Escaped(name) + "'";
   return list + (names.size() == 1 ? " holds a copy" : " hold copies") + " of one weight for each of the " + std::to_string(batch) +
-         " samples of the batch that the file was made for, and the copies are trained apart: export with optimize=False or with a "
-         "dynamic batch, or keep them as they are (--freeze)";
+         " samples of the batch size that the file was exported for, and the copies are trained separately: export with optimize=False "
+         "or with a dynamic batch, or do not train them (--freeze)";
 }
 
 // Tensors that are certainly copies, where nothing else tells: what has other numbers at other places, and all of them for each sample.
@@ -299,8 +299,8 @@ ImportedGraph ImportForOne(const ModelFile& file, const ImportOptions& options, 
     ImportedGraph imported = ImportAtBatch(file, for_one, batch);
     if (wrong || OutputsHaveBatch(file, imported, batch)) {
       imported.declared_batch = 1;
-      imported.warnings.emplace_back("the file leaves its batch open ('" + Escaped(batch.symbol) +
-                                     "') and fits one sample alone: it is read as an export for one");
+      imported.warnings.emplace_back("the file declares a dynamic batch ('" + Escaped(batch.symbol) +
+                                     "') but only fits one sample: it is read as an export for a batch size of one");
       return imported;
     }
   } catch (const Error&) {

@@ -79,7 +79,7 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
     if (!KeepsAll() && std::find(options_.outputs.begin(), options_.outputs.end(), info.name()) == options_.outputs.end()) continue;
     const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
-    if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
+    if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node produces this graph output", where);
     // Next values are kept, and nobody fetches them.
     const auto is_it = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
     if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
@@ -89,7 +89,7 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
     } else if (binding->tensor != kNoValue) {
       AddOutput(info.name(), binding->tensor);
     } else if (info.type().value_case() != onnx::TypeProto::kOptionalType) {
-      throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
+      throw Error(ErrorCode::kUnsupported, "a graph output must be a tensor", where);
     }
   }
 }
@@ -170,7 +170,7 @@ const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& 
   }
   std::sort(names.begin(), names.end());
   const std::string near = Nearest(name, names);
-  throw Error(ErrorCode::kGraph, "input '" + Escaped(name) + "' names no value",
+  throw Error(ErrorCode::kGraph, "input '" + Escaped(name) + "' is not defined",
               Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'",
               near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
 }
@@ -184,13 +184,13 @@ ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto
   if (name.empty()) return kNoValue;
   const Binding& binding = Lookup(name, proto, scope);
   if (binding.sequence != nullptr) {
-    throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence, a tensor was expected", WhereOf(proto, scope));
+    throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence; expected a tensor", WhereOf(proto, scope));
   }
   return binding.tensor;
 }
 
 ValueId Importer::NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
-  if (name.empty()) throw Error(ErrorCode::kArity, "an input that must be there is absent", WhereOf(proto, scope));
+  if (name.empty()) throw Error(ErrorCode::kArity, "a required input is missing", WhereOf(proto, scope));
   return TensorOf(name, proto, scope);
 }
 
@@ -216,7 +216,7 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   if (proto.input_size() > file_.options.limits.node_inputs) {
     throw Error(
         ErrorCode::kLimit,
-        "a node has " + std::to_string(proto.input_size()) + " inputs, the limit is " + std::to_string(file_.options.limits.node_inputs),
+        "a node has " + std::to_string(proto.input_size()) + " inputs; the limit is " + std::to_string(file_.options.limits.node_inputs),
         Describe(node));
   }
   for (const std::string& input : proto.input()) node.inputs.push_back(TensorOf(input, proto, scope));
@@ -272,7 +272,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   Node node = MakeNode(proto, scope);
   const auto version = scope.opsets->find(node.domain);
   if (version == scope.opsets->end()) {
-    throw Error(ErrorCode::kUnsupported, "the domain '" + Escaped(node.domain) + "' is not imported by the model", Describe(node));
+    throw Error(ErrorCode::kUnsupported, "the model does not import the domain '" + Escaped(node.domain) + "'", Describe(node));
   }
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op, version->second);
   if (schema == nullptr) ThrowUnknownOperator(node);
@@ -340,10 +340,10 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
   const std::string where =
       "Constant '" + Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
   if (proto.output_size() != 1 || proto.input_size() != 0)
-    throw Error(ErrorCode::kArity, "operator 'Constant' has no input and one output", where);
-  if (proto.attribute_size() != 1) throw Error(ErrorCode::kAttr, "operator 'Constant' has exactly one attribute", where);
+    throw Error(ErrorCode::kArity, "operator 'Constant' must have no input and one output", where);
+  if (proto.attribute_size() != 1) throw Error(ErrorCode::kAttr, "operator 'Constant' must have exactly one attribute", where);
   const onnx::AttributeProto* attribute = Resolve(proto.attribute(0), scope);
-  if (attribute == nullptr) throw Error(ErrorCode::kAttr, "the attribute that this constant refers to is not given", where);
+  if (attribute == nullptr) throw Error(ErrorCode::kAttr, "the call does not give the attribute that this Constant refers to", where);
   const void* site = attribute->has_t()               ? static_cast<const void*>(&attribute->t())
                      : attribute->has_sparse_tensor() ? &attribute->sparse_tensor()
                                                       : nullptr;

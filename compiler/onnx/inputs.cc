@@ -16,9 +16,9 @@ std::string WhereOf(const onnx::ValueInfoProto& info) { return "input '" + Escap
 const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
   const std::string where = WhereOf(info);
   if (!info.has_type() || info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET)
-    throw Error(ErrorCode::kType, "a graph input without a type", where);
+    throw Error(ErrorCode::kType, "the graph input has no type", where);
   if (info.type().value_case() != onnx::TypeProto::kTensorType) {
-    throw Error(ErrorCode::kUnsupported, "a graph input that is no tensor", where, "only tensors can be fed");
+    throw Error(ErrorCode::kUnsupported, "a graph input must be a tensor", where, "only tensors can be fed");
   }
   return info.type().tensor_type();
 }
@@ -129,7 +129,7 @@ class Extents {
     if (extent != 0 && extent != batch_extent_) {
       throw Error(ErrorCode::kConfig,
                   "--shape " + Escaped(symbol) + "=" + std::to_string(extent) + " contradicts --batch " + std::to_string(batch_extent_), "",
-                  "leave one of them out");
+                  "remove one of them");
     }
     return batch_extent_;
   }
@@ -144,9 +144,9 @@ class Extents {
       if (given == declared) continue;
       throw Error(
           ErrorCode::kConfig,
-          "--shape " + Escaped(place) + "=" + std::to_string(given) + ": the file has " + std::to_string(declared) + " there",
+          "--shape " + Escaped(place) + "=" + std::to_string(given) + ": the file fixes this dimension to " + std::to_string(declared),
           WhereOf(info),
-          "the batch is given with --batch; another extent takes an export with that dimension dynamic (dynamic_shapes, dynamic_axes)");
+          "--batch sets the batch size; for any other dimension, export the model with it dynamic (dynamic_shapes, dynamic_axes)");
     }
   }
 
@@ -164,10 +164,10 @@ class Extents {
   void Learn(const onnx::ValueInfoProto& info, const Shape& known) {
     const auto& declared = info.type().tensor_type().shape();
     const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::kShape, "the input is given with the shape " + known.ToString() + ", and " + why, WhereOf(info));
+      throw Error(ErrorCode::kShape, "the input is given with shape " + known.ToString() + ", but " + why, WhereOf(info));
     };
     if (!info.type().tensor_type().has_shape()) return;
-    if (declared.dim_size() != known.rank()) refuse("the file says rank " + std::to_string(declared.dim_size()));
+    if (declared.dim_size() != known.rank()) refuse("the file declares rank " + std::to_string(declared.dim_size()));
     for (int axis = 0; axis < known.rank(); ++axis) {
       const auto& dim = declared.dim(axis);
       if (!dim.has_dim_value()) {
@@ -195,7 +195,7 @@ class Extents {
 DType InputDType(const onnx::ValueInfoProto& info) {
   const int32_t type = info.type().tensor_type().elem_type();
   if (!onnx::TensorProto::DataType_IsValid(type) || type == onnx::TensorProto::UNDEFINED) {
-    throw Error(ErrorCode::kType, "a graph input has the element type " + std::to_string(type), WhereOf(info));
+    throw Error(ErrorCode::kType, "a graph input has the invalid element type " + std::to_string(type), WhereOf(info));
   }
   const auto dtype = DTypeFromProto(type);
   if (!dtype || *dtype == DType::kString) {
@@ -208,22 +208,22 @@ DType InputDType(const onnx::ValueInfoProto& info) {
 void CheckDeclaredShape(const onnx::ValueInfoProto& info) {
   const auto& type = info.type().tensor_type();
   if (!type.has_shape())
-    throw Error(ErrorCode::kShape, "a graph input without a shape", WhereOf(info), "export the model with the shapes of its inputs");
+    throw Error(ErrorCode::kShape, "the graph input has no shape", WhereOf(info), "export the model with the shapes of its inputs");
   if (type.shape().dim_size() > kMaxRank) {
     throw Error(ErrorCode::kShape,
-                "a graph input of rank " + std::to_string(type.shape().dim_size()) + ", the limit is " + std::to_string(kMaxRank),
+                "a graph input has rank " + std::to_string(type.shape().dim_size()) + "; the limit is " + std::to_string(kMaxRank),
                 WhereOf(info));
   }
   for (const auto& dim : type.shape().dim()) {
     if (dim.has_dim_value() && dim.dim_value() < 0)
-      throw Error(ErrorCode::kShape, "a graph input has the extent " + std::to_string(dim.dim_value()), WhereOf(info));
+      throw Error(ErrorCode::kShape, "a graph input has the negative extent " + std::to_string(dim.dim_value()), WhereOf(info));
   }
 }
 
 const Tensor& Declared(const onnx::ValueInfoProto& info, const Tensor& value, DType dtype, const Shape& shape) {
   if (value.dtype() == dtype && value.shape() == shape) return value;
   throw Error(value.dtype() == dtype ? ErrorCode::kShape : ErrorCode::kType,
-              "the input is given as " + ValueType{value.dtype(), value.shape()}.ToString() + ", and the file says " +
+              "the input is given as " + ValueType{value.dtype(), value.shape()}.ToString() + ", but the file declares " +
                   ValueType{dtype, shape}.ToString(),
               WhereOf(info));
 }
@@ -337,9 +337,9 @@ void Importer::AddInputs(Scope& scope) {
     }
     if (const auto elements = shape.checked_elements(); !elements || *elements > file_.options.limits.value_bytes) {
       throw Error(ErrorCode::kLimit,
-                  "a graph input of shape " + shape.ToString() + " is past the limit of " +
-                      std::to_string(file_.options.limits.value_bytes) + " bytes a value",
-                  WhereOf(*info), "a smaller --batch or --shape");
+                  "a graph input of shape " + shape.ToString() + " exceeds the limit of " +
+                      std::to_string(file_.options.limits.value_bytes) + " bytes per value",
+                  WhereOf(*info), "use a smaller --batch or --shape");
     }
     if (const auto known = options_.values.find(info->name()); known != options_.values.end()) {
       scope.names[info->name()] = {emitter().AddConstant(info->name(), Declared(*info, known->second.tensor, dtype, shape)), nullptr};

@@ -49,7 +49,7 @@ void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& g
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string near = Nearest(name, known);
     throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", "",
-                (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("there are: " + all));
+                (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its outputs are: " + all));
   }
 }
 
@@ -78,7 +78,7 @@ std::vector<bool> NodesBehind(const onnx::GraphProto& graph, const std::vector<s
 std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
   onnx::ModelProto model;
   if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    throw Error(ErrorCode::kParse, "the model cannot be read");
+    throw Error(ErrorCode::kParse, "the model cannot be parsed");
   onnx::GraphProto& graph = *model.mutable_graph();
   CheckNames(names, graph);
   Names needed(names.begin(), names.end());

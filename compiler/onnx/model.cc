@@ -34,7 +34,7 @@ void ParseMessage(std::string_view bytes, const std::string& where, const ModelL
   // A nested graph is three messages deep: attribute, graph, node.
   stream.SetRecursionLimit(3 * limits.nesting + 32);
   if (!proto->ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
-    throw Error(ErrorCode::kParse, "this is no valid ONNX file: a field does not fit ONNX's format", where,
+    throw Error(ErrorCode::kParse, "this is not a valid ONNX file: a field does not match ONNX's format", where,
                 "the file may be damaged: compare its checksum with the source");
   }
 }
@@ -49,13 +49,13 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    throw Error(ErrorCode::kParse, "the text is no ONNX model: " + Escaped(e.what(), 1000), where);
+    throw Error(ErrorCode::kParse, "the text is not a valid ONNX model: " + Escaped(e.what(), 1000), where);
   }
   if (!status.IsOK() || !parser.EndOfInput()) {
-    throw Error(
-        ErrorCode::kParse,
-        status.IsOK() ? "there is text after the end of the model" : "the text is no ONNX model: " + Escaped(status.ErrorMessage(), 1000),
-        where);
+    throw Error(ErrorCode::kParse,
+                status.IsOK() ? "there is text after the end of the model"
+                              : "the text is not a valid ONNX model: " + Escaped(status.ErrorMessage(), 1000),
+                where);
   }
 }
 
@@ -170,7 +170,7 @@ void Check(ModelFile& file) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kGraph || !SortNodes(file.proto)) throw;
   }
-  file.warnings = {"nodes stand before those that make their inputs, which ONNX forbids: they are sorted"};
+  file.warnings = {"some nodes come before the nodes that produce their inputs, which ONNX forbids: they were sorted"};
   check();
 }
 
@@ -255,8 +255,7 @@ ModelInfo Model::info(const std::vector<std::string>& replaced) const {
   info.name = file_->path.substr(file_->path.rfind('/') + 1);
   info.hash = file_->hash;
   if (copy.ByteSizeLong() > static_cast<size_t>(file_->options.limits.file_bytes)) {
-    throw Error(ErrorCode::kLimit,
-                "the tensors that are not trained take more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",
+    throw Error(ErrorCode::kLimit, "the frozen tensors need more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",
                 file_->path);
   }
   copy.SerializeToString(&info.bytes);

@@ -30,7 +30,7 @@ NamedStops::NamedStops(const std::vector<std::string>& texts) {
     const Stop& stop = stops_.back();
     if (!stop.value.empty() && (at == std::string::npos || !stop.reader.empty())) continue;
     throw Error(ErrorCode::kConfig, "cannot read --detach '" + Escaped(text) + "'", "",
-                "--detach VALUE, or VALUE@NODE as that node reads it");
+                "use --detach VALUE, or --detach VALUE@NODE for the use of the value by that node");
   }
 }
 
@@ -79,24 +79,24 @@ void NamedStops::Check() const {
 void NamedStops::Refuse(const Stop& stop) const {
   const std::string value = "'" + Escaped(stop.value) + "'", reader = "'" + Escaped(stop.reader) + "'";
   if (!stop.reads.empty()) {
-    throw Error(ErrorCode::kConfig, "--detach: the node " + reader + " reads no value " + value, "", "it reads: " + Listed(stop.reads));
+    throw Error(ErrorCode::kConfig, "--detach: node " + reader + " does not read value " + value, "", "it reads: " + Listed(stop.reads));
   }
   if (!stop.reader.empty()) {
-    throw Error(ErrorCode::kConfig, "--detach: the model has no node " + reader + " that reads a value", "",
-                NearIn(stop.reader, readers_) + "a node goes by its name, or by a value that it makes");
+    throw Error(ErrorCode::kConfig, "--detach: the model has no node " + reader + " with inputs", "",
+                NearIn(stop.reader, readers_) + "give a node by its name, or by the name of one of its outputs");
   }
   if (PatternFitsAny(stop.value, weights_)) {
-    throw Error(ErrorCode::kConfig, "--detach: " + value + " is a weight, which nothing computes", "",
-                "--freeze " + value + " if it is not to be trained; --detach '" + Escaped(stop.value) +
-                    "@NODE' if the gradients of that node alone are not to reach it");
+    throw Error(ErrorCode::kConfig, "--detach: " + value + " is a weight, not a computed value", "",
+                "use --freeze " + value + " not to train it, or --detach '" + Escaped(stop.value) +
+                    "@NODE' to stop only the gradients from that node");
   }
   if (PatternFitsAny(stop.value, inputs_)) {
-    throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, to which no gradients go");
+    throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, which gets no gradient");
   }
   const std::string near = NearIn(stop.value, values_);
   throw Error(ErrorCode::kConfig, "--detach: the model has no value " + value, "",
-              (near.empty() ? "there are: " + Listed({values_.begin(), values_.end()}) + "   " : near) +
-                  "what a node makes goes by its name or by a pattern, one --detach for each");
+              (near.empty() ? "the values are: " + Listed({values_.begin(), values_.end()}) + "   " : near) +
+                  "give the name of a node's output or a pattern, one --detach for each");
 }
 
 }  // namespace gradloom

@@ -148,7 +148,7 @@ std::string OrderFault(const Nodes& nodes, const onnx::NodeProto& reader, const 
   const std::vector<int> cycle = order.Cycle();
   if (cycle.empty()) {
     return "'" + Escaped(name) + "' is read by " + Describe(reader) + " before " + Describe(nodes[maker]) +
-           " makes it: the nodes are out of order";
+           " produces it: the nodes are out of order";
   }
   if (cycle.size() == 1) {
     std::string own;
@@ -157,7 +157,7 @@ std::string OrderFault(const Nodes& nodes, const onnx::NodeProto& reader, const 
     });
     return Describe(nodes[cycle[0]]) + " reads its own output '" + Escaped(own) + "'";
   }
-  std::string text = "the nodes form a cycle: ";
+  std::string text = "the graph has a cycle: ";
   for (size_t i = 0; i < std::min(cycle.size(), kNodesShown); ++i) text += Describe(nodes[cycle[i]]) + " needs ";
   return text + (cycle.size() > kNodesShown ? std::to_string(cycle.size() - kNodesShown) + " more, which need " : "") +
          Describe(nodes[cycle[0]]);

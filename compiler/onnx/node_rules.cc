@@ -45,12 +45,12 @@ class Rules {
       for (int64_t extent : ints(name)) {
         if (extent >= 1 && extent <= kMostWindow) continue;
         Fail(ErrorCode::kAttr,
-             std::string("attribute '") + name + "' is " + List(ints(name)) + ", each must be from 1 to " + std::to_string(kMostWindow));
+             std::string("attribute '") + name + "' is " + List(ints(name)) + "; each must be from 1 to " + std::to_string(kMostWindow));
       }
     }
     for (int64_t pad : ints("pads")) {
       if (pad < -kMostWindow || pad > kMostWindow) {
-        Fail(ErrorCode::kAttr, "attribute 'pads' is " + List(ints("pads")) + ", none may be past " + std::to_string(kMostWindow));
+        Fail(ErrorCode::kAttr, "attribute 'pads' is " + List(ints("pads")) + "; none may exceed " + std::to_string(kMostWindow));
       }
     }
   }
@@ -61,7 +61,7 @@ class Rules {
     if (!has(0) || !has(weight) || shape(0).rank() < 3 || shape(weight).rank() != shape(0).rank()) return;
     const Shape &x = shape(0), &w = shape(weight);
     const int64_t group = node_.attributes.Int("group", 1);
-    if (group < 1) Fail(ErrorCode::kAttr, "attribute 'group' is " + std::to_string(group) + ", it must be 1 or more");
+    if (group < 1) Fail(ErrorCode::kAttr, "attribute 'group' must be at least 1, got " + std::to_string(group));
     const std::string groups = std::to_string(group) + (group == 1 ? " group" : " groups");
     if (transposed) {
       if (w[0] != x[1]) Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels");
@@ -74,7 +74,7 @@ class Rules {
     }
     const std::vector<int64_t> kernel = ints("kernel_shape"), dilations = ints("dilations");
     if (!kernel.empty() && kernel != std::vector<int64_t>(w.begin() + 2, w.end()))
-      Fail(ErrorCode::kAttr, "attribute 'kernel_shape' is " + List(kernel) + ", the weight is " + w.ToString());
+      Fail(ErrorCode::kAttr, "attribute 'kernel_shape' is " + List(kernel) + ", but the weight is " + w.ToString());
     for (size_t i = 0; i < dilations.size() && static_cast<int>(i) + 2 < w.rank(); ++i) {
       if (w[static_cast<int>(i) + 2] > 0 && dilations[i] > kMostWindow / w[static_cast<int>(i) + 2])
         Fail(ErrorCode::kAttr, "attribute 'dilations' is " + List(dilations) + ": a kernel of " + w.ToString() + " would span more than " +
@@ -100,8 +100,8 @@ class Rules {
       const double reach = stride * static_cast<double>(shape(0)[axis] - 1) + static_cast<double>(at(ints("output_padding"), i, 0)) +
                            dilation * static_cast<double>(w[axis] - 1) + 1;
       if (static_cast<double>(asked[i]) >= reach + std::max(stride, dilation))
-        Fail(ErrorCode::kAttr, "attribute 'output_shape' is " + List(asked) + ", along axis " + std::to_string(axis) + " at most " +
-                                   Number(reach + std::max(stride, dilation) - 1) + " come of " + shape(0).ToString());
+        Fail(ErrorCode::kAttr, "attribute 'output_shape' is " + List(asked) + ", but along axis " + std::to_string(axis) + " an input of " +
+                                   shape(0).ToString() + " gives at most " + Number(reach + std::max(stride, dilation) - 1));
     }
   }
 
@@ -118,8 +118,8 @@ class Rules {
   Shape normalized() const {
     const auto axis = NormalAxis(node_.attributes.Int("axis", -1), shape(0).rank());
     if (!axis)
-      Fail(ErrorCode::kAttr,
-           "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", -1)) + ", " + shape(0).ToString() + " has no such axis");
+      Fail(ErrorCode::kAttr, "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", -1)) + ", which is out of range for " +
+                                 shape(0).ToString());
     return Shape(std::vector<int64_t>(shape(0).begin() + *axis, shape(0).end()));
   }
 
@@ -144,22 +144,22 @@ class Rules {
       while (shape(i).end() - first > to.rank() && *first == 1) ++first;
       if (!Repeats(Shape(std::vector<int64_t>(first, shape(i).end())), to))
         Fail(ErrorCode::kShape, std::string(i == 1 ? "a scale of " : "a bias of ") + shape(i).ToString() +
-                                    " does not fit what is normalized, " + to.ToString());
+                                    " does not fit the normalized shape " + to.ToString());
     }
   }
 
   void Loss() const {
     const std::string reduction = node_.attributes.String("reduction", "mean");
     if (reduction != "none" && reduction != "sum" && reduction != "mean")
-      Fail(ErrorCode::kAttr, "attribute 'reduction' is \"" + Escaped(reduction) + "\", it is none, sum or mean");
+      Fail(ErrorCode::kAttr, "attribute 'reduction' must be none, sum or mean, got \"" + Escaped(reduction) + "\"");
     const Shape &scores = shape(0), &labels = shape(1);
     Shape wanted;
     for (int i = 0; i < scores.rank(); ++i) {
       if (i != 1) wanted.push_back(scores[i]);
     }
     if (scores.rank() < 2 || labels != wanted)
-      Fail(ErrorCode::kShape,
-           "labels of " + labels.ToString() + " do not fit scores of " + scores.ToString() + ": they have all but axis 1");
+      Fail(ErrorCode::kShape, "labels of " + labels.ToString() + " do not fit scores of " + scores.ToString() +
+                                  ": labels must have the shape of scores without axis 1");
     if (has(2) && shape(2) != Shape{scores[1]})
       Fail(ErrorCode::kShape, "weights of " + shape(2).ToString() + " do not fit " + std::to_string(scores[1]) + " classes");
   }
@@ -174,7 +174,7 @@ class Rules {
       const int64_t index = indices->dtype() == DType::kInt64 ? indices->as<int64_t>()[static_cast<size_t>(i)]
                                                               : indices->as<int32_t>()[static_cast<size_t>(i)];
       if (index >= -extent && index < extent) continue;
-      Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is outside an axis of extent " + std::to_string(extent));
+      Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is out of range for an axis of extent " + std::to_string(extent));
     }
   }
 
@@ -183,8 +183,8 @@ class Rules {
     const Shape &data = shape(0), &indices = shape(1);
     const auto axis = NormalAxis(node_.attributes.Int("axis", 0), data.rank());
     if (!axis)
-      Fail(ErrorCode::kAttr, "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", 0)) + ", data of " + data.ToString() +
-                                 " have no such axis");
+      Fail(ErrorCode::kAttr, "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", 0)) +
+                                 ", which is out of range for data of " + data.ToString());
     bool fits = indices.rank() == data.rank();
     for (int i = 0; fits && i < data.rank(); ++i) fits = i == *axis || indices[i] <= data[i];
     if (!fits) Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " do not fit data of " + data.ToString());
@@ -203,7 +203,7 @@ class Rules {
     for (int64_t i = 0; i < indices->elements(); ++i) {
       const int64_t index = ElementAsInt(indices->view(), i), extent = data[static_cast<int>(first + i % depth)];
       if (index < -extent || index >= extent)
-        Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is outside an axis of extent " + std::to_string(extent));
+        Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is out of range for an axis of extent " + std::to_string(extent));
     }
   }
 
@@ -213,12 +213,12 @@ class Rules {
     if (indices.rank() == 0) return;
     const int64_t depth = indices[indices.rank() - 1];
     if (depth > data.rank())
-      Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " name more axes than data of " + data.ToString() + " has");
+      Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " have more components than data of " + data.ToString() + " has axes");
     Shape slices(std::vector<int64_t>(indices.begin(), indices.end() - 1));
     for (int i = static_cast<int>(depth); i < data.rank(); ++i) slices.push_back(data[i]);
     if (shape(2) != slices)
       Fail(ErrorCode::kShape, "updates of " + shape(2).ToString() + " do not fit indices of " + indices.ToString() + " into data of " +
-                                  data.ToString() + ": these are slices of " + slices.ToString());
+                                  data.ToString() + ": expected updates of " + slices.ToString());
     TupleIndices();
   }
 
@@ -226,21 +226,21 @@ class Rules {
     const Tensor* depth = constant(1);
     if (depth == nullptr || depth->elements() != 1) return;
     const double value = ElementAsDouble(depth->view(), 0);
-    if (!(value >= 0)) Fail(ErrorCode::kValue, "the depth is " + Number(value) + ", it must not be negative");
+    if (!(value >= 0)) Fail(ErrorCode::kValue, "the depth must not be negative, got " + Number(value));
   }
 
   void Ratio() const {
     const Tensor* ratio = constant(1);
     if (ratio == nullptr || ratio->elements() != 1) return;
     const double value = ElementAsDouble(ratio->view(), 0);
-    if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio is " + Number(value) + ", it must be at least 0 and below 1");
+    if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio must be from 0 to 1, got " + Number(value));
   }
 
   // Steps of a slice that are known.
   void Slices() const {
-    if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "a scalar has no axis");
+    if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "the operand must have at least one axis");
     EachElement(
-        4, "step", [](double step) { return step != 0; }, "it must not be 0");
+        4, "step", [](double step) { return step != 0; }, "must not be 0");
   }
 
   // The elements of a constant operand.
@@ -249,68 +249,69 @@ class Rules {
     const Tensor* values = constant(input);
     for (int64_t i = 0; values != nullptr && i < values->elements(); ++i) {
       const double value = ElementAsDouble(values->view(), i);
-      if (!fits(value)) Fail(ErrorCode::kValue, "a " + what + " is " + Number(value) + ", " + rule);
+      if (!fits(value)) Fail(ErrorCode::kValue, "a " + what + " " + rule + ", got " + Number(value));
     }
   }
 
   void Scales() const {
     EachElement(
-        2, "scale", [](double scale) { return scale > 0 && std::isfinite(scale); }, "it must be a number above 0");
+        2, "scale", [](double scale) { return scale > 0 && std::isfinite(scale); }, "must be positive and finite");
     EachElement(
-        3, "size", [](double size) { return size >= 0; }, "it must not be negative");
+        3, "size", [](double size) { return size >= 0; }, "must not be negative");
   }
 
   // The number of an axis as an operand.
   void AxisOperand() const {
     const int rank = shape(0).rank();
     EachElement(
-        1, "number of an axis", [&](double axis) { return axis >= -rank && axis < rank; },
-        "the operand has " + std::to_string(rank) + " axes");
+        1, "axis", [&](double axis) { return axis >= -rank && axis < rank; },
+        "must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
   }
 
   void Blocks() const {
     const int64_t block = node_.attributes.Int("blocksize", 1);
     const Shape& x = shape(0);
     if (x.rank() == 4 && (x[2] % block != 0 || x[3] % block != 0))
-      Fail(ErrorCode::kShape, "blocks of " + std::to_string(block) + " do not divide " + x.ToString());
+      Fail(ErrorCode::kShape,
+           "attribute 'blocksize' is " + std::to_string(block) + ", which does not divide the spatial axes of " + x.ToString());
   }
 
   void Bounds() const {
     for (const size_t i : {1, 2}) {
       if (has(i) && (shape(i).rank() > 1 || shape(i).elements() != 1))
-        Fail(ErrorCode::kShape, std::string(i == 1 ? "min" : "max") + " of " + shape(i).ToString() + " is no scalar");
+        Fail(ErrorCode::kShape, std::string(i == 1 ? "min" : "max") + " must be a scalar, got " + shape(i).ToString());
     }
   }
 
   void Reversed() const {
     const int64_t batch = node_.attributes.Int("batch_axis", 1), time = node_.attributes.Int("time_axis", 0);
     if (batch < 0 || batch > 1 || time < 0 || time > 1 || batch == time)
-      Fail(ErrorCode::kAttr, "attributes 'batch_axis' and 'time_axis' are " + std::to_string(batch) + " and " + std::to_string(time) +
-                                 ", they must be 0 and 1 or 1 and 0");
+      Fail(ErrorCode::kAttr, "attributes 'batch_axis' and 'time_axis' must be 0 and 1, or 1 and 0, got " + std::to_string(batch) + " and " +
+                                 std::to_string(time));
     if (shape(0).rank() < 2) return;
     const int64_t sequences = shape(0)[static_cast<int>(batch)];
     if (has(1) && shape(1) != Shape{sequences})
       Fail(ErrorCode::kShape, "lengths of " + shape(1).ToString() + " do not fit " + std::to_string(sequences) + " sequences");
     const auto steps = static_cast<double>(shape(0)[static_cast<int>(time)]);
     EachElement(
-        1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "there are " + Number(steps) + " steps");
+        1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "must be from 0 to " + Number(steps));
   }
 
   // onnx's type inference takes the number of parts on trust. The last ones need not be among the outputs.
   void Parts() const {
     const auto outputs = static_cast<int64_t>(node_.outputs.size()), parts = node_.attributes.Int("num_outputs", outputs);
     const std::string given = "attribute 'num_outputs' is " + std::to_string(parts);
-    if (parts < outputs) Fail(ErrorCode::kAttr, given + ", this node has " + std::to_string(outputs) + " outputs");
+    if (parts < outputs) Fail(ErrorCode::kAttr, given + ", but this node has " + std::to_string(outputs) + " outputs");
     if (!has(0)) return;
     int64_t most = outputs;
     for (int64_t extent : shape(0)) most = std::max(most, extent);
-    if (parts > most) Fail(ErrorCode::kAttr, given + ", more than its operand has places");
+    if (parts > most) Fail(ErrorCode::kAttr, given + ", which is more than any extent of its operand");
   }
 
   void Count(const std::vector<ValueType>& types) const {
     if (types[0].shape.elements() == shape(0).elements()) return;
-    Fail(ErrorCode::kShape, shape(0).ToString() + " has " + std::to_string(shape(0).elements()) + " elements, " +
-                                types[0].shape.ToString() + " takes " + std::to_string(types[0].shape.elements()));
+    Fail(ErrorCode::kShape, shape(0).ToString() + " has " + std::to_string(shape(0).elements()) + " elements, but " +
+                                types[0].shape.ToString() + " has " + std::to_string(types[0].shape.elements()));
   }
 
   // What a Gemm adds is repeated along axes that it has not, or once; type inference does not look at it.
@@ -329,10 +330,10 @@ class Rules {
     const int64_t width = parted ? shape(0)[3] : shape(0)[2] / heads, part = node_.attributes.Int("rotary_embedding_dim", 0);
     const int64_t pairs = (part > 0 ? part : width) / 2, length = shape(0)[parted ? 2 : 1];
     const Shape& cos = shape(1);
-    if (cos != shape(2)) Fail(ErrorCode::kShape, "the caches of cosines and sines are of different shapes");
+    if (cos != shape(2)) Fail(ErrorCode::kShape, "cos_cache and sin_cache must have the same shape");
     if (cos.rank() != (chosen ? 2 : 3) || cos[cos.rank() - 1] != pairs || (!chosen && cos[1] != length)) {
-      Fail(ErrorCode::kShape, "caches of " + cos.ToString() + " do not fit " + std::to_string(pairs) + " pairs of features" +
-                                  (chosen ? "" : " at " + std::to_string(length) + " places"));
+      Fail(ErrorCode::kShape, "cos_cache and sin_cache of " + cos.ToString() + " do not fit " + std::to_string(pairs) +
+                                  " pairs of features" + (chosen ? "" : " at " + std::to_string(length) + " positions"));
     }
   }
 
@@ -341,9 +342,9 @@ class Rules {
     const Shape& x = shape(0);
     if (x.rank() > 0 && x[x.rank() - 1] != 1 && x[x.rank() - 1] != 2)
       Fail(ErrorCode::kShape,
-           "the last axis of the signal has real and imaginary parts, one or two, and not " + std::to_string(x[x.rank() - 1]));
+           "the last axis of the signal must have extent 1 (real) or 2 (complex), got " + std::to_string(x[x.rank() - 1]));
     EachElement(
-        1, "dft_length", [](double length) { return length >= 1; }, "it must be 1 or more");
+        1, "dft_length", [](double length) { return length >= 1; }, "must be at least 1");
   }
 
   static std::string List(const std::vector<int64_t>& numbers) {
@@ -397,12 +398,12 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"Tile",
        [](const Rules& r) {
          r.EachElement(
-             1, "repeat", [](double times) { return times >= 0; }, "it must not be negative");
+             1, "repeat", [](double times) { return times >= 0; }, "must not be negative");
        }},
       {"TopK",
        [](const Rules& r) {
          r.EachElement(
-             1, "k", [](double k) { return k >= 0; }, "it must not be negative");
+             1, "k", [](double k) { return k >= 0; }, "must not be negative");
        }},
   };
   return rules;

@@ -123,7 +123,7 @@ std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model)
   for (int opset = declared + 1; opset <= kOpset; ++opset) {
     if (FindSchema("", op, opset) == nullptr) continue;
     const std::string since = std::to_string(opset);
-    return "ONNX has it from opset " + since + " on, and the file declares " + std::to_string(declared) +
+    return "ONNX has it since opset " + since + ", but the file declares opset " + std::to_string(declared) +
            ": export with opset_version=" + since;
   }
   const size_t dot = op.rfind('.');

@@ -79,9 +79,10 @@ std::string Scaler(const Graph& /*graph*/, const Node& node) {
 
 // Rows of zeros stay what they are.
 std::string Normalizer(const Graph& graph, const Node& node) {
-  if (graph.value(node.inputs[0]).shape.rank() > 2) throw Error(ErrorCode::kShape, "Normalizer takes a row, or a matrix of rows");
+  if (graph.value(node.inputs[0]).shape.rank() > 2) throw Error(ErrorCode::kShape, "Normalizer expects an input of rank 1 or 2");
   const std::string norm = node.attributes.String("norm", "MAX");
-  if (norm != "MAX" && norm != "L1" && norm != "L2") throw Error(ErrorCode::kAttr, "Normalizer has no norm '" + Escaped(norm) + "'");
+  if (norm != "MAX" && norm != "L1" && norm != "L2")
+    throw Error(ErrorCode::kAttr, "attribute 'norm' of Normalizer must be MAX, L1 or L2, got '" + Escaped(norm) + "'");
   return "x = Cast <to = 1> (X) axes = Constant <value_ints = [-1]> () zero = Constant <value_float = 0.0> () one = Constant <value_float "
          "= 1.0> () norm = Reduce" +
          std::string(norm == "MAX" ? "Max" : norm) +
@@ -103,7 +104,7 @@ std::string Imputer(const Graph& graph, const Node& node) {
 
 std::string OneHotEncoder(const Graph& /*graph*/, const Node& node) {
   const std::vector<int64_t> kinds = node.attributes.Ints("cats_int64s");
-  if (kinds.empty()) throw Error(ErrorCode::kUnsupported, "OneHotEncoder over strings");
+  if (kinds.empty()) throw Error(ErrorCode::kUnsupported, "OneHotEncoder with string categories is not supported");
   return "x = Cast <to = 7> (X) last = Constant <value_ints = [-1]> () each = Unsqueeze (x, last) kinds = Constant <value_ints = " +
          Spelled(kinds) + "> () same = Equal (each, kinds) Y = Cast <to = 1> (same)";
 }

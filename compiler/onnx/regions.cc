@@ -83,7 +83,8 @@ std::vector<ValueId> Importer::Tensors(const std::vector<Binding>& bindings, con
   std::vector<ValueId> tensors;
   for (const Binding& binding : bindings) {
     if (binding.tensor == kNoValue)
-      throw Error(ErrorCode::kUnsupported, "a sequence, or nothing, goes through a branch or a loop that is decided during a step", where);
+      throw Error(ErrorCode::kUnsupported,
+                  "a branch or a loop that is decided at run time can only pass tensors, not sequences or empty optionals", where);
     tensors.push_back(binding.tensor);
   }
   return tensors;
@@ -119,9 +120,9 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
   for (size_t i = 0; i < types.size() && i < others.size(); ++i) {
     if (types[i] == others[i]) continue;
     throw Error(types[i].dtype == others[i].dtype ? ErrorCode::kUnsupported : ErrorCode::kType,
-                "output " + std::to_string(i) + " is " + types[i].ToString() + " of one branch and " + others[i].ToString() +
-                    " of the other, and which is taken is not known before the run",
-                where, "let both branches give tensors of one type with as many axes");
+                "output " + std::to_string(i) + " is " + types[i].ToString() + " in one branch and " + others[i].ToString() +
+                    " in the other, and the condition is not known at compile time",
+                where, "make both branches produce tensors of the same type and rank");
   }
   std::vector<ValueId> captured = made[0].captured;
   for (ValueId id : made[1].captured) {
@@ -227,7 +228,7 @@ class Importer::LoopRegion {
     if (going == kNoValue) return;
     condition_ = i_.emitter().graph().type(going);
     if (condition_.dtype != DType::kBool || condition_.shape.elements() != 1)
-      throw Error(ErrorCode::kType, "the condition of a loop is " + condition_.ToString() + ", not a single bool", Describe(node_));
+      throw Error(ErrorCode::kType, "the condition of a loop must be a scalar bool, got " + condition_.ToString(), Describe(node_));
     const Tensor* known = i_.emitter().Constant(i_.emitter().Computed(going));
     conditional_ = conditional_ || known == nullptr || !known->as<bool>()[0];
   }
@@ -237,17 +238,17 @@ class Importer::LoopRegion {
     for (size_t i = 0; i < before.size(); ++i) {
       const ValueType first = body.graph().type(before[i].tensor), after = body.graph().type(made[i]);
       if (after != first) {
-        Refuse("what the loop carries as number " + std::to_string(i) + " is " + first.ToString() + " before a round and " +
-                   after.ToString() + " after it",
+        Refuse("loop-carried value " + std::to_string(i) + " is " + first.ToString() + " before an iteration and " + after.ToString() +
+                   " after it",
                "shapes are fixed when a model is compiled");
       }
       const Axes &begun = i_.emitter().extents().Of(before[i].tensor), &ended = i_.emitter().extents().Of(made[i]);
       for (int axis = 0; axis < first.shape.rank(); ++axis) {
         const auto had = begun.find(axis), has = ended.find(axis);
         if ((had == begun.end()) == (has == ended.end()) && (had == begun.end() || had->second == has->second)) continue;
-        Refuse("the data of a step decides axis " + std::to_string(axis) + " of what the loop carries as number " + std::to_string(i) +
-                   ", and a round may change it",
-               "let every round give as many elements as it takes");
+        Refuse("the extent of axis " + std::to_string(axis) + " of loop-carried value " + std::to_string(i) +
+                   " is data-dependent, and an iteration may change it",
+               "make every iteration keep the number of elements");
       }
     }
   }
@@ -258,9 +259,9 @@ class Importer::LoopRegion {
       Axes outside;
       for (const auto& [axis, size] : row_axes_[i]) {
         if (frame.Outside(size, outside[axis + 1])) continue;
-        Refuse("a round decides the extent of axis " + std::to_string(axis) + " of its row of output " +
-                   std::to_string(states_.size() + i) + " of the loop",
-               "let every round give as many elements");
+        Refuse("each iteration decides the extent of axis " + std::to_string(axis) + " of its row of loop output " +
+                   std::to_string(states_.size() + i),
+               "make every iteration produce the same number of elements");
       }
       if (!parts_.counted.known()) outside[0] = parts_.counted;
       row_axes_[i] = std::move(outside);
@@ -288,8 +289,8 @@ class Importer::LoopRegion {
 
   ValueId Gathered(ValueId row, size_t output, ValueId trip) {
     if (bound_ < 0 || conditional_) {
-      Refuse("how many rows output " + std::to_string(states_.size() + output) + " of the loop has is not known before the run",
-             "shapes are fixed when a model is compiled: give the loop a constant number of rounds");
+      Refuse("the number of rows of loop output " + std::to_string(states_.size() + output) + " is not known at compile time",
+             "shapes are fixed when a model is compiled: give the loop a constant trip count");
     }
     ValueType type = i_.emitter().graph().type(row);
     row_axes_.push_back(i_.emitter().extents().Of(row));
@@ -303,7 +304,8 @@ class Importer::LoopRegion {
 
   void AddOperands() {
     if (!conditional_ && parts_.trips > kMostTrips) {
-      throw Error(ErrorCode::kLimit, "a loop of " + std::to_string(parts_.trips) + " rounds; the limit is " + std::to_string(kMostTrips),
+      throw Error(ErrorCode::kLimit,
+                  "a loop has " + std::to_string(parts_.trips) + " iterations; the limit is " + std::to_string(kMostTrips),
                   Describe(node_));
     }
     Emitter& outer = i_.emitter();

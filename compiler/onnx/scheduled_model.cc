@@ -162,7 +162,7 @@ class Writer {
       const Buffer& buffer = program.buffers[static_cast<size_t>(named->first)];
       SetTensorType({buffer.dtype, buffer.shape}, info.mutable_type());
     }
-    if (!added.empty()) model_.set_doc_string(model_.doc_string() + prefix + " gives what is fetched\n");
+    if (!added.empty()) model_.set_doc_string(model_.doc_string() + prefix + " computes the fetched values\n");
   }
 
   const Plan& plan_;

@@ -82,7 +82,7 @@ void CheckArity(const Node& node, const OpSchema& schema) {
                                : most == std::numeric_limits<int>::max() ? std::to_string(least) + " or more"
                                                                          : std::to_string(least) + " to " + std::to_string(most);
     throw Error(ErrorCode::kArity,
-                "operator '" + schema.Name() + "' takes " + wanted + " " + what + ", this node has " + std::to_string(given),
+                "operator '" + schema.Name() + "' expects " + wanted + " " + what + ", this node has " + std::to_string(given),
                 Describe(node));
   };
   check(static_cast<int>(node.inputs.size()), schema.min_input(), schema.max_input(), "inputs");
@@ -99,7 +99,7 @@ std::string_view KindName(onnx::AttributeProto::AttributeType type) {
     case onnx::AttributeProto::INTS: return "a list of integers";
     case onnx::AttributeProto::FLOATS: return "a list of numbers";
     case onnx::AttributeProto::STRINGS: return "a list of strings";
-    default: return "of another kind";
+    default: return "of another type";
   }
 }
 
@@ -134,7 +134,7 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
     if (KindOf(value) != found->second.type) {
       throw Error(ErrorCode::kAttr,
                   "attribute '" + Escaped(name) + "' of operator '" + schema.Name() + "' must be " +
-                      std::string(KindName(found->second.type)) + ", here it is " + Attributes::ToString(value).substr(0, 200),
+                      std::string(KindName(found->second.type)) + ", got " + Attributes::ToString(value).substr(0, 200),
                   Describe(node));
     }
   }
@@ -150,7 +150,7 @@ std::string DTypeList(uint32_t bits) {
     if ((bits >> i & 1) == 0) continue;
     text += (text.empty() ? "" : ", ") + std::string(DTypeName(static_cast<DType>(i)));
   }
-  return text.empty() ? "no type of tensor that is supported" : text;
+  return text.empty() ? "no supported tensor type" : text;
 }
 
 void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, const Facts& facts) {
@@ -167,7 +167,7 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
     const auto here = [&] { return "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')"; };
     if ((parameter.dtypes & BitOf(value.dtype)) == 0) {
       throw Error(ErrorCode::kType,
-                  here() + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
+                  here() + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + "; allowed types are " +
                       DTypeList(parameter.dtypes),
                   Describe(node));
     }
@@ -182,7 +182,7 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
       throw Error(ErrorCode::kType,
                   here() + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
                       Escaped(other.name) + "') is " + std::string(DTypeName(other.dtype)) + "; operator '" + schema.Name() +
-                      "' wants both alike",
+                      "' expects the same type",
                   Describe(node));
     }
   }
@@ -232,9 +232,9 @@ const std::vector<std::string>& AllOperatorNames() {
 
 std::string HelpOfTraditional(const Node& node) {
   if (node.domain != "ai.onnx.ml") return "";
-  if (node.op == "ZipMap") return "leave it out: skl2onnx.to_onnx(model, x, options={'zipmap': False})";
-  return "operators of ai.onnx.ml hold their numbers in attributes, which are not trained; of scikit-learn the layers of MLPClassifier and "
-         "MLPRegressor are trained: export them without the steps around them";
+  if (node.op == "ZipMap") return "export without it: skl2onnx.to_onnx(model, x, options={'zipmap': False})";
+  return "operators of ai.onnx.ml keep their parameters in attributes, which are not trained; of scikit-learn's models, MLPClassifier and "
+         "MLPRegressor can be trained: export them without the other pipeline steps";
 }
 
 void ThrowUnknownOperator(const Node& node) {

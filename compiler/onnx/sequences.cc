@@ -25,18 +25,20 @@ const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodePr
     for (int64_t i = 0; i < count; ++i) names.push_back(split.origin + "/" + std::to_string(i));
     return *scope.names.insert_or_assign(name, Of(emitter().Emit(std::move(split), names))).first->second.sequence;
   }
-  if (binding.sequence == nullptr) throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is no sequence", WhereOf(proto, scope));
+  if (binding.sequence == nullptr) throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is not a sequence", WhereOf(proto, scope));
   return *binding.sequence;
 }
 
 // A position in a sequence of `size` elements, negative ones from the end.
 int64_t Importer::Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope) {
   const Tensor* data = emitter().Constant(emitter().Computed(NeededTensorOf(name, proto, scope)));
-  if (data == nullptr) throw Error(ErrorCode::kUnsupported, "a position in a sequence is not known before the run", WhereOf(proto, scope));
-  if (data->elements() != 1) throw Error(ErrorCode::kShape, "a position in a sequence is no single number", WhereOf(proto, scope));
+  if (data == nullptr)
+    throw Error(ErrorCode::kUnsupported, "the position in a sequence must be known at compile time", WhereOf(proto, scope));
+  if (data->elements() != 1) throw Error(ErrorCode::kShape, "the position in a sequence must be a scalar", WhereOf(proto, scope));
   const int64_t at = ElementAsInt(data->view(), 0);
   if (at < -size || at >= size) {
-    throw Error(ErrorCode::kValue, "position " + std::to_string(at) + " of a sequence of " + std::to_string(size), WhereOf(proto, scope));
+    throw Error(ErrorCode::kValue, "position " + std::to_string(at) + " is out of range for a sequence of length " + std::to_string(size),
+                WhereOf(proto, scope));
   }
   return at < 0 ? at + size : at;
 }
@@ -65,8 +67,8 @@ bool Importer::RunSequence(const onnx::NodeProto& proto, Scope& scope) {
   const int inputs = proto.input_size();
   if (inputs < found->second.least || inputs > found->second.most || proto.output_size() != 1) {
     throw Error(ErrorCode::kArity,
-                "operator '" + proto.op_type() + "' with " + std::to_string(inputs) + " inputs and " + std::to_string(proto.output_size()) +
-                    " outputs",
+                "operator '" + proto.op_type() + "' does not take " + std::to_string(inputs) + " inputs and " +
+                    std::to_string(proto.output_size()) + " outputs",
                 WhereOf(proto, scope));
   }
   scope.names.insert_or_assign(proto.output(0), (this->*found->second.rule)(proto, scope));
@@ -80,7 +82,7 @@ void Importer::RunSequenceMap(const onnx::NodeProto& proto, Scope& scope) {
   if (attribute == nullptr || !attribute->has_g()) throw Error(ErrorCode::kAttr, "operator 'SequenceMap' needs the graph 'body'", where);
   const onnx::GraphProto& graph = attribute->g();
   if (proto.input_size() < 1 || graph.input_size() != proto.input_size() || graph.output_size() < proto.output_size())
-    throw Error(ErrorCode::kArity, "the inputs and outputs of a SequenceMap are not those of its body", where);
+    throw Error(ErrorCode::kArity, "the inputs and outputs of SequenceMap do not match its body", where);
   const size_t length = SequenceOf(proto.input(0), proto, scope).size();
   const std::string origin = Origin(proto, scope);
   std::vector<Sequence> made(static_cast<size_t>(proto.output_size()));
@@ -90,14 +92,15 @@ void Importer::RunSequenceMap(const onnx::NodeProto& proto, Scope& scope) {
     for (int i = 0; i < proto.input_size(); ++i) {
       Binding binding = Lookup(proto.input(i), proto, scope);
       if (binding.sequence != nullptr) {
-        if (binding.sequence->size() != length) throw Error(ErrorCode::kShape, "the sequences of a SequenceMap differ in length", where);
+        if (binding.sequence->size() != length)
+          throw Error(ErrorCode::kShape, "the sequences of SequenceMap must have equal lengths", where);
         binding = {(*binding.sequence)[place], nullptr};
       }
       body.names[graph.input(i).name()] = binding;
     }
     const std::vector<Binding> results = RunGraph(graph, body);
     for (size_t i = 0; i < made.size(); ++i) {
-      if (results[i].tensor == kNoValue) throw Error(ErrorCode::kType, "a SequenceMap gathers something that is no tensor", where);
+      if (results[i].tensor == kNoValue) throw Error(ErrorCode::kType, "the body of SequenceMap must produce tensors", where);
       made[i].push_back(results[i].tensor);
     }
   }
@@ -132,7 +135,7 @@ Binding Importer::SequenceInsert(const onnx::NodeProto& proto, Scope& scope) {
 
 Binding Importer::SequenceErase(const onnx::NodeProto& proto, Scope& scope) {
   Sequence sequence = SequenceOf(proto.input(0), proto, scope);
-  if (sequence.empty()) throw Error(ErrorCode::kValue, "an empty sequence has nothing to erase", WhereOf(proto, scope));
+  if (sequence.empty()) throw Error(ErrorCode::kValue, "SequenceErase needs a sequence that is not empty", WhereOf(proto, scope));
   const int64_t size = static_cast<int64_t>(sequence.size());
   const int64_t at = proto.input_size() < 2 || proto.input(1).empty() ? size - 1 : Position(proto.input(1), size, proto, scope);
   sequence.erase(sequence.begin() + at);
@@ -158,7 +161,7 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   const auto* keep_attribute = FindAttribute(proto, "keepdims", scope);
   const int64_t wanted = axis_attribute == nullptr ? 0 : axis_attribute->i();
   const auto axis = NormalAxis(wanted, shape.rank());
-  if (!axis) throw Error(ErrorCode::kAttr, "axis " + std::to_string(wanted) + " of shape " + shape.ToString(), where);
+  if (!axis) throw Error(ErrorCode::kAttr, "axis " + std::to_string(wanted) + " is out of range for shape " + shape.ToString(), where);
   const int64_t extent = shape[*axis];
   const bool given = proto.input_size() > 1 && !proto.input(1).empty();
   const bool drop_axis = !given && keep_attribute != nullptr && keep_attribute->i() == 0;
@@ -166,13 +169,15 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   int64_t each = 1;
   if (given) {
     const Tensor* split = emitter().Constant(emitter().Computed(TensorOf(proto.input(1), proto, scope)));
-    if (split == nullptr) throw Error(ErrorCode::kUnsupported, "where a sequence is split is not known before the run", where);
+    if (split == nullptr) throw Error(ErrorCode::kUnsupported, "the split sizes of SplitToSequence must be known at compile time", where);
     if (split->shape().rank() == 1) sizes = IntValues(split->view());
     if (split->shape().rank() == 0) each = ElementAsInt(split->view(), 0);
   }
   if (sizes.empty()) {
-    if (each <= 0) throw Error(ErrorCode::kValue, "a split into parts of " + std::to_string(each), where);
-    if (extent / each > file_.options.limits.node_inputs) throw Error(ErrorCode::kLimit, "a split into too many parts", where);
+    if (each <= 0) throw Error(ErrorCode::kValue, "the split size must be at least 1, got " + std::to_string(each), where);
+    if (extent / each > file_.options.limits.node_inputs)
+      throw Error(ErrorCode::kLimit,
+                  "SplitToSequence makes too many parts; the limit is " + std::to_string(file_.options.limits.node_inputs), where);
     for (int64_t left = extent; left > 0; left -= each) sizes.push_back(std::min(left, each));
   }
   if (sizes.empty()) return Of({});
@@ -202,7 +207,8 @@ Binding Importer::ConcatFromSequence(const onnx::NodeProto& proto, Scope& scope)
   if (new_axis == nullptr || new_axis->i() == 0)
     return {EmitOp("Concat", sequence, {{"axis", static_cast<int64_t>(axis->i())}}, origin, name), nullptr};
   const auto at = NormalAxis(axis->i(), emitter().graph().value(sequence[0]).shape.rank() + 1);
-  if (!at) throw Error(ErrorCode::kAttr, "axis " + std::to_string(axis->i()) + " of a stack of tensors", WhereOf(proto, scope));
+  if (!at)
+    throw Error(ErrorCode::kAttr, "axis " + std::to_string(axis->i()) + " is out of range for the stacked tensors", WhereOf(proto, scope));
   return {Stack(sequence, *at, origin, name), nullptr};
 }
 
@@ -210,7 +216,7 @@ Binding Importer::OptionalOf(const onnx::NodeProto& proto, Scope& scope) {
   if (proto.input_size() == 0 || proto.input(0).empty()) return {};
   const Binding& binding = Lookup(proto.input(0), proto, scope);
   if (proto.op_type() == "OptionalGetElement" && binding.tensor == kNoValue && binding.sequence == nullptr) {
-    throw Error(ErrorCode::kValue, "an optional that is empty has no element", WhereOf(proto, scope));
+    throw Error(ErrorCode::kValue, "an empty optional has no element", WhereOf(proto, scope));
   }
   return binding;
 }

@@ -217,12 +217,12 @@ std::vector<Error> FindObstacles(const std::string& path, const std::function<bo
   const NodesByOperator unknown = UnknownOperators(file->proto);
   for (const auto& [op, nodes] : unknown) {
     const std::string help = HelpForUnknown(op, file->proto);
-    add("no such operator: '" + Escaped(op) + "'" + Count(nodes, "node"), "node " + ListOf(nodes),
-        help.empty() ? "write it with operators of ONNX, or as a function in the model" : help);
+    add("unknown operator '" + Escaped(op) + "'" + Count(nodes, "node"), "node " + ListOf(nodes),
+        help.empty() ? "replace it with ONNX operators, or define it as a function in the model" : help);
   }
   for (const auto& [type, tensors] : UnsupportedTypes(file->proto)) {
     add("elements of type " + type + " are not supported" + Count(tensors, "tensor"), ListOf(tensors),
-        "convert the model to float32 before it is trained");
+        "convert the model to float32 before training");
   }
   if (obstacles.empty()) return obstacles;
   std::map<std::string, OnPath> on_path = GradientSurvey(file->proto, is_frozen).Run(file->proto);
@@ -231,7 +231,7 @@ std::vector<Error> FindObstacles(const std::string& path, const std::function<bo
     const std::string needed =
         found == on_path.end() ? "" : "    needed because '" + Escaped(found->second.weight) + "' is trained through it";
     add("no kernel and no gradient for operator '" + Escaped(op) + "'" + Count(nodes, "node"), "node " + ListOf(nodes) + needed,
-        "write it with other operators, or as a function in the model");
+        "replace it with other operators, or define it as a function in the model");
     if (found != on_path.end()) on_path.erase(found);
   }
   for (const auto& [op, missing] : on_path) {

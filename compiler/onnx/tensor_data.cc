@@ -19,10 +19,11 @@ using onnx::TensorProto;
 [[noreturn]] void Fail(const std::string& message, const std::string& where) { throw Error(ErrorCode::kTensor, message, where); }
 
 Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::string& where) {
-  if (dims.size() > kMaxRank) Fail("a tensor of rank " + std::to_string(dims.size()) + ", the limit is " + std::to_string(kMaxRank), where);
+  if (dims.size() > kMaxRank)
+    Fail("a tensor has rank " + std::to_string(dims.size()) + "; the limit is " + std::to_string(kMaxRank), where);
   Shape shape;
   for (int64_t dim : dims) {
-    if (dim < 0) Fail("a tensor has the extent " + std::to_string(dim), where);
+    if (dim < 0) Fail("a tensor has the negative extent " + std::to_string(dim), where);
     shape.push_back(dim);
   }
   const auto elements = shape.checked_elements();
@@ -34,8 +35,8 @@ Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::
 void CheckSize(const Shape& shape, int64_t bytes, const std::string& where, const ModelLimits& limits) {
   if (bytes <= limits.value_bytes) return;
   throw Error(ErrorCode::kLimit,
-              "a tensor of shape " + shape.ToString() + " takes " + std::to_string(bytes) + " bytes, the limit is " +
-                  std::to_string(limits.value_bytes) + " a value",
+              "a tensor of shape " + shape.ToString() + " takes " + std::to_string(bytes) + " bytes; the limit is " +
+                  std::to_string(limits.value_bytes) + " per value",
               where);
 }
 
@@ -68,7 +69,7 @@ Fields FieldsOf(const TensorProto& proto) {
 DType ReadDType(const TensorProto& proto, const std::string& where) {
   const int32_t type = proto.data_type();
   if (type == TensorProto::UNDEFINED || !TensorProto::DataType_IsValid(type))
-    Fail("a tensor has the element type " + std::to_string(type), where);
+    Fail("a tensor has the invalid element type " + std::to_string(type), where);
   const auto dtype = DTypeFromProto(type);
   if (!dtype || *dtype == DType::kString) {
     throw Error(ErrorCode::kUnsupported, "a tensor has elements of type " + ProtoTypeName(type) + ", which is not supported", where);
@@ -156,7 +157,7 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
                   const Tensor* raw) {
   if (proto.has_segment()) {
     Fail("a tensor has the segment " + std::to_string(proto.segment().begin()) + " to " + std::to_string(proto.segment().end()) +
-             "; ONNX has no tensors in segments any more",
+             "; segmented tensors are no longer part of ONNX",
          where);
   }
   Fields fields = FieldsOf(proto);
@@ -164,14 +165,14 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
     if (fields.raw > 0) Fail("a tensor has raw data twice", where);
     fields.raw = raw->bytes();
   }
-  if (proto.data_type() == TensorProto::STRING && fields.raw > 0) Fail("strings in raw_data", where);
+  if (proto.data_type() == TensorProto::STRING && fields.raw > 0) Fail("strings must not be stored in raw_data", where);
   if (fields.used() > 1) Fail("a tensor holds its elements in several fields: " + fields.used_names(), where);
   const Shape shape = ReadDims(proto.dims(), where);
   const DType dtype = ReadDType(proto, where);
   const auto bytes = FileBytes(dtype, shape.elements());
   if (!bytes) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
   if (proto.has_data_location() && proto.data_location() == TensorProto::EXTERNAL) {
-    if (fields.used() > 0) Fail("a tensor has external data and its own as well", where);
+    if (fields.used() > 0) Fail("a tensor has both external and inline data", where);
     external.Check(proto, where, *bytes);
     CheckSize(shape, *bytes, where, limits);
     Tensor tensor(dtype, shape);
@@ -191,8 +192,8 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
   }
   if (fields.raw > 0 ? fields.raw != *bytes : in_field != entries) {
     Fail("a tensor of shape " + shape.ToString() + " and type " + std::string(DTypeName(dtype)) + " takes " +
-             (fields.raw > 0 ? std::to_string(*bytes) + " bytes, it has " + std::to_string(fields.raw)
-                             : std::to_string(entries) + " elements, it has " + std::to_string(in_field)),
+             (fields.raw > 0 ? std::to_string(*bytes) + " bytes, but has " + std::to_string(fields.raw)
+                             : std::to_string(entries) + " elements, but has " + std::to_string(in_field)),
          where);
   }
   if (raw != nullptr && raw->dtype() == dtype) return raw->Reshaped(shape);
@@ -216,8 +217,8 @@ Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string&
   const Tensor indices = ReadTensor(proto.indices(), where + " (its indices)", external, limits, raw_indices);
   const Shape shape = ReadDims(proto.dims(), where);
   if (values.shape().rank() != 1)
-    Fail("the values of a sparse tensor have rank " + std::to_string(values.shape().rank()) + ", not 1", where);
-  if (indices.dtype() != DType::kInt64) Fail("the indices of a sparse tensor are not int64", where);
+    Fail("the values of a sparse tensor must have rank 1, got " + std::to_string(values.shape().rank()), where);
+  if (indices.dtype() != DType::kInt64) Fail("the indices of a sparse tensor must be int64", where);
   const int64_t count = values.elements();
   const bool linear = indices.shape() == Shape{count};
   if (!linear && indices.shape() != Shape{count, shape.rank()}) {
@@ -227,10 +228,10 @@ Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string&
   const auto bytes = CheckedMul(shape.elements(), bytes_each);
   // Few bytes can claim a huge tensor: what is written out in full obeys the limit of a folded constant.
   if (!bytes || *bytes > limits.fold_total_bytes) {
-    throw Error(
-        ErrorCode::kLimit,
-        "a sparse tensor of shape " + shape.ToString() + " takes more than " + std::to_string(limits.fold_total_bytes) + " bytes in full",
-        where);
+    throw Error(ErrorCode::kLimit,
+                "a sparse tensor of shape " + shape.ToString() + " takes more than " + std::to_string(limits.fold_total_bytes) +
+                    " bytes as a dense tensor",
+                where);
   }
   Tensor dense(values.dtype(), shape);
   const auto strides = shape.strides();
@@ -241,17 +242,17 @@ Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string&
     if (linear) {
       offset = at[static_cast<size_t>(i)];
       if (offset < 0 || offset >= shape.elements())
-        Fail("index " + std::to_string(offset) + " of a sparse tensor of shape " + shape.ToString(), where);
+        Fail("index " + std::to_string(offset) + " is out of range for a sparse tensor of shape " + shape.ToString(), where);
     } else {
       for (int axis = 0; axis < shape.rank(); ++axis) {
         const int64_t index = at[static_cast<size_t>(i * shape.rank() + axis)];
         if (index < 0 || index >= shape[axis])
-          Fail("index " + std::to_string(index) + " of a sparse tensor of shape " + shape.ToString(), where);
+          Fail("index " + std::to_string(index) + " is out of range for a sparse tensor of shape " + shape.ToString(), where);
         offset += index * strides[static_cast<size_t>(axis)];
       }
     }
     if (offset <= previous) {
-      Fail("the indices of a sparse tensor are not in ascending order: element " + std::to_string(offset) + " comes after " +
+      Fail("the indices of a sparse tensor must be in ascending order: element " + std::to_string(offset) + " comes after " +
                std::to_string(previous),
            where);
     }

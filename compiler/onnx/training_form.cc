@@ -105,18 +105,16 @@ class Rewriter {
     };
     look(node);
     if (found.empty()) return;
-    throw Error(ErrorCode::kUnsupported, "an algorithm cannot train " + found + ", which is within a function or a nested graph",
+    throw Error(ErrorCode::kUnsupported, "a training algorithm cannot train " + found + " inside a function or a nested graph",
                 "node '" + Escaped(DisplayName(node)) + "'",
-                "inline the functions of the model (onnx.inliner), or train it as it is written: --mode graph");
+                "inline the functions of the model (onnx.inliner), or train the graph as written: --mode graph");
   }
 
   void RequireOpset(const onnx::NodeProto& node, int opset) const {
     if (opset_ >= opset) return;
-    throw Error(
-        ErrorCode::kUnsupported,
-        "operator '" + node.op_type() + "' has no form for training in opset " + std::to_string(opset_) + " that an algorithm can use",
-        "node '" + Escaped(DisplayName(node)) + "'",
-        "export the model for opset " + std::to_string(opset) + " or newer, or train it as it is written: --mode graph");
+    throw Error(ErrorCode::kUnsupported, "operator '" + node.op_type() + "' has no training form in opset " + std::to_string(opset_),
+                "node '" + Escaped(DisplayName(node)) + "'",
+                "export the model for opset " + std::to_string(opset) + " or newer, or train the graph as written: --mode graph");
   }
 
   void Train(const onnx::NodeProto& node, onnx::NodeProto& copy) {

@@ -26,7 +26,7 @@ const onnx::TrainingInfoProto* TrainingInfoOf(const ModelFile& file, const Impor
   if (options.training_info < count) return &file.proto.training_info(options.training_info);
   throw Error(ErrorCode::kConfig,
               "the model has " + (count == 0 ? std::string("no training_info") : std::to_string(count) + " training_info") +
-                  ", so there is no algorithm " + std::to_string(options.training_info),
+                  ", so it has no algorithm " + std::to_string(options.training_info),
               Escaped(file.path, 4096), "--loss NAME trains any model");
 }
 
@@ -34,7 +34,7 @@ std::vector<const onnx::GraphProto*> GraphsOf(const ModelFile& file, const Impor
   const onnx::TrainingInfoProto* info = TrainingInfoOf(file, options);
   if (info == nullptr) return {&file.proto.graph()};
   if (options.initialization) return {&info->initialization()};
-  if (!info->has_algorithm()) throw Error(ErrorCode::kGraph, "there is no algorithm", WhereOf(options.training_info));
+  if (!info->has_algorithm()) throw Error(ErrorCode::kGraph, "the training_info has no algorithm", WhereOf(options.training_info));
   return {&file.proto.graph(), &info->algorithm()};
 }
 
@@ -44,7 +44,7 @@ void Importer::FindUpdated(const std::vector<const onnx::GraphProto*>& graphs) {
   std::set<std::string> names;
   for (const auto& binding : info->update_binding()) {
     if (names.insert(binding.key()).second) continue;
-    throw Error(ErrorCode::kGraph, "two updates of '" + Escaped(binding.key()) + "'", WhereOf(options_.training_info));
+    throw Error(ErrorCode::kGraph, "'" + Escaped(binding.key()) + "' is updated twice", WhereOf(options_.training_info));
   }
   for (const onnx::GraphProto* graph : graphs) {
     for (const auto& tensor : graph->initializer()) {
@@ -55,7 +55,7 @@ void Importer::FindUpdated(const std::vector<const onnx::GraphProto*>& graphs) {
     }
   }
   if (updated_.size() != names.size())
-    throw Error(ErrorCode::kGraph, "an update is bound to what is no initializer", WhereOf(options_.training_info));
+    throw Error(ErrorCode::kGraph, "an update binding must name an initializer", WhereOf(options_.training_info));
 }
 
 void Importer::AddBindings(const Scope& scope) {
@@ -64,7 +64,8 @@ void Importer::AddBindings(const Scope& scope) {
   const auto output = [&](const onnx::StringStringEntryProto& binding) {
     const Binding* made = Find(binding.value(), scope);
     if (made != nullptr && made->tensor != kNoValue) return made->tensor;
-    throw Error(ErrorCode::kGraph, "'" + Escaped(binding.key()) + "' is bound to '" + Escaped(binding.value()) + "', which no node makes",
+    throw Error(ErrorCode::kGraph,
+                "'" + Escaped(binding.key()) + "' is bound to '" + Escaped(binding.value()) + "', which no node produces",
                 WhereOf(options_.training_info));
   };
   if (options_.initialization) {
@@ -75,14 +76,13 @@ void Importer::AddBindings(const Scope& scope) {
   for (const auto& binding : info->update_binding()) {
     const ValueId state = Find(binding.key(), scope)->tensor, next = output(binding);
     if (graph.type(state) != graph.type(next)) {
-      throw Error(ErrorCode::kType,
-                  "'" + Escaped(binding.key()) + "' is " + graph.type(state).ToString() + ", and what it is updated with " +
-                      graph.type(next).ToString(),
-                  WhereOf(options_.training_info));
+      throw Error(
+          ErrorCode::kType,
+          "'" + Escaped(binding.key()) + "' is " + graph.type(state).ToString() + ", but its update is " + graph.type(next).ToString(),
+          WhereOf(options_.training_info));
     }
     if (!emitter().extents().Of(next).empty()) {
-      throw Error(ErrorCode::kUnsupported,
-                  "'" + Escaped(binding.key()) + "' is updated with a tensor of which the data of a step decides an extent",
+      throw Error(ErrorCode::kUnsupported, "'" + Escaped(binding.key()) + "' is updated with a tensor of data-dependent shape",
                   WhereOf(options_.training_info));
     }
     // A value of its own, whoever else reads that.
@@ -91,7 +91,7 @@ void Importer::AddBindings(const Scope& scope) {
     result_.updates.emplace_back(state, emitter().Append(std::move(same), {binding.key() + "/update"}, {graph.type(next)})[0]);
   }
   if (result_.loss != kNoValue) return;
-  throw Error(ErrorCode::kUnsupported, "the algorithm has no Gradient, so that there is no loss to show", WhereOf(options_.training_info),
+  throw Error(ErrorCode::kUnsupported, "the algorithm has no Gradient node, which names the loss", WhereOf(options_.training_info),
               "--loss NAME trains with a loss and an optimizer of Gradloom's");
 }
 
@@ -105,7 +105,7 @@ void Importer::RunGradient(const onnx::NodeProto& proto, Scope& scope) {
     throw Error(ErrorCode::kAttr, "operator 'Gradient' needs the attributes 'xs' and 'y'", Describe(node));
   if (static_cast<size_t>(proto.input_size()) != xs.size() + zs.size() || static_cast<size_t>(proto.output_size()) > xs.size()) {
     throw Error(ErrorCode::kArity,
-                "a Gradient by " + std::to_string(xs.size()) + " tensors beside " + std::to_string(zs.size()) + " others has " +
+                "Gradient with " + std::to_string(xs.size()) + " xs and " + std::to_string(zs.size()) + " zs has " +
                     std::to_string(proto.input_size()) + " inputs and " + std::to_string(proto.output_size()) + " outputs",
                 Describe(node));
   }

@@ -141,7 +141,7 @@ std::string VariableInputs(const Graph& graph, const Node& node) {
 ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx::TypeProto& proto) {
   const std::string which = "output " + std::to_string(index);
   if (proto.value_case() != onnx::TypeProto::kTensorType) {
-    throw Error(ErrorCode::kUnsupported, which + " of " + Escaped(node.op) + " is no tensor, or its type is not known", Where(graph, node),
+    throw Error(ErrorCode::kUnsupported, which + " of " + Escaped(node.op) + " is not a tensor, or its type is unknown", Where(graph, node),
                 HelpOfTraditional(node));
   }
   const auto dtype = DTypeFromProto(proto.tensor_type().elem_type());
@@ -160,26 +160,25 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
   if (!known) {
     const std::string variable = VariableInputs(graph, node);
     throw Error(ErrorCode::kUnsupported,
-                "the shape of " + which + " of " + Escaped(node.op) + " is not known before the run" +
+                "the shape of " + which + " of " + Escaped(node.op) + " is not known at compile time" +
                     (variable.empty() ? "" : "; it depends on the data of " + variable),
                 Where(graph, node),
                 !node.domain.empty() ? HelpOfTraditional(node)
-                : variable.empty()
-                    ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
-                    : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions, or leave out the "
-                      "outputs behind it (--outputs, once for each of the others)");
+                : variable.empty()   ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
+                                   : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions, or omit the "
+                                     "outputs that depend on it (--outputs, once for each output to keep)");
   }
   return type;
 }
 
 void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
   if (type.shape.rank() > kMaxRank) {
-    throw Error(ErrorCode::kLimit, "an output has rank " + std::to_string(type.shape.rank()) + ", the limit is " + std::to_string(kMaxRank),
+    throw Error(ErrorCode::kLimit, "an output has rank " + std::to_string(type.shape.rank()) + "; the limit is " + std::to_string(kMaxRank),
                 Describe(node));
   }
   for (int64_t dim : type.shape) {
     if (dim < 0) {
-      throw Error(ErrorCode::kShape, "an output has the extent " + std::to_string(dim) + " in " + type.shape.ToString(),
+      throw Error(ErrorCode::kShape, "an output has the negative extent " + std::to_string(dim) + " in " + type.shape.ToString(),
                   Where(graph, node));
     }
   }

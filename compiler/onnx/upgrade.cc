@@ -90,7 +90,8 @@ void FlatSoftmax(Upgrade& u) {
   const Shape shape = u.shape(0);
   const auto axis = NormalAxis(u.node.attributes.Int("axis", 1), shape.rank());
   if (!axis)
-    throw Error(ErrorCode::kAttr, "axis " + std::to_string(u.node.attributes.Int("axis", 1)) + " of shape " + shape.ToString(),
+    throw Error(ErrorCode::kAttr,
+                "axis " + std::to_string(u.node.attributes.Int("axis", 1)) + " is out of range for shape " + shape.ToString(),
                 Describe(u.node));
   int64_t behind = 1;
   for (int i = *axis + 1; i < shape.rank(); ++i) behind *= shape[i];
@@ -112,7 +113,7 @@ void Dropout(Upgrade& u) {
 }
 
 void BatchNormalization(Upgrade& u) {
-  if (u.node.attributes.Int("spatial", 1) != 1) u.Unsupported("spatial=0 has no equal today");
+  if (u.node.attributes.Int("spatial", 1) != 1) u.Unsupported("spatial=0 has no equivalent in newer opsets");
   u.node.attributes.erase("spatial");
   // More outputs than one said that this is a node of training; the last two were no one's business.
   if (u.num_outputs > 1) {
@@ -148,7 +149,7 @@ void TopK(Upgrade& u) {
 // Both samplers of old sampled at input = output / scale, the nearest pixel at or below it; along an axis that shrinks, above.
 void OldResize(Upgrade& u) {
   const Tensor* scales = u.Constant(u.in(1));
-  if (scales == nullptr) u.Unsupported("its scales depend on data");
+  if (scales == nullptr) u.Unsupported("its scales must be constant");
   std::string mode = u.node.attributes.String("mode", "nearest");
   if (mode == "bilinear") mode = "linear";
   u.node.op = "Resize";
@@ -184,7 +185,7 @@ void NearestOfTensorFlow(Upgrade& u) {
   if (u.node.attributes.String("coordinate_transformation_mode", "half_pixel") != "tf_half_pixel_for_nn") return;
   const std::string nearest = u.node.attributes.String("nearest_mode", "round_prefer_floor");
   if (u.node.attributes.String("mode", "nearest") != "nearest" || (nearest != "floor" && nearest != "round_prefer_floor"))
-    u.Unsupported("coordinate_transformation_mode tf_half_pixel_for_nn is taken with the nearest pixel at or below alone");
+    u.Unsupported("coordinate_transformation_mode tf_half_pixel_for_nn is only supported with nearest_mode floor or round_prefer_floor");
   u.node.attributes.set("coordinate_transformation_mode", std::string("half_pixel"));
   u.node.attributes.set("nearest_mode", std::string(nearest == "floor" ? "round_prefer_ceil" : "ceil"));
 }
@@ -206,7 +207,7 @@ void GroupNormalization(Upgrade& u) {
   const int64_t groups = u.node.attributes.Int("num_groups", 0);
   const int64_t channels = u.shape(0).rank() > 1 ? u.shape(0)[1] : 0;
   if (groups <= 0 || channels % groups != 0) {
-    throw Error(ErrorCode::kAttr, "num_groups " + std::to_string(groups) + " does not divide " + std::to_string(channels) + " channels",
+    throw Error(ErrorCode::kAttr, std::to_string(channels) + " channels cannot be divided into " + std::to_string(groups) + " groups",
                 Describe(u.node));
   }
   for (size_t i = 1; i < u.node.inputs.size(); ++i) {

@@ -75,7 +75,7 @@ class Reader {
       }
     }
     if (model_.message.size() > INT_MAX) {
-      throw Error(ErrorCode::kLimit, "without raw data of tensors the model takes more than 2 GiB", where_,
+      throw Error(ErrorCode::kLimit, "the model needs more than 2 GiB without its tensors' raw data", where_,
                   "save its weights as external data, or as raw_data");
     }
     return std::move(model_);
@@ -83,7 +83,7 @@ class Reader {
 
  private:
   [[noreturn]] void Fail(const std::string& why) {
-    throw Error(ErrorCode::kParse, "this is no valid ONNX file: " + why, where_ + ", byte " + std::to_string(bytes_.at()),
+    throw Error(ErrorCode::kParse, "this is not a valid ONNX file: " + why, where_ + ", byte " + std::to_string(bytes_.at()),
                 "the file may be damaged or cut off: compare its size and checksum with the source");
   }
 
@@ -101,7 +101,7 @@ class Reader {
   // That there are `count` bytes more.
   int64_t Claim(uint64_t count, int64_t end) {
     const auto left = static_cast<uint64_t>(end - bytes_.at());
-    if (count > left) Fail("a field claims " + std::to_string(count) + " bytes where " + std::to_string(left) + " are left");
+    if (count > left) Fail("a field claims " + std::to_string(count) + " bytes, but only " + std::to_string(left) + " are left");
     return static_cast<int64_t>(count);
   }
 
@@ -109,7 +109,7 @@ class Reader {
     Frame& frame = stack_.back();
     const uint64_t tag = Varint(frame.end);
     const uint64_t field = tag >> 3;
-    if (field == 0 || field > (uint64_t{1} << 29)) Fail("a field has the number " + std::to_string(field));
+    if (field == 0 || field > (uint64_t{1} << 29)) Fail("a field has the invalid number " + std::to_string(field));
     const bool ours = frame.kind == Kind::kTensor && field == kTaken;
     const size_t begin = model_.message.size();
     AppendVarint(tag, model_.message);
@@ -123,7 +123,7 @@ class Reader {
       case 1: bytes_.Append(Claim(8, frame.end), model_.message); break;
       case 5: bytes_.Append(Claim(4, frame.end), model_.message); break;
       case 2: Sized(frame, field, begin); break;
-      default: Fail("a field has the unknown form " + std::to_string(tag & 7));
+      default: Fail("a field has the unknown wire type " + std::to_string(tag & 7));
     }
     // A field of a stranger's that has the number of ours means nothing to anybody.
     if (ours) model_.message.resize(begin);
@@ -215,17 +215,18 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
   if (bytes.size() == 0) other("the file is empty", "the download or export did not finish");
   const std::string_view beginning = bytes.beginning(), text = WithoutSpace(beginning);
   if (StartsWithIgnoringCase(text, "<!doctype html") || StartsWithIgnoringCase(text, "<html")) {
-    other("this looks like HTML, a page of a web site instead of the model", "download the file itself (the 'raw' or 'download' link)");
+    other("this looks like an HTML page, not an ONNX model", "download the file itself (the 'raw' or 'download' link)");
   }
   if (text.starts_with("version https://git-lfs.github.com/spec")) {
-    other("this is a git-lfs pointer, not the model", "fetch the model with 'git lfs pull'");
+    other("this is a git-lfs pointer, not an ONNX model", "fetch the model with 'git lfs pull'");
   }
   if (beginning.starts_with("PK\x03\x04"))
     other("this is a zip archive (perhaps a PyTorch file), not an ONNX model", "export the model to ONNX first");
   if (beginning.starts_with("\x89HDF\r\n"))
-    other("this is an HDF5 file (perhaps of Keras), not an ONNX model", "convert the model to ONNX first");
+    other("this is an HDF5 file (perhaps from Keras), not an ONNX model", "convert the model to ONNX first");
   if (LooksLikeText(beginning)) {
-    other("this is a text file, not an ONNX model", "the model comes first, the data behind --data; ONNX as text is named .onnxtxt");
+    other("this is a text file, not an ONNX model",
+          "give the model first and the data with --data; the text form of ONNX needs the extension .onnxtxt");
   }
   return Reader(bytes, elements, where, limits).Run();
 }

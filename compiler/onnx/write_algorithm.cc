@@ -119,9 +119,9 @@ class Writer {
     }
     throw Error(
         ErrorCode::kUnsupported,
-        "the trained tensor '" + Escaped(name) + "' is within a function or a nested graph, where an " + "algorithm can bind nothing",
+        "the trained tensor '" + Escaped(name) + "' is inside a function or a nested graph, which update bindings cannot reach",
         Escaped(where_),
-        "inline the functions of the model (onnx.inliner) before it is trained, or leave it as it is: --freeze '" + Escaped(name) + "'");
+        "inline the functions of the model (onnx.inliner) before training, or do not train the tensor: --freeze '" + Escaped(name) + "'");
   }
 
   void Declare(ValueId id, onnx::ValueInfoProto* info) {
@@ -200,10 +200,10 @@ class Writer {
   void CheckOpset(const Node& node) const {
     if (!node.domain.empty()) return;
     const onnx::OpSchema* schema = FindSchema("", node.op, opset_);
-    std::string why = "there is none";
+    std::string why = "unknown operator";
     if (schema != nullptr && !schema->deprecated()) {
       if (IsUpgraded(graph_, node, schema->since_version())) {
-        why = "it has another form there";
+        why = "it has a different definition";
       } else {
         try {
           CheckNode(graph_, node, *schema);
@@ -214,9 +214,10 @@ class Writer {
       }
     }
     throw Error(ErrorCode::kUnsupported,
-                "the algorithm needs an operator '" + node.op + "' that opset " + std::to_string(opset_) + " of the model lacks: " + why,
+                "the algorithm needs operator '" + node.op + "', which is not available in opset " + std::to_string(opset_) +
+                    " of the model: " + why,
                 Escaped(where_) + "  " + Describe(node),
-                "export the model for a newer opset, or convert it (onnx.version_converter), and train that");
+                "export the model for a newer opset, or convert it (onnx.version_converter), and train the result");
   }
 
   void Bind(const std::string& state, const std::string& next) {

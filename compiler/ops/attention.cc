@@ -24,7 +24,8 @@ int64_t HeadsOf(const Node& node, const ValueType& type, const char* attribute) 
   if (type.shape.rank() == 4) return type.shape[1];
   const int64_t heads = node.attributes.Int(attribute, 0);
   if (heads <= 0 || type.shape[2] % heads != 0) {
-    Refuse(node, ErrorCode::kAttr, std::string(attribute) + " is " + std::to_string(heads) + " for an operand " + type.ToString());
+    Refuse(node, ErrorCode::kAttr,
+           std::string(attribute) + " must divide the last extent of " + type.ToString() + ", got " + std::to_string(heads));
   }
   return heads;
 }
@@ -39,10 +40,10 @@ Sizes SizesOf(const Graph& graph, const Node& node) {
   ExpectFloating(graph, node, kQ);
   const ValueType q = InputType(graph, node, kQ), k = InputType(graph, node, kK), v = InputType(graph, node, kV);
   const int rank = q.shape.rank();
-  if (rank != 3 && rank != 4) Refuse(node, ErrorCode::kShape, "Q is " + q.ToString() + ", expected rank 3 or 4");
+  if (rank != 3 && rank != 4) Refuse(node, ErrorCode::kShape, "Q must have rank 3 or 4, got " + q.ToString());
   ExpectRank(graph, node, kK, rank);
   ExpectRank(graph, node, kV, rank);
-  if (k.dtype != q.dtype || v.dtype != q.dtype) Refuse(node, ErrorCode::kUnsupported, "Q, K and V of different types");
+  if (k.dtype != q.dtype || v.dtype != q.dtype) Refuse(node, ErrorCode::kUnsupported, "Q, K and V must have the same type");
   Sizes s{.flat = rank == 3};
   s.batch = q.shape[0];
   s.q_heads = HeadsOf(node, q, "q_num_heads");
@@ -53,7 +54,7 @@ Sizes SizesOf(const Graph& graph, const Node& node) {
   s.v_size = s.flat ? v.shape[2] / s.kv_heads : v.shape[3];
   if (s.kv_heads == 0 || s.q_heads % s.kv_heads != 0) {
     Refuse(node, ErrorCode::kShape,
-           std::to_string(s.q_heads) + " heads of Q are no multiple of " + std::to_string(s.kv_heads) + " heads of K");
+           "the number of heads of Q, " + std::to_string(s.q_heads) + ", must be a multiple of that of K, " + std::to_string(s.kv_heads));
   }
   const auto shape = [&](int64_t heads, int64_t length, int64_t size) {
     return s.flat ? Shape{s.batch, length, heads * size} : Shape{s.batch, heads, length, size};
@@ -66,22 +67,23 @@ Sizes SizesOf(const Graph& graph, const Node& node) {
     s.past = InputType(graph, node, kPastKey).shape[2];
     ExpectInput(graph, node, kPastKey, {q.dtype, {s.batch, s.kv_heads, s.past, s.size}});
     ExpectInput(graph, node, kPastValue, {q.dtype, {s.batch, s.kv_heads, s.past, s.v_size}});
-    if (HasInput(node, kLengths)) Refuse(node, ErrorCode::kArity, "both past_key and nonpad_kv_seqlen");
+    if (HasInput(node, kLengths)) Refuse(node, ErrorCode::kArity, "past_key and nonpad_kv_seqlen must not both be given");
   }
   if (HasInput(node, kLengths)) ExpectInput(graph, node, kLengths, {DType::kInt64, {s.batch}});
   if (HasInput(node, kMask)) {
     const ValueType mask = InputType(graph, node, kMask);
-    if (mask.dtype != q.dtype && mask.dtype != DType::kBool) Refuse(node, ErrorCode::kType, "attn_mask is " + mask.ToString());
+    if (mask.dtype != q.dtype && mask.dtype != DType::kBool)
+      Refuse(node, ErrorCode::kType, "attn_mask must be bool or the type of Q, got " + mask.ToString());
     const int last = mask.shape.rank() - 1;
     const Shape all{s.batch, s.q_heads, s.q_length, last >= 0 ? mask.shape[last] : 1};
     if (last < 0 || last > 3 || mask.shape[last] > s.past + s.kv_length || Broadcast(mask.shape, all) != all) {
       Refuse(node, ErrorCode::kShape,
-             "attn_mask is " + mask.ToString() + ", scores have the shape " +
+             "attn_mask is " + mask.ToString() + ", which does not broadcast to scores of shape " +
                  Shape{s.batch, s.q_heads, s.q_length, s.past + s.kv_length}.ToString());
     }
   }
   const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
-  if (mode < 0 || mode > 3) Refuse(node, ErrorCode::kAttr, "qk_matmul_output_mode is " + std::to_string(mode));
+  if (mode < 0 || mode > 3) Refuse(node, ErrorCode::kAttr, "qk_matmul_output_mode must be from 0 to 3, got " + std::to_string(mode));
   return s;
 }
 
@@ -117,9 +119,9 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
   }
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
-    if (i < 0 || i >= kLengths) Refuse(node, ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i));
+    if (i < 0 || i >= kLengths) Refuse(node, ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i));
     types.push_back(InputType(graph, node, static_cast<int>(i)));
-    if (!IsFloating(types.back().dtype)) Refuse(node, ErrorCode::kAttr, "attribute wanted lists an input that is not floating");
+    if (!IsFloating(types.back().dtype)) Refuse(node, ErrorCode::kAttr, "attribute 'wanted' must only list floating-point inputs");
   }
   return types;
 }
@@ -137,7 +139,7 @@ std::vector<ValueType> AttentionDropoutGradTypes(const Graph& graph, const Node&
 
 void AttentionGradient(GradientContext& context) {
   if (context.grad(3) != kNoValue) {
-    throw Error(ErrorCode::kUnsupported, "no gradient through qk_matmul_output of Attention");
+    throw Error(ErrorCode::kUnsupported, "output qk_matmul_output of Attention has no gradient");
   }
   const bool drops = context.node().domain == kGradloomDomain;
   std::vector<int64_t> wanted;

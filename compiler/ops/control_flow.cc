@@ -23,7 +23,7 @@ namespace {
 
 const Graph& BodyOf(const Node& node, size_t region) {
   if (region >= node.regions.size() || node.regions[region].body == nullptr)
-    throw Error(ErrorCode::kArity, "a graph of the node is missing", Describe(node));
+    throw Error(ErrorCode::kArity, "the node lacks a body", Describe(node));
   return *node.regions[region].body;
 }
 
@@ -31,7 +31,8 @@ const Graph& BodyOf(const Node& node, size_t region) {
 void ExpectOperands(const Graph& graph, const Node& node, const Graph& body) {
   if (body.inputs.size() + 1 != node.inputs.size()) {
     throw Error(ErrorCode::kArity,
-                "a body of " + std::to_string(body.inputs.size()) + " inputs for " + std::to_string(node.inputs.size()) + " operands",
+                "a body has " + std::to_string(body.inputs.size()) + " inputs, expected " +
+                    std::to_string(static_cast<int>(node.inputs.size()) - 1),
                 Describe(node));
   }
   for (size_t i = 0; i < body.inputs.size(); ++i) ExpectInput(graph, node, static_cast<int>(i) + 1, body.type(body.inputs[i]));
@@ -40,13 +41,13 @@ void ExpectOperands(const Graph& graph, const Node& node, const Graph& body) {
 void ExpectResults(const Node& node, const Graph& body, const std::vector<ValueType>& types) {
   bool fits = body.outputs.size() == types.size();
   for (size_t i = 0; fits && i < types.size(); ++i) fits = body.type(body.outputs[i]) == types[i];
-  if (!fits) throw Error(ErrorCode::kType, "its bodies give other types than it does", Describe(node));
+  if (!fits) throw Error(ErrorCode::kType, "the output types of its bodies do not match its own", Describe(node));
 }
 
 std::vector<ValueType> InferIf(const Graph& graph, const Node& node) {
   const ValueType condition = InputType(graph, node, 0);
   if (condition.dtype != DType::kBool || condition.shape.elements() != 1)
-    throw Error(ErrorCode::kType, "the condition is no single bool", Describe(node));
+    throw Error(ErrorCode::kType, "the condition must be a scalar bool", Describe(node));
   std::vector<ValueType> types;
   for (ValueId id : BodyOf(node, 0).outputs) types.push_back(BodyOf(node, 0).type(id));
   for (size_t region : {0, 1}) {
@@ -60,7 +61,7 @@ std::vector<ValueType> InferLoop(const Graph& graph, const Node& node) {
   if (HasInput(node, 0)) {
     const ValueType trips = InputType(graph, node, 0);
     if (trips.dtype != DType::kInt64 || trips.shape.elements() != 1)
-      throw Error(ErrorCode::kType, "the trip count is no single int64", Describe(node));
+      throw Error(ErrorCode::kType, "the trip count must be a scalar int64", Describe(node));
   }
   const Graph& body = BodyOf(node, 0);
   ExpectOperands(graph, node, body);
@@ -71,7 +72,7 @@ std::vector<ValueType> InferLoop(const Graph& graph, const Node& node) {
   for (int i = 0; i < static_cast<int>(carried); ++i) types.push_back(InputType(graph, node, i + 1));
   ExpectResults(node, body, types);
   if (node.attributes.Int("conditional", 0) != 0 && (types.empty() || types[0].dtype != DType::kBool || types[0].shape.elements() != 1))
-    throw Error(ErrorCode::kType, "the condition of the loop is no single bool", Describe(node));
+    throw Error(ErrorCode::kType, "the condition of the loop must be a scalar bool", Describe(node));
   return OutputTypes(node, std::move(types));
 }
 
@@ -83,9 +84,9 @@ std::vector<ValueType> InferCopy(const Graph& graph, const Node& node) {
 // The type of a row of input 0.
 Shape RowShape(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0), index = InputType(graph, node, 1);
-  if (x.shape.rank() < 1) throw Error(ErrorCode::kShape, "a row of a scalar", Describe(node));
+  if (x.shape.rank() < 1) throw Error(ErrorCode::kShape, "the rows must have rank 1 or more", Describe(node));
   if (index.dtype != DType::kInt64 || index.shape.elements() != 1)
-    throw Error(ErrorCode::kType, "the place of the row is no single int64", Describe(node));
+    throw Error(ErrorCode::kType, "the row index must be a scalar int64", Describe(node));
   return Shape(std::vector<int64_t>(x.shape.begin() + 1, x.shape.end()));
 }
 
@@ -111,7 +112,7 @@ void ShardSetRow(ShardQuery& query) {
   if (query.given(0).partial() && query.given(2).partial()) return query.set(0, Shard::Partial());
   const Shard rows = query.in(0);
   Shard row = query.in(2);
-  if (rows.split() && rows.axis == 0) query.Refuse("it writes rows among samples");
+  if (rows.split() && rows.axis == 0) query.Refuse("it writes rows along the batch axis");
   if (row.split()) ++row.axis;
   query.set(0, Joined(query, rows, row));
 }

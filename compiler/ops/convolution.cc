@@ -122,7 +122,7 @@ void ShardGroups(ShardQuery& query) {
     const int64_t extent = query.shape(i)[query.given(i).axis];
     samples = samples && query.given(i).InnerOf(extent, batch) * batch == extent;
   }
-  if (!samples) query.Refuse("its groups of channels are not those of its samples");
+  if (!samples) query.Refuse("its channel groups do not match the samples");
   query.set(0, Shard::Split(out, query.out_shape(0)[out] / batch));
 }
 

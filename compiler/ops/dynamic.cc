@@ -17,7 +17,7 @@ const Tensor& KnownData(const Graph& graph, const Node& node, size_t i) {
   const Tensor* data = graph.data(id);
   if (data == nullptr || graph.value(id).role != Role::kConst) {
     throw Error(ErrorCode::kUnsupported,
-                "the shape of output 0 of " + Escaped(node.op) + " is not known before the run; it depends on the data of '" +
+                "the shape of output 0 of " + Escaped(node.op) + " is not known at compile time; it depends on the data of '" +
                     Escaped(graph.value(id).name) + "'",
                 Describe(node), "shapes are fixed when a model is compiled: make this operand a constant");
   }
@@ -28,11 +28,11 @@ const Tensor& KnownData(const Graph& graph, const Node& node, size_t i) {
 std::vector<ValueType> InferRange(const Graph& graph, const Node& node) {
   for (size_t i = 0; i < 3; ++i) {
     const Tensor& data = KnownData(graph, node, i);
-    if (data.elements() != 1) throw Error(ErrorCode::kShape, "operand " + std::to_string(i) + " of Range is no scalar", Describe(node));
+    if (data.elements() != 1) throw Error(ErrorCode::kShape, "operand " + std::to_string(i) + " of Range must be a scalar", Describe(node));
   }
   const DType dtype = InputType(graph, node, 0).dtype;
   const auto count = [&](auto start, auto limit, auto delta) -> double {
-    if (delta == 0) throw Error(ErrorCode::kValue, "the delta of Range is 0", Describe(node));
+    if (delta == 0) throw Error(ErrorCode::kValue, "the delta of Range must not be 0", Describe(node));
     return std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
   };
   const auto view = [&](size_t i) { return graph.data(node.inputs[i])->view(); };
@@ -54,7 +54,7 @@ std::vector<ValueType> InferNonZero(const Graph& graph, const Node& node) {
 std::vector<int64_t> KeptPlaces(const Graph& graph, const Node& node) {
   const Tensor& condition = KnownData(graph, node, 1);
   if (condition.dtype() != DType::kBool || condition.shape().rank() != 1) {
-    throw Error(ErrorCode::kShape, "the condition of Compress is no vector of bool", Describe(node));
+    throw Error(ErrorCode::kShape, "the condition of Compress must be a bool tensor of rank 1", Describe(node));
   }
   std::vector<int64_t> places;
   for (int64_t i = 0; i < condition.elements(); ++i) {
@@ -78,7 +78,7 @@ std::vector<ValueType> InferCompress(const Graph& graph, const Node& node) {
   }
   if (!places.empty() && places.back() >= extent) {
     throw Error(ErrorCode::kValue,
-                "Compress keeps element " + std::to_string(places.back()) + " of an axis of extent " + std::to_string(extent),
+                "Compress selects element " + std::to_string(places.back()) + " of an axis of extent " + std::to_string(extent),
                 Describe(node));
   }
   type.shape[axis] = static_cast<int64_t>(places.size());

@@ -137,8 +137,8 @@ void ShardEinsum(ShardQuery& query) {
     if (!shard.split()) continue;
     const Term& own = equation.inputs[static_cast<size_t>(i)];
     const int own_index = own[static_cast<size_t>(shard.axis)];
-    if (term != nullptr && own_index != index) query.Refuse("its operands have their samples along different indices");
-    if (std::count(own.begin(), own.end(), own_index) != 1) query.Refuse("it takes a diagonal along the samples");
+    if (term != nullptr && own_index != index) query.Refuse("the batch has different indices in its operands");
+    if (std::count(own.begin(), own.end(), own_index) != 1) query.Refuse("it takes a diagonal along the batch axis");
     term = &own;
     index = own_index;
     made = Joined(query, made, Shard::Split(0, shard.inner));
@@ -153,7 +153,7 @@ void ShardEinsum(ShardQuery& query) {
         query.shape(i)[static_cast<int>(
             std::find(equation.inputs[static_cast<size_t>(i)].begin(), equation.inputs[static_cast<size_t>(i)].end(), index) -
             equation.inputs[static_cast<size_t>(i)].begin())] != 1) {
-      query.Refuse("operand " + std::to_string(i) + " has the samples' index and is not divided");
+      query.Refuse("operand " + std::to_string(i) + " has the batch index but is not divided by samples");
     }
   }
   const auto at = std::find(equation.output.begin(), equation.output.end(), index);

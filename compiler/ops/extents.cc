@@ -41,19 +41,24 @@ std::vector<ValueType> InferNonMaxSuppression(const Graph& graph, const Node& no
   ExpectArity(node, 2, 5, 2);
   const ValueType boxes = InputType(graph, node, 0), scores = InputType(graph, node, 1);
   if (boxes.dtype != DType::kFloat32 || scores.dtype != DType::kFloat32)
-    throw Error(ErrorCode::kType, "boxes and scores are no float32", Describe(node));
+    throw Error(ErrorCode::kType, "boxes and scores must be float32", Describe(node));
   const bool fit = boxes.shape.rank() == 3 && scores.shape.rank() == 3 && boxes.shape[2] == 4 && boxes.shape[0] == scores.shape[0] &&
                    boxes.shape[1] == scores.shape[2];
-  if (!fit) throw Error(ErrorCode::kShape, "boxes " + boxes.shape.ToString() + " and scores " + scores.shape.ToString(), Describe(node));
+  if (!fit)
+    throw Error(ErrorCode::kShape,
+                "boxes must be [batches, boxes, 4] and scores [batches, classes, boxes], got " + boxes.shape.ToString() + " and " +
+                    scores.shape.ToString(),
+                Describe(node));
   for (int i = 2; i < 5; ++i) {
     if (!HasInput(node, i)) continue;
     const ValueType number = InputType(graph, node, i);
     if (number.dtype != (i == 2 ? DType::kInt64 : DType::kFloat32) || number.shape.elements() > 1)
-      throw Error(ErrorCode::kType, "operand " + std::to_string(i) + " is no single number of its type", Describe(node));
+      throw Error(ErrorCode::kType, "operand " + std::to_string(i) + " must be a scalar " + (i == 2 ? "int64" : "float32"), Describe(node));
   }
   const int64_t bound = node.attributes.Int("bound", -1);
   if (bound < 0 || bound > scores.shape.elements())
-    throw Error(ErrorCode::kAttr, "bound " + std::to_string(bound) + " for scores " + scores.shape.ToString(), Describe(node));
+    throw Error(ErrorCode::kAttr, "attribute 'bound' is out of range for scores " + scores.shape.ToString() + ": " + std::to_string(bound),
+                Describe(node));
   return OutputTypes(node, {{DType::kInt64, Shape{bound, 3}}, Count()});
 }
 
@@ -70,7 +75,7 @@ std::vector<ValueType> InferRepack(const Graph& graph, const Node& node) {
   const std::vector<int64_t> dims = node.attributes.Ints("shape");
   if (dims.size() > static_cast<size_t>(kMaxRank) || std::any_of(dims.begin(), dims.end(), [](int64_t extent) { return extent < 0; }) ||
       !Shape(dims).checked_elements())
-    throw Error(ErrorCode::kAttr, "'shape' is none", Describe(node));
+    throw Error(ErrorCode::kAttr, "attribute 'shape' is not a valid shape", Describe(node));
   ExpectInput(graph, node, 1, Vector(x.shape.rank()));
   ExpectInput(graph, node, 2, Vector(static_cast<int64_t>(dims.size())));
   return OutputTypes(node, {{x.dtype, Shape(dims)}});
@@ -84,7 +89,7 @@ void Repack(GradientContext& c) {
 // Where it counts, it counts all samples.
 void ShardCounted(ShardQuery& query) {
   for (int i = 0; i < query.num_inputs(); ++i) {
-    if (!query.in(i).whole()) query.Refuse("how many elements its result has is decided by the data of all samples");
+    if (!query.in(i).whole()) query.Refuse("the size of its result depends on the data of all samples");
   }
 }
 

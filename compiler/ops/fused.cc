@@ -14,11 +14,11 @@ std::vector<ValueType> InferFused(const Graph& graph, const Node& node) {
   Shape shape;
   for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i) {
     const auto wider = Broadcast(shape, InputType(graph, node, i).shape);
-    if (!wider) throw Error(ErrorCode::kShape, "fused operands do not broadcast", Describe(node));
+    if (!wider) throw Error(ErrorCode::kShape, "the fused operands do not broadcast", Describe(node));
     shape = *wider;
   }
   const std::vector<int64_t> dtypes = node.attributes.Ints("dtypes");
-  if (dtypes.size() != node.outputs.size()) throw Error(ErrorCode::kArity, "a type for each result is needed", Describe(node));
+  if (dtypes.size() != node.outputs.size()) throw Error(ErrorCode::kArity, "each result must have a type", Describe(node));
   std::vector<ValueType> types;
   for (int64_t dtype : dtypes) types.push_back({static_cast<DType>(dtype), shape});
   return types;

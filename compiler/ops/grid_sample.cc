@@ -28,14 +28,15 @@ std::vector<ValueType> GridSampleGradTypes(const Graph& graph, const Node& node)
   const ValueType x = InputType(graph, node, 0), grid = InputType(graph, node, 1);
   if (x.shape.rank() < 3 || x.shape.rank() > 5 || grid.shape.rank() != x.shape.rank() || grid.shape[0] != x.shape[0] ||
       grid.shape[grid.shape.rank() - 1] != x.shape.rank() - 2) {
-    throw Error(ErrorCode::kShape, "X is " + x.ToString() + ", the grid " + grid.ToString(), Describe(node));
+    throw Error(ErrorCode::kShape, "X " + x.ToString() + " and grid " + grid.ToString() + " do not match", Describe(node));
   }
   Shape y{x.shape[0], x.shape[1]};
   for (int axis = 1; axis + 1 < grid.shape.rank(); ++axis) y.push_back(grid.shape[axis]);
   ExpectInput(graph, node, 2, {x.dtype, y});
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
-    if (i != 0 && i != 1) throw Error(ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i), Describe(node));
+    if (i != 0 && i != 1)
+      throw Error(ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i), Describe(node));
     types.push_back(i == 0 ? x : grid);
   }
   return types;

@@ -147,8 +147,8 @@ void ShardGather(ShardQuery& query) {
   Shard indices = query.in(1);
   if (query.given(0).partial() && indices.whole()) return query.set(0, Shard::Partial());
   Shard data = query.in(0);
-  if (data.split() && indices.split()) query.Refuse("its indices choose among samples");
-  if (data.split() && data.axis == axis) query.Refuse("it gathers along the axis of the samples");
+  if (data.split() && indices.split()) query.Refuse("its indices select among samples");
+  if (data.split() && data.axis == axis) query.Refuse("it gathers along the batch axis");
   if (data.split() && data.axis > axis) data.axis += query.shape(1).rank() - 1;
   if (indices.split()) indices.axis += axis;
   query.set(0, data.split() ? data : indices);
@@ -163,7 +163,7 @@ void ShardGatherGrad(ShardQuery& query) {
   const int indexed = query.shape(0).rank();
   const bool along = g.split() && g.axis >= axis && g.axis < axis + indexed;
   if (indices.split() || along) {
-    if (g.split() && (!along || (indices.split() && g.axis - axis != indices.axis))) query.Refuse("its indices choose among samples");
+    if (g.split() && (!along || (indices.split() && g.axis - axis != indices.axis))) query.Refuse("its indices select among samples");
     return query.set(0, Shard::Partial());
   }
   if (g.split() && g.axis >= axis + indexed) g.axis -= indexed - 1;
@@ -190,12 +190,12 @@ void ShardGatherNd(ShardQuery& query) {
   const Shard indices = query.in(1);
   if (indices.whole() && query.given(0).partial()) return query.set(0, Shard::Partial());
   Shard data = query.in(0);
-  if (indices.split() && indices.axis == axes.indices_rank - 1) query.Refuse("its index tuples lie across samples");
+  if (indices.split() && indices.axis == axes.indices_rank - 1) query.Refuse("the last axis of its indices is the batch axis");
   if (data.split() && axes.Behind(data.axis)) {
-    if (indices.split()) query.Refuse("its indices choose among samples");
+    if (indices.split()) query.Refuse("its indices select among samples");
     data.axis = axes.ToResult(data.axis);
   } else if (data.split() && (data.axis >= axes.leading || !indices.split())) {
-    query.Refuse("its indices choose among samples");
+    query.Refuse("its indices select among samples");
   }
   query.set(0, Joined(query, data, indices));
 }
@@ -207,7 +207,7 @@ void ShardGatherNdGrad(ShardQuery& query) {
   if (indices.whole() && query.given(1).partial()) return query.set(0, Shard::Partial());
   Shard g = query.in(1);
   if (g.split() && g.axis >= axes.indices_rank - 1) {
-    if (indices.split()) query.Refuse("its indices choose among samples");
+    if (indices.split()) query.Refuse("its indices select among samples");
     g.axis = axes.ToData(g.axis);
     return query.set(0, g);
   }
@@ -222,7 +222,7 @@ void ShardScatterNd(ShardQuery& query) {
   const Shard data = query.in(0);
   Shard updates = query.in(2);
   if ((data.split() && !axes.Behind(data.axis)) || (updates.split() && updates.axis < axes.indices_rank - 1)) {
-    query.Refuse("its indices choose among samples");
+    query.Refuse("its indices select among samples");
   }
   if (updates.split()) updates.axis = axes.ToData(updates.axis);
   query.set(0, Joined(query, data, updates));
@@ -240,7 +240,8 @@ void ShardOneHot(ShardQuery& query) {
 // k is no tensor.
 void ShardTopK(ShardQuery& query) {
   const Shard shard = query.in(0);
-  if (shard.split() && query.AxisAttribute("axis", -1, query.shape(0).rank()) == shard.axis) query.Refuse("it compares samples");
+  if (shard.split() && query.AxisAttribute("axis", -1, query.shape(0).rank()) == shard.axis)
+    query.Refuse("it compares samples with each other");
   query.SetAll(shard);
 }
 
@@ -248,14 +249,14 @@ void ShardTopK(ShardQuery& query) {
 void ShardGatherElements(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
   const Shard data = query.in(0), indices = query.in(1);
-  if (data.split() ? data.axis == axis : indices.split() && indices.axis != axis) query.Refuse("its indices choose among samples");
+  if (data.split() ? data.axis == axis : indices.split() && indices.axis != axis) query.Refuse("its indices select among samples");
   query.set(0, data.split() ? Joined(query, data, indices) : indices);
 }
 
 void ShardElements(ShardQuery& query) {
   Shard made;
   for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
-  if (made.split() && query.AxisAttribute("axis", 0, query.shape(0).rank()) == made.axis) query.Refuse("its indices choose among samples");
+  if (made.split() && query.AxisAttribute("axis", 0, query.shape(0).rank()) == made.axis) query.Refuse("its indices select among samples");
   query.set(0, made);
 }
 

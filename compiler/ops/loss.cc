@@ -12,7 +12,7 @@ namespace {
 void ExpectRows(const Graph& graph, const Node& node, int rows) {
   ExpectFloating(graph, node, rows);
   ExpectRank(graph, node, rows, 2);
-  if (InputType(graph, node, rows).shape[1] < 1) throw Error(ErrorCode::kShape, "there are no classes", Describe(node));
+  if (InputType(graph, node, rows).shape[1] < 1) throw Error(ErrorCode::kShape, "there must be at least 1 class", Describe(node));
 }
 
 // (scores [M,C], target int64[M], class weight [C]?).
@@ -119,7 +119,7 @@ void SoftmaxCrossEntropyGradient(GradientContext& c) {
 // A mean has its denominator inside: compiler/passes/expose_sums takes it apart where a batch is divided.
 void ShardOnnxLoss(ShardQuery& query) {
   const std::string reduction = query.attributes().String("reduction", "mean");
-  if (reduction == "mean" && query.in(0).split()) query.Refuse("it is a mean over samples");
+  if (reduction == "mean" && query.in(0).split()) query.Refuse("it computes a mean over all samples");
   ShardSamples(query, reduction == "sum" ? "00.>+0" : "00.>00");
 }
 

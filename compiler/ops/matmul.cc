@@ -117,7 +117,7 @@ std::vector<ValueType> GemmBiasGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 2, 2);
   const ValueType product = GemmType(graph, node);
   const int64_t summed = node.attributes.Int("summed", 0);
-  if (summed != 0 && summed != 1) throw Error(ErrorCode::kAttr, "summed is neither 0 nor 1", Describe(node));
+  if (summed != 0 && summed != 1) throw Error(ErrorCode::kAttr, "attribute 'summed' must be 0 or 1", Describe(node));
   return OutputTypes(node, {product, {product.dtype, {product.shape[summed == 0 ? 0 : 1]}}});
 }
 
@@ -135,7 +135,7 @@ Shard ShardOfProduct(ShardQuery& query, AxisOf axis, PlaceOf place) {
   a = query.in(0);
   b = query.in(1);
   const bool summed_a = a.split() && axis(0, a.axis) == Axis::kSummed, summed_b = b.split() && axis(1, b.axis) == Axis::kSummed;
-  if (summed_a != summed_b) query.Refuse("one operand has samples along the summed axis, the other none");
+  if (summed_a != summed_b) query.Refuse("only one operand has the batch along the summed axis");
   if (summed_a) {
     if (a.inner != 0 && b.inner != 0 && a.inner != b.inner) query.Refuse("its operands have their samples in different orders");
     return Shard::Partial();
@@ -170,7 +170,7 @@ void ShardGemm(ShardQuery& query) {
   };
   const Shard made = ShardOfProduct(query, axis, [](int i, int) { return i; });
   if (!query.has(2)) return query.SetAll(made);
-  if (made.partial()) query.Refuse("each device would add its own bias");
+  if (made.partial()) query.Refuse("each device would add the bias to its partial sum");
   Shard bias = query.in(2);
   if (bias.split()) bias.axis += 2 - query.shape(2).rank();
   query.SetAll(Joined(query, made, bias));
@@ -180,7 +180,7 @@ void ShardGemm(ShardQuery& query) {
 void ShardMatrices(ShardQuery& query) {
   Shard made;
   for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
-  if (made.split() && made.axis + 2 >= query.shape(0).rank()) query.Refuse("it works along the axis of the samples");
+  if (made.split() && made.axis + 2 >= query.shape(0).rank()) query.Refuse("it operates along the batch axis");
   query.SetAll(made);
 }
 

@@ -42,7 +42,7 @@ std::vector<ValueType> InferBoundary(const Graph& graph, const Node& node) {
 void ShardGathered(ShardQuery& query) {
   const Shard in = query.in(0);
   if (in.split() && in.InnerOf(query.shape(0)[in.axis], query.batch()) != query.shape(0)[in.axis] / query.batch()) {
-    query.Refuse("its samples do not lie one behind the other, so they cannot be gathered on one device");
+    query.Refuse("its samples are not contiguous along the batch axis, so they cannot be gathered on one device");
   }
   query.set(0, Shard::Whole());
 }

@@ -166,7 +166,7 @@ std::vector<ValueType> InferCountedBatchNormalization(const Graph& graph, const 
   const ValueType counts = InputType(graph, node, 5);
   bool fits = counts.dtype == DType::kBool && counts.shape.rank() == x.shape.rank() && counts.shape[1] == 1;
   for (int axis = 0; fits && axis < x.shape.rank(); ++axis) fits = counts.shape[axis] == 1 || counts.shape[axis] == x.shape[axis];
-  if (!fits) throw Error(ErrorCode::kShape, "what counts of " + x.shape.ToString() + " is " + counts.ToString(), Describe(node));
+  if (!fits) throw Error(ErrorCode::kShape, "the mask " + counts.ToString() + " does not match " + x.shape.ToString(), Describe(node));
   ExpectInput(graph, node, 6, {DType::kInt64, {}});
   return Cut({x, mean, mean}, node);
 }
@@ -199,14 +199,15 @@ std::vector<ValueType> InferLayerNormCast(const Graph& graph, const Node& node) 
     if (HasInput(node, i)) ExpectInput(graph, node, i, NormalizedRow(node, x));
   }
   const auto to = static_cast<DType>(node.attributes.Int("to", 0));
-  if (to != DType::kFloat16 && to != DType::kBfloat16) throw Error(ErrorCode::kAttr, "attribute to names no 16-bit type", Describe(node));
+  if (to != DType::kFloat16 && to != DType::kBfloat16)
+    throw Error(ErrorCode::kAttr, "attribute 'to' must be a 16-bit floating-point type", Describe(node));
   return Cut({x, {to, x.shape}}, node);
 }
 
 template <int kX>
 std::vector<ValueType> InferChannelSums(const Graph& graph, const Node& node) {
   const Shape x = InputType(graph, node, kX).shape;
-  if (x.rank() < 2) throw Error(ErrorCode::kShape, "x is " + x.ToString() + ", expected [N,C,...]", Describe(node));
+  if (x.rank() < 2) throw Error(ErrorCode::kShape, "x must be [N,C,...], got " + x.ToString(), Describe(node));
   return {{DType::kFloat64, Shape{2, x[1]}}};
 }
 

@@ -72,9 +72,9 @@ std::vector<ValueType> GroupNormGradTypes(const Graph& graph, const Node& node) 
   ExpectFloating(graph, node, 1);
   const ValueType x = InputType(graph, node, 1);
   const int64_t groups = node.attributes.Int("num_groups", 1);
-  if (x.shape.rank() < 2) throw Error(ErrorCode::kShape, "input 1 is " + x.ToString() + ", expected [N,C,...]", Describe(node));
+  if (x.shape.rank() < 2) throw Error(ErrorCode::kShape, "input 1 must be [N,C,...], got " + x.ToString(), Describe(node));
   if (groups < 1 || x.shape[1] % groups != 0) {
-    throw Error(ErrorCode::kAttr, std::to_string(groups) + " groups do not divide " + std::to_string(x.shape[1]) + " channels",
+    throw Error(ErrorCode::kAttr, std::to_string(x.shape[1]) + " channels cannot be divided into " + std::to_string(groups) + " groups",
                 Describe(node));
   }
   const ValueType scale{x.dtype, Shape{x.shape[1]}};
@@ -88,7 +88,8 @@ std::vector<ValueType> GroupNormalizationTypes(const Graph& graph, const Node& n
   const ValueType x = InputType(graph, node, 0);
   const int64_t groups = node.attributes.Int("num_groups", 0);
   if (x.shape.rank() < 2 || groups < 1 || x.shape[1] % groups != 0) {
-    throw Error(ErrorCode::kShape, std::to_string(groups) + " groups do not divide the channels of " + x.ToString(), Describe(node));
+    throw Error(ErrorCode::kShape, "the channels of " + x.ToString() + " cannot be divided into " + std::to_string(groups) + " groups",
+                Describe(node));
   }
   for (int i : {1, 2}) ExpectInput(graph, node, i, {x.dtype, Shape{x.shape[1]}});
   return {x};
@@ -123,7 +124,7 @@ std::vector<ValueType> LrnGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 2, 1);
   ExpectFloating(graph, node, 1);
   const ValueType x = InputType(graph, node, 1);
-  if (x.shape.rank() < 2) throw Error(ErrorCode::kShape, "input 1 is " + x.ToString() + ", expected [N,C,...]", Describe(node));
+  if (x.shape.rank() < 2) throw Error(ErrorCode::kShape, "input 1 must be [N,C,...], got " + x.ToString(), Describe(node));
   ExpectInput(graph, node, 0, x);
   return {x};
 }
@@ -135,7 +136,7 @@ void ShardRmsNormGrad(ShardQuery& query) { ShardFromAxis(query, 1); }
 void ShardMeanVariance(ShardQuery& query) {
   const Shard shard = query.in(0);
   for (int64_t axis : query.attributes().Ints("axes", {0, 2, 3})) {
-    if (shard.split() && NormalAxis(axis, query.shape(0).rank()) == shard.axis) query.Refuse("it normalises over samples");
+    if (shard.split() && NormalAxis(axis, query.shape(0).rank()) == shard.axis) query.Refuse("it normalizes over the batch axis");
   }
   query.set(0, shard);
 }

@@ -42,11 +42,11 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
   const std::string update = node.attributes.String("update", "");
   const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
   if (std::find(std::begin(known), std::end(known), update) == std::end(known))
-    throw Error(ErrorCode::kAttr, "no optimizer '" + Escaped(update) + "' takes several tensors", Describe(node));
+    throw Error(ErrorCode::kAttr, "optimizer '" + Escaped(update) + "' does not support several tensors", Describe(node));
   const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(node.outputs.size());
   const int tensors = operands - results;
   if (tensors <= 0 || tensors > kMostTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
-    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs of parameters",
+    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs do not match",
                 Describe(node));
   }
   const int states = results / tensors - 1;
@@ -60,7 +60,7 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
     ExpectFloating(graph, node, first);
     const ValueType parameter = InputType(graph, node, first);
     if (parameter.dtype != InputType(graph, node, kMultiTensorParameters).dtype)
-      throw Error(ErrorCode::kType, "parameters of several types", Describe(node));
+      throw Error(ErrorCode::kType, "the parameters must have the same type", Describe(node));
     for (int k = 1; k < 2 + states; ++k) ExpectInput(graph, node, first + k, parameter);
     types.insert(types.end(), static_cast<size_t>(1 + states), parameter);
   }

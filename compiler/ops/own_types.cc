@@ -17,11 +17,11 @@ ValueType InputType(const Graph& graph, const Node& node, int i) {
 void ExpectArity(const Node& node, int least, int most, int outputs) {
   const int n = static_cast<int>(node.inputs.size());
   if (n < least || n > most) {
-    throw Error(ErrorCode::kArity, std::to_string(n) + " inputs, expected " + std::to_string(least) + " to " + std::to_string(most),
-                Describe(node));
+    throw Error(ErrorCode::kArity,
+                "got " + std::to_string(n) + " inputs, expected " + std::to_string(least) + " to " + std::to_string(most), Describe(node));
   }
   if (static_cast<int>(node.outputs.size()) > outputs) {
-    throw Error(ErrorCode::kArity, std::to_string(node.outputs.size()) + " outputs, expected at most " + std::to_string(outputs),
+    throw Error(ErrorCode::kArity, "got " + std::to_string(node.outputs.size()) + " outputs, expected at most " + std::to_string(outputs),
                 Describe(node));
   }
 }
@@ -36,7 +36,7 @@ void ExpectInput(const Graph& graph, const Node& node, int i, const ValueType& t
 void ExpectFloating(const Graph& graph, const Node& node, int i) {
   const ValueType got = InputType(graph, node, i);
   if (!IsFloating(got.dtype)) {
-    throw Error(ErrorCode::kType, InputName(i) + " is " + got.ToString() + ", expected a floating type", Describe(node));
+    throw Error(ErrorCode::kType, InputName(i) + " is " + got.ToString() + ", expected a floating-point type", Describe(node));
   }
 }
 
@@ -55,7 +55,8 @@ void ExpectSeeds(const Graph& graph, const Node& node, int i) {
 
 void ExpectRatio(const Node& node) {
   const double ratio = node.attributes.Float("ratio", 0);
-  if (!(ratio >= 0 && ratio < 1)) throw Error(ErrorCode::kValue, "attribute ratio is " + std::to_string(ratio), Describe(node));
+  if (!(ratio >= 0 && ratio < 1))
+    throw Error(ErrorCode::kValue, "attribute 'ratio' must be at least 0 and below 1, got " + std::to_string(ratio), Describe(node));
 }
 
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types) {

@@ -49,8 +49,8 @@ void ShardQuantized(ShardQuery& query) {
   query.ExpectWhole(1);
   query.ExpectWhole(2);
   if (x.split() && query.shape(1).elements() > 1 && x.axis == query.AxisAttribute("axis", 1, query.shape(0).rank()))
-    query.Refuse("its scales lie along the axis of the samples");
-  if (x.split() && query.attributes().Int("block_size", 0) != 0) query.Refuse("it has a scale for each block of elements");
+    query.Refuse("its scales are along the batch axis");
+  if (x.split() && query.attributes().Int("block_size", 0) != 0) query.Refuse("blocked quantization is not supported");
   query.SetAll(x);
 }
 

@@ -27,7 +27,8 @@ DType DTypeAttribute(const Node& node, DType absent) {
 std::vector<ValueType> DrawnTypes(const Graph& graph, const Node& node) {
   ExpectLastSeeds(graph, node, 0);
   const DType dtype = DTypeAttribute(node, DType::kFloat32);
-  if (!IsFloating(dtype)) throw Error(ErrorCode::kType, "random numbers of type " + std::string(DTypeName(dtype)), Describe(node));
+  if (!IsFloating(dtype))
+    throw Error(ErrorCode::kType, "random numbers must have a floating-point type, got " + std::string(DTypeName(dtype)), Describe(node));
   return {{dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
@@ -44,7 +45,8 @@ std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
   ExpectRank(graph, node, 0, 2);
   const Shape scores = InputType(graph, node, 0).shape;
   const int64_t samples = node.attributes.Int("sample_size", 1);
-  if (scores[1] < 1 || samples < 0) throw Error(ErrorCode::kAttr, "nothing to sample from " + scores.ToString(), Describe(node));
+  if (scores[1] < 1 || samples < 0)
+    throw Error(ErrorCode::kAttr, "cannot draw " + std::to_string(samples) + " samples from " + scores.ToString(), Describe(node));
   return {{DTypeAttribute(node, DType::kInt32), Shape{scores[0], samples}}};
 }
 

@@ -23,8 +23,8 @@ int64_t DirectionsOf(const Node& node) {
   const std::string direction = node.attributes.String("direction", "forward");
   if (direction == "forward" || direction == "reverse") return 1;
   if (direction == "bidirectional") return 2;
-  throw Error(ErrorCode::kAttr, "attribute direction is '" + Escaped(direction) + "'", Describe(node),
-              "it is forward, reverse or bidirectional");
+  throw Error(ErrorCode::kAttr, "attribute 'direction' must be forward, reverse or bidirectional, got '" + Escaped(direction) + "'",
+              Describe(node));
 }
 
 // Types of Y, Y_h and Y_c; checks all that the kernels rely on.
@@ -35,21 +35,21 @@ std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& k
   const DType dtype = x.dtype;
   const int64_t layout = node.attributes.Int("layout", 0);
   if (layout != 0 && layout != 1)
-    throw Error(ErrorCode::kAttr, "attribute layout is " + std::to_string(layout), Describe(node), "it is 0 or 1");
+    throw Error(ErrorCode::kAttr, "attribute 'layout' must be 0 or 1, got " + std::to_string(layout), Describe(node));
   const bool batch_first = layout == 1;
   const int64_t steps = x.shape[batch_first ? 1 : 0], batch = x.shape[batch_first ? 0 : 1], input = x.shape[2];
   const int64_t directions = DirectionsOf(node);
   const int64_t hidden = InputType(graph, node, 2).shape[2];
   const int64_t named = node.attributes.Int("hidden_size", hidden);
   if (named != hidden || hidden == 0) {
-    throw Error(ErrorCode::kShape, "R is " + InputType(graph, node, 2).ToString() + ", attribute hidden_size " + std::to_string(named),
-                Describe(node), "the last extent of R is hidden_size");
+    throw Error(ErrorCode::kShape,
+                "attribute 'hidden_size' is " + std::to_string(named) + ", but R is " + InputType(graph, node, 2).ToString(),
+                Describe(node), "hidden_size must be the last extent of R, and not 0");
   }
   const size_t activations = node.attributes.Strings("activations").size();
   if (activations != 0 && activations != static_cast<size_t>(kind.activations * directions)) {
     throw Error(ErrorCode::kAttr,
-                std::to_string(activations) + " activations for " + std::to_string(directions) + " directions of " +
-                    std::to_string(kind.activations),
+                "got " + std::to_string(activations) + " activations, expected " + std::to_string(kind.activations * directions),
                 Describe(node));
   }
   ExpectInput(graph, node, 1, {dtype, {directions, kind.gates * hidden, input}});
@@ -102,7 +102,7 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node) {
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
     if (i < 0 || i >= kKind.inputs || i == kLengths) {
-      throw Error(ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i), Describe(node));
+      throw Error(ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i), Describe(node));
     }
     types.push_back(InputType(graph, node, static_cast<int>(i)));
   }

@@ -176,7 +176,7 @@ void ShardReduction(ShardQuery& query) {
     return query.set(0, Behind(shard, axes, query.attributes().Int("keepdims", 1) != 0));
   }
   if (kOver == Over::kElse || (kOver == Over::kCombination && query.out_dtype() == DType::kUint64))
-    query.Refuse("it reduces over samples what devices do not put together");
+    query.Refuse("it reduces over samples in a way that devices cannot combine");
   if (kOver == Over::kCombination) {
     query.MakeCombination();
     return query.set(0, Shard::Whole());
@@ -188,7 +188,7 @@ void ShardReduction(ShardQuery& query) {
 void ShardArgExtreme(ShardQuery& query) {
   const Shard shard = query.in(0);
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
-  if (shard.split() && shard.axis == axis) query.Refuse("it compares samples");
+  if (shard.split() && shard.axis == axis) query.Refuse("it compares samples with each other");
   query.set(0, shard.split() ? Behind(shard, {axis}, query.attributes().Int("keepdims", 1) != 0) : shard);
 }
 
@@ -197,7 +197,8 @@ void ShardRunning(ShardQuery& query) {
   const int last = query.num_inputs() - 1;
   Shard made;
   for (int i = 0; i < last; ++i) made = Joined(query, made, query.in(i));
-  if (made.split() && NormalAxis(query.Ints(last).at(0), query.shape(0).rank()) == made.axis) query.Refuse("it runs along the samples");
+  if (made.split() && NormalAxis(query.Ints(last).at(0), query.shape(0).rank()) == made.axis)
+    query.Refuse("it accumulates along the batch axis");
   query.set(0, made);
 }
 

@@ -56,7 +56,8 @@ std::vector<ValueType> InferDeformConvGrad(const Graph& graph, const Node& node)
   ExpectRank(graph, node, kDeformOperands, 4);
   std::vector<ValueType> types;
   for (int64_t i : node.attributes.Ints("wanted")) {
-    if (i < 0 || i >= kDeformOperands) throw Error(ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i), Describe(node));
+    if (i < 0 || i >= kDeformOperands)
+      throw Error(ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i), Describe(node));
     types.push_back(InputType(graph, node, static_cast<int>(i)));
   }
   return types;
@@ -91,7 +92,7 @@ Shape PlainUnpooled(const Graph& graph, const Node& node) {
   const std::vector<int64_t> strides = node.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
                              pads = node.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
   if (shape.rank() != static_cast<int>(rank) + 2 || strides.size() != rank || pads.size() != 2 * rank)
-    throw Error(ErrorCode::kAttr, "windows of " + std::to_string(rank) + " dimensions over a tensor " + shape.ToString(), Describe(node));
+    throw Error(ErrorCode::kAttr, "kernel_shape, strides and pads do not match the input " + shape.ToString(), Describe(node));
   for (size_t d = 0; d < rank; ++d) {
     int64_t& extent = shape[static_cast<int>(d) + 2];
     extent = (extent - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d];
@@ -102,11 +103,10 @@ Shape PlainUnpooled(const Graph& graph, const Node& node) {
 std::vector<ValueType> InferMaxUnpool(const Graph& graph, const Node& node) {
   const DType dtype = InputType(graph, node, 0).dtype;
   if (InputType(graph, node, 1).shape != InputType(graph, node, 0).shape)
-    throw Error(ErrorCode::kShape, "the places of MaxUnpool have another shape than its elements", Describe(node));
+    throw Error(ErrorCode::kShape, "the indices of MaxUnpool must have the shape of its input", Describe(node));
   if (!HasInput(node, 2)) return {{dtype, PlainUnpooled(graph, node)}};
   const Tensor* given = graph.data(node.inputs[2]);
-  if (given == nullptr)
-    throw Error(ErrorCode::kUnsupported, "the shape of output 0 of MaxUnpool is not known before the run", Describe(node));
+  if (given == nullptr) throw Error(ErrorCode::kUnsupported, "output_shape of MaxUnpool must be constant", Describe(node));
   return {{dtype, Shape(IntValues(given->view()))}};
 }
 

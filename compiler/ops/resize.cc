@@ -17,7 +17,8 @@ std::vector<ValueType> ResizeGradTypes(const Graph& graph, const Node& node) {
   const ValueType dy = InputType(graph, node, 0);
   const Shape shape(node.attributes.Ints("input_shape"));
   if (shape.rank() != dy.shape.rank()) {
-    throw Error(ErrorCode::kShape, "the gradient is " + dy.ToString() + ", attribute input_shape " + shape.ToString(), Describe(node));
+    throw Error(ErrorCode::kShape, "the gradient " + dy.ToString() + " does not match attribute 'input_shape' " + shape.ToString(),
+                Describe(node));
   }
   return {{dy.dtype, shape}};
 }

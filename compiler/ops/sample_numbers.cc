@@ -12,7 +12,7 @@ namespace {
 
 using Steps = std::vector<int64_t>;
 
-constexpr char kOthers[] = "it reads numbers of samples, which each device counts from its own first one";
+constexpr char kOthers[] = "it reads sample indices, which each device counts from its own first sample";
 
 // One for each of `width` places along the last axis.
 Steps Spread(const Steps& steps, int64_t width) {
@@ -60,7 +60,7 @@ class Counted {
     const int64_t extent = query_.shape(i)[axis], places = shard.split() && shard.axis == axis ? shard.InnerOf(extent, query_.batch()) : 0;
     return places * query_.batch() == extent ? places : 0;
   }
-  [[noreturn]] void Across() const { query_.Refuse("its indices choose among samples"); }
+  [[noreturn]] void Across() const { query_.Refuse("its indices select among samples"); }
   bool Uniform(int i) const { return steps(i).size() == 1; }
 
   // --- numbers that are made of such numbers ---------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Counted {
 
   Shard Tuples(int i) {
     const Shard indices = query_.in(i);
-    if (indices.axis == query_.shape(i).rank() - 1) query_.Refuse("its index tuples lie across samples");
+    if (indices.axis == query_.shape(i).rank() - 1) query_.Refuse("the last axis of its indices is the batch axis");
     return indices;
   }
 

@@ -161,7 +161,7 @@ void ShardConcat(ShardQuery& query) {
     divided &= shard.split();
     made = Joined(query, made, shard);
   }
-  if (made.split() && made.axis == axis && !divided) query.Refuse("it puts what all samples share beside samples");
+  if (made.split() && made.axis == axis && !divided) query.Refuse("it concatenates samples with values that all samples share");
   query.set(0, made);
 }
 
@@ -172,7 +172,7 @@ void ShardSplit(ShardQuery& query) {
     for (int i = 0; i < query.num_outputs(); ++i) {
       if (query.node().outputs[static_cast<size_t>(i)] != kNoValue &&
           query.out_shape(i)[axis] % Block(query, shard, query.shape(0)[axis]) != 0) {
-        query.Refuse("it parts samples from others");
+        query.Refuse("it separates samples from each other");
       }
     }
   }
@@ -190,7 +190,7 @@ void ExpectWholeBlocks(ShardQuery& query, const Shard& shard, int64_t extent, in
     const int64_t step = steps.empty() ? 1 : steps[i];
     const int64_t block = Block(query, shard, extent);
     if (step != 1 || place(start[i]) % block != 0 || place(end[i]) % block != 0) {
-      query.Refuse("it parts samples from others");
+      query.Refuse("it separates samples from each other");
     }
   }
 }
@@ -217,7 +217,7 @@ void ShardPad(ShardQuery& query) {
   if (query.node().op == "Pad" && query.has(2)) query.ExpectWhole(2);
   for (size_t i = 0; shard.split() && i < pads.size() / 2; ++i) {
     const int axis = axes.empty() ? static_cast<int>(i) : NormalAxis(axes[i], rank).value();
-    if (axis == shard.axis && (pads[i] != 0 || pads[i + pads.size() / 2] != 0)) query.Refuse("it pads the axis of the samples");
+    if (axis == shard.axis && (pads[i] != 0 || pads[i + pads.size() / 2] != 0)) query.Refuse("it pads the batch axis");
   }
   query.set(0, shard);
 }
@@ -236,7 +236,7 @@ void ShardTile(ShardQuery& query) {
   const Shard shard = query.given(0).partial() && query.growing(0) < 0 ? query.given(0) : query.in(0);
   const int axis = query.growing(0);
   if (!shard.split() && axis >= 0) {
-    if (repeats.at(static_cast<size_t>(axis)) % query.batch() != 0) query.Refuse("it repeats in no whole number of batches");
+    if (repeats.at(static_cast<size_t>(axis)) % query.batch() != 0) query.Refuse("its repeats are not a multiple of the batch size");
     const int64_t each = query.shape(0)[axis];
     return query.set(0, Shard::Split(axis, each == 1 ? 0 : each));
   }
@@ -264,7 +264,7 @@ void ShardReverseSequence(ShardQuery& query) {
 void ShardTrilu(ShardQuery& query) {
   const Shard shard = query.given(0);
   if (query.has(1)) query.ExpectWhole(1);
-  if (shard.split() && shard.axis + 2 >= query.shape(0).rank()) query.Refuse("it works along the axis of the samples");
+  if (shard.split() && shard.axis + 2 >= query.shape(0).rank()) query.Refuse("it operates along the batch axis");
   query.set(0, shard);
 }
 

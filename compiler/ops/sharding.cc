@@ -15,7 +15,7 @@ std::vector<int64_t> ShardQuery::Ints(int i, const std::vector<int64_t>& absent)
   if (!has(i)) return absent;
   const Tensor* data = graph_.data(node_.inputs[static_cast<size_t>(i)]);
   if (data == nullptr || graph_.value(node_.inputs[static_cast<size_t>(i)]).role != Role::kConst) {
-    Refuse("which places it takes depends on data");
+    Refuse("the positions that it selects depend on data");
   }
   std::vector<int64_t> values;
   for (int64_t k = 0; k < data->elements(); ++k) values.push_back(ElementAsInt(data->view(), k));
@@ -34,14 +34,14 @@ bool ShardQuery::IsZero(int i) const {
 
 Shard ShardQuery::in(int i) {
   const Shard shard = given(i);
-  if (shard.local()) Refuse("it reads a statistic of one device's samples");
+  if (shard.local()) Refuse("it reads a statistic that each device computes over its own samples");
   if (!shard.partial()) return shard;
   reduced_.insert(i);
   return Shard::Whole();
 }
 
 void ShardQuery::ExpectWhole(int i) {
-  if (!in(i).whole()) Refuse("operand " + std::to_string(i) + " differs between the samples");
+  if (!in(i).whole()) Refuse("operand " + std::to_string(i) + " differs between samples");
 }
 
 bool ShardQuery::counts() const {
@@ -56,13 +56,13 @@ std::vector<std::vector<int64_t>> ShardQuery::TakeSteps() {
 
 void ShardQuery::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, Describe(node_),
-              "train on one device (--devices cpu), or change the model so that samples meet in the loss alone");
+              "train on one device (--devices cpu), or change the model so that only the loss combines samples");
 }
 
 Shard Joined(const ShardQuery& query, Shard one, Shard other) {
   if (!one.split()) return other;
   if (!other.split()) return one;
-  if (one.axis != other.axis) query.Refuse("its operands have their samples along different axes");
+  if (one.axis != other.axis) query.Refuse("its operands have different batch axes");
   if (one.inner == 0) return other;
   if (other.inner != 0 && one.inner != other.inner) query.Refuse("its operands have their samples in different orders");
   return one;
@@ -110,7 +110,7 @@ void ShardPointwise(ShardQuery& query) {
     if (shard.split()) shard.axis += query.out_shape(0).rank() - query.shape(i).rank();
     made = Joined(query, made, shard);
   }
-  if (local && made.split()) query.Refuse("it reads a statistic of one device's samples");
+  if (local && made.split()) query.Refuse("it reads a statistic that each device computes over its own samples");
   query.SetAll(local ? Shard::Local() : made);
 }
 
@@ -124,11 +124,11 @@ void ShardView(ShardQuery& query) {
     return product;
   };
   const int axis = query.growing(0);
-  if (axis < 0) query.Refuse("its result has no axis for the samples");
+  if (axis < 0) query.Refuse("its result has no batch axis");
   // Elements that one sample has together, in the order of both.
   const int64_t together = shard.InnerOf(from[shard.axis], query.batch()) * stride(from, shard.axis), step = stride(to, axis);
   if (step == 0 || together % step != 0 || to[axis] * step % (query.batch() * together) != 0) {
-    query.Refuse("it lays out the elements of a sample anew across those of others");
+    query.Refuse("its result does not keep the elements of a sample together");
   }
   query.SetAll(Shard::Split(axis, together / step));
 }
@@ -140,7 +140,7 @@ void ShardAlongAxis(ShardQuery& query) {
   for (int i = 0; i < query.num_inputs(); ++i) {
     if (query.has(i)) made = Joined(query, made, query.in(i));
   }
-  if (made.split() && made.axis == axis) query.Refuse("it works along the axis of the samples");
+  if (made.split() && made.axis == axis) query.Refuse("it operates along the batch axis");
   query.SetAll(made);
 }
 
@@ -149,7 +149,7 @@ void ShardFromAxis(ShardQuery& query, int like) {
   Shard made;
   for (int i = 0; i <= like; ++i) made = Joined(query, made, query.in(i));
   for (int i = like + 1; i < query.num_inputs(); ++i) query.ExpectWhole(i);
-  if (made.split() && made.axis >= axis) query.Refuse("it normalises over samples");
+  if (made.split() && made.axis >= axis) query.Refuse("it normalizes over the batch axis");
   query.SetAll(made);
   for (int i = 1; like > 0 && made.split() && i < query.num_outputs(); ++i) query.set(i, Shard::Partial());
 }
@@ -162,8 +162,10 @@ void Take(ShardQuery& query, int i, char letter, Shard& made) {
   const Shard shard = query.in(i);
   if (!shard.split()) return;
   const int axis = letter == '?' ? 0 : letter - '0';
-  if (letter == '.' || letter == 'l') query.Refuse("operand " + std::to_string(i) + " differs between the samples");
-  if (shard.axis != axis) query.Refuse("operand " + std::to_string(i) + " has its samples along axis " + std::to_string(shard.axis));
+  if (letter == '.' || letter == 'l') query.Refuse("operand " + std::to_string(i) + " differs between samples");
+  if (shard.axis != axis)
+    query.Refuse("operand " + std::to_string(i) + " has the batch along axis " + std::to_string(shard.axis) +
+                 ", which the operator does not support");
   made = Joined(query, made, Shard::Split(0, shard.inner));
 }
 
@@ -211,11 +213,11 @@ void AskRow(ShardQuery& query) {
   if (op != nullptr && op->has(kView)) return ShardView(query);
   if (op != nullptr && op->has(kPointwise)) return ShardPointwise(query);
   for (int i = 0; i < query.num_inputs(); ++i) {
-    if (!query.in(i).whole()) query.Refuse("it may mix samples: the operator has no rule");
+    if (!query.in(i).whole()) query.Refuse("it may mix samples: the operator has no sharding rule");
   }
   for (int i = 0; i < query.num_outputs(); ++i) {
     if (query.node().outputs[static_cast<size_t>(i)] != kNoValue && query.growing(i) >= 0) {
-      query.Refuse("its result grows with the batch, and its operands do not");
+      query.Refuse("its result grows with the batch size, but its operands do not");
     }
   }
 }

@@ -82,7 +82,7 @@ int64_t KnownInt(const Graph& graph, const Node& node, int i, int64_t absent) {
   if (!HasInput(node, i)) return absent;
   const Tensor* data = graph.data(node.inputs[static_cast<size_t>(i)]);
   if (data == nullptr || data->elements() != 1) {
-    throw Error(ErrorCode::kUnsupported, "the shape of output 0 of " + Escaped(node.op) + " is not known before the run", Describe(node));
+    throw Error(ErrorCode::kUnsupported, "the shape of output 0 of " + Escaped(node.op) + " is not known at compile time", Describe(node));
   }
   return ElementAsInt(data->view(), 0);
 }
@@ -91,13 +91,13 @@ int64_t KnownInt(const Graph& graph, const Node& node, int i, int64_t absent) {
 std::vector<ValueType> InferStft(const Graph& graph, const Node& node) {
   const ValueType signal = InputType(graph, node, 0);
   if (signal.shape.rank() < 2 || signal.shape.rank() > 3 || (signal.shape.rank() == 3 && (signal.shape[2] < 1 || signal.shape[2] > 2)))
-    throw Error(ErrorCode::kShape, "STFT of a signal " + signal.ToString() + "; [batch, samples, 1 or 2] is meant", Describe(node));
+    throw Error(ErrorCode::kShape, "the signal of STFT must be [batch, samples, 1 or 2], got " + signal.ToString(), Describe(node));
   const int64_t window = HasInput(node, 2) ? InputType(graph, node, 2).shape.elements() : 0;
   const int64_t length = KnownInt(graph, node, 3, window), step = KnownInt(graph, node, 1, 0), samples = signal.shape[1];
   if (length <= 0 || length > samples || step <= 0 || (window != 0 && window != length)) {
     throw Error(ErrorCode::kValue,
-                "STFT of " + std::to_string(samples) + " samples in frames of " + std::to_string(length) + ", with a step of " +
-                    std::to_string(step) + " and a window of " + std::to_string(window),
+                "STFT of " + std::to_string(samples) + " samples does not support frame_length " + std::to_string(length) +
+                    ", frame_step " + std::to_string(step) + " and a window of length " + std::to_string(window),
                 Describe(node));
   }
   const int64_t bins = node.attributes.Int("onesided", 1) != 0 ? length / 2 + 1 : length;
@@ -107,7 +107,7 @@ std::vector<ValueType> InferStft(const Graph& graph, const Node& node) {
 // (bins, length, rate, low, high): all known.
 std::vector<ValueType> InferMel(const Graph& graph, const Node& node) {
   const int64_t bins = KnownInt(graph, node, 0, -1), length = KnownInt(graph, node, 1, -1);
-  if (bins < 0 || length < 0) throw Error(ErrorCode::kValue, "MelWeightMatrix with a negative count", Describe(node));
+  if (bins < 0 || length < 0) throw Error(ErrorCode::kValue, "the sizes of MelWeightMatrix must not be negative", Describe(node));
   const auto dtype = static_cast<DType>(node.attributes.Int("output_datatype", static_cast<int64_t>(DType::kFloat32)));
   return {{dtype, Shape{length / 2 + 1, bins}}};
 }

@@ -12,7 +12,7 @@ constexpr std::string_view kMl = "ai.onnx.ml", kTraining = "ai.onnx.preview.trai
 std::vector<ValueType> InferFeatures(const Graph& graph, const Node& node) {
   ValueType type = InputType(graph, node, 0);
   const int64_t columns = InputType(graph, node, 1).shape.elements();
-  if (type.shape.rank() == 0) throw Error(ErrorCode::kShape, "ArrayFeatureExtractor of a scalar", Describe(node));
+  if (type.shape.rank() == 0) throw Error(ErrorCode::kShape, "the input of ArrayFeatureExtractor must have rank 1 or more", Describe(node));
   if (type.shape.rank() == 1) return {{type.dtype, Shape{1, columns}}};
   type.shape[type.shape.rank() - 1] = columns;
   return {type};
@@ -24,10 +24,11 @@ std::vector<ValueType> InferTrees(const Graph& graph, const Node& node) {
   ExpectRank(graph, node, 0, 2);
   const ValueType x = InputType(graph, node, 0);
   const Attributes& a = node.attributes;
-  if (a.Int("post_transform", 0) != 0) throw Error(ErrorCode::kUnsupported, "TreeEnsemble with a post_transform", Describe(node));
+  if (a.Int("post_transform", 0) != 0)
+    throw Error(ErrorCode::kUnsupported, "attribute 'post_transform' of TreeEnsemble is not supported", Describe(node));
   const int64_t targets = a.Int("n_targets", 0);
   const bool fits = targets > 0 && a.Ints("leaf_targetids").size() == static_cast<size_t>(a.TensorOf("leaf_weights").elements());
-  if (!fits) throw Error(ErrorCode::kAttr, "the leaves of TreeEnsemble do not fit its targets", Describe(node));
+  if (!fits) throw Error(ErrorCode::kAttr, "the leaves of TreeEnsemble do not match its targets", Describe(node));
   return {{x.dtype, Shape{x.shape[0], targets}}};
 }
 
@@ -35,13 +36,15 @@ std::vector<ValueType> InferCounts(const Graph& graph, const Node& node) {
   const Shape x = InputType(graph, node, 0).shape;
   const Attributes& a = node.attributes;
   const std::vector<int64_t> places = a.Ints("ngram_indexes");
-  if (!a.has("pool_int64s")) throw Error(ErrorCode::kUnsupported, "TfIdfVectorizer over strings", Describe(node));
-  if (x.rank() > 2) throw Error(ErrorCode::kShape, "TfIdfVectorizer of a tensor " + x.ToString(), Describe(node));
+  if (!a.has("pool_int64s")) throw Error(ErrorCode::kUnsupported, "TfIdfVectorizer with strings is not supported", Describe(node));
+  if (x.rank() > 2)
+    throw Error(ErrorCode::kShape, "the input of TfIdfVectorizer must have rank 1 or 2, got " + x.ToString(), Describe(node));
   // As many n-grams as the pool's parts hold, each with a place.
   const std::vector<int64_t> counts = a.Ints("ngram_counts");
   int64_t grams = 0, last = static_cast<int64_t>(a.Ints("pool_int64s").size());
   for (size_t n = counts.size(); n-- > 0; last = counts[n]) {
-    if (counts[n] < 0 || counts[n] > last) throw Error(ErrorCode::kAttr, "ngram_counts are no places of the pool", Describe(node));
+    if (counts[n] < 0 || counts[n] > last)
+      throw Error(ErrorCode::kAttr, "attribute 'ngram_counts' must hold positions in the pool", Describe(node));
     grams += (last - counts[n]) / static_cast<int64_t>(n + 1);
   }
   const auto size = static_cast<int64_t>(places.size());
@@ -50,7 +53,7 @@ std::vector<ValueType> InferCounts(const Graph& graph, const Node& node) {
                 Describe(node));
   const int64_t width = *std::max_element(places.begin(), places.end()) + 1;
   const auto weights = static_cast<int64_t>(a.Floats("weights").size());
-  if (weights != 0 && weights < width) throw Error(ErrorCode::kAttr, "too few weights of TfIdfVectorizer", Describe(node));
+  if (weights != 0 && weights < width) throw Error(ErrorCode::kAttr, "TfIdfVectorizer has too few weights", Describe(node));
   return {{DType::kFloat32, x.rank() == 2 ? Shape{x[0], width} : Shape{width}}};
 }
 
@@ -59,7 +62,10 @@ template <int kStates>
 std::vector<ValueType> InferUpdate(const Graph& graph, const Node& node) {
   const size_t each = 2 + kStates, inputs = node.inputs.size();
   if (inputs < 2 + each || (inputs - 2) % each != 0 || node.outputs.size() > (inputs - 2) / each * (1 + kStates))
-    throw Error(ErrorCode::kArity, "operator '" + Escaped(node.op) + "' with " + std::to_string(inputs) + " inputs", Describe(node));
+    throw Error(ErrorCode::kArity,
+                "operator '" + Escaped(node.op) + "' does not take " + std::to_string(inputs) + " inputs and " +
+                    std::to_string(node.outputs.size()) + " outputs",
+                Describe(node));
   const size_t count = (inputs - 2) / each;
   std::vector<ValueType> types;
   for (size_t k = 0; k < count; ++k) {
@@ -76,7 +82,7 @@ std::vector<ValueType> InferUpdate(const Graph& graph, const Node& node) {
   }
   for (int i = 0; i < 2; ++i) {
     if (InputType(graph, node, i).shape.elements() != 1)
-      throw Error(ErrorCode::kShape, "the rate and the step of an update are scalars", Describe(node));
+      throw Error(ErrorCode::kShape, "the learning rate and the step of an update must be scalars", Describe(node));
   }
   return types;
 }

@@ -41,7 +41,7 @@ std::vector<Tensor> Decide(const Node& node, const std::vector<Tensor>& inputs) 
   const bool conditional = node.attributes.Int("conditional", 0) != 0;
   for (int64_t trip = 0; !inputs[0].defined() || trip < inputs[0].as<int64_t>()[0]; ++trip) {
     if (conditional && !operands[0].as<bool>()[0]) break;
-    if (trip >= node.attributes.Int("trip_bound", 0)) throw Error(ErrorCode::kData, "a loop goes on past its bound", Describe(node));
+    if (trip >= node.attributes.Int("trip_bound", 0)) throw Error(ErrorCode::kData, "a loop ran past its trip bound", Describe(node));
     std::vector<Tensor> next = RunBody(*node.regions[0].body, operands);
     std::move(next.begin(), next.end(), operands.begin());
   }
@@ -72,7 +72,7 @@ std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor
       call.inputs.push_back(OperandOf(graph, id));
       inputs.push_back(id == kNoValue ? Tensor() : values[static_cast<size_t>(id)]);
       if (id != kNoValue && !inputs.back().defined()) {
-        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph.value(id).name) + "' has neither data nor feed", Describe(node));
+        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph.value(id).name) + "' has neither data nor a feed", Describe(node));
       }
     }
     for (ValueId id : node.outputs) call.outputs.push_back(OperandOf(graph, id));

@@ -16,12 +16,12 @@ class LossBuilder {
   LossBuilder(GraphBuilder& builder, const LossTerm& term, LossOperands& operands)
       : b_(builder), term_(term), operands_(operands), output_(operands.Output(term.output, Where())) {
     if (term.reduction != "mean" && term.reduction != "sum" && !(term.type == "kl_div" && term.reduction == "batchmean")) {
-      throw Error(ErrorCode::kConfig, "no reduction '" + Escaped(term.reduction) + "'", Where(), "a loss is reduced by mean or sum");
+      throw Error(ErrorCode::kConfig, "unknown reduction '" + Escaped(term.reduction) + "'", Where(), "use mean or sum");
     }
     if (!IsFloating(b_.dtype(output_))) {
       throw Error(
           ErrorCode::kType,
-          "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating",
+          "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating-point",
           Where());
     }
   }
@@ -40,7 +40,7 @@ class LossBuilder {
     if (type == "output") return Reduce(output_);
     std::string known;
     for (const std::string& name : LossTypes()) known += (known.empty() ? "" : ", ") + name;
-    throw Error(ErrorCode::kConfig, "no loss '" + Escaped(type) + "'", "", "losses are: " + known);
+    throw Error(ErrorCode::kConfig, "unknown loss '" + Escaped(type) + "'", "", "the losses are: " + known);
   }
 
  private:
@@ -118,8 +118,8 @@ class LossBuilder {
     for (const auto& [at, count] : operands_.Extents(output_)) {
       if (at == axis || term_.probabilities) {
         throw Error(ErrorCode::kUnsupported,
-                    "the data of a step decides the extent of axis " + std::to_string(at) + " of the output " + OutputText(), Where(),
-                    "classes as targets, and a class axis whose extent is known");
+                    "the extent of axis " + std::to_string(at) + " of the output " + OutputText() + " is data-dependent", Where(),
+                    "use class indices as targets and a class axis of fixed extent");
       }
       extents.emplace(at < axis ? at : at - 1, count);
     }
@@ -132,7 +132,8 @@ class LossBuilder {
     if (!term_.class_weight.empty()) {
       if (static_cast<int64_t>(term_.class_weight.size()) != shape[axis]) {
         throw Error(ErrorCode::kConfig,
-                    std::to_string(term_.class_weight.size()) + " class weights for " + std::to_string(shape[axis]) + " classes", Where());
+                    "got " + std::to_string(term_.class_weight.size()) + " class weights for " + std::to_string(shape[axis]) + " classes",
+                    Where());
       }
       rows.class_weight = Vector(term_.class_weight);
     }
@@ -149,7 +150,7 @@ class LossBuilder {
 
   // -sum over the classes of w t' log p, with t' = (1 - smoothing) t + smoothing / C; the mean is over rows.
   ValueId CrossEntropyOfProbabilities() {
-    if (term_.ignore_index) throw Error(ErrorCode::kConfig, "probabilities have no class to ignore", Where());
+    if (term_.ignore_index) throw Error(ErrorCode::kConfig, "ignore_index needs class indices as targets, not probabilities", Where());
     const LossRows rows = Rows();
     const Shape shape = b_.shape(rows.scores);
     ValueId target = FlattenClasses(b_, Target(), rows.axis);
@@ -255,7 +256,8 @@ std::string LossTerm::ToString() const {
 }
 
 ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
-  if (terms.empty()) throw Error(ErrorCode::kConfig, "no loss is given", "", "--loss 'cross_entropy(OUTPUT, TARGET)'");
+  if (terms.empty())
+    throw Error(ErrorCode::kConfig, "no loss is given", "", "give one, for example: --loss 'cross_entropy(OUTPUT, TARGET)'");
   ValueId total = kNoValue;
   for (size_t i = 0; i < terms.size(); ++i) {
     const LossTerm& term = terms[i];

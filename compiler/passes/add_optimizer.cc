@@ -32,7 +32,7 @@ Rule AdamRule(const OptimizerOptions& o, double eps, bool decoupled) {
 Rule SgdRule(const OptimizerOptions& o, bool nesterov) {
   Rule rule{"Sgd", {}, {}};
   if (o.momentum == 0) {
-    if (nesterov) Refuse("nesterov needs a momentum");
+    if (nesterov) Refuse("nesterov needs momentum");
     return rule;
   }
   rule.states = {"momentum_buffer"};
@@ -62,18 +62,18 @@ Rule RuleOf(const OptimizerOptions& o) {
     return {"LambDirection", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-6)}}};
   std::string known;
   for (const std::string& name : OptimizerTypes()) known += (known.empty() ? "" : ", ") + name;
-  throw Error(ErrorCode::kConfig, "no optimizer '" + Escaped(o.type) + "'", "", "optimizers are: " + known);
+  throw Error(ErrorCode::kConfig, "unknown optimizer '" + Escaped(o.type) + "'", "", "the optimizers are: " + known);
 }
 
 void CheckRanges(const OptimizerOptions& o) {
   const auto check = [](bool good, const char* what) {
     if (!good) Refuse(what);
   };
-  check(std::isfinite(o.lr) && o.lr >= 0, "the learning rate must be a number of at least 0");
-  check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0");
-  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "betas must lie in [0, 1)");
-  check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be at least 0");
-  check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be at least 0");
+  check(std::isfinite(o.lr) && o.lr >= 0, "the learning rate must be finite and at least 0");
+  check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be finite and at least 0");
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "the betas must be in [0, 1)");
+  check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be finite and at least 0");
+  check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be finite and at least 0");
 }
 
 class Updates {

@@ -36,8 +36,9 @@ bool Repeats(const Tensor& tensor, int axis, int64_t period) {
 BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch)
     : graph_(graph), other_(other), batch_(batch), other_batch_(other_batch), other_of_(static_cast<size_t>(graph.num_values()), kNoValue) {
   const auto unlike = [&](const Node& node) {
-    Refuse<OtherForm>("at a batch of " + std::to_string(other_batch) + " the model has other operators than at " + std::to_string(batch),
-                      Describe(node));
+    Refuse<OtherForm>(
+        "at batch size " + std::to_string(other_batch) + " the model has different operators than at " + std::to_string(batch),
+        Describe(node));
   };
   static const Node kEnd{.op = "the end"};
   for (size_t i = 0; i < std::max(graph.nodes.size(), other.nodes.size()); ++i) {
@@ -61,7 +62,7 @@ void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
   if (id == kNoValue && other == kNoValue) return;
   const auto fails = [&] {
     Refuse<OtherForm>(
-        "at a batch of " + std::to_string(other_batch_) + " the operator has other operands than at " + std::to_string(batch_),
+        "at batch size " + std::to_string(other_batch_) + " the operator has different operands than at " + std::to_string(batch_),
         Describe(node));
   };
   if (id == kNoValue || other == kNoValue) fails();
@@ -82,8 +83,9 @@ int BatchDependence::growing(ValueId id) const {
   for (int i = 0; i < graph_.value(id).shape.rank(); ++i) {
     if (graph_.value(id).shape[i] == other_.value(other).shape[i]) continue;
     if (axis >= 0) {
-      Refuse("'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " has each sample beside each other one",
-             "axes " + std::to_string(axis) + " and " + std::to_string(i));
+      Refuse(
+          "'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " has two axes that depend on the batch size",
+          "axes " + std::to_string(axis) + " and " + std::to_string(i));
     }
     axis = i;
   }
@@ -93,8 +95,8 @@ int BatchDependence::growing(ValueId id) const {
 int64_t BatchDependence::At(int64_t here, int64_t there, int64_t batch, const std::string& what) const {
   const int64_t rise = there - here, run = other_batch_ - batch_, change = rise * (batch - batch_);
   if (change % run != 0) {
-    Refuse(what + " is " + std::to_string(here) + " at a batch of " + std::to_string(batch_) + " and " + std::to_string(there) + " at " +
-               std::to_string(other_batch_) + ", so it is no whole number at " + std::to_string(batch),
+    Refuse(what + " is " + std::to_string(here) + " at batch size " + std::to_string(batch_) + " and " + std::to_string(there) + " at " +
+               std::to_string(other_batch_) + ", so it is not an integer at " + std::to_string(batch),
            "");
   }
   return here + change / run;
@@ -115,12 +117,12 @@ Attributes BatchDependence::AttributesAt(size_t node, int64_t batch) const {
   Attributes attributes = here.attributes;
   for (const auto& [name, value] : here.attributes) {
     const std::string what = "attribute '" + Escaped(name) + "' of " + Describe(here);
-    if (!there.attributes.has(name)) Refuse(what + " is there at one batch size alone", Describe(here));
+    if (!there.attributes.has(name)) Refuse(what + " exists at only one batch size", Describe(here));
     if (const auto* number = std::get_if<int64_t>(&value)) {
       attributes.set(name, At(*number, there.attributes.Int(name, 0), batch, what));
     } else if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
       const std::vector<int64_t> others = there.attributes.Ints(name);
-      if (others.size() != numbers->size()) Refuse(what + " has another length at another batch size", Describe(here));
+      if (others.size() != numbers->size()) Refuse(what + " has different lengths at different batch sizes", Describe(here));
       std::vector<int64_t> made;
       for (size_t i = 0; i < others.size(); ++i) made.push_back(At((*numbers)[i], others[i], batch, what));
       attributes.set(name, std::move(made));
@@ -157,7 +159,7 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) cons
   const int axis = growing(id);
   if (axis >= 0) {
     const int64_t places = PlacesOfSample(id), period = counted ? here.shape()[axis] : std::max<int64_t>(places, 1);
-    if (places < 0 && !counted) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
+    if (places < 0 && !counted) Refuse(what + " " + here.shape().ToString() + " differs between samples", "");
     // Any range of samples along the axis is as good as another.
     Tensor made(here.dtype(), ShapeAt(id, batch));
     int64_t outer = 1, inner = DTypeBytes(here.dtype());

@@ -83,7 +83,7 @@ void ChooseKernelsOf(const Graph& graph, const KnownInputs& known, ProgramPlan& 
   }
   if (!missing.empty()) {
     throw Error(ErrorCode::kUnsupported, "no " + std::string(DeviceKindName(plan.device)) + " kernel for operator " + missing, where,
-                "run 'gradloom check' on the model to see all that stands in the way");
+                "run 'gradloom check' on the model to list everything that prevents training");
   }
 }
 

@@ -76,15 +76,15 @@ class Chooser {
     why = FixedByName(value.name);
     if (!why.empty()) return false;
     if (IsSummingWindow(data) && !IsModulePath(value.name) && OnlyFilters(id)) {
-      why = "ones everywhere: a window that is summed over";
+      why = "all ones: a summing window";
       return false;
     }
     // Places that probabilities are summed over (distribution focal loss): a filter of YOLO's that has no gradient, or a buffer.
     if (IsCounting(data) && (attributes_ || (IsModulePath(value.name) && OnlyFilters(id)))) {
-      why = "numbers in order, from 0 on";
+      why = "consecutive integers from 0";
       return false;
     }
-    why = "used as no weight";
+    why = "not used as a weight";
     std::set<ValueId> seen;
     const bool attribute = attributes_ && IsAttribute(value.name);
     return Walk(id, {data, value.shape.elements() == 1 && !attribute && !IsModulePath(value.name), attribute}, why, seen);
@@ -131,7 +131,7 @@ class Chooser {
       const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
       if (fixed && (node.op == "Sin" || node.op == "Cos")) {
-        why = "frequencies, of " + Describe(node);
+        why = "frequencies of " + Describe(node);
       } else if (fixed && node.op == "Mul" && LooksLikeMask(origin.data, true)) {
         why = "a mask in " + Describe(node);
       } else if (fixed) {
@@ -269,7 +269,7 @@ void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns,
     const bool fits = std::any_of(graph.values().begin(), graph.values().end(),
                                   [&](const Value& value) { return value.role == Role::kConst && FitsPattern(pattern, value.name); });
     if (!fits) {
-      throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' fits no initializer of the model", "",
+      throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' matches no initializer of the model", "",
                   "the model has: " + Listing(graph));
     }
   }
@@ -323,8 +323,8 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     const std::string& name = graph.value(decision.id).name;
     if (decision.trained && !decision.asked && initializers && is_node(name)) {
       decision.trained = false;
-      decision.why = options.node_constants.contains(name) ? "a Constant node, where weights are initializers"
-                                                           : "by its name a Constant node's, where weights are initializers";
+      decision.why = options.node_constants.contains(name) ? "a Constant node in a model whose weights are initializers"
+                                                           : "named like a Constant node in a model whose weights are initializers";
     }
     (decision.trained ? choice.trained : choice.frozen).emplace_back(name, decision.why);
     if (decision.trained) choice.parameters.push_back(decision.id);

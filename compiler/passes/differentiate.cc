@@ -73,7 +73,7 @@ void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path,
              "' is trained through it";
   }
   throw Error(ErrorCode::kUnsupported, message, where,
-              "freeze what lies before these nodes (--freeze PATTERN), or train on an output that lies before them (--loss)");
+              "freeze the weights before these nodes (--freeze PATTERN), or use an output before them in the loss (--loss)");
 }
 
 class Accumulator {
@@ -84,7 +84,7 @@ class Accumulator {
     const ValueType want = b_.graph().type(value), got = b_.graph().type(gradient);
     if (want != got) {
       throw Error(ErrorCode::kInternal, "the gradient of '" + Escaped(b_.graph().value(value).name) + "' is " + got.ToString() +
-                                            ", the value " + want.ToString());
+                                            ", but the value is " + want.ToString());
     }
     const auto [at, fresh] = sums_.emplace(value, gradient);
     if (!fresh) at->second = b_.Add(at->second, gradient);
@@ -163,7 +163,7 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
   Graph& graph = builder.graph();
   const ValueType type = graph.type(loss);
   if (!IsFloating(type.dtype))
-    throw Error(ErrorCode::kType, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not floating");
+    throw Error(ErrorCode::kType, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not floating-point");
   if (type.shape.elements() != 1) {
     throw Error(ErrorCode::kShape, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not a scalar");
   }

@@ -77,9 +77,9 @@ bool IsModulePath(const std::string& name) {
 
 std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
-  if (last == "running_mean" || last == "running_var") return "a running statistic by its name";
+  if (last == "running_mean" || last == "running_var") return "a running statistic, by its name";
   const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default");
-  return number ? "a tensor of numbers in the code" : "";
+  return number ? "numbers written in the code" : "";
 }
 
 bool IsCalledConstant(const std::string& name) {

@@ -82,13 +82,13 @@ class LossGraphBuilder {
       const std::string near = Nearest(input, unread);
       if (near.empty()) continue;
       throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(input) + "'", where_,
-                  "did you mean '" + Escaped(near) + "'?   say so with " + Escaped(input) + "=" + Escaped(near) +
-                      " in parentheses behind the file, or " + Escaped(input) + "=" + Escaped(input) + " if it is a target");
+                  "did you mean '" + Escaped(near) + "'?   write " + Escaped(input) + "=" + Escaped(near) +
+                      " in parentheses after the file, or " + Escaped(input) + "=" + Escaped(input) + " if it is a target");
     }
     if (unread.size() < outputs) return;
     throw Error(ErrorCode::kConfig, "the loss reads no output of the model: its inputs are " + inputs, where_,
                 "the model's outputs are: " + all +
-                    "   name inputs like them, or say INPUT=OUTPUT in parentheses behind the file: --loss 'loss.onnx(" +
+                    "   name the inputs like them, or write INPUT=OUTPUT in parentheses after the file: --loss 'loss.onnx(" +
                     inputs.substr(0, inputs.find(',')) + "=" + all.substr(0, all.find(',')) + ")'");
   }
 
@@ -96,17 +96,18 @@ class LossGraphBuilder {
     if (graph.outputs.size() != 1) {
       std::string all;
       for (ValueId id : graph.outputs) all += (all.empty() ? "" : ", ") + Escaped(graph.value(id).name);
-      throw Error(ErrorCode::kGraph, "a loss has one output, this graph has " + std::to_string(graph.outputs.size()) + ": " + all, where_,
-                  "leave the scalar loss alone as its output");
+      throw Error(ErrorCode::kGraph, "a loss must have one output, this graph has " + std::to_string(graph.outputs.size()) + ": " + all,
+                  where_, "keep only the scalar loss as its output");
     }
     const Value& output = graph.value(graph.outputs[0]);
     if (output.shape.elements() != 1) {
-      throw Error(ErrorCode::kShape, "a loss is one number, the output '" + Escaped(output.name) + "' is " + output.shape.ToString(),
+      throw Error(ErrorCode::kShape, "a loss must be a scalar, the output '" + Escaped(output.name) + "' is " + output.shape.ToString(),
                   where_, "end the graph with ReduceMean or ReduceSum over all axes");
     }
     if (!IsFloating(output.dtype)) {
       throw Error(ErrorCode::kType,
-                  "the output '" + Escaped(output.name) + "' is " + graph.type(graph.outputs[0]).ToString() + ", not floating", where_);
+                  "the output '" + Escaped(output.name) + "' is " + graph.type(graph.outputs[0]).ToString() + ", not floating-point",
+                  where_);
     }
   }
 
@@ -117,12 +118,12 @@ class LossGraphBuilder {
     const std::string operand = OperandOf(input.name);
     const ValueId known = operands_.FindOutput(operand) != kNoValue ? operands_.FindOutput(operand) : operands_.FindInput(operand);
     if (known == kNoValue)
-      return operands_.Target(operand, graph.type(input.id), where_, "what the input '" + Escaped(input.name) + "' wants");
+      return operands_.Target(operand, graph.type(input.id), where_, "the input '" + Escaped(input.name) + "' of the loss");
     if (b_.graph().type(known) == graph.type(input.id)) return known;
     throw Error(b_.dtype(known) != input.dtype ? ErrorCode::kType : ErrorCode::kShape,
-                "the input '" + Escaped(input.name) + "' is " + graph.type(input.id).ToString() + ", the model's '" + Escaped(operand) +
+                "the input '" + Escaped(input.name) + "' is " + graph.type(input.id).ToString() + ", but the model's '" + Escaped(operand) +
                     "' is " + b_.graph().type(known).ToString(),
-                where_, "declare the input as the model's value, or convert the one to the other inside the loss");
+                where_, "declare the input with the type of the model's value, or convert it inside the loss");
   }
 
   ValueId Inline(const Graph& from, const std::map<ValueId, ValueId>& counts) {

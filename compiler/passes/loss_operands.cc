@@ -90,10 +90,10 @@ ValueId LossOperands::Target(const std::string& name, const ValueType& type, con
   Graph& graph = b_.graph();
   if (FindOutput(name) != kNoValue) {
     throw Error(ErrorCode::kConfig, "the target '" + Escaped(name) + "' is an output of the model", where,
-                "a loss names an output first and a target second, and targets are data with names of their own: --map NAME=COLUMNS");
+                "a loss takes an output first and a target second; targets are data with their own names: --map NAME=COLUMNS");
   }
   if (name.starts_with("step_params/")) {
-    throw Error(ErrorCode::kConfig, "the target name '" + Escaped(name) + "' belongs to what is set before each step", where,
+    throw Error(ErrorCode::kConfig, "the target name '" + Escaped(name) + "' is reserved for values that are set before each step", where,
                 "give the target another name");
   }
   ValueId id = FindTarget(name);
@@ -107,13 +107,13 @@ ValueId LossOperands::Target(const std::string& name, const ValueType& type, con
   const ValueType have = graph.type(id);
   const std::string what = FindInput(name) == kNoValue ? "target" : "target and model input";
   if (have.dtype != type.dtype) {
-    throw Error(ErrorCode::kType, what + " '" + Escaped(name) + "' is " + have.ToString() + ", this loss wants " + type.ToString(), where,
-                "it is " + wanted_by + ": give this loss a target of its own");
+    throw Error(ErrorCode::kType, what + " '" + Escaped(name) + "' is " + have.ToString() + ", but this loss expects " + type.ToString(),
+                where, "it is " + wanted_by + ": give this loss its own target");
   }
   if (!SameButForTrailingOnes(have.shape, type.shape)) {
     throw Error(ErrorCode::kShape,
-                what + " '" + Escaped(name) + "' is " + have.shape.ToString() + ", this loss wants " + type.shape.ToString(), where,
-                "it is " + wanted_by + ": give this loss a target of its own, or reshape the output in the model");
+                what + " '" + Escaped(name) + "' is " + have.shape.ToString() + ", but this loss expects " + type.shape.ToString(), where,
+                "it is " + wanted_by + ": give this loss its own target, or reshape the output in the model");
   }
   return b_.Reshape(id, type.shape);
 }

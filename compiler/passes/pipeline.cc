@@ -133,7 +133,7 @@ void TakeFileLoss(PassContext& c) {
   c.loss = c.file_loss;
   if (c.graph.value(c.loss).shape.elements() != 1) {
     throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
-                                       c.graph.type(c.loss).ToString() + ", which is no single number that could be shown as loss");
+                                       c.graph.type(c.loss).ToString() + ", which is not a scalar and cannot be the loss");
   }
   if (Trains(c.kind)) BindFileUpdates(c);
 }
@@ -451,14 +451,14 @@ void CheckControl(const PassControl& control) {
     if (Contains(names, name)) return;
     std::string all;
     for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
-    throw Error(ErrorCode::kConfig, std::string(flag) + ": no pass '" + Escaped(name) + "'", "", "the passes are " + all);
+    throw Error(ErrorCode::kConfig, std::string(flag) + ": unknown pass '" + Escaped(name) + "'", "", "the passes are: " + all);
   };
   if (!control.dump_after.empty() && control.dump_after != "all") check(control.dump_after, "--dump-after");
   if (!control.stop_after.empty()) check(control.stop_after, "--stop-after");
   for (const std::string& name : control.disabled) {
     check(name, "--disable-pass");
     for (const Pass& pass : kPasses) {
-      if (pass.name == name && !pass.optional) throw Error(ErrorCode::kConfig, "--disable-pass: '" + name + "' cannot be left out");
+      if (pass.name == name && !pass.optional) throw Error(ErrorCode::kConfig, "--disable-pass: '" + name + "' cannot be disabled");
     }
   }
 }

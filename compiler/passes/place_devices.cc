@@ -150,8 +150,8 @@ class Placer {
       if (fitted_[i]) continue;
       throw Error(ErrorCode::kConfig,
                   "--place '" + Escaped(rules_[i].pattern) +
-                      "' fits no node and no weight of the model, or only such as an earlier pattern has taken",
-                  "--place", "patterns are made of names, * and ?; the nodes are printed by --dump-after place_devices");
+                      "' matches no node and no weight of the model, or only those that an earlier pattern matches",
+                  "--place", "patterns consist of names, * and ?; --dump-after place_devices prints the nodes");
     }
   }
 

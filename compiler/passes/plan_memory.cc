@@ -191,7 +191,7 @@ class Planner {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     ForEachUse(node, [&](ValueId id) {
       if (storage_of(id) < 0) {
-        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph_.value(id).name) + "' is read before it is made", Describe(node));
+        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph_.value(id).name) + "' is read before it is produced", Describe(node));
       }
     });
     if (IsView(node)) {

@@ -16,11 +16,12 @@ size_t At(ValueId id) { return static_cast<size_t>(id); }
 
 // How a value lies that is made in one of two ways, each of which the devices may have to take.
 Shard Either(const ShardQuery& query, Shard one, Shard other, DType dtype) {
-  if (one.local() || other.local()) query.Refuse("it makes a statistic of one device's samples");
+  if (one.local() || other.local()) query.Refuse("it produces a statistic that each device computes over its own samples");
   if (one == other) return one;
   if (!one.partial() && !other.partial()) return Joined(query, one, other);
-  if (one.split() || other.split()) query.Refuse("what it makes is of each sample in one way, and a sum over samples in another");
-  if (!IsFloating(dtype)) query.Refuse("it makes a number of samples in one way, and another number in another");
+  if (one.split() || other.split()) query.Refuse("its result is per sample in one branch or iteration, and a sum over samples in another");
+  if (!IsFloating(dtype))
+    query.Refuse("its result is an integer that is a sum over samples in one branch or iteration, and not in another");
   return Shard::Partial();
 }
 
@@ -50,7 +51,7 @@ class ReplicatedBody {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (Step(i)) continue;
       if (std::any_of(inputs.begin(), inputs.end(), [](const Shard& shard) { return shard.partial(); })) return false;
-      QueryOf(i).Refuse("within a branch or a loop it needs a sum over the samples of all devices");
+      QueryOf(i).Refuse("it needs a sum over the samples of all devices inside a branch or a loop");
     }
     outputs.clear();
     for (ValueId id : graph_.outputs) outputs.push_back(shards_[At(id)]);
@@ -124,7 +125,7 @@ class ReplicatedBody {
       if (node.outputs[k] == kNoValue) continue;
       const Shard made = query.outputs()[k];
       if (made.split() != (query.growing(static_cast<int>(k)) >= 0) || (made.split() && made.axis != query.growing(static_cast<int>(k))))
-        query.Refuse("its samples do not lie where its shape grows");
+        query.Refuse("the batch axis of its result does not grow with the batch size");
       shards_[At(node.outputs[k])] = made;
     }
     return true;
@@ -160,7 +161,7 @@ std::vector<std::vector<Shard>> ReplicatedBodies::Walk(ShardQuery& query, std::v
       if (!inputs[i].partial()) continue;
       const int operand = static_cast<int>(i) + 1;
       if (!query.given(operand).partial() || query.reduced().contains(operand))
-        query.Refuse("a round needs the sum over all devices of what those before it made");
+        query.Refuse("an iteration needs the sum over all devices of a result of earlier iterations");
       inputs[i] = query.in(operand);
     }
     return Walk(query, inputs);
@@ -190,7 +191,7 @@ void ReplicatedBodies::Ask(ShardQuery& query) {
     if (again) results = Walk(query, inputs);
   }
   if (loop_ && query.attributes().Int("conditional", 0) != 0 && !made[0].whole())
-    query.Refuse("whether it goes on depends on the samples of one device");
+    query.Refuse("its condition depends on the samples of each device");
   for (size_t k = 0; k < made.size(); ++k) {
     query.set(static_cast<int>(k), made[k]);
     if (loop_) start_apart_[k] = made[k].partial() && !query.given(static_cast<int>(k) + 1).partial();

@@ -229,7 +229,7 @@ void Replication::Propagate(bool apart) {
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
       const auto bodies = bodies_.find(i);
       if (bodies != bodies_.end() && query.counts())
-        query.Refuse("it reads numbers of samples, which each device counts from its own first one");
+        query.Refuse("it reads sample indices, which each device counts from its own first sample");
       bodies != bodies_.end() ? bodies->second.Ask(query) : AskShards(query);
       if (!InTail(node)) Check(node, query.outputs());
       means_[i] = query.mean();
@@ -249,14 +249,16 @@ void Replication::Propagate(bool apart) {
     for (ValueId id : graph_.outputs) {
       if (!shards_[At(id)].steps.empty()) {
         throw Error(ErrorCode::kUnsupported,
-                    "'" + Escaped(graph_.value(id).name) + "' counts samples, of which each device has its own, and cannot be fetched", "",
-                    "train on one device (--devices cpu)");
+                    "'" + Escaped(graph_.value(id).name) +
+                        "' depends on sample indices, which each device counts for itself, and cannot be fetched",
+                    "", "train on one device (--devices cpu)");
       }
       if (shards_[At(id)].partial()) again |= Want(id);
       if (shards_[At(id)].local()) {
-        throw Error(ErrorCode::kUnsupported,
-                    "'" + Escaped(graph_.value(id).name) + "' is a statistic of one device's samples and cannot be fetched", "",
-                    "--sync-bn gives batch statistics over all devices");
+        throw Error(
+            ErrorCode::kUnsupported,
+            "'" + Escaped(graph_.value(id).name) + "' is a statistic that each device computes over its own samples, and cannot be fetched",
+            "", "--sync-bn computes batch statistics over all devices");
       }
     }
   }
@@ -334,10 +336,10 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
     if (id == kNoValue) continue;
     const int axis = growing_[At(id)];
     if (made[k].split() ? axis == made[k].axis : axis < 0) continue;
-    throw Error(
-        ErrorCode::kUnsupported,
-        "the batch cannot be divided over devices: samples of '" + Escaped(graph_.value(id).name) + "' do not lie where its shape grows",
-        Describe(node), "train on one device (--devices cpu)");
+    throw Error(ErrorCode::kUnsupported,
+                "the batch cannot be divided over devices: the batch axis of '" + Escaped(graph_.value(id).name) +
+                    "' does not grow with the batch size",
+                Describe(node), "train on one device (--devices cpu)");
   }
 }
 
@@ -413,10 +415,10 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
         if (id == kNoValue || Meets(id)) continue;
         missing[At(id)] = true;
         if (shard(id).whole() && graph.value(id).next_of != kNoValue)
-          throw Error(
-              ErrorCode::kUnsupported,
-              "the batch cannot be divided over devices: one without samples would not make '" + Escaped(graph.value(id).name) + "'",
-              Describe(graph_.nodes[i]), "train on no more devices than there are samples");
+          throw Error(ErrorCode::kUnsupported,
+                      "the batch cannot be divided over devices: a device without samples would not compute '" +
+                          Escaped(graph.value(id).name) + "'",
+                      Describe(graph_.nodes[i]), "use at most as many devices as samples");
       }
     }
     for (const auto& [id, own] : parts) {

@@ -43,7 +43,7 @@ class StandardForm {
       names += (names.empty() ? "" : ", ") + op;
       where += (where.empty() ? "" : "; ") + node;
     }
-    throw Error(ErrorCode::kUnsupported, "there is no form in operators of ONNX for " + names, where);
+    throw Error(ErrorCode::kUnsupported, "cannot be written with ONNX operators: " + names, where);
   }
 
   void Move(ValueId from, ValueId to) {

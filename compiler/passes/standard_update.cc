@@ -135,13 +135,13 @@ std::vector<ValueId> StandardUpdate(GraphBuilder& builder, const Node& node) {
   const bool lamb = node.op == "LambApply";
   const size_t apply = lamb ? size_t{kLambApply} : size_t{kUpdateApply};
   if (apply < node.inputs.size() && node.inputs[apply] != kNoValue)
-    throw Error(ErrorCode::kUnsupported, "updates that are left out where a gradient is not finite", Describe(node),
-                "train without a loss scale: --precision fp32, --loss-scale off");
+    throw Error(ErrorCode::kUnsupported, "updates that are skipped if a gradient is not finite cannot be written with ONNX operators",
+                Describe(node), "train without a loss scale: --precision fp32, --loss-scale off");
   const DType dtype = builder.dtype(node.inputs[0]);
   if (dtype == DType::kFloat32) return lamb ? LambApply<float>(builder, node) : Update<float>(builder, node).Run();
   if (dtype == DType::kFloat64) return lamb ? LambApply<double>(builder, node) : Update<double>(builder, node).Run();
-  throw Error(ErrorCode::kUnsupported, "an update of elements of type " + std::string(DTypeName(dtype)) + " as operators of ONNX",
-              Describe(node));
+  throw Error(ErrorCode::kUnsupported,
+              "an update of elements of type " + std::string(DTypeName(dtype)) + " cannot be written with ONNX operators", Describe(node));
 }
 
 }  // namespace gradloom

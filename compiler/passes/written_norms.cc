@@ -9,9 +9,9 @@
 namespace gradloom {
 namespace {
 
-constexpr char kRunning[] = "a running statistic of a normalization that is written out";
-constexpr char kData[] = "a mean or a deviation of the data, in front of the first layer";
-constexpr char kPixels[] = "a mean of pixels, subtracted from an input";
+constexpr char kRunning[] = "a running statistic of a decomposed normalization";
+constexpr char kData[] = "a mean or standard deviation of the data, before the first layer";
+constexpr char kPixels[] = "a pixel mean that is subtracted from an input";
 constexpr double kLeastPixel = 16;  // of 255; no weight begins or ends so large in all its elements
 
 bool IsMove(const Node& node) {

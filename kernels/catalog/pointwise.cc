@@ -20,7 +20,7 @@ constexpr Function kFunctions[] = {
 };
 
 [[noreturn]] void Refuse(const std::string& what) {
-  throw Error(ErrorCode::kPlan, "a fused operator's program is broken: " + what, "", "compile the plan again with this version");
+  throw Error(ErrorCode::kPlan, "the program of a fused operator is invalid: " + what, "", "compile the plan again with this version");
 }
 
 using P = PointwiseProgram;
@@ -231,27 +231,27 @@ PointwiseProgram PointwiseProgram::FromAttributes(const Attributes& attributes, 
   const auto functions = attributes.Strings("functions");
   const auto operands = attributes.Ints("operands"), results = attributes.Ints("results");
   const auto constants = attributes.Floats("constants");
-  if (functions.empty() || functions.size() > kMaxInstructions || operands.size() != 3 * functions.size()) Refuse("its length");
+  if (functions.empty() || functions.size() > kMaxInstructions || operands.size() != 3 * functions.size()) Refuse("wrong length");
   if (num_inputs > kMaxInputs || constants.size() > kMaxInstructions) Refuse("too many operands");
-  if (results.empty() || results.size() > kMaxOutputs) Refuse("the number of its results");
+  if (results.empty() || results.size() > kMaxOutputs) Refuse("wrong number of results");
   PointwiseProgram program{.num_inputs = num_inputs};
   for (double constant : constants) program.constants.push_back(static_cast<float>(constant));
   for (size_t i = 0; i < functions.size(); ++i) {
     const auto op = PointwiseOpFromName(functions[i]);
-    if (!op) Refuse("there is no function '" + Escaped(functions[i]) + "'");
+    if (!op) Refuse("unknown function '" + Escaped(functions[i]) + "'");
     const int64_t known = program.first_result() + static_cast<int64_t>(i);
     std::array<int, 3> numbers{-1, -1, -1};
     for (int k = 0; k < 3; ++k) {
       const int64_t operand = operands[3 * i + static_cast<size_t>(k)];
       const bool wanted = k < PointwiseOperands(*op);
-      if (wanted ? operand < 0 || operand >= known : operand != -1) Refuse("operand " + std::to_string(operand));
+      if (wanted ? operand < 0 || operand >= known : operand != -1) Refuse("operand " + std::to_string(operand) + " is out of range");
       numbers[static_cast<size_t>(k)] = static_cast<int>(operand);
     }
     program.instructions.push_back({*op, numbers});
   }
   const int64_t end = program.first_result() + static_cast<int64_t>(functions.size());
   for (int64_t result : results) {
-    if (result < program.first_result() || result >= end) Refuse("result " + std::to_string(result));
+    if (result < program.first_result() || result >= end) Refuse("result " + std::to_string(result) + " is out of range");
     program.outputs.push_back(static_cast<int>(result));
   }
   return program;
@@ -270,7 +270,7 @@ std::optional<PointwiseProgram> PointwiseProgramOf(const KernelCall& call, std::
     program = StandardProgram(call);
   } else if (call.op == "Fused") {
     program = PointwiseProgram::FromAttributes(call.attributes, static_cast<int>(call.inputs.size()));
-    if (program->outputs.size() != call.outputs.size()) return reject("a program with another number of results");
+    if (program->outputs.size() != call.outputs.size()) return reject("a program with a different number of results");
   }
   if (!program) return reject("no pointwise program");
   return program;

@@ -47,7 +47,7 @@ std::string UnusualCells(const KernelCall& call) {
     if (names[i] == usual[i % usual.size()] || (gates == 1 && names[i] == "Relu")) continue;
     return "activation " + names[i];
   }
-  return gates == 1 && !names.empty() && names.front() != names.back() ? "activations that differ" : "";
+  return gates == 1 && !names.empty() && names.front() != names.back() ? "different activations per direction" : "";
 }
 
 }  // namespace gradloom

@@ -47,7 +47,7 @@ class HalfTest(unittest.TestCase):
                 np.savez(f"{folder}/data.npz", x=x, target=target)
                 done = self.run_gradloom(folder, "train", "model.onnx", "--data", "data.npz", "--loss", "mse(y, target)", "--optimizer", "sgd", "--lr", str(rate), "--batch", str(BATCH),
                                          "--epochs", str(STEPS), "--name", "half", "--progress", "plain")  # fmt: skip
-                self.assertIn("1 parameter is of 16 bits in the file", done.stdout + done.stderr)
+                self.assertIn("1 parameter is stored in 16 bits in the file", done.stdout + done.stderr)
                 self.run_gradloom(folder, "export", "runs/half", "-o", "trained.onnx")
                 exported = onnx.load(f"{folder}/trained.onnx")
                 onnx.checker.check_model(exported, full_check=True)  # in order, too

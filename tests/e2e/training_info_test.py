@@ -170,9 +170,9 @@ class TrainingInfoTest(unittest.TestCase):
         self.assertIn("algorithm", self.run_command("check", "model.onnx").stdout)
         self.train("--name", "ours", "--loss", "mse(y, t)", "--optimizer", "sgd", "--lr", "0.05")
         for words, code, part in [(["--loss", "algorithm", "--lr", "0.1"], 4, "--lr says what the file's own algorithm says"),
-                                  (["--loss", "algorithm", "--accumulate", "2"], 4, "--accumulate cannot be joined"),
+                                  (["--loss", "algorithm", "--accumulate", "2"], 4, "--accumulate cannot be combined"),
                                   (["--loss", "algorithm(training_info=3)"], 4, "no algorithm 3"),
-                                  (["--loss", "algorithm", "--loss", "mse(y, t)"], 4, "no other goes with it")]:
+                                  (["--loss", "algorithm", "--loss", "mse(y, t)"], 4, "cannot be combined with another")]:
             with self.subTest(words):
                 done = self.run_command("train", "model.onnx", "--data", "data.npz", "--name", "refused", "--progress", "none", *words, code=code)
                 self.assertIn(part, done.stderr)

@@ -485,14 +485,14 @@ const Refused kRefused[] = {
      "g (float[1, 3, 4] x) => (float[1, 3, 4] y) <int64[2] f = {3, 4}, int64[4] h = {3, 1, 2, 2}, int64[3] s = {1, 3, 4}> "
      "{ a = Reshape (x, f) [node] b = Reshape (a, h) q = Transpose <perm = [1, 2, 0, 3]> (b) k = Transpose <perm = [1, 2, 3, 0]> (b) "
      "e = MatMul (q, k) p = Softmax (e) v = MatMul (p, q) r = Transpose <perm = [2, 0, 1, 3]> (v) y = Reshape (r, s) }",
-     "has the batch of one behind other axes"},
+     "has the batch of one after other axes"},
     {"places within a sample among rows of all, by tuples",
      "g (float[1, 3, 4] x, int64[1, 2] i) => (float[1, 2, 4] y) <int64[2] f = {3, 4}, int64[1] last = {-1}> "
      "{ a = Reshape (x, f) t = Unsqueeze (i, last) [node] y = GatherND (a, t) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"what is made of all of one sample",
      "g (float[1, 4] x) => (float[1, 4] y) <int64[1] s = {-1}> { a = Reshape (x, s) m = ReduceSum (a) [node] y = Add (x, m) }",
-     "each sample reads what was made of all elements"},
+     "each sample reads a result of all elements"},
     {"weights for all of one sample",
      "g (float[1, 3] x) => (float[2] y) <int64[1] s = {-1}, float[3, 2] w = {1, 2, 3, 4, 5, 6}> { a = Reshape (x, s) [node] y = MatMul (a, "
      "w) }",
@@ -504,14 +504,14 @@ const Refused kRefused[] = {
      "{ a = Reshape (x, s) [node] y = Mul (a, c) }",
      "Incompatible dim"},
     {"one sample", "g (float[4, 2] x) => (float[2] y) <int64 i = {1}> { [node] y = Gather (x, i) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"samples of the batch, all and in another order",
      "g (float[4, 2] x) => (float[4, 2] y) <int64[4] i = {1, 0, 2, 3}> { [node] y = Gather (x, i) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"half of the batch", "g (float[4, 2] x) => (float[2, 2] y) <int64[1] b = {0}, int64[1] e = {2}> { [node] y = Slice (x, b, e) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"the other half", "g (float[4, 2] x) => (float[2, 2] y) <int64[1] b = {2}, int64[1] e = {9}> { [node] y = Slice (x, b, e) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"parts of fixed sizes", "g (float[4, 2] x) => (float[2, 2] y, float[2, 2] z) <int64[2] s = {2, 2}> { [node] y, z = Split (x, s) }",
      ""},
     {"rows of all samples written one after the other for each place",
@@ -520,22 +520,22 @@ const Refused kRefused[] = {
      "int64[1] all = {-1}, int64[2] s = {3, 4}> "
      "{ i = Add (k, n) f = Reshape (i, all) t = Unsqueeze (f, all) v = Reshape (x, all) w = ScatterND (c, t, v) [node] y = Reshape (w, s) "
      "}",
-     "in which order is not known"},
+     "in an unknown order"},
     {"written in some samples alone",
      "g (float[4, 2] x) => (float[4, 2] y) <int64[2, 1] i = {1, 1}, float[2, 1] u = {0, 0}> "
      "{ [node] y = ScatterElements <axis = 1> (x, i, u) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"written otherwise in each sample",
      "g (float[4, 2] x) => (float[4, 2] y) <int64[4, 1] i = {1, 1, 1, 1}, float[4, 1] u = {0, 1, 2, 3}> "
      "{ [node] y = ScatterElements <axis = 1> (x, i, u) }",
-     "what it writes is not the same for each sample"},
+     "the values that it writes differ between samples"},
     {"elements of some samples alone",
      "g (float[4, 2] x) => (float[2, 1] y) <int64[2, 1] i = {1, 1}> { [node] y = GatherElements <axis = 1> (x, i) }",
-     "takes samples of the batch by number"},
+     "selects samples of the batch by index"},
     {"states that differ",
      "g (float[2, 2, 1] x) => (float[2, 1, 2, 1] y) <float[1, 1, 1] w = {1}, float[1, 1, 1] r = {1}, float[1, 2, 1] h = {1, 2}> "
      "{ t = Transpose <perm = [1, 0, 2]> (x) [node] y = RNN <hidden_size = 1> (t, w, r, , , h) }",
-     "its operand 5 [1,2,1] is for that batch"},
+     "its operand 5 [1,2,1] has that batch size"},
 };
 
 TEST(BakedBatchGraphs, WhatCannotBeProvenNamesTheNode) {
@@ -574,7 +574,7 @@ TEST(BakedBatch, OfABranchThatTheDataDecidesIsRefused) {
     SCOPED_TRACE(taken);
     EXPECT_EQ(message_of(taken, 4), "");
     const std::string message = message_of(taken, 8);
-    EXPECT_NE(message.find("a batch of 4"), std::string::npos) << message;
+    EXPECT_NE(message.find("a batch size of 4"), std::string::npos) << message;
     EXPECT_NE(message.find("pick"), std::string::npos) << message;
     EXPECT_EQ(message.find("float32["), std::string::npos) << message;  // of a batch that nobody gave
   }

@@ -159,7 +159,7 @@ TEST(Import, DeclaredExtentsThatContradictAreNamed) {
   const std::vector<std::string> wrong = warnings("[2, 7]", {});
   ASSERT_EQ(wrong.size(), 1u);
   EXPECT_NE(wrong[0].find("declares 'h' as [2,7]"), std::string::npos) << wrong[0];
-  EXPECT_NE(wrong[0].find("makes [2,3]"), std::string::npos) << wrong[0];
+  EXPECT_NE(wrong[0].find("produces [2,3]"), std::string::npos) << wrong[0];
   for (const char* right : {"[2, 3]", "[N, 3]", "[?, 3]", "[0, 3]"}) EXPECT_TRUE(warnings(right, {}).empty()) << right;
   // The file's own batch.
   EXPECT_TRUE(warnings("[2, 3]", {.batch = 5}).empty());
@@ -188,7 +188,7 @@ TEST(Import, InputsThatStayAsDeclaredHaveNoBatch) {
   EXPECT_EQ(shapes(swapped, {.shapes = {{"table[0]", 4}}}), "4: [4,8]@-1 [4,8]@0 -> [4,4]");
   std::string message;
   EXPECT_EQ(FailureOf(Onnx(scores), {.batch = 6, .shapes = {{"table[0]", 5}}}, &message), ErrorCode::kConfig);
-  EXPECT_NE(message.find("--shape table[0]=5: the file has 4 there"), std::string::npos) << message;
+  EXPECT_NE(message.find("--shape table[0]=5: the file fixes this dimension to 4"), std::string::npos) << message;
   EXPECT_EQ(FailureOf(Onnx(scores), {.inputs = {{"x", Shape{6, 8}}, {"table", Shape{5, 8}}}}), ErrorCode::kShape);
 }
 
@@ -312,11 +312,12 @@ TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
   };
   const std::string heads =
       "float[2, 3, 4] q, float[2, 5, 4] k, float[2, 2, 5, 2] h, float[4, 12] w, float[2, 2, 2, 5, 2] past, int32[4] m";
-  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , , past, , m)", "past and present share");
-  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , m)", "begin and end");
-  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k)", "as many queries as keys");
-  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k, , , , h, h)", "as many queries as keys");
-  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h, m)", "past and present share");
+  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , , past, , m)", "shared by past and present");
+  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , m)", "start and end positions");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k)", "as many keys as past keys and queries");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k, , , , h, h)",
+          "as many keys as past keys and queries");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h, m)", "shared by past and present");
   refused("float[2, 3, 4] x", "com.microsoft.MatMulNBits (x)", "before onnxruntime's optimizer or quantizer");
   refused("float[2, 3, 4] x", "com.microsoft.nchwc.ReorderOutput (x)", "ORT_ENABLE_EXTENDED");
   refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Celu\"> (x, w)", "'Celu'");
@@ -411,7 +412,7 @@ TEST(Import, NamesOfDetachedValuesThatFitNothingAreRefused) {
     EXPECT_NE(message.find(words), std::string::npos) << message;
   };
   has(refused("scaledd"), "did you mean 'scaled'?");
-  has(refused("scaled,out"), "there are: out, scaled   what a node makes goes by its name or by a pattern, one --detach for each");
+  has(refused("scaled,out"), "the values are: out, scaled   give the name of a node's output or a pattern, one --detach for each");
   has(refused("w"), "--freeze 'w'");
   has(refused("x"), "is an input");
   has(refused("scaled@lasst"), "did you mean 'last'?");

@@ -54,7 +54,7 @@ g (float[N, 6] x) => (float[N, 2, 3] a, float[N, 3, 2] b) <float[6] w = {1, 2, 3
 TEST(AddLoss, TargetsOfAnotherShapeAreRefused) {
   const Error error = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "y"}, {.type = "l1", .output = "b", .target = "y"}});
   EXPECT_EQ(error.code(), ErrorCode::kShape);
-  ExpectHas(error.message(), "target 'y' is [2,2,3], this loss wants [2,3,2]");
+  ExpectHas(error.message(), "target 'y' is [2,2,3], but this loss expects [2,3,2]");
   EXPECT_EQ(error.where(), "text  loss l1");
   ExpectHas(error.help(), "compared with the output 'b' [2,3,2]");
 }
@@ -111,10 +111,10 @@ TEST(AddLoss, ModelInputsAreTargetsAsTheyAre) {
   EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}}).loss), 2);
   const Error shape = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "x"}});
   EXPECT_EQ(shape.code(), ErrorCode::kShape);
-  ExpectHas(shape.message(), "target and model input 'x' is [2,6], this loss wants [2,2,3]");
+  ExpectHas(shape.message(), "target and model input 'x' is [2,6], but this loss expects [2,2,3]");
   const Error type = Refused(kInner, {{.type = "cross_entropy", .output = "z", .target = "x"}});
   EXPECT_EQ(type.code(), ErrorCode::kType);
-  ExpectHas(type.message(), "float32[2,2], this loss wants int64[2]");
+  ExpectHas(type.message(), "float32[2,2], but this loss expects int64[2]");
 }
 
 TEST(AddLoss, UnknownOutputsAreNamedWithTheNearest) {

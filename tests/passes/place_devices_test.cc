@@ -244,9 +244,9 @@ void ExpectRefused(const Model& model, const CompileOptions& options, const std:
 TEST_F(PlaceDevices, RefusesWhatFitsNothing) {
   CompileOptions options = Options(2);
   options.recipe.place = {{"encoder*", 1}};
-  ExpectRefused(model_, options, "--place 'encoder*' fits no node");
+  ExpectRefused(model_, options, "--place 'encoder*' matches no node");
   options.recipe.place = {{"c2", 1}, {"head", 1}};
-  ExpectRefused(model_, options, "--place 'head' fits no node");
+  ExpectRefused(model_, options, "--place 'head' matches no node");
 }
 
 TEST_F(PlaceDevices, RefusesDevicesThatHoldNoWholeCopies) {

@@ -524,13 +524,13 @@ g (float[N, 4] x) => (float[N, 4] z)
 TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
   for (const auto& [node, why] : std::map<std::string, std::string>{
-           {"z = Softmax <axis = 0> (h)", "it works along the axis of the samples"},
-           {"z = ReduceLogSum <axes = [0]> (h)", "it reduces over samples what devices do not put together"},
-           {"z = CumSum (h, zero)", "it runs along the samples"},
-           {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "each sample beside each other one"},
-           {"z = Gather <axis = 0> (h, zeros)", "it gathers along the axis of the samples"},
-           {"z = ScatterND (h, first, row)", "its indices choose among samples"},
-           {"t = Transpose <perm = [1, 0]> (h) z = Reshape (t, six)", "it lays out the elements of a sample anew"},
+           {"z = Softmax <axis = 0> (h)", "it operates along the batch axis"},
+           {"z = ReduceLogSum <axes = [0]> (h)", "it reduces over samples in a way that devices cannot combine"},
+           {"z = CumSum (h, zero)", "it accumulates along the batch axis"},
+           {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "two axes that depend on the batch size"},
+           {"z = Gather <axis = 0> (h, zeros)", "it gathers along the batch axis"},
+           {"z = ScatterND (h, first, row)", "its indices select among samples"},
+           {"t = Transpose <perm = [1, 0]> (h) z = Reshape (t, six)", "its result does not keep the elements of a sample together"},
        }) {
     const Error error = Refused(
         "g (float[N, 6] x) => (float z) <float[6] w = {1, 2, 3, 4, 5, 6}, int64 zero = {0}, int64[2] zeros = {0, 0}, "
@@ -550,7 +550,7 @@ TEST(ReplicateData, OperatorsThatChooseAmongNumbersAreRefused) {
       "{ column = Unsqueeze (x, one) h = MatMul (column, w) z = Gather (h, order) }",
       {{.type = "output", .output = "z"}});
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_NE(error.message().find("takes samples of the batch by number"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("selects samples of the batch by index"), std::string::npos) << error.message();
 }
 
 // Nor is it sought where one device is fed otherwise: the elements of a sample can be divided, and data have as many as they have.
@@ -560,7 +560,7 @@ TEST(ReplicateData, TheBatchIsTheSameOnOneDevice) {
       "{ k = Mul (x, w) h = Add (k, v) t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t) }",
       {{.type = "output", .output = "z"}});
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_NE(error.message().find("each sample beside each other one"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("two axes that depend on the batch size"), std::string::npos) << error.message();
 }
 
 // As torch.chunk.

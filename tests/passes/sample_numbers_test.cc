@@ -142,8 +142,8 @@ TEST(SampleNumbersElsewhere, AreRefused) {
   // The next sample's rows.
   ExpectRefused(
       GraphOf({"neighbour", "m = ReduceMean <axes = [1], keepdims = 0> (h) b = Add (ids, ids) k = Div (b, four) z = Gather (m, k)"}, 0),
-      "choose among samples");
-  ExpectRefused(GraphOf({"double", "rows = Reshape (h, flat) b = Add (ids, ids) z = Gather (rows, b)"}, 0), "choose among samples");
+      "select among samples");
+  ExpectRefused(GraphOf({"double", "rows = Reshape (h, flat) b = Add (ids, ids) z = Gather (rows, b)"}, 0), "select among samples");
 }
 
 // The places that a MaxPool finds count through all samples.
@@ -164,7 +164,7 @@ g (float[N, 2, 6] x) => (float[N, 2, 3] z, int64[N, 2, 3] places)
     Train(model, OptionsFor(kLoss, 2, {4}), {batch});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("'places' counts samples"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'places' depends on sample indices"), std::string::npos) << error.what();
   }
 }
 

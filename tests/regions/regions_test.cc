@@ -420,10 +420,10 @@ void ExpectRefused(const std::string& text, const std::string& part) {
 
 TEST(Regions, WhatHangsOnTheDecisionIsRefused) {
   ExpectRefused(Replaced(kBranches, "t = Tanh (p)", "axis = Constant <value_ints = [0]> () t = Unsqueeze (p, axis)"),
-                "of one branch and float32[2,2] of the other");
+                "in one branch and float32[2,2] in the other");
   ExpectRefused(Replaced(kUntil, "next = Add (grown, b)", "more = Add (grown, b) next = Concat <axis = 0> (more, more)"), "after it");
   ExpectRefused(Replaced(Replaced(kUntil, "y = Loop", "y, rows = Loop"), "next) {", "next, float[2,2] row) { row = Identity (s)"),
-                "how many rows output 1 of the loop has");
+                "the number of rows of loop output 1");
 }
 
 constexpr char kNormalised[] = R"(<ir_version: 10, opset_import: ["" : 20]>
