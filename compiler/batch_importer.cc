@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// A file's own algorithm is all there is: it has its learning rate, its precision and its updates.
+// A file's own algorithm fixes the learning rate, the precision and the updates.
 void CheckAlgorithm(const Recipe& recipe) {
   for (const LossTerm& term : recipe.losses) {
     if (term.type == "algorithm" && (recipe.losses.size() > 1 || term.weight != 1))
@@ -40,7 +40,7 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
   CheckAlgorithm(recipe);
   if (request.batch > 0) reading.batch = request.batch;
   for (const auto& [symbol, extent] : request.shapes) reading.shapes[symbol] = extent;
-  // A prediction needs nothing of the file's own algorithm.
+  // Prediction does not use the file's own algorithm.
   reading.training_info = request.kind == EntryKind::kPredict ? -1 : recipe.training_info();
   ImportedGraph imported = gradloom::Import(model, reading);
   PassContext context{
@@ -55,7 +55,7 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
 std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request, const ImportOptions& reading) {
   auto made = std::make_unique<ImportedBatch>(ReadBatch(model_, options_.recipe, request, reading, rules_, plan_));
   if (!options_.recipe.TrainsByFile()) {
-    // Before the choice of what is trained, which goes by the ways that gradients have.
+    // Must run before the parameters are chosen, which depends on where gradients pass.
     GraphBuilder builder(*made->imported.graph, rules_);
     PassThroughFakeQuantize(builder);
   }
@@ -91,7 +91,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   return made;
 }
 
-// Running statistics that a training entry keeps are state to the other entries too, not the file's constants.
+// Running statistics that a training entry keeps are state in the other entries too, not the file's constants.
 void BatchImporter::ReadKeptState(Graph& graph) const {
   for (const StateTensor& state : plan_.state) {
     const ValueId id = state.kind == StateKind::kStatistic ? graph.Find(state.name) : kNoValue;
@@ -99,7 +99,7 @@ void BatchImporter::ReadKeptState(Graph& graph) const {
   }
 }
 
-// What a file's own initialization gives its initializers.
+// Sets initializers to the values that the file's own initialization gives them.
 void BatchImporter::SetInitial(Graph& graph) {
   const int info = options_.recipe.training_info();
   if (info < 0 || !model_.has_initialization(info)) return;
@@ -120,8 +120,8 @@ void BatchImporter::SetInitial(Graph& graph) {
 
 namespace {
 
-// What the file says to be a parameter of its module, or a buffer, goes before what can be told from its use. Only tables of sines and
-// filters of numbers in order stay as they are, which some modules keep as parameters without a gradient.
+// The file's notes on which tensors are parameters or buffers of the module take precedence over what their use suggests. The exceptions
+// are sinusoid tables and filters of consecutive integers, which some modules keep as parameters without a gradient: they stay frozen.
 TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std::map<std::string, bool>& noted) {
   if (options.only || noted.empty()) return ChooseTrainable(graph, options);
   const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
@@ -153,7 +153,7 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
 
 }  // namespace
 
-// Where the file has its own algorithm, what that updates is trained.
+// If the file has its own algorithm, the tensors that it updates are trained.
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
   if (!recipe.TrainsByFile()) {
@@ -189,7 +189,7 @@ void BatchImporter::ReportTrained(const ImportedGraph& imported, const Trainable
   }
 }
 
-// Copies of one weight would be trained apart at the file's own batch, and only one of them at any other.
+// Copies of one weight would be trained separately at the file's own batch size, and only one of them at any other.
 void BatchImporter::CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const {
   for (const auto& [name, reason] : choice.trained) {
     if (!imported.batch_copies.contains(name)) continue;

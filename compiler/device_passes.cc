@@ -24,7 +24,7 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
     RunStage(context, control, PassStage::kDevice);
   };
   const Place& place = context.plan.places[static_cast<size_t>(context.place)];
-  std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
+  std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // bytes of the arena, and how much is recomputed
   if (full) {
     run(std::numeric_limits<int64_t>::max());
     best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});

@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Where a file's batch is, as far as it does not say so itself; the convention first.
+// The batch axes to try where the file does not declare one; the conventional axis first.
 std::vector<ImportOptions> Readings(const ImportOptions& options) {
   std::vector<ImportOptions> readings(3, options);
   for (ImportOptions& reading : readings) reading.any_batch = true;
@@ -29,16 +29,16 @@ std::vector<Shape> Fed(const ImportedBatch& made) {
   return shapes;
 }
 
-// `fed`: what one device is fed, where it can train at that batch.
+// `fed`: the shapes that one device is fed, if it can train at that batch size.
 DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
                     int64_t other_batch, int copies, const ImportOptions& reading, std::optional<std::vector<Shape>>& fed) {
   DividedBatch made{import_at(batch, reading), nullptr, nullptr, {}};
-  // Another reading divides the same data otherwise. Where it makes others of them, samples would be what no data set has.
+  // A reading with another batch axis must be fed the same shapes: otherwise its samples would not be those of any data set.
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: dividing it would need another batch axis");
   made.other = import_at(other_batch, reading);
-  // Vectors have none along a second axis; what samples have nothing of would divide all the same.
+  // Inputs may have no such axis (a vector has no second one). Dividing would then succeed although no input has a batch.
   if (made.whole->imported.batch == 0)
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has a batch axis there");
   PassContext &whole = made.whole->context, &other = made.other->context;
@@ -49,7 +49,7 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, co
   RunStage(other, silent, PassStage::kBatch);
   made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
                                                    BucketBytesOf(options.recipe), options.recipe.gather_to >= 0);
-  // Whether copies with so many samples can be made shows here, while another reading can be tried.
+  // Fails here if a replica with this number of samples cannot be built, while another reading can still be tried.
   for (const BatchShard& shard : DivideBatch(batch, copies)) {
     if (!made.graphs.contains(shard.length)) made.graphs.emplace(shard.length, made.replication->ForDevice(shard.length));
   }
@@ -58,9 +58,9 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, co
 
 }  // namespace
 
-// A size that simplifies in the same way is near, mostly. At a batch of 2 a mean that counts twice is divided by 1, which is left out, and
-// at no other; and what is made of a constant is a constant itself up to some size alone. Then simplification waits until the batch is
-// divided.
+// A nearby batch size usually simplifies in the same way. Exceptions: at batch size 2 a divisor can be 1, so that the division is removed
+// at this size alone; and values computed from constants are folded only up to some size. In these cases simplification is postponed until
+// the batch is divided.
 DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies) {
   PassControl waits = options.control;
   waits.disabled.insert(waits.disabled.end(), {"simplify_forward", "simplify"});

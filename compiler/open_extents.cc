@@ -19,7 +19,7 @@ class Reader {
   void Run() {
     NameTargets();
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    std::vector<size_t> at;  // the next node of each of the others
+    std::vector<size_t> at;  // the position of the next node in each of the others
     for (const OtherExtent& other : others_) at.push_back(FirstOf(*other.algorithm));
     for (Node& node : nodes) {
       if (node.id < algorithm_.first) {
@@ -100,7 +100,7 @@ class Reader {
     throw Error(ErrorCode::kInternal, "no attribute", name);
   }
 
-  // The constant, from the extents that it hangs on.
+  // Returns the constant as a value computed from the extents that it depends on.
   ValueId Computed(const Node& node, ValueId id, const std::vector<const Tensor*>& there) {
     const Tensor here = *graph_.data(id);
     bool changes = false;
@@ -153,7 +153,7 @@ class Reader {
     return product;
   }
 
-  // int64 [].
+  // Returns the extent as int64 [].
   ValueId Extent(size_t e) {
     const auto known = extents_.find(e);
     if (known != extents_.end()) return known->second;

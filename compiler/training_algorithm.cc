@@ -40,7 +40,7 @@ void CheckRecipe(const Recipe& recipe) {
   if (recipe.loss_scale.initial > 0) refuse("loss scaling", "train with --loss-scale off");
 }
 
-// The algorithm at the extents of one import.
+// Builds the algorithm at the extents of one import.
 class AlgorithmBuilder {
  public:
   AlgorithmBuilder(const Model& model, const Recipe& recipe, const ImportOptions& import)
@@ -87,13 +87,13 @@ class AlgorithmBuilder {
   const ImportedGraph& imported() const { return imported_; }
 
  private:
-  // float32 [] after so many updates.
+  // Returns the learning rate after that many updates, float32 [].
   ValueId LearningRate(ValueId updates) {
     const Traced<float> rate(schedule_formula::Rate<Traced<double>>(recipe_.schedule, Traced<int64_t>(b_, updates)));
     return rate.is_known() ? b_.Constant(Tensor::Scalar<float>(rate.constant()), kLearningRate) : rate.id();
   }
 
-  // The parameters that the loss depends on, as training finds them.
+  // Returns the parameters that the loss depends on, as training would find them.
   std::vector<ValueId> Reached(ValueId loss, const std::vector<ValueId>& parameters) const {
     const std::unique_ptr<Graph> copy = graph_.Clone();
     GraphBuilder builder(*copy, rules_);
@@ -109,7 +109,7 @@ class AlgorithmBuilder {
     return reached;
   }
 
-  // A parameter of the step by what the algorithm has for it.
+  // Replaces a step parameter by a value of the algorithm.
   void Replace(std::string_view step_param, ValueId by) {
     const ValueId given = graph_.Find(step_param);
     if (given == kNoValue) return;
@@ -117,7 +117,7 @@ class AlgorithmBuilder {
     std::erase(graph_.inputs, given);
   }
 
-  // Nodes of the algorithm that neither the loss nor a next value needs.
+  // Removes nodes of the algorithm that neither the loss nor a next value needs.
   void RemoveUnused(const Algorithm& made) {
     std::set<ValueId> needed{made.loss};
     for (const Value& value : graph_.values()) {
@@ -154,7 +154,7 @@ Algorithm MakeAlgorithm(const Model& model, const Recipe& recipe, const ImportOp
   std::vector<OtherExtent> others;
   for (const OpenExtent& extent : OpenExtents(model, import)) {
     if (extent.is_fixed) continue;
-    // One that the model can have at this value alone is no open extent.
+    // An extent for which the model only allows this value is not open.
     for (const int64_t value : {extent.value + 1, 2 * extent.value}) {
       try {
         others.push_back({extent, value, std::make_shared<Algorithm>(make(extent.At(import, value)))});

@@ -19,7 +19,7 @@ class LaunchVerifier {
     for (const Constant& constant : plan.constants) constants_.emplace(constant.offset, &constant);
   }
 
-  // `held`: the place of the ranks that run it, which a body does not say.
+  // `held`: the place of the ranks that run the program; a body does not store it.
   void Check(const Program& program, int held, const std::string& where) const {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
@@ -30,7 +30,7 @@ class LaunchVerifier {
   }
 
  private:
-  // Places hold different constants at one offset.
+  // Different places can hold different constants at the same offset.
   const Tensor* ValueOf(const Buffer& buffer, int held) const {
     if (buffer.arena != Arena::kConstants) return nullptr;
     const auto [first, last] = constants_.equal_range(buffer.offset);
@@ -75,8 +75,8 @@ class LaunchVerifier {
     }
   }
 
-  // Rules are made for nodes of a model, whose outputs are there. What is absent at the end is as if it were not listed, so that a rule
-  // counts the outputs that an operator must have; of those before another one only recurrent operators of ONNX do without the first.
+  // Type rules expect nodes of a model, whose outputs all exist. Absent trailing outputs are removed, so that a rule can count the outputs
+  // that an operator must have. Only ONNX's recurrent operators may lack their first output.
   static void CheckOutputs(Node& node, const std::string& where) {
     while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
     if (node.outputs.empty()) Refuse("it has no output", where);

@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-// cross_entropy of an output that is a softmax already.
+// cross_entropy of an output that is already a softmax.
 constexpr std::string_view kOfProbabilities = "cross_entropy_of_probabilities";
 
 class LossBuilder {
@@ -57,13 +57,13 @@ class LossBuilder {
 
   ValueId Target() { return Target(b_.graph().type(output_), "compared with the output " + OutputText() + ", element by element"); }
 
-  // Of terms by element of the output: zeros for those that the data of the step says do not count.
+  // Sets terms of elements that are padding to 0, if the valid extents of the output are data-dependent.
   ValueId Counted(ValueId elements) {
     const ValueId counts = operands_.Counts(operands_.Extents(output_), b_.shape(elements));
     return counts == kNoValue ? elements : b_.Where(counts, elements, Scalar(0));
   }
 
-  // How many there are along these axes of the output.
+  // Returns the number of valid elements along axes [first, last) of the output.
   ValueId CountOf(int first, int last) {
     const auto& extents = operands_.Extents(output_);
     int64_t known = 1;
@@ -80,7 +80,7 @@ class LossBuilder {
     return count == kNoValue ? factor : b_.Mul(b_.Cast(count, b_.dtype(output_)), factor);
   }
 
-  // Sums, or averages over all elements.
+  // Reduces to the sum, or to the mean over all elements.
   ValueId Reduce(ValueId elements) {
     const ValueId sum = b_.ReduceSum(Counted(elements), {}, /*keepdims=*/false);
     return term_.reduction == "sum" ? sum : b_.Div(sum, CountOf(0, b_.shape(output_).rank()));
@@ -98,7 +98,8 @@ class LossBuilder {
     return *axis;
   }
 
-  // Of probabilities their logarithms, of which they are the softmax. The least is one whose inverse, in the gradient, is a number.
+  // Returns the scores. For probabilities these are their logarithms, whose softmax they are; the lower bound is chosen so that its inverse
+  // in the gradient is finite.
   ValueId Scores() {
     if (term_.type != kOfProbabilities) return output_;
     return b_.Op("Log", {b_.Op("Max", {output_, Scalar(1e-30)})});
@@ -114,7 +115,7 @@ class LossBuilder {
     }
     LossRows rows{.scores = FlattenClasses(b_, Scores(), axis), .axis = axis};
     rows.ignore_index = term_.ignore_index.value_or(-100);
-    std::map<int, ValueId> extents;  // of the target
+    std::map<int, ValueId> extents;  // by axis of the target
     for (const auto& [at, count] : operands_.Extents(output_)) {
       if (at == axis || term_.probabilities) {
         throw Error(ErrorCode::kUnsupported,
@@ -145,7 +146,7 @@ class LossBuilder {
     return b_.Constant(Converted(tensor.view(), b_.dtype(output_)));
   }
 
-  // (sum, weights, ...) -> the mean weighted by class, as PyTorch's, or the sum.
+  // (sum, weights, ...) -> the mean weighted by class, as in PyTorch, or the sum.
   ValueId Weighted(const std::vector<ValueId>& sums) { return term_.reduction == "sum" ? sums[0] : b_.Div(sums[0], sums[1]); }
 
   // -sum over the classes of w t' log p, with t' = (1 - smoothing) t + smoothing / C; the mean is over rows.
@@ -176,7 +177,7 @@ class LossBuilder {
         b_.Ops("Nll", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 2, {{"ignore_index", rows.ignore_index}}));
   }
 
-  // delta^2 / 2 outside, where |d| passes delta: delta * (|d| - delta / 2), else d^2 / 2.
+  // d^2 / 2 if |d| < delta, otherwise delta * (|d| - delta / 2).
   ValueId Huber(ValueId difference, double delta) {
     const ValueId magnitude = b_.Op("Abs", {difference});
     const ValueId inner = b_.Mul(Square(difference), Scalar(0.5));
@@ -184,15 +185,15 @@ class LossBuilder {
     return b_.Where(b_.Op("Less", {magnitude, Scalar(delta)}), inner, outer);
   }
 
-  // Huber's divided by beta; with beta 0 it is l1.
+  // The Huber loss divided by beta; l1 if beta is 0.
   ValueId SmoothL1() {
     const ValueId difference = b_.Sub(output_, Target());
     if (term_.beta == 0) return b_.Op("Abs", {difference});
     return b_.Mul(Huber(difference, term_.beta), Scalar(1 / term_.beta));
   }
 
-  // -(t log p + (1 - t) log(1 - p)), logarithms no smaller than -100 as PyTorch's: the argument is kept above
-  // exp(-100), so that the gradient of a probability of 0 is 0 and not 0 / 0.
+  // -(t log p + (1 - t) log(1 - p)) with logarithms clamped at -100 as in PyTorch: the argument is kept above exp(-100), so that the
+  // gradient at a probability of 0 is 0 and not 0 / 0.
   ValueId BinaryCrossEntropy() {
     const ValueId target = Target(), one = Scalar(1), least = Scalar(std::exp(-100.0));
     const ValueId log_p = b_.Op("Log", {b_.Op("Max", {output_, least})});
@@ -200,7 +201,7 @@ class LossBuilder {
     return b_.Neg(b_.Add(b_.Mul(target, log_p), b_.Mul(b_.Sub(one, target), log_q)));
   }
 
-  // (1 - t) x + (1 + (w - 1) t) softplus(-x), w the weight of positives.
+  // (1 - t) x + (1 + (w - 1) t) softplus(-x), where w is the weight of positives.
   ValueId BinaryCrossEntropyWithLogits() {
     const ValueId target = Target();
     const ValueId linear = b_.Mul(b_.Sub(Scalar(1), target), output_);
@@ -212,7 +213,7 @@ class LossBuilder {
     return b_.Add(linear, positive);
   }
 
-  // t (log t - x), 0 where t is 0; divided by the batch size.
+  // t (log t - x), or 0 if t is 0; divided by the batch size.
   ValueId KlDivergence() {
     const ValueId target = Target();
     const ValueId positive = b_.Op("Greater", {target, Scalar(0)});

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// What one type of optimizer needs of a parameter.
+// The operator and states of one type of optimizer.
 struct Rule {
   std::string op;
   std::vector<std::string> states;
@@ -85,7 +85,8 @@ class Updates {
     step_ = StepParam(graph_, kStepNumber);
   }
 
-  // The sum of all squares, in the order of the parameters. Of parameters of several types it is float64.
+  // Returns the sum of the squares of all gradients, added in the order of the parameters. It is float64 if the parameters have several
+  // types.
   ValueId Squares(const std::map<ValueId, ValueId>& gradients) {
     const DType first = b_.dtype(gradients.begin()->second);
     const bool mixed = std::ranges::any_of(gradients, [&](const auto& each) { return b_.dtype(each.second) != first; });
@@ -98,12 +99,12 @@ class Updates {
     return squares;
   }
 
-  // The gradients are of `scale` times the loss: 1 / scale, by which all of them are multiplied.
+  // The gradients are those of `scale` times the loss. Sets the factor 1 / scale, by which all of them are multiplied.
   ValueId Unscale(const LossScale& scale, ValueId squares) {
-    // Where one gradient is not finite, neither is the sum; nor where it overflows, which is as good a reason for a smaller scale.
+    // If a gradient is not finite, the sum is not finite either. The sum may also overflow, which also calls for a smaller scale.
     apply_ = b_.Op("Less", {squares, b_.Scalar(std::numeric_limits<double>::infinity(), b_.dtype(squares))});
     clip_ = b_.Op("Reciprocal", {b_.Cast(LossScaleValue(b_, scale), b_.dtype(squares))});
-    // An update that was left out is not counted.
+    // Skipped updates are not counted.
     step_ = b_.Sub(step_, SkippedUpdates(b_));
     AddLossScaleUpdate(b_, scale, apply_);
     return clip_;
@@ -127,7 +128,7 @@ class Updates {
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
-      // Zeros are not written down: they would be as large as the parameters.
+      // Zeros are not stored: they would be as large as the parameters.
       replaced.push_back(initial == 0 ? graph_.AddValue(name + "/" + state, type.dtype, type.shape, Role::kState)
                                       : graph_.AddData(name + "/" + state, Filled(type, initial), Role::kState));
       inputs.push_back(replaced.back());

@@ -16,10 +16,10 @@ namespace {
 
 bool IsGivenState(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
 
-// The same places under the simplest name.
+// Returns the simplest layout that places the elements in the same way.
 Layout Simplest(const Layout& layout, const Shape& shape) { return SamePlaces(layout, {}, shape) ? Layout{} : layout; }
 
-// Whether any kernel of the operators in the graph has a wish.
+// Whether any kernel of the operators in the graph asks for a layout.
 bool AnyWish(const Graph& graph, DeviceKind device) {
   std::set<std::pair<std::string_view, std::string_view>> wishing;
   for (const KernelRow* row : KernelRows(device)) {
@@ -55,11 +55,11 @@ class LayoutAssigner {
  private:
   Layout& layout(ValueId id) { return plan_.layouts[static_cast<size_t>(id)]; }
 
-  // A state whose first reader makes a copy of it in another type takes the order of dimensions that the first reader with a wish has for
-  // the copy: the 16-bit copy of a weight is made in its kernel's order then, and the gradient comes back in it.
+  // If the first reader of a state converts it to another type, the state takes the order of dimensions that the first reader with a
+  // preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, and the gradient arrives in it.
   void DecideByCopies(const std::vector<Node>& nodes) {
     std::set<ValueId> read;
-    std::map<ValueId, ValueId> copied;  // by copy: the state
+    std::map<ValueId, ValueId> copied;  // the state, by copy
     for (const Node& node : nodes) {
       const bool copies = node.op == "Cast" && node.domain.empty() && IsGivenState(graph_.value(node.inputs[0]));
       if (copies && !read.contains(node.inputs[0]) && !decided_.contains(node.inputs[0])) copied.emplace(node.outputs[0], node.inputs[0]);
@@ -109,7 +109,7 @@ class LayoutAssigner {
     Apply(node, call);
   }
 
-  // Every device sends the same bytes, whatever its share of the batch: those of the parameter's layout, or plain ones.
+  // Every device must send the same bytes, whatever its share of the batch: in the parameter's layout, or row-major.
   void Meet(Node& node) {
     const std::vector<std::string> states = node.attributes.Strings("states");
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -126,9 +126,8 @@ class LayoutAssigner {
     return CallOf(graph_, node, plain);
   }
 
-  // The layouts of the node's inputs that are not plain, with their shapes: those of states first, which stay; then
-  // by size. An update is made in the parameter's layout, a plain one too: one gradient goes there, not two states back
-  // and forth.
+  // The layouts of the node's inputs that are not plain, with their shapes: first those of states, which do not change, then by size. An
+  // update uses the parameter's layout even if it is plain: this reorders one gradient instead of two states back and forth.
   std::vector<std::pair<Layout, Shape>> Candidates(const Node& node, bool updates) {
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) {
@@ -145,7 +144,7 @@ class LayoutAssigner {
     return candidates;
   }
 
-  // Every operand that can have the layout in it: those of the same rank, with blocks those of the same shape.
+  // Gives the layout to every operand that can have it: those of the same rank, and for blocked layouts those of the same shape.
   static KernelCall Uniform(KernelCall call, const Layout& layout, const Shape& shape) {
     for (auto* operands : {&call.inputs, &call.outputs}) {
       for (OperandType& operand : *operands) {
@@ -157,7 +156,7 @@ class LayoutAssigner {
     return call;
   }
 
-  // Brings the inputs into the call's layouts and gives the outputs theirs.
+  // Reorders the inputs into the call's layouts and assigns the layouts of the outputs.
   void Apply(Node& node, const KernelCall& call) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] != kNoValue) node.inputs[i] = In(node.inputs[i], Simplest(call.inputs[i].layout, call.inputs[i].shape));
@@ -167,13 +166,13 @@ class LayoutAssigner {
     }
   }
 
-  // The value in this layout: itself, or reordered.
+  // Returns the value in this layout: itself, or a reordered copy.
   ValueId In(ValueId id, const Layout& wanted) {
     if (IsGivenState(graph_.value(id)) && decided_.insert(id).second) layout(id) = wanted;
     if (layout(id) == wanted) return id;
     const auto [known, fresh] = reordered_.emplace(std::pair(id, wanted.ToString()), kNoValue);
     if (fresh) {
-      // Blocks that do not nest go by way of the plain order.
+      // Reordering between blocks that do not nest goes through the plain order.
       const bool direct = ChooseKernel(plan_.device, ReorderCall(id, wanted)) != nullptr || layout(id).plain() || wanted.plain();
       known->second = Reordered(direct ? id : In(id, {}), wanted);
     }
@@ -202,7 +201,7 @@ class LayoutAssigner {
     return made;
   }
 
-  // The next value of a state ends in the state's layout.
+  // Reorders the next value of each state into the state's layout.
   void KeepStates() {
     const int count = graph_.num_values();
     for (ValueId id = 0; id < count; ++id) {
@@ -217,7 +216,7 @@ class LayoutAssigner {
 
   Graph& graph_;
   ProgramPlan& plan_;
-  const Node* reader_ = nullptr;  // what a reorder is for
+  const Node* reader_ = nullptr;  // the node that a reorder serves
   std::set<ValueId> decided_;     // states whose layout stands
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
 };

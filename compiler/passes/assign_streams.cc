@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// What the choice goes by, the same for any number of streams.
+// The inputs of the choice, which do not depend on the number of streams.
 struct Chains {
   explicit Chains(const Graph& graph)
       : dependencies(TransitiveReduction(DependenciesOf(graph))), predecessor(MinimumPathCover(dependencies)) {}
@@ -20,14 +20,14 @@ struct Chains {
 
 std::vector<double> SecondsOfNodes(const Graph& graph, int threads, const DeviceCosts& costs) {
   std::vector<double> seconds;
-  // Copies of inputs have been made when the step begins.
+  // Input copies are finished when the step begins.
   for (const Node& node : graph.nodes) {
     seconds.push_back(IsView(node) || IsInputCopy(node) ? 0 : SecondsOf(CostOf(graph, node), threads, costs));
   }
   return seconds;
 }
 
-// Streams by node, and when the last of them ends.
+// The stream of each node, and the time at which the last stream ends.
 struct Assignment {
   std::vector<int> stream;
   double makespan = 0;
@@ -35,7 +35,7 @@ struct Assignment {
 
 Assignment Assign(const Graph& graph, const Chains& chains, int streams, const std::vector<double>& seconds, double event_seconds) {
   Assignment made{std::vector<int>(graph.nodes.size(), -1)};
-  // Behind the streams of computation the one of meetings, and then that of copies.
+  // The stream of collectives comes after the compute streams, then the stream of input copies.
   const bool any_meets = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting);
   std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams) + 2, 0);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

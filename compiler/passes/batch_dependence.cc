@@ -20,7 +20,7 @@ bool SameBytes(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-// Whether the slices along the axis are alike from one period to the next.
+// Whether the slices along the axis repeat with this period.
 bool Repeats(const Tensor& tensor, int axis, int64_t period) {
   const Shape& shape = tensor.shape();
   const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(tensor.dtype()), block = bytes * shape[axis];
@@ -145,7 +145,7 @@ std::vector<int64_t> BatchDependence::StepsOf(ValueId id) const {
   if (data == nullptr || axis < 0) return {};
   const Tensor* there = other_.data(other_of_[static_cast<size_t>(id)]);
   std::vector<int64_t> steps = StepsAlong(*data, axis, batch_);
-  // A batch of two has a step between any two numbers.
+  // With a batch of two, any two numbers form an arithmetic sequence, so the other batch is checked too.
   if (there == nullptr || steps.empty() || (other_batch_ > 1 && StepsAlong(*there, axis, other_batch_) != steps)) return {};
   return steps;
 }
@@ -160,7 +160,7 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) cons
   if (axis >= 0) {
     const int64_t places = PlacesOfSample(id), period = counted ? here.shape()[axis] : std::max<int64_t>(places, 1);
     if (places < 0 && !counted) Refuse(what + " " + here.shape().ToString() + " differs between samples", "");
-    // Any range of samples along the axis is as good as another.
+    // All samples are equal along the axis, so any range of them will do.
     Tensor made(here.dtype(), ShapeAt(id, batch));
     int64_t outer = 1, inner = DTypeBytes(here.dtype());
     for (int i = 0; i < here.shape().rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : here.shape()[i];

@@ -11,17 +11,18 @@ namespace gradloom {
 
 namespace {
 
-// As in a plan: see KernelCall::values.
+// The value as a plan has it: see KernelCall::values.
 TensorView KnownValue(const Graph& graph, ValueId id) {
   if (id == kNoValue || graph.value(id).role != Role::kConst) return {};
   const Tensor* const value = graph.data(id);
   return value == nullptr || !IsKnownConstant(value->dtype(), value->elements()) ? TensorView() : value->view();
 }
 
-// Inputs of a body that are constants of the graph around it.
+// Inputs of a body that are constants of the enclosing graph.
 using KnownInputs = std::map<ValueId, TensorView>;
 
-// Those of a body of the node, which is in a graph with known inputs of its own. What goes round in a loop is none.
+// Returns the known inputs of a body of the node. `known` are those of the graph that contains the node. Loop-carried values are never
+// known.
 KnownInputs KnownInputsOf(const Graph& graph, const KnownInputs& known, const Node& node, const Graph& body) {
   KnownInputs inputs;
   for (size_t i = static_cast<size_t>(node.attributes.Int("carried", 0)); i < body.inputs.size(); ++i) {

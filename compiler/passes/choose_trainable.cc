@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// The operands of an operator that are weights when they are constant.
+// The operands of each operator that are weights if they are constant.
 const std::map<std::string, std::set<int>>& WeightOperands() {
   static const std::map<std::string, std::set<int>> table = {
       {"Conv", {1, 2}},
@@ -38,23 +38,23 @@ const std::map<std::string, std::set<int>>& WeightOperands() {
   return table;
 }
 
-// Sums and products, where a constant may be a bias or a scale, or else a mask or a fixed number.
+// In sums and products a constant may be a bias or a scale, or a mask or a fixed number.
 bool IsSum(const std::string& op) {
   return op == "Add" || op == "Sub" || op == "Sum" || op == "Concat" || op == "Expand" || op == "ScatterND";
 }
 bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
 
-// Operators that mostly read numbers in the code beside a value: as exponents, bounds, and what stands in the place of others.
+// Operators whose other operands are usually numbers from the code: exponents, bounds and replacement values.
 bool ReadsNumbers(const Node& node, ValueId id) {
   if (node.op == "Pow") return node.inputs[1] == id;
   return node.op == "Max" || node.op == "Min" || node.op == "Where";
 }
 
-// A constant of the file on its way through operators over constants alone.
+// A constant of the file, followed through operators that only read constants.
 struct Origin {
   const Tensor& data;
   bool single;     // one element, which may be a number in the code
-  bool attribute;  // by its name an attribute of the module, in a file that has no numbers in the code among such
+  bool attribute;  // named like an attribute of the module, in a file whose attributes include no numbers from the code
 };
 
 class Chooser {
@@ -79,7 +79,7 @@ class Chooser {
       why = "all ones: a summing window";
       return false;
     }
-    // Places that probabilities are summed over (distribution focal loss): a filter of YOLO's that has no gradient, or a buffer.
+    // Positions that probabilities are summed over (distribution focal loss): in YOLO a filter without a gradient, or a buffer.
     if (IsCounting(data) && (attributes_ || (IsModulePath(value.name) && OnlyFilters(id)))) {
       why = "consecutive integers from 0";
       return false;
@@ -93,7 +93,7 @@ class Chooser {
   std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
 
  private:
-  // Whether a value is the filter of convolutions and nothing else.
+  // Whether a value is only used as a filter of convolutions.
   bool OnlyFilters(ValueId id) const {
     const std::vector<int>& all = uses_.consumers[static_cast<size_t>(id)];
     return std::all_of(all.begin(), all.end(), [&](int position) {
@@ -102,7 +102,7 @@ class Chooser {
     });
   }
 
-  // Values with a path to an output on which every operator passes gradients.
+  // Marks values with a path to an output on which every operator passes gradients.
   void MarkReaching() {
     for (ValueId id : graph_.outputs) reaches_[static_cast<size_t>(id)] = IsFloating(graph_.value(id).dtype);
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
@@ -145,7 +145,7 @@ class Chooser {
     return false;
   }
 
-  // What a body makes of its input `position`.
+  // Whether a body uses its input `position` as a weight.
   static bool ActsAsWeightIn(const Graph& body, size_t position, const Origin& origin, std::string& why) {
     const Chooser inside(body);
     const ValueId id = body.inputs[position];
@@ -166,7 +166,7 @@ class Chooser {
     if (operands != WeightOperands().end()) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != id || !operands->second.contains(static_cast<int>(i))) continue;
-        // A recurrent layer's initial states are zeros unless someone learns them.
+        // Initial states of a recurrent layer that are all zero are not learned.
         const bool recurrent = node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
         if (recurrent && (i == 5 || i == 6) && AllZero(data)) {
           why = "a zero initial state of " + Describe(node);
@@ -188,13 +188,14 @@ class Chooser {
     }
     const bool sum = IsSum(node.op), product = IsProduct(node.op);
     if (!sum && !product) {
-      // A trained exponent is a number; what a mask chooses, or a bound, is more than one.
+      // A trained exponent may be a single number; trained bounds and replacement values have several elements.
       const bool trained =
           origin.attribute && ReadsNumbers(node, id) && (node.op == "Pow" || data.elements() > 1) && !LooksLikeMask(data, false);
       why = (trained ? "an attribute of the module in " : "a fixed operand of ") + Describe(node);
       return trained;
     }
-    // A number that scales what was looked up in a table is the root of its width, also where it is called as a module's attribute.
+    // A number that scales the result of a table lookup is the square root of its width, even if it is named like an attribute of the
+    // module.
     if ((origin.single && !(sum && data.shape().rank() > 0 && IsOnlyFeature(node, id))) ||
         (product && data.elements() == 1 && ScalesLookup(node))) {
       why = "a single number in " + Describe(node);
@@ -212,7 +213,7 @@ class Chooser {
     return true;
   }
 
-  // Whether a sum adds `id` to the one feature that a layer gives: its bias, where the layer has none of its own.
+  // Whether a sum adds `id` to the single feature that a layer computes: then it is the bias of a layer without one.
   bool IsOnlyFeature(const Node& node, ValueId id) const {
     static const std::set<std::string> moves = {"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
     if (node.inputs.size() != 2) return false;
@@ -237,7 +238,7 @@ class Chooser {
     });
   }
 
-  // Whether another constant of the same shape holds the sines to these cosines.
+  // Whether another constant of the same shape holds the sines that belong to these cosines.
   bool IsHalfOfRotation(const Tensor& data) const {
     return std::any_of(graph_.values().begin(), graph_.values().end(), [&](const Value& other) {
       const Tensor* tensor = other.role == Role::kConst ? graph_.data(other.id) : nullptr;
@@ -289,7 +290,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     ValueId id;
     bool trained;
     std::string why;
-    bool asked;  // by name
+    bool asked;  // by name (--trainable, or TrainableOptions::only)
   };
   const auto is_node = [&](const std::string& name) { return options.node_constants.contains(name) || IsCalledConstant(name); };
   std::vector<Decision> decisions;
@@ -329,7 +330,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     (decision.trained ? choice.trained : choice.frozen).emplace_back(name, decision.why);
     if (decision.trained) choice.parameters.push_back(decision.id);
   }
-  // Only now: the analysis goes by the role.
+  // Roles are set last, because the analysis above depends on them.
   for (ValueId id : choice.parameters) graph.value(id).role = Role::kParam;
   return choice;
 }

@@ -15,13 +15,13 @@
 namespace gradloom {
 namespace {
 
-// A gradient, and where it goes.
+// A gradient, and the slice that it is the gradient of.
 struct Part {
   SlicePart at;
-  ValueId gradient = kNoValue;  // may lack the axis, if it is one row
+  ValueId gradient = kNoValue;  // may lack the axis, if it is a single row
 };
 
-// What a sum adds up.
+// The terms of a sum.
 struct Terms {
   std::vector<Part> parts;      // of one axis, in its order; none overlaps another
   std::vector<ValueId> others;  // in the order of the sum
@@ -45,14 +45,14 @@ class Joiner {
   }
 
  private:
-  // Of two operands of one type, neither of which is broadcast. What is added to itself is one term that counts twice, whatever it is.
+  // Whether the node adds two operands of one type without broadcasting. x + x does not count: it is one term that is counted twice.
   bool IsSum(const Node& node) const {
     if (node.op != "Add" || !node.domain.empty() || node.inputs[0] == node.inputs[1]) return false;
     const ValueType type = graph_.type(node.outputs[0]);
     return graph_.type(node.inputs[0]) == type && graph_.type(node.inputs[1]) == type;
   }
 
-  // Whether the sum is nothing but a term of another one.
+  // Whether the sum is only used as a term of another sum.
   bool IsTerm(const Node& sum) const {
     const Node* reader = match_.OnlyReader(sum.outputs[0]);
     return reader != nullptr && IsSum(*reader) && reader->device == sum.device;

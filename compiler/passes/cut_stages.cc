@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// Cuts are tried before so many nodes, evenly over the work.
+// The largest number of nodes before which cuts are tried; they divide the work evenly.
 constexpr size_t kMostPlaces = 48;
 constexpr int kMostRounds = 4;
 constexpr int kMostStages = 64;
@@ -55,10 +55,10 @@ class Estimator {
  private:
   static size_t At(int i) { return static_cast<size_t>(i); }
 
-  // What copies share is divided; states and what is made of them alone are not.
+  // Replicas share the work of nodes that depend on samples; each performs all updates.
   double ShareOf(const Node& node) const { return node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies_; }
 
-  // One node after the other on each stage, in the order of the list.
+  // Estimates the step time: each stage runs its nodes one after the other, in list order.
   double Seconds() const {
     std::vector<double> free(At(stages_.count), 0), ready(home_.size(), 0);
     std::set<std::pair<ValueId, int>> sent;
@@ -97,11 +97,11 @@ class Estimator {
     return bytes;
   }
 
-  // By stage: the most bytes of computed values that are alive at once, copies of what other stages make included.
+  // Returns for each stage the peak bytes of computed values, including copies of values from other stages.
   std::vector<int64_t> MostLive() {
     std::vector<ValueId> shown(home_.size());
     for (size_t id = 0; id < shown.size(); ++id) shown[id] = static_cast<ValueId>(id);
-    std::map<std::pair<int, ValueId>, std::pair<size_t, size_t>> lives;  // by stage and value: first and last node
+    std::map<std::pair<int, ValueId>, std::pair<size_t, size_t>> lives;  // first and last node, by stage and value
     std::vector<std::set<ValueId>> constants(At(stages_.count));
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -122,11 +122,11 @@ class Estimator {
         continue;
       }
       for (ValueId id : node.outputs) {
-        // A next value lies where the old one did.
+        // The next value of a state occupies the same memory as the old one.
         if (id != kNoValue && graph_.value(id).next_of == kNoValue) touch(id);
       }
     }
-    std::vector<std::tuple<size_t, int, int64_t>> changes;  // when, on which stage, by how much
+    std::vector<std::tuple<size_t, int, int64_t>> changes;  // node, stage, change in bytes
     for (const auto& [key, life] : lives) {
       const int64_t bytes = BytesOf(graph_.value(key.second)) / copies_;
       changes.emplace_back(2 * life.first, key.first, bytes);
@@ -147,10 +147,10 @@ class Estimator {
   const Recipe& recipe_;
   const DeviceCosts costs_;
   std::vector<int> home_;      // by value id: the stage that makes or keeps it; -1: each has it
-  std::vector<int64_t> kept_;  // by stage: bytes of states and constants
+  std::vector<int64_t> kept_;  // bytes of states and constants, by stage
 };
 
-// Searches for the cuts of a number of stages: each in turn goes where it is best beside the others.
+// Searches for the cuts of a given number of stages: moves each cut in turn to its best position, with the others fixed.
 class CutSearch {
  public:
   CutSearch(Graph& graph, const Recipe& recipe, int64_t limit, int count)
@@ -165,11 +165,11 @@ class CutSearch {
     }
   }
 
-  // Whether there are as many names as stages.
+  // Whether there are at least as many names as stages.
   bool possible() const { return names_.size() >= static_cast<size_t>(count_); }
 
   std::pair<Stages, PlacementEstimate> Run() {
-    std::vector<size_t> cuts;  // the first name of each stage but stage 0
+    std::vector<size_t> cuts;  // the first name of each stage except stage 0
     for (int s = 1; s < count_; ++s) {
       const double before = work_.back() * s / count_;
       const auto at = static_cast<size_t>(std::lower_bound(work_.begin(), work_.end(), before) - work_.begin());
@@ -214,7 +214,7 @@ class CutSearch {
   const Recipe& recipe_;
   const int64_t limit_;
   const int count_, copies_;
-  std::vector<std::string> names_;  // of nodes of the model, in order
+  std::vector<std::string> names_;  // of the model's nodes, in order
   std::vector<double> work_;        // seconds of the forward pass up to each, its own included
 };
 

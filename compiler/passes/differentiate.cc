@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// For each value, a wanted value that it depends on differentiably, or kNoValue: where gradients flow.
+// Returns, for each value, a wanted value that it depends on differentiably, or kNoValue. Gradients pass through values that have one.
 std::vector<ValueId> Dependence(const Graph& graph, std::span<const ValueId> wanted) {
   std::vector<ValueId> depends(static_cast<size_t>(graph.num_values()), kNoValue);
   for (ValueId id : wanted) depends[static_cast<size_t>(id)] = id;
@@ -30,7 +30,7 @@ std::vector<ValueId> Dependence(const Graph& graph, std::span<const ValueId> wan
   return depends;
 }
 
-// The nodes, last first, that lie between a wanted value and one that has a gradient.
+// Returns the nodes between a wanted value and a value with a gradient, last first.
 std::vector<size_t> NodesOnPath(const Graph& graph, const Gradients& seeds, const std::vector<ValueId>& depends) {
   std::vector<bool> reaches(static_cast<size_t>(graph.num_values()));
   for (const auto& [value, gradient] : seeds) reaches[static_cast<size_t>(value)] = true;
@@ -50,13 +50,13 @@ std::vector<size_t> NodesOnPath(const Graph& graph, const Gradients& seeds, cons
   return nodes;
 }
 
-// One error for all operators that stand in the way.
+// Throws one error that lists all operators on the path without a gradient.
 void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path, const std::vector<ValueId>& depends) {
   std::map<std::string, std::vector<const Node*>> missing;
   for (size_t i : path) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
-    if (!node.regions.empty()) continue;  // their bodies see to it
+    if (!node.regions.empty()) continue;  // their bodies are checked when they are differentiated
     if (op == nullptr || op->gradient == nullptr) missing[node.domain.empty() ? node.op : node.domain + "." + node.op].push_back(&node);
   }
   if (missing.empty()) return;
@@ -103,7 +103,7 @@ class Accumulator {
 Gradients Backpropagate(GraphBuilder& builder, const Gradients& seeds, std::span<const ValueId> wanted);
 
 void DifferentiateNode(GraphBuilder& builder, size_t position, const std::vector<ValueId>& depends, Accumulator& gradients) {
-  // A copy: appending to the graph moves its nodes.
+  // Copied because appending to the graph moves its nodes.
   const Node node = builder.graph().nodes[position];
   std::vector<ValueId> output_gradients;
   bool any = false;

@@ -10,10 +10,10 @@
 namespace gradloom {
 namespace {
 
-// More rounds than this are no number that the file means.
+// A trip bound above this is not meant literally by the file.
 constexpr int64_t kMostKeptRounds = int64_t{1} << 24;
 
-// What a body makes, made again for its gradient: in the backward phase.
+// Returns a copy of the body in the backward phase, which recomputes its values for the gradient.
 std::unique_ptr<Graph> Again(const Graph& body) {
   std::unique_ptr<Graph> again = body.Clone();
   for (Node& node : again->nodes) node.phase = Phase::kBackward;
@@ -33,7 +33,7 @@ Node NodeLike(const Node& node, const std::string& op) {
   return made;
 }
 
-// Appends the node with outputs of these types.
+// Appends the node, with outputs of these types.
 std::vector<ValueId> Append(Graph& graph, Node node, const std::vector<ValueType>& types) {
   for (const ValueType& type : types)
     node.outputs.push_back(graph.AddValue(node.origin + "/" + node.op, type.dtype, type.shape, Role::kGradient));
@@ -47,7 +47,7 @@ GraphBuilder BackwardBuilder(Graph& body, const TypeRules& rules, const std::str
   return builder;
 }
 
-// A value that is an output twice has both gradients.
+// Adds to an existing seed: a value that is an output twice gets the sum of both gradients.
 void AddSeed(GraphBuilder& builder, Gradients& seeds, ValueId value, ValueId gradient) {
   const auto [at, fresh] = seeds.emplace(value, gradient);
   if (!fresh) at->second = builder.Add(at->second, gradient);
@@ -108,8 +108,9 @@ class IfGradient {
   const Backpropagation& backpropagate_;
 };
 
-// The body of the gradient takes, in this order: the number of the round that it goes through, the gradients of what goes round, the sums
-// of the gradients of what does not; then what it only reads: the kept rows, and what the loop itself only read.
+// Builds the gradient of a loop, which is a loop through the iterations backwards. The inputs of its body are, in this order: the iteration
+// number; the gradients of loop-carried values; the accumulated gradients of values that the loop only reads; and then inputs that are only
+// read: the kept rows, and what the original loop only read.
 class LoopGradient {
  public:
   LoopGradient(GraphBuilder& builder, size_t position, const std::vector<ValueId>& output_gradients, const std::vector<bool>& needed,
@@ -137,7 +138,7 @@ class LoopGradient {
   Graph& graph() { return b_.graph(); }
   ValueId operand(size_t input) const { return node_.inputs[input + 1]; }
 
-  // Which of the body's inputs have a gradient: those that are wanted, and what goes round and depends on one that has.
+  // Determines which of the body's inputs have a gradient: the wanted ones, and loop-carried values that depend on one that has.
   void FindActive() {
     active_.assign(body_.inputs.size(), false);
     for (size_t i = 0; i < active_.size(); ++i) active_[i] = needed_[i + 1];
@@ -194,7 +195,8 @@ class LoopGradient {
     RemoveDeadNodes(*made_);
   }
 
-  // A row of what is read round by round has its gradient in one round alone: it goes there, and all other rows stay as they are.
+  // If each iteration reads its own row of a value, the gradient of a row comes from one iteration: it is written to that row, and the
+  // other rows stay unchanged.
   ValueId Summed(GraphBuilder& inner, ValueId sum, ValueId gradient) {
     const auto found = std::find_if(made_->nodes.begin(), made_->nodes.end(),
                                     [&](const Node& node) { return !node.outputs.empty() && node.outputs[0] == gradient; });
@@ -211,7 +213,7 @@ class LoopGradient {
     return inner.Own("SetRow", {sum, place, inner.Add(before, node.inputs[1])});
   }
 
-  // The loop keeps what each round began with, as far as the gradient reads it, and counts its rounds.
+  // Makes the loop keep the values at the start of each iteration that the gradient reads, one row per iteration, and count its iterations.
   void KeepRounds() {
     std::vector<bool> read(static_cast<size_t>(made_->num_values()));
     for (const Node& node : made_->nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
@@ -247,7 +249,7 @@ class LoopGradient {
       type.shape = Shape(dims);
       const ValueId rows = counting->AddValue("kept", type.dtype, type.shape, Role::kInput);
       kept_.push_back(go_round(b_.Zeros(type), rows, counter.Own("SetRow", {rows, count, id})));
-      // The gradient's body finds it there.
+      // The body of the gradient reads the kept row.
       Node gather{.op = "Gather", .inputs = {AddInput(*made_, "kept", type), round_}, .outputs = {id}, .phase = Phase::kBackward};
       gather.attributes.set("axis", int64_t{0});
       gather.origin = node_.origin;
@@ -269,7 +271,7 @@ class LoopGradient {
     if (keeps) loop.attributes.set("trip_bound", bound_);
     b_.set_phase(phase);
     graph().nodes[position_] = std::move(loop);
-    // What the rows begin as comes before the loop.
+    // The initial values of the rows must come before the loop.
     std::rotate(graph().nodes.begin() + static_cast<std::ptrdiff_t>(position_), graph().nodes.begin() + static_cast<std::ptrdiff_t>(before),
                 graph().nodes.end());
   }
@@ -303,18 +305,18 @@ class LoopGradient {
 
   GraphBuilder& b_;
   const size_t position_;
-  const Node node_;  // as it was
+  const Node node_;  // the loop before this pass
   const Graph& body_;
   const std::vector<ValueId>& output_gradients_;
   const std::vector<bool>& needed_;
   const Backpropagation& backpropagate_;
   const size_t carried_;
   int64_t bound_;             // rounds to keep
-  std::vector<bool> active_;  // by the body's inputs
+  std::vector<bool> active_;  // by input of the body
   std::shared_ptr<Graph> made_;
   ValueId round_ = kNoValue;               // in the gradient's body
   ValueId rounds_ = kNoValue;              // how many there were
-  std::vector<ValueId> kept_, only_read_;  // what the gradient's loop reads
+  std::vector<ValueId> kept_, only_read_;  // values that the gradient's loop reads
 };
 
 }  // namespace

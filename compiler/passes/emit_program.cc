@@ -10,16 +10,16 @@
 namespace gradloom {
 namespace {
 
-// What a body finds around it.
+// The context in which a body is emitted.
 struct Surroundings {
   int place = 0;
-  std::vector<Buffer> operands;  // of its node: behind the first input, then the outputs
+  std::vector<Buffer> operands;  // operands of its node: the inputs after the first, then the outputs
   int64_t scratch_offset = 0;
 };
 
 class Emitter {
  public:
-  // `around`: null for a program of its own.
+  // `around`: null for a program that is not a body.
   Emitter(const Graph& graph, const ProgramPlan& scheduled, const Surroundings* around)
       : graph_(graph), scheduled_(scheduled), around_(around), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
     for (int s = 0; s < std::max(scheduled.streams, 1); ++s) {
@@ -66,7 +66,7 @@ class Emitter {
   }
 
  private:
-  // By value id: the value whose bytes a view shows, at the end of a chain of views.
+  // Finds, by value id, the value whose bytes a view shows, at the end of a chain of views.
   void FindViews() {
     viewed_.resize(static_cast<size_t>(graph_.num_values()));
     std::iota(viewed_.begin(), viewed_.end(), 0);
@@ -143,7 +143,7 @@ class Emitter {
     program_.buffers.push_back(std::move(scratch));
   }
 
-  // A branch or a loop, with its bodies.
+  // Emits a branch or a loop with its bodies.
   void Decide(size_t i, int stream) {
     const Node& node = graph_.nodes[i];
     const bool loop = node.op == "Loop";
@@ -164,7 +164,7 @@ class Emitter {
       const int buffer = BufferOf(id);
       decision.uses.push_back({buffer, access});
       Buffer& operand = around.operands.emplace_back(program_.buffers[static_cast<size_t>(buffer)]);
-      // To a body a view of a tensor of the plan's tables is that tensor, in the view's shape.
+      // In a body, a view of a state or constant of the plan is that tensor itself, with the view's shape.
       const bool given = operand.arena == Arena::kState || operand.arena == Arena::kConstants;
       if (given && operand.whole >= 0) operand.name = program_.buffers[static_cast<size_t>(operand.whole)].name;
     };
@@ -187,7 +187,7 @@ class Emitter {
     program_.instructions.push_back(std::move(copy));
   }
 
-  // Collectives are in the rank's first group, and peers go by the slots that nodes say.
+  // Collectives use the rank's first group; transfers use the peer slots that the nodes name.
   void Communicate(const Node& node, int stream) {
     Instruction meeting;
     meeting.kind = node.op == "Send" ? InstructionKind::kSend : node.op == "Recv" ? InstructionKind::kRecv : InstructionKind::kCollective;
@@ -204,7 +204,7 @@ class Emitter {
     program_.instructions.push_back(std::move(meeting));
   }
 
-  // On the first stream, when all others have ended.
+  // Copies states on the first stream, after all other streams have ended.
   void CopyStates() {
     if (scheduled_.copies.empty()) return;
     for (int s = 1; s < static_cast<int>(program_.streams.size()); ++s) {
@@ -214,7 +214,7 @@ class Emitter {
     for (const StateCopy& copy : scheduled_.copies) {
       Instruction instruction;
       instruction.kind = InstructionKind::kCopy;
-      // The state's new value is not its old one: another buffer at the same place.
+      // The state's new value is a different buffer at the same address.
       Buffer next = program_.buffers[static_cast<size_t>(BufferOf(copy.from))];
       Place(scheduled_.placement[static_cast<size_t>(copy.to)], next);
       next.whole = -1;

@@ -22,8 +22,8 @@ void InsertEvents(const Graph& graph, ProgramPlan& plan) {
 
 namespace {
 
-// In the transitive reduction of what must be in order and what streams put in order, the pairs of different streams: nothing else orders
-// them. Counted apart from the choice of waits.
+// Counts the pairs on different streams in the transitive reduction of the required order together with the order within streams: nothing
+// else orders these pairs. Counted independently of the choice of waits.
 int WaitsBound(const Graph& graph, const ProgramPlan& plan, const std::vector<int>& previous) {
   std::vector<std::vector<int>> order = DependenciesOf(graph);
   for (size_t i = 0; i < order.size(); ++i) {
@@ -42,7 +42,7 @@ int WaitsBound(const Graph& graph, const ProgramPlan& plan, const std::vector<in
 
 void ElideEvents(const Graph& graph, ProgramPlan& plan) {
   if (plan.streams <= 1) return;
-  // The order with all waits is the order without those that are implied, so it can be asked about any of them.
+  // Removing implied waits does not change the order, so the order with all waits can answer for any of them.
   const NodeOrder order(graph, plan);
   std::vector<int> previous(graph.nodes.size(), -1), last(static_cast<size_t>(plan.streams), -1);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

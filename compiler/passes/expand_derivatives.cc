@@ -31,7 +31,7 @@ class Expansion {
     b_.set_origin(node.origin);
     b_.set_phase(Phase::kBackward);
     const size_t operands = (node.inputs.size() - 1) / 2, wanted = static_cast<size_t>(node.attributes.Int("wanted", 0));
-    // A copy depends on nothing else that is differentiated by.
+    // The copy depends on no other value that is differentiated by.
     std::map<ValueId, ValueId> moved;
     std::vector<ValueId> leaves;
     for (size_t i = 0; i < operands; ++i) {
@@ -48,14 +48,14 @@ class Expansion {
       if (node.outputs[i] == kNoValue) continue;
       const auto found = gradients.find(leaves[i]);
       b_.Op("Identity", {found != gradients.end() ? found->second : b_.Zeros(graph_.type(leaves[i]))});
-      // The value that the rest of the graph reads stays the same.
+      // Keeps the value id that the rest of the graph reads.
       graph_.nodes.back().outputs[0] = node.outputs[i];
     }
     b_.set_phase(Phase::kForward);
     b_.set_origin("");
   }
 
-  // The nodes between the moved values and `y`, on the values that these have moved to; returns y's.
+  // Copies the nodes between the moved values and `y`, reading the moved values; returns the copy of y.
   ValueId CopyPath(ValueId y, std::map<ValueId, ValueId>& moved) {
     std::vector<bool> reaches(static_cast<size_t>(graph_.num_values()));
     reaches[static_cast<size_t>(y)] = true;

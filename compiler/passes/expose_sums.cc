@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// Lets `id` be what `made` is.
+// Makes `id` an alias of `made`, in the place of the node that computed it.
 void Become(GraphBuilder& b, ValueId id, ValueId made) {
   if (id == kNoValue) return;
   b.Op("Identity", {made});
@@ -28,7 +28,8 @@ void MeanLoss(GraphBuilder& b, const Node& node) {
   if (node.outputs.size() > 1) Become(b, node.outputs[1], b.Op("LogSoftmax", {node.inputs[0]}, {{"axis", int64_t{1}}}));
 }
 
-// Elements of the whole batch that make a channel: a floating number, which devices leave as it is.
+// Returns the number of elements per channel over the whole batch. It is a floating-point number, which the division over devices leaves
+// unchanged.
 double CountOf(const Shape& x) { return static_cast<double>(x.elements()) / static_cast<double>(std::max<int64_t>(x[1], 1)); }
 
 void BatchNorm(GraphBuilder& b, const Node& node) {
@@ -53,7 +54,7 @@ void BatchNormGrad(GraphBuilder& b, const Node& node) {
 
 namespace {
 
-// The second sum of gradloom.CrossEntropy and gradloom.Nll: over the rows that count, of 1 or the weights of their classes.
+// Returns the second sum of gradloom.CrossEntropy and gradloom.Nll: the sum over counted rows of 1, or of the weights of their classes.
 ValueId CountOfRows(GraphBuilder& b, const Node& node) {
   const ValueId target = node.inputs[1], weight = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
   const DType dtype = b.dtype(node.outputs[1]);
@@ -61,7 +62,7 @@ ValueId CountOfRows(GraphBuilder& b, const Node& node) {
       b.Op("Not", {b.Op("Equal", {target, b.Scalar(static_cast<double>(node.attributes.Int("ignore_index", -100)), DType::kInt64)})});
   ValueId rows = b.Cast(counts, dtype);
   if (weight != kNoValue) {
-    // A label that is none is the loss's to refuse.
+    // Invalid labels are refused by the loss, not here.
     const ValueId classes = b.Scalar(static_cast<double>(b.shape(node.inputs[0])[1]), DType::kInt64), zero = b.Scalar(0, DType::kInt64);
     const ValueId there = b.Op("And", {b.Op("GreaterOrEqual", {target, zero}), b.Op("Less", {target, classes})});
     rows = b.Mul(rows, b.Op("Gather", {weight, b.Where(there, target, zero)}, {{"axis", int64_t{0}}}));
@@ -69,7 +70,7 @@ ValueId CountOfRows(GraphBuilder& b, const Node& node) {
   return b.ReduceSum(rows, {}, /*keepdims=*/false);
 }
 
-// Moves what makes the value, and what that needs, before everything else.
+// Moves the nodes that compute these values, and everything that they need, to the front.
 void MoveToFront(Graph& graph, const std::set<ValueId>& values) {
   std::set<ValueId> needed = values;
   std::vector<bool> first(graph.nodes.size());
@@ -87,8 +88,8 @@ void MoveToFront(Graph& graph, const std::set<ValueId>& values) {
   graph.nodes = std::move(ordered);
 }
 
-// Devices need the count of the whole batch before they can go back from the loss. It hangs on the targets alone, so that they can
-// have met for it long before.
+// Devices need the count over the whole batch before the backward pass can start. It only depends on the targets, so it can be all-reduced
+// early.
 void CountRowsFirst(GraphBuilder& b) {
   std::set<ValueId> counts;
   RewriteNodes(b, [&](const Node& node) {
