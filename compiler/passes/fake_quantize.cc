@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// The integers that the type has.
+// The range of the integer type.
 std::optional<std::pair<double, double>> RangeOf(DType dtype) {
   switch (dtype) {
     case DType::kInt8: return std::pair(-128.0, 127.0);
@@ -29,7 +29,7 @@ bool IsOp(const Node& node, const char* op) { return node.domain.empty() && node
 
 ValueId Input(const Node& node, size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNoValue; }
 
-// A QuantizeLinear, and the integers that it may give: those of its type, or fewer where a Clip follows.
+// A QuantizeLinear, and the range of integers that it may produce: that of its type, or a smaller one if a Clip follows.
 struct Quantized {
   Node node;
   double least = 0, most = 0;
@@ -58,7 +58,7 @@ class FakeQuantize {
   }
 
  private:
-  // Seven bits of eight: torch.onnx writes a Clip for torch.fake_quantize_* from 0 to 127.
+  // torch.onnx writes torch.fake_quantize_* from 0 to 127 (seven of eight bits) with a Clip.
   std::optional<Quantized> Clipped(Quantized quantized, const Node& clip) const {
     for (size_t i : {1u, 2u}) {
       const ValueId bound = Input(clip, i);
@@ -72,7 +72,7 @@ class FakeQuantize {
     return quantized;
   }
 
-  // One value, or two constants with the same elements.
+  // Whether both are the same value, or constants with the same elements.
   bool Same(ValueId a, ValueId b) const {
     if (a == b) return true;
     if (a == kNoValue || b == kNoValue || graph_.value(a).role != Role::kConst || graph_.value(b).role != Role::kConst) return false;
@@ -92,7 +92,7 @@ class FakeQuantize {
            axis == dequantize.attributes.Int("axis", 1) && scale.rank() <= 1;
   }
 
-  // A number for each place along the axis, or one for all, as an operand beside x.
+  // Reshapes `numbers` (one per position along the axis, or one for all) so that it broadcasts to x.
   ValueId Beside(ValueId numbers, const ValueType& x, int64_t axis) {
     const Shape given = b_.shape(numbers);
     numbers = b_.Cast(numbers, x.dtype);
@@ -102,7 +102,7 @@ class FakeQuantize {
     return b_.Reshape(numbers, Shape(dims));
   }
 
-  // y = y0 + (x - x), the first two of which have no way back, and where the integer is out of range 0 in place of x.
+  // Computes y = stop_gradient(y0) + (x - stop_gradient(x)), where x is replaced by 0 if its integer is out of range.
   void Pass(const Quantized& quantized, Node dequantize) {
     const Node& quantize = quantized.node;
     const ValueId x = quantize.inputs[0], y = dequantize.outputs[0];

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, to 16 bits at the most
+constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, possibly to 16 bits
 constexpr int64_t kFewest = 8;       // elements that a table has: fewer can agree by chance
 
 template <typename F>
@@ -21,7 +21,7 @@ bool All(const Tensor& tensor, F f) {
   return true;
 }
 
-// Collects pairs that must lie on one circle around zero, and in several places of it: a row that is repeated is no table.
+// Checks that pairs lie on one circle around zero, at several places of it: a repeated row is not a table.
 class Circle {
  public:
   bool Holds(double a, double b) {
@@ -38,7 +38,7 @@ class Circle {
 
  private:
   static constexpr size_t kFewestPlaces = 3;
-  static constexpr double kPlaces = 20;  // along a radius
+  static constexpr double kPlaces = 20;  // per radius
 
   int64_t count_ = 0;
   double square_ = 0;
@@ -111,7 +111,7 @@ bool LooksLikeMask(const Tensor& data, bool product) {
     least = std::min(least, v);
     most = std::max(most, v);
   }
-  // Scales begin as ones, and gates as zeros.
+  // Scales are initialized to ones and gates to zeros, so neither alone makes a mask.
   if (product) return zeros && most == 1 && All(data, [](double v) { return v == 0 || v == 1; });
   if (AllZero(data)) return false;
   return All(data, [](double v) { return v == 0 || v <= -1e4; }) ||

@@ -15,7 +15,8 @@ bool PadsZeros(const Graph& graph, const Node& pad) {
   return pad.inputs.size() <= 2 || pad.inputs[2] == kNoValue || UniformConstant(graph, pad.inputs[2]) == 0.0;
 }
 
-// The zeros before and after each spatial axis, as a convolution has them; nullopt where there are others, or elements are cut off.
+// Returns the zeros before and after each spatial axis in the order of a convolution's pads; nullopt if anything else is padded, or
+// elements are cut off.
 std::optional<std::vector<int64_t>> SpatialPads(const Graph& graph, const Node& pad) {
   const int rank = graph.value(pad.inputs[0]).shape.rank();
   const auto pads = ConstantInts(graph, pad, 1);

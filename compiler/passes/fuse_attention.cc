@@ -18,9 +18,9 @@ using Permutation = std::vector<int64_t>;
 
 const Permutation kHeadsFirst = {0, 2, 1, 3};  // from [batch, length, heads, size], and back
 const Permutation kKept = {0, 1, 2, 3};
-// A finite number below this added to a score leaves that number, and no other score survives beside it.
+// Adding a finite number below this to a score yields that number, and hides the key if any other score is not hidden.
 constexpr double kHides = -1e30;
-// What is known is computed up to so many elements, through so many operators.
+// Limits on the elements and operators of a value that is evaluated at compile time.
 constexpr int64_t kMostKnownElements = int64_t{1} << 22;
 constexpr int kMostKnownDepth = 32;
 constexpr size_t kAttentionInputs = 7;
@@ -34,15 +34,15 @@ struct Source {
 
 struct Mask {
   ValueId added = kNoValue;
-  ValueId condition = kNoValue;  // selects what is hidden
+  ValueId condition = kNoValue;  // selects the hidden scores
   bool shows = true;             // the condition is true where a key is seen
   double hidden = 0;
-  bool causal = false;  // it hides what comes later, and nothing else
+  bool causal = false;  // hides exactly the later keys
 };
 
 struct Match {
   Source q, k, v;                                                   // as [batch, heads, length, size] each
-  ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of them and the result are so
+  ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of them and the result have this form
   int64_t heads = 0;
   double scale = 1;
   Mask mask;
@@ -72,7 +72,7 @@ class Fuser {
   }
 
  private:
-  // The elements of a constant, or of what is computed of constants alone; null where they are not known.
+  // Returns the elements of a constant or of a value computed only from constants; null if they are not known.
   const Tensor* Known(ValueId id, int depth = 0) const {
     if (id == kNoValue || b_.shape(id).elements() > kMostKnownElements) return nullptr;
     if (graph_.value(id).role == Role::kConst) return graph_.data(id);
@@ -93,7 +93,7 @@ class Fuser {
     return &known;
   }
 
-  // The number that all elements are.
+  // Returns the value of a known single element.
   std::optional<double> Uniform(ValueId id) const {
     if (id == kNoValue || b_.shape(id).elements() != 1) return std::nullopt;
     const Tensor* data = Known(id);
@@ -101,7 +101,7 @@ class Fuser {
     return ElementAsDouble(data->view(), 0);
   }
 
-  // Takes one multiplication or division by a number off a value: what remains, or kNoValue.
+  // Strips one multiplication or division by a number from a value: returns what remains, or kNoValue.
   ValueId WithoutFactor(ValueId id, double& factor) const {
     id = match_.Plain(id);
     for (const char* op : {"Mul", "Div"}) {
@@ -136,7 +136,7 @@ class Fuser {
     }
   }
 
-  // The value [batch, length, heads * size] that a source [batch, heads, length, size] is a view of, or kNoValue.
+  // Returns the value [batch, length, heads * size] that a source [batch, heads, length, size] is a view of, or kNoValue.
   ValueId FlatSource(const Source& source) const {
     const Node* node = source.perm == kHeadsFirst ? match_.Made(source.value, "Reshape") : nullptr;
     if (node == nullptr) return kNoValue;
@@ -144,24 +144,24 @@ class Fuser {
     return b_.shape(node->inputs[0]) == Shape{shape[0], shape[1], shape[2] * shape[3]} ? node->inputs[0] : kNoValue;
   }
 
-  // Whether one node alone reads a value, and it is not kept; the same of what it is plainly.
+  // Whether only one node reads a value and it is not kept, and the same for the value behind its Identity nodes.
   bool OnlyRead(ValueId id) const {
     return match_.OnlyReader(id) != nullptr && (match_.Plain(id) == id || match_.OnlyReader(match_.Plain(id)) != nullptr);
   }
 
-  // Exporters name a Dropout's mask, whether anything reads it or not.
+  // Exporters give a Dropout's mask a name even if nothing reads it.
   bool IsMaskRead(const Node& dropout) const {
     const ValueId mask = dropout.outputs.size() > 1 ? dropout.outputs[1] : kNoValue;
     return mask != kNoValue && (match_.IsKept(mask) || match_.num_readers(mask) > 0);
   }
 
-  // What drops some of the probabilities under the product; null where nothing does.
+  // Returns the Dropout of the probabilities; null if there is none.
   const Node* Dropout(ValueId id) const {
     const Node* node = match_.Made(id, "Dropout", kGradloomDomain);
     return node != nullptr && b_.shape(id) == b_.shape(node->inputs[0]) ? node : nullptr;
   }
 
-  // Softmax under the product, through the guard Where(IsNaN(p), 0, p), if nothing else reads what it gives.
+  // Returns the Softmax that computes the probabilities, also through the guard Where(IsNaN(p), 0, p), if nothing else reads its result.
   const Node* Probabilities(ValueId id) const {
     if (!OnlyRead(id)) return nullptr;
     id = match_.Plain(id);
@@ -173,14 +173,14 @@ class Fuser {
     return match_.IsKept(p) || match_.num_readers(p) != 2 ? nullptr : match_.Made(p, "Softmax");
   }
 
-  // What is masked; `mask` says by what. Both operands of a mask have the scores' shape along the keys.
+  // Returns the scores before masking and sets `mask`. Both kinds of mask have the extent of the scores along the keys.
   ValueId Unmasked(ValueId id, Mask& mask) const {
     const Shape shape = b_.shape(id);
     const auto masks = [&](ValueId m) {
       const Shape of = b_.shape(m);
       if (of.rank() == 0 || of[of.rank() - 1] != shape[3]) return false;
       if (!trained_[static_cast<size_t>(m)]) return true;
-      // What fast kernels have the gradient of.
+      // Only for these shapes do fast kernels compute the gradient of the mask.
       return options_.trained_masks && (shape[1] == 1 || (of.rank() >= 3 && of[of.rank() - 3] == shape[1]));
     };
     if (const Node* node = match_.Made(id, "Add")) {
@@ -195,8 +195,8 @@ class Fuser {
       for (size_t i : {size_t{1}, size_t{2}}) {
         const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
         if (!hidden || *hidden > kHides || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
-        // Where every key is hidden by a number, the scores are that number and have no gradient; with the number added they would have
-        // one.
+        // If every key of a row is hidden by a finite number, the scores are that number and have no gradient; adding the number would give
+        // them one.
         if (std::isfinite(*hidden) && !ShowsAKeyInEachRow(node->inputs[0], i == 1)) continue;
         mask.condition = node->inputs[0];
         mask.shows = i == 1;
@@ -207,7 +207,7 @@ class Fuser {
     return id;
   }
 
-  // Of a condition whose last axis are the keys.
+  // Whether the condition, whose last axis is the keys, is known and shows at least one key in each row.
   bool ShowsAKeyInEachRow(ValueId condition, bool shown) const {
     const Tensor* known = Known(condition);
     if (known == nullptr) return false;
@@ -259,7 +259,7 @@ class Fuser {
     return match;
   }
 
-  // From and into [batch, length, heads * size], where that is what there is on all sides.
+  // Uses operands and result of shape [batch, length, heads * size], if all of them have that form.
   void TakeFlat(Match& match) const {
     const Shape y = b_.shape(match.result);
     const Node* transpose = match_.OnlyReader(match.result);
@@ -274,7 +274,7 @@ class Fuser {
     match.result = reshape->outputs[0];
   }
 
-  // Whether a mask [..., queries, keys] hides what comes later, and that alone.
+  // Whether a mask [..., queries, keys] hides exactly the later keys.
   template <typename Hides, typename Shows>
   static bool IsCausal(const Tensor& mask, int64_t queries, int64_t keys, Hides hides, Shows shows) {
     const Shape& shape = mask.shape();
@@ -310,12 +310,12 @@ class Fuser {
     if (mask.causal) return kNoValue;
     if (mask.condition == kNoValue) return mask.added;
     if (std::isinf(mask.hidden)) return mask.shows ? mask.condition : b_.Op("Not", {mask.condition});
-    // A number, beside which no score is left.
+    // A finite number that exceeds every score in magnitude.
     const ValueId zero = b_.Scalar(0, DType::kFloat32), hidden = b_.Scalar(mask.hidden, DType::kFloat32);
     return mask.shows ? b_.Where(mask.condition, zero, hidden) : b_.Where(mask.condition, hidden, zero);
   }
 
-  // Makes the result, which keeps its name, by another node.
+  // Adds the node that computes the result, which keeps its name.
   void Emit(const Match& match) {
     b_.set_origin(match.origin);
     Node node{.op = "Attention", .outputs = {match.result}, .origin = match.origin};
@@ -345,7 +345,7 @@ class Fuser {
   Graph& graph_;
   const GraphMatch match_;
   const AttentionOptions options_;
-  std::vector<bool> trained_;  // by value: whether it depends on a parameter
+  std::vector<bool> trained_;  // whether a value depends on a parameter, by value id
   mutable std::map<ValueId, Tensor> known_;
 };
 

@@ -20,7 +20,7 @@ class CastFuser {
   explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
 
   void Run() {
-    // Behind one view of a chain at a time.
+    // Each pass moves the casts behind one more view of a chain.
     while (Pass(&CastFuser::SinkBehindView)) {
     }
     Pass(&CastFuser::FuseResult);
@@ -29,7 +29,7 @@ class CastFuser {
   }
 
  private:
-  // Whether anything was replaced.
+  // Returns whether anything was replaced.
   bool Pass(void (CastFuser::*visit)(int at)) {
     const GraphMatch match(graph_);
     const Uses uses(graph_);
@@ -69,7 +69,7 @@ class CastFuser {
     });
   }
 
-  // Scale and bias are whole rows: what is broadcast stays with ONNX's operator.
+  // Scale and bias must be whole rows: broadcast ones stay with ONNX's operator.
   bool HasWholeRows(const Node& norm) const {
     const Shape& x = b_.shape(norm.inputs[0]);
     const int64_t axis = norm.attributes.Int("axis", -1), first = axis < 0 ? axis + x.rank() : axis;
@@ -102,7 +102,7 @@ class CastFuser {
     });
   }
 
-  // The positions of those casts of a value, or of views of it, to the 16-bit type of the first one.
+  // Returns the positions of the casts of a value, or of views of it, to the 16-bit type of the first one.
   std::vector<int> CastsOf(ValueId id) const {
     std::vector<ValueId> same = {id};
     std::vector<int> casts;
@@ -128,7 +128,7 @@ class CastFuser {
     graph_.AddNode(std::move(node));
   }
 
-  // The float32 results that nobody reads any more.
+  // Removes float32 results that are no longer read.
   void DropUnread() {
     const GraphMatch match(graph_);
     for (Node& node : graph_.nodes) {

@@ -44,13 +44,13 @@ class Fuser {
     replaced_.emplace(at, [] {});
   }
 
-  // What a value has its elements from, in the same order.
+  // Returns the value that `id` is a chain of views of.
   ValueId Viewed(ValueId id) const {
     for (int at; (at = match_->Producer(id)) >= 0 && IsView(NodeAt(at));) id = NodeAt(at).inputs[0];
     return id;
   }
 
-  // The same, where no other node reads what lies between; kNoValue where one does.
+  // Like Viewed, but returns kNoValue if another node reads a value of the chain.
   ValueId ViewedAlone(ValueId id) const {
     for (int at; (at = match_->Producer(id)) >= 0 && IsView(NodeAt(at)); id = NodeAt(at).inputs[0]) {
       if (match_->OnlyReader(NodeAt(at).inputs[0]) == nullptr) return kNoValue;
@@ -58,8 +58,8 @@ class Fuser {
     return id;
   }
 
-  // The position of a Gemm that no other form of product has taken and that an epilogue can follow: a b and a row at most, of elements that
-  // cuBLASLt has epilogues for. -1 where a value is none.
+  // Returns the position of the Gemm that computes a value, if no other fusion has taken it and an epilogue can follow: it computes a b, at
+  // most plus a row, in an element type for which cuBLASLt has epilogues. Otherwise -1.
   int GemmOf(ValueId id) const {
     const int at = match_->Producer(id);
     if (at < 0 || replaced_.contains(at)) return -1;
@@ -75,7 +75,7 @@ class Fuser {
   }
   static bool HasRow(const Node& gemm) { return gemm.inputs.size() > 2 && gemm.inputs[2] != kNoValue; }
 
-  // A product with an epilogue, in place of a Gemm.
+  // Returns a product with an epilogue that replaces a Gemm.
   Node Form(const Node& gemm, const char* op) const {
     Node node{.op = op, .domain = std::string(kGradloomDomain), .inputs = gemm.inputs, .outputs = {}, .attributes = gemm.attributes};
     for (const char* factor : {"alpha", "beta"}) node.attributes.erase(factor);
@@ -85,7 +85,7 @@ class Fuser {
     return node;
   }
 
-  // Appends a form whose outputs have these shapes, and views of them with those of the values that it is to make.
+  // Appends the node with outputs of these shapes, and views that give them the shapes of the values that they replace.
   void Add(Node form, const std::vector<ValueId>& values, const std::vector<Shape>& shapes) {
     std::vector<Node> views;
     for (size_t k = 0; k < values.size(); ++k) {
@@ -109,7 +109,7 @@ class Fuser {
     if (node.op == "Gelu" && node.attributes.String("approximate", "none") == "tanh") VisitGelu(at);
   }
 
-  // Nothing else reads what the ReLU does, which goes.
+  // The ReLU is removed; nothing else may read its operand.
   void VisitRelu(int at) {
     const Node& node = NodeAt(at);
     const ValueId x = ViewedAlone(node.inputs[0]);
@@ -119,7 +119,8 @@ class Fuser {
     Remove(at);
   }
 
-  // Its operand stays. bfloat16 is none of ONNX's types for it: there is a cast before it and one behind it, whose result is made instead.
+  // The operand of the GELU is kept. ONNX's Gelu does not take bfloat16, so there is a cast before it and one after it; the result of the
+  // latter is computed instead.
   void VisitGelu(int at) {
     const ValueId x = Viewed(Lowered(Viewed(NodeAt(at).inputs[0])));
     ValueId y = NodeAt(at).outputs[0];
@@ -137,19 +138,19 @@ class Fuser {
     operands_.push_back(x);
   }
 
-  // What a cast from 16 bits is of; else the value itself.
+  // Returns the operand of a cast from 16 bits, otherwise the value itself.
   ValueId Lowered(ValueId id) const {
     const int at = match_->Producer(id);
     return at >= 0 && NodeAt(at).op == "Cast" && IsHalf(b_.dtype(NodeAt(at).inputs[0])) ? NodeAt(at).inputs[0] : id;
   }
 
-  // Where the Gemm was: what reads its result may come before the activation.
+  // The new node takes the place of the Gemm, because its result may be read before the activation.
   void Replace(int gemm, const char* op, const std::vector<ValueId>& values, const Shape& matrix) {
     const Node form = Form(NodeAt(gemm), op);
     replaced_.emplace(gemm, [this, form, values, matrix] { Add(form, values, {matrix, matrix}); });
   }
 
-  // The sum of the columns of a value seen as such a matrix, however it is written: the position of the ReduceSum, or -1.
+  // Returns the position of the ReduceSum that sums the columns of a value viewed as this matrix, however it is written; otherwise -1.
   int SumOfColumns(ValueId id, const Shape& matrix) const {
     std::vector<ValueId> same = {Viewed(id)};
     for (size_t i = 0; i < same.size(); ++i) {
@@ -163,7 +164,7 @@ class Fuser {
     return -1;
   }
 
-  // Whether all axes but the last are summed, and that one is a row of the matrix.
+  // Whether all axes except the last are summed, and the last is a row of the matrix.
   bool SumsColumns(const Node& sum, const Shape& matrix) const {
     const Shape& summed = graph_.value(sum.inputs[0]).shape;
     if (matrix.rank() != 2) return false;
@@ -173,7 +174,7 @@ class Fuser {
     return std::none_of(axes->begin(), axes->end(), [&](int64_t axis) { return axis == summed.rank() - 1 || axis == -1; });
   }
 
-  // Products in the backward phase that go, element by element, into the derivative of a GELU.
+  // Matches products of the backward phase that are only used in the derivative of a GELU.
   void VisitGeluGradient(int at) {
     const Node& gemm = NodeAt(at);
     if (gemm.op != "Gemm" || gemm.phase != Phase::kBackward || GemmOf(gemm.outputs[0]) != at || HasRow(gemm)) return;
@@ -201,7 +202,7 @@ class Fuser {
     const Node& gemm = NodeAt(at);
     if (gemm.op != "Gemm" || gemm.phase != Phase::kBackward || GemmOf(gemm.outputs[0]) != at || HasRow(gemm)) return;
     for (int operand : {0, 1}) {
-      // The axis over which the product sums is the first.
+      // The contracted axis must be the first axis of the operand.
       const bool transposed = gemm.attributes.Int(operand == 0 ? "transA" : "transB", 0) != 0;
       if (transposed != (operand == 0)) continue;
       const Shape summed = b_.shape(gemm.inputs[static_cast<size_t>(operand)]), matrix = b_.shape(gemm.outputs[0]);

@@ -16,18 +16,18 @@
 namespace gradloom {
 namespace {
 
-// So many operators are looked at; the derivative of what torch.onnx writes is about forty.
+// Limit on the operators that are evaluated; the derivative that belongs to torch.onnx's form has about forty.
 constexpr int kMostNodes = 96;
 constexpr int kNumbers = 49;
 
-// From -6 to 6: past that a GELU is 0 or its operand.
+// Points from -6 to 6: beyond that a GELU is 0 or its operand.
 Tensor Places() {
   std::vector<double> places;
   for (int i = 0; i < kNumbers; ++i) places.push_back(0.25 * i - 6);
   return Tensor::From(places, Shape{kNumbers});
 }
 
-// Numbers in no relation to the places.
+// Numbers that are unrelated to the points.
 Tensor Gradients() {
   std::vector<double> gradients;
   for (int i = 0; i < kNumbers; ++i) gradients.push_back((i % 2 == 0 ? 1 : -1) * (0.5 + 0.37 * (i * 7 % 5)));
@@ -41,7 +41,7 @@ double GeluSlope(double x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
-// What pointwise operators make of some values, for numbers put in their place, in float64 whatever their types are.
+// Evaluates chains of pointwise operators on given numbers, in float64 whatever the types of the values are.
 class Expressions {
  public:
   Expressions(const Graph& graph, const Uses& uses) : graph_(graph), uses_(uses) {}
@@ -51,8 +51,8 @@ class Expressions {
     AddReaders(id);
   }
 
-  // Follows the readers of what is known in the order of the list, and calls found(position, numbers) for each that can be followed, until
-  // that says true.
+  // Evaluates the readers of known values in list order. Calls found(position, numbers) for each one that can be evaluated, until it
+  // returns true.
   void Follow(const std::function<bool(int, const Tensor&)>& found) {
     for (int count = 0; !next_.empty() && count < kMostNodes; ++count) {
       const int at = *next_.begin();
@@ -71,10 +71,10 @@ class Expressions {
     next_.insert(readers.begin(), readers.end());
   }
 
-  // Undefined where it is no operator on elements, or reads anything but what is known and single numbers.
+  // Returns an undefined tensor if the node is not pointwise, or reads anything but known values and scalar constants.
   Tensor Evaluate(const Node& node) const {
     const Op* const op = FindOp(node.domain, node.op);
-    // The same elements in the same order. Rounding is no part of the function.
+    // Views keep the elements and their order. Casts between floating-point types only round, which is not part of the function.
     if (op != nullptr && (op->has(kView) || (node.op == "Cast" && IsFloating(graph_.value(node.outputs[0]).dtype)))) {
       return numbers_.contains(node.inputs[0]) ? numbers_.at(node.inputs[0]) : Tensor();
     }
@@ -102,10 +102,10 @@ class Expressions {
   const Graph& graph_;
   const Uses& uses_;
   std::map<ValueId, Tensor> numbers_;
-  std::set<int> next_;  // positions of nodes to look at
+  std::set<int> next_;  // positions of nodes to evaluate
 };
 
-// Whether these are wanted(place, gradient), but for `tolerance` of 1 or of itself.
+// Whether the numbers equal wanted(point, gradient) within an absolute and relative error of `tolerance`.
 bool Agrees(const Tensor& numbers, double tolerance, const std::function<double(double, double)>& wanted) {
   static const Tensor places = Places(), gradients = Gradients();
   if (numbers.elements() != kNumbers) return false;
@@ -122,7 +122,7 @@ void FuseGelu(Graph& graph) {
   const Uses uses(graph);
   std::map<int, std::function<void()>> layers;
   for (const Value& value : graph.values()) {
-    // Each of its forms reads the operand twice; Gelu itself does not.
+    // Every decomposed form reads the operand at least twice; a Gelu node does not.
     if (!IsFloating(value.dtype) || value.role != Role::kActivation || uses.consumers[static_cast<size_t>(value.id)].size() < 2) continue;
     Expressions expressions(graph, uses);
     expressions.Put(value.id, Places());
@@ -149,7 +149,7 @@ std::optional<GeluGradient> FindGeluGradient(const Graph& graph, const Uses& use
     const Node& node = graph.nodes[static_cast<size_t>(at)];
     if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return made.contains(id); })) return false;
     found.nodes.insert(at);
-    // Neither 16 bits nor the numbers of 16 bits that they hold change the second digit.
+    // Rounding to 16 bits, also of the constants, does not change the second digit.
     const bool is_it = graph.value(node.outputs[0]).dtype == graph.value(gradient).dtype &&
                        Agrees(numbers, 2e-2, [](double place, double g) { return g * GeluSlope(place); });
     if (is_it) {

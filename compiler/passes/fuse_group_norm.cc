@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 struct GroupNorm {
-  ValueId x = kNoValue, scale = kNoValue, bias = kNoValue;  // scale and bias: of as many elements as channels, or none
+  ValueId x = kNoValue, scale = kNoValue, bias = kNoValue;  // scale and bias: one element per channel, or absent
   int64_t groups = 0;
   double epsilon = 0;
   ValueId result = kNoValue;
@@ -47,7 +47,8 @@ class Fuser {
     return norm;
   }
 
-  // Where `op` with a number for each channel of x is all that reads `result`: those numbers, and its result in place of `result`.
+  // If the only reader of `result` is `op` with one number per channel of x, returns those numbers and sets `result` to the reader's
+  // result.
   ValueId TakeChannels(ValueId& result, const char* op, const Shape& x) const {
     const Node* reader = match_.OnlyReader(result);
     if (reader == nullptr || reader->op != op || !reader->domain.empty() || b_.shape(reader->outputs[0]) != x) return kNoValue;

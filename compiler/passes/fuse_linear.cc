@@ -50,7 +50,7 @@ class Fuser {
     return linear;
   }
 
-  // Makes the result, which keeps its name, by other nodes.
+  // Adds the nodes that compute the result, which keeps its name.
   void Emit(const Linear& linear) {
     b_.set_origin(linear.origin);
     const Shape x = b_.shape(linear.x), y = b_.shape(linear.result);

@@ -14,9 +14,9 @@
 namespace gradloom {
 namespace {
 
-// More and smaller blocks than these are no longer a few copies.
+// With more or smaller blocks, the Gather is no longer a few large copies.
 constexpr int64_t kMostBlocks = 64;
-// Of fewer elements a copy costs more than its elements.
+// Below this many elements, the overhead of a copy exceeds the cost of its elements.
 constexpr int64_t kSmallestBlock = 8;
 
 // A part of x.
@@ -50,7 +50,7 @@ class Fuser {
   }
 
  private:
-  // The node that makes a value which nothing but `reader` reads, if it is this operator.
+  // Returns the node that computes a value that only `reader` reads, if it has this operator.
   const Node* MadeFor(const Node& reader, ValueId id, const char* op) const {
     const Node* made = match_.Made(id, op);
     return made != nullptr && made->outputs[0] == id && match_.OnlyReader(id) == &reader ? made : nullptr;
@@ -136,11 +136,11 @@ class Fuser {
     const ValueId x = transpose->inputs[0], places = gather.inputs[1], result = gather.outputs[0];
     const Shape shape = b_.shape(x);
     const std::optional<int> axis = NormalAxis(gather.attributes.Int("axis", 0), shape.rank());
-    // A result that is larger than x is better not transposed after.
+    // Transposing after the gather would cost more if its result is larger than x.
     if (!axis || b_.shape(result).elements() > shape.elements()) return {};
     const std::vector<int64_t> perm = PermOf(*transpose, shape.rank());
     const int64_t from = perm[static_cast<size_t>(*axis)], width = b_.shape(places).rank();
-    // Where an axis of x is in the new result: those behind `from` move by what takes its place.
+    // The axes of x in the new result: those after `from` are shifted by the axes that replace it.
     std::vector<int64_t> order;
     for (int64_t source : perm) {
       if (source != from) {

@@ -16,7 +16,7 @@
 namespace gradloom {
 namespace {
 
-// Values that are alive at once cost a tile each; this many stay in a first-level cache.
+// Each value that is alive needs a tile; this many tiles fit into an L1 cache.
 constexpr int kMostInputs = 12;
 constexpr int kMostInstructions = 48;
 
@@ -28,7 +28,8 @@ struct FusionGroup {
   bool sealed = false;  // a node outside has read one of its values
 };
 
-// What rounds the result of a node to its 16 bits, as it would be in memory; none where it has more, or needs no rounding.
+// Returns the function that rounds the result of a node to its 16-bit type, as a store to memory would; nullopt if the type is wider or no
+// rounding is needed.
 std::optional<PointwiseOp> RoundingOf(const Graph& graph, const Node& node, const PointwiseProgram& program) {
   const DType dtype = graph.value(node.outputs[0]).dtype;
   if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::nullopt;
@@ -40,7 +41,7 @@ std::optional<PointwiseOp> RoundingOf(const Graph& graph, const Node& node, cons
   return dtype == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16;
 }
 
-// Whether a node can be a member, and how many functions it is.
+// Returns the number of functions of a node if it can be a member of a group.
 std::optional<int> FunctionsOf(const Graph& graph, const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
   if (op == nullptr || !op->has(kPointwise) || op->has(kView) || node.outputs.size() != 1) return std::nullopt;
@@ -72,7 +73,7 @@ class Grouping {
       }
     });
     if (!functions) return;
-    // A producer that the node cannot join reads its values from outside; it must not grow any more.
+    // The node reads the values of a group that it does not join from memory, so that group must not grow.
     while (!joined.empty() && !Small(joined, position, *functions)) {
       groups_[static_cast<size_t>(joined.back())].sealed = true;
       joined.pop_back();
@@ -134,7 +135,7 @@ class Grouping {
   const Graph& graph_;
   std::vector<FusionGroup> groups_;
   std::vector<int> parent_;
-  std::vector<int> group_of_;  // by value: the group of the member that makes it
+  std::vector<int> group_of_;  // the group that computes a value, by value id
 };
 
 // The program of a group, member by member.
@@ -193,7 +194,7 @@ class Program {
   };
 
   Operand Constant(float value) {
-    // By bits: 0 and -0 are two constants, and NaN is one.
+    // Compared bitwise: 0 and -0 are different constants, and equal NaNs are one.
     for (size_t i = 0; i < constants_.size(); ++i) {
       if (std::bit_cast<uint32_t>(constants_[i]) == std::bit_cast<uint32_t>(value)) return {Operand::kConstant, static_cast<int>(i)};
     }
@@ -219,7 +220,7 @@ class Program {
   std::map<ValueId, Operand> made_;
 };
 
-// Results of the group that something outside needs, in the order in which they are made.
+// Returns the results of the group that are used outside, in the order in which they are computed.
 std::vector<ValueId> ResultsOf(const Graph& graph, const FusionGroup& group, const Uses& uses, const std::vector<bool>& is_output) {
   std::vector<ValueId> results;
   for (int at : group.members) {
@@ -237,7 +238,7 @@ std::optional<Node> FusedNode(const Graph& graph, const FusionGroup& group, cons
   if (results.empty() || results.size() > static_cast<size_t>(PointwiseProgram::kMaxOutputs)) return std::nullopt;
   Program program(graph);
   for (int at : group.members) program.Add(graph.nodes[static_cast<size_t>(at)]);
-  // The broadcast of the inputs must give the shape of the results: a constant alone does not carry one.
+  // The inputs must broadcast to the shape of the results. A constant, which is part of the program, contributes no shape.
   Shape shape;
   for (ValueId id : program.inputs()) shape = Broadcast(shape, graph.value(id).shape).value_or(Shape{});
   if (shape != group.shape) return std::nullopt;
@@ -266,7 +267,7 @@ void FusePointwise(Graph& graph) {
   std::vector<bool> is_output(static_cast<size_t>(graph.num_values()));
   for (ValueId id : graph.outputs) is_output[static_cast<size_t>(id)] = true;
   std::vector<bool> gone(graph.nodes.size());
-  std::map<int, Node> fused;  // by the position of the last member
+  std::map<int, Node> fused;  // by position of the last member
   for (const FusionGroup& group : grouping.groups()) {
     if (group.members.size() < 2) continue;
     auto node = FusedNode(graph, group, uses, is_output);

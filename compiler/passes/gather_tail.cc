@@ -19,7 +19,7 @@ class Marker {
     for (const Value& value : graph.values()) {
       const bool kept = IsKept(value);
       if (kept) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
-      // The device with the tail has the trunk's states, too.
+      // The device with the tail also has the trunk's states.
       here_.push_back(kept || value.role == Role::kInput);
       free_.push_back(kept && home_[static_cast<size_t>(value.id)] == kTrunk);
     }
@@ -68,7 +68,7 @@ class Marker {
     return at < home_.size() && home_[at] != device && !free_[at];
   }
 
-  // A constant of the trunk may become that of a device's samples: the tail has one of its own.
+  // A constant of the trunk may be reduced to a device's samples, so the tail gets its own copy.
   ValueId Whole(ValueId id) {
     const auto [at, fresh] = whole_.emplace(id, kNoValue);
     if (fresh) at->second = graph_.AddData(graph_.value(id).name + "/whole", *graph_.data(id), Role::kConst);
@@ -91,7 +91,7 @@ class Marker {
 
   Graph& graph_;
   std::vector<int> home_;          // by value id
-  std::vector<bool> here_, free_;  // by value id: there before the first node; read from anywhere without a transfer
+  std::vector<bool> here_, free_;  // by value id: available before the first node; readable everywhere without a transfer
   std::map<ValueId, int> read_;    // values that are read on the other side
   std::set<ValueId> trunk_reads_;  // constants
   std::map<ValueId, ValueId> passed_, whole_;
@@ -131,7 +131,7 @@ class Part {
  private:
   bool has_tail() const { return me_ == tail_; }
   const Shape& ShapeOf(ValueId id) const { return graph_->value(id).shape; }
-  // The axis along which a value is divided, or -1.
+  // Returns the batch axis of the value, or -1 if it has none.
   static int AxisOf(const Node& node) { return static_cast<int>(node.attributes.Int("axis", -1)); }
 
   void Transfer(const Node& boundary, const char* op, size_t peer, std::vector<ValueId> inputs, std::vector<ValueId> outputs) {

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// An update of more elements takes longer than its launch.
+// Above this many elements, an update takes longer than its launch.
 constexpr int64_t kMostElements = int64_t{1} << 16;
 
 class Joiner {
@@ -43,14 +43,14 @@ class Joiner {
   }
 
  private:
-  // What updates that go together have in common; nothing for a node that stays.
+  // Returns a key that is equal for updates that can be joined; nullopt for nodes that are not joined.
   std::optional<std::string> KindOf(const Node& node) const {
     const Op* const op = FindOp(node.domain, node.op);
     if (op == nullptr || !op->has(kUpdate) || node.op.starts_with("Lamb") || node.op == "MultiTensorUpdate") return std::nullopt;
     const Value& parameter = graph_.value(node.inputs[kUpdateParameter]);
     const int64_t elements = plan_.layout(parameter.id).elements(parameter.shape);
     if (elements == 0 || elements > kMostElements) return std::nullopt;
-    // What reads a next value would have to wait for all of them.
+    // A reader of a next value would have to wait for all joined updates.
     for (ValueId id : node.outputs) {
       if (id == kNoValue || !uses_.consumers[static_cast<size_t>(id)].empty()) return std::nullopt;
     }
@@ -91,7 +91,7 @@ class Joiner {
   const ProgramPlan& plan_;
   const Uses uses_;
   std::vector<bool> gone_ = std::vector<bool>(graph_.nodes.size());
-  std::map<int, Node> joined_;  // by position of their last member
+  std::map<int, Node> joined_;  // by position of the last member
 };
 
 }  // namespace

@@ -12,14 +12,14 @@
 namespace gradloom {
 namespace {
 
-// The operands of ONNX's operator that a node has, absent ones to the last.
+// Returns the operands of ONNX's operator, padded to its full number with absent ones.
 std::vector<ValueId> OperandsOf(const Node& node, const RecurrentKind& kind) {
   std::vector<ValueId> inputs(node.inputs.begin(), node.inputs.begin() + std::min<std::ptrdiff_t>(kind.inputs, std::ssize(node.inputs)));
   inputs.resize(static_cast<size_t>(kind.inputs), kNoValue);
   return inputs;
 }
 
-// Whether a gradient's attributes are the forward node's, but for the one that only gradients have.
+// Whether a gradient has the attributes of the forward node, apart from those that only gradients have.
 bool SameAttributes(const Attributes& forward, Attributes gradient) {
   gradient.erase("wanted");
   return std::equal(forward.begin(), forward.end(), gradient.begin(), gradient.end(), [](const auto& a, const auto& b) {
@@ -27,7 +27,7 @@ bool SameAttributes(const Attributes& forward, Attributes gradient) {
   });
 }
 
-// The forward node of a gradient, in whichever form; null where it is gone.
+// Returns the forward node of a gradient in any of its forms; null if it was removed.
 Node* ForwardOf(Graph& graph, const Node& gradient, const RecurrentKind& kind) {
   for (Node& node : graph.nodes) {
     const bool is_kind = (node.domain.empty() && node.op == kind.op) || (node.domain == kGradloomDomain && node.op == kind.training);
@@ -39,25 +39,26 @@ Node* ForwardOf(Graph& graph, const Node& gradient, const RecurrentKind& kind) {
   return nullptr;
 }
 
-// Whether a kernel serves the call that is not the reference's, which looks at nothing that was kept.
+// Whether a kernel other than the reference kernel serves the call. The reference kernel ignores kept values.
 bool HasOwnKernel(const KernelCall& call, DeviceKind device) {
   const KernelRow* row = ChooseKernel(device, call);
   return row != nullptr && !row->name.starts_with("reference.");
 }
 
-// The CPU's kernels compute in float32 and would be given what was rounded to 16 bits; CUDA's round what they multiply in both phases.
+// The CPU's kernels compute in float32, but the kept values would be rounded to 16 bits; the CUDA kernels round their operands in both
+// phases.
 bool KeepsType(DType dtype, DeviceKind device) {
   return dtype == DType::kFloat32 || (device == DeviceKind::kCuda && DTypeBytes(dtype) == 2);
 }
 
-// The node with at least `i` + 1 outputs, and the type of that output.
+// Returns the node with at least `i` + 1 outputs, and the type of output `i`.
 std::pair<Node, ValueType> WithOutput(const Graph& graph, Node node, size_t i) {
   if (node.outputs.size() <= i) node.outputs.resize(i + 1, kNoValue);
   const ValueType type = FindOp(node.domain, node.op)->infer(graph, node)[i];
   return {std::move(node), type};
 }
 
-// Makes the node's output `i` a value, if it is none.
+// Returns the node's output `i`, adding a value if it is absent.
 ValueId Output(Graph& graph, Node& node, size_t i) {
   auto [with_output, type] = WithOutput(graph, node, i);
   node = std::move(with_output);
@@ -72,7 +73,7 @@ Node TrainingForm(Node node, const RecurrentKind& kind) {
   return node;
 }
 
-// Whether there are kernels of the device that keep the forward node's outputs `kept` for the gradient, and use them.
+// Whether the device has kernels that compute the outputs `kept` of the forward node and use them in the gradient.
 bool HasKernels(const Graph& graph, const Node& forward, const Node& gradient, const std::vector<size_t>& kept, const ProgramPlan& plan) {
   KernelCall use = CallOf(graph, gradient, plan), keep;
   Node node = forward;
@@ -89,7 +90,7 @@ bool HasKernels(const Graph& graph, const Node& forward, const Node& gradient, c
 void Keep(Graph& graph, Node& gradient, const RecurrentKind& kind, const ProgramPlan& plan) {
   Node* const forward = ForwardOf(graph, gradient, kind);
   if (forward == nullptr || !KeepsType(graph.value(gradient.inputs[0]).dtype, plan.device)) return;
-  // Y and, behind all outputs of ONNX's operator, the steps.
+  // Output Y and, after all outputs of ONNX's operator, the kept steps.
   std::vector<size_t> kept{0};
   if (!kind.training.empty()) kept.push_back(static_cast<size_t>(kind.outputs));
   Node with = gradient;

@@ -47,7 +47,7 @@ class LossGraphBuilder {
     return bound == bindings_.end() ? input : bound->second;
   }
 
-  // What the operand is as far as the model and the losses before this one say it, or kNoValue.
+  // Returns the value of the operand, if the model or an earlier loss defines it; otherwise kNoValue.
   ValueId Known(const std::string& operand) const {
     ValueId id = operands_.FindOutput(operand);
     if (id == kNoValue) id = operands_.FindInput(operand);
@@ -66,7 +66,7 @@ class LossGraphBuilder {
     }
   }
 
-  // A name that is nearly an output's is not a target.
+  // A name that is close to that of an output is taken for a typing error, not for a target.
   void CheckOutputsRead() const {
     std::vector<std::string> unread = operands_.OutputNames();
     std::string all, inputs;
@@ -77,7 +77,7 @@ class LossGraphBuilder {
       inputs += (inputs.empty() ? "" : ", ") + Escaped(input);
     }
     for (const std::string& input : loss_.inputs()) {
-      // Short names are near to each other by chance.
+      // Short names are similar by chance.
       if (input.size() < 3 || bindings_.contains(input) || Known(input) != kNoValue) continue;
       const std::string near = Nearest(input, unread);
       if (near.empty()) continue;
@@ -111,7 +111,7 @@ class LossGraphBuilder {
     }
   }
 
-  // The value that stands for an input of the graph.
+  // Returns the value that is bound to an input of the loss graph.
   ValueId Operand(const Graph& graph, const Value& input) {
     const std::vector<std::string> own = loss_.inputs();
     if (std::find(own.begin(), own.end(), input.name) == own.end()) return StepParam(b_.graph(), input.name);
@@ -136,7 +136,7 @@ class LossGraphBuilder {
       const Tensor* data = from.data(value.id);
       if (data == nullptr) continue;
       const ValueId id = to.AddData(kPrefix + value.name, *data, Role::kConst);
-      // No tensor of the model's file.
+      // Not a tensor of the model's file.
       to.value(id).derived = true;
       made.emplace(value.id, id);
     }

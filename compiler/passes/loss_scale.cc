@@ -8,7 +8,7 @@ namespace gradloom {
 namespace {
 
 constexpr double kGrowth = 2, kBackoff = 0.5;
-// A scale that leaves these bounds has lost its purpose, and would end as infinity or zero.
+// Outside these bounds a scale is useless, and would end as infinity or zero.
 constexpr double kLargest = 0x1p24, kSmallest = 0x1p-14;
 
 ValueId State(GraphBuilder& b, std::string_view name, Tensor initial) {

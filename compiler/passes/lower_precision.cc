@@ -13,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-// kLower: in 16 bits, whatever it reads. kFollow: where its operands are there in 16 bits. All others: float32.
+// kLower: always in 16 bits. kFollow: in 16 bits if the operands are. All others: float32.
 enum class Rule : uint8_t { kLower, kFollow };
 
 constexpr int kAll = 1 << 10;
@@ -21,11 +21,11 @@ constexpr int kAll = 1 << 10;
 struct Row {
   std::string_view op;
   Rule rule;
-  int inputs = kAll;  // so many leading ones; those behind stay float32 (statistics, scales)
+  int inputs = kAll;  // the number of leading inputs that are lowered; later ones stay float32 (statistics, scales)
   std::string_view domain = {};
 };
 
-// What is not here is summed, raised to a power or compared with a loss: float32.
+// Operators that are not listed sum, compute powers or belong to losses: float32.
 constexpr Row kRows[] = {
     {"Attention", Rule::kLower},
     {"AttentionDropout", Rule::kLower, kAll, kGradloomDomain},
@@ -68,7 +68,7 @@ constexpr Row kRows[] = {
     {"Tanh", Rule::kFollow},
     {"ThresholdedRelu", Rule::kFollow},
     {"Where", Rule::kFollow},
-    // Moves.
+    // Data movement.
     {"Concat", Rule::kFollow},
     {"DepthToSpace", Rule::kFollow},
     {"Expand", Rule::kFollow},
@@ -83,7 +83,7 @@ constexpr Row kRows[] = {
     {"Tile", Rule::kFollow},
     {"Transpose", Rule::kFollow},
     {"Unsqueeze", Rule::kFollow},
-    // Windows, and statistics that the kernels sum in float32.
+    // Pooling, and normalizations whose statistics the kernels sum in float32.
     {"AveragePool", Rule::kFollow},
     {"BatchNormTrain", Rule::kFollow, 1, kGradloomDomain},
     {"BatchNormalization", Rule::kFollow, 1},
@@ -102,7 +102,7 @@ const Row* FindRow(const Node& node) {
 
 class Lowering {
  public:
-  // `weights`: inputs of a body that stand for what is trained.
+  // `weights`: inputs of a body that are bound to trained parameters.
   Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node, std::set<ValueId> weights = {})
       : b_(builder), graph_(builder.graph()), low_(low), first_loss_node_(first_loss_node), weights_(std::move(weights)) {}
 
@@ -129,7 +129,7 @@ class Lowering {
   }
 
  private:
-  // A float32 value of the original graph in 16 bits.
+  // The 16-bit form of a float32 value of the original graph.
   struct Lowered {
     ValueId id = kNoValue;
     bool made = false;   // a node gives it, no cast
@@ -145,7 +145,7 @@ class Lowering {
   bool IsOfLoss(const Node& node) const { return first_loss_node_ >= 0 && node.id >= first_loss_node_; }
   bool IsWeight(ValueId id) const { return graph_.value(id).role == Role::kParam || weights_.contains(id); }
 
-  // What goes in and out of bodies stays float32.
+  // Inputs and outputs of bodies stay float32.
   void LowerBodies(Node& node) {
     const auto carried = static_cast<size_t>(node.attributes.Int("carried", 0));
     for (Region& region : node.regions) {
@@ -158,11 +158,11 @@ class Lowering {
     }
   }
 
-  // Powers are float32, and so is a square, which simplification has made a product: in float16 it is infinite from 256 on, and the mean of
-  // squares by which a model normalises has no more bits than they.
+  // Powers stay float32, and so do squares, which simplification has turned into products: in float16 a square overflows from 256 on, and
+  // the mean of squares of a normalization has no more precision than they.
   static bool IsSquare(const Node& node) { return node.op == "Mul" && node.domain.empty() && node.inputs[0] == node.inputs[1]; }
 
-  // How many leading inputs of the node become 16 bits wide; 0: it stays as it is.
+  // Returns how many leading inputs of the node become 16-bit; 0 if it is unchanged.
   int LoweredInputs(const Node& node) const {
     if (!node.regions.empty() || IsOfLoss(node) || IsSquare(node)) return 0;
     const Row* const row = FindRow(node);
@@ -178,7 +178,7 @@ class Lowering {
     return any ? row->inputs : 0;
   }
 
-  // Whether no element of a constant becomes infinite, or zero or nearly so, that was not: masks and epsilons would lose their meaning.
+  // Whether no element of a constant overflows to infinity or underflows to (nearly) zero: masks and epsilons would lose their meaning.
   bool Fits(ValueId id) const {
     const Tensor* const data = graph_.data(id);
     if (data == nullptr) return true;
@@ -220,7 +220,7 @@ class Lowering {
     return cast;
   }
 
-  // Gives the float32 value a producer where it has none.
+  // Adds a producer for the float32 value if it has none.
   void Widen(ValueId id) {
     const auto found = lowered_.find(id);
     if (found == lowered_.end() || !found->second.alone) return;

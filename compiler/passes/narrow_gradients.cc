@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// Operators of kernels/catalog/update.h's operands, for one parameter.
+// Whether the operator updates one parameter, with the operands of kernels/catalog/update.h.
 bool IsUpdate(const Node& node) {
   const Op* const op = FindOp(node.domain, node.op);
   return op != nullptr && op->has(kUpdate) && node.op != "LambApply" && node.op != "MultiTensorUpdate";

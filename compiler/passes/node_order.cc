@@ -19,8 +19,8 @@ bool IsMeeting(const Node& node) {
 
 namespace {
 
-// Of an update, and of a meeting, by which devices know that none has refused the batch: the nodes that may refuse it, and for an update
-// the first meeting behind them.
+// Adds dependencies of updates, and of collectives, through which devices learn that no other has refused the batch: on the nodes that may
+// refuse it, and for an update also on the first collective after them.
 class AfterRefusals {
  public:
   explicit AfterRefusals(const Graph& graph)
@@ -44,7 +44,7 @@ class AfterRefusals {
 
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
   const AfterRefusals after_refusals(graph);
-  // By value id: who makes its bytes, and who reads them so far; a view's value stands for what it shows.
+  // By value id: the producer of its bytes and the readers so far. A view stands for the value that it shows.
   const auto values = static_cast<size_t>(graph.num_values());
   std::vector<ValueId> shown(values);
   for (size_t id = 0; id < values; ++id) shown[id] = static_cast<ValueId>(id);
@@ -96,7 +96,7 @@ NodeOrder::NodeOrder(const Graph& graph, const ProgramPlan& plan)
     };
     if (last[own] >= 0) join(last[own]);
     for (int before : waits[i]) join(before);
-    // A view takes no time; it is where its stream is.
+    // A view takes no time and belongs to any stream.
     if (IsView(graph.nodes[i])) {
       place_[i] = length[own];
       continue;

@@ -14,11 +14,10 @@
 namespace gradloom {
 namespace {
 
-// Whether the node may run later than where it is in the list, or earlier.
+// Whether the node may move within the list.
 bool Moves(const Node& node) { return node.phase == Phase::kUpdate && !IsMeeting(node); }
 
-// By value id, the last position that reads the value or a view of it; nodes that
-// themselves move are left out.
+// Returns, by value id, the last position that reads the value or a view of it, without nodes that move.
 std::vector<int> LastFixedRead(const Graph& graph) {
   std::vector<int> last(static_cast<size_t>(graph.num_values()), -1);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
@@ -33,12 +32,12 @@ std::vector<int> LastFixedRead(const Graph& graph) {
   return last;
 }
 
-// By position of a meeting: the position by which it has most likely ended, while other nodes went on. Meetings take place one
-// after the other.
+// Returns, by position of a collective, the position at which it has most likely finished, assuming that other nodes continue and that
+// collectives run one after the other.
 std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int threads) {
   const DeviceCosts costs = DefaultCosts(device);
   std::map<int, int> ends;
-  std::deque<std::pair<double, int>> open;  // when it ends, which one
+  std::deque<std::pair<double, int>> open;  // end time and position
   double now = 0, free = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -54,7 +53,7 @@ std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int thr
   return ends;
 }
 
-// By position: before which position a node that moves has to run, as one that does not move reads what comes of it.
+// Returns, for each node that moves, the position before which it must run, because a node that does not move depends on it.
 std::vector<int> Deadlines(const Graph& graph) {
   const int never = static_cast<int>(graph.nodes.size());
   std::vector<int> of_value(static_cast<size_t>(graph.num_values()), never), of_node(graph.nodes.size(), never);
@@ -68,7 +67,8 @@ std::vector<int> Deadlines(const Graph& graph) {
   return of_node;
 }
 
-// The position after which nothing refuses the batch, here or, as the next meeting tells, on another device; -1: nothing does.
+// Returns the position after which nothing refuses the batch, on this device or, as the next collective tells, on another one; -1 if
+// nothing can.
 int LastRefusal(const Graph& graph, const std::map<int, int>& ends) {
   const std::vector<int> refusing = RefusingNodes(graph);
   if (const int meeting = FirstMeetingBehind(graph, refusing); meeting >= 0) return ends.at(meeting);
@@ -82,7 +82,7 @@ void OrderNodes(Graph& graph, DeviceKind device, int threads) {
   const std::map<int, int> ends = EndsOfMeetings(graph, device, threads);
   const std::vector<int> deadlines = Deadlines(graph);
   const int last_refusal = LastRefusal(graph, ends);
-  // The position after which each value is there; inputs and data are there before the first node.
+  // The position after which each value is available; inputs and data are available before the first node.
   std::vector<int> ready(static_cast<size_t>(graph.num_values()), -1);
   std::vector<std::pair<int, size_t>> keys;  // (position to run after, original position)
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -104,7 +104,7 @@ void OrderNodes(Graph& graph, DeviceKind device, int threads) {
     }
     keys.emplace_back(after, i);
   }
-  // Stable: an update that may run after position p comes behind the node at p, in the original order of updates.
+  // Stable: updates that may run after position p follow the node at p, in their original order.
   std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Node> ordered;
   ordered.reserve(graph.nodes.size());

@@ -17,9 +17,9 @@ namespace {
 
 using Together = std::function<bool(size_t, size_t)>;
 
-// Placed intervals by time, so that only those alive together are looked at, and each once: buckets of steps hold the
-// indices of the intervals that begin in them, and of those that reach into them from before. With `together` time alone
-// does not tell, and there is one bucket.
+// Placed intervals, indexed by time, so that each interval that overlaps in time is visited once and no others. Each bucket of steps holds
+// the indices of the intervals that begin in it, and of those that began earlier and reach into it. If `together` is given, time alone does
+// not decide, and there is one bucket.
 class PlacedIntervals {
  public:
   PlacedIntervals(int steps, const Together& together)
@@ -32,7 +32,7 @@ class PlacedIntervals {
       buckets_[static_cast<size_t>(bucket)].go_on.push_back(index);
   }
 
-  // The placed intervals that are alive together with that of this index, by offset.
+  // Appends the offset ranges of placed intervals that are alive together with interval `mine`, sorted by offset.
   void Overlapping(const std::vector<Interval>& all, int mine, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
     const Interval& interval = all[static_cast<size_t>(mine)];
     ranges.clear();
@@ -59,7 +59,7 @@ class PlacedIntervals {
   std::vector<Bucket> buckets_;
 };
 
-// The smallest gap between the ranges that holds `bytes`, else the end of the last range.
+// Returns the offset of the smallest gap between the ranges that holds `bytes`, or the end of the last range.
 int64_t BestFit(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t bytes) {
   int64_t end = 0, best = -1, best_gap = 0;
   for (const auto& [from, to] : ranges) {
@@ -88,10 +88,10 @@ int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& or
   return size;
 }
 
-// Free ranges of an arena that grows at its end, by place and by size.
+// Free ranges of an arena that grows at its end, by offset and by size.
 class FreeRanges {
  public:
-  // Takes the smallest one that holds the bytes, else the end, of which the last free range is a part.
+  // Takes the smallest range that holds the bytes; if there is none, extends the arena, including a free range at its end.
   int64_t Take(int64_t bytes) {
     const auto fits = by_size_.lower_bound({bytes, 0});
     if (fits == by_size_.end()) {
@@ -147,12 +147,12 @@ class FreeRanges {
   int64_t end_ = 0;                                // past which nothing was ever taken
 };
 
-// Best fit in the order of time: n log n, however many are alive together.
+// Best fit in order of time: O(n log n), however many intervals are alive together.
 int64_t PackByTime(std::vector<Interval>& intervals) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intervals[a].first < intervals[b].first; });
-  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> alive;  // by the last step
+  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> alive;  // by last step
   FreeRanges ranges;
   for (size_t index : order) {
     Interval& interval = intervals[index];
@@ -167,7 +167,7 @@ int64_t PackByTime(std::vector<Interval>& intervals) {
   return ranges.end();
 }
 
-// How many pairs of intervals are alive together.
+// Returns the number of pairs of intervals that are alive together.
 int64_t CountPairs(const std::vector<Interval>& intervals) {
   std::vector<int> begins, ends;
   for (const Interval& interval : intervals) {
@@ -185,7 +185,7 @@ int64_t CountPairs(const std::vector<Interval>& intervals) {
   return pairs;
 }
 
-// With more pairs, as in the training of a chain of many thousands of nodes, looking at all of them takes seconds.
+// With more pairs, as in training a chain of many thousands of nodes, visiting all of them takes seconds.
 constexpr int64_t kMostPairs = 20'000'000;
 
 }  // namespace

@@ -22,12 +22,12 @@ std::vector<std::vector<int>> TransitiveReduction(const std::vector<std::vector<
     }
     return reduced;
   }
-  // A row of bits a node: its ancestors.
+  // A bit set of ancestors for each node.
   const size_t words = (n + 63) / 64;
   std::vector<uint64_t> ancestors(n * words, 0);
   for (size_t i = 0; i < n; ++i) {
     uint64_t* const mine = &ancestors[i * words];
-    // From the latest: whatever it implies is seen in time.
+    // Latest dependency first, so that the dependencies that it implies are recognized.
     for (size_t k = dependencies[i].size(); k-- > 0;) {
       const auto before = static_cast<size_t>(dependencies[i][k]);
       uint64_t& word = mine[before / 64];
@@ -45,7 +45,7 @@ std::vector<std::vector<int>> TransitiveReduction(const std::vector<std::vector<
 
 namespace {
 
-// A largest matching of nodes (right) with predecessors (left).
+// A maximum matching of nodes (right) with predecessors (left), by Hopcroft and Karp's algorithm.
 class Matching {
  public:
   explicit Matching(const std::vector<std::vector<int>>& dependencies)
@@ -66,7 +66,7 @@ class Matching {
  private:
   static constexpr int kFar = std::numeric_limits<int>::max();
 
-  // Distances of alternating paths from the free nodes on the left; whether one reaches a free node on the right.
+  // Computes the distances of alternating paths from the free nodes on the left. Returns whether one reaches a free node on the right.
   bool Layer() {
     distance_.assign(successors_.size(), kFar);
     std::vector<int> queue;
@@ -91,7 +91,8 @@ class Matching {
     return found;
   }
 
-  // Along the layers to a free node on the right, and back, matching on the way. A stack of our own: paths can be long.
+  // Searches along the layers for a free node on the right, and matches along the path back. Uses an explicit stack because paths can be
+  // long.
   void Augment(int start) {
     std::vector<int> stack{start};
     while (!stack.empty()) {
@@ -104,7 +105,7 @@ class Matching {
       const int right = successors_[left][next_[left]++];
       const int other = predecessor_[static_cast<size_t>(right)];
       if (other < 0) {
-        // Each on the stack takes the node that it went by last.
+        // Each node on the stack is matched with the node that it visited last.
         for (size_t k = stack.size(); k-- > 0;) {
           const auto taker = static_cast<size_t>(stack[k]);
           const int taken = successors_[taker][next_[taker] - 1];

@@ -49,11 +49,11 @@ namespace {
 
 bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate || kind == EntryKind::kLastBatch; }
 
-// What the file's own algorithm keeps gets its next values.
+// Binds the states of the file's own algorithm to their next values.
 void BindFileUpdates(PassContext& c) {
   std::map<ValueId, ValueId> next_of;
   for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);
-  // A statistic that is bound is not also kept by the node that makes it.
+  // A statistic that the algorithm updates is not also updated by its node.
   for (const Value& value : c.graph.values()) {
     if (next_of.contains(value.next_of)) c.graph.value(value.id).next_of = kNoValue;
   }
@@ -62,10 +62,10 @@ void BindFileUpdates(PassContext& c) {
 
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
-  // The file's own algorithm says itself what training does.
+  // The file's own algorithm defines the training semantics itself.
   const bool restores = c.recipe.mode == GraphMode::kTrain && !c.recipe.TrainsByFile();
   ApplyTrainingView(builder, Trains(c.kind) ? (restores ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
-  // Before anything removes what nobody reads; derivatives make further nodes that keep statistics, so once more with the loss.
+  // Must run before unused nodes are removed. Derivatives add nodes that keep statistics, so this runs again with the loss.
   if (c.recipe.TrainsByFile() && Trains(c.kind)) BindFileUpdates(c);
 }
 
@@ -88,12 +88,12 @@ void RunWriteOutEinsum(PassContext& c) {
   write_out(c.graph);
 }
 
-// Whether there is a model whose nodes may become others: an update has none, and parts of one are placed by its nodes' names.
+// Whether layers may be fused: an update has no model, and parts of a placed model are found by the names of their nodes.
 bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && c.stages == nullptr; }
 
 void RunFuseAttention(PassContext& c) {
-  // On a GPU cuDNN's, in 16 bits with nothing dropped, is ahead of two products and a softmax. Those over products move as many bytes as
-  // these, but for scores that a causal mask hides: they are made in blocks of 256 queries.
+  // On a GPU, cuDNN's attention in 16 bits without dropout is faster than two products and a softmax. Attention over products moves as many
+  // bytes as those, except for scores that a causal mask hides: they are computed in blocks of 256 queries.
   constexpr int64_t kTwoBlocks = 512;
   const bool cpu = c.recipe.device == DeviceKind::kCpu;
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
@@ -105,7 +105,7 @@ void RunFuseAttention(PassContext& c) {
 }
 
 void RunFuseGelu(PassContext& c) {
-  // For fuse_epilogues.
+  // fuse_epilogues needs Gelu nodes.
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
   if (MayFuseLayers(c) && low && c.recipe.device == DeviceKind::kCuda) FuseGelu(c.graph);
 }
@@ -128,7 +128,7 @@ void RunFuseMoves(PassContext& c) {
   FuseMoves(builder);
 }
 
-// The loss of the file's own algorithm is there.
+// Uses the loss of the file's own algorithm.
 void TakeFileLoss(PassContext& c) {
   c.loss = c.file_loss;
   if (c.graph.value(c.loss).shape.elements() != 1) {
@@ -168,7 +168,7 @@ void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
   builder.set_phase(Phase::kBackward);
   for (const auto& [parameter, gradient] : c.gradients) {
     const ValueId whole = scale == kNoValue ? gradient : builder.Div(gradient, builder.Cast(scale, builder.dtype(gradient)));
-    // A copy of its own name: the gradient itself may be shared with another parameter.
+    // A copy with its own name, because another parameter may share the gradient.
     Node copy{.op = "Identity", .inputs = {whole}, .phase = Phase::kBackward};
     copy.outputs = {c.graph.AddValue("grad/" + c.graph.value(parameter).name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
     c.graph.outputs.push_back(c.graph.AddNode(std::move(copy)).outputs[0]);
@@ -192,7 +192,7 @@ int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages ==
 
 bool KeepsParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
 
-// What a batch's gradient counts in the sum. A batch that is not divided is every device's.
+// The factor of a batch's gradient in the accumulated one. A batch that is not divided is processed by every replica.
 double ShareOfBatch(const PassContext& c) {
   const int64_t alike = KeepsParts(c) && !c.divided ? CopiesOfModel(c) : 1;
   return 1.0 / static_cast<double>(c.recipe.accumulate * alike);
@@ -237,10 +237,10 @@ void RunPlaceDevices(PassContext& c) {
   MarkTail(c.graph, *c.stages);
 }
 
-// Two batch sizes must give the same nodes, or it cannot be seen what grows.
+// The graphs at both batch sizes must keep the same nodes, or the comparison cannot tell what depends on the batch.
 void RunSimplify(PassContext& c) { c.divided ? FoldConstants(c.graph) : Simplify(c.graph); }
 
-// cuDNN's convolutions pad both sides alike; and parts of a model are placed as they stand.
+// Not on GPUs, where cuDNN's convolutions pad both sides equally, nor for placed models, whose nodes must stay as they are.
 void RunFoldPads(PassContext& c) {
   if (c.recipe.device != DeviceKind::kCpu || !MayFuseLayers(c)) return;
   FoldPads(c.graph);
@@ -319,7 +319,7 @@ void RunElideEvents(PassContext& c) { ElideEvents(c.graph, c.scheduled); }
 void RunAssignLayouts(PassContext& c) {
   const std::vector<ValueId> before = c.graph.outputs;
   AssignLayouts(c.graph, c.plan, c.scheduled);
-  // What is fetched in plain order keeps its name.
+  // Values that are fetched in plain order keep their names.
   for (size_t i = 0; i < before.size(); ++i) {
     if (c.graph.outputs[i] == before[i]) continue;
     const auto named = c.fetch_names.find(before[i]);
@@ -348,84 +348,84 @@ struct Pass {
   PassStage stage = PassStage::kDevice;
 };
 
-// The order, and why:
+// All passes in order, with the reason for their position.
 constexpr Pass kPasses[] = {
-    // What is trained is a forward graph with training semantics: before anything looks at its operators.
+    // Gives the graph its training semantics before any other pass looks at its operators.
     {"training_view", RunTrainingView, false, true, PassStage::kBatch},
-    // Before simplification, which must not fold what differs between batches.
+    // Before simplification, which must not fold random numbers that differ between batches.
     {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
-    // Of the graph as it will be trained, before anything looks for what computes.
+    // On the graph as it will be trained, before any pass that analyzes computations.
     {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
-    // Before fusion, which knows attention by its products.
+    // Before fusion, which recognizes attention by its products.
     {"write_out_einsum", RunWriteOutEinsum, true, true, PassStage::kBatch},
-    // Before the loss, whose nodes are those that come after the model's.
+    // Before the loss is added: nodes after the model's are those of the loss.
     {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
     {"fuse_group_norm", RunFuseGroupNorm, true, true, PassStage::kBatch},
     {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
-    // Before differentiation, which sees the sums then.
+    // Before differentiation, so that it sees the sums.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
-    // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
+    // Removes shape arithmetic and folds constants, so that differentiation only sees computations.
     {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
-    // Where its numbers are known, and before differentiation, which would give the Pad a gradient.
+    // After simplification, so that its pads are constant, and before differentiation, which would give the Pad a gradient.
     {"fold_pads", RunFoldPads, true, true, PassStage::kBatch},
-    // Where numbers are constants and all have all their bits.
+    // After simplification, so that numbers are constants, and before precision is lowered.
     {"fuse_gelu", RunFuseGelu, true, true, PassStage::kBatch},
-    // Before differentiation: gradients have the types of their values. After simplification: what is known has no precision.
+    // Before differentiation, since gradients have the types of their values. After simplification, since constants have no precision to
+    // lower.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
     {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
-    // The gradients of operators repeat each other's work and multiply by ones: once more.
+    // Gradients of operators repeat common work and multiply by ones, so simplify again.
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
-    // Gradients too.
+    // After differentiation, to include gradients.
     {"allow_tf32", RunAllowTf32, true, true, PassStage::kBatch},
-    // After differentiation: its gradient has sums of its own.
+    // After differentiation, since the gradient has its own sums.
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
-    // Every node is there, and what a device gets is not yet divided by samples.
+    // All nodes exist, and the batch is not divided yet.
     {"place_devices", RunPlaceDevices, false, true, PassStage::kBatch},
-    // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
-    // as it makes several graphs of one. The first device pass, because collectives must run in the same order on all devices: later passes
-    // may order the nodes of two devices differently.
+    // If there are several devices, compile.cc divides the batch (replicate_data) and splits the stages here, since this makes several
+    // graphs of one. This is the first pass per device, because collectives must run in the same order on all devices and later passes may
+    // order the nodes of two devices differently.
     {"sum_partial_values", RunSumPartialValues},
-    // What was kept apart for the division is brought together.
+    // Simplifies what the division needed unchanged.
     {"simplify_device", RunSimplifyDevice, true},
-    // By device, where parts of samples are like any others; before what looks at pointwise operators, which would take the sums.
+    // Per device, where slices of samples are ordinary slices; before pointwise fusion, which would take the sums.
     {"concat_gradients", RunConcatGradients, true},
-    // By device, and before recompute, which may undo it where memory is short.
+    // Per device; before recompute, which may undo it if memory is short.
     {"keep_steps", RunKeepSteps, true},
-    // After differentiation, whose rule is the whole operator's; before what looks at pointwise operators.
+    // After differentiation, whose rule is for the whole operator; before pointwise fusion.
     {"split_batch_norm", RunSplitBatchNorm, true},
-    // After differentiation and the division of the batch; before what looks at pointwise operators.
+    // After differentiation and the division of the batch; before pointwise fusion.
     {"fuse_epilogues", RunFuseEpilogues, true},
-    // After differentiation, for which the bias is the convolution's; before what looks at pointwise operators.
+    // After differentiation, whose rule includes the bias; before pointwise fusion.
     {"split_conv_bias", RunSplitConvBias, true},
-    // After fuse_epilogues, which looks for casts where differentiation has put them.
+    // After fuse_epilogues, which expects the casts where differentiation put them.
     {"fuse_casts", RunFuseCasts, true},
-    // Where gradients of all devices have been added up; before what counts the bytes of gradients.
+    // After gradients are all-reduced; before passes that count the bytes of gradients.
     {"narrow_gradients", RunNarrowGradients, true},
-    // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
+    // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
-    // Nothing where memory suffices: compile.cc says how much
-    // must go when it has seen the memory plan.
+    // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.
     {"recompute", RunRecompute, true},
-    // Updates move up to where their gradients are ready, so that gradients die early.
+    // Moves updates up to where their gradients are ready, so that gradients die early.
     {"order_nodes", RunOrder, true},
-    // In the order in which nodes will run, so that a group is never made later than it is read.
+    // In execution order, so that a group is never computed after its first reader.
     {"fuse_pointwise", RunFusePointwise, true},
-    // Behind fusion, for which bodies have the constants of their arithmetic; before layouts, as constants become operands.
+    // After fusion, which needs constants of bodies inside them; before layouts, as constants become operands.
     {"lower_bodies", RunLowerBodies},
-    // Behind fusion, which would take a copy for arithmetic; before streams, of which it needs one.
+    // After fusion, which would fuse the copies; before streams, since copies need their own.
     {"copy_inputs", RunCopyInputs, false},
-    // Before anything that goes by the threads of a stream, as kernels and their layouts do.
+    // Before anything that depends on the threads of a stream, such as kernels and their layouts.
     {"choose_streams", RunChooseStreams, true, false},
-    // After fusion, which would end at every change of layout; before kernels, which are chosen by layout.
+    // After fusion, whose groups would end at every change of layout; before kernels, which are chosen by layout.
     {"assign_layouts", RunAssignLayouts, true},
-    // After layouts, which would give all members one.
+    // After layouts, which would give all members of a joined update the same one.
     {"join_updates", RunJoinUpdates, true},
-    // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
+    // From here on nodes and their order are fixed: kernels, placements and instructions are indexed by position.
     {"choose_kernels", RunChooseKernels, false, false},
-    // Streams, and what orders them: memory may be shared only by what is in order.
+    // Streams and their events: memory may only be shared by values whose uses are ordered.
     {"assign_streams", RunAssignStreams, false, false},
     {"insert_events", RunInsertEvents, false, false},
     {"elide_events", RunElideEvents, true, false},
@@ -437,7 +437,7 @@ bool Contains(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// Of a pass; the last one where there is no such name.
+// Returns the stage of a pass, or the last stage if there is no pass of that name.
 PassStage StageOf(const std::string& name) {
   for (const Pass& pass : kPasses) {
     if (pass.name == name) return pass.stage;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kNowhere = -1;
 
-// "/encoder/layer.0/MatMul" as people write it: "encoder.layer.0.MatMul".
+// Converts "/encoder/layer.0/MatMul" to the form that people write: "encoder.layer.0.MatMul".
 std::string Dotted(std::string name) {
   name.erase(0, name.find_first_not_of('/') == std::string::npos ? name.size() : name.find_first_not_of('/'));
   std::replace(name.begin(), name.end(), '/', '.');
@@ -69,7 +69,7 @@ class Placer {
     return ByOperands(node);
   }
 
-  // Of the node, or of the call that it is part of.
+  // Returns the stage given for the node, or for the call that contains it.
   int KnownStage(std::string name) const {
     while (!name.empty() && !stages_.of_node.empty()) {
       if (const auto known = stages_.of_node.find(name); known != stages_.of_node.end()) return known->second;
@@ -79,14 +79,14 @@ class Placer {
     return kNowhere;
   }
 
-  // The last stage that makes an operand.
+  // Returns the last stage that produces an operand.
   int ByOperands(const Node& node) {
     int stage = kNowhere;
     ForEachUse(node, [&](ValueId id) { stage = std::max(stage, At(id)); });
     return stage;
   }
 
-  // What only weights go into is where it is read first; where nobody knows, on the first stage.
+  // A node that depends only on weights goes to the stage that first reads it; if there is none, to the first stage.
   void Inherit() {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       Node& node = graph_.nodes[i];
@@ -111,7 +111,7 @@ class Placer {
     return stage;
   }
 
-  // Parameters and statistics where the forward pass reads them first; what an optimizer keeps with its parameter.
+  // Parameters and statistics are kept where the forward pass first reads them; optimizer state is kept with its parameter.
   void KeepStates() {
     for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::kForward) continue;
@@ -133,7 +133,7 @@ class Placer {
     return known != stages_.of_node.end() ? known->second : ByOperands(node);
   }
 
-  // An update is made where its state is kept.
+  // An update runs where its state is kept.
   int ByStates(const Node& node) {
     for (ValueId id : node.outputs) {
       if (id != kNoValue && graph_.value(id).next_of != kNoValue) return At(graph_.value(id).next_of);
@@ -159,11 +159,11 @@ class Placer {
   const std::vector<PlaceRule>& rules_;
   Stages& stages_;
   std::vector<int> stage_;          // by value id: where it is made or kept
-  std::map<ValueId, int> readers_;  // where a value is read first
+  std::map<ValueId, int> readers_;  // the stage that first reads a value
   std::vector<bool> fitted_;        // by rule
 };
 
-// Walks the nodes once and gives each stage its own, transfers in between.
+// Walks the nodes once and gives each stage its own nodes, with transfers in between.
 class Splitter {
  public:
   Splitter(const Graph& graph, const Stages& stages)
@@ -208,7 +208,7 @@ class Splitter {
  private:
   int Home(ValueId id) const { return home_[static_cast<size_t>(id)]; }
 
-  // The value as the stage knows it.
+  // Returns the value's id in the graph of the stage.
   ValueId There(ValueId id, int stage) const {
     const auto received = received_.find({id, stage});
     return received == received_.end() ? id : received->second;
@@ -218,7 +218,7 @@ class Splitter {
     if (received_.contains({id, stage})) return;
     const Value& value = graph_.value(id);
     GRADLOOM_CHECK(!value.partial);
-    // A parameter is a parameter where it is kept alone; what another stage has of it is a copy.
+    // A parameter has its role only on the stage that keeps it; other stages have a copy.
     Graph& to = *made_[static_cast<size_t>(stage)];
     const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;
     received_.emplace(std::pair(id, stage), copy);
@@ -243,7 +243,7 @@ class Splitter {
     to.AddNode(std::move(recv));
   }
 
-  // What the stage does not make is none of its outputs or next values.
+  // Removes outputs and next values that the stage does not compute.
   void Finish(Graph& graph, int stage) const {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (graph_.value(id).next_of != kNoValue && Home(id) != stage) graph.value(id).next_of = kNoValue;
@@ -261,7 +261,7 @@ class Splitter {
   const Stages& stages_;
   std::vector<std::unique_ptr<Graph>> made_;
   std::vector<int> home_;                     // by value id: the stage that makes or keeps it; nowhere: each has it
-  std::map<ValueId, std::set<int>> readers_;  // the other stages that read a value
+  std::map<ValueId, std::set<int>> readers_;  // other stages that read a value
   std::map<std::pair<ValueId, int>, ValueId> received_;
   int64_t transfers_ = 0;
 };

@@ -22,7 +22,7 @@ bool SameTensor(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-// Whether a node reads the value or it can be fetched; by value id.
+// Returns, by value id, whether a node reads the value or it can be fetched.
 std::vector<bool> Used(const Graph& graph) {
   std::vector<bool> used(static_cast<size_t>(graph.num_values()));
   for (const Node& node : graph.nodes) {
@@ -48,7 +48,7 @@ std::vector<int> HoldersOf(const StateHolders& holders, const std::string& name)
   return found == holders.end() ? std::vector<int>() : found->second;
 }
 
-// In the places that hold it at one offset, behind what each of them has.
+// Places the tensor at the same offset in all places that hold it, after everything that they hold already.
 void PlaceState(const Graph& graph, const Value& value, const Layout& layout, const std::vector<int>& places,
                 const std::map<std::string, int>& parameters, Plan& plan) {
   const int known = plan.FindState(value.name);
@@ -79,7 +79,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   plan.state.push_back(std::move(state));
 }
 
-// Whether the constant is this tensor and can be in the place: as it is, or at the end of its arena.
+// Whether the constant equals this tensor and fits into the place: at its own offset, or because it is at the end of the place's arena.
 bool Hold(Constant& constant, const Tensor& data, int place, Plan& plan) {
   if (!SameTensor(constant.value, data)) return false;
   if (constant.in_place(place)) return true;
@@ -116,7 +116,7 @@ void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const St
   for (ValueId id : graph.inputs) {
     if (IsStepParam(graph.value(id)) && used[static_cast<size_t>(id)]) PlaceStepParam(graph.value(id), plan.step);
   }
-  // Parameters first: optimizer states refer to them.
+  // Parameters first, because optimizer states refer to them.
   for (Role role : {Role::kParam, Role::kState}) {
     std::map<std::string, int> parameters;
     for (size_t i = 0; i < plan.state.size(); ++i) {
@@ -133,8 +133,8 @@ void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const St
     Value& value = graph.value(id);
     if (value.role != Role::kConst || !used[static_cast<size_t>(id)]) continue;
     const Tensor& data = *graph.data(id);
-    // Entries of other batch sizes make constants of the same name with other bytes, and another place may have no room at the
-    // same offset.
+    // Entries with other batch sizes may have a constant of the same name with other bytes, and another place may have no room at the same
+    // offset.
     std::string name = value.name;
     for (int n = 1; known.contains(name) && !Hold(plan.constants[static_cast<size_t>(known.at(name))], data, scheduled.place, plan); ++n) {
       name = value.name + "@" + std::to_string(n);

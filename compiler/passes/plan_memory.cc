@@ -16,9 +16,9 @@
 namespace gradloom {
 namespace {
 
-// A set of values that share one range of bytes.
+// A range of bytes, and the values that share it.
 struct Storage {
-  int first = 0;  // the node that writes it first
+  int first = 0;  // the first node that writes it
   int last = 0;   // the last node in the list that reads or writes it
   Reach reach;    // all that do
   int64_t bytes = 0;
@@ -37,7 +37,7 @@ class Planner {
     CopyLateStates();
   }
 
-  // Transient storages first, in the order of storages_, then the scratch of each node that has some.
+  // Returns the transient storages, in the order of storages_, then the scratch memory of each node that has some.
   std::vector<Interval> Intervals() const {
     std::vector<Interval> intervals;
     for (const Storage& storage : storages_) {
@@ -75,7 +75,7 @@ class Planner {
   }
 
  private:
-  // In memory, padding of the layout included.
+  // Bytes in memory, including the padding of the layout.
   int64_t BytesOf(ValueId id) const {
     const Value& value = graph_.value(id);
     return plan_.layout(id).elements(value.shape) * DTypeBytes(value.dtype);
@@ -85,7 +85,7 @@ class Planner {
   int last_read(ValueId id) const { return last_read_[static_cast<size_t>(id)]; }
   const Reach& reads(ValueId id) const { return reads_[static_cast<size_t>(id)]; }
 
-  // As Intervals(), what each of them is used by.
+  // Returns the uses of each of Intervals(), in the same order.
   std::vector<Reach> Reaches() const {
     std::vector<Reach> reaches;
     for (const Storage& storage : storages_) {
@@ -105,7 +105,8 @@ class Planner {
     for (size_t s = 0; s < reach.size(); ++s) reach[s] = std::max(reach[s], other[s]);
   }
 
-  // Who reads a value itself or a view of it, and the last of them in the list; the end of the step for a fetched one.
+  // Finds the readers of each value or of views of it, and the last reader in list order; a fetched value is read until the end of the
+  // step.
   void FindReads() {
     last_read_.assign(static_cast<size_t>(graph_.num_values()), -1);
     reads_.assign(static_cast<size_t>(graph_.num_values()), Nothing());
@@ -135,7 +136,7 @@ class Planner {
     Join(id, static_cast<int>(storages_.size()) - 1, step);
   }
 
-  // Puts a value that is made at node `step` onto a storage.
+  // Puts a value that node `step` produces into a storage.
   void Join(ValueId id, int storage, int step) {
     storage_of_[static_cast<size_t>(id)] = storage;
     Storage& s = storages_[static_cast<size_t>(storage)];
@@ -145,7 +146,7 @@ class Planner {
     if (made_here) order_.Extend(s.reach, step);
   }
 
-  // Inputs, constants, parameters and states have their places already.
+  // Inputs, constants, parameters and states already have their placement.
   void PlaceGiven() {
     if (whole_ == nullptr) return PlaceOperands();
     std::map<std::string, int64_t> constant_offset, state_offset;
@@ -176,8 +177,8 @@ class Planner {
     for (ValueId id : graph_.inputs) NewStorage(id, 0, Placement{Arena::kFeed, 0, operand++});
   }
 
-  // What a branch gives is made where its node wants it; what goes round in a loop has its place as the next value of what a round began
-  // with.
+  // The result of a branch is written directly to the output of its node. A loop-carried value has its place as the next value of the one
+  // that the iteration began with.
   bool PlaceResult(ValueId id, int i) {
     if (whole_ != nullptr || graph_.value(id).next_of != kNoValue) return false;
     const auto result = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
@@ -205,7 +206,7 @@ class Planner {
     }
   }
 
-  // A copied input has a place of its own in the slot.
+  // A copied input has its own place in the slot.
   bool PlaceInSlot(ValueId id, int i) {
     if (!IsInputCopy(graph_.nodes[static_cast<size_t>(i)])) return false;
     NewStorage(id, i, Placement{Arena::kInput, plan_.input_bytes, -1});
@@ -213,8 +214,8 @@ class Planner {
     return true;
   }
 
-  // A next value goes straight into its state's place if every read of the old value has ended before, or is
-  // by this very node through an operand that the output may lie on, and nothing can make the step fail from there on.
+  // A next value is written directly to its state's place if every read of the old value has ended, or is by this node through an operand
+  // that the output may alias, and if nothing from this node on can make the step fail.
   bool PlaceInState(ValueId id, int i) {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
@@ -224,30 +225,30 @@ class Planner {
     return true;
   }
 
-  // A body's nodes write in places that its instruction is given, which is what may refuse.
+  // Nodes of a body write to the operands of its instruction, and it is the instruction that may refuse.
   void FindRefusals() {
     refusing_ = RefusingNodes(graph_, &order_);
     meets_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), IsMeeting);
     told_ = FirstMeetingBehind(graph_, refusing_);
   }
 
-  // Whether nothing can make the step fail from node i on. Other devices may refuse what this one has not, and tell by the next meeting;
-  // an update has come after that with its gradient.
+  // Whether nothing from node i on can make the step fail. Other devices may refuse what this one has accepted, and tell so with the next
+  // collective; an update comes after that collective with its gradient.
   bool IsPastRefusals(int i) const {
     if (meets_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
     if (told_ >= 0 && !order_.Before(told_, i)) return false;
     return std::all_of(refusing_.begin(), refusing_.end(), [&](int node) { return node != i && order_.Before(node, i); });
   }
 
-  // A device goes on behind a kernel that has refused the batch: there only what looks whether one has may write over the state, and the
-  // copies at the end of a program do.
+  // A device continues after a kernel that has refused the batch. In that case only kernels that check for a refusal, and the copies at the
+  // end of a program, may overwrite state.
   bool MayKeepState(int i) const {
     if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !meets_)) return true;
     const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
     return row != nullptr && row->keeps_state;
   }
 
-  // An input that dies here can carry the output.
+  // The output can take the place of an input whose last reader is this node.
   bool PlaceOnInput(ValueId id, int k, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     for (const Aliasing& alias : MayAlias(i)) {
@@ -262,7 +263,7 @@ class Planner {
     return false;
   }
 
-  // A meeting sums each operand in place.
+  // Returns which outputs of node i may alias which inputs. A collective sums each operand in place.
   std::span<const Aliasing> MayAlias(int i) {
     const KernelRow* row = plan_.kernels[static_cast<size_t>(i)].row;
     if (row != nullptr) return row->may_alias;
@@ -273,12 +274,11 @@ class Planner {
       return std::span(known).first(operands);
     };
     if (node.regions.empty()) return list(in_place_, node.inputs.size(), 0);
-    // A loop writes over what it begins with; of a branch nothing is known.
+    // A loop overwrites its initial values; a branch may not alias.
     return list(carried_, node.op == "Loop" ? node.outputs.size() : 0, 1);
   }
 
-  // Whether the kernel of node i lets this output take the bytes of this input, no other operand of the
-  // node lies there, and both are of one size.
+  // Whether the kernel of node i may write this output over this input, no other operand of the node is there, and both have the same size.
   bool MayLieOn(ValueId output, ValueId input, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     const int storage = storage_of(input);
@@ -308,10 +308,10 @@ class Planner {
   const Plan* whole_;
   ProgramPlan& plan_;
   const NodeOrder order_;
-  std::vector<int> refusing_;    // nodes that may make the step fail; of a body none
-  bool meets_ = false;           // with other devices
-  int told_ = -1;                // the first meeting behind all that refuses here
-  std::vector<int> storage_of_;  // by value id; -1: no place yet
+  std::vector<int> refusing_;    // nodes that may make the step fail; none in a body
+  bool meets_ = false;           // whether there are collectives
+  int told_ = -1;                // the first collective after all nodes that may refuse
+  std::vector<int> storage_of_;  // by value id; -1: not placed yet
   std::vector<int> last_read_;   // by value id; -1: never
   std::vector<Reach> reads_;     // by value id
   std::vector<Storage> storages_;
