@@ -42,7 +42,7 @@ struct Mask {
 
 struct Match {
   Source q, k, v;                                                   // as [batch, heads, length, size] each
-  ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of them and the result have this form
+  ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of these and the result have it
   int64_t heads = 0;
   double scale = 1;
   Mask mask;
