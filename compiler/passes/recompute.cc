@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kLeastBytes = 1 << 10;  // smaller values are not worth a launch
 constexpr size_t kLongestChain = 16;
 
-// A value, and the nodes that make it again from values that stay, in order.
+// A value that could be recomputed, its bytes, and the time that recomputing it takes.
 struct Candidate {
   ValueId value = kNoValue;
   int64_t bytes = 0;
@@ -44,7 +44,7 @@ class Recomputer {
     });
     for (const Candidate& candidate : candidates) {
       if (made.bytes >= wanted_bytes) break;
-      // Others are made from it, or it is made from one that is gone by now.
+      // Chosen values are recomputed from it, so it must stay.
       if (anchors_.contains(candidate.value)) continue;
       std::vector<int> chain;
       std::set<ValueId> anchors;
@@ -72,7 +72,7 @@ class Recomputer {
 
   bool IsLater(int node) const { return graph_.nodes[static_cast<size_t>(node)].phase == Phase::kBackward; }
 
-  // Whether the backward pass reads the value itself or a view of it that the forward pass made.
+  // Whether the backward pass reads the value itself or a view of it from the forward pass.
   bool ReadLater(ValueId id) const {
     for (int reader : uses_.consumers[static_cast<size_t>(id)]) {
       if (IsLater(reader)) return true;
@@ -89,7 +89,8 @@ class Recomputer {
     return op != nullptr && !op->has(kMeeting) && !op->has(kUpdate) && node.regions.empty();
   }
 
-  // The nodes that make the value from what stays, at most so many; false where there are none.
+  // Appends the nodes that recompute the value from values that stay, which are added to `anchors`. Returns false if that is impossible or
+  // takes more than kLongestChain nodes.
   bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors) const {
     const int at = uses_.producer[static_cast<size_t>(id)];
     if (at < 0) return true;
@@ -127,10 +128,10 @@ class Recomputer {
     return candidates;
   }
 
-  // Puts the chains before the first later reader of their values, which reads the new ones.
+  // Inserts each chain before the first backward reader of its value, and makes backward readers use the new value.
   void Rewrite() {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    std::map<ValueId, ValueId> again;  // of a chosen value, or a view of one: the one that the backward pass reads
+    std::map<ValueId, ValueId> again;  // the value that the backward pass reads, by chosen value or view of one
     for (Node& node : nodes) {
       if (node.phase == Phase::kBackward) {
         for (ValueId& id : node.inputs) {
@@ -146,7 +147,7 @@ class Recomputer {
     const auto chosen = chosen_.find(id);
     const int at = uses_.producer[static_cast<size_t>(id)];
     if (chosen == chosen_.end()) {
-      // A view shows what its operand is now.
+      // A view of a recomputed value is recomputed too.
       if (at < 0 || !saved_[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) return id;
       const Node& view = originals_[static_cast<size_t>(at)];
       const ValueId shown = Again(view.inputs[0], again);
@@ -165,8 +166,8 @@ class Recomputer {
   const int threads_;
   const Uses uses_;
   std::vector<bool> saved_;                     // by value id
-  std::map<ValueId, std::vector<int>> chosen_;  // the nodes that make a value again
-  std::set<ValueId> anchors_;                   // what they are made from
+  std::map<ValueId, std::vector<int>> chosen_;  // the nodes that recompute a value
+  std::set<ValueId> anchors_;                   // values that they are recomputed from
   const std::vector<Node> originals_;           // by position; those in the graph move
 };
 

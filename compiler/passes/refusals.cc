@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// What lies under views, and who makes it.
+// Finds the value that a chain of views shows, and its producer.
 class Origins {
  public:
   explicit Origins(const Graph& graph)
@@ -28,7 +28,7 @@ class Origins {
 
   ValueId of(ValueId id) const { return shown_[static_cast<size_t>(id)]; }
 
-  // Whether the elements pass whatever the batch is. A constant that does not has no batch to blame.
+  // Whether the elements pass the check for every batch. A failing constant is not the fault of a batch, so constants pass.
   bool Passes(const DataCheck& check, ValueId origin) const {
     if (graph_.value(origin).role == Role::kConst) return true;
     const Node* const maker = producer_[static_cast<size_t>(origin)];
@@ -37,7 +37,7 @@ class Origins {
     return check.TakesIndicesBelow(IndicesBelow(CallOf(graph_, *maker, {}), static_cast<size_t>(output)));
   }
 
-  // f(check, origin) for each look of a node that has no bodies.
+  // Calls f(check, origin) for each data check of a node without bodies that may fail.
   template <typename F>
   void ForEachLook(const Node& node, F&& f) const {
     if (!node.regions.empty() || !MayRefuseData(node.domain, node.op)) return;
@@ -51,12 +51,12 @@ class Origins {
  private:
   const Graph& graph_;
   std::vector<ValueId> shown_;
-  std::vector<const Node*> producer_;  // by value id; null: given
+  std::vector<const Node*> producer_;  // by value id; null: an input, a constant or a state
 };
 
 bool BodyMayRefuse(const Graph& body);
 
-// Of a branch or a loop: in a body, or by going round too often.
+// Whether a branch or a loop may refuse the batch: in a body, or because a loop exceeds its trip bound.
 bool DecisionMayRefuse(const Graph& graph, const Node& node) {
   if (node.op == "Loop") {
     const ValueId trips = node.inputs[0];

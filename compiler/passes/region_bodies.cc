@@ -15,10 +15,10 @@ constexpr int64_t kMostSunkBytes = 4 << 10;
 
 bool IsLoop(const Node& node) { return node.op == "Loop"; }
 
-// How many of the bodies' inputs go round.
+// Returns the number of loop-carried values.
 size_t CarriedBy(const Node& node) { return IsLoop(node) ? static_cast<size_t>(node.attributes.Int("carried", 0)) : 0; }
 
-// The inputs that the graph's outputs and nodes read, by position.
+// Returns, by position, whether the graph's outputs or nodes read an input.
 std::vector<bool> InputsRead(const Graph& graph) {
   std::vector<bool> read(static_cast<size_t>(graph.num_values()));
   for (const Node& node : graph.nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
@@ -37,7 +37,7 @@ void KeepOnly(std::vector<T>& list, const std::vector<bool>& kept, size_t first 
   list = std::move(left);
 }
 
-// What goes round and is wanted, or makes something that is.
+// Returns which loop-carried values are needed: `live` ones, and those that they depend on.
 std::vector<bool> LiveRounds(const Node& node, std::vector<bool> live) {
   const Graph& body = *node.regions[0].body;
   for (bool grows = true; grows;) {
@@ -54,7 +54,8 @@ std::vector<bool> LiveRounds(const Node& node, std::vector<bool> live) {
   return live;
 }
 
-// A node of its own for each output: no view, no input or constant, no output twice; and no loop, whose outputs lie where it begins.
+// Makes every output the result of a separate node. Adds a copy for views, inputs, constants, repeated outputs, and outputs of a loop,
+// which share memory with its initial values.
 void MakeOutputs(Graph& body) {
   std::set<ValueId> made;
   for (const Node& node : body.nodes) {
@@ -92,7 +93,7 @@ void HoistConstants(Graph& graph, Node& node) {
   }
 }
 
-// A loop writes over what it begins with.
+// Copies the initial values of a loop, which overwrites them.
 void CopyCarried(Graph& graph, Node& node) {
   Graph& body = *node.regions[0].body;
   for (size_t i = 0; i < CarriedBy(node); ++i) {

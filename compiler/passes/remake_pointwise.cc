@@ -11,11 +11,11 @@
 namespace gradloom {
 namespace {
 
-// A read and a write of memory take about as long as so many operators of a tile that stays in a cache.
+// One read and one write of memory take about as long as this many operators on a tile in a cache.
 constexpr int kMostNodes = 6;
-// Smaller values are in a cache anyhow.
+// Smaller values stay in a cache anyway.
 constexpr int64_t kLeastBytes = 1 << 14;
-// What is so many times smaller than a value may be kept for it: numbers of its channels.
+// An input that is this many times smaller than the value may be kept for it, such as numbers per channel.
 constexpr int64_t kTimesSmaller = 16;
 
 class Remaker {
@@ -33,7 +33,7 @@ class Remaker {
   }
 
  private:
-  // Nodes that make a value from what the backward pass has in any case, in order; `possible`: there are few enough.
+  // The nodes, in order, that recompute a value from values that the backward pass reads anyway; `possible`: there are few enough.
   struct Chain {
     bool possible = false;
     std::vector<int> nodes;
@@ -48,7 +48,7 @@ class Remaker {
                        [&](int reader) { return originals_[static_cast<size_t>(reader)].phase != Phase::kForward; });
   }
 
-  // Whether every later reader can hold the value in its tiles.
+  // Whether every reader in the backward pass can hold the value in its tiles.
   bool ReadByTilesAlone(ValueId id) const {
     const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
     return std::all_of(readers.begin(), readers.end(), [&](int reader) {
@@ -58,7 +58,7 @@ class Remaker {
     });
   }
 
-  // Decides about what a node makes: whether it is remade.
+  // Decides whether the result of a node is recomputed, and returns it.
   bool Visit(int at) {
     const Node& node = originals_[static_cast<size_t>(at)];
     if (node.phase != Phase::kForward || !CanFuse(graph_, node)) return false;
@@ -87,7 +87,7 @@ class Remaker {
     return remade;
   }
 
-  // Puts the chains before the first later reader of their values, which reads the new ones.
+  // Inserts each chain before the first backward reader of its value, and makes backward readers use the new value.
   void Rewrite() {
     graph_.nodes.clear();
     std::map<ValueId, ValueId> again;
@@ -109,8 +109,8 @@ class Remaker {
   Graph& graph_;
   const Uses uses_;
   const std::vector<Node> originals_;   // those in the graph move
-  std::vector<Chain> chains_;           // by value
-  std::vector<bool> remade_, fetched_;  // by value
+  std::vector<Chain> chains_;           // by value id
+  std::vector<bool> remade_, fetched_;  // by value id
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 size_t At(ValueId id) { return static_cast<size_t>(id); }
 
-// How a value lies that is made in one of two ways, each of which the devices may have to take.
+// Returns the sharding of a value that is `one` or `other` at run time, so that devices can bring it into the same form in both cases.
 Shard Either(const ShardQuery& query, Shard one, Shard other, DType dtype) {
   if (one.local() || other.local()) query.Refuse("it produces a statistic that each device computes over its own samples");
   if (one == other) return one;
@@ -27,7 +27,7 @@ Shard Either(const ShardQuery& query, Shard one, Shard other, DType dtype) {
 
 }  // namespace
 
-// One of the graphs, and what is known of it.
+// One body, and how its values are sharded.
 class ReplicatedBody {
  public:
   ReplicatedBody(const Graph& graph, const BatchDependence& dependence, int64_t batch, const TypeRules& rules)
@@ -37,7 +37,7 @@ class ReplicatedBody {
     }
   }
 
-  // How the outputs lie, where the inputs lie so; false where inputs that are sums over devices are to be summed before.
+  // Propagates the sharding of the inputs to the outputs. Returns false if partial inputs must be summed before.
   bool Walk(const std::vector<Shard>& inputs, std::vector<Shard>& outputs) {
     shards_.assign(static_cast<size_t>(graph_.num_values()), {});
     means_.assign(graph_.nodes.size(), false);
@@ -95,8 +95,8 @@ class ReplicatedBody {
     return {graph_, node, batch_, std::move(inputs), std::move(growing)};
   }
 
-  // Operands that are whole, where the others are sums over devices: a share of them is added on each device, as within a body nothing can
-  // be summed up.
+  // Returns the whole operands of a node whose other operands are partial sums. Each device adds its share of them, since a body cannot sum
+  // over devices.
   std::vector<size_t> TakenApart(const Node& node) const {
     const bool row = node.op == "SetRow" && node.domain == kGradloomDomain;
     if (!row && (!node.domain.empty() || (node.op != "Add" && node.op != "Sub" && node.op != "Sum"))) return {};
@@ -112,7 +112,7 @@ class ReplicatedBody {
     return partial ? whole : std::vector<size_t>();
   }
 
-  // Whether the node needs nothing summed over devices.
+  // Propagates through node i. Returns false if the node needs a sum over devices.
   bool Step(size_t i) {
     const Node& node = graph_.nodes[i];
     apart_[i] = TakenApart(node);
@@ -152,7 +152,7 @@ ReplicatedBodies::ReplicatedBodies(const Node& node, size_t position, const Batc
 ReplicatedBodies::ReplicatedBodies(ReplicatedBodies&&) noexcept = default;
 ReplicatedBodies::~ReplicatedBodies() = default;
 
-// By body and output. Takes what bodies need whole for whole.
+// Returns the sharding by body and output. Inputs that a body needs whole become whole.
 std::vector<std::vector<Shard>> ReplicatedBodies::Walk(ShardQuery& query, std::vector<Shard>& inputs) {
   std::vector<std::vector<Shard>> results(bodies_.size());
   for (size_t r = 0; r < bodies_.size(); ++r) {
@@ -180,7 +180,7 @@ void ReplicatedBodies::Ask(ShardQuery& query) {
   if (!loop_) {
     for (size_t k = 0; k < made.size(); ++k) made[k] = Either(query, results[0][k], results[1][k], dtype(k));
   }
-  // What goes round lies in one way from before the first round until after the last.
+  // A loop-carried value must have the same sharding before the first iteration and after each one.
   for (bool again = loop_; again;) {
     again = false;
     for (size_t k = 0; k < made.size(); ++k) {

@@ -21,7 +21,7 @@ size_t At(ValueId id) { return static_cast<size_t>(id); }
 
 }  // namespace
 
-// A device's graph, node by node from the whole one's.
+// A device's graph, built node by node from the whole graph.
 class Replication::DeviceGraph {
  public:
   DeviceGraph(const Graph& whole, int64_t batch, int64_t samples, const TypeRules& rules)
@@ -32,7 +32,7 @@ class Replication::DeviceGraph {
   std::vector<Node>& nodes() { return nodes_; }
   std::unique_ptr<Graph> Take() { return std::move(graph_); }
 
-  // A node whose samples the device has.
+  // Adds a node that works on the device's samples; `mean`: it computes a mean over samples.
   void Add(Node node, bool mean) {
     if (mean) return AddPartOfMean(builder_, std::move(node), samples_, batch_);
     graph_->AddNode(std::move(node));
@@ -43,7 +43,7 @@ class Replication::DeviceGraph {
     graph_->AddNode(std::move(node));
   }
 
-  // Value `id`, of a stage, is to become the sum of `part` over the devices that have the stage.
+  // Adds to the pending all-reduce of a stage: value `id` becomes the sum of `part` over the devices that have the stage.
   void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
     auto& [meeting, states, tag] = open_.emplace(stage, Open{}).first->second;
     if (states.empty()) tag = id;
@@ -54,7 +54,7 @@ class Replication::DeviceGraph {
     states.push_back(state);
   }
 
-  // What was brought of a stage becomes so.
+  // Appends the pending all-reduce of a stage.
   void Meet(int stage) {
     auto& [meeting, states, tag] = open_.at(stage);
     meeting.attributes.set("states", states);
@@ -63,8 +63,8 @@ class Replication::DeviceGraph {
     open_.erase(stage);
   }
 
-  // What a device adds to its part of a state, behind a meeting of its stage that sums zeros: who has come to it knows of the others that
-  // they have, too, and that none of them has refused the batch.
+  // Returns `added`, the device's contribution to its part of a state, made to depend on an all-reduce of zeros. A device that has passed
+  // this all-reduce knows that all others have reached it and that none has refused the batch.
   ValueId BehindMeeting(ValueId added, int stage) {
     const auto [known, fresh] = one_.emplace(stage, kNoValue);
     if (fresh) {
@@ -76,7 +76,7 @@ class Replication::DeviceGraph {
     return builder_.Mul(added, builder_.Cast(known->second, builder_.dtype(added)));
   }
 
-  // A value like `id`, for what a device has of it.
+  // Adds a value like `id` for the device's part of it.
   ValueId Part(ValueId id) {
     const Value value = graph_->value(id);
     const Role role = value.role == Role::kGradient ? Role::kGradient : Role::kActivation;
@@ -85,7 +85,8 @@ class Replication::DeviceGraph {
 
   ValueId Weighted(ValueId part) { return PartOfWhole(builder_, part, samples_, batch_); }
 
-  // A row for each device that has samples, the first of which have `each`: its own value in the device's, zeros in the others.
+  // Returns one row for each device that has samples, with the device's own value in its row and zeros elsewhere. All devices but the last
+  // have `each` samples.
   ValueId RowOfDevice(ValueId own, int64_t each) {
     const DType dtype = Summed(builder_.dtype(own));
     std::vector<int64_t> rows(static_cast<size_t>(builder_.shape(own).rank()) + 1, 1), numbers(static_cast<size_t>(Rows(each)));
@@ -96,7 +97,7 @@ class Replication::DeviceGraph {
     return builder_.Where(mine, builder_.Cast(own, dtype), builder_.Scalar(0, dtype));
   }
 
-  // Value `id`, as what the operator makes of the rows of all devices. Brings a device's own, or where there is none zeros.
+  // Returns the rows of all devices from which the operator computes value `id`. Contributes the device's own row, or zeros if it has none.
   ValueId BringRow(ValueId id, ValueId own, int64_t each, const std::string& origin, int stage) {
     const Value value = graph_->value(id);
     std::vector<int64_t> dims{Rows(each)};
@@ -117,7 +118,7 @@ class Replication::DeviceGraph {
 
  private:
   int64_t Rows(int64_t each) const { return (batch_ + each - 1) / each; }
-  // As what the values of a type are summed.
+  // Returns the type in which values of a type are summed.
   static DType Summed(DType dtype) {
     if (dtype == DType::kFloat64) return dtype;
     return IsFloating(dtype) ? DType::kFloat32 : DType::kInt64;
@@ -128,14 +129,15 @@ class Replication::DeviceGraph {
   std::vector<Node> nodes_;
   int64_t batch_, samples_;
 
-  // A meeting to come; by operand the state in whose layout it travels; a value of the whole graph that no other meeting has.
+  // A pending all-reduce; for each operand the state whose layout it is sent in; the tag, a value of the whole graph that no other
+  // collective has.
   struct Open {
     Node meeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
     std::vector<std::string> states;
     ValueId tag = kNoValue;
   };
   std::map<int, Open> open_;    // by stage
-  std::map<int, ValueId> one_;  // by stage: 1, made by a meeting
+  std::map<int, ValueId> one_;  // the number 1, computed by an all-reduce, by stage
 };
 
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
@@ -175,7 +177,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!graph.nodes[i].regions.empty()) bodies_.emplace(i, ReplicatedBodies(graph.nodes[i], i, dependence_, batch, rules));
   }
-  // A fed axis that is a multiple of the batch: samples one behind the other, or else each over and over.
+  // If the extent of a fed axis is a multiple of the batch size, the samples may be contiguous, or else interleaved: both are tried.
   std::optional<Error> first;
   for (bool apart : {false, true}) {
     try {
@@ -219,12 +221,12 @@ void Replication::Propagate(bool apart) {
       std::vector<Shard> inputs;
       std::vector<int> growing;
       if (AddsToPart(graph_, node)) {
-        // The sum that is kept is nobody's to bring together here.
+        // The accumulated sum is not combined here.
         if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= Want(AddedToPart(node));
         continue;
       }
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
-      // What a tail makes is of the whole batch, though it grows with it.
+      // Values of the tail cover the whole batch, although their shapes depend on it.
       for (ValueId id : node.outputs) growing.push_back(id == kNoValue || InTail(node) ? -1 : growing_[At(id)]);
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
       const auto bodies = bodies_.find(i);
@@ -238,7 +240,7 @@ void Replication::Propagate(bool apart) {
         const ValueId id = node.outputs[k];
         if (id == kNoValue) continue;
         const Shard made = query.outputs()[k];
-        // What became whole by an earlier meeting needs none.
+        // A value that became whole through an earlier collective needs no other.
         summed_[At(id)] = wanted_[At(id)] && made.partial();
         averaged_[At(id)] = wanted_[At(id)] && made.local();
         combined_[At(id)] = query.combined();
@@ -271,14 +273,14 @@ ValueId Replication::AddedToPart(const Node& node) const {
   return first ? node.inputs[1] : node.inputs[0];
 }
 
-// Whether something may refuse the batch behind the last meeting, and what the devices keep would be written without their knowing of it.
-// Gradients that are summed have their meetings behind it.
+// Whether a node after the last collective may refuse the batch, so that devices would update their parts of states without learning of it.
+// Summed gradients have their collectives after such nodes.
 bool Replication::TellsTooEarly() const {
   const auto keeps = [&](const Node& node) { return AddsToPart(graph_, node) && graph_.value(node.outputs[0]).next_of != kNoValue; };
   if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), keeps)) return false;
   const std::vector<int> refusing = RefusingNodes(graph_);
   if (refusing.empty()) return false;
-  // Each part of the model has its meetings to itself.
+  // Each stage of the model has its own collectives.
   if (graph_.nodes[static_cast<size_t>(refusing.back())].device >= 0) return true;
   return std::none_of(graph_.nodes.begin() + refusing.back(), graph_.nodes.end(), [&](const Node& node) {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return last_in_bucket_.contains(id); });
@@ -291,8 +293,8 @@ bool Replication::Want(ValueId id) {
   return true;
 }
 
-// The same on every device, also where it has none of the nodes between: by the whole graph's order. Each stage has buckets of
-// its own.
+// Buckets follow the order of the whole graph, so they are equal on every device, including devices that lack some of its nodes. Each stage
+// has its own buckets.
 void Replication::FillBuckets(int64_t bucket_bytes) {
   struct Bucket {
     std::set<ValueId> values;
@@ -304,7 +306,7 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
     if (bucket.last != kNoValue) last_in_bucket_.insert(bucket.last);
     bucket = {};
   };
-  // What anything but an update reads holds that up: it does not wait for others that are ready later.
+  // A value that is read by anything but an update delays its reader, so it does not wait for later values of the bucket.
   std::vector<bool> urgent(growing_.size(), false);
   for (const Node& node : graph_.nodes) {
     if (node.phase != Phase::kUpdate) ForEachUse(node, [&](ValueId id) { urgent[At(id)] = true; });
@@ -329,7 +331,7 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
   for (auto& [stage, bucket] : open) close(bucket);
 }
 
-// A rule that says something else than the shapes do is wrong.
+// Throws if an operator's sharding rule contradicts the shapes.
 void Replication::Check(const Node& node, const std::vector<Shard>& made) const {
   for (size_t k = 0; k < made.size(); ++k) {
     const ValueId id = node.outputs[k];
@@ -343,7 +345,8 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
   }
 }
 
-// Says along which axis samples are gathered or scattered. A device without samples has nothing to give, and yet gathers.
+// Sets the axis along which samples are gathered or scattered. A device without samples has nothing to send, but still takes part in the
+// gather.
 Node Replication::Boundary(Node node, int64_t samples) const {
   const Shard& divided = shard(InTail(node) ? node.inputs[0] : node.outputs[0]);
   if (divided.split()) node.attributes.set("axis", int64_t{divided.axis});
@@ -351,12 +354,12 @@ Node Replication::Boundary(Node node, int64_t samples) const {
   return node;
 }
 
-// `node` of a device's graph. A device without samples has nothing to add, and comes to the meeting that the others have before it.
+// Adds `node` to a device's graph. A device without samples adds zeros, and takes part in the preceding collective like the others.
 void Replication::AddToPart(DeviceGraph& device, Node node, int64_t samples) const {
   const ValueId added = AddedToPart(node);
   ValueId own = added;
   if (samples == 0) own = device.builder().Zeros(device.graph().type(added));
-  // What no sample has a part in is every device's, and counts once.
+  // A value that depends on no sample is the same on every device, and must count once.
   else if (shard(added).whole())
     own = device.Weighted(added);
   if (tells_last_) own = device.BehindMeeting(own, node.device);
@@ -368,7 +371,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   DeviceGraph device(graph_, batch_, samples, rules_);
   Graph& graph = device.graph();
   std::vector<bool> missing(growing_.size(),
-                            false);  // what a device without samples does not make, though it is whole: of a loop over samples
+                            false);  // whole values that a device without samples does not compute: those of a loop over samples
   const auto kept = [&](ValueId id) { return id == kNoValue || (shard(id).whole() && !missing[At(id)]); };
   for (ValueId id = 0; samples > 0 && id < graph_.num_values(); ++id) {
     if (of_tail_[At(id)]) continue;
@@ -377,14 +380,14 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       graph.set_data(id, dependence_.ConstantAt(id, samples, !shard(id).steps.empty()));
     }
   }
-  size_t made = 0;  // nodes of the device
+  size_t made = 0;  // number of nodes of the device
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     Node& node = device.nodes()[i];
-    // What a device without samples can make: what no sample has a part in.
+    // Whether a device without samples can run the node: it depends on no sample.
     const bool whole = std::all_of(node.inputs.begin(), node.inputs.end(), kept) &&
                        std::all_of(node.outputs.begin(), node.outputs.end(), kept) &&
                        std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return Meets(id); });
-    std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices make together, and what this one has of it
+    std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices combine, and this device's part of it
     const std::string origin = node.origin;
     const int stage = node.device;
     for (ValueId& id : node.outputs) {
@@ -434,7 +437,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       device.Bring(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin, stage);
       if (last_in_bucket_.contains(id)) device.Meet(stage);
     }
-    // What was made for the node is where it is.
+    // Nodes that were added for the node are on its stage.
     for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = stage;
   }
   if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !kept(id); });

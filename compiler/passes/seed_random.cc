@@ -23,7 +23,7 @@ bool Draws(const Node& node) {
 }  // namespace
 
 int64_t OriginKey(const std::string& origin) {
-  // FNV-1a: std::hash may differ between machines.
+  // FNV-1a, because std::hash may differ between machines.
   uint64_t hash = 0xCBF29CE484222325;
   for (unsigned char c : origin) hash = (hash ^ c) * 0x100000001B3;
   return static_cast<int64_t>(hash >> 1);
@@ -37,7 +37,8 @@ bool AnyDraws(Graph& graph, const NodePredicate& draws) {
   return any;
 }
 
-// What the seed moves on by in a round of a loop that is in so many others: so that rounds within rounds have seeds of their own.
+// Returns how much each iteration of a loop at nesting depth `loops` adds to the seed, chosen so that nested iterations get different
+// seeds.
 int64_t SeedStep(int loops) {
   constexpr int kBits = 20;
   return int64_t{1} << std::max(2 * kBits - loops * kBits, 0);
@@ -46,7 +47,7 @@ int64_t SeedStep(int loops) {
 bool IsInput(const Graph& body, ValueId id) { return std::find(body.inputs.begin(), body.inputs.end(), id) != body.inputs.end(); }
 
 ValueId AddInput(Graph& body, std::string_view name, size_t place) {
-  // One that was there, and that nobody wanted.
+  // Reuses a value of that name that is not an input.
   ValueId id = body.Find(name);
   if (id == kNoValue) id = body.AddValue(std::string(name), DType::kInt64, Shape{}, Role::kInput);
   body.inputs.insert(body.inputs.begin() + static_cast<std::ptrdiff_t>(place), id);
@@ -66,7 +67,7 @@ void Seed(GraphBuilder& builder, int loops) {
       graph.nodes[i] = std::move(node);
     }
     if (!Draws(graph.nodes[i])) continue;
-    // Read before the reference: the step parameters are new values, not nodes.
+    // Before taking the reference, since StepParam may add values; it adds no nodes.
     const ValueId seed = StepParam(graph, kStepSeed), batch = StepParam(graph, kStepBatch);
     Node& node = graph.nodes[i];
     const Value& output = graph.value(node.outputs[0]);

@@ -32,7 +32,7 @@ std::string KeyOf(const Tensor& tensor) {
   return key;
 }
 
-// Equal keys mean equal results.
+// Returns a key; nodes with equal keys have equal results.
 std::string KeyOf(const Node& node) {
   std::string key = node.domain + "." + node.op;
   for (ValueId id : node.inputs) key += "," + std::to_string(id);
@@ -40,7 +40,7 @@ std::string KeyOf(const Node& node) {
   for (ValueId id : node.outputs) key += id == kNoValue ? "-" : "+";
   for (const auto& [name, value] : node.attributes) {
     key += ";" + name + "=";
-    // Readable text is cut short for long strings and shows no tensor's elements.
+    // ToString truncates long strings and shows no tensor elements.
     if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
       key += KeyOf(*tensor);
     } else if (const std::string* text = std::get_if<std::string>(&value)) {
@@ -74,7 +74,7 @@ class Simplifier {
   }
 
  private:
-  // What stands for a value now: itself, or an equal one.
+  // Returns the value that replaces `id`: itself, or an equal one.
   ValueId Current(ValueId id) {
     if (id == kNoValue) return id;
     if (const auto found = replaced_.find(id); found != replaced_.end()) return found->second;
@@ -89,7 +89,7 @@ class Simplifier {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return pinned_.contains(id); });
   }
 
-  // Two of them are two, and none is ever the same for a whole step.
+  // Random nodes are never merged or folded.
   bool IsRandom(const Node& node) const {
     const Op* op = FindOp(node.domain, node.op);
     return op == nullptr || op->has(kRandom) || op->has(kMeeting);
@@ -116,7 +116,8 @@ class Simplifier {
     return true;
   }
 
-  // x^2, x^3 and x^0.5 as products and a root, which take a tenth of the time. A cube in 16 bits would round its square.
+  // Replaces x^2, x^3 and x^0.5 by products and a square root, which take a tenth of the time. A cube in 16 bits would round its square, so
+  // it stays.
   void ReducePower(Node& node) {
     if (node.op != "Pow" || !node.domain.empty() || graph_.type(node.inputs[0]) != graph_.type(node.outputs[0])) return;
     const ValueId x = node.inputs[0];
@@ -142,13 +143,13 @@ class Simplifier {
     node.inputs = {factor, x};
   }
 
-  // The one value of a constant whose elements are all equal.
+  // Returns the value of a constant whose elements are all equal.
   std::optional<double> Uniform(ValueId id) const {
     const Tensor* data = ConstantData(graph_, id);
     return data == nullptr || data->bytes() > kMostComparedBytes ? std::nullopt : UniformConstant(graph_, id);
   }
 
-  // The input that the node's output equals, or kNoValue.
+  // Returns the input that the node's output equals, or kNoValue.
   ValueId Neutral(const Node& node) const {
     if (node.op == "Copy" && node.domain == kGradloomDomain) return node.inputs[0];
     if (!node.domain.empty() || node.inputs.empty()) return kNoValue;
@@ -157,7 +158,7 @@ class Simplifier {
     if (node.op == "Mul" && Uniform(b) == 1.0) return a;
     if (node.op == "Mul" && Uniform(a) == 1.0) return b;
     if (node.op == "Div" && Uniform(b) == 1.0) return a;
-    // x + 0 turns -0 into 0, which no later value can tell but by a division.
+    // x + 0 turns -0 into 0, which only a division by it could distinguish.
     if ((node.op == "Add" || node.op == "Sub") && Uniform(b) == 0.0) return a;
     if (node.op == "Add" && Uniform(a) == 0.0) return b;
     if (node.op == "Expand" || node.op == "Reshape") return a;
@@ -184,7 +185,7 @@ class Simplifier {
 
   Graph& graph_;
   bool merges_;
-  std::set<ValueId> pinned_;  // outputs and next values
+  std::set<ValueId> pinned_;  // outputs and next values, which are kept
   std::map<ValueId, ValueId> replaced_;
   std::map<std::string, ValueId> constants_;
   std::map<std::string, std::vector<ValueId>> seen_;
@@ -202,7 +203,7 @@ void RemoveDeadNodes(Graph& graph) {
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
-    // The others come to a meeting whether this device needs it or not.
+    // Other devices take part in a collective whether this device needs its result or not.
     const bool meets = op != nullptr && op->has(kMeeting);
     if (!meets && std::none_of(node.outputs.begin(), node.outputs.end(),
                                [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))

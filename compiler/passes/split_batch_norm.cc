@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// Results that some node but no operator that could be fused with them reads, or the user.
+// Returns the results that are fetched or that only nodes read which cannot be fused with them.
 std::set<ValueId> ReadWhole(const Graph& graph) {
   std::set<ValueId> whole(graph.outputs.begin(), graph.outputs.end());
   for (const Node& node : graph.nodes) {

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// What pointwise operators read.
+// Returns the values that pointwise operators read.
 std::set<ValueId> ReadByPointwise(const Graph& graph) {
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {

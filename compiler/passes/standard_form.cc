@@ -18,7 +18,7 @@ class StandardForm {
   void Run() {
     FindMeans();
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    std::map<std::string, std::string> left;  // operators of ours, by the first node of each
+    std::map<std::string, std::string> left;  // operators without an ONNX form, with the first node of each
     for (Node& node : nodes) {
       ReplaceIds(moved_, node.inputs);
       if (node.id < first_ || node.domain != kGradloomDomain) {
@@ -52,7 +52,7 @@ class StandardForm {
     graph_.value(to).next_of = std::exchange(graph_.value(from).next_of, kNoValue);
   }
 
-  // Sums over rows that are read by nothing but a division by their weights are a mean, which ONNX has.
+  // Finds sums over rows that are only read by a division by their weights: these are means, which ONNX has.
   void FindMeans() {
     const Uses uses(graph_);
     for (const Node& node : graph_.nodes) {
@@ -103,17 +103,17 @@ class StandardForm {
     return b_.Op("Equal", {node.inputs[1], b_.Scalar(static_cast<double>(IgnoreIndex(node)), DType::kInt64)});
   }
 
-  // 1 for each row that counts, 0 for those that are left out.
+  // Returns 1 for each counted row and 0 for ignored ones.
   ValueId Valid(const Node& node) { return b_.Cast(b_.Op("Not", {Ignored(node)}), b_.dtype(node.inputs[0])); }
 
-  // Of each row.
+  // Returns the weight of each row.
   ValueId Weights(const Node& node, ValueId valid) {
     if (ClassWeight(node) == kNoValue) return valid;
     const ValueId label = b_.Where(Ignored(node), b_.Scalar(0, DType::kInt64), node.inputs[1]);
     return b_.Mul(valid, b_.Op("Gather", {ClassWeight(node), label}));
   }
 
-  // -smoothing / C times the sum over rows that count and classes c of w[c] log p[c].
+  // -smoothing / C times the sum over counted rows and classes c of w[c] log p[c].
   ValueId Smoothing(const Node& node, ValueId valid, double smoothing) {
     const double classes = static_cast<double>(b_.shape(node.inputs[0])[1]);
     ValueId each = b_.Mul(LogSoftmax(node), b_.Reshape(valid, Shape{b_.shape(valid)[0], 1}));
@@ -125,7 +125,7 @@ class StandardForm {
   Graph& graph_;
   const NodeId first_;
   std::map<ValueId, ValueId> moved_;
-  std::map<NodeId, ValueId> means_;  // by the loss: what the division gives
+  std::map<NodeId, ValueId> means_;  // the result of the division, by loss node
 };
 
 }  // namespace

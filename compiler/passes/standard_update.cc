@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kTraining = "ai.onnx.preview.training";
 
-// An update with elements of T.
+// An update of a parameter with elements of type T.
 template <typename T>
 class Update {
  public:
@@ -41,7 +41,7 @@ class Update {
       states_.size() == 2 ? scalar::AdamElement(s, gradient_, parameter_, states_[0], states_[1])
                           : scalar::AmsgradElement(s, gradient_, parameter_, states_[0], states_[1], states_[2]);
     } else if (node_.op == "RmsProp") {
-      // The states are the square average, then the momentum buffer, then the average, where there are any.
+      // The states are the square average, the momentum buffer and the gradient average, as far as they exist.
       Number none(0);
       Number& last = states_.size() > 1 ? states_.back() : none;
       scalar::RmsPropElement(scalar::MakeStep<Number>(RmsPropOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0],
@@ -64,7 +64,7 @@ class Update {
  private:
   ValueId In(size_t i) const { return i < node_.inputs.size() ? node_.inputs[i] : kNoValue; }
 
-  // Attributes of ONNX are float32.
+  // ONNX's attributes are float32: whether the numbers are exact in that type.
   static bool AreFloats(std::initializer_list<double> numbers) {
     for (const double number : numbers) {
       if (static_cast<T>(static_cast<float>(number)) != static_cast<T>(number)) return false;
@@ -72,7 +72,7 @@ class Update {
     return true;
   }
 
-  // One operator of ONNX's, where it says the same.
+  // Returns the results of a single ONNX operator, if one defines the same update; otherwise an empty list.
   std::vector<ValueId> OfOnnx() {
     if (node_.op == "Sgd" && !states_.empty()) {
       const scalar::SgdOptions o = SgdOptionsOf(node_.attributes);
@@ -95,7 +95,7 @@ class Update {
     return {};
   }
 
-  // `from`: the number of the first update for this operator; 0 by ONNX's documentation.
+  // `from`: the number that the operator gives to the first update; 0 according to ONNX's documentation.
   std::vector<ValueId> Emit(const char* op, Attributes attributes, int from = 0) {
     const Traced<int64_t> count = from == 1 ? step_ : step_ - 1;
     std::vector<ValueId> inputs{Number(lr_).id(), count.id(), parameter_.id(), gradient_.id()};
@@ -111,7 +111,7 @@ class Update {
   std::vector<Number> states_;
 };
 
-// (parameter, direction, lr, squares of both).
+// Operands: parameter, direction, learning rate, sums of squares of parameter and direction.
 template <typename T>
 std::vector<ValueId> LambApply(GraphBuilder& b, const Node& node) {
   using Number = Traced<T>;

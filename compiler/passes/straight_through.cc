@@ -11,7 +11,7 @@ namespace {
 
 size_t At(ValueId id) { return static_cast<size_t>(id); }
 
-// By value: whether a gradient of it reaches a parameter.
+// Returns, by value id, whether its gradient reaches a parameter.
 std::vector<bool> LearnedOf(const Graph& graph, const std::vector<ValueId>& parameters) {
   std::vector<bool> learned(static_cast<size_t>(graph.num_values()));
   for (ValueId id : parameters) learned[At(id)] = true;
@@ -32,7 +32,7 @@ class Finder {
   Finder(const Graph& graph, const std::vector<ValueId>& parameters)
       : graph_(graph), match_(graph), learned_(LearnedOf(graph, parameters)) {}
 
-  // The operand of the node that gets no gradient, or -1.
+  // Returns the operand of the node that gets no gradient, or -1.
   int Detached(const Node& node) const {
     if (!node.domain.empty() || node.inputs.size() != 2 || !IsFloating(graph_.value(node.outputs[0]).dtype)) return -1;
     if (node.op == "Add") {
@@ -55,7 +55,7 @@ class Finder {
   }
 
  private:
-  // The operator that made an operand of the shape of the node's result.
+  // Returns the node that produces the operand, if it has this operator and the operand has the type of the node's result.
   const Node* Made(ValueId id, const char* op, const Node& node) const {
     return graph_.type(id) == graph_.type(node.outputs[0]) ? match_.Made(id, op) : nullptr;
   }
@@ -63,8 +63,8 @@ class Finder {
     return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 &&
            (!learned_[At(step)] || IsScaledBack(match_.Plain(step)));
   }
-  // Whether it is a step times scales and plus offsets that are learned, but fewer than its elements: what was divided by the largest of a
-  // row, rounded, and multiplied again. As it is written, only the scales would learn.
+  // Whether the value is a step function times learned scales plus learned offsets that have fewer elements than it: a value divided by the
+  // maximum of a row, rounded and multiplied again. As written, only the scales would learn.
   bool IsScaledBack(ValueId id, int most_nodes = 8) const {
     const int producer = match_.Producer(id);
     if (producer < 0 || most_nodes == 0) return false;

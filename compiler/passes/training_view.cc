@@ -17,7 +17,7 @@ namespace {
 
 class View {
  public:
-  // `bodies`: of branches and loops, that it is in; `loops`: those of loops.
+  // `bodies`: the number of branches and loops that contain the graph; `loops`: that of loops.
   View(GraphBuilder& builder, ModelView view, int bodies, int loops)
       : b_(builder), graph_(builder.graph()), view_(view), bodies_(bodies), loops_(loops) {}
 
@@ -26,7 +26,7 @@ class View {
     graph_.nodes.clear();
     for (Node& node : nodes) {
       b_.set_origin(node.origin);
-      // The ratio of a dropout, for one, is known outside.
+      // Constants of the enclosing graph, such as the ratio of a Dropout, must be visible in the body.
       if (!node.regions.empty()) {
         KeepStatistics(node);
         SinkConstants(graph_, node);
@@ -54,7 +54,7 @@ class View {
   }
 
  private:
-  // Of a body, by its inputs: running statistics that it updates, with their values behind it.
+  // The running statistics that a body updates, as positions of its inputs, with their last values in the body.
   using Updates = std::map<size_t, ValueId>;
 
   bool Trains(const Node& node) const {
@@ -65,7 +65,7 @@ class View {
     return (node.domain.empty() || node.domain == kGradloomDomain) && node.op == "BatchNormalization";
   }
 
-  // The inputs of a body that are statistics of a BatchNormalization in it which trains.
+  // Returns the inputs of a body that are statistics of a BatchNormalization in training mode inside it.
   std::set<size_t> StatisticsOf(const Graph& body) const {
     std::set<ValueId> statistics;
     for (const Node& node : body.nodes) {
@@ -81,7 +81,7 @@ class View {
     return inputs;
   }
 
-  // What bodies update is no constant.
+  // Statistics that bodies update become states.
   void KeepStatistics(const Node& node) {
     for (const Region& region : node.regions) {
       for (size_t i : StatisticsOf(*region.body)) {
@@ -99,7 +99,7 @@ class View {
     return updates;
   }
 
-  // A branch gives the statistics that it or the other one updates; those that a round updates go round.
+  // Both branches of an If return the statistics that either updates. Statistics that an iteration updates become loop-carried.
   void PushRegions(Node node, const std::vector<Updates>& updates) {
     const bool loop = node.op == "Loop";
     auto carried = static_cast<size_t>(loop ? node.attributes.Int("carried", 0) : 0);
@@ -141,7 +141,8 @@ class View {
     return updated != latest_.end() ? updated->second : running;
   }
 
-  // For nodes behind this one, and for the next step: of what is kept between steps, or comes from around a body.
+  // Sets the value that later nodes read, and the next value for the next step, if the statistic is kept between steps or comes from
+  // outside a body.
   void SetNext(ValueId running, ValueId next) {
     Value& statistic = graph_.value(running);
     if (bodies_ == 0) {
@@ -157,14 +158,14 @@ class View {
   void BatchNormalization(Node node) {
     if (!Trains(node)) {
       node.attributes.set("training_mode", int64_t{0});
-      // What training would make of the statistics is, without training, the statistics.
+      // Without training, the updated statistics equal the running ones.
       for (size_t i = 1; i < std::min<size_t>(node.outputs.size(), 3); ++i) {
         if (node.outputs[i] == kNoValue) continue;
         b_.Op("Identity", {node.inputs[2 + i]});
         graph_.nodes.back().outputs[0] = node.outputs[i];
       }
       node.outputs.resize(1);
-      // Each element by itself: those that do not count, too.
+      // Every element is normalized independently, including padding.
       node.domain.clear();
       node.inputs.resize(5);
       graph_.nodes.push_back(std::move(node));
@@ -174,13 +175,13 @@ class View {
     const double momentum = node.attributes.Float("momentum", 0.9);
     const std::vector<ValueId> made = b_.Ops("BatchNormTrain", kGradloomDomain, {node.inputs[0], node.inputs[1], node.inputs[2]}, 4,
                                              {{"epsilon", node.attributes.Float("epsilon", 1e-5)}});
-    // The value that the rest of the graph reads stays the same.
+    // Keeps the value id that the rest of the graph reads.
     graph_.nodes.back().outputs[0] = node.outputs[0];
     UpdateStatistic(node, 1, node.inputs[3], made[1], momentum);
     UpdateStatistic(node, 2, node.inputs[4], made[3], momentum);
   }
 
-  // Statistics of what counts, of which there may be nothing: then the running ones stay as they are.
+  // Computes statistics over valid elements. If there are none, the running statistics stay unchanged.
   void CountedBatchNormalization(const Node& node) {
     const ValueId counts = node.inputs[5], count = node.inputs[6];
     const DType type = b_.dtype(node.inputs[3]);
@@ -207,8 +208,8 @@ class View {
     UpdateStatistic(node, 2, node.inputs[4], b_.Reshape(variance, Shape{shape[1]}), momentum, any);
   }
 
-  // Output `output` of the node, and the next value of `running` where that is an initializer of its own. `any`: a bool, without which it
-  // stays.
+  // Computes output `output` of the node, and the next value of `running` if it is an initializer of this graph. `any`: a bool; if false,
+  // the statistic stays unchanged.
   void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum, ValueId any = kNoValue) {
     const ValueId before = Latest(running);
     ValueId next = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
@@ -219,7 +220,7 @@ class View {
     SetNext(running, next);
   }
 
-  // The value of a constant scalar operand, or `absent`.
+  // Returns the value of a constant scalar operand, or `absent` if there is none.
   double ScalarOr(const Node& node, size_t i, double absent) {
     if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absent;
     const Tensor* data = graph_.data(node.inputs[i]);
@@ -258,7 +259,7 @@ class View {
   Graph& graph_;
   ModelView view_;
   int bodies_, loops_;
-  std::map<ValueId, ValueId> latest_;  // of a running statistic: its value after the nodes so far
+  std::map<ValueId, ValueId> latest_;  // the value of a running statistic after the nodes so far
 };
 
 }  // namespace

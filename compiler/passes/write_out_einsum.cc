@@ -22,7 +22,7 @@ bool Contains(const Term& term, int index) { return std::find(term.begin(), term
 
 bool ReadsDiagonal(const Term& term) { return std::set<int>(term.begin(), term.end()).size() < term.size(); }
 
-// Those of `term` that satisfy `wanted`, in its order.
+// Returns the indices of `term` that satisfy `wanted`, in its order.
 template <typename F>
 Term Select(const Term& term, F wanted) {
   Term selected;
@@ -36,14 +36,14 @@ Term Joined(std::initializer_list<const Term*> terms) {
   return joined;
 }
 
-// A value and the indices of its axes, no index twice.
+// A value and the indices of its axes, without repeated indices.
 struct Operand {
   ValueId value = kNoValue;
   Term term;
 };
 
-// Which two of `terms` to multiply next, so that the fewest operations and bytes are spent until one is left: all orders are tried where
-// that is quick, else the cheapest pair is taken. Of equal ones the leftmost.
+// Chooses which two of `terms` to multiply next, such that the total cost in operations and bytes until one term is left is lowest. All
+// orders are tried if there are few terms; otherwise the cheapest pair is taken. Ties go to the leftmost pair.
 class ContractionOrder {
  public:
   ContractionOrder(std::map<int, int64_t> extents, const Term& output)
@@ -64,7 +64,7 @@ class ContractionOrder {
 
  private:
   static constexpr size_t kAllOrders = 5;  // 180 orders
-  // What it takes to write an element and to read it again, in multiply-adds of a product.
+  // The cost of writing an element and reading it again, in multiply-adds of a product.
   static constexpr double kElement = 32;
 
   double CostOfRest(const std::vector<Term>& terms) const {
@@ -82,7 +82,7 @@ class ContractionOrder {
     return Combinations(both) + kElement * Combinations(Kept(terms, i, j));
   }
 
-  // The indices of the product of two that the others or the output need.
+  // Returns the indices of the product of terms i and j that other terms or the output need.
   std::set<int> Kept(const std::vector<Term>& terms, size_t i, size_t j) const {
     std::set<int> needed = output_, kept;
     for (size_t k = 0; k < terms.size(); ++k) {
@@ -136,7 +136,7 @@ class Writer {
   }
 
  private:
-  // Without the axes that repeat along an index: of extent 1 where the index is longer.
+  // Removes axes that are broadcast along an index: those of extent 1 where the index is longer.
   Operand WithoutRepeats(const Operand& operand) {
     const Shape shape = b_.shape(operand.value);
     Operand kept{operand.value, {}};
@@ -151,7 +151,7 @@ class Writer {
     return kept;
   }
 
-  // Without the indices that nobody needs.
+  // Sums over the indices that are not needed.
   Operand Summed(const Operand& operand, const std::set<int>& needed) {
     std::vector<int64_t> axes;
     for (size_t axis = 0; axis < operand.term.size(); ++axis) {
@@ -170,7 +170,7 @@ class Writer {
     a = Summed(a, needed_beside(b));
     b = Summed(b, needed_beside(a));
     const Term summed = Select(a.term, [&](int index) { return Contains(b.term, index) && !needed.contains(index); });
-    // The samples come first in what is multiplied: their operand is the left one.
+    // The operand with the first index of the output (usually the batch) becomes the left one.
     const auto first_own = std::find_if(equation_.output.begin(), equation_.output.end(),
                                         [&](int index) { return Contains(a.term, index) != Contains(b.term, index); });
     if (first_own != equation_.output.end() && Contains(b.term, *first_own)) std::swap(a, b);
@@ -181,14 +181,14 @@ class Writer {
       const Term all = Joined({&batch, &rows, &columns, &summed});
       return Summed({b_.Mul(Spread(a, all), Spread(b, all)), all}, needed);
     }
-    // [batch..., rows, summed] x [batch..., summed, columns]: several indices are one axis.
+    // [batch..., rows, summed] x [batch..., summed, columns]; several indices are merged into one axis.
     const ValueId left = Merged(a, batch, rows, summed), right = Merged(b, batch, summed, columns);
     const ValueId product = b_.MatMul(left, right);
     const Term made = Joined({&batch, &rows, &columns});
     return {b_.Reshape(product, ShapeOf(made)), made};
   }
 
-  // The operand's axes in the order of `all`, with an axis of extent 1 for each index that it has not.
+  // Returns the operand with its axes in the order of `all`, and an axis of extent 1 for each index that it lacks.
   ValueId Spread(const Operand& operand, const Term& all) {
     const ValueId arranged = Arranged(operand, Select(all, [&](int index) { return Contains(operand.term, index); }));
     Shape shape;
@@ -196,7 +196,7 @@ class Writer {
     return b_.Reshape(arranged, shape);
   }
 
-  // [batch..., the product of the second's extents, that of the third's].
+  // Returns the operand as [batch..., product of the extents of `second`, product of those of `third`].
   ValueId Merged(const Operand& operand, const Term& batch, const Term& second, const Term& third) {
     Shape shape = ShapeOf(batch);
     shape.push_back(ShapeOf(second).elements());

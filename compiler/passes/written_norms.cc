@@ -12,7 +12,7 @@ namespace {
 constexpr char kRunning[] = "a running statistic of a decomposed normalization";
 constexpr char kData[] = "a mean or standard deviation of the data, before the first layer";
 constexpr char kPixels[] = "a pixel mean that is subtracted from an input";
-constexpr double kLeastPixel = 16;  // of 255; no weight begins or ends so large in all its elements
+constexpr double kLeastPixel = 16;  // of 255; in no weight are all elements this large, before or after training
 
 bool IsMove(const Node& node) {
   static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
@@ -52,10 +52,10 @@ class Finder {
   }
 
  private:
-  // A node that reads a value, directly or after moves.
+  // A node that reads a value, directly or after data movement.
   struct Use {
     const Node* node;
-    ValueId operand;  // as which it reads the value
+    ValueId operand;  // the moved form of the value that it reads
     bool negated;
   };
 
@@ -125,12 +125,12 @@ class Finder {
     });
   }
 
-  // Whether a value is scaled by what is computed of a running variance, and used for nothing else.
+  // Whether the only use of a value is scaling by a number computed from a running variance.
   bool IsScaled(ValueId id) const {
     return AllUses(id, false, [&](const Use& use) { return IsProduct(*use.node) && Scales(Other(*use.node, use.operand)); });
   }
 
-  // Whether all that becomes of a value is one product with a constant of so many elements, and one sum with another.
+  // Whether the only use of a value is one product with a constant of this many elements, followed by one sum with another.
   bool HasScaleAndBias(ValueId id, int64_t elements) const {
     const auto next = [&](const Use& use, bool kind) {
       return kind && use.node->inputs[0] == use.operand && Fixed(use.node->inputs[1]) && Elements(use.node->inputs[1]) == elements;
@@ -141,20 +141,20 @@ class Finder {
     });
   }
 
-  // Whether a value is an input of the graph, up to its layout and single numbers.
+  // Whether a value is an input of the graph, apart from its layout and operations with scalars.
   bool IsInput(ValueId id) const {
     while (true) {
       const int producer = uses_.producer[static_cast<size_t>(id)];
       if (producer < 0) return graph_.value(id).role == Role::kInput;
       const Node& node = graph_.nodes[static_cast<size_t>(producer)];
       const bool number = (IsSum(node) || IsProduct(node)) && Fixed(node.inputs[1]) && Elements(node.inputs[1]) == 1;
-      const bool chosen = node.op == "Gather" && Fixed(node.inputs[1]);  // channels in another order
+      const bool chosen = node.op == "Gather" && Fixed(node.inputs[1]);  // reorders channels
       if (!number && !chosen && node.op != "Cast" && node.op != "Identity" && node.op != "Transpose") return false;
       id = node.inputs[0];
     }
   }
 
-  // (input - mean) / deviation, a number for each place of an axis. A learned grid has more axes than the data.
+  // Matches (input - mean) / deviation with one number per position along an axis. A learned grid has more axes than the data.
   void MarkData(const Node& node, std::map<ValueId, std::string>& found) const {
     if (node.op != "Sub" || !Fixed(node.inputs[1]) || Elements(node.inputs[1]) == 1 || !IsInput(node.inputs[0])) return;
     const Shape& shape = graph_.value(node.outputs[0]).shape;
@@ -169,7 +169,7 @@ class Finder {
     MarkConstants(scale, found);
   }
 
-  // input - mean, where nothing is scaled: the means of 8-bit pixels, by channel or a whole image of them, as Caffe's models subtract them.
+  // Matches input - mean without a scale: the means of 8-bit pixels, per channel or for a whole image, as Caffe's models subtract them.
   void MarkPixels(const Node& node, std::map<ValueId, std::string>& found) const {
     if (!IsSum(node)) return;
     for (const size_t i : {1u, 0u}) {
