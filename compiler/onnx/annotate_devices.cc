@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr char kConfiguration[] = "gradloom";
-// The first that has configurations of devices.
+// The first IR version with device configurations.
 constexpr int kLeastIrVersion = 11;
 
 class Annotator {
@@ -37,7 +37,7 @@ class Annotator {
 
   void FindStages() {
     NodeNames names;
-    std::map<std::string, int> made, read;  // by value: the stage that makes it, and the first that reads it
+    std::map<std::string, int> made, read;  // by value: the stage that produces it, and the first stage that reads it
     for (const auto& node : graph_.node()) {
       int stage = Named(node, names.Next(node));
       if (stage == kNowhere) stage = ByOperands(node, made);
@@ -64,7 +64,7 @@ class Annotator {
     return stage;
   }
 
-  // What the placement says of the node, or of the nodes within it.
+  // Returns the stage that the placement gives for the node, or for all nodes inside it.
   int Named(const onnx::NodeProto& node, const std::string& name) const {
     if (const auto found = placement_.of_node.find(name); found != placement_.of_node.end()) return found->second;
     const std::string path = name + "/";
@@ -95,7 +95,7 @@ class Annotator {
     }
   }
 
-  // Over the copies of the model, by samples.
+  // Shards the tensor by samples over the replicas of the model.
   void Divide(const std::string& name, onnx::ShardingSpecProto& spec) const {
     const int axis = placement_.batch_axes.at(name);
     auto& dim = *spec.add_sharded_dim();
@@ -115,7 +115,7 @@ class Annotator {
   const DevicePlacement& placement_;
   onnx::GraphProto& graph_;
   onnx::ModelProto& model_;
-  std::vector<int> stages_;  // by node
+  std::vector<int> stages_;  // by node position
   std::set<std::string> weights_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using Proto = onnx::AttributeProto;
 
-// How many values an attribute holds; a well-formed one holds that of its type and no other.
+// Returns how many fields of an attribute hold values; a well-formed one only holds that of its type.
 int HeldValues(const Proto& a) {
   return a.has_f() + a.has_i() + a.has_s() + a.has_t() + a.has_g() + a.has_sparse_tensor() + a.has_tp() + (a.floats_size() > 0) +
          (a.ints_size() > 0) + (a.strings_size() > 0) + (a.tensors_size() > 0) + (a.graphs_size() > 0) + (a.sparse_tensors_size() > 0) +
@@ -36,7 +36,7 @@ bool HoldsItsType(const Proto& a) {
   }
 }
 
-// "f, i": the fields that are set.
+// Returns the names of the fields that are set, such as "f, i".
 std::string HeldNames(const Proto& a) {
   const std::pair<const char*, bool> fields[] = {{"f", a.has_f()},
                                                  {"i", a.has_i()},
@@ -67,7 +67,7 @@ void CheckForm(const Proto& attribute, const ModelLimits& limits, const std::fun
   };
   if (attribute.type() == Proto::UNDEFINED) fail("has no type");
   const int held = HeldValues(attribute);
-  // Numbers equal to protobuf's default, and empty lists, may be left out of the file.
+  // Files may omit numbers equal to protobuf's default, and empty lists.
   if (held > 1 || (held == 1 && !HoldsItsType(attribute))) {
     fail("has type " + Proto::AttributeType_Name(attribute.type()) + " but holds " + HeldNames(attribute));
   }

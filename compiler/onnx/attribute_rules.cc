@@ -69,7 +69,7 @@ const std::unordered_map<std::string_view, Least>& LeastRules() {
   return rules;
 }
 
-// Numbers of axes; type inference and kernels take them as 32 bits.
+// Attributes that hold axes; type inference and kernels take them as 32-bit integers.
 constexpr std::string_view kAxes[] = {"axes", "axis",      "batch_axis",      "batch_dims",
                                       "perm", "time_axis", "scan_input_axes", "scan_output_axes"};
 
@@ -85,7 +85,7 @@ bool IsAmong(std::string_view allowed, const std::string& word) {
 }
 
 std::string WordFault(const Node& node, const Words& rule) {
-  // Names of activations are the same in any case.
+  // Names of activations are not case-sensitive.
   const bool list = std::string_view(rule.attribute) == "activations";
   std::vector<std::string> given;
   if (list) {

@@ -1,4 +1,4 @@
-// Attributes of nodes: from protobuf to the graph's, with references of functions resolved.
+// Converts attributes of nodes from protobuf to the graph's form, with references inside functions resolved.
 #include <type_traits>
 
 #include "compiler/onnx/attribute_form.h"
@@ -15,7 +15,7 @@ using Proto = onnx::AttributeProto;
   throw Error(ErrorCode::kAttr, "attribute '" + Escaped(attribute.name()) + "' " + why, where);
 }
 
-// Whether the operator is written out with this graph in its body.
+// Whether the operator is expanded by a function body that contains this graph.
 bool TakesGraph(const Node& node, const std::string& attribute) {
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || !schema->HasContextDependentFunction()) return false;
@@ -43,7 +43,7 @@ const Proto* Importer::FindAttribute(const onnx::NodeProto& proto, const std::st
 Tensor Importer::TensorAt(const onnx::TensorProto& proto) const {
   const auto found = file_.tensors.find(&proto);
   if (found != file_.tensors.end()) return found->second.data;
-  // A body that a schema gives has tensors of its own, which are no part of the file.
+  // The function body of a schema has its own tensors, which are not part of the file.
   ExternalData none("", file_.options);
   return ReadTensor(proto, "a function of ONNX", none, file_.options.limits);
 }
@@ -66,7 +66,7 @@ Tensor Importer::ConstantValue(const std::string& name, const Proto& attribute, 
 void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, Node& node) const {
   for (const Proto& written : proto.attribute()) {
     const Proto* attribute = Resolve(written, scope);
-    // A reference to an attribute that the call left out leaves it out as well.
+    // A reference to an attribute that the call omits omits the attribute too.
     if (attribute == nullptr) continue;
     CheckForm(*attribute, file_.options.limits, [&] { return Describe(node); });
     const std::string& name = written.name();
@@ -81,7 +81,7 @@ void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, N
         node.attributes.set(name, std::vector<std::string>(attribute->strings().begin(), attribute->strings().end()));
         break;
       case Proto::TENSOR: node.attributes.set(name, TensorAt(attribute->t())); break;
-      // The operator's body takes it in (ExpandBySchema); a node has no graphs.
+      // The operator's body uses it (ExpandBySchema); a Node has no graphs.
       case Proto::GRAPH:
         if (TakesGraph(node, name)) break;
         Fail(written, "is a graph, which operator '" + Escaped(proto.op_type()) + "' does not take", Describe(node));

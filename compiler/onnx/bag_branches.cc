@@ -1,4 +1,4 @@
-// Branches within a loop over bags, and the loop within that keeps some elements of a bag.
+// Branches inside a loop over bags, and the inner loop that keeps some elements of a bag.
 #include <algorithm>
 
 #include "compiler/onnx/bag_loops.h"
@@ -13,7 +13,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBranch(const onnx::NodeProto& nod
   return Eval(attribute->g().output(0).name(), branch);
 }
 
-// The branch in these rounds. What it needs of the body around it is known for them alone.
+// Evaluates a branch for these iterations. Values of the enclosing body that it needs are evaluated for them only.
 Importer::BagLoop::Made Importer::BagLoop::EvalWhere(const std::vector<bool>& rounds, const onnx::NodeProto& node, const char* name,
                                                      Body& body) {
   if (std::find(rounds.begin(), rounds.end(), true) == rounds.end()) return std::nullopt;
@@ -35,7 +35,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, B
   if (const auto numbers = Numbers(*condition)) {
     std::vector<bool> then(numbers->size()), other(numbers->size());
     for (size_t i = 0; i < numbers->size(); ++i) (((*numbers)[i] != 0 ? then : other)[i]) = active(i);
-    // Where both are taken, the last round in another way than the others, they are to make the same.
+    // If both branches are taken (the last iteration usually differs), they must compute the same.
     const Made yes = EvalWhere(then, node, "then_branch", body), no = EvalWhere(other, node, "else_branch", body);
     const auto any = [](const std::vector<bool>& rounds) { return std::find(rounds.begin(), rounds.end(), true) != rounds.end(); };
     if (!any(then) || !any(other)) return any(then) ? yes : no;
@@ -43,13 +43,13 @@ Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, B
   }
   const Made yes = EvalBranch(node, "then_branch", body), no = EvalBranch(node, "else_branch", body);
   if (!yes || !no) return std::nullopt;
-  // What a sum of no element would be divided by.
+  // The divisor of a mean over no elements.
   if (condition->kind == Kind::kFilled) {
     const bool same = yes->kind == Kind::kRow && no->kind == Kind::kRow && yes->id == no->id && yes->kept == no->kept;
     return same && yes->by == "ReduceMean" && no->by == "ReduceSum" && yes->single == no->single ? yes : std::nullopt;
   }
   if (condition->kind == Kind::kNone || condition->kind == Kind::kEmpty) {
-    // What is made of no element is zeros already.
+    // The result for no elements is zeros anyway.
     const Tensor* zeros = Constant(*yes);
     if (zeros == nullptr || !IsFloating(zeros->dtype()) || no->kind != Kind::kRow) return std::nullopt;
     for (int64_t i = 0; i < zeros->elements(); ++i) {
@@ -64,14 +64,14 @@ Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, B
   return std::nullopt;
 }
 
-// The loop within that goes over the elements of a part and keeps the places of some.
+// Evaluates the inner loop, which goes over the elements of a part and keeps the positions of some.
 Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node, Body& body) {
   const onnx::AttributeProto* attribute = i_.FindAttribute(node, "body", body.scope);
   if (attribute == nullptr || !attribute->has_g() || body.outer != nullptr) return std::nullopt;
   const onnx::GraphProto& graph = attribute->g();
   if (node.input_size() != 4 || !node.input(0).empty() || graph.input_size() != 4 || graph.output_size() != 3 || node.output_size() != 2)
     return std::nullopt;
-  // The place and the list, in any order.
+  // The position and the list, in either order.
   Made start = Eval(node.input(2), body), list = Eval(node.input(3), body);
   const bool list_first = start && Constant(*start) != nullptr && Constant(*start)->elements() == 0;
   if (list_first) std::swap(start, list);
@@ -83,7 +83,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
   if (by_data && goes->kind != Kind::kFilled) return std::nullopt;
   const auto going = by_data ? std::vector<int64_t>() : Numbers(*goes), begins = by_data ? std::vector<int64_t>() : Numbers(*start);
   if (!going || !begins || std::find(going->begin(), going->end(), 0) != going->end()) return std::nullopt;
-  // Another round, as long as the next place is before the end of the part.
+  // The loop continues while the next position is before the end of the part.
   Body within{&graph, &body, i_.Nested(body.scope, body.scope.path), {}};
   i_.AddInitializers(graph, within.scope);
   within.lanes[graph.input(0).name()] = std::nullopt;
@@ -103,7 +103,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
   if (by_data) {
     if (!TakesBags(*start, *end)) return std::nullopt;
   } else {
-    // What is gathered at the places must end with the last part, too.
+    // The data that is gathered from must end with the last part too.
     const auto ends = Numbers(*end);
     if (!ends || !TakesParts(*begins, *ends, ends->back())) return std::nullopt;
   }

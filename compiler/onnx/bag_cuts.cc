@@ -1,10 +1,10 @@
-// Bags that begin where the data of a step say: an EmbeddingBag with offsets that are fed.
+// Bags whose beginnings are data of a step: an EmbeddingBag with offsets that are fed.
 #include "compiler/onnx/bag_loops.h"
 
 namespace gradloom {
 
-// Through what exporters put between the offsets and the loop: the number of all words behind them, and the same list from its second
-// element on.
+// Traces a list back through the nodes that exporters put between the offsets and the loop: a Concat of the total number of words, and a
+// Slice from the second element on.
 Importer::BagLoop::Cuts Importer::BagLoop::CutsOf(ValueId id) {
   Cuts cuts{.list = id};
   const auto number = [&](ValueId operand) -> std::optional<int64_t> {
@@ -31,7 +31,7 @@ Importer::BagLoop::Cuts Importer::BagLoop::CutsOf(ValueId id) {
   return cuts;
 }
 
-// Whether these are where bag i begins and where it ends, in the rounds at hand.
+// Whether these are the beginning and the end of bag i in every active iteration.
 bool Importer::BagLoop::AreBounds(const Lane& begin, const Lane& end) {
   if (begin.kind != Kind::kAt || end.kind != Kind::kAt) return false;
   const Cuts from = CutsOf(begin.id), to = CutsOf(end.id);
@@ -45,7 +45,7 @@ bool Importer::BagLoop::AreBounds(const Lane& begin, const Lane& end) {
   return !to.end || TakesWords(*to.end);
 }
 
-// Whether the last round alone is at hand.
+// Whether only the last iteration is active.
 bool Importer::BagLoop::IsLast() const {
   for (int64_t i = 0; i + 1 < rounds_; ++i) {
     if (active(static_cast<size_t>(i))) return false;
@@ -57,7 +57,7 @@ bool Importer::BagLoop::TakesBags(const Lane& begin, const Lane& end) {
   if (length_ != 0 || begin.kind != Kind::kAt) return false;
   const Cuts cuts = CutsOf(begin.id);
   if (const auto ends = Numbers(end)) {
-    // The last one takes what is left, whatever its end is.
+    // The last bag takes all remaining words, whatever its end is.
     open_ = true;
     if (!IsLast() || begin.numbers.back() + cuts.shift != rounds_ - 1 || !TakesWords(ends->back())) return false;
   } else if (!AreBounds(begin, end)) {
@@ -67,13 +67,13 @@ bool Importer::BagLoop::TakesBags(const Lane& begin, const Lane& end) {
   return cuts_ == cuts.list;
 }
 
-// Whether so many words can be those of all bags.
+// Whether this can be the total number of words of all bags.
 bool Importer::BagLoop::TakesWords(int64_t extent) {
   if (words_ == 0) words_ = extent;
   return extent > 0 && words_ == extent;
 }
 
-// int64[words, 1]: how many bags begin at a word or before it. That is 0 in front of the first one. `open`: the last one has no end.
+// Returns int64 [words, 1]: how many bags begin at or before each word; 0 before the first bag. `open`: the last bag has no end.
 ValueId Importer::BagLoop::BagOfWord(int64_t words, bool open) {
   ValueId& made = bag_of_word_.try_emplace(open, kNoValue).first->second;
   if (made != kNoValue) return made;
@@ -84,7 +84,7 @@ ValueId Importer::BagLoop::BagOfWord(int64_t words, bool open) {
   };
   ValueId places = ends_ && open ? Emit("Slice", {cuts_, Ints({0}), Ints({cuts}), Ints({0})}) : cuts_;
   if (TypeOf(places) != DType::kInt64) places = Emit("Cast", {places}, {{"to", static_cast<int64_t>(DType::kInt64)}});
-  // A bag without words may begin behind the last one.
+  // An empty bag may begin after the last word.
   const ValueId begins =
       Emit("ScatterElements", {filled(words + 1, 0), places, filled(cuts, 1)}, {{"axis", int64_t{0}}, {"reduction", std::string("add")}});
   const ValueId axis = emitter.AddConstant(origin_ + "/axis", Tensor::Scalar<int64_t>(0));
@@ -92,13 +92,13 @@ ValueId Importer::BagLoop::BagOfWord(int64_t words, bool open) {
   return made = Emit("Unsqueeze", {counted, Ints({1})});
 }
 
-// The rows of all bags; zeros where one has no word, in a mean, too: the older exporter's file would divide by 0 there, and PyTorch does
+// Returns the rows of all bags. An empty bag gives zeros, for a mean too: the older exporter's file would divide by 0, while PyTorch does
 // not.
 ValueId Importer::BagLoop::Collected(const Lane& row) {
   const Shape shape = i_.emitter().graph().value(row.id).shape;
   const DType dtype = TypeOf(row.id);
   const int64_t bags = i_.emitter().graph().value(cuts_).shape[0] - (ends_ ? 1 : 0);
-  // In front of the first bag and, where the last one has an end, behind it there is one more.
+  // There is one extra row before the first bag, and one after the last bag if that has an end.
   const auto collect = [&](ValueId words, std::vector<int64_t> extents, double from, const char* by, bool open) {
     extents[0] = bags + (ends_ && !open ? 2 : 1);
     const Attributes value = {{"value", Converted(Tensor::From<double>({from}, Shape{1}).view(), dtype)}};

@@ -6,7 +6,8 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMostRounds = 1 << 16;
-// A loop over bags has some ten values in a round, and needs a few of them in each. A file may have any loop.
+// Limit on the nodes that are visited. A loop over bags has about ten values per iteration and needs a few of them; other loops may have
+// any number.
 constexpr int64_t kMostSteps = int64_t{1} << 23;
 constexpr int kDeepest = 128;
 
@@ -33,7 +34,8 @@ int64_t Importer::BagLoop::ExtentOf(ValueId id) {
   return extent == nullptr ? 0 : extent->as<int64_t>()[0];
 }
 
-// Numbers of one round after the other, until there is no other: a loop may have no count but a condition, of an integer that it carries.
+// Determines the number of iterations by evaluating integers iteration by iteration: a loop may have no trip count, but a condition that
+// depends on an integer that it carries.
 bool Importer::BagLoop::FindRounds() {
   const auto& graph = parts_.graph;
   states_.resize(parts_.states.size());
@@ -110,7 +112,7 @@ std::optional<std::vector<Binding>> Importer::BagLoop::Run() {
   return rows ? std::optional(std::move(results)) : std::nullopt;
 }
 
-// The node of this graph that makes a value; null where none does, or where too many have been looked at.
+// Returns the node of this graph that produces a value; null if there is none, or if the limit on visited nodes is reached.
 const onnx::NodeProto* Importer::BagLoop::Maker(const std::string& name, const onnx::GraphProto& graph) {
   for (const onnx::NodeProto& node : graph.node()) {
     if (++steps_ > kMostSteps) return nullptr;
@@ -121,7 +123,7 @@ const onnx::NodeProto* Importer::BagLoop::Maker(const std::string& name, const o
 
 Importer::BagLoop::Made Importer::BagLoop::Eval(const std::string& name, Body& body) {
   if (const auto known = body.lanes.find(name); known != body.lanes.end()) return known->second;
-  // The same in each round.
+  // The same in every iteration.
   if (const auto known = body.scope.names.find(name); known != body.scope.names.end())
     return known->second.tensor == kNoValue ? Made() : Lane{.kind = Kind::kSame, .id = known->second.tensor};
   if (const onnx::NodeProto* node = Maker(name, *body.graph)) {
@@ -165,7 +167,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
   if (op == "Not" && is(Kind::kElement) && TypeOf(first->id) == DType::kBool)
     return Lane{.kind = Kind::kElement, .id = Emit("Not", {first->id})};
   if (op == "Cast" || op == "CastLike" || op == "Reshape" || op == "Unsqueeze" || op == "Squeeze") {
-    // A single number is one in whatever shape and of whatever type.
+    // A single number stays the same under any change of shape and type.
     if (const auto numbers = Numbers(*first)) return Lane{.kind = Kind::kNumbers, .numbers = *numbers};
     if (IsPlaceInData(*first) || (is(Kind::kPlace) && op == "Reshape")) return first;
     if (op == "Unsqueeze" && is(Kind::kPart)) {

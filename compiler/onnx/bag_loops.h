@@ -1,7 +1,7 @@
-// A loop over bags, as exporters write nn.EmbeddingBag: round i takes the i-th part of a tensor, and makes one row of it by a sum, a mean
-// or a maximum. Written out as a loop it has a node for each sample; here all rounds are computed at once. Equal parts are put beside each
-// other, [rounds, length, ...], so that a batch can be any, and be divided. Parts that begin where the data of a step say (bag_cuts.cc)
-// stay one behind the other, [words, ...], and are summed by the number of their bag.
+// A loop over bags, as exporters write nn.EmbeddingBag: iteration i takes the i-th part of a tensor and reduces it to one row by a sum, a
+// mean or a maximum. Unrolled, it would have a node for each sample; here all iterations are computed at once. Equal parts are stacked,
+// [iterations, length, ...], so that the batch can have any size and can be divided. Parts whose beginnings are data of a step
+// (bag_cuts.cc) stay contiguous, [words, ...], and are summed by the index of their bag.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace gradloom {
 
-// What it does not know makes it give up, and the loop is run as any other. Values of the body are made where an output needs them, each
-// once, for all rounds.
+// Gives up if the body contains anything unknown; the loop then runs like any other. Values of the body are created when an output needs
+// them, once for all iterations.
 class Importer::BagLoop {
  public:
   BagLoop(Importer& importer, const LoopParts& parts, const std::string& origin, const Scope& scope, BagNumbers& numbers)
@@ -30,38 +30,38 @@ class Importer::BagLoop {
     i_.AddInitializers(parts.graph, body_.scope);
   }
 
-  // What the loop gives; nothing where it is no such loop.
+  // Returns the results of the loop; nullopt if it is not such a loop.
   std::optional<std::vector<Binding>> Run();
 
  private:
-  // What a value of the body is over all rounds, or over those in which a branch is taken.
+  // A value of the body over all iterations, or over those in which a branch is taken.
   struct Lane {
     enum class Kind : uint8_t {
-      kSame,       // one value, of the graph around
-      kNumbers,    // an integer or a truth in each round, known
-      kGathered,   // the sequence of the rows of the rounds before
-      kAppended,   // the same with this round's
-      kAt,         // one element of a list in each round, which the data of a step decide: where in it
-      kBehind,     // `whole` less that
-      kPart,       // [rounds, length, ...] of a [length, ...] in each round, or [words, ...] of all rounds
-      kRow,        // what `by` makes of a part along its length in each round
-      kPlace,      // where a loop within, over the elements of a part, is
-      kNext,       // the place behind that
-      kElement,    // [rounds, length] of what it has there
-      kPlaces,     // places that it has kept so far
-      kPlaceKept,  // the same with this one
-      kKept,       // those that it keeps: where `id` is true
-      kCount,      // how many
+      kSame,       // one value of the enclosing graph
+      kNumbers,    // a known integer or bool in each iteration
+      kGathered,   // the sequence of the rows of earlier iterations
+      kAppended,   // the same with the row of this iteration
+      kAt,         // one element of a list in each iteration, which is data of a step; `numbers`: its position
+      kBehind,     // `whole` minus that
+      kPart,       // [iterations, length, ...] for a [length, ...] in each iteration, or [words, ...] of all iterations
+      kRow,        // a part reduced by `by` along its length in each iteration
+      kPlace,      // the position of an inner loop over the elements of a part
+      kNext,       // the next position
+      kElement,    // [iterations, length]: the element at that position
+      kPlaces,     // the positions kept so far
+      kPlaceKept,  // the same with the current one
+      kKept,       // the positions that it keeps: where `id` is true
+      kCount,      // their number
       kNone,       // whether there are none
-      kEmpty,      // whether a bag that the data decide has no element
+      kEmpty,      // whether a bag with data-dependent bounds has no element
       kFilled,     // whether it has one
     };
     Kind kind = Kind::kSame;
     ValueId id = kNoValue;
-    std::vector<int64_t> numbers = {};  // by round
-    ValueId kept = kNoValue;            // of a part: [rounds, length] or [words], what of it is there; kNoValue: all
+    std::vector<int64_t> numbers = {};  // by iteration
+    ValueId kept = kNoValue;            // of a part: [iterations, length] or [words], the elements that are kept; kNoValue: all
     std::string by = {};                // of a row: ReduceSum, ReduceMean or ReduceMax
-    bool single = false;                // of a row: it is [1, ...] in each round
+    bool single = false;                // of a row: it is [1, ...] in each iteration
     int64_t whole = 0;                  // of kBehind
     bool operator==(const Lane&) const = default;
   };
@@ -94,7 +94,7 @@ class Importer::BagLoop {
   ValueId Reduced(const Lane& row);
 
   // bag_cuts.cc
-  // What a list is made of: element i is element i + shift of `list` or, behind its last one, `end`.
+  // The source of a list: element i is element i + shift of `list` or, after its last one, `end`.
   struct Cuts {
     ValueId list = kNoValue;
     int64_t shift = 0;
@@ -110,10 +110,10 @@ class Importer::BagLoop {
   ValueId BagOfWord(int64_t words, bool open);
   ValueId Collected(const Lane& row);
 
-  // Data that is known, or null.
+  // Returns known data, or null.
   const Tensor* Constant(const Lane& lane) { return lane.kind == Kind::kSame ? Constant(lane.id) : nullptr; }
   const Tensor* Constant(ValueId id);
-  // Of the axis that parts are taken from.
+  // The extent of the axis that parts are taken from.
   int64_t ExtentOf(ValueId id);
   const Tensor* Read(std::optional<Tensor> now);
   std::optional<std::vector<int64_t>> Numbers(const Lane& lane);
@@ -126,7 +126,7 @@ class Importer::BagLoop {
   bool active(size_t round) const { return active_.empty() || active_[round]; }
   ValueId Ints(const std::vector<int64_t>& values) { return i_.Ints(origin_, values); }
   DType TypeOf(ValueId id) const { return i_.emitter().graph().value(id).dtype; }
-  // Of a single number that elements of a type are compared with, or added to.
+  // Returns a number as a scalar of a type, to be compared with or added to elements of the type.
   ValueId NumberAs(int64_t number, DType dtype) {
     return i_.emitter().AddConstant(origin_ + "/number", Converted(Tensor::Scalar<int64_t>(number).view(), dtype));
   }
@@ -138,21 +138,22 @@ class Importer::BagLoop {
   BagNumbers& numbers_;
   const bool replays_;
   size_t read_ = 0;    // of numbers_
-  int64_t steps_ = 0;  // nodes that were looked at
-  int depth_ = 0;      // values that are being made
+  int64_t steps_ = 0;  // nodes visited so far
+  int depth_ = 0;      // values that are being evaluated
   int64_t length_ = 0;
   int64_t rounds_ = 0;
-  // Where the data of a step decide where bags begin: [rounds] or, where the last one `ends_` there too, [rounds + 1]; how many words all
-  // of them have (0: not known yet).
+  // If the beginnings of bags are data of a step: the list of them, [iterations] or, if it also `ends_` the last bag, [iterations + 1]; and
+  // the total number of words of all bags (0: not known yet).
   ValueId cuts_ = kNoValue;
   bool ends_ = false;
   int64_t words_ = 0;
-  // Whether the last bag takes all words from its first one on, or at least is divided by their number, as PyTorch does.
+  // Whether the last bag takes all words from its first one on, or is at least divided by their number, as in PyTorch.
   bool open_ = false, counts_on_ = false;
-  std::map<bool, ValueId> bag_of_word_;       // by whether the last one is open
-  std::vector<bool> active_;                  // the rounds in which the branch at hand is taken; empty: all
-  std::map<ValueId, ValueId> taken_;          // the parts of a value
-  std::vector<std::vector<int64_t>> states_;  // of integers that the loop carries, by round and behind the last one; empty: of others
+  std::map<bool, ValueId> bag_of_word_;  // by whether the last bag is open
+  std::vector<bool> active_;             // the iterations in which the current branch is taken; empty: all
+  std::map<ValueId, ValueId> taken_;     // the parts that a value was reshaped to
+  std::vector<std::vector<int64_t>>
+      states_;  // loop-carried integers, by iteration and after the last one; empty for other loop-carried values
 };
 
 }  // namespace gradloom

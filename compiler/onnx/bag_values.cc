@@ -1,4 +1,4 @@
-// What a loop over bags computes, for all rounds at once: numbers, parts, rows.
+// Evaluates the body of a loop over bags for all iterations at once: numbers, parts and rows.
 #include <algorithm>
 #include <set>
 
@@ -24,7 +24,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& nod
   if ((op == "Equal" || op == "Less") && AreBounds(a, b)) return Lane{.kind = op == "Equal" ? Kind::kEmpty : Kind::kFilled};
   if (op == "Greater" && a.kind == Kind::kBehind && all(0)) return Lane{.kind = Kind::kFilled};
   if (op == "Div" && a.kind == Kind::kRow && a.by == "ReduceSum" && b.kind == Kind::kBehind) {
-    // Of the last one.
+    // The length of the last bag.
     if (cuts_ == kNoValue || b.whole != words_ || !IsLast() || CutsOf(b.id).list != cuts_) return std::nullopt;
     counts_on_ = true;
     return Lane{.kind = Kind::kRow, .id = a.id, .kept = a.kept, .by = "ReduceMean", .single = a.single};
@@ -39,7 +39,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& nod
     }
     return Lane{.kind = Kind::kRow, .id = a.id, .by = "ReduceMean", .single = a.single};
   }
-  // Parts of as many axes lie on each other as in each round.
+  // Parts of equal rank broadcast as they do in each iteration.
   const Graph& graph = i_.emitter().graph();
   if (op == "Mul" && a.kind == Kind::kPart && b.kind == Kind::kPart && a.kept == b.kept &&
       graph.value(a.id).shape.rank() == graph.value(b.id).shape.rank())
@@ -65,13 +65,13 @@ Importer::BagLoop::Made Importer::BagLoop::EvalGather(const onnx::NodeProto&, co
   return Lane{.kind = Kind::kElement, .id = Parts(data.id)};
 }
 
-// Whether it is a list of integers that the data of a step decide.
+// Whether the value is a list of integers that is data of a step.
 bool Importer::BagLoop::OfList(const Lane& data) {
   const Value& value = i_.emitter().graph().value(data.id);
   return data.kind == Kind::kSame && Constant(data) == nullptr && value.shape.rank() == 1 && IsInteger(value.dtype);
 }
 
-// One element of a list in each round, from `begins` to `ends`.
+// Takes one element of a known list in each iteration, from `begins` to `ends`.
 Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std::vector<int64_t>& begins,
                                                      const std::vector<int64_t>& ends) {
   const Tensor* known = Constant(list);
@@ -86,7 +86,7 @@ Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std
   return made;
 }
 
-// The i-th part in round i. The first one says how long they are.
+// Whether iteration i takes the i-th of equal parts. The first active iteration gives their length.
 bool Importer::BagLoop::TakesParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent) {
   if (cuts_ != kNoValue) return false;
   int64_t length = length_;
@@ -148,7 +148,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalReduced(const onnx::NodeProto& no
   return Lane{.kind = Kind::kRow, .id = part.id, .kept = part.kept, .by = op, .single = keeps == nullptr || keeps->i() != 0};
 }
 
-// The rows of all rounds, of all of each part or of what is kept of it; zeros where that is nothing.
+// Returns the rows of all iterations: reductions of each part, or of its kept elements; zeros if nothing is kept.
 ValueId Importer::BagLoop::Reduced(const Lane& row) {
   if (cuts_ != kNoValue) return Collected(row);
   const ValueId axis = Ints({1});
@@ -156,7 +156,7 @@ ValueId Importer::BagLoop::Reduced(const Lane& row) {
   if (row.kept == kNoValue) return reduced(row.by, row.id);
   const int rank = i_.emitter().graph().value(row.id).shape.rank();
   const DType dtype = TypeOf(row.id);
-  // A value by part, or by element of one, beside rows or parts.
+  // Adds axes so that a value per part, or per element of a part, broadcasts to rows or parts.
   const auto spread = [&](ValueId id, int from) {
     std::vector<int64_t> axes;
     for (int i = 2; i < rank; ++i) axes.push_back(i + from - 2);
@@ -174,7 +174,7 @@ ValueId Importer::BagLoop::Reduced(const Lane& row) {
   return row.by == "ReduceSum" ? sum : Emit("Div", {sum, spread(Emit("Max", {count, NumberAs(1, dtype)}), 1)});
 }
 
-// What is computed of what is known, and the same in each round.
+// Evaluates a node whose operands are known and the same in every iteration.
 Importer::BagLoop::Made Importer::BagLoop::EvalConstant(const onnx::NodeProto& node, Body& body) {
   static const std::set<std::string> kOps = {"Shape",   "Size",  "Concat",         "Expand", "Cast", "CastLike", "Reshape", "Unsqueeze",
                                              "Squeeze", "Slice", "Gather",         "Add",    "Sub",  "Mul",      "Equal",   "Less",

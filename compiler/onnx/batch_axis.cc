@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxNumbers = 64;
 constexpr const char* kMadeFor = "the file was exported for a batch size of ";
 
-// Of a short list of integers that constants decide, even where a floating one that might be trained is among them.
+// Returns a short list of integers that is computed from constants, even if those include a floating-point constant that might be trained.
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
   if (id == kNoValue) return {};
   const Value& value = emitter.graph().value(id);
@@ -30,7 +30,7 @@ std::vector<BatchChange::Entry> Literal(const std::vector<int64_t>& numbers) {
   return entries;
 }
 
-// What a Reshape makes of `in`, or an empty shape where it makes nothing.
+// Returns the shape that a Reshape gives `in`, or an empty shape if it is invalid.
 Shape Reshaped(const Shape& in, const std::vector<int64_t>& target, bool allow_zero) {
   Shape out;
   int64_t known = 1;
@@ -94,7 +94,7 @@ void BatchWatch::Join(const Node& node, const std::vector<ValueType>& then_branc
 
 Error BatchWatch::InBody(const Error& error) const {
   if (mode_ == Mode::kRecord || error.code() != ErrorCode::kShape || error.message().starts_with(kMadeFor)) return error;
-  // Without the operands, which have a batch that nobody gave.
+  // Omits the operands, whose batch size is not one that the user gave.
   return RefusalAt(error.where().substr(0, error.where().find("  inputs ")), error.message() + " (in a branch or a loop)");
 }
 
@@ -114,7 +114,7 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
   const bool known = index_ < found_.reference.size() && found_.reference[index_].op == node.op &&
                      found_.reference[index_].inputs.size() == node.inputs.size();
   if (mode_ == Mode::kProve) {
-    // A loop or a branch that the batch decides: from here on nothing is comparable, and nothing is changed.
+    // A loop or a branch depends on the batch size: from here on nodes cannot be compared, and nothing is changed.
     lost_ = lost_ || !known;
     if (lost_) return;
     std::vector<BatchChange> changes = Prove(emitter, node, found_.reference[index_]);
@@ -129,7 +129,8 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
   for (const BatchChange& change : changes->second) Apply(emitter, node, change);
 }
 
-// What took all elements in order at the declared batch was a Reshape there (Emitter::ReshapeInOrder), and is one now.
+// A node that took all elements in order at the declared batch size was turned into a Reshape there (Emitter::ReshapeInOrder), and becomes
+// one here too.
 void BatchWatch::AsReference(Emitter& emitter, Node& node, const Emitted& was) const {
   if (was.op != "Reshape" || !IsOneOf(node, {"Gather", "GatherND"}) || was.numbers.size() != 2 || node.inputs.size() != 2) return;
   if (node.inputs[0] == kNoValue || node.inputs[1] == kNoValue) return;
@@ -160,7 +161,7 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
     const std::vector<int> axes = BatchAxes(now, was.outputs[i]);
     if (axes.empty() || was.outputs[i][axes[0]] == found_.declared) continue;
     if (next_outer_ > 0) outer_[results[i]] = next_outer_;
-    // The rows of a sample, as many as its number is multiplied by in what they are written by, lie together.
+    // The rows of a sample are contiguous: there are as many as the factor of the sample index in the indices by which they are written.
     if (IsOneOf(node, {"ScatterND"}) && axes[0] == 0 && CountedBy(graph, node.inputs[1]) * found_.declared == was.outputs[i][0])
       outer_[results[i]] = 1;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
@@ -238,7 +239,7 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
   try {
     emitter.CheckTypes(node);
   } catch (const Error& error) {
-    // Extents that an Einsum does not join are a wrong equation.
+    // Einsum reports extents that do not match as an invalid equation.
     if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue && error.code() != ErrorCode::kAttr) throw;
     ProveOperands(emitter, node, was, error, changes);
   }
@@ -252,14 +253,14 @@ int64_t Ones(const Shape& shape) { return std::count(shape.begin(), shape.end(),
 
 }  // namespace
 
-// In the order of elements the batch is a factor: `outer` whole batches one after the other, neighbours of a batch
-// `stride` apart. The output has it in the axis whose elements cover that factor.
+// In element order the batch is a factor of the size: `outer` whole batches follow each other, and neighbouring samples are `stride`
+// elements apart. The batch axis of the output is the one whose elements cover that factor.
 void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const ValueId in = node.inputs[0];
   const Shape now = emitter.graph().value(in).shape;
   const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
-  // A target that follows the batch by itself is right.
+  // A target that depends on the batch size is correct.
   if (axes.empty() || emitter.Computed(node.inputs[1]) == kNoValue || target != was.numbers[1]) return;
   if (target == std::vector<int64_t>{-1} && axes.size() > 1) return;
   if (axes.size() > 1)
@@ -282,7 +283,7 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
     if (inner == 0 || stride % inner != 0 || whole % (stride * found_.declared) != 0) continue;
     (out[j] == found_.declared ? own : shared).push_back(j);
   }
-  // With a batch of one several axes can hold it; an axis of its own does before one that it would share.
+  // If the batch size is one, several axes can be the batch axis; an axis of extent 1 takes precedence over one that would be shared.
   std::vector<int> ways = own;
   ways.insert(ways.end(), shared.begin(), shared.end());
   int found = ways.empty() ? -1 : ways[0];
@@ -290,7 +291,7 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
     found = Merged(node, was, axis, ways, !own.empty(),
                    "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and it is ambiguous which");
   } else if (found_.declared == 1 && own.empty() && shared.size() == 1 && Ones(out) > Ones(was.inputs[0])) {
-    // A tool may have taken a Transpose in front of it for nothing, as it is with one sample: then samples meet where they should not.
+    // A tool may have removed a Transpose before it, which has no effect for one sample; samples would then be mixed.
     found = Merged(node, was, axis, ways, false,
                    "the target " + Shape(target).ToString() + " has the batch of one after other axes, and its input has it before them");
   } else if (own.empty() && shared.size() > 1) {
@@ -306,7 +307,7 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   changes.push_back(std::move(change));
 }
 
-// A view that follows the batch by itself needs no change; its batch axis may be one of several that it merges.
+// A view that depends on the batch size needs no change; it may merge its batch axis with others.
 void BatchWatch::FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was) {
   const Shape &before = was.inputs[0], &after = was.outputs[0];
   const std::vector<int> from = BatchAxes(graph.value(in).shape, before), to = BatchAxes(graph.value(out).shape, after);
@@ -318,7 +319,7 @@ void BatchWatch::FollowView(const Graph& graph, ValueId in, ValueId out, const E
   if (stride > 0 && whole % (stride * found_.declared) == 0) next_outer_ = whole / (stride * found_.declared);
 }
 
-// What slices of a batch are written into has a place for each of its samples.
+// The tensor that slices of a batch are written into must have a position for each sample.
 void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const Shape &data = graph.value(node.inputs[0]).shape, &updates = graph.value(node.inputs[2]).shape;
@@ -327,13 +328,13 @@ void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted&
   const Shape& indices = graph.value(node.inputs[1]).shape;
   const int depth = indices.rank() == 0 ? 0 : static_cast<int>(indices[indices.rank() - 1]);
   for (int axis : BatchAxes(updates, was.inputs[2])) {
-    // Of the slices themselves.
+    // The axis belongs to the slices.
     if (axis + shift < depth || data[axis + shift] != found_.declared || PeriodAlong(emitter, node.inputs[0], axis + shift) != 1) continue;
     changes.push_back({.operand = 0, .axis = axis + shift, .entries = {}});
   }
 }
 
-// The batch axis of what is expanded stays as it is.
+// The batch axis of an expanded tensor keeps its extent.
 void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
@@ -349,7 +350,7 @@ void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& 
   if (differs) changes.push_back(std::move(change));
 }
 
-// A target that has grown with a larger batch, such as the larger one of two extents, need not shrink with a smaller one.
+// A target that has grown with a larger batch, such as the maximum of two extents, need not shrink with a smaller one.
 void BatchWatch::KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]), &before = was.numbers[1];
   if (found_.declared == 1 || target == before || target.size() != before.size()) return;
@@ -385,7 +386,7 @@ void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& 
   if (differs) changes.push_back(std::move(change));
 }
 
-// What took all of the batch goes on to take all.
+// A slice that took the whole batch still takes the whole batch.
 void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int64_t> ends = node.inputs.size() > 2 ? NumbersOf(emitter, node.inputs[2]) : std::vector<int64_t>();
@@ -413,7 +414,7 @@ void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& w
   if (differs) changes.push_back(std::move(change));
 }
 
-// Lengths and initial states have a place for each sequence of the batch.
+// Sequence lengths and initial states have an entry for each sequence of the batch.
 void BatchWatch::ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const int layout = static_cast<int>(node.attributes.Int("layout", 0)), batch_axis = layout == 0 ? 1 : 0;

@@ -1,5 +1,5 @@
-// A file whose batch is a number may have that number in its shapes, too: in the target of a Reshape, in an Expand, in
-// an initial state. Here it is found out which of them are the batch. Private to this directory.
+// A file whose batch size is a number may contain that number in its shapes too: in the target of a Reshape, in an Expand, in an initial
+// state. This determines which of these numbers are the batch. Private to this directory.
 #pragma once
 
 #include <cstdint>
@@ -17,111 +17,116 @@
 
 namespace gradloom {
 
-// What is changed of one node that the importer emits.
+// A change to one node that the importer emits.
 struct BatchChange {
   int operand = 0;
-  // Not 0: of no operand, but the attribute `group` of a convolution with filters for each sample, which becomes this times the batch.
+  // If not 0, the change is to no operand but to the attribute `group` of a convolution with filters per sample, which becomes this number
+  // times the batch size.
   int64_t groups = 0;
-  // Of such a convolution in a file for a single sample, which has no reshapes around it: samples are put beside each other before it, and
-  // one behind the other again.
+  // For such a convolution in a file for a single sample, which has no reshapes around it: the samples are moved into the channels before
+  // it, and back to the batch axis after it.
   bool beside = false;
-  // Of a value that is the same for each sample along this axis: what it has for one, repeated for the batch.
+  // For a value that is the same for each sample along this axis: the part for one sample is repeated for the batch.
   int axis = -1;
-  // Places along the axis that are repeated: 1, or what the axis has for one sample where it is the batch and more.
+  // The number of positions along the axis that are repeated: 1, or the positions of one sample if the axis is a multiple of the batch.
   int64_t period = 1;
-  // Where `axis` is -1, of a constant list of numbers: each is the batch times `batches` or, where that is 0, `number`.
+  // If `axis` is -1, for a constant list of numbers: each is the batch size times `batches` or, if that is 0, `number`.
   struct Entry {
     int64_t batches = 0;
     int64_t number = 0;
   };
   std::vector<Entry> entries;
-  // Not empty: of a constant that counts samples along `axis`: what it has of each more than of the one before (StepsAlong).
+  // If not empty, for a constant that counts samples along `axis`: the difference between the values of one sample and the next
+  // (StepsAlong).
   std::vector<int64_t> steps = {};
-  // Whether those are added to the operand, which is no constant and the same for each sample but for its data.
+  // Whether `steps` are added to the operand, which is not a constant and contains no sample index of its own.
   bool added = false;
 };
 
-// What a loop over bags (bag_loops.cc) has of numbers at the declared batch, in the order in which they are asked for. At another batch the
-// loop is read by the same ones: where its bags begin and end may be constants that know the declared batch alone.
+// The constants that a loop over bags (bag_loops.cc) reads at the declared batch size, in the order in which it reads them. At another
+// batch size the loop is evaluated with the same constants, because the bounds of its bags may be constants that only fit the declared
+// batch size.
 struct BagNumbers {
   bool bags = false;  // whether it is such a loop
   std::vector<std::optional<Tensor>> read;
 };
 
-// The changes that make a model with the batch `declared` one for any batch, by the number of the emitted node.
+// The changes that turn a model for the batch size `declared` into one for any batch size, by index of the emitted node.
 struct BatchChanges {
   int64_t declared = 0;
   struct Emitted {
     std::string op;
     std::vector<Shape> inputs, outputs;         // empty where absent
-    std::vector<std::vector<int64_t>> numbers;  // of operands that are short constant lists of int64
+    std::vector<std::vector<int64_t>> numbers;  // of operands that are short constant int64 lists
   };
   std::vector<Emitted> reference;  // at the declared batch
   std::map<size_t, std::vector<BatchChange>> changes;
-  // Of a file for a single sample, by node and operand: a 0 that turned out to be the sample's number.
+  // For a file for a single sample, by node and operand: a 0 that turned out to be the index of the sample.
   std::map<std::pair<size_t, int>, BatchChange> counted;
-  // Of a file for a single sample: Reshapes that may merge it with one of several axes, alike ones together, in the order in which they
-  // were met. Of the ways one is taken after the other until samples stay apart: then each is computed as in the file, whichever way that
-  // is.
+  // For a file for a single sample: Reshapes that may merge the sample with one of several axes. Equal ones are listed once, in the order
+  // in which they are met. Possibilities are tried one after the other until one keeps samples apart: then each sample is computed as in
+  // the file, whichever possibility that is.
   struct Merge {
     Shape in, out;
-    int axis = 0;  // of the sample in `in`
+    int axis = 0;  // the axis of the sample in `in`
     size_t ways = 0, taken = 0;
-    // The first way is what the extents say. What fails later may still be due to it: of two axes of extent 1 one is the sample's.
+    // The first possibility follows from the extents. It may still be wrong if something fails later: of two axes of extent 1, one is that
+    // of the sample.
     bool evident = false;
     bool in_doubt() const { return !evident || taken > 0; }
   };
   std::vector<Merge> merges;
-  std::optional<Error> ambiguous;  // where there is no such way: of the first of them
+  std::optional<Error> ambiguous;  // if there is no such possibility: the error of the first of them
 
-  std::vector<BagNumbers> loops;  // of each loop, in the order in which they come
-  // Of each If that the data of a step decides, in that order: whether both branches give the same shapes.
+  std::vector<BagNumbers> loops;  // by loop, in order
+  // For each If with a data-dependent condition, in order: whether both branches have the same result types.
   std::vector<bool> alike;
 
-  bool doubts = false;  // whether the evident ones are gone through, too
+  bool doubts = false;  // whether the evident choices are varied too
   int tries = 0;
 
-  // Whether samples are to stay apart, since nothing else says that a way is right.
+  // Whether a choice was made that is only confirmed if samples stay apart.
   bool InDoubt() const;
-  // Goes on to the next way; false: there is none.
+  // Moves on to the next combination of choices; returns false if there is none.
   bool NextWay();
 };
 
-// Whether it is one of these operators of ONNX.
+// Whether the node has one of these ONNX operators.
 bool IsOneOf(const Node& node, std::initializer_list<const char*> ops);
 
-// Whether the places along the axis, `period` at a time, are all the same, bit by bit.
+// Whether the data repeats bitwise along the axis with this period.
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
 
-// Looks on while a model is imported: first at its declared batch (kRecord); then at another one (kProve), where an axis
-// that has grown is the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis,
-// gets the one change that puts it right; then at any batch (kApply). Throws Error(kShape) naming a node for which
-// there is no such change, or more than one.
+// Observes the import of a model: first at its declared batch size (kRecord); then at another one (kProve), where an axis that has grown is
+// the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis, gets the only change that fixes it;
+// then at any batch size (kApply). Throws Error(kShape) naming a node for which there is no such change, or more than one.
 class BatchWatch {
  public:
   enum class Mode : uint8_t { kRecord, kProve, kApply };
   BatchWatch(BatchChanges& found, Mode mode, int64_t batch) : found_(found), mode_(mode), batch_(batch) {}
 
-  // Of the next loop; null: it is none over bags at the declared batch, or the loops are no longer those of that batch.
+  // Returns the constants of the next loop; null if it is not a loop over bags at the declared batch size, or if the loops no longer
+  // correspond to those at that size.
   BagNumbers* NextLoop();
 
-  // What both branches of an If give that the data of a step decides. Refuses branches that give the same at the declared batch and not at
-  // this one: they would be taken for ones that give other extents.
+  // Records the result types of both branches of an If with a data-dependent condition. Refuses branches whose types are equal at the
+  // declared batch size and differ at this one: they would be taken for branches with different extents.
   void Join(const Node& node, const std::vector<ValueType>& then_branch, const std::vector<ValueType>& else_branch);
-  // What went wrong in a body, whose nodes are not watched, as an error of the file's batch; at the declared one as it is.
+  // Turns an error in a body, whose nodes are not observed, into one about the file's batch size; at the declared size returns it
+  // unchanged.
   Error InBody(const Error& error) const;
 
-  // Before the node gets its types: may replace operands.
+  // Called before type inference of the node; may replace operands.
   void Before(Emitter& emitter, Node& node);
-  // Floating tensors of the file that hold a copy for each sample of its batch, one of which is used now. Of kApply.
+  // In mode kApply: floating-point tensors of the file that hold one copy per sample of its batch, of which only one is used now.
   const std::set<std::string>& copies() const { return copies_; }
 
-  // Of kProve: whether what was found at a node changes one before it, so that the file is to be gone through once more.
+  // In mode kProve: whether a node required a change to an earlier one, so that the file must be walked again.
   bool again() const { return again_; }
-  // Of kProve, in a file for a single sample: whether several places of an operand were repeated for each sample.
+  // In mode kProve, for a file for a single sample: whether several positions of an operand were repeated for each sample.
   bool tiled() const { return tiled_; }
 
-  // Once its results are known.
+  // Called when the node's results are known.
   void After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results);
 
  private:
@@ -165,7 +170,7 @@ class BatchWatch {
   void NoteCopies(const Emitter& emitter, ValueId id, int axis);
   std::vector<int64_t> CountedSteps(Emitter& emitter, ValueId id, int axis) const;
   int64_t PeriodAlong(Emitter& emitter, ValueId id, int axis) const;
-  // The axes that have grown with the batch. Of a shape of another rank: none.
+  // Returns the axes whose extents differ, which are batch axes; none if the rank differs.
   std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
   Error Refusal(const Node& node, const std::string& why) const { return RefusalAt(Describe(node), why); }
   Error RefusalAt(const std::string& where, const std::string& why) const;
@@ -177,24 +182,23 @@ class BatchWatch {
   size_t index_ = 0;     // of the next node
   size_t loop_ = 0;      // the next loop
   size_t join_ = 0;      // the next If
-  bool inside_ = false;  // while nodes of our own are emitted
-  bool lost_ = false;    // the nodes are no longer those of the reference
-  // Of values whose batch axis is the batch and more: how many whole batches it holds one after the other (T of a
-  // [T,B] made [T*B]).
+  bool inside_ = false;  // while this class emits nodes
+  bool lost_ = false;    // the nodes no longer correspond to the reference
+  // For values whose batch axis is a multiple of the batch: how many whole batches are contiguous there (T for [T,B] reshaped to [T*B]).
   std::map<ValueId, int64_t> outer_;
   std::set<std::string> copies_;
-  // Of kProve, by the graph or body and the value. In a file for a single sample: the node that made it; of what Apply repeated: the node
-  // that reads it, and the change.
+  // In mode kProve, by graph or body and value. For a file for a single sample: the node that produced the value. For a value repeated by
+  // Apply: the node that reads it, and the change.
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, Node>> made_of_;
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, BatchChange>> repeated_;
-  // What integers have of each sample more than of the one before, all of them alike.
+  // The difference between the integers of one sample and of the next, if it is always the same.
   std::map<std::pair<const Graph*, ValueId>, int64_t> counted_;
   bool again_ = false;
-  // The same, for a single sample: how samples lie in what was computed, and whether some of them have met.
+  // In mode kProve, for a single sample: the sharding of computed values, and whether samples were combined.
   std::map<std::pair<const Graph*, ValueId>, Shard> shards_;
   bool met_ = false, tiled_ = false;
-  std::set<std::pair<const Graph*, ValueId>> pooled_;  // made of an axis that held all samples and more, and has them no longer
-  int64_t next_outer_ = 0;                             // of the node at hand; 0: not known
+  std::set<std::pair<const Graph*, ValueId>> pooled_;  // reductions over an axis that held all samples and more
+  int64_t next_outer_ = 0;                             // of the current node; 0: not known
 };
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Elements that are taken or written by the number of their sample, in a file that was made for one batch: `h[torch.arange(batch), last]`.
+// Elements that are read or written by the index of their sample in a file for one batch size: `h[torch.arange(batch), last]`.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -18,7 +18,7 @@ bool IsZeros(const Tensor* data) {
   return std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; });
 }
 
-// Of known numbers the one at `i`, or the only one; else what is given.
+// Returns known number `i`, or `otherwise` if there is no such element or operand; nullopt if the numbers are unknown.
 std::optional<int64_t> KnownNumber(Emitter& emitter, ValueId id, size_t i, std::optional<int64_t> otherwise) {
   if (id == kNoValue) return otherwise;
   const Tensor* data = emitter.Constant(emitter.Computed(id));
@@ -27,8 +27,8 @@ std::optional<int64_t> KnownNumber(Emitter& emitter, ValueId id, size_t i, std::
   return i < values.size() ? std::optional(values[i]) : otherwise;
 }
 
-// Which column of its data, along the last axis, a Slice or a Gather has in its column `at` (-1: in its only one), as boxes have the number
-// of their image in front.
+// Returns the column of the data, along the last axis, that column `at` of a Slice or a Gather comes from (-1: its only one). Boxes, for
+// example, have the index of their image in front.
 std::optional<int> ColumnBehind(Emitter& emitter, const Node& node, int at) {
   const Shape& data = emitter.graph().value(node.inputs[0]).shape;
   const int last = data.rank() - 1;
@@ -58,7 +58,7 @@ std::optional<int> ColumnBehind(Emitter& emitter, const Node& node, int at) {
 
 }  // namespace
 
-// A Gather, GatherND, GatherElements, ScatterND or ScatterElements: along which axes of its data indices choose.
+// A Gather, GatherND, GatherElements, ScatterND or ScatterElements, and the axes of its data that indices select along.
 struct BatchWatch::Choice {
   const Node& node;
   const Shape data, indices, was_data, was_indices;
@@ -82,7 +82,7 @@ struct BatchWatch::Choice {
     }
   }
   bool grown(int axis) const { return data[axis] != was_data[axis]; }
-  // One index is as far from the other as a sample's places are; of tuples the one along `axis`, and the others are not.
+  // Whether indices of consecutive samples differ by the positions of a sample; for tuples, in the component of `axis` only.
   bool Fits(const std::vector<int64_t>& steps, int axis, int64_t places) const {
     if (!tuples) return steps == std::vector<int64_t>{places};
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -93,7 +93,7 @@ struct BatchWatch::Choice {
   }
 };
 
-// The steps of indices into the axis of the only sample, which are zeros.
+// Returns the steps of indices into the axis of the only sample, if these indices are zeros.
 std::vector<int64_t> BatchWatch::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
   const std::vector<int64_t> numbers = IntValues(indices.view());
   const size_t width = choice.tuples ? choice.axes.size() : 1, column = choice.tuples ? static_cast<size_t>(axis) : 0;
@@ -105,7 +105,7 @@ std::vector<int64_t> BatchWatch::OnlySample(const Choice& choice, const Tensor& 
   return steps;
 }
 
-// Indices that are a constant.
+// Handles constant indices.
 void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   const Tensor indices = *emitter.Constant(emitter.Computed(choice.node.inputs[1]));
   const Shape updates = choice.writes ? emitter.graph().value(choice.node.inputs[2]).shape : Shape();
@@ -124,7 +124,7 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
       std::vector<int64_t> steps = StepsAlong(indices, along, found_.declared);
       const bool written = std::find(updated.begin(), updated.end(), along) != updated.end();
       if (found_.declared == 1 && choice.was_data[axis] == 1 && along == (choice.node.op.ends_with("Elements") ? axis : 0)) {
-        // There is no other sample to choose.
+        // There is no other sample to select.
         steps = OnlySample(choice, indices, axis);
       }
       if (steps.empty() || !choice.Fits(steps, axis, places)) continue;
@@ -143,8 +143,8 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
   if (grown) Refuse(choice.node, kByNumber);
 }
 
-// One index for each element: along the other axes it has the extents of the data, or fewer, and then leaves out samples at the end. No
-// shape is wrong where the batch is a larger one.
+// Handles one index per element. Along the other axes the indices have the extents of the data, or smaller ones, which would silently omit
+// samples at the end of a larger batch: no shape would be wrong.
 void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   for (int axis = 0; axis < choice.data.rank(); ++axis) {
     if (axis == choice.axes[0] || !choice.grown(axis)) continue;
@@ -159,7 +159,7 @@ void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emi
   }
 }
 
-// What is written has a place for each tuple of indices.
+// The updates have an entry for each index tuple.
 void BatchWatch::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   if (choice.node.op != "ScatterND") return;
   const Shape updates = emitter.graph().value(choice.node.inputs[2]).shape;
@@ -171,13 +171,13 @@ void BatchWatch::ProveWritten(Emitter& emitter, const Choice& choice, const Emit
   }
 }
 
-// Of a value whose batch axis is the batch and more: how many whole batches lie one after the other there.
+// Returns how many whole batches follow each other along the batch axis of a value.
 int64_t BatchWatch::Behind(ValueId id) const {
   const auto found = outer_.find(id);
   return found == outer_.end() ? 1 : found->second;
 }
 
-// Regions name their images.
+// Handles regions, which contain the index of their image.
 void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const int named = node.op == "RoiAlign" ? 2 : 1;
@@ -190,7 +190,7 @@ void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted&
   const Tensor* data = emitter.Constant(emitter.Computed(numbers));
   if (data == nullptr) return;
   const std::vector<int64_t> wanted = named == 2 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 0, 0, 0, 0};
-  // Of a single image all are.
+  // With a single image, all regions belong to it.
   const std::vector<int64_t> steps = found_.declared == 1 ? wanted : StepsAlong(*data, 0, found_.declared);
   if (steps != wanted) Refuse(node, kByNumber);
   changes.push_back({.operand = named, .axis = 0, .entries = {}, .steps = steps});
@@ -218,17 +218,17 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
       NumberRows(emitter.graph(), choice, changes);
   }
   ProveWritten(emitter, choice, was, changes);
-  // Zeros that each sample writes into.
+  // Zeros that all samples write into.
   if (!choice.writes || choice.data != choice.was_data) return;
   const std::vector<int> grown = BatchAxes(emitter.graph().value(node.inputs[2]).shape, was.inputs[2]);
   if (grown.empty()) return;
-  // What is written element by element lies along all axes but one as the zeros do.
+  // With ScatterElements, updates and zeros correspond along all axes but one.
   for (const int axis : choice.tuples ? choice.axes : grown) {
     if (choice.data[axis] % found_.declared != 0) continue;
     const int64_t period = PeriodAlong(emitter, node.inputs[0], axis);
     if (period == 0) continue;
     changes.push_back({.operand = 0, .axis = axis, .period = period, .entries = {}});
-    // The tuples of all samples would go to the first one's places.
+    // The tuples of all samples would write to the positions of the first one.
     if (choice.tuples && found_.declared == 1 && !CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis]) &&
         PlacesOf(emitter.graph(), node.inputs[1]) != Places::kNumbered)
       Refuse(node, kByNumber);
@@ -236,8 +236,8 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
   }
 }
 
-// In a file for a single sample its number is a 0, and nothing tells it from one that all samples have but that the batch is chosen by it.
-// Found at a later node, it is noted for the next walk. `column`: of index tuples, or -1. Whether there is one.
+// In a file for a single sample, its index is a 0, which only differs from other zeros in that it selects along the batch axis. If a later
+// node reveals it, it is noted for the next walk. `column`: of index tuples, or -1. Returns whether there is such a 0.
 bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places) {
   const Graph& graph = emitter.graph();
   bool found = false;
@@ -289,8 +289,8 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
   return found;
 }
 
-// Indices are places within a sample where they are fed, or found along an axis that all samples have alike, unless the number of the
-// sample has been put to them. Places among all samples (of their NonZero, of the largest of all) are right at any batch.
+// Indices are positions within a sample if they are fed, or found along an axis that does not depend on the batch size, unless the index of
+// the sample was added. Positions among all samples (from NonZero, or an ArgMax over all of them) are correct at any batch size.
 BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) const {
   std::vector<ValueId> open{indices};
   std::set<ValueId> seen;
@@ -321,8 +321,8 @@ BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) con
   return within ? Places::kWithinSample : Places::kAny;
 }
 
-// Rows of all samples, one after the other, are chosen by places within a sample: in a file for a single one a tool has left out its number
-// times the rows of a sample, which is 0.
+// Rows of all samples, which follow each other, are selected by positions within a sample: in a file for a single sample, a tool has
+// removed the sample index times the rows per sample, which is 0.
 void BatchWatch::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
   const std::vector<int> along = BatchAxes(choice.indices, choice.was_indices);
   if (choice.tuples || choice.writes || choice.node.op != "Gather" || along.size() != 1 || Behind(choice.node.inputs[0]) > 1 ||
@@ -331,7 +331,7 @@ void BatchWatch::NumberRows(const Graph& graph, const Choice& choice, std::vecto
   changes.push_back({.operand = 1, .axis = along[0], .entries = {}, .steps = {choice.was_data[choice.axes[0]]}, .added = true});
 }
 
-// What CountOnlySample has noted of the node.
+// Applies what CountOnlySample has noted for the node.
 void BatchWatch::Recount(std::vector<BatchChange>& changes) const {
   for (auto at = found_.counted.lower_bound({index_, 0}); at != found_.counted.end() && at->first.first == index_; ++at) {
     std::erase_if(changes, [&](const BatchChange& change) { return change.operand == at->first.second; });
@@ -344,11 +344,11 @@ int64_t BatchWatch::CountedBy(const Graph& graph, ValueId id) const {
   return found == counted_.end() ? 0 : found->second;
 }
 
-// Numbers of samples, multiplied, are a constant that is counted on, or what is made of one by moves and by adding the place within a
-// sample.
+// Tracks multiples of sample indices: a constant that counts samples, or values computed from one by moving data and adding the position
+// within a sample.
 void BatchWatch::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
   int64_t step = 0;
-  // A Concat of one is how exporters join the one column of index tuples.
+  // Exporters write a Concat of a single operand for index tuples of one column.
   if (IsOneOf(node, {"Add", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Cast", "Identity"}) ||
       (IsOneOf(node, {"Concat"}) && node.inputs.size() == 1)) {
     const auto own = found_.changes.find(index_ - 1);

@@ -1,4 +1,4 @@
-// Convolutions whose filters each sample has of its own (StyleGAN, CondConv): the batch is their number of groups.
+// Convolutions with filters per sample (StyleGAN, CondConv): the batch size is their number of groups.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,11 +8,11 @@
 
 namespace gradloom {
 
-// Samples that lie beside each other as groups of channels, each with filters of its own.
+// Handles samples that are groups of channels, each with its own filters.
 void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const int64_t groups = node.attributes.Int("group", 1);
   const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
-  // An exporter drops reshapes that change nothing for the one sample; each with the filters of all would have two axes of samples.
+  // An exporter removes reshapes that have no effect for a single sample; without them, the result would have two batch axes.
   const bool beside = found_.declared == 1 && node.op == "Conv" && grown(0) == std::vector<int>{0} && grown(1) == std::vector<int>{0} &&
                       (node.inputs.size() < 3 || node.inputs[2] == kNoValue || grown(2) == std::vector<int>{0});
   if (beside) return changes.push_back({.operand = -1, .groups = groups, .beside = true, .entries = {}});
@@ -20,7 +20,7 @@ void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emi
   changes.push_back({.operand = -1, .groups = groups / found_.declared, .entries = {}});
 }
 
-// The node becomes the Reshape behind the convolution that it was.
+// Emits the convolution, and turns the node into the Reshape after it.
 void BatchWatch::PutBeside(Emitter& emitter, Node& node) {
   inside_ = true;
   const std::string name = node.origin + "/batch";

@@ -1,5 +1,5 @@
-// Reshapes of a file that was made for a single sample: [7,1,8] made [7,2,4] may have the samples beside the 7 or beside the 2. Which of
-// them it is shows later: with the wrong one a product sums over samples, a softmax goes along them, or extents do not fit.
+// Reshapes in a file for a single sample: if [7,1,8] becomes [7,2,4], the samples may be merged with the 7 or with the 2. Later nodes show
+// which: with the wrong choice a product sums over samples, a softmax runs along them, or extents do not match.
 #include <algorithm>
 #include <cstddef>
 
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-// Attention has three forms that can be taken in two ways; what has many more is something else, and each try is an import.
+// Attention has three such Reshapes with two possibilities each. Models with many more are something else, and each try costs an import.
 constexpr size_t kMostMerges = 12;
 constexpr int kMostTries = 32;
 
@@ -18,8 +18,8 @@ bool BatchChanges::InDoubt() const {
   return std::any_of(merges.begin(), merges.end(), [](const Merge& merge) { return merge.in_doubt(); });
 }
 
-// The last choice that has another way, by which those behind it are no more: they may not come up again. What is evident is doubted only
-// where nothing else helps.
+// Changes the last choice that has another possibility and drops later ones, which may not come up again. Evident choices are only varied
+// if nothing else helps.
 bool BatchChanges::NextWay() {
   if (merges.empty() || ++tries > kMostTries) return false;
   for (size_t i = merges.size(); i-- > 0;) {
@@ -39,7 +39,7 @@ int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std
   auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
                             [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
   if (merge == found_.merges.end()) {
-    // Where samples meet anyway nothing tells one way from the other.
+    // If samples are combined anyway, the possibilities cannot be told apart.
     const bool tell = !met_ && found_.merges.size() < kMostMerges;
     if (!tell && (evident || ways.size() == 1)) return ways[0];
     if (!tell) Refuse(node, why);
@@ -50,8 +50,8 @@ int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std
   return ways[merge->taken];
 }
 
-// Whether an operand with several places for the only sample can be repeated for the others: what has grown has one sample behind the
-// other, and none has met another so far.
+// Whether an operand with several positions for the only sample can be repeated for other samples: in operands that have grown, samples
+// follow each other, and no samples have been combined so far.
 bool BatchWatch::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
   if (found_.declared != 1 || met_) return false;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
@@ -64,19 +64,19 @@ bool BatchWatch::MayTile(const Graph& graph, const Node& node, const Emitted& wa
   return true;
 }
 
-// How samples lie in an operand; `was`: its shape for a single one.
+// Returns the sharding of an operand; `was`: its shape for a single sample.
 Shard BatchWatch::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
   if (const auto found = shards_.find({&graph, id}); found != shards_.end()) return found->second;
   const Value& value = graph.value(id);
   const std::vector<int> axes = BatchAxes(value.shape, was);
   if (axes.empty()) return Shard::Whole();
-  // Constants were repeated, or count.
+  // Constants were repeated, or count samples.
   return Shard::Split(axes[0], value.role == Role::kInput ? value.shape[axes[0]] / batch_ : 0);
 }
 
-// What a file for a single sample makes of all elements that it has is, of several samples, made of those of all: the sums of an
-// EmbeddingBag, whose loop knows one bag. As a loss that is right, and as something that each sample reads it cannot be told what was
-// meant.
+// Values that a file for a single sample computes from all its elements would be computed from those of all samples: the sums of an
+// EmbeddingBag, for example, whose loop knows one bag. For a loss that is correct. If each sample reads such a value, it is unclear what
+// was meant.
 void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   bool pools = false, grows = false;
@@ -96,8 +96,8 @@ void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const st
   }
 }
 
-// By the rules that divide a batch over devices. Once samples have met in a file whose Reshapes can be taken in several ways, the one that
-// was taken is given up.
+// Tracks samples by the rules that divide a batch over devices. If samples are combined in a file whose Reshapes are ambiguous, the current
+// choice is given up.
 void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   const auto computed = [&](ValueId id) { return id != kNoValue && graph.value(id).role != Role::kConst; };
@@ -114,7 +114,7 @@ void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const s
       growing.push_back(axes.empty() ? -1 : axes[0]);
     }
     try {
-      // Becomes an operator of ours, with a rule, where random numbers are drawn.
+      // Becomes an operator with a sharding rule when random numbers are seeded.
       if (IsOneOf(node, {"Dropout"})) {
         for (ValueId id : results) shards_[{&graph, id}] = inputs[0];
         return;

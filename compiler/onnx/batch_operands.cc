@@ -1,4 +1,4 @@
-// Operands that do not know the batch of a file that was made for one: constants that are the same for each sample.
+// Operands with a fixed batch size in a file for one batch size: constants that are the same for each sample.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -13,16 +13,16 @@ namespace {
 
 constexpr int64_t kMaxTrials = 256;
 
-// The axis of an operand whose elements a view has in the same order that lies as `axis` does: as long, and as far from the innermost one.
+// Returns the axis of the viewed operand with the same extent and stride as `axis` of the view.
 std::optional<int> AxisOfView(const Shape& from, const Shape& to, int axis) {
   const auto behind = to.strides()[static_cast<size_t>(axis)];
   for (int i = 0; i < from.rank(); ++i) {
     if (from[i] == to[axis] && from.strides()[static_cast<size_t>(i)] == behind) return i;
   }
-  return -1;  // not known
+  return -1;  // unknown
 }
 
-// The axis of operand i from which an axis of the node's output is; -1: not known; nullopt: it is from elsewhere.
+// Returns the axis of operand i that an axis of the node's output comes from; -1: unknown; nullopt: it comes from another operand.
 std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
   const int rank = graph.value(node.inputs[i]).shape.rank();
   if (axis < 0) return -1;
@@ -34,7 +34,7 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
   }
   if (op != nullptr && op->has(kView))
     return i == 0 ? AxisOfView(graph.value(node.inputs[0]).shape, graph.value(node.outputs[0]).shape, axis) : std::nullopt;
-  // Samples are of x, channels of the filters and of the bias.
+  // Samples come from x, channels from the filters and the bias.
   if (IsOneOf(node, {"Conv"})) {
     if (axis == 1) return i == 0 ? std::nullopt : std::optional(0);
     return i == 0 ? std::optional(axis) : std::nullopt;
@@ -42,14 +42,14 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
   if (IsOneOf(node, {"Concat"})) return axis;
   if (IsOneOf(node, {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})) return i == 0 ? std::optional(axis) : -1;
   if (IsOneOf(node, {"Split", "Slice"})) return i == 0 ? std::optional(axis) : std::nullopt;
-  // Rows of a product are from its first operand, columns from its second.
+  // Rows of a product come from its first operand, columns from its second.
   if (IsOneOf(node, {"Gemm"})) {
     if (i == 2) return axis < 2 - rank ? std::nullopt : std::optional(axis - (2 - rank));
     if (i != static_cast<size_t>(axis)) return std::nullopt;
     return axis ^ static_cast<int>(node.attributes.Int(i == 0 ? "transA" : "transB", 0));
   }
   if (IsOneOf(node, {"MatMul"}) && out_rank >= 2 && rank >= 2) {
-    const int behind = out_rank - axis;  // 2: a row, 1: a column
+    const int behind = out_rank - axis;  // 2: rows, 1: columns
     if (behind <= 2 && (behind == 2) != (i == 0)) return std::nullopt;
     return axis < out_rank - rank ? std::nullopt : std::optional(axis - (out_rank - rank));
   }
@@ -67,7 +67,7 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
   return -1;
 }
 
-// Whether a value that is not known is an Expand along the axis, or a Tile of one place, so that all places are the same.
+// Whether an unknown value is an Expand along the axis, or a Tile of extent 1, so that all positions are equal.
 bool ExpandsAlong(const Emitter& emitter, ValueId id, int axis) {
   const Node* node = emitter.Producer(id);
   if (node == nullptr || !IsOneOf(*node, {"Expand", "Tile"})) return false;
@@ -97,10 +97,10 @@ bool BatchWatch::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) c
   return false;
 }
 
-// Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
-// extent counts that is the same all along it.
+// Follows the axis back to the tensors of the file that have it. If the axis is lost, every tensor that repeats along an axis of that
+// extent is noted.
 void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
-  // One copy is none.
+  // A single copy is not a copy.
   if (found_.declared == 1) return;
   const Graph& graph = emitter.graph();
   const int64_t extent = graph.value(id).shape[axis];
@@ -128,8 +128,8 @@ void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
   }
 }
 
-// Bit by bit: 1 where all places along the axis are the same, the extent of a sample where all samples are the same, one after the other,
-// and 0 where they are not, or not known.
+// Compares bitwise. Returns 1 if all positions along the axis are equal, the extent of a sample if all samples are equal, and 0 if they
+// differ or are unknown.
 int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return ExpandsAlong(emitter, id, axis) ? 1 : 0;
@@ -141,8 +141,8 @@ int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   return 0;
 }
 
-// What a constant that counts samples along the axis has of each more than of the one before: from 0 on, as between any two numbers there
-// is a step.
+// Returns the differences between consecutive samples of a constant that counts samples along the axis. With two samples any two numbers
+// have a difference, so it must count from 0.
 std::vector<int64_t> BatchWatch::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return {};
@@ -154,8 +154,8 @@ std::vector<int64_t> BatchWatch::CountedSteps(Emitter& emitter, ValueId id, int 
   return steps;
 }
 
-// Which of the operands that do not know the batch must have it, so that the node fits again: the fewest, and one way
-// to do it.
+// Finds which operands with a fixed batch size must follow the batch so that the node is valid again: the fewest, if there is one way to do
+// so.
 void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
                                std::vector<BatchChange>& changes) {
   struct Candidate {
@@ -170,11 +170,11 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
     const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
     if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
     for (int axis = 0; axis < shape.rank(); ++axis) {
-      // The batch, or the batch and more.
+      // The batch size, or a multiple of it.
       if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0) continue;
       if (found_.declared == 1 && shape[axis] > 1 && !may_tile) continue;
       int64_t period = PeriodAlong(emitter, node.inputs[k], axis);
-      // Each place of the only sample, also where all are alike: a sample has as many.
+      // All positions of the only sample are repeated, even if they are equal: every sample has as many.
       if (found_.declared == 1 && period > 0) period = shape[axis];
       std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, node.inputs[k], axis);
       if (period > 0 || !steps.empty()) axes_of[k].push_back({axis, period, std::move(steps)});

@@ -14,21 +14,21 @@ namespace {
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-// One call in a function's body, or of the main graph.
+// A call in a function's body or in the main graph.
 struct CallSite {
   int callee = 0;
-  int depth = 0;  // graphs of nodes that it lies in
+  int depth = 0;  // number of nested graphs that contain it
   const onnx::NodeProto* node = nullptr;
 };
 
-// What a body holds by itself.
+// The contents of a body without its calls.
 struct Body {
   int64_t nodes = 0;
   int depth = 0;
   std::vector<CallSite> calls;
 };
 
-// What it comes to with all that it calls.
+// The size of a body including everything that it calls.
 struct Extent {
   int64_t nodes = 0;
   int depth = 0;
@@ -54,7 +54,7 @@ class CallGraph {
   }
 
  private:
-  // The index keeps one of two functions with the same name.
+  // The index would keep only one of two functions with the same name.
   void CheckNames() const {
     for (const auto& function : model_.functions()) {
       onnx::NodeProto call;
@@ -72,11 +72,11 @@ class CallGraph {
     return body;
   }
 
-  // Nesting of graphs is bounded before a model is parsed.
+  // The nesting of graphs is bounded before a model is parsed.
   void Collect(const Nodes& nodes, int depth, Body& body) const {
     body.depth = std::max(body.depth, depth);
     for (const auto& node : nodes) {
-      // A call counts, too: functions without nodes can call one another as often.
+      // Calls count as nodes, since functions without nodes can call each other just as often.
       ++body.nodes;
       if (const onnx::FunctionProto* callee = index_.Find(node)) body.calls.push_back({numbers_.at(callee), depth, &node});
       for (const auto& attribute : node.attribute()) {
@@ -86,7 +86,7 @@ class CallGraph {
     }
   }
 
-  // Depth first with a stack of our own: chains of calls can be long.
+  // Depth-first search with an explicit stack, because chains of calls can be long.
   void SortByCalls() {
     enum class State : uint8_t { kNew, kOpen, kDone };
     std::vector<State> states(bodies_.size(), State::kNew);
@@ -127,7 +127,7 @@ class CallGraph {
     Extent extent{body.nodes, body.depth};
     for (const CallSite& call : body.calls) {
       const Extent& callee = extents[static_cast<size_t>(call.callee)];
-      // No callee is past the limit: nothing overflows.
+      // No callee exceeds the limit, so nothing overflows.
       extent.nodes += callee.nodes;
       extent.depth = std::max(extent.depth, call.depth + 1 + callee.depth);
       const auto fail = [&](const std::string& message) {

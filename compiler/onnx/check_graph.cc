@@ -21,16 +21,16 @@ using onnx::GraphProto;
 using onnx::NodeProto;
 using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
-// Who makes a value, where it is no node.
+// Producers of values other than nodes.
 constexpr int kInput = -1, kInitializer = -2;
 
-// Comparing two names takes time in proportion to the product of their lengths.
+// Comparing two names takes time proportional to the product of their lengths.
 constexpr size_t kMostCompared = 256;
 
-// The names that nodes of one body see.
+// The names that are visible to the nodes of one body.
 struct Names {
   const Names* outer = nullptr;
-  std::unordered_map<std::string_view, int> made;  // by name: the position of the node that makes it, kInput or kInitializer
+  std::unordered_map<std::string_view, int> made;  // by name: the position of the node that produces it, kInput or kInitializer
 
   bool Has(std::string_view name) const {
     for (const Names* names = this; names != nullptr; names = names->outer) {
@@ -85,7 +85,7 @@ class GraphChecker {
     throw Error(code, message, where_ + (place.empty() ? "" : "  " + place), help);
   }
 
-  // Before IR version 4 initializers were listed as inputs, too; both must be of one type.
+  // Before IR version 4, initializers were also listed as inputs; both must have the same type.
   void CheckListedInitializers(const GraphProto& graph) const {
     std::unordered_map<std::string_view, int32_t> types;
     for (const auto& info : graph.input()) {
@@ -101,7 +101,7 @@ class GraphChecker {
     }
   }
 
-  // Inputs that are no tensors, where an operator takes tensors alone.
+  // Refuses graph inputs that are not tensors where an operator only takes tensors.
   void CheckSequences(const GraphProto& graph, const OpsetVersions& versions) const {
     std::set<std::string_view> others;
     for (const auto& info : graph.input()) {
@@ -124,7 +124,7 @@ class GraphChecker {
     }
   }
 
-  // `place` names the graph in messages; empty: the main graph.
+  // `place` names the graph in messages; empty for the main graph.
   void Graph(const GraphProto& graph, const Names* outer, const std::string& place) {
     names_.Check(graph);
     Names names;

@@ -13,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-// ir_version of the newest ONNX that this was written against.
+// ir_version of the newest supported ONNX.
 constexpr int64_t kNewestIrVersion = onnx::IR_VERSION;
 constexpr int64_t kOldestOpset = 7;
 
@@ -51,7 +51,7 @@ class Checker {
     for (const auto& opset : imports) {
       const std::string domain = opset.domain() == "ai.onnx" ? "" : opset.domain();
       const auto [first, fresh] = seen.emplace(domain, opset.version());
-      // skl2onnx says it twice.
+      // skl2onnx repeats the import of a domain.
       if (!fresh && first->second != opset.version()) {
         Fail(ErrorCode::kSchema, who + " imports the domain '" + Escaped(domain) + "' twice, at versions " + std::to_string(first->second) +
                                      " and " + std::to_string(opset.version()));

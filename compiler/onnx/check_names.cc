@@ -35,7 +35,7 @@ void NameRules::Check(const std::string& name, const char* what, const std::stri
 }
 
 void NameRules::Check(const onnx::NodeProto& node) const {
-  // Described only where something is wrong.
+  // The place is only described in case of an error.
   const auto check = [&](const std::string& name, const char* what) {
     if (static_cast<int64_t>(name.size()) > limits_.name_bytes || !IsPrintable(name)) Check(name, what, Describe(node));
   };

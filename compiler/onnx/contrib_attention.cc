@@ -1,4 +1,4 @@
-// Attention as onnxruntime's optimizers join it, and what stands in front of it: embeddings and rotated positions.
+// Attention as fused by onnxruntime's optimizers, and the embeddings and rotary positions before it.
 #include <cmath>
 
 #include "compiler/onnx/contrib_body.h"
@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// What both forms of attention have in common. q: (B, N, S, D), k: (B, N, L, D), v: (B, N, L, Dv).
+// The common part of both forms of attention. q: (B, N, S, D), k: (B, N, L, D), v: (B, N, L, Dv).
 struct Heads {
   std::string q, k, v;
   int64_t width = 0;        // D
@@ -17,7 +17,7 @@ struct Heads {
   int64_t past = 0;         // of them in front of the first query
 };
 
-// (B, L, N * D) as (B, N, L, D).
+// Returns (B, L, N * D) as (B, N, L, D).
 std::string Parted(ContribBody& body, const std::string& value, int64_t heads, int64_t width) {
   return body.Op("Transpose", {body.Op("Reshape", {value, body.List({0, 0, heads, width})})}, "perm = [0, 2, 1, 3]");
 }
@@ -28,13 +28,13 @@ int64_t WidthOf(int64_t hidden, int64_t heads) {
   return hidden / heads;
 }
 
-// The keys or values of the past, (B, N, P, D), in front of those of now.
+// Returns the past keys or values, (B, N, P, D), followed by the current ones.
 std::string Behind(ContribBody& body, const std::string& past, const std::string& now) {
   return body.Op("Concat", {past, now}, "axis = 2");
 }
 
-// True where a key may be seen, for all heads: from a mask of the keys (B, L), of queries and keys (B, S, L), (B, 1, M, M) with M at
-// least the length, or from the number of keys of each sample (B).
+// Returns a bool that broadcasts over heads: true where a query may attend to a key. The mask is one of keys (B, L), of queries and keys
+// (B, S, L), (B, 1, M, M) with M at least the length, or the number of keys of each sample (B).
 std::string SeenKeys(ContribBody& body, const std::string& mask, const std::string& sample, const Heads& heads) {
   const std::string keys = body.Length(heads.k, 2);
   const int rank = body.Rank(mask);
@@ -51,7 +51,7 @@ std::string SeenKeys(ContribBody& body, const std::string& mask, const std::stri
   return body.Op("Slice", {seen, body.List({0, 0}), ends, body.List({2, 3})});
 }
 
-// The weighted values, (B, S, N * Dv), as `output`.
+// Emits the weighted values, (B, S, N * Dv), as `output`.
 void Attend(ContribBody& body, const Heads& heads, const std::string& mask, const std::string& sample) {
   const double scale = body.Float("scale");
   const std::string turned = body.Op("Transpose", {heads.k}, "perm = [0, 1, 3, 2]");
@@ -74,14 +74,14 @@ void Attend(ContribBody& body, const Heads& heads, const std::string& mask, cons
   body.Op("Reshape", {found, body.List({0, 0, body.Int("num_heads") * heads.value_width})}, "", "output");
 }
 
-// Queries, keys and values of one product, in their order along the last axis.
+// Splits the queries, keys and values of one product, in their order along the last axis.
 std::vector<std::string> Thirds(ContribBody& body, const std::string& joined, const std::vector<int64_t>& sizes) {
   const std::vector<std::string> parts = {joined + "_q", joined + "_k", joined + "_v"};
   body.Node(parts, "Split", {joined, body.List(sizes)}, "axis = -1");
   return parts;
 }
 
-// (B, L, N, P, D): the part `place` of P as (B, N, L, D).
+// Returns the part `place` of P of (B, L, N, P, D) as (B, N, L, D).
 std::string Packed(ContribBody& body, const std::string& input, int64_t place) {
   const std::string part = body.Op("Gather", {input, body.Op("Constant", {}, "value_int = " + std::to_string(place))}, "axis = 3");
   return body.Op("Transpose", {part}, "perm = [0, 2, 1, 3]");
@@ -194,7 +194,7 @@ void ContribRotaryEmbedding(ContribBody& body) {
   if (rank == 3) attributes += ", num_heads = " + std::to_string(count);
   if (turned != 0) attributes += ", rotary_embedding_dim = " + std::to_string(turned);
   std::string places = body.Op("Cast", {"position_ids"}, "to = 7");
-  if (body.Rank("position_ids") == 1) {  // of the first token of every sample
+  if (body.Rank("position_ids") == 1) {  // the position of the first token, for every sample
     const std::string samples = body.Length("input", 0), length = body.Length("input", rank - 2);
     places = body.Op("Expand", {body.Op("Add", {body.Counted(length), places}), body.Op("Concat", {samples, length}, "axis = 0")});
   }
@@ -213,7 +213,7 @@ void ContribEmbedLayerNormalization(ContribBody& body) {
     sum = body.Op("Add", {sum, body.Op("Gather", {"segment_embedding", "segment_ids"}, "axis = 0")});
   body.Op("LayerNormalization", {sum, "gamma", "beta"}, "axis = -1, epsilon = " + Spelled(body.Float("epsilon", 1e-12)), "output");
   body.Op("Identity", {sum}, "", "embedding_sum");
-  // How many tokens of each sample are there.
+  // The number of tokens of each sample.
   const std::string tokens = body.Has("mask") ? "mask" : body.Op("Sub", {"input_ids", "input_ids"});
   body.Op("ReduceSum", {body.Op("Cast", {tokens}, "to = 6"), body.List({1})}, "keepdims = 0", "mask_index");
 }

@@ -17,7 +17,7 @@ std::string Spelled(const std::vector<int64_t>& values) {
 std::string Spelled(double value) {
   if (!std::isfinite(value)) throw Error(ErrorCode::kAttr, "an attribute must be finite");
   char text[40];
-  std::snprintf(text, sizeof(text), "%.9e", value);  // always with a point: a float32 and back
+  std::snprintf(text, sizeof(text), "%.9e", value);  // always with a decimal point; reproduces a float32
   return text;
 }
 

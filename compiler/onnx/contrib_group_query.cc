@@ -1,4 +1,4 @@
-// Attention of grouped queries as onnxruntime has it: rotated positions, a window, a cap and a sink, and keys and values of the past.
+// onnxruntime's grouped-query attention, with rotary positions, a window, a softcap, an attention sink, and past keys and values.
 #include <cmath>
 
 #include "compiler/onnx/contrib_body.h"
@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// All have axes (B, N, S, D) for queries and (B, K, L, D) for keys and values, L = P + S: those of the past lie in front.
+// Tensors have axes (B, N, S, D) for queries and (B, K, L, D) for keys and values, L = P + S, with the past ones first.
 class GroupQuery {
  public:
   explicit GroupQuery(ContribBody& body) : b_(body) {}
@@ -17,7 +17,7 @@ class GroupQuery {
     Divide();
     if (b_.Has("past_key") && b_.Extent("past_key", 2) > 0) {
       past_ = b_.Extent("past_key", 2);
-      // The samples' own lengths without the tokens of now: what lies behind that in the past is padding.
+      // The length of each sample without the current tokens: past entries beyond it are padding.
       const std::string ends =
           b_.Op("Add", {b_.Op("Reshape", {b_.Op("Cast", {"seqlens_k"}, "to = 7"), b_.List({-1, 1})}), b_.List({1 - length_})});
       begins_ = ends;
@@ -66,7 +66,7 @@ class GroupQuery {
     v_ = Parted(v, groups_);
   }
 
-  // int64 (B or 1, S): where the tokens of now are in their sample.
+  // Returns int64 (B or 1, S): the positions of the current tokens in their sample.
   std::string Places() {
     const std::string now = b_.Op("Unsqueeze", {b_.Counted(b_.Length("query", 1)), b_.List({0})});
     return begins_.empty() ? now : b_.Op("Add", {now, begins_});
@@ -88,7 +88,7 @@ class GroupQuery {
     k_ = rotated(k_, groups_);
   }
 
-  // Keys or values as the next call wants them: those of now right behind the ones of the past that count, and zeros.
+  // Emits keys or values for the next call: the current ones directly after the valid past ones, then zeros.
   void Present(const std::string& output, const std::string& value) {
     if (!b_.Wants(output)) return;
     if (past_ == 0) {
@@ -104,7 +104,7 @@ class GroupQuery {
     b_.Op("Where", {counts, b_.Op("GatherElements", {value, places}, "axis = 2"), b_.Number(0, value)}, "", output);
   }
 
-  // bool, of all heads: whether a query sees a key.
+  // Returns a bool that broadcasts over heads: whether a query attends to a key.
   std::string Seen() {
     const std::string now = b_.Op("Unsqueeze", {b_.Counted(b_.Length("query", 1)), b_.List({1})});  // (S, 1)
     const int64_t window = b_.Int("local_window_size", -1);
@@ -115,7 +115,7 @@ class GroupQuery {
     const std::string fresh = b_.Op("Unsqueeze", {b_.Counted(b_.Length("query", 1)), b_.List({0})});  // (1, S)
     const std::string later = near(b_.Op("LessOrEqual", {fresh, now}), fresh, now);
     if (past_ == 0) return later;
-    // Of the past by where the sample is: (B, S, P).
+    // For past keys, by the position of the sample: (B, S, P).
     const std::string begins = b_.Op("Unsqueeze", {begins_, b_.List({2})});
     const std::string place = b_.Counted(b_.Length("past_key", 2));
     const std::string query = b_.Op("Add", {now, begins});
@@ -125,7 +125,7 @@ class GroupQuery {
     return b_.Op("Unsqueeze", {b_.Op("Concat", {before, same}, "axis = 2"), b_.List({1})});
   }
 
-  // Keys or values of a group for each of its queries.
+  // Repeats the keys or values of a group for each of its query heads.
   std::string ForAll(const std::string& value) {
     if (groups_ == heads_) return value;
     const std::string repeated = b_.Op("Expand", {b_.Op("Unsqueeze", {value, b_.List({2})}), b_.List({1, 1, heads_ / groups_, 1, 1})});
@@ -142,7 +142,7 @@ class GroupQuery {
     const bool sink = b_.Has("head_sink");
     std::string chances;
     if (sink || b_.Int("smooth_softmax") > 0) {
-      // One more score, which nothing is read by.
+      // One extra score, which contributes no value.
       const std::string more = sink ? b_.Op("Reshape", {"head_sink", b_.List({1, heads_, 1, 1})})
                                     : b_.Op("Reshape", {b_.Number(0, scores), b_.List({1, 1, 1, 1})});
       const std::string room = b_.Op("Concat", {b_.Op("Shape", {scores}, "start = 0, end = 3"), b_.List({1})}, "axis = 0");
@@ -158,7 +158,7 @@ class GroupQuery {
   ContribBody& b_;
   int64_t heads_ = 0, groups_ = 0, width_ = 0, length_ = 0, past_ = 0;  // N, K, D, S, P
   std::string q_, k_, v_;
-  std::string begins_;  // int64 (B, 1), where there is a past: how much of it each sample has
+  std::string begins_;  // int64 (B, 1), if there is a past: the number of valid past tokens of each sample
 };
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace gradloom {
 namespace {
 
-// An activation at the end of another operator: its name, and its numbers in the order of ONNX's operator.
+// Appends the activation of a fused operator: its name, and its parameters in the order of ONNX's operator.
 void Activate(ContribBody& body, const std::string& value, const std::string& name, const std::vector<double>& numbers) {
   const auto number = [&](size_t i, double absent) { return Spelled(i < numbers.size() ? numbers[i] : absent); };
   const std::string out = "Y";
@@ -57,7 +57,7 @@ void FusedGemm(ContribBody& body) {
   Activate(body, body.Op("Gemm", in, body.Same({"alpha", "beta", "transA", "transB"})), name, numbers);
 }
 
-// The operand with its axes as the product wants them: transBatch puts the first axis in front of the last.
+// Returns the operand with its axes in the order of the product: transBatch moves the first axis before the last.
 std::string Turned(ContribBody& body, const std::string& input, bool last, bool batch) {
   const int rank = body.Rank(input);
   if (rank < 2) return input;
@@ -116,14 +116,14 @@ void Distances(ContribBody& body) {
   body.Op(root ? "ReduceL2" : "ReduceSumSquare", {apart, body.List({2})}, "keepdims = 0", "C");
 }
 
-// A QuantizeLinear or DequantizeLinear: ONNX's, but for the types that older opsets lack.
+// ONNX's QuantizeLinear or DequantizeLinear, including types that older opsets lack.
 void Quantize(ContribBody& body, const std::string& op, const std::vector<std::string>& inputs) {
   std::vector<std::string> in(inputs.begin(), inputs.begin() + (body.Has(inputs[2]) ? 3 : 2));
   body.Op(op, in, body.Same({"axis"}), "y");
 }
 
-// T: a number of any precision; Q: a quantized one; I: a place or a mask; A: a number or a place. A name that ends in "?" may be absent, an
-// attribute that ends in "!" must be there.
+// T: a floating-point type; Q: a quantized type; I: an index or a mask; A: a number or an index. A name that ends in "?" is optional, an
+// attribute that ends in "!" is required.
 struct Row {
   const char* domain;
   const char* op;
@@ -201,7 +201,7 @@ std::vector<std::string> Words(const char* text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-// "name?:T" without the mark, and whether it was there.
+// Returns the name without the mark ("?" or "!"), and whether it had one.
 std::pair<std::string, bool> Unmarked(std::string name, char mark) {
   const bool marked = !name.empty() && name.back() == mark;
   if (marked) name.pop_back();
@@ -223,7 +223,7 @@ std::unique_ptr<onnx::OpSchema> SchemaOf(const Row& row) {
     const size_t colon = word.find(':');
     const auto [name, optional] = Unmarked(word.substr(0, colon), '?');
     std::string type = word.substr(colon + 1);
-    // Places of several inputs need not be of one type.
+    // Indices of different inputs may have different types.
     if (type == "I") schema->TypeConstraint(type += std::to_string(at), integers, "");
     schema->Input(at++, name, "", type, optional ? OpSchema::Optional : OpSchema::Single);
   }

@@ -1,5 +1,5 @@
-// If, Loop and Scan. Where their way is known before the run, they are the branch that is taken and the rounds, written out; else
-// regions.cc makes bodies of their graphs.
+// If, Loop and Scan. If their control flow is known at compile time, they become the branch that is taken or the unrolled iterations;
+// otherwise regions.cc makes bodies of their graphs.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -14,7 +14,7 @@ const onnx::GraphProto& GraphOf(const onnx::AttributeProto* attribute, const cha
   return attribute->g();
 }
 
-// Whether the body of a Loop hands its condition on as it is, so that the trip count alone ends it.
+// Whether the body of a Loop passes its condition through unchanged, so that only the trip count ends it.
 bool KeepsCondition(const onnx::GraphProto& body) {
   std::string name = body.output(0).name();
   for (int i = body.node_size() - 1; i >= 0; --i) {
@@ -117,11 +117,11 @@ ValueId Importer::Ints(const std::string& origin, const std::vector<int64_t>& va
   return emitter().AddConstant(origin + "/ints", Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
 }
 
-// False where a round does not say whether there is another one, or there are too many: what was written out is not used then.
+// Returns false if it is unknown whether there is another iteration, or if there are too many: nodes emitted so far are then unused.
 bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results) {
   const int64_t trips = parts.trip_count == kNoValue ? std::numeric_limits<int64_t>::max() : parts.trips;
   if (trips < 0 || parts.condition != kNoValue || (!parts.gives_condition && !MayUnroll(trips, parts.graph.node_size() + 1))) return false;
-  // Told at once where it is certain.
+  // Avoids unrolling if it is certain to exceed the limit.
   if (!MayUnroll(trips, parts.graph.node_size() + 1) && parts.gives_condition && KeepsCondition(parts.graph)) return false;
   const auto carried = static_cast<int64_t>(parts.states.size());
   const int64_t first = parts.gives_condition ? 1 : 0;
@@ -153,7 +153,7 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
     results.emplace_back();
     if (name.empty()) continue;
     if (rows[i].empty()) throw Error(ErrorCode::kUnsupported, "a loop with scan outputs must run at least one iteration", Escaped(origin));
-    // In the order of their places.
+    // Sort the rows by position.
     std::vector<ValueId> sorted(rows[i].size(), kNoValue);
     for (size_t k = 0; k < rows[i].size(); ++k) {
       const ValueId trip = emitter().AddConstant(origin + "/trip", Tensor::Scalar<int64_t>(static_cast<int64_t>(k)));
@@ -219,11 +219,11 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
 
 struct ScanForm {
   const onnx::GraphProto& body;
-  int carried = 0, scanned = 0;  // inputs: states first
+  int carried = 0, scanned = 0;  // numbers of inputs: states first
   size_t gathered = 0;           // outputs behind the states
   std::vector<int64_t> in_axes, out_axes, in_directions, out_directions;
 
-  // A list that ends before `i` says 0.
+  // Returns element `i`, or 0 if the list is shorter.
   static int64_t At(const std::vector<int64_t>& list, size_t i) { return i < list.size() ? list[i] : 0; }
   int64_t in_axis(size_t i) const { return At(in_axes, i); }
   int64_t out_axis(size_t i) const { return At(out_axes, i); }
@@ -294,7 +294,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   } else {
     parts.counted = length;
   }
-  // Round `trip` of one that goes backwards.
+  // Returns the position that iteration `trip` accesses, which counts from the end if `backwards`.
   const auto directed = [&](ValueId trip, bool backwards) {
     if (!backwards) return trip;
     const ValueId one = emitter().AddConstant(origin + "/one", Tensor::Scalar<int64_t>(1));
