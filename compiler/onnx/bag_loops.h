@@ -149,11 +149,10 @@ class Importer::BagLoop {
   int64_t words_ = 0;
   // Whether the last bag takes all words from its first one on, or is at least divided by their number, as in PyTorch.
   bool open_ = false, counts_on_ = false;
-  std::map<bool, ValueId> bag_of_word_;  // by whether the last bag is open
-  std::vector<bool> active_;             // the iterations in which the current branch is taken; empty: all
-  std::map<ValueId, ValueId> taken_;     // the parts that a value was reshaped to
-  std::vector<std::vector<int64_t>>
-      states_;  // loop-carried integers, by iteration and after the last one; empty for other loop-carried values
+  std::map<bool, ValueId> bag_of_word_;       // by whether the last bag is open
+  std::vector<bool> active_;                  // the iterations in which the current branch is taken; empty: all
+  std::map<ValueId, ValueId> taken_;          // the parts that a value was reshaped to
+  std::vector<std::vector<int64_t>> states_;  // loop-carried integers, by iteration; empty: not an integer
 };
 
 }  // namespace gradloom

@@ -1,6 +1,5 @@
-// What a file says of the types of its values, beside what its nodes make. Element types that contradict each other are refused, as onnx's
-// checker and onnxruntime do. Shapes are those that follow from the nodes: files whose declared ones are out of date are common, and
-// onnxruntime loads them, too.
+// Compares the types that a file declares for its values with those that its nodes produce. Contradicting element types are refused, as by
+// onnx's checker and onnxruntime. Shapes follow from the nodes: outdated declarations are common, and onnxruntime accepts them too.
 #include <algorithm>
 
 #include "compiler/onnx/importer.h"
@@ -17,7 +16,7 @@ const onnx::NodeProto* MakerOf(const onnx::GraphProto& graph, const std::string&
   return found == graph.node().end() ? nullptr : &*found;
 }
 
-// Whether an extent that the file has as a number is another one. 0 is what some tools write for one that they do not know.
+// Whether a numeric extent in the file differs. Some tools write 0 for an unknown extent.
 bool Contradicts(const onnx::TensorShapeProto& declared, const Shape& made) {
   for (int axis = 0; axis < made.rank(); ++axis) {
     if (declared.dim(axis).has_dim_value() && declared.dim(axis).dim_value() > 0 && declared.dim(axis).dim_value() != made[axis])
@@ -35,7 +34,7 @@ std::string ExtentsText(const onnx::TensorShapeProto& shape) {
   return "[" + text + "]";
 }
 
-// The mask of a Dropout was of the type of its input in old opsets, and is a bool since.
+// In old opsets the mask of a Dropout had the type of its input; since then it is a bool.
 bool IsMask(const onnx::NodeProto& node, const std::string& name) { return node.op_type() == "Dropout" && node.output(0) != name; }
 
 }  // namespace
@@ -57,7 +56,7 @@ void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& ma
 }
 
 void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
-  // At another batch than the file's own its numbers are others.
+  // The declared numbers only apply at the file's own batch size.
   const BatchNumbers batch = graph.value_info().empty() ? BatchNumbers() : BatchNumbersOf(file_, options_);
   const bool as_made = batch.actual == batch.declared;
   for (const auto& info : graph.value_info()) {
@@ -70,7 +69,7 @@ void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
       if (maker == nullptr || IsMask(*maker, info.name())) continue;
       throw Error(error.code(), error.message(), WhereOf(*maker, scope), error.help());
     }
-    if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue || misdeclared_) continue;  // the first is named
+    if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue || misdeclared_) continue;  // only the first is reported
     const onnx::TensorShapeProto& declared = info.type().tensor_type().shape();
     const Shape& shape = emitter().graph().value(found->second.tensor).shape;
     const bool axes = declared.dim_size() != shape.rank();

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// Whether `name` is `word`, or `word` with a number behind it: what exporters call the first and the later ones.
+// Whether `name` is `word`, or `word` followed by a number: exporters name the first and later nodes this way.
 bool IsCalled(std::string_view name, std::string_view word) {
   if (!name.starts_with(word)) return false;
   name.remove_prefix(word.size());
@@ -19,8 +19,8 @@ bool IsCalled(std::string_view name, std::string_view word) {
   return std::all_of(name.begin() + 1, name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// Whether an Identity is named as torch.export's detach() is, node_detach_1 with output detach_1, whatever has been put in front of both
-// names since (onnx.compose.add_prefix).
+// Whether an Identity is named like torch.export's detach(), node_detach_1 with output detach_1, whatever prefix both names got since
+// (onnx.compose.add_prefix).
 bool IsNamedDetach(std::string_view node, std::string_view output) {
   const size_t at = output.rfind("detach");
   if (at == std::string_view::npos || !IsCalled(output.substr(at), "detach")) return false;
@@ -28,7 +28,7 @@ bool IsNamedDetach(std::string_view node, std::string_view output) {
   return node.starts_with(prefix) && IsCalled(node.substr(at), "node_detach");
 }
 
-// The line of torch.export's graph that a node comes from, as
+// Returns the line of torch.export's graph that a node comes from, such as
 // %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
 std::string_view SourceOf(const onnx::NodeProto& node) {
   for (const auto& note : node.metadata_props()) {
@@ -37,7 +37,7 @@ std::string_view SourceOf(const onnx::NodeProto& node) {
   return {};
 }
 
-// The values among its arguments, in order.
+// Returns the values among its arguments, in order.
 std::vector<std::string> ArgumentsOf(std::string_view source) {
   std::vector<std::string> names;
   for (size_t at = source.find("(args"); at < source.size(); ++at) {
@@ -52,7 +52,7 @@ std::vector<std::string> ArgumentsOf(std::string_view source) {
 
 }  // namespace
 
-// What one line of torch.export's graph became.
+// The nodes that one line of torch.export's graph was converted to.
 struct DetachedValues::Source {
   std::vector<std::string> arguments;
   std::vector<const onnx::NodeProto*> nodes;
@@ -97,7 +97,7 @@ void DetachedValues::Search(const NodeList& nodes, const std::set<std::string>& 
 void DetachedValues::Resolve(const Source& source, const std::set<std::string>& constants) {
   std::set<std::string> made;
   for (const onnx::NodeProto* node : source.nodes) made.insert(node->output().begin(), node->output().end());
-  std::vector<std::pair<const onnx::NodeProto*, int>> edges;  // from outside of what the line became
+  std::vector<std::pair<const onnx::NodeProto*, int>> edges;  // inputs from outside these nodes
   std::set<std::string> read;
   for (const onnx::NodeProto* node : source.nodes) {
     for (int i = 0; i < node->input_size(); ++i) {
@@ -111,7 +111,7 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
     if (IsCalled(name, "detach") && !read.contains(name)) gone.insert(name);
   }
   if (gone.empty()) return;
-  // In the order of its arguments, where each one that is still called so, or is a weight, is in its place.
+  // Matches inputs to arguments by order if every input that kept its name, or is a weight, is at the position of its argument.
   bool ordered = source.nodes.size() == 1 && edges.size() == source.arguments.size();
   for (size_t i = 0; ordered && i < edges.size(); ++i) {
     const std::string& input = edges[i].first->input(edges[i].second);
@@ -124,7 +124,7 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
     }
     return;
   }
-  // The one value that no argument is called like.
+  // Otherwise the detached value is the only one that is not named like an argument.
   const std::set<std::string> named(source.arguments.begin(), source.arguments.end());
   std::set<std::string> unnamed;
   for (const std::string& name : read) {
@@ -146,7 +146,8 @@ bool LosesDetached(const Model& model) {
 
 bool IsTracedByTorch(const onnx::ModelProto& proto) {
   if (proto.producer_name() != "pytorch") return false;
-  // Its nodes are /layer/Gemm with /layer/Gemm_output_0, and were Gemm_7 before; torch.export's are node_linear_7.
+  // The older exporter names nodes /layer/Gemm with outputs /layer/Gemm_output_0, and Gemm_7 before that; torch.export names them
+  // node_linear_7.
   const auto& nodes = proto.graph().node();
   return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
     return node.name().starts_with("/") || (node.name().starts_with(node.op_type() + "_") && IsCalled(node.name(), node.op_type()));
@@ -167,7 +168,7 @@ void Importer::FindDetached() {
 
 ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name) {
   const Value& value = emitter().graph().value(id);
-  // A number in the code stays one: there are operands that must be known.
+  // A scalar constant stays a constant, because some operands must be known.
   const bool number = value.shape.elements() == 1 && emitter().graph().data(id) != nullptr;
   if (!IsFloating(value.dtype) || number) return id;
   Node node{.op = "StopGradient", .domain = std::string(kGradloomDomain), .inputs = {id}};
@@ -192,7 +193,7 @@ void Importer::RunWithStops(const onnx::NodeProto& proto, Scope& scope) {
   std::vector<std::string> names;
   for (const std::string& output : proto.output()) names.push_back(scope.path + output);
   if (!proto.name().empty()) names.push_back(scope.path + proto.name());
-  // Its operands have other values under their names while it runs.
+  // While the node runs, the names of its operands are bound to the stopped values.
   std::vector<std::pair<std::string, std::optional<Binding>>> before;
   for (const std::string& input : std::set<std::string>(proto.input().begin(), proto.input().end())) {
     const Scope* home = &scope;
@@ -206,7 +207,7 @@ void Importer::RunWithStops(const onnx::NodeProto& proto, Scope& scope) {
   RunAsWritten(proto, scope);
   for (auto& [name, binding] : before) {
     const bool is_made = std::find(proto.output().begin(), proto.output().end(), name) != proto.output().end();
-    if (is_made) continue;  // a name that the file uses again
+    if (is_made) continue;  // a name that the file reuses
     if (binding) {
       scope.names.insert_or_assign(name, *binding);
     } else {

@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Why annotations cannot be read.
+// The reason why annotations cannot be used.
 struct Unusable {
   std::string why;
 };
@@ -47,7 +47,7 @@ class Reader {
 
   static std::string NameOf(const onnx::NodeProto& node) { return node.op_type() + " '" + Escaped(DisplayName(node)) + "'"; }
 
-  // The node's part of the first configuration, or null.
+  // Returns the node's part of the first configuration, or null.
   const onnx::NodeDeviceConfigurationProto* PartOf(const onnx::NodeProto& node) const {
     const onnx::NodeDeviceConfigurationProto* part = nullptr;
     for (const auto& configuration : node.device_configurations()) {
@@ -76,7 +76,7 @@ class Reader {
     return placement;
   }
 
-  // By pipeline stages; without them by single devices.
+  // Finds stages from pipeline stages, or from single devices if there are none.
   void FindStages(DevicePlacement& placement) const {
     bool staged = false;
     for (const auto& node : graph_.node()) {
@@ -96,11 +96,11 @@ class Reader {
       placement.of_node.emplace(name, static_cast<int>(stage));
       placement.stages = std::max(placement.stages, static_cast<int>(stage) + 1);
     }
-    // On single devices there is one copy.
+    // With nodes on single devices there is one replica.
     if (!staged && !placement.of_node.empty()) placement.stages = placement.devices;
   }
 
-  // The one device of all the node's tensors; -1: there are several.
+  // Returns the device of all the node's tensors; -1 if there are several.
   static int64_t OnlyDevice(const onnx::NodeDeviceConfigurationProto& part) {
     std::set<int64_t> devices;
     for (const auto& spec : part.sharding_spec()) devices.insert(spec.device().begin(), spec.device().end());

@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-// A shape operand has few elements; evaluating more for a type's sake would be a program, not a shape.
+// A shape operand has few elements; evaluating more would not be shape arithmetic.
 constexpr int64_t kMaxForcedBytes = 1 << 20;
 
 KernelCall CallOf(const Graph& graph, const Node& node, const std::vector<ValueType>& types) {
@@ -63,7 +63,7 @@ const Node* Emitter::Producer(ValueId id) const {
 ValueId Emitter::Computed(ValueId id) {
   if (id == kNoValue || Constant(id) != nullptr) return id;
   if (!Flag(computable_, id) || BytesOf(graph_.type(id)) > kMaxForcedBytes) return kNoValue;
-  // The nodes that lead to the value, by depth-first search with a stack of our own: chains can be long.
+  // Finds the nodes that the value depends on by depth-first search with an explicit stack, because chains can be long.
   std::vector<ValueId> stack{id};
   std::map<ValueId, Tensor> done;
   const auto known = [&](ValueId value) { return value == kNoValue || done.contains(value) || Constant(value) != nullptr; };
@@ -90,7 +90,7 @@ ValueId Emitter::Computed(ValueId id) {
       if (node.outputs[i] != kNoValue) done[node.outputs[i]] = std::move(outputs[i]);
     }
   }
-  // Beside the computed value, which stays for whoever trains through it.
+  // Adds a new constant; the computed value stays for gradients that pass through it.
   return AddConstant(graph_.value(id).name + "/value", done[id]);
 }
 
@@ -99,8 +99,8 @@ std::vector<ValueType> Emitter::InferTypes(Node& node) {
     return rules_.Infer(graph_, node);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUnsupported && e.code() != ErrorCode::kShape) throw;
-    // A shape may hang on an operand that only weights or floating scalars stand in the way of knowing. A value in the
-    // place of an operand cuts its gradient off, so integers come first, then what stands behind the data.
+    // A shape may depend on an operand that is only unknown because of weights or floating-point scalars. Replacing an operand by its value
+    // cuts off its gradient, so integers are tried first, then all operands except the data.
     if (ForceOperands(node, [&](size_t i) { return !IsFloating(graph_.value(node.inputs[i]).dtype); })) {
       if (std::optional<std::vector<ValueType>> types = TryInfer(node)) return *types;
     }
@@ -153,7 +153,7 @@ void Emitter::ReshapeTo(Node& node, const std::vector<int64_t>& target) {
   node.inputs[1] = AddConstant(node.origin + "/shape", Tensor::From<int64_t>(target, Shape{static_cast<int64_t>(target.size())}));
 }
 
-// What is chosen of a vector, element by element, is what Gather gives, for which more is known: a schedule by the time of each sample.
+// GatherElements of a vector equals Gather, for which more is known; for example a schedule that is indexed by the time of each sample.
 void Emitter::GatherFromVector(Node& node) const {
   if (node.op != "GatherElements" || !node.domain.empty() || node.inputs.size() != 2) return;
   for (ValueId id : node.inputs) {
@@ -162,16 +162,16 @@ void Emitter::GatherFromVector(Node& node) const {
   node.op = "Gather";
 }
 
-// Exporters choose all elements one after the other where nothing is to be chosen: PyTorch's write as_strided so (the mean over an image),
-// and a mask that is indexed by all its places. A Reshape does not mix samples, has no indices to keep, and its gradient is no scatter.
+// Exporters write gathers that take all elements in order: PyTorch's for as_strided (the mean over an image) and for a mask indexed by all
+// its positions. A Reshape does not mix samples, needs no indices, and its gradient is not a scatter.
 void Emitter::ReshapeInOrder(Node& node) {
   const bool slices = node.op == "Gather", elements = node.op == "GatherND" && node.attributes.Int("batch_dims", 0) == 0;
   if (!node.domain.empty() || (!slices && !elements) || node.inputs.size() != 2 || node.inputs[0] == kNoValue) return;
   const Tensor* indices = Constant(node.inputs[1]);
   const Shape& data = graph_.value(node.inputs[0]).shape;
-  // A table stays one: that it is looked up in says what it is.
+  // A lookup table is kept: the lookup shows that it is one.
   if (indices == nullptr || data.rank() < 1 || Constant(node.inputs[0]) != nullptr || may_train(node.inputs[0])) return;
-  // Numbers of a list along the axis, or one for each axis.
+  // Indices along the axis, or one component for each axis.
   const int64_t given = node.attributes.Int("axis", 0);
   const int axis = static_cast<int>(given < 0 ? given + data.rank() : given);
   if (slices && (axis < 0 || axis >= data.rank())) return;
@@ -190,11 +190,11 @@ void Emitter::ReshapeInOrder(Node& node) {
     if (at != i) return;
   }
   const std::vector<int64_t> target = GatheredShape(graph_, node);
-  // A Reshape to an extent of 0 means something else.
+  // An extent of 0 has a special meaning in Reshape.
   if (std::find(target.begin(), target.end(), 0) == target.end()) ReshapeTo(node, target);
 }
 
-// Shape and Size need types alone.
+// Computes Shape and Size, which only need types.
 bool Emitter::ShapeOnly(const Node& node, Tensor& result) const {
   if (!node.domain.empty() || node.inputs.empty() || (node.op != "Shape" && node.op != "Size")) return false;
   const Shape& shape = graph_.value(node.inputs[0]).shape;
@@ -224,8 +224,8 @@ bool Emitter::Foldable(const Node& node, const std::vector<ValueType>& types, co
     if (graph_.value(id).role != Role::kConst || graph_.data(id) == nullptr) return false;
     if (!Flag(may_train_, id)) continue;
     weights = true;
-    // Where a weight is above zero, and which of its elements is the largest, changes with it. A single number is one of the code, as
-    // mostly.
+    // Results such as where a weight is positive, or which of its elements is the largest, change with training. A single number is usually
+    // written in the code.
     floating = floating || graph_.data(id)->elements() > 1;
   }
   int64_t bytes = 0;
@@ -244,7 +244,7 @@ std::vector<Tensor> Emitter::Run(const Node& node, const std::vector<ValueType>&
   try {
     return RunReference(CallOf(graph_, node, types), inputs);
   } catch (const Error& e) {
-    // An index out of range is bad data in training; in a constant it is a bad model.
+    // An index out of range is a data error in training, and a model error in a constant.
     const ErrorCode code = e.code() == ErrorCode::kData ? ErrorCode::kValue : e.code();
     throw Error(code, e.message(), e.where().empty() ? Describe(node) : e.where(), e.help());
   }
@@ -264,7 +264,7 @@ std::vector<ValueId> Emitter::EmitKnown(const Node& node, const std::vector<std:
   std::vector<Tensor> inputs;
   for (ValueId id : node.inputs) {
     const ValueId computed = Computed(id);
-    // What is trained is data, too.
+    // Trained tensors count as data.
     if (id != kNoValue && (computed == kNoValue || Flag(may_train_, id))) {
       throw Error(ErrorCode::kUnsupported,
                   "the size of output 0 of " + Escaped(node.op) + " is not known at compile time; it depends on the data of '" +
@@ -305,7 +305,7 @@ std::vector<ValueId> Emitter::Append(Node node, const std::vector<std::string>& 
   return results;
 }
 
-// Of the node that is added next.
+// Adds an output of the node that is added next.
 ValueId Emitter::AddOutput(const std::string& name, const ValueType& type) {
   const ValueId id = graph_.AddValue(name, type.dtype, type.shape, Role::kActivation);
   if (producer_.size() <= static_cast<size_t>(id)) producer_.resize(static_cast<size_t>(id) + 1, -1);

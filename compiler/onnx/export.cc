@@ -18,9 +18,9 @@
 namespace gradloom {
 namespace {
 
-// External tensors start at a page, so that others can map them.
+// External tensors start at a page boundary, so that readers can map them.
 constexpr int64_t kExternalAlignment = 4096;
-// Smaller ones stay in the model file.
+// Smaller tensors stay in the model file.
 constexpr int64_t kLeastExternalBytes = 1024;
 constexpr char kExternalEnding[] = ".data";
 
@@ -47,7 +47,7 @@ bool HasElements(const onnx::TensorProto& tensor) {
                                       0;
 }
 
-// The axis along which the file has several times what the value has; -1: none, or more than that is another.
+// Returns the axis along which the file repeats the value; -1 if there is none, or if the shapes differ otherwise.
 int RepeatedAxis(const Shape& value, const Shape& shape) {
   int repeated = -1;
   if (value.rank() != shape.rank()) return -1;
@@ -69,7 +69,7 @@ Tensor RepeatedAlong(const Tensor& value, const Shape& shape, int axis) {
   return whole;
 }
 
-// The tensor's new value, in the element type `data_type` of the file. `shape`: the file's.
+// Returns the tensor's new value in the element type `data_type` of the file. `shape`: the shape in the file.
 Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
   if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
     return ValueFor(RepeatedAlong(value, shape, axis), shape, data_type, where);
@@ -84,7 +84,7 @@ Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, cons
   return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
 }
 
-// A sparse tensor that was trained: the zeros that it left out are trained as well, so it is dense from now on.
+// A trained sparse tensor becomes dense, because the zeros that it omits are trained too.
 struct Trained {
   TensorSite site;
   Tensor value;
@@ -109,13 +109,13 @@ void MakeDense(const Trained& trained) {
   }
 }
 
-// A file beside a model, for the elements of its large tensors.
+// A file beside a model that holds the elements of its large tensors.
 class ExternalFile {
  public:
   explicit ExternalFile(const std::string& model_path)
       : location_(model_path.substr(model_path.rfind('/') + 1) + kExternalEnding), file_(model_path + kExternalEnding) {}
 
-  // Unless they are few, or lie elsewhere.
+  // Moves the elements to the file, unless they are few or already stored elsewhere.
   void Move(onnx::TensorProto* tensor) {
     const std::string& raw = tensor->raw_data();
     const int64_t bytes = static_cast<int64_t>(raw.size());
@@ -146,7 +146,7 @@ class ExternalFile {
   int64_t at_ = 0;
 };
 
-// `external`: gets large values as they are read; null: the model gets all.
+// `external`: receives large values as they are read; null: the model holds all values.
 onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, ExternalFile* external = nullptr) {
   onnx::ModelProto model = Parse(info);
   std::vector<Trained> sparse;
@@ -170,7 +170,7 @@ onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, 
     SetTensor(ValueFor(values.read(site.name), ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
     if (external != nullptr) external->Move(site.dense);
   });
-  // After the walk, which these would lead astray.
+  // After the walk, which this would disturb.
   for (const Trained& trained : sparse) MakeDense(trained);
   return model;
 }
@@ -197,8 +197,8 @@ void Write(onnx::ModelProto model, const std::string& path, const ExportOptions&
   AtomicFile file(path);
   file.Write(Serialized(model, path));
   file.Finish();
-  // Both are on the disk by now: new data beside a model that was there would change what it says. The data first: a model that is there is
-  // complete.
+  // Both files are on disk by now. New data beside an existing model would change that model, so the data is renamed first: whenever a
+  // model is visible, it is complete.
   if (external != nullptr) external->Commit();
   file.Commit();
 }

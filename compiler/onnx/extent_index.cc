@@ -1,4 +1,4 @@
-// Operators that pick elements or put them somewhere, where the data of a step decides extents.
+// Gathers, scatters and Slice with data-dependent extents.
 #include <algorithm>
 #include <limits>
 
@@ -6,7 +6,8 @@
 
 namespace gradloom {
 
-// Where a slice with a step above zero begins or ends, as data says it: counted from the end if it is below zero, and clamped.
+// Returns the data-dependent beginning or end of a slice with a positive step: negative values count from the end, and the result is
+// clamped.
 Size ExtentNode::PlaceIn(const Size& extent, ValueId places, size_t i) {
   const ValueId at = ElementOf(places, static_cast<int64_t>(i)), all = ScalarOf(extent), zero = Int(0);
   const ValueId from_front = Op("Where", {Op("Less", {at, zero}), Add(at, all), at});
@@ -24,12 +25,12 @@ void ExtentNode::Slice() {
   if (in(4) == kNoValue) steps.resize(count, 1);
   if (shape(in(2)).elements() != static_cast<int64_t>(count) || sliced.size() != count || steps.size() != count)
     throw Error(ErrorCode::kShape, "starts, ends, axes and steps of Slice must have equal lengths", Describe(node_));
-  // Downwards, the place before the first one has a number that says another place.
+  // With a negative step, the position before the first one is written as a number that also denotes another position.
   const bool down = std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step < 0; });
   if (!starts && down) KnownInts(1);
   if (!ends && down) KnownInts(2);
   Axes after = axes(in(0));
-  // Axes of which all is known are cut as ever, in one node before the others.
+  // Axes with known extents and bounds are sliced by one ordinary node before the others.
   std::vector<int64_t> from, to, along, by;
   std::vector<size_t> rest;
   for (size_t i = 0; i < count; ++i) {
@@ -57,7 +58,7 @@ void ExtentNode::Slice() {
   Give(0, after);
 }
 
-// `extent`: of the axis; becomes that of the result.
+// `extent`: in: the extent of the axis; out: that of the result.
 ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step) {
   const int64_t bound = shape(data)[axis];
   const auto cut = [&](int64_t from, int64_t to) {
@@ -65,7 +66,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   };
   const bool to_end = end.known() && end.factor >= bound;
   if (step > 0 && start.known() && start.factor >= 0 && (!end.known() || end.factor >= 0)) {
-    // From the front: what counts stays in front.
+    // Counting from the front keeps the valid elements in front.
     const int64_t most = to_end ? bound : std::min(bound, Bound(end));
     Size last = extent;
     if (!to_end && !(end == extent)) {
@@ -82,7 +83,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
     return cut(start.factor, most);
   }
   if (step == 0) throw Error(ErrorCode::kValue, "the step of Slice must not be 0", Describe(node_));
-  // Where it begins and ends, counted from the front, as ONNX clamps them.
+  // The beginning and the end, counted from the front and clamped like in ONNX.
   const ValueId all = ScalarOf(extent), zero = Int(0);
   const auto from_front = [&](const Size& at) {
     return at.known() && at.factor < 0 ? Add(all, Int(std::max(at.factor, -(int64_t{1} << 40))))
@@ -119,7 +120,7 @@ void ExtentNode::GatherElements() {
   const int axis = Axis(Attr("axis", 0), rank(in(0)));
   const Axes after = axes(in(1));
   for (const auto& [other, size] : axes(in(0))) {
-    // Those of the indices are no more.
+    // The extents of the indices must not exceed those of the data.
     if (other != axis && !after.contains(other) && shape(in(1))[other] == shape(in(0))[other]) Refuse(0, other);
   }
   const ValueId from_front = FromFront(in(1), ExtentOf(in(0), axis));
@@ -127,7 +128,7 @@ void ExtentNode::GatherElements() {
   Give(0, after);
 }
 
-// How many axes of the data, behind `batches`, a tuple of indices names.
+// Returns the number of axes, after the `batches` first ones, that an index tuple selects along.
 int ExtentNode::TupleOf(ValueId data, ValueId indices, int64_t batches) const {
   const int last = rank(indices) - 1;
   const int64_t tuple = last < 0 ? 0 : shape(indices)[last];
@@ -164,7 +165,7 @@ void ExtentNode::GatherNd() {
 
 namespace {
 
-// Whether what is scattered for padding may be zeros: they change nothing.
+// Whether padding may be scattered as zeros, which change nothing.
 bool Adds(const Node& node) { return node.attributes.String("reduction", "none") == "add"; }
 
 }  // namespace
@@ -177,7 +178,7 @@ void ExtentNode::ScatterBeside(ValueId data, ValueId places, int axis, int64_t e
   Last("Slice", {scattered, Ints({0}), Ints({extent}), along, Ints({1})});
 }
 
-// What padding would scatter goes to a place of its own behind all others, which is cut off.
+// Scatters padding to an extra slice at the end, which is cut off.
 void ExtentNode::ScatterNd() {
   const ValueId data = in(0), indices = in(1);
   const int tuple = TupleOf(data, indices, 0), last = rank(indices) - 1;
@@ -198,7 +199,7 @@ void ExtentNode::ScatterNd() {
     Same({data, places, Masked(updates, unknown, 0)});
     return Give(0, kept);
   }
-  // (tuple..., of which the first is the extent where the place does not count)
+  // The index tuple of padding: its first component is the extent.
   std::vector<int64_t> nowhere(static_cast<size_t>(tuple), 0);
   nowhere[0] = extents[0];
   const ValueId dims = Ints(extents);

@@ -1,12 +1,12 @@
-// Layers that keep samples apart or see all of them, where the data of a step decides extents.
+// Layers with data-dependent extents.
 #include <algorithm>
 
 #include "compiler/onnx/extent_node.h"
 
 namespace gradloom {
 
-// With running statistics each element is by itself; those of a batch are of what counts. Which of the two an entry wants is not known
-// here (compiler/passes/training_view): the node is told what counts.
+// With running statistics every element is normalized independently; batch statistics are computed over valid elements. Which of them an
+// entry uses is not known here (compiler/passes/training_view), so the node gets a mask and the number of valid elements.
 void ExtentNode::BatchNormalization() {
   const Axes after = axes(in(0));
   if (after.contains(1)) Refuse(0, 1);
@@ -34,7 +34,7 @@ Size ExtentNode::SameSize(size_t i, int axis, size_t k, int other) {
   return same[0];
 }
 
-// LSTM, GRU and RNN: samples have nothing to do with each other, and steps that do not count are none.
+// LSTM, GRU and RNN: samples are independent, and invalid steps are past `sequence_lens`.
 void ExtentNode::Recurrent() {
   constexpr size_t kLengths = 4, kFirstState = 5, kLastState = 6;
   const bool batch_first = Attr("layout", 0) == 1;
@@ -62,7 +62,7 @@ void ExtentNode::Recurrent() {
   for (size_t i = 1; i < results_.size(); ++i) Give(i, {{state, samples}});
 }
 
-// Queries have nothing to do with each other; keys that do not count are masked.
+// Queries are independent; invalid keys are masked.
 void ExtentNode::Attention() {
   constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4, kLengths = 6;
   for (size_t i : {kQuery, kKey, kValue}) ExpectRank(i, 3, 4);
@@ -79,7 +79,7 @@ void ExtentNode::Attention() {
   std::vector<ValueId> operands = node_.inputs;
   int64_t most = shape(in(kKey))[of_keys];
   if (!keys.known()) {
-    // Where no key counts, the first place is looked at, and there is nothing.
+    // If no key is valid, the first position is attended to; its value is 0.
     operands[kValue] = Masked(in(kValue), {{of_values, keys}}, 0);
     if (in(kPastKey) != kNoValue) {
       const int64_t past = shape(in(kPastKey))[2];
@@ -97,7 +97,7 @@ void ExtentNode::Attention() {
     } else if (dtype(mask) == DType::kBool) {
       operands[kMask] = Op("And", {counts, mask});
     } else {
-      // Half of the lowest, so that sums with scores are finite.
+      // Half of the lowest number, so that sums with scores stay finite.
       operands[kMask] = Op("Where", {counts, mask, Scalar(Lowest(dtype(mask)) / 2, dtype(mask))});
     }
   } else if (in(kPastKey) != kNoValue) {
@@ -109,7 +109,7 @@ void ExtentNode::Attention() {
   Give(3, {{0, samples}, {2, queries}, {3, keys}});
 }
 
-// (images, boxes, image of each box), or both in one: boxes that do not count are of the first image.
+// Operands: images, boxes and the image of each box, or the latter two in one tensor. Invalid boxes get the first image.
 void ExtentNode::RegionsOfInterest() {
   const size_t of_image = num_inputs() - 1;
   ExpectRank(1, 2);

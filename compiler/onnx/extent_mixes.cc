@@ -1,4 +1,4 @@
-// Operators that mix elements along an axis, where the data of a step decides its extent: padding is made what changes nothing.
+// Operators that mix elements along an axis of data-dependent extent: padding is replaced by neutral elements.
 #include <algorithm>
 #include <set>
 
@@ -82,14 +82,14 @@ void ExtentNode::TopK() {
   if (!k) KnownInts(1);
   Axes after = axes(data);
   after[axis] = k->at(0);
-  // Of padding, which comes last, no more is taken than there is room for.
+  // Padding comes last; no more of it is taken than the axis holds.
   const int64_t bound = std::min(Bound(k->at(0)), shape(data)[axis]);
   const double fill = Attr("largest", 1) != 0 ? Lowest(dtype(data)) : Highest(dtype(data));
   Same({Masked(data, AxesAmong(data, {axis}), fill), k->at(0).known() ? in(1) : Ints({bound})});
   for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
 }
 
-// Sums go over the last axis of the first operand and the last but one of the second.
+// Sums run over the last axis of the first operand and the second to last of the second.
 void ExtentNode::MatMul() {
   const ValueId a = in(0), b = in(1);
   const int p = rank(a), q = rank(b), summed_a = p - 1, summed_b = q == 1 ? 0 : q - 2;
@@ -112,7 +112,7 @@ void ExtentNode::MatMul() {
   }
   if (p > 1) after[lead] = ExtentOf(a, p - 2);
   if (q > 1) after[lead + (p > 1 ? 1 : 0)] = ExtentOf(b, q - 1);
-  // Padding of one meets padding of the other, which may be anything.
+  // Both operands must be masked: padding may hold anything.
   const Axes mixed = mixed_a.empty() ? mixed_b : mixed_a;
   const auto masked = [&](ValueId id, int axis) { return mixed.empty() ? id : Masked(id, {{axis, mixed.begin()->second}}, 0); };
   Same({masked(a, summed_a), masked(b, summed_b)});
@@ -183,7 +183,7 @@ void ExtentNode::Einsum() {
   Give(0, after);
 }
 
-// Normalises what lies from `axis` on.
+// Normalizations over the axes from `axis` on.
 void ExtentNode::RowNormalization() {
   const int axis = Axis(Attr("axis", -1), rank(in(0)));
   for (size_t i = 1; i < num_inputs(); ++i) Only(i);
@@ -195,7 +195,7 @@ void ExtentNode::RowNormalization() {
   for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
 }
 
-// Samples along axis 0 have nothing to do with each other.
+// Operators for which samples along axis 0 are independent.
 void ExtentNode::FirstAxisFree() {
   Only(0, {0});
   for (size_t i = 1; i < num_inputs(); ++i) Only(i);
@@ -204,7 +204,7 @@ void ExtentNode::FirstAxisFree() {
   for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
 }
 
-// (scores [samples, classes, ...], classes [samples, ...], class weights): padding has a class that is ignored.
+// Operands: scores [samples, classes, ...], classes [samples, ...], class weights. Padding gets a class that is ignored.
 void ExtentNode::ClassLoss() {
   const ValueId scores = in(0), labels = in(1);
   Only(2);

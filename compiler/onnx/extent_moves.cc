@@ -1,4 +1,4 @@
-// Operators that move elements, or treat each by itself, where the data of a step decides extents.
+// Pointwise and data movement operators with data-dependent extents.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// Output element i hangs on elements i of the broadcast operands, or on their places from the front.
+// Output element i depends on elements i of the broadcast operands, so valid elements stay in front.
 void ExtentNode::Pointwise() {
   const std::vector<ValueId> operands = node_.op == "Dropout" || node_.op == "Trilu" ? std::vector<ValueId>{in(0)} : node_.inputs;
   for (size_t i = operands.size(); i < num_inputs(); ++i) Only(i);
@@ -85,8 +85,8 @@ void ExtentNode::Flatten() {
   ReshapeTo({rows, columns});
 }
 
-// Elements stay in their order, so those that count stay where they are if each unknown extent has as many elements before it and
-// behind it as it had, padding counted.
+// A Reshape keeps the order of elements. So valid elements stay valid if, counting padding, each unknown extent has as many elements before
+// and after it as it had.
 void ExtentNode::ReshapeTo(std::vector<Size> target) {
   const ValueId data = in(0);
   Size all{1}, rest{1};
@@ -102,7 +102,7 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
   if (open != target.end()) {
     const auto quotient = Quotient(all, rest);
     if (!quotient) {
-      // For one scalar in place of another that the model holds to be the same.
+      // The extent is a new scalar, which the model takes for equal to another one.
       if (rest.factor <= 0 || !rest.known())
         Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "the extent that -1 stands for cannot be computed");
       *open = NewSize(Op("Div", {ScalarOf(all), Int(rest.factor)}), bound / rest.factor);
@@ -112,9 +112,9 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
   }
   std::vector<int64_t> bounds;
   for (const Size& size : target) bounds.push_back(Bound(size));
-  // The parts between unknown extents: elements of one with all that is behind it, up to the next.
+  // Splits the sizes at unknown extents: each part is the product of an unknown extent and the known ones up to the next.
   const auto parts = [&](const std::vector<Size>& sizes, const std::vector<int64_t>& most) {
-    std::vector<std::pair<Size, int64_t>> found;  // of an unknown extent with the known ones behind it: what counts, and the bound
+    std::vector<std::pair<Size, int64_t>> found;  // valid number and bound of an unknown extent times the known ones after it
     int64_t before = 1;
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (!sizes[i].known()) {
@@ -137,7 +137,7 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
     node_.attributes.set("allowzero", int64_t{1});
     Same({data, Ints(bounds)});
   } else {
-    // They are moved together.
+    // Elements are repacked.
     const auto lengths = [&](const std::vector<Size>& list) {
       std::vector<ValueId> scalars;
       for (const Size& size : list) scalars.push_back(Reshaped(ScalarOf(size), {1}));
@@ -162,7 +162,7 @@ void ExtentNode::Expand() {
     const int from = axis - (n - own), to = axis - (n - wanted);
     Size size = to >= 0 ? (*numbers)[static_cast<size_t>(to)] : Size{1};
     const Size has = from >= 0 ? ExtentOf(in(0), from) : Size{1};
-    // An extent that is not 1 stays; where neither is, both are the same.
+    // An extent other than 1 is kept; if both differ from 1, they must be equal.
     if (!has.known() || has.factor != 1) {
       if (!has.known() && !size.known() && !(has == size)) {
         Axes same{{axis, has}};
@@ -192,7 +192,7 @@ void ExtentNode::ConstantOfShape() {
   Give(0, after);
 }
 
-// From start on by steps of delta, as far as limit, which is not reached.
+// Numbers from start by steps of delta, up to but excluding limit.
 void ExtentNode::Range() {
   const auto start = Numbers(in(0)), limit = Numbers(in(1)), delta = Numbers(in(2));
   if (!start) KnownInts(0);
@@ -207,7 +207,7 @@ void ExtentNode::Range() {
   Size count = to;
   int64_t bound = Bound(to);
   if (!(from == Size{0}) || by.factor != 1) {
-    // Extents are zero at least.
+    // Extents are at least 0.
     const bool up = by.factor > 0;
     const int64_t step = up ? by.factor : -by.factor, least = (up ? from : to).known() ? (up ? from : to).factor : 0;
     bound = std::max<int64_t>(0, (Bound(up ? to : from) - least + step - 1) / step);
@@ -222,7 +222,7 @@ void ExtentNode::Concat() {
   const int n = rank(in(0)), axis = Axis(Attr("axis", 0), n);
   Axes after;
   Size total{0};
-  bool gaps = false, open = false;  // an operand behind one with padding
+  bool gaps = false, open = false;  // gaps: an operand follows one with padding
   std::vector<Size> sizes;
   for (size_t i = 0; i < num_inputs(); ++i) {
     for (const auto& [other, size] : axes(in(i))) {
@@ -238,7 +238,7 @@ void ExtentNode::Concat() {
     Same();
     return Give(0, after);
   }
-  // What counts moves together: place i is found as many places on as there is padding before it.
+  // Valid elements are moved together: element i is found at i plus the amount of padding before it.
   const ValueId padded = Op("Concat", node_.inputs, {{"axis", int64_t{axis}}});
   const int64_t bound = shape(padded)[axis];
   const ValueId all = Places(bound);
@@ -254,7 +254,7 @@ void ExtentNode::Concat() {
   Give(0, after);
 }
 
-// Behind what counts comes what is added.
+// The added elements follow the valid ones.
 void ExtentNode::Pad() {
   const int n = rank(in(0));
   const std::vector<int64_t> pads = KnownInts(1);

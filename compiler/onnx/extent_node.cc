@@ -1,4 +1,4 @@
-// Writing nodes, and padding.
+// Emitting nodes and padding.
 #include "compiler/onnx/extent_node.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ std::vector<ValueId> ExtentNode::Run() {
     (this->*rule)();
     return results_;
   }
-  // Its operands' extents are all known: what it reads of others' is data as any other.
+  // The extents of its operands are all known: data-dependent integers among them are ordinary data.
   for (size_t i = 0; i < num_inputs(); ++i) Only(i);
   Same();
   return results_;
@@ -220,7 +220,7 @@ ValueId ExtentNode::Masked(ValueId id, const Axes& along, double fill) {
   return masked;
 }
 
-// By copies of the first element; ones, or zeros of what may be an index, where there is none.
+// Pads with copies of the first element; if there is none, with ones, or zeros for possible indices.
 ValueId ExtentNode::PaddedTo(ValueId id, const Shape& bounds) {
   if (shape(id) == bounds) return id;
   if (shape(id).elements() == 0) return Op("Expand", {Scalar(IsFloating(dtype(id)) ? 1 : 0, dtype(id)), Ints(bounds.dims())});
@@ -249,7 +249,7 @@ Axes ExtentNode::AxesAmong(ValueId id, const std::vector<int>& wanted) const {
   return found;
 }
 
-// The least and the greatest finite numbers of a type: what is computed of them stays finite, gradients too.
+// Lowest and Highest are finite, so that results computed from them, and their gradients, stay finite.
 double ExtentNode::Lowest(DType dtype) const {
   switch (dtype) {
     case DType::kFloat64: return std::numeric_limits<double>::lowest();
@@ -296,7 +296,7 @@ ValueId ExtentNode::Sanitised(ValueId indices, const std::vector<int64_t>& exten
     return emitter_.AddConstant(node_.origin + "/range", Converted(Tensor::From(values, shape).view(), type));
   };
   ValueId clipped = Op("Max", {Op("Min", {indices, constant(most)}), constant(least)});
-  // What counts is judged by the kernel.
+  // Valid indices are checked by the kernel.
   return Op("Where", {Counts(unknown, shape(indices)), indices, clipped});
 }
 
@@ -315,7 +315,7 @@ ValueId ExtentNode::FromFront(ValueId indices, const Size& extent) {
   return from_front;
 }
 
-// Two operands that meet along an axis have the same extent, or one of them has 1.
+// Operands that are broadcast along an axis must have the same extent there, or 1.
 void ExtentNode::Merge(Axes& into, int axis, const Size& size, int64_t bound, int64_t into_bound) {
   const auto found = into.find(axis);
   if (found == into.end()) {
@@ -334,7 +334,7 @@ void ExtentNode::Merge(Axes& into, int axis, const Size& size, int64_t bound, in
 Axes ExtentNode::Broadcast(const std::vector<ValueId>& ids, int rank_of_result) {
   Axes merged;
   for (int axis = 0; axis < rank_of_result; ++axis) {
-    // The greatest bound so far, and who has it for certain.
+    // The largest bound so far, and whether it is a fixed extent.
     int64_t so_far = -1;
     bool certain = false;
     for (size_t i = 0; i < ids.size(); ++i) {

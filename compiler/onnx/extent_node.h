@@ -10,7 +10,7 @@
 
 namespace gradloom {
 
-// A node with an operand whose extent is not known, and its expansion.
+// A node with an operand of unknown extent, and its expansion.
 class ExtentNode {
  public:
   ExtentNode(DataExtents& extents, Node node, const std::vector<std::string>& names)
@@ -86,20 +86,20 @@ class ExtentNode {
   std::vector<Size> Arithmetic(const std::vector<std::vector<Size>>& operands, ValueId result);
 
   // Padding.
-  // bool: true where places along the axis count; of `rank` dimensions, all others 1.
+  // Returns a bool of `rank` dimensions that is true for valid positions along the axis; all other dimensions are 1.
   ValueId Mask(const Size& size, int64_t bound, int axis, int rank);
-  // The value with `fill` for padding along these axes.
+  // Returns the value with `fill` in place of padding along these axes.
   ValueId Masked(ValueId id, const Axes& along, double fill);
   ValueId MaskedAll(ValueId id, double fill) { return Masked(id, axes(id), fill); }
-  // bool, broadcast to `shape`: what counts; kNoValue where all does.
+  // Returns a bool that broadcasts to `shape`: which elements are valid; kNoValue if all are.
   ValueId Counts(const Axes& along, const Shape& shape);
-  // Those axes of a value that are among these and unknown.
+  // Returns the unknown axes of a value that are among `wanted`.
   Axes AxesAmong(ValueId id, const std::vector<int>& wanted) const;
   double Lowest(DType dtype) const;
   double Highest(DType dtype) const;
-  // Indices whose padding is in range: copies of indices stay as they are, others come into [-extents, extents).
+  // Returns indices whose padding is in range: valid indices are unchanged, padding is clamped to [-extents, extents).
   ValueId Sanitised(ValueId indices, const std::vector<int64_t>& extents);
-  // Negative ones count from the end of what counts.
+  // Converts negative indices, which count from the end of the valid part, to non-negative ones.
   ValueId FromFront(ValueId indices, const Size& extent);
 
   // Axes of results.
@@ -131,7 +131,7 @@ class ExtentNode {
   void Recurrent();
   void Attention();
   void RegionsOfInterest();
-  // An extent that two operands have in common.
+  // Returns the extent that two operands must have in common.
   Size SameSize(size_t i, int axis, size_t k, int other);
   // (extent_index.cc)
   void Slice();
@@ -143,7 +143,8 @@ class ExtentNode {
   void GatherNd();
   void ScatterNd();
   void ScatterElements();
-  // The node with room for one more slice along the axis, at whose place `extent` is what does not count, and which is cut off again.
+  // Emits the scatter with one extra slice along the axis. Padding is scattered to that slice, at index `extent`, and it is cut off
+  // afterwards.
   void ScatterBeside(ValueId data, ValueId places, int axis, int64_t extent);
   // (extent_mixes.cc)
   void Reduce();
@@ -162,7 +163,7 @@ class ExtentNode {
   void Compress();
   void Unique();
   void NonMaxSuppression();
-  // Where a condition holds, int64[rank, bound], and how many places that is.
+  // Returns the positions where a condition holds, int64 [rank, bound], and their number.
   std::pair<ValueId, Size> PlacesOf(ValueId condition);
 
   DataExtents& extents_;

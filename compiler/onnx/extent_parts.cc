@@ -1,11 +1,11 @@
-// Split and Tile, where the data of a step decides extents.
+// Split and Tile with data-dependent extents.
 #include <algorithm>
 
 #include "compiler/onnx/extent_node.h"
 
 namespace gradloom {
 
-// What the parts have: as the node says, or as even as it goes, the last one with the rest.
+// Returns the extents of the parts: as given by the node, or equal ones with a smaller last one.
 std::vector<Size> ExtentNode::PartsOf(const Size& extent, size_t count) {
   if (in(1) != kNoValue) {
     const auto numbers = Numbers(in(1));
@@ -21,7 +21,7 @@ std::vector<Size> ExtentNode::PartsOf(const Size& extent, size_t count) {
   const Size even = NewSize(part, most);
   std::vector<Size> sizes{even};
   for (int64_t i = 1; i < parts; ++i) {
-    // Of few elements there is nothing left for the last ones.
+    // With few elements the last parts may be empty.
     const ValueId rest = Sub(all, Mul(part, Int(i)));
     sizes.push_back(NewSize(Op("Max", {Op("Min", {rest, part}), Int(0)}), std::min(most, std::max<int64_t>(Bound(extent) - i, 0))));
   }
@@ -41,13 +41,13 @@ void ExtentNode::Split() {
     return;
   }
   const std::vector<Size> parts = PartsOf(extent, results_.size());
-  // Outputs that nobody wants need not be there.
+  // Unused outputs may be missing.
   if (parts.size() < results_.size()) {
     throw Error(ErrorCode::kArity,
                 "Split has " + std::to_string(results_.size()) + " outputs but only " + std::to_string(parts.size()) + " parts",
                 Describe(node_));
   }
-  // That they are all of it is looked at during the step.
+  // At run time, the step checks that the parts add up to the extent.
   Size total{0};
   for (const Size& part : parts) total = Sum(total, part);
   const bool checked = in(1) != kNoValue && !(total == extent);
@@ -57,7 +57,7 @@ void ExtentNode::Split() {
   for (size_t i = 0; i < results_.size(); ++i) {
     const int64_t bound = std::min(Bound(parts[i]), shape(data)[axis]);
     ValueId from = ScalarOf(begin);
-    // The check is an operand, as what nobody reads is not computed.
+    // The check is made an operand, because unused values are not computed.
     if (checked) from = Add(from, Sub(fits, ScalarOf(total)));
     begin = Sum(begin, parts[i]);
     if (names_[i].empty()) continue;
@@ -73,7 +73,7 @@ void ExtentNode::Split() {
   }
 }
 
-// Place i of the result is place i of the operand, counted round and round.
+// Element i of the result is element i modulo the valid extent of the operand.
 void ExtentNode::Tile() {
   const auto numbers = Numbers(in(1));
   if (!numbers) KnownInts(1);

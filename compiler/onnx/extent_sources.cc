@@ -1,4 +1,4 @@
-// Operators whose results have as many elements as the data of a step says.
+// Operators that introduce data-dependent extents.
 #include <algorithm>
 #include <limits>
 
@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-// The same places are found once, so that what is gathered by them fits together.
+// Positions of the same condition are computed once, so that values gathered by them have equal extents.
 std::pair<ValueId, Size> ExtentNode::PlacesOf(ValueId condition) {
   const auto found = extents_.places_.find(condition);
   if (found != extents_.places_.end()) return found->second;
@@ -20,7 +20,7 @@ void ExtentNode::NonZero() {
   Give(0, {{1, count}});
 }
 
-// Of the flattened input without an axis.
+// Without an axis the input is flattened.
 void ExtentNode::Compress() {
   const auto [found, count] = PlacesOf(in(1));
   const ValueId places = Reshaped(found, {-1});
@@ -41,7 +41,7 @@ void ExtentNode::Compress() {
   Give(0, after);
 }
 
-// The first places of distinct slices say what they are, so that gradients flow to those.
+// The result is gathered from the first positions of distinct slices, so that gradients flow to those.
 void ExtentNode::Unique() {
   for (size_t i = 0; i < num_inputs(); ++i) Only(i);
   const bool flat = !node_.attributes.has("axis");
@@ -65,7 +65,7 @@ void ExtentNode::Unique() {
   named(3, "Identity", {made[2]}, {}, {{0, count}});
 }
 
-// Boxes that do not count have a score that is above no threshold.
+// Invalid boxes get a score that exceeds no threshold.
 void ExtentNode::NonMaxSuppression() {
   ExpectRank(0, 3);
   ExpectRank(1, 3);

@@ -19,7 +19,7 @@ const std::vector<Size>* DataExtents::NumbersOf(ValueId id) const {
   return found == numbers_.end() ? nullptr : &found->second;
 }
 
-// Of these operators the result has as many elements as this operand's data says.
+// Whether the number of elements of the operator's result depends on the data of an operand that is not known.
 bool DataExtents::IsSource(const Node& node) const {
   if (!node.domain.empty()) return false;
   static const std::map<std::string, std::vector<size_t>> kDeciding = {
@@ -28,7 +28,7 @@ bool DataExtents::IsSource(const Node& node) const {
   if (found == kDeciding.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [&](size_t i) {
     if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return false;
-    // What is trained is data, too.
+    // Trained tensors count as data.
     return emitter_.may_train(node.inputs[i]) || emitter_.Computed(node.inputs[i]) == kNoValue;
   });
 }
@@ -50,7 +50,7 @@ namespace {
 
 const std::vector<std::string> kNoNames;
 
-// What nodes are added for.
+// Returns a node that stands for the origin of added nodes.
 Node NodeAt(const std::string& origin) {
   Node node;
   node.op = "Identity";
@@ -170,7 +170,7 @@ Size ExtentNode::Sum(const Size& a, const Size& b) {
 
 namespace {
 
-// More are no shape arithmetic.
+// Tensors with more elements are not shape arithmetic.
 constexpr int64_t kMostNumbers = 64;
 
 bool IsSmallIntegers(const Graph& graph, ValueId id) {
@@ -191,7 +191,7 @@ std::optional<std::vector<Size>> ExtentNode::Numbers(ValueId id) const {
   return numbers;
 }
 
-// What moves elements is done to their places in a list of all of them.
+// Evaluates an operator that moves elements on their positions in a list of all of them.
 std::optional<std::vector<Size>> ExtentNode::MovedNumbers() {
   static const std::set<std::string> kFirst = {"Identity", "Cast",   "Squeeze", "Unsqueeze", "Reshape",
                                                "Flatten",  "Gather", "Slice",   "Expand",    "Tile"};
@@ -226,7 +226,7 @@ std::optional<std::vector<Size>> ExtentNode::MovedNumbers() {
   return numbers;
 }
 
-// Elements of `result` that are no product get scalars of their own. Empty: one of them has no bound.
+// Elements of `result` that are not products get new scalars. Returns an empty list if one of them has no bound.
 std::vector<Size> ExtentNode::Arithmetic(const std::vector<std::vector<Size>>& operands, ValueId result) {
   size_t count = 1;
   for (const auto& operand : operands) count = std::max(count, operand.size());
@@ -257,7 +257,7 @@ std::vector<Size> ExtentNode::Arithmetic(const std::vector<std::vector<Size>>& o
   return numbers;
 }
 
-// Of a sum, the least or the greatest. Empty: it has no bound.
+// Returns the sum, minimum or maximum; an empty list if it has no bound.
 std::vector<Size> ExtentNode::Reduced(const std::vector<Size>& elements) {
   if (elements.empty() || std::any_of(elements.begin(), elements.end(), [](const Size& size) { return size.factor < 0; })) return {};
   if (std::all_of(elements.begin(), elements.end(), [&](const Size& size) { return size == elements[0]; }) && node_.op != "ReduceSum")
@@ -277,7 +277,7 @@ ValueId ExtentNode::ElementOf(ValueId id, int64_t i) {
   return scalar;
 }
 
-// Of integers that say extents; false: the node is none of it.
+// Handles nodes over integers that are extents; returns false for any other node.
 bool ExtentNode::RunNumbers() {
   bool any = false, integers = true;
   for (ValueId id : node_.inputs) {
@@ -294,7 +294,7 @@ bool ExtentNode::RunNumbers() {
     numbers = std::move(*moved);
     Same();
   } else if (op == "Equal" && integers) {
-    // An extent is never below zero.
+    // Extents are never negative.
     const auto a = *Numbers(in(0)), b = *Numbers(in(1));
     std::vector<bool> equal;
     for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {

@@ -36,7 +36,7 @@ std::string RealPath(const std::string& path) {
               "put the file beside the model, or name its folder with --external-dir");
 }
 
-// A location is a relative path in the model's folder and nothing else.
+// A location must be a relative path inside the model's folder.
 void CheckLocation(const std::string& location, const std::string& where) {
   const auto fail = [&](const char* why) { FailPath(std::string("external data ") + why, location, where); };
   if (location.empty()) fail("has an empty location");
@@ -75,7 +75,7 @@ int OpenAt2(int folder, const std::string& location, uint64_t resolve) {
   return static_cast<int>(syscall(SYS_openat2, folder, location.c_str(), &how, sizeof how));
 }
 
-// For kernels without openat2: every component by itself, and no link is followed at all.
+// For systems without openat2: opens each path component separately and follows no links.
 int OpenByComponents(int folder, const std::string& location) {
   int at = dup(folder);
   size_t begin = 0;
@@ -105,7 +105,7 @@ ExternalData::ExternalData(const std::string& model_path, const LoadOptions& opt
   folder_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   real_folders_ = {RealPath(folder)};
   if (!options.external_dir.empty() || model_path.empty()) return;
-  // A model in a cache of links (Hugging Face's snapshots/) keeps model and data as files of one folder of blobs.
+  // In a cache of links (Hugging Face's snapshots/), model and data are links to files of one folder of blobs.
   real_folders_.push_back(FolderOf(RealPath(model_path)));
 }
 
@@ -129,7 +129,7 @@ ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const s
     } else if (entry.key() == "length") {
       range.length = ParseNumber(entry.value(), "length", where);
     }
-    // Other keys (a checksum, or marks of other tools) say nothing that is needed here.
+    // Other keys (a checksum, or marks of other tools) are not needed.
   }
   if (!located) throw Error(ErrorCode::kTensor, "external data has no location", where);
   CheckLocation(range.location, where);
@@ -152,7 +152,7 @@ int ExternalData::OpenBeneath(const std::string& location, const std::string& wh
   if (fd >= 0) return fd;
   const int error = errno;
   if (error == EXDEV || error == ELOOP) {
-    // An absolute link is one that leaves the folder to the system, wherever it leads.
+    // To the system an absolute link leaves the folder, wherever it leads.
     fd = OpenThroughLinks(location);
     if (fd >= 0) return fd;
     FailPath("external data leaves the model's folder through a link", location, where);

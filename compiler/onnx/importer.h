@@ -49,7 +49,7 @@ struct RegionFrame {
   std::map<ValueId, ValueId> inner;                        // the value in the body for a value of the enclosing graph
   std::unordered_map<const Binding*, Binding> translated;  // bindings of enclosing scopes, translated for the body
 
-  // A number of the body as the graph around it has it; false where that does not have it.
+  // Translates a size of the body to the enclosing graph; returns false if that does not have it.
   bool Outside(const Size& size, Size& outside) const;
 };
 
@@ -65,10 +65,10 @@ struct LoopParts {
   Size counted = {};               // the same where the data of a step says it, but not more than a bound
   ValueId condition = kNoValue;    // before the first round; kNoValue: true
   bool gives_condition = false;    // the body's first output says whether to go on
-  std::vector<std::string> names;  // of what it makes; empty where that is not wanted
-  // Names what a round begins with: its number and the states.
+  std::vector<std::string> names;  // of its outputs; empty: not used
+  // Binds the names that an iteration begins with: its number and the states.
   std::function<void(Scope& body, ValueId trip, const std::vector<Binding>& states)> enter = {};
-  // Where round `trip` puts its row of gathered output `output`.
+  // Returns the row of scan output `output` that iteration `trip` writes.
   std::function<ValueId(ValueId trip, size_t output)> place = {};
 };
 
@@ -80,15 +80,15 @@ struct Call {
   std::vector<std::string> output_names;  // empty if an output is not used
 };
 
-// The batch that a file declares as a number, or is read with (ImportOptions::open_batch), and the one that it is to have; both 0 where
-// there is none. `symbol`: what the file has in its place.
+// The batch size that a file declares as a number, or is read with (ImportOptions::open_batch), and the one that it gets; both 0 if there
+// is none. `symbol`: the name of a symbolic batch dimension.
 struct BatchNumbers {
   int64_t declared = 0, actual = 0;
   std::string symbol = {};
 };
 BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options);
 
-// The options for another batch, where the file declares one as a number.
+// Returns the options for another batch size, if the file declares one as a number.
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
 
 // A node in messages, with the functions and bodies that contain it. A node without a name is identified by its first output.
@@ -180,17 +180,17 @@ class Importer {
   Scope Nested(const Scope& outer, const std::string& path) const;
   void RunIf(const onnx::NodeProto& proto, Scope& scope);
   void RunLoop(const onnx::NodeProto& proto, Scope& scope);
-  // bag_loops.cc: a loop over parts of a tensor, whose rounds are computed at once; false: the loop has another form.
+  // bag_loops.cc: a loop over parts of a tensor, whose iterations are computed at once; returns false if the loop has another form.
   class BagLoop;
   bool RunBags(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
-  // Unrolls a loop; false: it is not known before the run whether the loop continues.
+  // Unrolls a loop; returns false if it is not known at compile time whether the loop continues.
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
   ScanForm FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const;
   std::vector<Binding> RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
-  // Whether `trips` rounds of `nodes` nodes may be unrolled.
+  // Whether `trips` iterations of `nodes` nodes may be unrolled.
   bool MayUnroll(int64_t trips, int64_t nodes) const;
-  // Counts the nodes of a round that must be unrolled. Throws Error(kLimit) if the total is too large.
+  // Counts the nodes of an iteration that must be unrolled. Throws Error(kLimit) if the total is too large.
   void CountUnrolled(int64_t nodes, const std::string& where);
   // Throws Error(kType) if the value is not a single element of this type.
   void CheckSingle(ValueId id, DType dtype, const std::string& message, const std::string& where);
@@ -215,7 +215,7 @@ class Importer {
   std::vector<ValueId> Tensors(const std::vector<Binding>& bindings, const std::string& where) const;
   void RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
                    const onnx::GraphProto& else_branch, Scope& scope);
-  // The states after the last round, then the gathered outputs of the rounds, all along axis 0.
+  // The states after the last iteration, then the scan outputs of all iterations along axis 0.
   class LoopRegion;
   std::vector<ValueId> RunLoopRegion(const LoopParts& parts, const std::string& origin, const Scope& scope);
 
