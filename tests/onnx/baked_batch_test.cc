@@ -270,7 +270,7 @@ TEST(OpenBatch, OfAFileForOneSampleIsFound) {
       EXPECT_EQ(imported.declared_batch, batch == 1 ? 0 : 1);
       EXPECT_EQ(imported.warnings.size(), batch == 1 ? 0u : 1u);
       for (const std::string& warning : imported.warnings) {
-        EXPECT_NE(warning.find("read as an export for one"), std::string::npos) << warning;
+        EXPECT_NE(warning.find("read as an export for a batch size of one"), std::string::npos) << warning;
       }
     }
   }
