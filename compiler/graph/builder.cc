@@ -54,7 +54,7 @@ ValueId GraphBuilder::Cast(ValueId a, DType to) {
 
 ValueId GraphBuilder::Reshape(ValueId a, Shape to) {
   if (shape(a) == to) return a;
-  // allowzero: a zero in the target is a zero extent, not "copy the input's".
+  // allowzero: a 0 in the target is an extent of 0, not "copy the extent of the input".
   return Op("Reshape", {a, Ints(to.dims())}, {{"allowzero", int64_t{1}}});
 }
 

@@ -12,7 +12,7 @@ double NumberAt(const Tensor& data, int64_t i) {
   return IsFloating(data.dtype()) ? ElementAsDouble(data.view(), i) : static_cast<double>(ElementAsInt(data.view(), i));
 }
 
-// How many parts lie along the axis of which size, and how many places the last axis has, unless it is the same one.
+// The number and the size of the parts along the axis, and the extent of the last axis if it is another one.
 struct Parts {
   int64_t count, elements, width;
 

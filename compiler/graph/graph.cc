@@ -5,8 +5,8 @@
 namespace gradloom {
 namespace {
 
-// A number from 1 on that is not taken, the least where the numbers below it are all taken. Asks a logarithmic number of times: counting up
-// from 1 for each of n values that want the same name would take n * n.
+// Returns a free number from 1 on; the smallest one if the taken numbers are contiguous. Uses a logarithmic number of queries: counting up
+// for each of n values with the same name would take O(n^2).
 template <typename Taken>
 int64_t FirstFree(Taken taken) {
   int64_t below = 0, free = 1;

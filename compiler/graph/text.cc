@@ -21,7 +21,7 @@ std::string ElementsOf(const Tensor& tensor) {
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     char digits[32];
     const double value = ElementAsDouble(tensor.view(), i);
-    // float32 values are shown with the digits that tell them apart, not those of their double.
+    // float32 values are printed with the digits that identify them, not with those of their float64 value.
     const auto end = tensor.dtype() == DType::kFloat32 ? std::to_chars(digits, digits + sizeof digits, static_cast<float>(value)).ptr
                                                        : std::to_chars(digits, digits + sizeof digits, value).ptr;
     text += (i > 0 ? "," : "") + std::string(digits, end);
@@ -88,7 +88,7 @@ std::string ToText(const Graph& graph) {
     const Tensor* data = graph.data(value.id);
     const bool starts_at_zero = data == nullptr && value.role == Role::kState && value.next_of == kNoValue;
     if (data == nullptr && !starts_at_zero) continue;
-    // What folding has left without a use is in no plan.
+    // Constants that folding has left unused are not part of a plan.
     const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), value.id) != graph.outputs.end();
     if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;
     text += value.role == Role::kParam ? "param " : value.role == Role::kState ? "state " : "const ";

@@ -25,7 +25,7 @@ class Verifier {
   }
 
  private:
-  // `where` gives the place, and is called only where something is wrong.
+  // `where` returns the place, and is only called in case of an error.
   template <typename Where>
   void CheckRange(ValueId id, const Where& where) {
     if (id < 0 || id >= graph_.num_values()) Fail("value id " + std::to_string(id) + " is out of range", where());

@@ -7,13 +7,13 @@
 namespace gradloom {
 namespace {
 
-// "s0", "s77": what torch.export calls an extent that nobody has named.
+// Names such as "s0" and "s77", which torch.export gives to unnamed dimensions.
 bool IsNumbered(const std::string& symbol) {
   return symbol.size() > 1 && symbol[0] == 's' &&
          std::all_of(symbol.begin() + 1, symbol.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Whether whoever named the dimension says that it is the batch.
+// Whether the dimension is named as the batch.
 bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
   if (!dim.has_dim_param()) return false;
   std::string name = dim.dim_param();
@@ -21,8 +21,8 @@ bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
   return name.starts_with("batch");
 }
 
-// Steps first and samples next, where nothing says so but the outputs: they begin with what inputs have as their second dimension, and have
-// nothing of the first. Of a single first place it is more likely the sample, and the next a length. Empty: there is no such symbol.
+// Recognizes inputs [steps, samples, ...] by the outputs: they begin with the second dimension of the inputs and do not have the first. If
+// the first extent is 1, it is more likely the sample, and the second a length. Returns an empty string if there is no such symbol.
 std::string SecondOfInputs(const FedInputs& fed) {
   if (fed.first_of_outputs.size() != 1) return "";
   const std::string& symbol = *fed.first_of_outputs.begin();

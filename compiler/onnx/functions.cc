@@ -1,4 +1,4 @@
-// Calls of functions, of the model's and of ONNX's own, written out in place.
+// Inlines calls of functions, both the model's and those of ONNX's schemas.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-// What a schema's body builder asks of the node that it is for.
+// The information about a node that a schema's body builder asks for.
 class BuildContext : public onnx::FunctionBodyBuildContext {
  public:
   using NamedAttributes = std::unordered_map<std::string, onnx::AttributeProto>;
@@ -45,7 +45,7 @@ class BuildContext : public onnx::FunctionBodyBuildContext {
   std::vector<onnx::TypeProto> types_;
 };
 
-// Whether it is an attention whose scores someone reads, too: no kernel has their gradient, and they are all kept anyhow.
+// Whether the node is an attention whose scores are also read: no kernel computes their gradient, and they are stored anyway.
 bool GivesScores(const Graph& graph, const Node& node, const std::vector<std::string>& output_names) {
   if (!node.domain.empty() || node.op != "Attention" || output_names.size() < 4 || output_names[3].empty() || node.inputs.empty() ||
       node.inputs[0] == kNoValue)
@@ -57,8 +57,8 @@ bool GivesScores(const Graph& graph, const Node& node, const std::vector<std::st
 }  // namespace
 
 void Importer::CheckUnsupported() {
-  if (!KeepsAll()) return;  // they may be among what is left out; else their node says so
-  // Every operator that nobody knows, at once: in the graph, in nested graphs and in functions.
+  if (!KeepsAll()) return;  // they may be unused; otherwise the error comes with their node
+  // Reports all unknown operators at once: in the graph, in nested graphs and in functions.
   const NodesByOperator unknown = UnknownOperators(file_.proto);
   if (unknown.empty()) return;
   std::string message, where = Escaped(file_.path, 1000) + "  ";
@@ -140,7 +140,7 @@ void Importer::RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& c
 
 bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope,
                               const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
-  // An operator that we have both a row and a kernel for stays whole.
+  // An operator with both a row and a kernel is not expanded.
   const bool known = FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr;
   const Graph& graph = emitter().graph();
   const bool own = HasOwnBody(graph, node);
@@ -177,7 +177,7 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
       throw Error(error.code(), error.message(), Describe(node), error.help());
     }
   }
-  // Bodies of operators of other domains use ONNX's own, and need not say of which version.
+  // Bodies of operators of other domains use ONNX's operators, and may omit their opset.
   if (!VersionsOf(*body).contains("")) body->add_opset_import()->set_version(kOpset);
   Call call;
   call.origin = node.origin;

@@ -13,7 +13,8 @@
 namespace gradloom {
 namespace {
 
-// Far from the extents of most models, so that what grows with the batch is told from what does not.
+// Returns a prime that differs from the extents of most models, so that extents that depend on the batch size can be told apart from
+// others.
 int64_t ProbeBatch(int64_t declared) {
   constexpr int64_t kLeast = 67;
   const auto is_prime = [](int64_t number) {
@@ -27,8 +28,8 @@ int64_t ProbeBatch(int64_t declared) {
   return probe;
 }
 
-// Whether in all outputs samples lie along an axis that nothing else is in; `single`: their shapes for a single sample. In another one,
-// with which axis the sample was merged would be seen from outside.
+// Whether samples are not merged with another axis in any output; `single`: the shapes for a single sample. Otherwise the choice of the
+// merged axis would be visible in the outputs.
 bool LieApart(const Graph& graph, const std::vector<Shape>& single) {
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Shape& shape = graph.value(graph.outputs[i]).shape;
@@ -39,13 +40,13 @@ bool LieApart(const Graph& graph, const std::vector<Shape>& single) {
   return true;
 }
 
-// What of the file has its batch in it, and is not declared so.
+// Finds what in the file depends on its batch size without being declared so.
 BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
   BatchChanges found{
       .declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}, .loops = {}, .alike = {}};
   std::vector<Shape> declared_outputs;
   for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
-    // A batch that is past the limits is refused before there is another one beside it.
+    // The declared batch size is imported first, so that one that exceeds the limits is refused before another one is tried.
     const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
     const ImportOptions at = WithBatch(file, options, declared, batch);
     for (bool again = true; again;) {
@@ -60,7 +61,7 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
           for (ValueId id : imported.graph->outputs) declared_outputs.push_back(imported.graph->value(id).shape);
         }
       } catch (const Error& error) {
-        // Where no way is right, what was wrong with the first.
+        // If no choice works, the error of the first one is reported.
         if (!watch.again() && !found.ambiguous) found.ambiguous = error;
         next_way = !watch.again() && found.NextWay();
         if (!watch.again() && !next_way) throw *found.ambiguous;
@@ -73,7 +74,7 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
 
 // --- one weight of which a file holds a copy for each sample ------------------------------------
 
-// Whether the tensor is the same for each sample along some axis. Vectors are left out: a bias of zeros is no copy of anything.
+// Whether the tensor repeats for each sample along some axis. Vectors are excluded: a bias of zeros is not a copy.
 bool MayBeCopies(const Tensor& data, int64_t batch) {
   const Shape& shape = data.shape();
   if (!IsFloating(data.dtype()) || shape.rank() < 2 || data.bytes() == 0) return false;
@@ -87,7 +88,7 @@ bool MayHoldCopies(const ModelFile& file, int64_t batch) {
   return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& tensor) { return MayBeCopies(tensor.second.data, batch); });
 }
 
-// What is left where axes of operands are the only changes: a file at its own batch fits as it is.
+// Keeps only changes along axes of operands: at its own batch size a file needs no others.
 BatchChanges OfAxes(BatchChanges changes) {
   for (auto& [node, of_node] : changes.changes) std::erase_if(of_node, [](const BatchChange& change) { return change.axis < 0; });
   std::erase_if(changes.changes, [](const auto& of_node) { return of_node.second.empty(); });
@@ -107,7 +108,7 @@ Tensor FirstAlong(const Tensor& data, int axis, int64_t extent) {
   return first;
 }
 
-// The Slice that BatchWatch puts before the one copy that it repeats: axis and extent of what it takes.
+// Recognizes the Slice with which BatchWatch takes the copy that it repeats. Returns the axis and the extent of the copy.
 std::optional<std::pair<int, int64_t>> CopyTaken(const Graph& graph, const Node& node) {
   if (node.op != "Slice" || !node.domain.empty() || node.inputs.size() != 4 || !node.origin.ends_with("/batch")) return std::nullopt;
   const Tensor *end = graph.data(node.inputs[2]), *axis = graph.data(node.inputs[3]);
@@ -115,14 +116,14 @@ std::optional<std::pair<int, int64_t>> CopyTaken(const Graph& graph, const Node&
   return std::pair(static_cast<int>(axis->as<int64_t>()[0]), end->as<int64_t>()[0]);
 }
 
-// Appends the node, in front of all others; the value that it makes.
+// Adds the node before all others; returns its output.
 ValueId AddFirst(Graph& graph, Node node) {
   const ValueId made = graph.AddNode(std::move(node)).outputs[0];
   std::rotate(graph.nodes.begin(), graph.nodes.end() - 1, graph.nodes.end());
   return made;
 }
 
-// All copies of the weight, once more.
+// Repeats the weight to all its copies.
 ValueId CopiesOf(Graph& graph, ValueId weight, const Shape& shape) {
   const Value one = graph.value(weight);
   std::vector<int64_t> repeats;
@@ -135,16 +136,16 @@ ValueId CopiesOf(Graph& graph, ValueId weight, const Shape& shape) {
   return AddFirst(graph, std::move(tile));
 }
 
-// Makes the tensors one weight each, where everything that reads them takes the first copy; or else, at the batch that the file was made
-// for (`own_batch`), reads all copies, which are made of the weight then. Names of the others.
+// Replaces each tensor of copies by one weight, if all its readers take the same copy. At the file's own batch size (`own_batch`), other
+// readers get all copies, which are then computed from the weight. Returns the names of tensors that were not replaced.
 std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, bool own_batch) {
   const Uses uses(graph);
   std::set<std::string> apart;
-  std::map<ValueId, ValueId> whole;  // by what a Slice gave: the weight that it now is
-  std::map<ValueId, Shape> read_so;  // by weight that is read as copies, too: their shape
+  std::map<ValueId, ValueId> whole;  // the weight that replaces the result of a Slice
+  std::map<ValueId, Shape> read_so;  // the shape of all copies, for weights that are also read as such
   for (const std::string& name : copies) {
     const ValueId id = graph.Find(name);
-    if (id == kNoValue) {  // of a body
+    if (id == kNoValue) {  // belongs to a body
       apart.insert(name);
       continue;
     }
@@ -177,7 +178,7 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, b
   for (const auto& [id, shape] : read_so) all_copies.emplace(id, CopiesOf(graph, id, shape));
   for (size_t i = made_for_copies; i < graph.nodes.size(); ++i) {
     for (ValueId& input : graph.nodes[i].inputs) {
-      // A use that is not of a Slice is one of all copies.
+      // A use other than by such a Slice needs all copies.
       if (const auto found = whole.find(input); found != whole.end()) {
         input = found->second;
       } else if (const auto copies_of = all_copies.find(input); copies_of != all_copies.end()) {
@@ -188,7 +189,7 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, b
   return apart;
 }
 
-// Of tensors that train apart, though they are copies of one weight each.
+// The warning about tensors that are copies of one weight but are trained separately.
 std::string WarningOfCopies(const std::set<std::string>& names, int64_t batch) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "'" : ", '") + Escaped(name) + "'";
@@ -197,7 +198,7 @@ std::string WarningOfCopies(const std::set<std::string>& names, int64_t batch) {
          "or with a dynamic batch, or do not train them (--freeze)";
 }
 
-// Tensors that are certainly copies, where nothing else tells: what has other numbers at other places, and all of them for each sample.
+// Returns tensors that are certainly copies even without further evidence: their elements vary within a sample, and repeat for each sample.
 std::set<std::string> EvidentCopies(const ModelFile& file, int64_t batch) {
   std::set<std::string> names;
   for (const auto& [site, tensor] : file.tensors) {
@@ -211,8 +212,8 @@ std::set<std::string> EvidentCopies(const ModelFile& file, int64_t batch) {
   return names;
 }
 
-// The model at the batch that it was made for, with such weights; nothing where it has none, or none that can be told. `apart`: tensors
-// that hold copies and are left as they are.
+// Imports the model at its own batch size with such weights shared; nullopt if there are none, or if they cannot be determined. Sets
+// `apart` to tensors of copies that are left unchanged.
 std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOptions& options, int64_t batch,
                                           std::set<std::string>& apart) {
   if (batch < 2 || !MayHoldCopies(file, batch)) return std::nullopt;
@@ -226,12 +227,12 @@ std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOpt
     return std::nullopt;
   } catch (const Error&) {
     apart = EvidentCopies(file, batch);
-    return std::nullopt;  // it fits no other batch
+    return std::nullopt;  // the file fits no other batch size
   }
 }
 
 ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch) {
-  // The file's own algorithm updates its tensors as they are.
+  // The file's own algorithm updates the tensors themselves.
   const bool shares = options.training_info < 0;
   if (batch.declared == 0 || (batch.actual == batch.declared && !options.any_batch)) {
     std::set<std::string> apart;
@@ -250,7 +251,7 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
 
 // --- a batch that is open by name alone ----------------------------------------------------------
 
-// Whether outputs have the batch where the file says so.
+// Whether outputs have the batch size where the file declares it.
 bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, const BatchNumbers& batch) {
   for (ValueId id : imported.graph->outputs) {
     const auto renamed = imported.output_names.find(id);
@@ -267,7 +268,7 @@ bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, cons
   return true;
 }
 
-// The file as it is at its batch, where it fits that.
+// Imports the file unchanged at its batch size; nullopt if it does not fit.
 std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch,
                                         std::optional<Error>& wrong) {
   try {
@@ -280,11 +281,11 @@ std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptio
   return std::nullopt;
 }
 
-// A file that was exported for one sample and whose inputs were given an open batch afterwards, as many people do, has the one sample in
-// its shapes still. It says so by not fitting another batch.
+// A file that was exported for one sample and whose inputs were later given an open batch, as many people do, still has the one sample in
+// its shapes. It is recognized by not fitting another batch size.
 ImportedGraph ImportForOne(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one, const BatchNumbers& batch) {
   const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
-  // One sample fits, and is looked at beside others where batches are divided.
+  // A batch of one fits, and is compared with others if batches are divided.
   const bool beside = batch.actual == 1 && options.any_batch;
   if (batch.actual <= 1 && !beside) return as_it_is();
   std::optional<Error> wrong;
@@ -325,7 +326,7 @@ ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
 
 Error InFileOf(const Model& model, const Error& error) {
   const std::string file = Escaped(model.path(), 1000);
-  // From E-PARSE to E-LIMIT, in the order of the table in docs/errors.md.
+  // E-PARSE to E-LIMIT, in the order of the table in docs/errors.md, concern the model.
   const bool of_models = error.code() >= ErrorCode::kParse && error.code() <= ErrorCode::kLimit;
   if (!of_models || error.where().starts_with(file)) return error;
   return {error.code(), error.message(), file + (error.where().empty() ? "" : "  " + error.where()), error.help()};

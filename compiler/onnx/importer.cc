@@ -61,12 +61,12 @@ void Importer::AddInitializers(const onnx::GraphProto& graph, Scope& scope) {
   for (const auto& tensor : graph.sparse_initializer()) scope.names[tensor.values().name()] = {ConstantOf(&tensor), nullptr};
 }
 
-// Tensors of bodies are the outermost graph's: what is trained is there.
+// Tensors of bodies belong to the outermost graph, where trained tensors must be.
 ValueId Importer::ConstantOf(const void* site) {
   auto made = constants_.find(site);
   if (made == constants_.end()) {
     const ModelTensor& tensor = file_.tensors.at(site);
-    // What is updated is no constant.
+    // Updated tensors are states, not constants.
     const ValueId id = updated_.contains(site) ? result_.graph->AddData(tensor.name, tensor.data, Role::kState)
                                                : emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true);
     made = constants_.emplace(site, id).first;
@@ -80,7 +80,7 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
     const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node produces this graph output", where);
-    // Next values are kept, and nobody fetches them.
+    // Next values are kept between steps, and are not fetched.
     const auto is_it = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
     if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
     CheckDeclared(info, *binding, "a graph output", where);
@@ -94,7 +94,7 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
   }
 }
 
-// What counts of an output is an output, too.
+// Adds the numbers of valid elements of an output as outputs.
 void Importer::AddExtents(const std::string& name, ValueId value, ValueId output) {
   for (const auto& [axis, scalar] : emitter_.extents().ScalarsOf(value)) {
     const ValueId count = AddOutput("extent " + std::to_string(axis) + " of " + name, scalar);
@@ -132,7 +132,7 @@ std::string Importer::Origin(const onnx::NodeProto& proto, const Scope& scope) {
     if (first_output.empty()) first_output = output;
   }
   std::string origin = scope.path + (proto.name().empty() ? proto.op_type() + "/" + first_output : proto.name());
-  // Names of nodes need not be unique; random numbers are keyed by this one.
+  // Node names need not be unique, but random numbers are keyed by the origin.
   if (origins_.insert(origin).second) return origin;
   origin += "/" + first_output;
   std::string unique = origin;
@@ -224,7 +224,7 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   AddAttributes(proto, scope, node);
   const std::set<int>* detached = detached_ ? detached_->OperandsOf(proto) : nullptr;
   for (int i : detached != nullptr ? *detached : std::set<int>()) {
-    // An input of a function may be absent in a call.
+    // A call may omit an input of a function.
     if (static_cast<size_t>(i) >= node.inputs.size() || node.inputs[static_cast<size_t>(i)] == kNoValue) continue;
     ValueId& id = node.inputs[static_cast<size_t>(i)];
     id = Stopped(id, node.origin, emitter().graph().value(id).name + "/detached");
@@ -232,8 +232,8 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   return node;
 }
 
-// Casts to the type of another tensor become plain ones: types are known here, and the other tensor is not in fact
-// an operand. True for one that changes nothing.
+// Replaces casts to the type of another tensor by ordinary casts: types are known here, and the other tensor is not read. Returns true if
+// the cast changes nothing.
 bool Importer::CastsToItself(Node& node) const {
   if (!node.domain.empty() || (node.op != "Cast" && node.op != "CastLike")) return false;
   const Graph& graph = emitter().graph();
@@ -245,9 +245,9 @@ bool Importer::CastsToItself(Node& node) const {
   return node.attributes.Int("to", 0) == static_cast<int64_t>(graph.value(node.inputs[0]).dtype);
 }
 
-// PyTorch writes a root mean square without weights with a scale of ones that has all of the input's extents, the batch of the file among
-// them, where ONNX's has those that are normalised alone. A number that all elements have becomes the scale. Any other scale is taken out
-// of the node: the result is multiplied by what is given back. Otherwise kNoValue.
+// PyTorch writes an RMSNormalization without weights with a scale of ones that has all extents of the input, including the batch size of
+// the file, while ONNX's scale only has those that are normalized. If all elements are equal, that number becomes the scale. Otherwise the
+// scale is removed from the node and returned, and the caller multiplies the result by it. Returns kNoValue in all other cases.
 ValueId Importer::TakeWholeScale(Node& node) {
   if (node.op != "RMSNormalization" || !node.domain.empty() || node.inputs.size() != 2 || node.inputs[1] == kNoValue) return kNoValue;
   const Value &x = emitter().graph().value(node.inputs[0]), &scale = emitter().graph().value(node.inputs[1]);
@@ -286,7 +286,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   UpgradeNode(emitter(), node, schema->since_version(), num_outputs);
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
-  // Old classifiers name the mask, and hardly ever read it.
+  // Old classifiers name the mask, but rarely read it.
   const bool mask_of_data = node.op == "Dropout" && node.domain.empty() && schema->since_version() < 10 && num_outputs > 1;
   const std::string origin = node.origin;
   std::vector<ValueId> results;
@@ -321,7 +321,7 @@ bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
     return true;
   }
   if (op == "Identity" && proto.input_size() == 1 && proto.output_size() == 1) {
-    // The same value under another name; a graph output gets a node of its own at the end.
+    // Binds the same value to another name; a graph output gets a node at the end.
     Binding same = Lookup(proto.input(0), proto, scope);
     if (same.tensor != kNoValue && detached_ && detached_->IsDetach(proto)) {
       same.tensor = Stopped(same.tensor, Origin(proto, scope), NameOf(proto.output(0), scope));

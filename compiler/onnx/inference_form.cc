@@ -14,7 +14,7 @@ bool IsStandard(const NodeProto& node, const char* op) {
   return node.op_type() == op && (node.domain().empty() || node.domain() == "ai.onnx");
 }
 
-// Names that nodes and nested graphs of `nodes` read.
+// Adds the names that `nodes` and their nested graphs read.
 void AddUses(const Nodes& nodes, std::multiset<std::string>& uses) {
   for (const NodeProto& node : nodes) {
     for (const std::string& input : node.input()) uses.insert(input);
@@ -37,7 +37,7 @@ class Body {
  public:
   explicit Body(Nodes& nodes) : nodes_(nodes) { AddUses(nodes, uses_); }
 
-  // What the surroundings read, beside nodes.
+  // Adds a name that is read by something other than a node.
   void AddOutput(const std::string& name) { uses_.insert(name); }
   void AddGraphOutput(const std::string& name) { graph_outputs_.insert(name); }
 
@@ -54,9 +54,9 @@ class Body {
     RemoveOrphans();
   }
 
-  // Outputs of the graph that are no more.
+  // Outputs of the graph that were removed.
   const std::set<std::string>& gone() const { return gone_; }
-  // Values that nobody reads any more and that an initializer may have made.
+  // Values that are no longer read and may be those of an initializer.
   const std::set<std::string>& orphans() const { return orphans_; }
 
  private:
@@ -69,7 +69,7 @@ class Body {
 
   void UseStatistics(NodeProto& node, Nodes& rewritten) {
     EraseAttribute(node, "training_mode");
-    // What training would make of the statistics is, without training, the statistics.
+    // Without training, the updated statistics equal the running ones.
     NodeProto original = node;
     while (node.output_size() > 1) node.mutable_output()->RemoveLast();
     for (int i = 1; i < original.output_size(); ++i) {
@@ -91,7 +91,7 @@ class Body {
     if (!uses_.contains(name) && !graph_outputs_.contains(name)) orphans_.insert(name);
   }
 
-  // Constants that said "training" to no one but the nodes above.
+  // Removes constants that were only read as the training flag of these nodes.
   void RemoveOrphans() {
     if (orphans_.empty()) return;
     Nodes kept;
@@ -144,7 +144,7 @@ void ToInferenceForm(onnx::ModelProto& model) {
   for (auto& function : *model.mutable_functions()) {
     RewriteNested(*function.mutable_node());
     Body body(*function.mutable_node());
-    // A function's outputs are a contract with its calls: they stay.
+    // The outputs of a function must stay, since its calls rely on them.
     for (const std::string& output : function.output()) body.AddOutput(output);
     body.Rewrite();
   }

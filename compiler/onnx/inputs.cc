@@ -1,4 +1,4 @@
-// Graph inputs: their symbolic dimensions fixed, their batch axis found.
+// Graph inputs: fixes their symbolic dimensions and finds their batch axis.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,20 +23,20 @@ const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
   return info.type().tensor_type();
 }
 
-// An extent that was given under a name that no input has is most likely meant.
+// Suggests an extent that was given under a name that no input has, which is most likely a mistake.
 std::string ExtentHelp(const std::string& symbol, const std::map<std::string, int64_t>& unused) {
   const int64_t extent = unused.size() == 1 ? unused.begin()->second : 16;
   const std::string flag = "--shape " + Escaped(symbol) + "=" + std::to_string(extent);
   return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
 }
 
-// The options with a note of each input that is given as the file declares it while others have another batch: it has none. Which axis is
-// the batch is then said by those others, too.
+// Returns the options, noting inputs that are fed with their declared extents while others have another batch size: these have no batch.
+// The batch axis is then also determined by the others.
 ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
   const std::vector<const onnx::ValueInfoProto*>& infos = fed.infos;
   if (options.inputs.empty() || !FindBatch(fed, options).symbol.empty()) return options;
   const auto is_batch = [&](int axis) { return axis == options.batch_axis || (options.batch_elsewhere && axis < 2); };
-  std::vector<std::pair<std::string, int64_t>> same;  // places that may be the batch, given as declared
+  std::vector<std::pair<std::string, int64_t>> same;  // dimensions that may be the batch, fed as declared
   std::set<int64_t> declared;                         // of those that are not
   for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
@@ -53,7 +53,7 @@ ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
     }
   }
   if (declared.size() != 1) return options;
-  // Those of the same extent, and of those that would be the batch else.
+  // Only inputs with the same extent that would otherwise have the batch.
   const int64_t batch = *declared.begin();
   for (int64_t number = batch, next = 0;; number = next) {
     for (const auto& [place, extent] : same) {
@@ -64,7 +64,7 @@ ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
   }
 }
 
-// What the symbols of the inputs stand for.
+// The extents of the symbolic dimensions of the inputs.
 class Extents {
  public:
   Extents(const FedInputs& fed, const ImportOptions& options)
@@ -85,10 +85,10 @@ class Extents {
     return batch_.symbol.empty() && axis == DeclaredBatchAxis(info, batch_.declared, options_);
   }
 
-  // Whether it is a number of the file that could be the batch, and stays.
+  // Whether the dimension is a number that could be the batch size but keeps its value.
   bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && StaysAsDeclared(info, axis, options_); }
 
-  // Throws Error(kConfig) for a symbol that nothing fixes.
+  // Throws Error(kConfig) for a symbol without an extent.
   int64_t Of(const onnx::ValueInfoProto& info, int axis) {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
     if (dim.has_dim_value()) return IsBatch(info, axis) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
@@ -100,10 +100,10 @@ class Extents {
                 Named(symbol) == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
   }
 
-  // The symbol of a dimension; of all that are the batch the same one.
+  // Returns the symbol of a dimension; all batch dimensions have the same one.
   std::string Named(const std::string& symbol) const { return joined_.contains(symbol) ? batch_.symbol : symbol; }
 
-  // The batch that the file declares as a number (0: none), or is read with (ImportOptions::open_batch), and the one that it gets.
+  // The batch size that the file declares as a number (0: none) or is read with (ImportOptions::open_batch), and the one that it gets.
   int64_t declared_batch() const { return batch_.declared; }
   int64_t batch() const {
     const auto learned = learned_.find(batch_.symbol);
@@ -112,10 +112,10 @@ class Extents {
     if (!batch_.symbol.empty() && batch_extent_ == 0 && given != options_.shapes.end()) return given->second;
     return batch_extent_ > 0 ? batch_extent_ : batch_.declared;
   }
-  // Empty: it is a number, or there is none.
+  // Empty if the batch size is a number, or if there is none.
   const std::string& batch_symbol() const { return batch_.symbol; }
 
-  // --shape of symbols that no input has.
+  // --shape options with symbols that no input has.
   const std::map<std::string, int64_t>& unused() const { return unused_; }
 
  private:
@@ -134,7 +134,7 @@ class Extents {
     return batch_extent_;
   }
 
-  // --shape of a dimension that the file has as a number.
+  // Checks --shape options for dimensions that are numbers in the file.
   void CheckFixed(const onnx::ValueInfoProto& info) {
     for (int axis = 0; axis < info.type().tensor_type().shape().dim_size(); ++axis) {
       if (!StaysAsDeclared(info, axis, options_)) continue;
@@ -150,7 +150,7 @@ class Extents {
     }
   }
 
-  // A first dimension whose name says nothing is the batch, too, unless it is known to have another extent.
+  // A first dimension with a generated name is also the batch, unless it is known to have another extent.
   void JoinBatch(const onnx::ValueInfoProto& info) {
     const auto& shape = info.type().tensor_type().shape();
     if (batch_.symbol.empty() || shape.dim_size() == 0 || !IsMadeUp(shape.dim(0), info.name())) return;
@@ -188,7 +188,7 @@ class Extents {
   int64_t batch_extent_;
   bool learned_batch_ = false;
   std::map<std::string, int64_t> learned_;
-  std::set<std::string> joined_;  // symbols of further inputs that are the batch as well
+  std::set<std::string> joined_;  // symbols of other inputs that are the batch too
   std::map<std::string, int64_t> unused_;
 };
 
@@ -228,12 +228,12 @@ const Tensor& Declared(const onnx::ValueInfoProto& info, const Tensor& value, DT
               WhereOf(info));
 }
 
-// Sequences and optionals, which have no shape of their own and are known or refused.
+// Whether the input is a sequence or an optional, which have no shape and must be known.
 bool IsGivenWhole(const onnx::ValueInfoProto& info, const ImportOptions& options) {
   return info.type().value_case() != onnx::TypeProto::kTensorType && options.values.contains(info.name());
 }
 
-// Before IR version 4 every initializer was listed as an input, too.
+// Before IR version 4, every initializer was also listed as an input.
 FedInputs InputsOf(const ModelFile& file, const ImportOptions& options) {
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file, options);
   std::set<std::string> initializers;
@@ -357,7 +357,7 @@ void Importer::AddInputs(Scope& scope) {
   }
 }
 
-// One scalar for all axes that have the extent.
+// Adds one scalar for all axes with the same extent.
 void Importer::AddCounts(const Scope& scope) {
   if (counted_.empty()) return;
   const std::vector<const onnx::ValueInfoProto*> infos = InputsOf(file_, options_).infos;

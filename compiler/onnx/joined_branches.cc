@@ -10,7 +10,7 @@ void JoinedBranches::Run() {
   for (size_t i = 0; i < results; ++i) {
     const ValueType a = graph(0).type(graph(0).outputs[i]), b = graph(1).type(graph(1).outputs[i]);
     if (a.dtype != b.dtype || a.shape.rank() != b.shape.rank()) continue;
-    // Before anything is padded.
+    // Must run before anything is padded.
     JoinNumbers(i);
     JoinAxes(i);
   }
@@ -39,7 +39,7 @@ void JoinedBranches::JoinAxes(size_t result) {
   }
 }
 
-// Small integers may be extents of what is made of them.
+// Small integers may be used as extents.
 void JoinedBranches::JoinNumbers(size_t result) {
   const std::array<ValueId, 2> ids{graph(0).outputs[result], graph(1).outputs[result]};
   if (graph(0).value(ids[0]).shape != graph(1).value(ids[1]).shape) return;

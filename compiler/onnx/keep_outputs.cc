@@ -14,8 +14,8 @@ namespace {
 
 using Names = std::set<std::string, std::less<>>;
 
-// All that a node reads, its nested graphs too: they see the names around them, and one of their own that is counted keeps too much at
-// worst.
+// Adds all names that a node and its nested graphs read. Names that are local to a nested graph may be included, which at worst keeps too
+// much.
 void AddReads(const onnx::NodeProto& node, Names& names) {
   const auto add_graph = [&](const onnx::GraphProto& graph) {
     for (const onnx::NodeProto& nested : graph.node()) AddReads(nested, names);
@@ -53,7 +53,7 @@ void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& g
   }
 }
 
-// Nodes are in order: what reads a value stands behind what makes it. Adds to `needed` what the nodes read and make.
+// Relies on the order of nodes: readers follow producers. Adds to `needed` what the nodes read and produce.
 std::vector<bool> NodesBehind(const onnx::GraphProto& graph, Names& needed) {
   std::vector<bool> keep(static_cast<size_t>(graph.node_size()));
   for (int i = graph.node_size(); i-- > 0;) {

@@ -25,13 +25,13 @@
 namespace gradloom {
 namespace {
 
-// Of one kind.
+// Per kind of warning.
 constexpr size_t kMostWarnings = 100;
 
 void ParseMessage(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream stream(&array);
-  // A nested graph is three messages deep: attribute, graph, node.
+  // Each nested graph adds three levels of messages: attribute, graph, node.
   stream.SetRecursionLimit(3 * limits.nesting + 32);
   if (!proto->ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     throw Error(ErrorCode::kParse, "this is not a valid ONNX file: a field does not match ONNX's format", where,
@@ -59,7 +59,7 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   }
 }
 
-// By all cores, and without an end before the last: a loop that can end at every element is not made into vectors.
+// Uses all cores. The loop has no early exit, which would prevent vectorization.
 bool HasNan(std::span<const float> values) {
   constexpr size_t kPart = size_t{1} << 20;
   const size_t parts = (values.size() + kPart - 1) / kPart;
@@ -73,7 +73,7 @@ bool HasNan(std::span<const float> values) {
   return found;
 }
 
-// Moves the elements of every tensor out of the messages. `raw`: those that never were in them.
+// Moves the elements of every tensor out of the messages. `raw`: elements that were never in them.
 void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
   ExternalData external(file.path, file.options);
   Background hashing;
@@ -82,7 +82,7 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
     if (data.dtype() != DType::kFloat32 || !HasNan(data.as<float>())) return;
     if (++with_nan <= kMostWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
   };
-  // Keys say how to read a tensor and nothing else; each unknown one is told once.
+  // Keys only describe how to read a tensor; each unknown key is reported once.
   std::set<std::string> unknown_keys;
   const auto note_keys = [&](const std::string& name, const onnx::TensorProto& tensor) {
     for (const auto& entry : tensor.external_data()) {
@@ -124,7 +124,7 @@ bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || 
 
 struct Parsed {
   std::shared_ptr<ModelFile> file;
-  std::vector<Tensor> raw;  // what TakeTensors wants
+  std::vector<Tensor> raw;  // for TakeTensors
 };
 
 Parsed NewFile(const std::string& path, const LoadOptions& options) {
@@ -149,7 +149,7 @@ Parsed ParseText(std::string_view text, const std::string& path, const LoadOptio
   return parsed;
 }
 
-// An extent of -1 is one that is not known, as older exporters write it, where ONNX leaves it out.
+// Older exporters write -1 for an unknown extent, which ONNX leaves out.
 void OpenUnknownExtents(onnx::GraphProto& graph) {
   for (auto* infos : {graph.mutable_input(), graph.mutable_output(), graph.mutable_value_info()}) {
     for (auto& info : *infos) {
@@ -161,7 +161,7 @@ void OpenUnknownExtents(onnx::GraphProto& graph) {
   }
 }
 
-// Sorted files, nearly all, are not looked through for their order.
+// Nearly all files are sorted, and are not checked for their order first.
 void Check(ModelFile& file) {
   if (file.proto.has_graph()) OpenUnknownExtents(*file.proto.mutable_graph());
   const auto check = [&] { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); };
@@ -243,11 +243,11 @@ ModelInfo Model::info(const std::vector<std::string>& replaced) const {
   onnx::ModelProto copy = file_->proto;
   std::vector<TensorSite> sites;
   ForEachTensor(copy, [&](const TensorSite& site) { sites.push_back(site); });
-  // Both walks meet the same tensors in the same order.
+  // Both walks visit the same tensors in the same order.
   size_t i = 0;
   ForEachTensor(const_cast<onnx::ModelProto&>(file_->proto), [&](const TensorSite& original) {
     const TensorSite& site = sites[i++];
-    // Sparse tensors keep what they have: their elements were never moved out.
+    // Sparse tensors are unchanged, because their elements were never moved out.
     if (site.dense == nullptr || left_out.contains(site.name)) return;
     SetTensor(file_->tensors.at(original.dense).data.view(), site.dense);
   });

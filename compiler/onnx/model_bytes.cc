@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kBufferBytes = 256 << 10;
 constexpr int64_t kBeginningBytes = 1024;
-// Read at once, and hashed then.
+// Bytes that are read at once and then hashed.
 constexpr int64_t kReadBytes = 2 << 20;
 
 }  // namespace
@@ -41,18 +41,18 @@ void ModelBytes::Read(int64_t count, char* to) {
 }
 
 void ModelBytes::ReadOn(int64_t count, char* to) {
-  const int64_t pieces = std::max<int64_t>(count / kReadBytes, 1);  // the last is what is left
+  const int64_t pieces = std::max<int64_t>(count / kReadBytes, 1);  // the last piece is the rest
   const auto bytes_of = [&](int64_t piece) { return piece + 1 < pieces ? kReadBytes : count - piece * kReadBytes; };
   if (pieces == 1) {
     file_->ReadAt(at_, to, count);
     at_ += count;
     return Hash(to, count);
   }
-  // Whoever has read a piece hashes all that follow what is hashed so far, unless another does so.
+  // A thread that has read a piece hashes all pieces that directly follow the hashed ones, unless another thread is hashing.
   Finish();
   std::vector<std::atomic<bool>> read(static_cast<size_t>(pieces));
   std::mutex hashing;
-  int64_t hashed = 0;  // under the mutex
+  int64_t hashed = 0;  // guarded by the mutex
   Spread(pieces, NumCores(), [&](int64_t i) {
     char* const piece = to + i * kReadBytes;
     PopulatePages(piece, bytes_of(i));

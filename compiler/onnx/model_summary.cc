@@ -11,7 +11,7 @@ namespace {
 
 std::string DomainOf(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
 
-// "float32[N,1,8,8]"; an extent that the file leaves open is "?", and what is no tensor is named by its kind.
+// Returns a type such as "float32[N,1,8,8]". Unnamed dynamic extents are "?"; types other than tensors are given by their kind.
 std::string TypeText(const onnx::TypeProto& type) {
   if (type.has_sequence_type()) return "sequence";
   if (type.has_optional_type()) return "optional";

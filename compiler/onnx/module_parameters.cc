@@ -19,7 +19,7 @@ std::string_view NoteOf(const auto& notes, std::string_view key) {
 
 using Names = std::set<std::string, std::less<>>;
 
-// The names in a list as Python writes it: ['l.weight', 'mask']
+// Returns the names in a list in Python's notation: ['l.weight', 'mask']
 Names NamesIn(std::string_view list) {
   Names names;
   for (size_t at = list.find('\''); at != std::string_view::npos; at = list.find('\'', at + 1)) {
@@ -30,13 +30,13 @@ Names NamesIn(std::string_view list) {
   return names;
 }
 
-// What an initializer was computed from, and what that was from, where the exporter computed it.
+// Returns the tensors that the exporter computed an initializer from, directly or indirectly.
 Names SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), "pkg.onnxscript.optimizer.folded_from")); }
 
-// What there was in the module: lines such as p_l_weight: PARAMETER target='l.weight'
+// The tensors of the module, from lines such as p_l_weight: PARAMETER target='l.weight'
 struct Signature {
   Names parameters;
-  Names others;  // buffers, and tensors in the code
+  Names others;  // buffers, and tensors written in the code
 
   explicit Signature(std::string_view text) {
     for (const auto& [mark, names] : {std::pair{": PARAMETER target='", &parameters}, std::pair{": BUFFER target='", &others},
@@ -49,7 +49,7 @@ struct Signature {
   }
 };
 
-// Whether no parameter has these elements by chance.
+// Whether the elements are unlikely to equal those of a parameter by chance.
 bool Varies(const Tensor& data) {
   const auto* bytes = static_cast<const std::byte*>(data.data());
   const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
@@ -70,8 +70,8 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
     if (Names names = SourcesOf(info); !names.empty()) sources.emplace(info.name(), std::move(names));
   }
-  // Whether the graph has all parameters, by themselves or in what was computed from them. Of tensors with the same elements the default
-  // exporter keeps one: a running mean of zeros may be a bias as well.
+  // Whether the graph has all parameters, directly or in values computed from them. The default exporter keeps one of several tensors with
+  // equal elements, so a running mean of zeros may also be a bias.
   Names kept;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     kept.insert(tensor.name());

@@ -17,7 +17,7 @@ using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
 constexpr size_t kNodesShown = 10;
 
-// What a node reads, what its nested graphs read included. Nesting is bounded before a model is parsed.
+// Visits the names that a node and its nested graphs read. Nesting is bounded before a model is parsed.
 void ForEachName(const onnx::NodeProto& node, const std::function<void(const std::string&)>& f) {
   for (const std::string& input : node.input()) f(input);
   for (const auto& attribute : node.attribute()) {
@@ -46,13 +46,13 @@ class Order {
     }
   }
 
-  // The position of the node that makes it, or -1.
+  // Returns the position of the node that produces the value, or -1.
   int MakerOf(const std::string& name) const {
     const auto made = maker_.find(name);
     return made == maker_.end() ? -1 : made->second;
   }
 
-  // All nodes, each after those that it needs and else in the order that they have; fewer where some form a cycle.
+  // Returns all nodes, each after those that it needs and otherwise in their original order; fewer if some form a cycle.
   std::vector<int> Sorted() {
     std::vector<int> sorted;
     std::priority_queue<int, std::vector<int>, std::greater<>> ready;
@@ -69,7 +69,7 @@ class Order {
     return sorted;
   }
 
-  // Nodes of which each needs the next, and the last the first; none where the nodes can be sorted.
+  // Returns nodes of which each needs the next, and the last the first; empty if the nodes can be sorted.
   std::vector<int> Cycle() {
     std::vector<int> ready;
     for (int i = 0; i < nodes_.size(); ++i) {
@@ -86,7 +86,7 @@ class Order {
     int at = 0;
     while (at < nodes_.size() && !stuck(at)) ++at;
     if (at == nodes_.size()) return {};
-    // Each node that is left needs one that is left: going on from any leads into a cycle.
+    // Every remaining node needs another remaining one, so following these from any node leads into a cycle.
     std::vector<int> way;
     std::vector<bool> seen(needs_.size());
     while (!seen[static_cast<size_t>(at)]) {
@@ -103,12 +103,12 @@ class Order {
   const Nodes& nodes_;
   std::unordered_map<std::string_view, int> maker_;
   std::vector<std::vector<int>> needs_, needed_by_;
-  std::vector<int> open_;  // needs that are not met yet
+  std::vector<int> open_;  // number of producers that are not sorted yet
 };
 
 bool SortNodes(Nodes& nodes);
 
-// Those of the graphs within a node.
+// Sorts the nodes of the graphs nested in a node.
 bool SortWithin(onnx::NodeProto& node) {
   bool moved = false;
   for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// Extents of windows are int32 in the kernels of libraries.
+// The libraries' kernels have int32 window extents.
 constexpr int64_t kMostWindow = std::numeric_limits<int32_t>::max();
 
 class Rules {
@@ -39,7 +39,7 @@ class Rules {
     throw Error(code, message, Describe(node_) + operands);
   }
 
-  // Strides, dilations and kernels are lists of positive numbers.
+  // Checks that strides, dilations and kernels are lists of positive numbers.
   void Window() const {
     for (const char* name : {"kernel_shape", "strides", "dilations"}) {
       for (int64_t extent : ints(name)) {
@@ -55,7 +55,7 @@ class Rules {
     }
   }
 
-  // `weight`: the number of the weight among the inputs.
+  // `weight`: the index of the weight among the inputs.
   void Convolution(size_t weight, bool transposed) const {
     Window();
     if (!has(0) || !has(weight) || shape(0).rank() < 3 || shape(weight).rank() != shape(0).rank()) return;
@@ -67,7 +67,7 @@ class Rules {
       if (w[0] != x[1]) Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels");
       if (x[1] % group != 0) Fail(ErrorCode::kAttr, std::to_string(x[1]) + " channels cannot be divided into " + groups);
     } else {
-      // Not the product, which may overflow.
+      // Compares quotients, because the product may overflow.
       if (x[1] % group != 0 || w[1] != x[1] / group)
         Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels in " + groups);
       if (w[0] % group != 0) Fail(ErrorCode::kAttr, std::to_string(w[0]) + " output channels cannot be divided into " + groups);
@@ -88,7 +88,7 @@ class Rules {
       Fail(ErrorCode::kShape, "a bias of " + shape(bias).ToString() + " does not fit " + std::to_string(outputs) + " output channels");
   }
 
-  // A transposed convolution's attribute `output_shape` may ask for less than one step more than there is.
+  // The attribute `output_shape` of a transposed convolution may exceed the computed extent by less than one stride (or dilation).
   void Reach(const Shape& w) const {
     const auto at = [](const std::vector<int64_t>& numbers, size_t i, int64_t otherwise) {
       return i < numbers.size() ? numbers[i] : otherwise;
@@ -105,7 +105,7 @@ class Rules {
     }
   }
 
-  // One number for each channel, axis 1.
+  // Checks that scale and bias have one element per channel (axis 1).
   void Channels() const {
     for (const size_t i : {1, 2}) {
       if (has(i) && shape(0).rank() >= 2 && shape(i) != Shape{shape(0)[1]})
@@ -114,7 +114,7 @@ class Rules {
     }
   }
 
-  // The axes that are normalized, from attribute `axis` on.
+  // Returns the extents of the normalized axes, from attribute `axis` on.
   Shape normalized() const {
     const auto axis = NormalAxis(node_.attributes.Int("axis", -1), shape(0).rank());
     if (!axis)
@@ -129,13 +129,13 @@ class Rules {
     return fits;
   }
 
-  // An operand that is repeated to a shape, and repeats nothing itself.
+  // Checks that an operand broadcasts to a shape without enlarging it.
   void Repeated(size_t input, const char* what, const Shape& to) const {
     if (has(input) && !Repeats(shape(input), to))
       Fail(ErrorCode::kShape, std::string(what) + " of " + shape(input).ToString() + " does not fit " + to.ToString());
   }
 
-  // Scale and bias are repeated to what is normalized; axes of one in front of that change nothing.
+  // Scale and bias must broadcast to the normalized shape; leading axes of extent 1 are allowed.
   void EachNormalized() const {
     const Shape to = normalized();
     for (const size_t i : {1, 2}) {
@@ -164,7 +164,7 @@ class Rules {
       Fail(ErrorCode::kShape, "weights of " + shape(2).ToString() + " do not fit " + std::to_string(scores[1]) + " classes");
   }
 
-  // Constant indices into one axis. Those that depend on data are looked at when they are used.
+  // Checks constant indices into one axis. Data-dependent indices are checked at run time.
   void Indices(const char* axis_name) const {
     const Tensor* indices = constant(1);
     const auto axis = NormalAxis(node_.attributes.Int(axis_name, 0), shape(0).rank());
@@ -178,7 +178,7 @@ class Rules {
     }
   }
 
-  // One index for each element that is read or written: of the data's rank, and no longer than the data along the other axes.
+  // Checks operands with one index for each element: indices must have the data's rank, and must not exceed the data along the other axes.
   void Elements() const {
     const Shape &data = shape(0), &indices = shape(1);
     const auto axis = NormalAxis(node_.attributes.Int("axis", 0), data.rank());
@@ -193,7 +193,7 @@ class Rules {
     Indices("axis");
   }
 
-  // Constant tuples of indices into the axes behind the first `batch_dims`.
+  // Checks constant index tuples into the axes after the first `batch_dims`.
   void TupleIndices() const {
     const Tensor* indices = constant(1);
     if (indices == nullptr || shape(1).rank() == 0) return;
@@ -207,7 +207,7 @@ class Rules {
     }
   }
 
-  // A slice for each tuple of indices.
+  // Checks that updates have a slice for each index tuple.
   void Tuples() const {
     const Shape &data = shape(0), &indices = shape(1);
     if (indices.rank() == 0) return;
@@ -236,14 +236,14 @@ class Rules {
     if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio must be from 0 to 1, got " + Number(value));
   }
 
-  // Steps of a slice that are known.
+  // Checks known steps of a Slice.
   void Slices() const {
     if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "the operand must have at least one axis");
     EachElement(
         4, "step", [](double step) { return step != 0; }, "must not be 0");
   }
 
-  // The elements of a constant operand.
+  // Checks each element of a constant operand.
   template <typename Fits>
   void EachElement(size_t input, const std::string& what, Fits fits, const std::string& rule) const {
     const Tensor* values = constant(input);
@@ -260,7 +260,7 @@ class Rules {
         3, "size", [](double size) { return size >= 0; }, "must not be negative");
   }
 
-  // The number of an axis as an operand.
+  // Checks an axis that is given as an operand.
   void AxisOperand() const {
     const int rank = shape(0).rank();
     EachElement(
@@ -297,7 +297,7 @@ class Rules {
         1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "must be from 0 to " + Number(steps));
   }
 
-  // onnx's type inference takes the number of parts on trust. The last ones need not be among the outputs.
+  // onnx's type inference does not check the number of parts. The last parts need not be outputs.
   void Parts() const {
     const auto outputs = static_cast<int64_t>(node_.outputs.size()), parts = node_.attributes.Int("num_outputs", outputs);
     const std::string given = "attribute 'num_outputs' is " + std::to_string(parts);
@@ -314,14 +314,14 @@ class Rules {
                                 types[0].shape.ToString() + " has " + std::to_string(types[0].shape.elements()));
   }
 
-  // What a Gemm adds is repeated along axes that it has not, or once; type inference does not look at it.
+  // C of a Gemm must broadcast to the product; type inference does not check it.
   void Addend(const std::vector<ValueType>& types) const {
     if (!has(2)) return;
     const Shape &c = shape(2), &y = types[0].shape;
     if (!Repeats(c, y)) Fail(ErrorCode::kShape, "C " + c.ToString() + " does not fit a product of " + y.ToString());
   }
 
-  // Cosines and sines, one for each pair of features that is turned. A single sample's may be those of all.
+  // Checks that there is one cosine and sine for each rotated pair of features. Those of a single sample may serve all.
   void Turned() const {
     if (!has(1) || !has(2) || (shape(0).rank() != 3 && shape(0).rank() != 4)) return;
     const bool parted = shape(0).rank() == 4, chosen = has(3);
@@ -337,7 +337,7 @@ class Rules {
     }
   }
 
-  // Numbers with a real and maybe an imaginary part along the last axis.
+  // Checks that the last axis holds real or complex numbers.
   void Transform() const {
     const Shape& x = shape(0);
     if (x.rank() > 0 && x[x.rank() - 1] != 1 && x[x.rank() - 1] != 2)

@@ -37,8 +37,8 @@ void ForEachNode(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& node
   }
 }
 
-// Operators without a row that are gone before a kernel is needed: written out by the importer, brought to a newer
-// operator, or replaced by the training view.
+// Operators without a row that never need a kernel: the importer expands them, they are upgraded to a newer operator, or the training view
+// replaces them.
 bool IsReplaced(const std::string& op) {
   static const std::set<std::string> kReplaced = {"Concat",
                                                   "ConcatFromSequence",

@@ -12,8 +12,8 @@
 namespace gradloom {
 namespace {
 
-// ONNX's own squeezes each row of theta without saying along which axis, and takes the sample with it where there is one alone. Points lie
-// apart by the same steps, those of one alone in the middle, as in PyTorch.
+// ONNX's body squeezes each row of theta without giving an axis, which also removes the batch axis of a single sample. Grid points are
+// evenly spaced, and a single one is in the middle, as in PyTorch.
 std::string AffineGrid(const Graph& graph, const Node& node) {
   const Shape theta = graph.value(node.inputs[0]).shape;
   const bool plane = theta.rank() == 3 && theta[1] == 2;
@@ -23,7 +23,7 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
     first_number = Constant <value_int = 0> () step = Constant <value_int = 1> () two = Constant <value_int = 2> ()
     end = Constant <value_ints = [9]> () begin = Constant <value_ints = [2]> () extents = Slice (size, begin, end, zero)
   )";
-  // Of an axis of the grid, the outermost first: its places between -1 and 1, over the whole grid.
+  // For each axis of the grid, outermost first: its coordinates between -1 and 1, expanded to the whole grid.
   const int axes = plane ? 2 : 3;
   std::string columns;
   for (int k = 0; k < axes; ++k) {
@@ -54,7 +54,7 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
   return text;
 }
 
-// Over samples, which may be on several devices: sums know how to meet, a kernel for the whole does not.
+// Written as sums, because samples may be on several devices, which can combine sums but not a kernel for the whole.
 std::string MeanVariance(const std::vector<int64_t>& axes) {
   return "axes = Constant <value_ints = " + Spelled(axes) +
          "> () mean = ReduceMean (X, axes) centred = Sub (X, mean) squares = Mul (centred, centred) variance = ReduceMean (squares, axes) "
@@ -77,7 +77,7 @@ std::string Scaler(const Graph& /*graph*/, const Node& node) {
          " moved = Sub (x, offset) Y = Mul (moved, scale)";
 }
 
-// Rows of zeros stay what they are.
+// Rows of zeros are unchanged.
 std::string Normalizer(const Graph& graph, const Node& node) {
   if (graph.value(node.inputs[0]).shape.rank() > 2) throw Error(ErrorCode::kShape, "Normalizer expects an input of rank 1 or 2");
   const std::string norm = node.attributes.String("norm", "MAX");

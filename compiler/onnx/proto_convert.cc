@@ -34,7 +34,7 @@ void SetTensorType(const ValueType& type, onnx::TypeProto* proto) {
 }
 
 void ClearElements(onnx::TensorProto* proto) {
-  // The string itself: protobuf's own Clear keeps its memory.
+  // Deletes the string itself, because protobuf's Clear keeps its memory.
   delete proto->release_raw_data();
   google::protobuf::RepeatedField<float>().Swap(proto->mutable_float_data());
   google::protobuf::RepeatedField<int32_t>().Swap(proto->mutable_int32_data());
@@ -57,7 +57,7 @@ void SetTensor(const TensorView& tensor, onnx::TensorProto* proto) {
     proto->set_raw_data(std::move(packed));
     return;
   }
-  // ONNX's raw data is little-endian, as is every machine we run on.
+  // ONNX's raw data is little-endian, like all supported machines.
   proto->set_raw_data(tensor.data, static_cast<size_t>(tensor.bytes()));
 }
 

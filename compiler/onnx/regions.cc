@@ -1,4 +1,4 @@
-// If and Loop that are decided during a step: their graphs become bodies of gradloom.If and gradloom.Loop (compiler/ops/control_flow.cc).
+// If and Loop that are decided at run time: their graphs become bodies of gradloom.If and gradloom.Loop (compiler/ops/control_flow.cc).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,10 +10,10 @@
 namespace gradloom {
 namespace {
 
-// Rounds of a loop that says no number.
+// The trip bound of a loop without a trip count.
 constexpr int64_t kMostTrips = int64_t{1} << 31;
 
-// Gives a body the inputs of all captured values, in their order.
+// Gives a body one input for each captured value, in their order.
 void AlignInputs(RegionFrame& frame, const std::vector<ValueId>& all, const Graph& outer) {
   Graph& graph = *frame.graph;
   graph.inputs.clear();
@@ -49,7 +49,7 @@ ValueId Importer::Inner(ValueId id, size_t depth) {
   return id;
 }
 
-// Constants that cannot be trained are copied into the body, where shapes can hang on them; so can they on what the data of a step counts.
+// Constants that cannot be trained are copied into the body, where shapes may depend on them. Extents that depend on data are inherited.
 ValueId Importer::Capture(RegionFrame& frame, size_t depth, ValueId id) {
   const auto known = frame.inner.find(id);
   if (known != frame.inner.end()) return known->second;
@@ -144,7 +144,8 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
   BindOutputs(proto, results, scope);
 }
 
-// What goes round, in this order: whether to go on, the number of the round, the states, the rows that were gathered so far.
+// Builds the body of a loop. Its loop-carried values are, in this order: the condition, the iteration number, the states, and the rows
+// gathered so far.
 class Importer::LoopRegion {
  public:
   LoopRegion(Importer& importer, const LoopParts& parts, const std::string& origin) : i_(importer), parts_(parts) {
@@ -168,7 +169,7 @@ class Importer::LoopRegion {
     const std::vector<ValueType> types = TypesOf(*frame.graph, frame.graph->outputs);
     node_.regions.push_back({"body", std::move(frame.graph)});
     FindRowAxes(frame);
-    // Carried values are there, whoever wants them.
+    // Loop-carried values are outputs even if they are not used.
     std::vector<std::string> names(static_cast<size_t>(carried), node_.origin + "/carried");
     const size_t hidden = conditional_ ? 2 : 1;
     for (size_t i = 0; i < parts_.names.size(); ++i) {
@@ -200,7 +201,7 @@ class Importer::LoopRegion {
     std::vector<Binding> states;
     for (size_t i = 0; i < before.size(); ++i) {
       states.push_back({AddInput("state", before[i]), nullptr});
-      // What counts of a state stays as many in every round.
+      // The number of valid elements of a state is the same in every iteration.
       i_.emitter().extents().InheritAxes(i_.EmitterAt(scope.depth).extents(), states_[i], states[i].tensor,
                                          [&](ValueId scalar) { return i_.Inner(scalar, scope.depth); });
     }
@@ -222,7 +223,7 @@ class Importer::LoopRegion {
     return i_.EndRegion(results);
   }
 
-  // Where the body says that it goes on whatever happens, it needs no condition.
+  // If the body always returns true, no condition is needed.
   void FindCondition(ValueId going) {
     conditional_ = parts_.condition != kNoValue;
     if (going == kNoValue) return;
@@ -253,7 +254,7 @@ class Importer::LoopRegion {
     }
   }
 
-  // What counts of a gathered row is as much in every round, or it would have no place.
+  // The number of valid elements of a gathered row must be the same in every iteration, because rows are stacked.
   void FindRowAxes(const RegionFrame& frame) {
     for (size_t i = 0; i < row_axes_.size(); ++i) {
       Axes outside;
@@ -320,8 +321,8 @@ class Importer::LoopRegion {
     node_.inputs.push_back(outer.AddConstant(origin + "/first", Tensor::Scalar<int64_t>(0)));
     node_.inputs.insert(node_.inputs.end(), states_.begin(), states_.end());
     for (const ValueType& type : gathered_) {
-      // No constant: it would be as large as what is gathered.
-      // Rows of rounds that there are not are padding, of which something finite is to be computed.
+      // Not a constant, which would be as large as the gathered rows. Rows of iterations that are not run are padding, from which finite
+      // results must be computed.
       const double fill = !parts_.counted.known() && IsFloating(type.dtype) ? 1 : 0;
       const ValueId first = outer.AddConstant(origin + "/unset", Converted(Tensor::Scalar<double>(fill).view(), type.dtype));
       node_.inputs.push_back(Append("Expand", {first, i_.Ints(origin, type.shape.dims())}, origin + "/rows", type));
@@ -332,10 +333,10 @@ class Importer::LoopRegion {
   const LoopParts& parts_;
   Node node_;
   std::vector<ValueId> states_;
-  std::vector<ValueId> own_;  // the body's inputs but for what it captures
+  std::vector<ValueId> own_;  // the body's inputs except captured values
   int64_t bound_ = -1;        // on the rounds; -1: none
   std::vector<ValueType> gathered_;
-  std::vector<Axes> row_axes_;  // of rows within the body, then of what is gathered
+  std::vector<Axes> row_axes_;  // first of rows in the body, then of gathered outputs
   bool conditional_ = false;
   ValueType condition_{DType::kBool, {}};
 };

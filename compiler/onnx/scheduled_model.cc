@@ -13,8 +13,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int kIrVersion = 10;  // metadata of nodes
-// Of more devices, only those that run a program of their own.
+constexpr int kIrVersion = 10;  // has metadata of nodes
+// With more devices, only those that run different programs are drawn.
 constexpr size_t kMostDevices = 16;
 
 class Writer {
@@ -54,7 +54,7 @@ class Writer {
         if (use.access == Access::kWrite && use.buffer >= 0) written[static_cast<size_t>(use.buffer)] = true;
       }
     }
-    std::map<int, std::string> waits;  // by stream: events that its next instruction waits for
+    std::map<int, std::string> waits;  // events that the next instruction waits for, by stream
     onnx::NodeProto* last = nullptr;
     std::map<int, onnx::NodeProto*> last_of;  // by stream
     for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -112,7 +112,7 @@ class Writer {
       place += (place.empty() ? "" : ", ") + ArenaName(buffer.arena) + " " + std::to_string(buffer.offset) + " to " +
                std::to_string(buffer.offset + buffer.bytes);
     }
-    // What goes over to another device has one name there and here.
+    // A transferred value has the same name on both devices.
     if (instruction.kind == InstructionKind::kSend) node.add_output(PassedName(rank, instruction));
     if (instruction.kind == InstructionKind::kRecv) {
       node.add_input(PassedName(rank, instruction));
@@ -127,7 +127,7 @@ class Writer {
     return node;
   }
 
-  // By the pair of ranks and the tag.
+  // Named by the pair of ranks and the tag.
   std::string PassedName(int rank, const Instruction& instruction) const {
     const int peer = entry_.ranks[static_cast<size_t>(rank)].peers[static_cast<size_t>(instruction.peer)];
     const bool sends = instruction.kind == InstructionKind::kSend;
@@ -135,7 +135,7 @@ class Writer {
            std::to_string(instruction.tag);
   }
 
-  // A view is what it shows; what nobody writes is an input of the graph.
+  // A view has the name of the value that it shows; buffers that are never written are inputs of the graph.
   std::string NameOf(const Program& program, const std::string& prefix, int index, const std::vector<bool>& written) {
     const int whole = program.buffers[static_cast<size_t>(index)].whole;
     if (whole >= 0 && !written[static_cast<size_t>(index)]) return NameOf(program, prefix, whole, written);
@@ -170,7 +170,7 @@ class Writer {
   onnx::ModelProto model_;
   std::map<int, std::string> names_;  // by buffer of the program
   std::set<std::string> used_;
-  std::set<int> drawn_;  // ranks
+  std::set<int> drawn_;  // by rank
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 using onnx::OpSchema;
 
-// One formal parameter, with its admitted types as bits by dtype number.
+// A formal parameter, with its allowed types as a bit set over dtype numbers.
 struct Parameter {
   std::string name;
   int constraint = -1;  // parameters of the same type variable share a number; -1: a fixed type
@@ -30,9 +30,9 @@ struct Facts {
 
 uint32_t BitOf(DType dtype) { return uint32_t{1} << static_cast<uint32_t>(dtype); }
 
-// ONNX writes the types that a parameter admits as strings: "tensor(float)", "seq(tensor(int64))".
+// ONNX gives the allowed types of a parameter as strings: "tensor(float)", "seq(tensor(int64))".
 uint32_t BitsOf(const onnx::DataTypeSet& types) {
-  // Where ONNX's name is not ours.
+  // Types whose ONNX names differ from ours.
   static const std::unordered_map<std::string_view, DType> kNames = {{"float", DType::kFloat32}, {"double", DType::kFloat64}};
   uint32_t bits = 0;
   for (const std::string* type : types) {
@@ -65,7 +65,7 @@ std::unique_ptr<Facts> FactsOf(const OpSchema& schema) {
   return facts;
 }
 
-// Made once a schema: a graph of 10,000 nodes asks as often.
+// Computed once per schema, because every node needs them.
 const Facts& CachedFacts(const OpSchema& schema) {
   static std::mutex mutex;
   static std::unordered_map<const OpSchema*, std::unique_ptr<Facts>> cache;
@@ -122,7 +122,7 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
   for (const auto& [name, value] : node.attributes) {
     const auto found = known.find(name);
     if (found == known.end()) {
-      // Exporters and frameworks leave private marks of this form, as ONNX's own checker permits.
+      // Exporters and frameworks add private attributes of this form, which ONNX's checker permits.
       if (name.starts_with("__")) continue;
       std::vector<std::string> names;
       for (const auto& [other, attribute] : known) names.push_back(other);
@@ -200,7 +200,7 @@ int NewestOpset(const std::string& domain) {
 const OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset) {
   const std::string key(domain == "ai.onnx" ? "" : domain);
   if (const OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, key)) return schema;
-  // onnxruntime has it in every opset, and its optimizer writes it into older files, too.
+  // onnxruntime has it in every opset, and its optimizer also writes it into older files.
   if (key.empty() && op == "LayerNormalization") return onnx::OpSchemaRegistry::Schema(op, kOpset, key);
   return FindContribSchema(key, op);
 }
@@ -218,7 +218,7 @@ void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
 }
 
 const std::vector<std::string>& AllOperatorNames() {
-  // Once a process: ONNX gives its schemas by copying all of them.
+  // Computed once per process, because ONNX copies all its schemas.
   static const std::vector<std::string> sorted = [] {
     std::vector<std::string> names;
     for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {

@@ -1,4 +1,4 @@
-// Sequences of known length, and optionals: they are names for tensors and leave no trace in the graph.
+// Sequences of known length, and optionals: they are names for tensors and do not occur in the graph.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -29,7 +29,7 @@ const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodePr
   return *binding.sequence;
 }
 
-// A position in a sequence of `size` elements, negative ones from the end.
+// Returns a position in a sequence of `size` elements; negative ones count from the end.
 int64_t Importer::Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope) {
   const Tensor* data = emitter().Constant(emitter().Computed(NeededTensorOf(name, proto, scope)));
   if (data == nullptr)
@@ -47,7 +47,7 @@ bool Importer::RunSequence(const onnx::NodeProto& proto, Scope& scope) {
   using Rule = Binding (Importer::*)(const onnx::NodeProto&, Scope&);
   struct Row {
     Rule rule;
-    int least, most;  // inputs
+    int least, most;  // numbers of inputs
   };
   static const std::map<std::string, Row> kRules = {
       {"SequenceEmpty", {&Importer::SequenceEmpty, 0, 0}},
@@ -75,7 +75,7 @@ bool Importer::RunSequence(const onnx::NodeProto& proto, Scope& scope) {
   return true;
 }
 
-// The body on each element of the first sequence; of other sequences it sees the element at that place, tensors whole.
+// Runs the body for each element of the first sequence. Other sequences provide the element at the same position; tensors are passed whole.
 void Importer::RunSequenceMap(const onnx::NodeProto& proto, Scope& scope) {
   const std::string where = WhereOf(proto, scope);
   const auto* attribute = FindAttribute(proto, "body", scope);

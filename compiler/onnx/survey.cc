@@ -30,7 +30,7 @@ std::string Count(const std::vector<std::string>& names, const char* what) {
   return " (" + std::to_string(names.size()) + " " + what + (names.size() == 1 ? ")" : "s)");
 }
 
-// The values of a body (a graph, or a function's nodes) that an output of the body needs.
+// The values of a body (a graph, or the nodes of a function) that its outputs depend on.
 class Needed {
  public:
   Needed(const Nodes& nodes, const std::vector<std::string>& outputs) : names_(outputs.begin(), outputs.end()) {
@@ -42,7 +42,7 @@ class Needed {
   bool Has(const std::string& name) const { return !name.empty() && names_.contains(name); }
 
  private:
-  // Names of nested graphs may hide outer ones: more is needed then than in fact is, which is no harm.
+  // Names in nested graphs may hide outer ones; then more values count as needed, which does no harm.
   void AddUses(const NodeProto& node) {
     names_.insert(node.input().begin(), node.input().end());
     for (const auto& attribute : node.attribute()) {
@@ -64,10 +64,10 @@ std::vector<std::string> OutputsOf(const GraphProto& graph) {
   return names;
 }
 
-// Operators without a gradient that lie between a weight and an output.
+// Operators without a gradient between a weight and an output.
 struct OnPath {
   std::vector<std::string> nodes;
-  std::string weight;  // one that needs the first of them
+  std::string weight;  // a weight that needs the first of them
 };
 
 // Follows weights through a model by names.
@@ -78,7 +78,7 @@ class GradientSurvey {
 
   std::map<std::string, OnPath> Run(const onnx::ModelProto& model) {
     Graph(model.graph(), nullptr);
-    // Each function once: through whichever call a weight reached it first.
+    // Each function is visited once, through the call by which a weight first reached it.
     while (!entered_.empty()) {
       const auto [function, weight] = entered_.back();
       entered_.pop_back();
@@ -91,7 +91,7 @@ class GradientSurvey {
   }
 
  private:
-  // By value: a weight that it depends on differentiably.
+  // Maps a value to a weight that it depends on differentiably.
   struct Scope {
     const Scope* outer = nullptr;
     std::map<std::string, std::string> weights;
@@ -110,7 +110,7 @@ class GradientSurvey {
     return tensor.dims_size() > 0 && dtype && IsFloating(*dtype) && !(is_frozen_ && is_frozen_(name));
   }
 
-  // A weight that the outputs of a nested graph depend on, or nothing.
+  // Returns a weight that the outputs of a nested graph depend on, or nullopt.
   std::optional<std::string> Graph(const GraphProto& graph, const Scope* outer) {
     Scope scope{outer, {}};
     for (const auto& tensor : graph.initializer()) {
@@ -147,7 +147,7 @@ class GradientSurvey {
         if (attribute.has_t() && node.output_size() > 0 && IsWeight(attribute.t(), node.output(0))) return node.output(0);
       }
     }
-    // Running statistics are no weights.
+    // Running statistics are not weights.
     const int inputs = standard && node.op_type() == "BatchNormalization" ? std::min(node.input_size(), 3) : node.input_size();
     for (int i = 0; i < inputs; ++i) {
       if (const std::string* weight = scope.Find(node.input(i))) return *weight;
@@ -168,7 +168,7 @@ class GradientSurvey {
   std::map<std::string, OnPath> missing_;
 };
 
-// Names of tensors by element type, of types that no tensor of ours has.
+// Returns the names of tensors with unsupported element types, by type.
 std::map<std::string, std::vector<std::string>> UnsupportedTypes(onnx::ModelProto& model) {
   std::map<std::string, std::vector<std::string>> types;
   const auto look = [&](int64_t type, const std::string& name) {
@@ -193,7 +193,7 @@ std::map<std::string, std::vector<std::string>> UnsupportedTypes(onnx::ModelProt
   return types;
 }
 
-// Operators that ONNX has and we do not.
+// Returns ONNX operators without a kernel.
 NodesByOperator OperatorsWithoutKernel(const onnx::ModelProto& model, const NodesByOperator& unknown) {
   const FunctionIndex functions(model);
   NodesByOperator missing;

@@ -31,7 +31,7 @@ Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::
   return shape;
 }
 
-// Before memory is taken.
+// Must be called before memory is allocated.
 void CheckSize(const Shape& shape, int64_t bytes, const std::string& where, const ModelLimits& limits) {
   if (bytes <= limits.value_bytes) return;
   throw Error(ErrorCode::kLimit,
@@ -40,9 +40,9 @@ void CheckSize(const Shape& shape, int64_t bytes, const std::string& where, cons
               where);
 }
 
-// How many elements each data field of the message holds.
+// The number of elements in each data field of the message.
 struct Fields {
-  int64_t raw = 0;  // bytes
+  int64_t raw = 0;  // in bytes
   int64_t floats = 0, int32s = 0, int64s = 0, doubles = 0, uint64s = 0, strings = 0;
   std::string used_names() const {
     std::string text;
@@ -83,23 +83,23 @@ void Store(const google::protobuf::RepeatedField<From>& from, Tensor& to) {
   for (int i = 0; i < from.size(); ++i) out[i] = static_cast<T>(from[i]);
 }
 
-// 16-bit floats stand in int32_data as their bits.
+// int32_data holds the bits of 16-bit floating-point numbers.
 void StoreBits16(const google::protobuf::RepeatedField<int32_t>& from, Tensor& to) {
   auto* out = static_cast<uint16_t*>(to.data());
   for (int i = 0; i < from.size(); ++i) out[i] = static_cast<uint16_t>(from[i]);
 }
 
-// Narrow elements: what would be a byte of raw data is a number each. A float6 has one of its own.
+// For narrow types, each entry of int32_data holds one byte of raw data; a float6 has an entry of its own.
 std::vector<uint8_t> PackedField(const TensorProto& proto) { return {proto.int32_data().begin(), proto.int32_data().end()}; }
 
 bool IsPackedInField(DType dtype) { return NarrowBits(dtype) != 6; }
 
-// How many entries of its field a tensor takes.
+// Returns the number of entries of its field that a tensor needs.
 int64_t FieldEntries(DType dtype, int64_t elements) {
   return IsNarrow(dtype) && IsPackedInField(dtype) ? PackedBytes(dtype, elements) : elements;
 }
 
-// How many bytes it takes in raw data and in external files; nothing where that is more than memory has.
+// Returns the number of bytes in raw data and in external files; nullopt if it exceeds memory.
 std::optional<int64_t> FileBytes(DType dtype, int64_t elements) {
   return IsNarrow(dtype) ? PackedBytes(dtype, elements) : CheckedMul(elements, DTypeBytes(dtype));
 }
@@ -108,7 +108,7 @@ void Unpack(const uint8_t* packed, Tensor& tensor) {
   UnpackNarrow(tensor.dtype(), packed, {static_cast<uint8_t*>(tensor.data()), static_cast<size_t>(tensor.elements())});
 }
 
-// ONNX's table of which field holds which type.
+// Returns the number of elements in the field that ONNX assigns to the type.
 int64_t FieldCount(DType dtype, const Fields& fields) {
   switch (dtype) {
     case DType::kFloat32: return fields.floats;
@@ -144,7 +144,7 @@ void StoreField(const TensorProto& proto, Tensor& tensor) {
   }
 }
 
-// A bool is 0 or 1 everywhere behind this door; files hold any byte.
+// After import every bool is 0 or 1, while files may hold any byte.
 void NormalizeBools(Tensor& tensor) {
   if (tensor.dtype() != DType::kBool) return;
   auto* bytes = static_cast<unsigned char*>(tensor.data());
@@ -198,7 +198,7 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
   }
   if (raw != nullptr && raw->dtype() == dtype) return raw->Reshaped(shape);
   Tensor tensor(dtype, shape);
-  // A message that was merged of two can have another type than the one before its data.
+  // If protobuf merged two messages, the final type can differ from the one before the data.
   const void* const bytes_in_file = raw != nullptr ? raw->data() : proto.raw_data().data();
   if (fields.raw > 0 && IsNarrow(dtype)) {
     Unpack(static_cast<const uint8_t*>(bytes_in_file), tensor);
@@ -226,7 +226,7 @@ Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string&
   }
   const int64_t bytes_each = DTypeBytes(values.dtype());
   const auto bytes = CheckedMul(shape.elements(), bytes_each);
-  // Few bytes can claim a huge tensor: what is written out in full obeys the limit of a folded constant.
+  // A few bytes can declare a huge tensor, so its dense form must obey the limit for folded constants.
   if (!bytes || *bytes > limits.fold_total_bytes) {
     throw Error(ErrorCode::kLimit,
                 "a sparse tensor of shape " + shape.ToString() + " takes more than " + std::to_string(limits.fold_total_bytes) +

@@ -54,14 +54,14 @@ class Walk {
 
   void Found(TensorSite site) {
     const std::string name = site.name;
-    // Counting on from the last number: many tensors may want one name.
+    // Continues from the last number, because many tensors may have the same name.
     while (!taken_.insert(site.name).second) site.name = name + "." + std::to_string(++numbers_[name]);
     f_(site);
   }
 
   const std::function<void(const TensorSite&)>& f_;
   std::set<std::string> taken_;
-  std::map<std::string, int> numbers_;  // the last ones given
+  std::map<std::string, int> numbers_;  // the last numbers given
 };
 
 }  // namespace

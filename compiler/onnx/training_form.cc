@@ -45,7 +45,7 @@ class Rewriter {
   }
 
  private:
-  // Whether training runs the node in another way than inference.
+  // Whether the node behaves differently in training.
   bool Trains(const onnx::NodeProto& node) const {
     if (IsStandard(node, "BatchNormalization")) {
       const bool written = node.output_size() > 1 ||
@@ -67,7 +67,7 @@ class Rewriter {
     return false;
   }
 
-  // Reads of a nested graph, whose names no other graph around it has.
+  // Visits the names that a nested graph reads; its own names do not occur in enclosing graphs.
   template <typename F>
   static void ForEachRead(onnx::NodeProto& node, const F& f) {
     for (std::string& input : *node.mutable_input()) f(input);
@@ -91,7 +91,7 @@ class Rewriter {
     });
   }
 
-  // Nodes of training in nested graphs and functions.
+  // Refuses nodes in nested graphs and functions that behave differently in training.
   void RefuseWithin(const onnx::NodeProto& node) const {
     std::string found;
     const std::function<void(const onnx::NodeProto&)> look = [&](const onnx::NodeProto& inner) {
@@ -139,7 +139,7 @@ class Rewriter {
     }
   }
 
-  // What becomes of the running statistics, where these are initializers.
+  // Binds the updated running statistics, if the statistics are initializers.
   void BindStatistics(const onnx::NodeProto& node, const onnx::NodeProto& copy) {
     for (int i = 3; i < 5; ++i) {
       if (initializers_.contains(node.input(i))) latest_[node.input(i)] = copy.output(i - 2);
@@ -152,7 +152,7 @@ class Rewriter {
   const FunctionIndex functions_;
   const int opset_;
   std::map<std::string, const onnx::TensorProto*> initializers_, constants_;
-  std::map<std::string, std::string> latest_;  // of a running statistic: its value after the nodes so far
+  std::map<std::string, std::string> latest_;  // the value of a running statistic after the nodes so far
   TrainingForm made_;
 };
 

@@ -1,4 +1,4 @@
-// ONNX's training standard: training_info, whose algorithm is a graph behind the model's own, and the operator Gradient.
+// ONNX's training standard: training_info, whose algorithm is a graph that follows the model's, and the operator Gradient.
 #include "compiler/onnx/training_info.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void Importer::AddBindings(const Scope& scope) {
       throw Error(ErrorCode::kUnsupported, "'" + Escaped(binding.key()) + "' is updated with a tensor of data-dependent shape",
                   WhereOf(options_.training_info));
     }
-    // A value of its own, whoever else reads that.
+    // A separate value, because others may read the update too.
     Node same{.op = "Identity", .inputs = {next}};
     same.origin = binding.key() + "/update";
     result_.updates.emplace_back(state, emitter().Append(std::move(same), {binding.key() + "/update"}, {graph.type(next)})[0]);
@@ -95,7 +95,7 @@ void Importer::AddBindings(const Scope& scope) {
               "--loss NAME trains with a loss and an optimizer of Gradloom's");
 }
 
-// What it differentiates are the nodes between `xs` and `zs`, held for independent, and `y`, at the values that are its inputs.
+// Differentiates the nodes between `xs` and `zs`, which are taken as independent, and `y`, at the values of its inputs.
 void Importer::RunGradient(const onnx::NodeProto& proto, Scope& scope) {
   const std::vector<std::string> xs = Names(FindAttribute(proto, "xs", scope)), zs = Names(FindAttribute(proto, "zs", scope));
   const onnx::AttributeProto* target = FindAttribute(proto, "y", scope);

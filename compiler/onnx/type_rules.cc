@@ -14,10 +14,10 @@
 namespace gradloom {
 namespace {
 
-// Shapes, axes, pads, scales: data that a shape can depend on is small. Larger constants are weights.
+// Data that a shape can depend on (shapes, axes, pads, scales) is small. Larger constants are weights.
 constexpr int64_t kMaxShapeDataElements = 1 << 16;
 
-// What ONNX's inference functions ask of a node; protobuf forms are made only when asked for.
+// The information about a node that ONNX's inference functions ask for; protobuf forms are created on demand.
 class NodeContext : public onnx::InferenceContext {
  public:
   NodeContext(const Graph& graph, const Node& node) : graph_(graph), node_(node), inputs_(node.inputs.size()), data_(node.inputs.size()) {
@@ -53,7 +53,7 @@ class NodeContext : public onnx::InferenceContext {
   }
   size_t getNumOutputs() const override { return outputs_.size(); }
   onnx::TypeProto* getOutputType(size_t index) override { return index < outputs_.size() ? &outputs_[index] : nullptr; }
-  // A builder asks for types before it has made the values: every listed output counts as wanted.
+  // A builder asks for types before it creates the values: every listed output counts as used.
   bool hasOutput(size_t index) override { return index < outputs_.size(); }
   onnx::GraphInferencer* getGraphAttributeInferencer(const std::string& name) override {
     throw Error(ErrorCode::kAttr, "operator '" + Escaped(node_.op) + "' needs the graph '" + Escaped(name) + "'", Describe(node_));
@@ -109,7 +109,7 @@ std::string Where(const Graph& graph, const Node& node) {
   return Describe(node) + (operands.empty() ? "" : "  inputs " + operands) + (attributes.empty() ? "" : "  attributes " + attributes);
 }
 
-// ONNX's functions throw one type for all that is wrong, and say which attribute or shape only in words.
+// ONNX's functions throw a single type of exception, and name the attribute or shape only in its text.
 ErrorCode ClassOf(const std::string& message) {
   const auto says = [&](const char* word) { return message.find(word) != std::string::npos; };
   if (says("ttribute")) return ErrorCode::kAttr;
@@ -128,7 +128,7 @@ std::string WithoutPrefix(std::string message) {
   return Escaped(message, 1000);
 }
 
-// The inputs that hold no constant, for the error that a shape depends on data.
+// Returns the inputs that are not constant, for the error that a shape depends on data.
 std::string VariableInputs(const Graph& graph, const Node& node) {
   std::string text;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
@@ -183,7 +183,7 @@ void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
     }
   }
   const auto elements = type.shape.checked_elements();
-  // 16 bytes an element is more than any dtype has: byte counts cannot overflow later.
+  // No dtype has more than 16 bytes per element, so byte counts cannot overflow later.
   if (!elements || *elements > (int64_t{1} << 59)) {
     throw Error(ErrorCode::kLimit, "an output of shape " + type.shape.ToString() + " has more elements than memory can hold",
                 Describe(node));
@@ -211,7 +211,7 @@ std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const
 
 constexpr int64_t kMostExact = int64_t{1} << 24;
 
-// onnx multiplies extents and scales in float64, in which 5 * 1.4f is less than 7. Those who write and run such files have products of
+// onnx multiplies extents and scales in float64, where 5 * 1.4f is less than 7. The programs that write and run such files multiply in
 // float32.
 void ScaleExtents(const Graph& graph, const Node& node, Shape& result) {
   const auto given = [&](size_t i) -> const Tensor* {
@@ -225,7 +225,7 @@ void ScaleExtents(const Graph& graph, const Node& node, Shape& result) {
     const auto axis = NormalAxis(axes.empty() ? i : axes.at(static_cast<size_t>(i)), x.rank());
     if (!axis) return;
     const float extent = static_cast<float>(x[*axis]) * static_cast<float>(ElementAsDouble(scales->view(), i));
-    // Of larger ones float32 has not every integer.
+    // float32 does not represent all larger integers.
     if (x[*axis] < kMostExact && extent >= 0 && extent < static_cast<float>(kMostExact)) result[*axis] = static_cast<int64_t>(extent);
   }
 }

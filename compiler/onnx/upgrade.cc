@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// One node on its way up.
+// A node that is being upgraded.
 class Upgrade {
  public:
   Upgrade(Emitter& emitter, Node& node, int since, size_t& num_outputs)
@@ -37,13 +37,13 @@ class Upgrade {
     return emitter_.Emit(std::move(made), {node.origin + "/" + op})[0];
   }
 
-  // Puts an input at a place behind those that are there.
+  // Sets an input after the existing ones.
   void SetInput(size_t i, ValueId id) {
     if (node.inputs.size() <= i) node.inputs.resize(i + 1, kNoValue);
     node.inputs[i] = id;
   }
 
-  // An attribute that became input `i`; absent ones stay absent.
+  // Turns an attribute into input `i`, unless it is absent.
   void IntsToInput(const std::string& name, size_t i) {
     if (!node.attributes.has(name)) return;
     SetInput(i, Ints(name, node.attributes.Ints(name)));
@@ -74,7 +74,7 @@ class Upgrade {
 using Rule = void (*)(Upgrade& u);
 
 void AxesToInput(Upgrade& u) {
-  // An empty list meant all axes, as no list does.
+  // An empty list meant all axes, like an absent one.
   if (u.node.attributes.has("axes") && u.node.attributes.Ints("axes").empty()) u.node.attributes.erase("axes");
   u.IntsToInput("axes", 1);
 }
@@ -85,7 +85,7 @@ void Clip(Upgrade& u) {
   u.NumberToInput("max", 2, dtype);
 }
 
-// Up to 12 the axis split the shape in two, and the operator worked on that matrix's rows.
+// Up to opset 12 the axis split the shape in two, and the operator worked on the rows of that matrix.
 void FlatSoftmax(Upgrade& u) {
   const Shape shape = u.shape(0);
   const auto axis = NormalAxis(u.node.attributes.Int("axis", 1), shape.rank());
@@ -115,7 +115,7 @@ void Dropout(Upgrade& u) {
 void BatchNormalization(Upgrade& u) {
   if (u.node.attributes.Int("spatial", 1) != 1) u.Unsupported("spatial=0 has no equivalent in newer opsets");
   u.node.attributes.erase("spatial");
-  // More outputs than one said that this is a node of training; the last two were no one's business.
+  // More than one output marked a node in training mode; the last two outputs were internal.
   if (u.num_outputs > 1) {
     u.node.attributes.set("training_mode", int64_t{1});
     u.num_outputs = std::min<size_t>(u.num_outputs, 3);
@@ -146,7 +146,8 @@ void TopK(Upgrade& u) {
   u.SetInput(1, u.Ints("k", {k}));
 }
 
-// Both samplers of old sampled at input = output / scale, the nearest pixel at or below it; along an axis that shrinks, above.
+// Both old operators sampled at input = output / scale and took the nearest pixel at or below it; along an axis that shrinks, the one
+// above.
 void OldResize(Upgrade& u) {
   const Tensor* scales = u.Constant(u.in(1));
   if (scales == nullptr) u.Unsupported("its scales must be constant");
@@ -179,8 +180,8 @@ void Upsample7(Upgrade& u) {
   OldResize(u);
 }
 
-// TensorFlow's nearest pixel with centres at halves, which opset 13 dropped: floor((x + 0.5) / scale), which is x's place by half_pixel,
-// rounded up at a half.
+// TensorFlow's nearest pixel with half-pixel centers, which opset 13 removed: floor((x + 0.5) / scale). This is the half_pixel coordinate
+// of x, rounded up at halves.
 void NearestOfTensorFlow(Upgrade& u) {
   if (u.node.attributes.String("coordinate_transformation_mode", "half_pixel") != "tf_half_pixel_for_nn") return;
   const std::string nearest = u.node.attributes.String("nearest_mode", "round_prefer_floor");
@@ -190,7 +191,7 @@ void NearestOfTensorFlow(Upgrade& u) {
   u.node.attributes.set("nearest_mode", std::string(nearest == "floor" ? "round_prefer_ceil" : "ceil"));
 }
 
-// Empty tensors stood for what is left out today.
+// Empty tensors stood for operands that are omitted today.
 void DropEmptyOperands(Upgrade& u) {
   for (size_t i = 1; i < u.node.inputs.size(); ++i) {
     if (u.in(i) != kNoValue && u.shape(i).elements() == 0) u.node.inputs[i] = kNoValue;
@@ -202,7 +203,7 @@ void GridSample(Upgrade& u) {
   u.node.attributes.set("mode", mode == "bilinear" ? std::string("linear") : mode == "bicubic" ? std::string("cubic") : mode);
 }
 
-// Scale and bias were per group; they are per channel.
+// Scale and bias were per group; now they are per channel.
 void GroupNormalization(Upgrade& u) {
   const int64_t groups = u.node.attributes.Int("num_groups", 0);
   const int64_t channels = u.shape(0).rank() > 1 ? u.shape(0)[1] : 0;
@@ -232,12 +233,11 @@ struct Row {
   Rule rule;
 };
 
-// Every operator of the default domain whose meaning or form changed between opset 7 and kOpset. Where versions
-// differ in types, in attributes whose default is the old behaviour, or in outputs and inputs that may be left
-// out, there is nothing to do: Add, Attention, AveragePool, Cast, CastLike, Concat, Conv, DepthToSpace,
-// DequantizeLinear, Gather, GatherND, Gemm, GRU, If, LSTM, Loop, LpPool, Max, MaxPool, Mean, Min, Pow, PRelu,
-// QuantizeLinear, Range, Reshape, RNN, ScatterElements, ScatterND, Shape, SpaceToDepth, Sum and others.
-// Rows of one operator are applied in this order.
+// Every operator of the default domain whose meaning or form changed between opset 7 and kOpset. If versions only differ in types, in
+// attributes whose default is the old behavior, or in optional outputs and inputs, there is nothing to do: Add, Attention, AveragePool,
+// Cast, CastLike, Concat, Conv, DepthToSpace, DequantizeLinear, Gather, GatherND, Gemm, GRU, If, LSTM, Loop, LpPool, Max, MaxPool, Mean,
+// Min, Pow, PRelu, QuantizeLinear, Range, Reshape, RNN, ScatterElements, ScatterND, Shape, SpaceToDepth, Sum and others. Rows of one
+// operator are applied in this order.
 constexpr Row kRows[] = {
     {"BatchNormalization", 9, BatchNormalization},
     {"Clip", 6, Clip},
@@ -271,7 +271,7 @@ constexpr Row kRows[] = {
     {"TopK", 1, TopK},
     {"Unsqueeze", 11, AxesToInput},
     {"Upsample", 7, Upsample7},
-    // Of opset 10 and later, too: there it is gone by the book, and still met in files.
+    // Also for opset 10 and later, which removed it, because files still contain it.
     {"Upsample", 10, OldResize},
 };
 
@@ -290,7 +290,7 @@ bool IsUpgraded(const Graph& graph, const Node& node, int since) {
   if (!node.domain.empty()) return false;
   const auto changes = [&](const Row& row) {
     if (row.op != node.op || since > row.last) return false;
-    // Without what moved, both forms are one.
+    // Without the moved attribute both forms are equal.
     if (row.rule == AxesToInput && node.op.starts_with("Reduce")) return node.inputs.size() > 1;
     return row.rule != FlatSoftmax || graph.value(node.inputs[0]).shape.rank() != 2 || node.attributes.Int("axis", -1) != 1;
   };

@@ -14,10 +14,10 @@
 namespace gradloom {
 namespace {
 
-// The messages that can hold graphs or tensors, and so one another.
+// The messages that can contain graphs or tensors, and therefore each other.
 enum class Kind : uint8_t { kModel, kGraph, kNode, kAttribute, kFunction, kTraining, kTensor, kSparseTensor, kOther };
 
-// The kind of a field of a message, by its number in onnx.proto.
+// Returns the kind of a field of a message by its number in onnx.proto.
 Kind Child(Kind kind, uint64_t field) {
   switch (kind) {
     case Kind::kModel: return field == 7 ? Kind::kGraph : field == 25 ? Kind::kFunction : field == 20 ? Kind::kTraining : Kind::kOther;
@@ -36,10 +36,10 @@ Kind Child(Kind kind, uint64_t field) {
   return Kind::kOther;
 }
 
-// Fields of TensorProto. The last is ours, the largest number that protobuf has: an index into WireModel::elements.
+// Fields of TensorProto. The last one is our own, with the largest number that protobuf allows: an index into WireModel::elements.
 constexpr uint64_t kDataType = 2, kRawData = 9, kTaken = (uint64_t{1} << 29) - 1;
 
-// A message's length is known when it ends: a number of this many bytes waits for it.
+// The length of a message is only known at its end: a number of this many bytes is reserved for it.
 constexpr size_t kLengthBytes = 5;
 
 void AppendVarint(uint64_t value, std::string& to) {
@@ -51,7 +51,7 @@ struct Frame {
   Kind kind;
   int64_t end;         // in the file
   int graphs;          // graphs that this message lies in, itself included
-  size_t content = 0;  // where it begins in the message that is written
+  size_t content = 0;  // where it begins in the output message
   int32_t data_type = 0;
   bool has_raw = false;
 };
@@ -60,7 +60,7 @@ class Reader {
  public:
   Reader(ModelBytes& bytes, Elements elements, const std::string& where, const ModelLimits& limits)
       : bytes_(bytes), taking_(elements == Elements::kTaken), where_(where), limits_(limits) {}
-  // Bytes that are still being hashed lie in the model.
+  // Waits for threads that are still hashing bytes of the model.
   ~Reader() { bytes_.Finish(); }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -98,7 +98,7 @@ class Reader {
     Fail("a number has more than ten bytes");
   }
 
-  // That there are `count` bytes more.
+  // Checks that `count` more bytes exist, and returns where they end.
   int64_t Claim(uint64_t count, int64_t end) {
     const auto left = static_cast<uint64_t>(end - bytes_.at());
     if (count > left) Fail("a field claims " + std::to_string(count) + " bytes, but only " + std::to_string(left) + " are left");
@@ -125,7 +125,7 @@ class Reader {
       case 2: Sized(frame, field, begin); break;
       default: Fail("a field has the unknown wire type " + std::to_string(tag & 7));
     }
-    // A field of a stranger's that has the number of ours means nothing to anybody.
+    // Drops a field of the file that has our own number, which has no meaning.
     if (ours) model_.message.resize(begin);
   }
 
@@ -141,7 +141,7 @@ class Reader {
     bytes_.Append(length, model_.message);
   }
 
-  // Raw data that is what a Tensor holds, if the tensor's type comes first, as in all files that protobuf has written.
+  // Takes raw data that a Tensor can hold unchanged, if the tensor's type comes first, as in all files written by protobuf.
   bool Take(const Frame& frame, int64_t length, size_t begin) {
     const auto dtype = DTypeFromProto(frame.data_type);
     if (length == 0 || !dtype || *dtype == DType::kString || *dtype == DType::kBool || IsNarrow(*dtype)) return false;
@@ -198,7 +198,7 @@ bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
   return true;
 }
 
-// A model begins with a field's tag, a control byte.
+// A binary model begins with the tag of a field, which is a control byte.
 bool LooksLikeText(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n'; });
 }
@@ -234,7 +234,7 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
 int64_t TakenElements(onnx::TensorProto& tensor) {
   google::protobuf::UnknownFieldSet& fields = *tensor.mutable_unknown_fields();
   int64_t taken = -1;
-  // The last one counts, as of any field that stands twice where protobuf has merged messages.
+  // The last value counts, like for any repeated occurrence of a field when protobuf merges messages.
   for (int i = 0; i < fields.field_count(); ++i) {
     if (fields.field(i).number() == static_cast<int>(kTaken)) taken = static_cast<int64_t>(fields.field(i).varint());
   }
@@ -243,7 +243,7 @@ int64_t TakenElements(onnx::TensorProto& tensor) {
 }
 
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits) {
-  // The text parser calls itself for every nested graph, type and function.
+  // The text parser recurses for every nested graph, type and function.
   const int most = 4 * limits.nesting;
   int depth = 0;
   bool quoted = false;
@@ -257,7 +257,7 @@ void CheckText(std::string_view text, const std::string& where, const ModelLimit
     } else if (c == '{' || c == '(' || c == '<' || c == '[') {
       if (++depth > most) throw Error(ErrorCode::kParse, "brackets are nested deeper than " + std::to_string(most), where);
     } else if (c == '}' || c == ')' || c == '>' || c == ']') {
-      // '=>' closes nothing.
+      // The '>' of '=>' is not a closing bracket.
       if (!(c == '>' && i > 0 && text[i - 1] == '=') && depth > 0) --depth;
     }
   }

@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 constexpr char kTraining[] = "ai.onnx.preview.training";
-// The first that has training_info.
+// The first IR version with training_info.
 constexpr int kLeastIrVersion = 7;
 
 class Writer {
@@ -50,7 +50,7 @@ class Writer {
   }
 
  private:
-  // Everything that has a name in the model: an algorithm sees all of it.
+  // Takes all names of the model, because an algorithm sees all its values.
   void TakeNames() {
     const std::function<void(const onnx::GraphProto&)> take = [&](const onnx::GraphProto& graph) {
       for (const auto& tensor : graph.initializer()) taken_.insert(tensor.name());
@@ -72,7 +72,7 @@ class Writer {
     return name;
   }
 
-  // What the model has keeps its name; what training has of it has another one.
+  // Values of the model keep their names; their training forms get new ones.
   void NameValues(const TrainingForm& form) {
     for (const ValueId id : algorithm_.model_inputs) names_.emplace(id, graph_.value(id).name);
     for (const ValueId id : graph_.outputs) {
@@ -88,7 +88,7 @@ class Writer {
       const auto named = algorithm_.target_names.find(id);
       if (!names_.contains(id)) names_.emplace(id, NewName(named != algorithm_.target_names.end() ? named->second : graph_.value(id).name));
     }
-    // A state first, so that it has its own name.
+    // States first, so that they keep their names.
     for (const Value& value : graph_.values()) {
       if (value.role == Role::kState) NameOf(value.id);
     }
@@ -102,7 +102,7 @@ class Writer {
     return names_.emplace(id, NewName(wanted)).first->second;
   }
 
-  // A trained tensor that a Constant node of the model holds moves to its initializers.
+  // Turns a Constant node of the model that holds a trained tensor into an initializer.
   void RequireInitializer(const std::string& name) {
     auto& graph = *model_.mutable_graph();
     for (const auto& tensor : graph.initializer()) {
@@ -129,7 +129,7 @@ class Writer {
     SetTensorType(graph_.type(id), info->mutable_type());
   }
 
-  // The targets.
+  // Adds the targets as inputs.
   void AddInputs() {
     for (const ValueId id : graph_.inputs) {
       const auto& own = algorithm_.model_inputs;
@@ -169,7 +169,7 @@ class Writer {
     for (const auto& [parameter, gradient] : algorithm_.gradients) {
       xs.push_back(NameOf(parameter));
       node.add_output(NameOf(gradient));
-      // The operator has no rule for them.
+      // Type inference has no rule for these values, so they are declared.
       Declare(gradient, proto_->add_value_info());
     }
     for (const ValueId id : graph_.inputs) zs.push_back(NameOf(id));
@@ -182,7 +182,7 @@ class Writer {
   }
 
   void AddNode(Node node) {
-    // Zeros in a target shape say the same by default where there are none.
+    // Without zeros in the target shape, `allowzero` has no effect.
     if (node.op == "Reshape" && node.domain.empty()) {
       const Shape& shape = graph_.value(node.outputs[0]).shape;
       if (std::find(shape.begin(), shape.end(), 0) == shape.end()) node.attributes.erase("allowzero");
@@ -196,7 +196,7 @@ class Writer {
     for (const auto& [name, value] : node.attributes) SetAttribute(name, value, proto.add_attribute());
   }
 
-  // A node of kOpset that is the same node in the model's opset.
+  // Checks that a node of kOpset has the same meaning in the model's opset.
   void CheckOpset(const Node& node) const {
     if (!node.domain.empty()) return;
     const onnx::OpSchema* schema = FindSchema("", node.op, opset_);
@@ -251,7 +251,7 @@ class Writer {
     SetTensor(value, &tensor);
   }
 
-  // Constants of the algorithm and states, with the values that the run has reached.
+  // Adds constants of the algorithm, and states with the values that the run has reached.
   void AddInitializers() {
     std::set<ValueId> read;
     for (const Node& node : graph_.nodes) {
@@ -260,7 +260,7 @@ class Writer {
     for (const Value& value : graph_.values()) {
       const bool is_state = value.role == Role::kState;
       if (!is_state && (!read.contains(value.id) || graph_.data(value.id) == nullptr || value.role != Role::kConst)) continue;
-      // A constant of the model's own.
+      // A constant that the model already has.
       if (!is_state && names_.at(value.id) == value.name && !value.derived) continue;
       const auto given = values_.find(value.name);
       const Tensor* data = graph_.data(value.id);

@@ -13,7 +13,7 @@ OperandType OperandOf(const Graph& graph, ValueId id) {
   return {graph.value(id).dtype, graph.value(id).shape, Layout{}};
 }
 
-// The nodes that `wanted` depend on, by position.
+// Returns, by position, the nodes that `wanted` depends on.
 std::vector<bool> Needed(const Graph& graph, std::span<const ValueId> wanted) {
   std::vector<bool> value_needed(static_cast<size_t>(graph.num_values()));
   std::vector<bool> node_needed(graph.nodes.size());
@@ -33,7 +33,7 @@ std::vector<Tensor> RunBody(const Graph& body, std::span<const Tensor> inputs) {
   return Interpret(body, feeds, body.outputs);
 }
 
-// A branch or a loop (compiler/ops/control_flow.cc).
+// Runs a branch or a loop (compiler/ops/control_flow.cc).
 std::vector<Tensor> Decide(const Node& node, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> operands(inputs.begin() + 1, inputs.end());
   if (node.op == "If") return RunBody(*node.regions[inputs[0].as<bool>()[0] ? 0 : 1].body, operands);
