@@ -12,7 +12,7 @@ double NumberAt(const Tensor& data, int64_t i) {
   return IsFloating(data.dtype()) ? ElementAsDouble(data.view(), i) : static_cast<double>(ElementAsInt(data.view(), i));
 }
 
-// The number and the size of the parts along the axis, and the extent of the last axis if it is another one.
+// The number of parts along the axis, the elements of a part, and the extent of the last axis (1 if it is the same axis).
 struct Parts {
   int64_t count, elements, width;
 
