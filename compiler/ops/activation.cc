@@ -1,4 +1,4 @@
-// Activation functions. At a kink the derivative is the one that PyTorch takes.
+// Activation functions. At kinks the derivative is the one that PyTorch uses.
 #include <numbers>
 
 #include "compiler/ops/families.h"
@@ -9,7 +9,7 @@ namespace {
 
 using B = GraphBuilder;
 
-constexpr double kLeakyAlpha = 0.00999999977648258209228515625;  // 0.01 as ONNX's float
+constexpr double kLeakyAlpha = 0.00999999977648258209228515625;  // 0.01 in float32, as in ONNX
 constexpr double kHardSigmoidAlpha = 0.20000000298023223876953125;
 constexpr double kSeluAlpha = 1.67326319217681884765625, kSeluGamma = 1.05070102214813232421875;
 
@@ -18,20 +18,20 @@ ValueId Sigmoid(B& b, ValueId x) { return b.Op("Sigmoid", {x}); }
 ValueId OneMinus(B& b, ValueId x) { return b.Sub(Const(b, 1.0, x), x); }
 ValueId Positive(B& b, ValueId x) { return b.Op("Greater", {x, Const(b, 0.0, x)}); }
 
-// exp where x is negative. The bound keeps the unused side finite.
+// exp(factor * x) for negative x, 1 otherwise. The bound keeps the unused side finite.
 ValueId ExpOfNegative(B& b, ValueId x, double factor = 1.0) {
   const ValueId negative = b.Op("Min", {x, Const(b, 0.0, x)});
   return b.Op("Exp", {factor == 1.0 ? negative : b.Scale(negative, factor)});
 }
 
-// From the output, which the next operator keeps anyway; NaN passes on.
+// Uses the output, which the next operator keeps anyway; NaN is propagated.
 void Relu(GradientContext& c) {
   if (!c.needs(0)) return;
   const ValueId zero = Const(c.b, 0.0, c.grad(0));
   c.set(0, c.b.Where(c.b.Op("LessOrEqual", {c.out(0), zero}), zero, c.grad(0)));
 }
 
-// g where x > 0, g * slope(b, x) elsewhere.
+// The gradient is g where x > 0, and g * left elsewhere.
 void Sloped(GradientContext& c, ValueId left) { c.set(0, c.b.Where(Positive(c.b, c.in(0)), c.grad(0), c.b.Mul(c.grad(0), left))); }
 
 void LeakyRelu(GradientContext& c) {
@@ -84,7 +84,7 @@ void HardSwish(GradientContext& c) {
   c.set(0, b.Where(b.Op("LessOrEqual", {x, Const(b, -3.0, x)}), Const(b, 0.0, g), right));
 }
 
-// d/dx x s(ax) = s (1 + ax (1 - s)).
+// d/dx x s(ax) = s (1 + ax (1 - s)), s the sigmoid.
 ValueId SwishDerivative(B& b, ValueId x, ValueId scaled, ValueId s) {
   return b.Mul(s, b.Add(Const(b, 1.0, x), b.Mul(scaled, OneMinus(b, s))));
 }

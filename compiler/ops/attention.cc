@@ -1,12 +1,12 @@
-// Attention. Its gradient is an operator of ours that takes the forward operator's inputs and the gradients
-// of Y, present_key and present_value; the attribute "wanted" lists the inputs whose gradients it gives.
+// Attention. Its gradient is an operator of ours that takes the forward operator's inputs and the gradients of Y, present_key and
+// present_value. Attribute "wanted" lists the inputs whose gradients it computes.
 //
 //   gradloom.AttentionDropout(Attention's seven inputs, seed int64[], batch int64[], first int64[]?) {Attention's, ratio, origin, samples}
 //       -> Y
 //   gradloom.AttentionDropoutGrad(Attention's seven inputs, dY, -, -, seed, batch, first?) {as before, wanted}
 //
-// of which every probability goes through Dropout (dropout.cc), as an element of the tensor [batch, heads, queries, keys], and none is
-// kept.
+// In these two, Dropout (dropout.cc) is applied to every probability, as an element of the tensor [batch, heads, queries, keys], and no
+// probabilities are kept.
 #include <string>
 
 #include "compiler/ops/families.h"
@@ -35,7 +35,7 @@ struct Sizes {
   int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size, past;
 };
 
-// The sizes of a call; checks all that the kernels rely on.
+// Returns the sizes of a call, and checks everything that the kernels rely on.
 Sizes SizesOf(const Graph& graph, const Node& node) {
   ExpectFloating(graph, node, kQ);
   const ValueType q = InputType(graph, node, kQ), k = InputType(graph, node, kK), v = InputType(graph, node, kV);
@@ -109,7 +109,7 @@ std::vector<ValueType> AttentionDropoutTypes(const Graph& graph, const Node& nod
   return OutputTypes(node, AllTypes(graph, node));
 }
 
-// Those of wanted inputs, of a node with `least` to `most` inputs.
+// Returns the types of the wanted inputs of a node with `least` to `most` inputs.
 std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int least, int most) {
   const std::vector<int64_t> wanted = node.attributes.Ints("wanted");
   ExpectArity(node, least, most, static_cast<int>(wanted.size()));
@@ -147,7 +147,7 @@ void AttentionGradient(GradientContext& context) {
     if (context.needs(i)) wanted.push_back(i);
   }
   if (wanted.empty()) return;
-  // Where the samples lie is read off the first result, which a sum over them does not say.
+  // The batch axis is derived from the first result, which must not be a sum over samples.
   if (drops && wanted.front() == kMask) wanted.insert(wanted.begin(), kQ);
   std::vector<ValueId> inputs;
   for (int i = 0; i < kOperands; ++i) inputs.push_back(context.in(i));
@@ -160,7 +160,7 @@ void AttentionGradient(GradientContext& context) {
   for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
 }
 
-// Two products forward; five with the scores made again.
+// Two products forward; five backward, including the recomputation of the scores.
 template <int kProducts>
 Cost AttentionCost(const Graph& graph, const Node& node) {
   const Sizes s = SizesOf(graph, node);
@@ -175,13 +175,13 @@ Cost AttentionCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
-// Whether samples lie where heads do: in a file for one sample and one head either axis may be the one of samples.
+// Whether samples are along the axis of heads: in a file for one sample and one head, either axis may be the batch.
 bool HeadsAreSamples(const ShardQuery& query) {
   const auto along_heads = [&](int i) { return query.shape(i).rank() == 4 && query.given(i).split() && query.given(i).axis == 1; };
   return along_heads(kQ) && along_heads(kK) && along_heads(kV) && query.shape(kQ)[1] == query.shape(kK)[1];
 }
 
-// The letters of q, k, v and the mask, whose axes are the scores' last ones, where heads are samples.
+// Returns the letters (Op::samples) of q, k, v and the mask if heads are samples. The axes of the mask are the last ones of the scores.
 std::string HeadLetters(const ShardQuery& query) {
   const int rank = query.has(kMask) ? query.shape(kMask).rank() : 0;
   return std::string("111") + (rank == 4 ? '1' : rank == 3 ? '0' : '.') + "...";
@@ -194,7 +194,7 @@ void ShardAttentionGrad(ShardQuery& query) {
   ShardWantedGradients(query, "000?000", "000");
 }
 
-// What is drawn goes by samples along the first axis. Seeds and the first sample are behind the gradients.
+// Dropout is drawn by samples along the first axis. Seeds and the first sample follow the gradients.
 void ShardAttentionDropoutGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000..."); }
 
 Shape ScoresOf(const Graph& graph, const Node& node) {

@@ -27,7 +27,7 @@ const Graph& BodyOf(const Node& node, size_t region) {
   return *node.regions[region].body;
 }
 
-// A body takes what the node has behind its first input.
+// The inputs of a body are those of the node after the first one.
 void ExpectOperands(const Graph& graph, const Node& node, const Graph& body) {
   if (body.inputs.size() + 1 != node.inputs.size()) {
     throw Error(ErrorCode::kArity,
@@ -81,7 +81,7 @@ std::vector<ValueType> InferCopy(const Graph& graph, const Node& node) {
   return OutputTypes(node, {InputType(graph, node, 0)});
 }
 
-// The type of a row of input 0.
+// Returns the shape of a row of input 0.
 Shape RowShape(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0), index = InputType(graph, node, 1);
   if (x.shape.rank() < 1) throw Error(ErrorCode::kShape, "the rows must have rank 1 or more", Describe(node));
@@ -106,7 +106,7 @@ void SetRowGradient(GradientContext& c) {
   if (c.needs(2)) c.set(2, c.b.Op("Gather", {c.grad(0), c.b.Reshape(c.in(1), {})}, {{"axis", int64_t{0}}}));
 }
 
-// A row has the samples along the axis behind the rows.
+// In the rows, the batch axis of a row is shifted by one.
 void ShardSetRow(ShardQuery& query) {
   query.ExpectWhole(1);
   if (query.given(0).partial() && query.given(2).partial()) return query.set(0, Shard::Partial());
@@ -138,7 +138,7 @@ Cost CostOfLoop(const Graph&, const Node& node) {
   return {trips * once.flops, trips * once.bytes};
 }
 
-// A row is all that moves: what it is put into stays where it is.
+// Only the row is copied: the other rows stay in place.
 Cost CostOfRow(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0);
   const double rows = x.shape[0] > 0 ? static_cast<double>(x.shape[0]) : 1;

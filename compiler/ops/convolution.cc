@@ -32,7 +32,7 @@ ValueId GradWeight(GraphBuilder& b, ValueId x, ValueId dy, Attributes geometry, 
   return b.Own("ConvGradWeight", {x, dy}, std::move(geometry));
 }
 
-// The sum over images and points, by channel.
+// Returns the sum over samples and spatial axes, per channel.
 ValueId GradBias(GraphBuilder& b, ValueId dy) {
   std::vector<int64_t> axes{0};
   for (int axis = 2; axis < b.shape(dy).rank(); ++axis) axes.push_back(axis);
@@ -47,7 +47,7 @@ void ConvGradient(GradientContext& c) {
   if (c.needs(2)) c.set(2, GradBias(c.b, c.grad(0)));
 }
 
-// Of y = ConvGradInput(x, w): linear in both.
+// The gradient of y = ConvGradInput(x, w), which is linear in both.
 void TransposedGradient(GradientContext& c, const Attributes& geometry) {
   if (c.needs(0)) c.set(0, c.b.Op("Conv", {c.grad(0), c.in(1)}, geometry));
   if (c.needs(1)) c.set(1, GradWeight(c.b, c.grad(0), c.in(0), geometry, c.b.shape(c.in(1))));
@@ -67,7 +67,7 @@ Attributes WithoutShape(Attributes attributes) {
 
 void ConvGradInputGradient(GradientContext& c) { TransposedGradient(c, WithoutShape(c.attributes())); }
 
-// Of dw = ConvGradWeight(x, dy): linear in both.
+// The gradient of dw = ConvGradWeight(x, dy), which is linear in both.
 void ConvGradWeightGradient(GradientContext& c) {
   const Attributes geometry = WithoutShape(c.attributes());
   if (c.needs(0)) c.set(0, GradInput(c.b, c.in(1), c.grad(0), geometry, c.b.shape(c.in(0))));
@@ -78,7 +78,7 @@ std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
   return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
-// Two flops for each tap of each output of the convolution, whichever way it goes.
+// Two flops for each tap of each output of the convolution, in all three directions.
 double ConvFlops(const Shape& weights, const Shape& y) {
   const double taps = static_cast<double>(weights.elements()) / static_cast<double>(std::max<int64_t>(weights[0], 1));
   return 2 * taps * static_cast<double>(y.elements());
@@ -98,7 +98,7 @@ Cost ConvCost(const Graph& graph, const Node& node) {
   return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.outputs[0]).shape), BytesOf(graph, node)};
 }
 
-// ConvTranspose and ConvGradInput: the first input has the place of the convolution's output.
+// ConvTranspose and ConvGradInput: the first input takes the role of the convolution's output.
 Cost TransposedCost(const Graph& graph, const Node& node) {
   return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.inputs[0]).shape), BytesOf(graph, node)};
 }
@@ -107,8 +107,8 @@ Cost GradWeightCost(const Graph& graph, const Node& node) {
   return {ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape), BytesOf(graph, node)};
 }
 
-// Filters for each sample: the batch lies along the channels of one image, as groups, and along axis `second` of operand 1; then along
-// axis `out` of the result. Else by the row's samples.
+// Filters per sample: the batch is along the channels of one image, as groups, along axis `second` of operand 1, and along axis `out` of
+// the result. Otherwise uses the samples of the operator's row.
 template <int second, int out>
 void ShardGroups(ShardQuery& query) {
   const auto lies = [&](int i, int axis) { return query.given(i).split() && query.given(i).axis == axis; };
@@ -116,7 +116,7 @@ void ShardGroups(ShardQuery& query) {
     return ShardSamples(query, FindOp(query.node().domain, query.node().op)->samples);
   }
   const int64_t batch = query.batch(), groups = query.attributes().Int("group", 1);
-  bool samples = groups % batch == 0;  // one after the other
+  bool samples = groups % batch == 0;  // whether each sample is contiguous
   for (int i = 0; i < query.num_inputs(); ++i) {
     if (!query.has(i)) continue;
     const int64_t extent = query.shape(i)[query.given(i).axis];

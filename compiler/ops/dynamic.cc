@@ -1,4 +1,4 @@
-// Operators whose shapes depend on data: served where that data is known at compile time.
+// Operators whose shapes depend on data: supported if that data is known at compile time.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-// The data of operand i, or an error that says why the shape cannot be known.
+// Returns the data of operand i, or throws an error that says why the shape is unknown.
 const Tensor& KnownData(const Graph& graph, const Node& node, size_t i) {
   if (i >= node.inputs.size() || node.inputs[i] == kNoValue) {
     throw Error(ErrorCode::kArity, "input " + std::to_string(i) + " of " + Escaped(node.op) + " is missing", Describe(node));
@@ -24,7 +24,7 @@ const Tensor& KnownData(const Graph& graph, const Node& node, size_t i) {
   return *data;
 }
 
-// Of start, limit and delta: max(ceil((limit - start) / delta), 0).
+// The number of elements is max(ceil((limit - start) / delta), 0).
 std::vector<ValueType> InferRange(const Graph& graph, const Node& node) {
   for (size_t i = 0; i < 3; ++i) {
     const Tensor& data = KnownData(graph, node, i);
@@ -38,7 +38,7 @@ std::vector<ValueType> InferRange(const Graph& graph, const Node& node) {
   const auto view = [&](size_t i) { return graph.data(node.inputs[i])->view(); };
   const double n = IsInteger(dtype) ? count(ElementAsInt(view(0), 0), ElementAsInt(view(1), 0), ElementAsInt(view(2), 0))
                                     : count(ElementAsDouble(view(0), 0), ElementAsDouble(view(1), 0), ElementAsDouble(view(2), 0));
-  // Written so that NaN is refused.
+  // Also refuses NaN.
   if (!(n < 0x1p59)) throw Error(ErrorCode::kLimit, "Range makes more elements than memory can hold", Describe(node));
   return {{dtype, Shape{n > 0 ? static_cast<int64_t>(n) : 0}}};
 }
@@ -50,7 +50,7 @@ std::vector<ValueType> InferNonZero(const Graph& graph, const Node& node) {
   return {{DType::kInt64, Shape{std::max(data.shape().rank(), 1), count}}};
 }
 
-// The places along the axis (of the flattened input without one) that a Compress keeps.
+// Returns the positions along the axis (of the flattened input if there is none) that a Compress selects.
 std::vector<int64_t> KeptPlaces(const Graph& graph, const Node& node) {
   const Tensor& condition = KnownData(graph, node, 1);
   if (condition.dtype() != DType::kBool || condition.shape().rank() != 1) {

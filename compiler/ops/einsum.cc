@@ -1,4 +1,4 @@
-// Einsum. The gradient of an operand is again an Einsum: of the output's gradient and the other operands.
+// Einsum. The gradient of an operand is an Einsum of the output's gradient and the other operands.
 #include "runtime/base/einsum.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ EinsumEquation EquationOf(const Graph& graph, const Node& node) {
 
 bool Contains(const Term& term, int index) { return std::find(term.begin(), term.end(), index) != term.end(); }
 
-// Writes terms in letters, each index by one of its own.
+// Writes terms with one letter for each index.
 class Letters {
  public:
   std::string Text(const Term& term) {
@@ -50,14 +50,14 @@ Tensor Identity(int64_t n) {
   return eye;
 }
 
-// Operands and terms of the Einsum that gives one operand's gradient.
+// Operands and terms of the Einsum that computes the gradient of one operand.
 struct Adjoint {
   std::vector<ValueId> operands;
   std::vector<Term> terms;
   Term target;
 };
 
-// Whether an operand has the index with this extent: one that repeats along it does not say how long it is.
+// Whether an operand has the index with this extent: operands that are broadcast along it do not define its extent.
 bool HasExtent(const GraphBuilder& b, const Adjoint& adjoint, int index, int64_t extent) {
   for (size_t i = 0; i < adjoint.terms.size(); ++i) {
     const Term& term = adjoint.terms[i];
@@ -67,8 +67,8 @@ bool HasExtent(const GraphBuilder& b, const Adjoint& adjoint, int index, int64_t
   return false;
 }
 
-// An index of the operand that nothing else has was summed: its gradient repeats, by a vector of ones. A
-// second occurrence of an index in the operand read the diagonal: its gradient goes there, by an identity.
+// An index that only this operand has was summed: its gradient is repeated by a vector of ones. A repeated index in the operand read the
+// diagonal: its gradient is placed there by an identity matrix.
 Adjoint AdjointOf(GradientContext& c, const EinsumEquation& equation, int operand) {
   GraphBuilder& b = c.b;
   const Term& own = equation.inputs[static_cast<size_t>(operand)];
@@ -114,7 +114,7 @@ std::vector<ValueType> InferEinsum(const Graph& graph, const Node& node) {
   return {{graph.value(node.inputs.at(0)).dtype, EquationOf(graph, node).OutputShape()}};
 }
 
-// One multiply-add per operand and combination of all indices.
+// One flop per operand and combination of all indices.
 Cost EinsumCost(const Graph& graph, const Node& node) {
   double combinations = 1;
   for (const auto& [index, extent] : EquationOf(graph, node).extents) combinations *= static_cast<double>(extent);
@@ -128,7 +128,7 @@ void ShardEinsum(ShardQuery& query) {
   Shard made;
   for (int i = 0; i < query.num_inputs(); ++i) shapes.push_back(query.shape(i));
   const EinsumEquation equation = EinsumEquation::Parse(query.attributes().String("equation", ""), shapes);
-  // The samples' index, and that all operands which have it are divided.
+  // Finds the index of the batch, and checks that all operands with that index are divided.
   const Term* term = nullptr;
   int index = 0;
   for (int i = 0; i < query.num_inputs(); ++i) {

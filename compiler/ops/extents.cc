@@ -86,7 +86,7 @@ void Repack(GradientContext& c) {
   c.set(0, c.b.Own("Repack", {c.grad(0), c.in(2), c.in(1)}, {{"shape", c.b.shape(c.in(0)).dims()}, {"repeat", int64_t{0}}}));
 }
 
-// Where it counts, it counts all samples.
+// The number of elements must be that of all samples.
 void ShardCounted(ShardQuery& query) {
   for (int i = 0; i < query.num_inputs(); ++i) {
     if (!query.in(i).whole()) query.Refuse("the size of its result depends on the data of all samples");

@@ -24,7 +24,7 @@ std::vector<ValueType> InferFused(const Graph& graph, const Node& node) {
   return types;
 }
 
-// One flop an element and function.
+// One flop per element and function.
 Cost FusedCost(const Graph& graph, const Node& node) {
   Cost cost;
   const auto add_bytes = [&](ValueId id) {

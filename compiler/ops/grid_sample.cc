@@ -1,5 +1,5 @@
-// GridSample. It is linear in X, and between the places where taps change differentiable in the grid: the gradient
-// is an operator of ours; its attribute "wanted" lists the inputs whose gradients it gives.
+// GridSample is linear in X and, between the points where taps change, differentiable in the grid. Its gradient is an operator of ours; the
+// attribute "wanted" lists the inputs whose gradients it computes.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
@@ -44,7 +44,7 @@ std::vector<ValueType> GridSampleGradTypes(const Graph& graph, const Node& node)
 
 void ShardGridSampleGrad(ShardQuery& query) { ShardWantedGradients(query, "00", "0"); }
 
-// A product and a sum for each tap of each sampled element; in the gradient that for each operand.
+// One product and one sum for each tap of each sampled element; the gradient needs that for each operand.
 Cost SampleCost(const Graph& graph, const Node& node) {
   const bool backward = node.op == "GridSampleGrad";
   const Shape& y = graph.value(backward ? node.inputs[2] : node.outputs[0]).shape;

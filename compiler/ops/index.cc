@@ -12,7 +12,7 @@ namespace {
 
 using B = GraphBuilder;
 
-// Where the rows of a permutation, a constant, come from; empty: it is none.
+// Returns the inverse of a constant permutation; empty if the indices are not one.
 std::vector<int64_t> InversePermutation(const Graph& graph, ValueId id, int64_t extent) {
   const Tensor* data = graph.data(id);
   if (data == nullptr || graph.value(id).role != Role::kConst || data->shape() != Shape{extent}) return {};
@@ -58,7 +58,7 @@ void GatherElements(GradientContext& c) {
                   {{"axis", c.attributes().Int("axis", 0)}, {"reduction", std::string("add")}}));
 }
 
-// ScatterElements and ScatterND alike: how to scatter into a tensor by the node's indices, and to gather.
+// The common part of ScatterElements and ScatterND: scattering into a tensor by the node's indices, and gathering.
 struct Scattering {
   GradientContext& c;
   B& b = c.b;
@@ -80,8 +80,8 @@ struct Scattering {
   ValueId Count(ValueId truth) const { return b.Cast(truth, b.dtype(c.grad(0))); }
 };
 
-// The product of the other factors of an element. A factor is divided out of the result unless it is the
-// only zero of its element: then the product is made again with 1 in its place.
+// The gradient of a factor is the product of the other factors of its element. The factor is divided out of the result, unless it is the
+// only zero of its element: then the product is recomputed with 1 in its place.
 void ScatterMul(const Scattering& s) {
   GradientContext& c = s.c;
   B& b = s.b;
@@ -99,7 +99,7 @@ void ScatterMul(const Scattering& s) {
   c.set(2, b.Where(only, s.Gather(b.Mul(g, without)), divided));
 }
 
-// Equal shares to all that equal the extreme, the datum among them.
+// The gradient is shared equally by all values that equal the extreme, including that of the data.
 void ScatterExtreme(const Scattering& s) {
   GradientContext& c = s.c;
   B& b = s.b;
@@ -129,7 +129,7 @@ void TopK(GradientContext& c) {
   c.set(0, b.Op("ScatterElements", {b.Zeros(b.graph().type(c.in(0))), indices, c.grad(0)}, {{"axis", c.attributes().Int("axis", -1)}}));
 }
 
-// Of the two values, off and on: what all elements have of the gradient that are one or the other.
+// The gradient of the two values, off and on: the sums of the gradient over elements that are one or the other.
 void OneHot(GradientContext& c) {
   if (!c.needs(2)) return;
   B& b = c.b;
@@ -141,7 +141,7 @@ void OneHot(GradientContext& c) {
   c.set(2, b.Add(b.Mul(all, pair(1, 0)), b.Mul(on, pair(-1, 1))));
 }
 
-// Samples along the indices, or along an axis that is not gathered from.
+// The batch may be along an axis of the indices, or along an axis that is not gathered from.
 void ShardGather(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
   Shard indices = query.in(1);
@@ -154,7 +154,7 @@ void ShardGather(ShardQuery& query) {
   query.set(0, data.split() ? data : indices);
 }
 
-// (indices, g): g has the indices' axes in the place of `axis`.
+// Operands: indices and g, which has the axes of the indices in place of `axis`.
 void ShardGatherGrad(ShardQuery& query) {
   const int rank = static_cast<int>(query.attributes().Ints("shape").size()), axis = query.AxisAttribute("axis", 0, rank);
   const Shard indices = query.in(0);
@@ -170,8 +170,7 @@ void ShardGatherGrad(ShardQuery& query) {
   query.set(0, g);
 }
 
-// Index tuples choose along `depth` axes of the data, behind the `leading` ones, within which they are read; the axes behind
-// are taken whole.
+// Index tuples select along `depth` axes of the data, after the `leading` axes, which they share with it; later axes are copied whole.
 struct TupleAxes {
   int leading, depth, indices_rank;
 
@@ -180,7 +179,7 @@ struct TupleAxes {
         depth(static_cast<int>(indices[indices.rank() - 1])),
         indices_rank(indices.rank()) {}
   bool Behind(int data_axis) const { return data_axis >= leading + depth; }
-  // From an axis of the data behind the chosen ones to the result's, and back.
+  // Converts an axis of the data after the selected ones to the result's axis, and back.
   int ToResult(int data_axis) const { return data_axis - leading - depth + indices_rank - 1; }
   int ToData(int result_axis) const { return result_axis - (indices_rank - 1) + leading + depth; }
 };
@@ -200,7 +199,7 @@ void ShardGatherNd(ShardQuery& query) {
   query.set(0, Joined(query, data, indices));
 }
 
-// (indices, g).
+// Operands: indices, g.
 void ShardGatherNdGrad(ShardQuery& query) {
   const TupleAxes axes(query, query.shape(0));
   const Shard indices = query.in(0);
@@ -215,7 +214,7 @@ void ShardGatherNdGrad(ShardQuery& query) {
   query.set(0, !both.split() ? both : both.axis < axes.leading ? both : Shard::Partial());
 }
 
-// (data, indices, updates): the slices that are written lie behind the axes of the data by which they are chosen.
+// Operands: data, indices, updates. The axes of the written slices follow the axes that are selected along.
 void ShardScatterNd(ShardQuery& query) {
   const TupleAxes axes(query, query.shape(1));
   query.ExpectWhole(1);
@@ -237,7 +236,7 @@ void ShardOneHot(ShardQuery& query) {
   query.set(0, indices);
 }
 
-// k is no tensor.
+// k is not a tensor that could be divided.
 void ShardTopK(ShardQuery& query) {
   const Shard shard = query.in(0);
   if (shard.split() && query.AxisAttribute("axis", -1, query.shape(0).rank()) == shard.axis)
@@ -245,7 +244,7 @@ void ShardTopK(ShardQuery& query) {
   query.SetAll(shard);
 }
 
-// One index for each element of the result: along the chosen axis it may be of any sample, along the others it is of its own.
+// There is one index for each element of the result. Along the selected axis it may refer to any sample, along the others to its own.
 void ShardGatherElements(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
   const Shard data = query.in(0), indices = query.in(1);

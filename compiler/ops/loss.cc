@@ -1,5 +1,5 @@
-// Losses over classes. A mean is never one operator: sums and denominators are separate values, so that a
-// batch split over devices adds both.
+// Losses over classes. A mean is never a single operator: sums and denominators are separate values, so that a batch that is divided over
+// devices can add both.
 #include "compiler/ops/families.h"
 #include "compiler/ops/loss_rows.h"
 #include "compiler/ops/own_types.h"
@@ -15,7 +15,7 @@ void ExpectRows(const Graph& graph, const Node& node, int rows) {
   if (InputType(graph, node, rows).shape[1] < 1) throw Error(ErrorCode::kShape, "there must be at least 1 class", Describe(node));
 }
 
-// (scores [M,C], target int64[M], class weight [C]?).
+// Operands: scores [M,C], target int64[M], class weight [C]?.
 std::vector<ValueType> SumsOverRows(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 3, 3);
   ExpectRows(graph, node, 0);
@@ -25,13 +25,13 @@ std::vector<ValueType> SumsOverRows(const Graph& graph, const Node& node) {
   return OutputTypes(node, {{scores.dtype, Shape{}}, {scores.dtype, Shape{}}, scores});
 }
 
-// The gradient of a loss: one factor for all rows, or one a row.
+// The upstream gradient of a loss is one factor for all rows, or one per row.
 void ExpectUpstream(const Graph& graph, const Node& node, int i, DType dtype, int64_t rows) {
   const ValueType got = InputType(graph, node, i);
   if (got != ValueType{dtype, Shape{}}) ExpectInput(graph, node, i, {dtype, Shape{rows}});
 }
 
-// (log_prob [M,C], target, class weight?, upstream).
+// Operands: log_prob [M,C], target, class weight?, upstream.
 std::vector<ValueType> CrossEntropyGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 4, 4, 1);
   ExpectRows(graph, node, 0);
@@ -42,7 +42,7 @@ std::vector<ValueType> CrossEntropyGradTypes(const Graph& graph, const Node& nod
   return {scores};
 }
 
-// (target int64[M], class weight?, upstream) {classes}.
+// Operands: target int64[M], class weight?, upstream; attribute: classes.
 std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, 3, 1);
   ExpectRank(graph, node, 0, 1);
@@ -56,7 +56,7 @@ std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
   return {{dtype, Shape{rows, classes}}};
 }
 
-// g - softmax * sum of g over the classes: what flows through log_prob itself.
+// g - softmax * sum of g over the classes: the gradient that flows through log_prob itself.
 ValueId ThroughLogProb(GraphBuilder& b, ValueId log_prob, ValueId gradient) {
   return b.Sub(gradient, b.Mul(b.Op("Exp", {log_prob}), b.ReduceSum(gradient, {-1}, true)));
 }
@@ -116,7 +116,7 @@ void SoftmaxCrossEntropyGradient(GradientContext& c) {
   if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.shape(c.in(0))));
 }
 
-// A mean has its denominator inside: compiler/passes/expose_sums takes it apart where a batch is divided.
+// A mean includes its denominator: compiler/passes/expose_sums separates them if a batch is divided.
 void ShardOnnxLoss(ShardQuery& query) {
   const std::string reduction = query.attributes().String("reduction", "mean");
   if (reduction == "mean" && query.in(0).split()) query.Refuse("it computes a mean over all samples");
@@ -167,7 +167,7 @@ LossRows RowsOfOnnxLoss(GraphBuilder& b, const Node& node) {
   LossRows rows{.scores = FlattenClasses(b, node.inputs[0], 1)};
   rows.target = b.Cast(b.Reshape(node.inputs[1], Shape{b.shape(rows.scores)[0]}), DType::kInt64);
   if (HasInput(node, 2)) rows.class_weight = node.inputs[2];
-  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  // Without ignore_index ONNX ignores no label, so a label that cannot occur is used.
   rows.ignore_index = node.attributes.Int("ignore_index", INT64_MIN);
   return rows;
 }

@@ -27,7 +27,7 @@ ValueId SwapLast(B& b, ValueId x) {
   return b.Transpose(x, perm);
 }
 
-// All axes but the last as one.
+// Merges all axes except the last.
 ValueId Rows(B& b, ValueId x) {
   const Shape shape = b.shape(x);
   const int64_t last = shape[shape.rank() - 1];
@@ -36,7 +36,7 @@ ValueId Rows(B& b, ValueId x) {
   return b.Reshape(x, {rows, last});
 }
 
-// Vectors become matrices first: a row on the left, a column on the right.
+// Vectors first become matrices: a row on the left, a column on the right.
 void MatMulGradient(GradientContext& c) {
   B& b = c.b;
   const Shape a_shape = b.shape(c.in(0)), w_shape = b.shape(c.in(1)), y_shape = b.shape(c.out(0));
@@ -49,7 +49,7 @@ void MatMulGradient(GradientContext& c) {
   const ValueId g = b.Reshape(c.grad(0), matrix);
   const Shape a2 = b.shape(a), w2 = b.shape(w);
   if (w2.rank() == 2) {
-    // One matrix for all rows: two plain products, however many axes lead.
+    // If all rows are multiplied by one matrix, two plain products suffice for any number of leading axes.
     if (c.needs(0)) c.set(0, b.Reshape(Gemm(b, Rows(b, g), false, w, true), a_shape));
     if (c.needs(1)) c.set(1, b.Reshape(Gemm(b, Rows(b, a), true, Rows(b, g), false), w_shape));
     return;
@@ -85,7 +85,7 @@ Cost ProductCost(const Graph& graph, const Node& node) {
   return CostWithFlops(graph, node, 2.0 * static_cast<double>(k) * static_cast<double>(graph.value(node.outputs[0]).shape.elements()));
 }
 
-// The product a b of the first two inputs, transposed as transA and transB say.
+// The type of the product of the first two inputs, transposed according to transA and transB.
 ValueType GemmType(const Graph& graph, const Node& node) {
   ExpectFloating(graph, node, 0);
   for (int i : {0, 1}) ExpectRank(graph, node, i, 2);
@@ -96,7 +96,7 @@ ValueType GemmType(const Graph& graph, const Node& node) {
   return {a.dtype, {a.shape[ta ? 1 : 0], n}};
 }
 
-// (a, b, bias?): y, and for GemmGelu what y is the function of.
+// Operands: a, b, bias?. Outputs: y, and for GemmGelu also the operand of the GELU.
 std::vector<ValueType> GemmActivationTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 3, node.op == "GemmGelu" ? 2 : 1);
   const ValueType product = GemmType(graph, node);
@@ -104,7 +104,7 @@ std::vector<ValueType> GemmActivationTypes(const Graph& graph, const Node& node)
   return OutputTypes(node, {product, product});
 }
 
-// (a, b, x): the product times GELU's derivative at x, and the sums of its columns.
+// Operands: a, b, x. Outputs: the product times GELU's derivative at x, and the sums of its columns.
 std::vector<ValueType> GemmGeluGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, 3, 2);
   const ValueType product = GemmType(graph, node);
@@ -112,7 +112,7 @@ std::vector<ValueType> GemmGeluGradTypes(const Graph& graph, const Node& node) {
   return OutputTypes(node, {product, {product.dtype, {product.shape[1]}}});
 }
 
-// (a, b): the product, and operand `summed` summed along the axis over which the product sums.
+// Operands: a, b. Outputs: the product, and operand number `summed`, summed along the contracted axis.
 std::vector<ValueType> GemmBiasGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 2, 2);
   const ValueType product = GemmType(graph, node);
@@ -121,15 +121,15 @@ std::vector<ValueType> GemmBiasGradTypes(const Graph& graph, const Node& node) {
   return OutputTypes(node, {product, {product.dtype, {product.shape[summed == 0 ? 0 : 1]}}});
 }
 
-// What an axis of a product's operand is.
+// The kind of an axis of a product's operand.
 enum class Axis : uint8_t { kLeading, kRow, kSummed, kColumn };
 
-// A sum over samples where both operands have them along the summed axis; otherwise the samples stay where they are.
-// `axis` says what an axis of an operand is, `place` where an axis of an operand lies in the result.
+// The result is a partial sum if both operands have the batch along the summed axis; otherwise the batch axis is kept. `axis` returns the
+// kind of an operand's axis, `place` its axis in the result.
 template <typename AxisOf, typename PlaceOf>
 Shard ShardOfProduct(ShardQuery& query, AxisOf axis, PlaceOf place) {
   Shard a = query.given(0), b = query.given(1);
-  // One part of a sum times what is whole is a part of the product.
+  // A partial sum times a whole operand is a partial sum of the product.
   if (a.partial() && query.in(1).whole()) return Shard::Partial();
   if (b.partial() && query.in(0).whole()) return Shard::Partial();
   a = query.in(0);
@@ -176,7 +176,7 @@ void ShardGemm(ShardQuery& query) {
   query.SetAll(Joined(query, made, bias));
 }
 
-// Matrices along the last two axes.
+// Operators on matrices along the last two axes.
 void ShardMatrices(ShardQuery& query) {
   Shard made;
   for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
@@ -194,7 +194,7 @@ const Op kOps[] = {
      .gradient = GemmGradient,
      .cost = ProductCost,
      .shard = ShardGemm},
-    // Made by fuse_epilogues, behind differentiation.
+    // Created by fuse_epilogues, after differentiation.
     {.name = "GemmBiasGrad", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmBiasGradTypes, .cost = ProductCost},
     {.name = "GemmGelu", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmActivationTypes, .cost = ProductCost},
     {.name = "GemmGeluGrad", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmGeluGradTypes, .cost = ProductCost},

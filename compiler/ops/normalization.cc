@@ -27,7 +27,7 @@
 namespace gradloom {
 namespace {
 
-// [C] as [1,C,1,...] for a tensor of this rank.
+// Reshapes [C] to [1,C,1,...] for a tensor of this rank.
 ValueId PerChannel(GraphBuilder& b, ValueId vector, int rank) {
   Shape shape(std::vector<int64_t>(static_cast<size_t>(rank), 1));
   shape[1] = b.shape(vector)[0];
@@ -40,7 +40,7 @@ ValueId SumPerChannel(GraphBuilder& b, ValueId x) {
   return b.ReduceSum(x, axes, /*keepdims=*/false);
 }
 
-// Of the inference form: y = (x - mean) * scale / sqrt(var + epsilon) + bias.
+// The gradient of the inference form: y = (x - mean) * scale / sqrt(var + epsilon) + bias.
 void BatchNormalizationGradient(GradientContext& c) {
   if (c.attributes().Int("training_mode", 0) == 1) {
     throw Error(ErrorCode::kInternal, "BatchNormalization in training mode is differentiated as gradloom.BatchNormTrain");
@@ -51,7 +51,7 @@ void BatchNormalizationGradient(GradientContext& c) {
   const ValueId variance = b.Add(c.in(4), b.Scalar(c.attributes().Float("epsilon", 1e-5), dtype));
   const ValueId inv_std = b.Op("Reciprocal", {b.Op("Sqrt", {variance})});
   const ValueId slope = b.Mul(c.in(1), inv_std);
-  // x may have 16 bits where the statistics have 32.
+  // x may have a 16-bit type while the statistics are float32.
   const ValueId dy = b.Cast(c.grad(0), dtype);
   if (c.needs(0)) c.set(0, b.Cast(b.Mul(dy, PerChannel(b, slope, rank)), b.dtype(c.in(0))));
   const ValueId sum = c.needs(2) || c.needs(3) ? SumPerChannel(b, dy) : kNoValue;
@@ -67,8 +67,8 @@ void BatchNormalizationGradient(GradientContext& c) {
 
 ValueId AddTo(GraphBuilder& b, ValueId sum, ValueId term) { return sum == kNoValue ? term : b.Add(sum, term); }
 
-// What flows back to x through its mean and, with inv_std = (var + epsilon)^-1/2, through inv_std and var.
-// Gradients of statistics broadcast against x; `count` elements make one.
+// The gradient of x through its mean and, with inv_std = (var + epsilon)^-1/2, through inv_std and var. Gradients of statistics broadcast
+// to x; each statistic is computed over `count` elements.
 struct ThroughStatistics {
   ValueId mean, inv_std;
   double count;
@@ -98,7 +98,7 @@ void BatchNormTrainGradient(GradientContext& c) {
   const auto per_channel = [&](ValueId id) { return id == kNoValue ? kNoValue : PerChannel(b, id, shape.rank()); };
   const ThroughStatistics through{per_channel(c.out(1)), per_channel(c.out(2)),
                                   static_cast<double>(shape.elements() / std::max<int64_t>(1, shape[1]))};
-  // x may have 16 bits where the statistics have 32.
+  // x may have a 16-bit type while the statistics are float32.
   const DType dtype = b.dtype(c.out(1));
   const bool any = c.grad(1) != kNoValue || c.grad(2) != kNoValue || c.grad(3) != kNoValue;
   if (any) {
@@ -115,7 +115,7 @@ void LayerNormalizationGradient(GradientContext& c) {
   if (c.grad(0) != kNoValue) {
     const auto made = b.Ops("LayerNormGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1)}, 3, attributes);
     dx = made[0];
-    // Scale and bias may have leading ones or be single numbers that are broadcast.
+    // Scale and bias may have leading axes of extent 1, or be scalars that are broadcast.
     if (c.needs(1)) c.set_reduced(1, made[1]);
     if (c.needs(2)) c.set_reduced(2, made[2]);
   }
@@ -145,8 +145,8 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
   return Cut({x, scale, scale, scale}, node);
 }
 
-// Mean, 1 / standard deviation and variance of the channels; then, to be broadcast against x, what y = (x - centre) factor + offset is made
-// of.
+// Mean, 1 / standard deviation and variance of the channels; then the centre, factor and offset of y = (x - centre) factor + offset, which
+// broadcast to x.
 std::vector<ValueType> InferBatchNormLine(const Graph& graph, const Node& node) {
   const ValueType scale = InferBatchNormTrain(graph, node)[1];
   Shape beside_x{scale.shape[0]};
@@ -176,7 +176,7 @@ std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& n
   return Cut({InputType(graph, node, 1), scale, scale}, node);
 }
 
-// The part of x that is normalised together.
+// The type of the part of x that is normalized together.
 ValueType NormalizedRow(const Node& node, const ValueType& x) {
   const auto axis = NormalAxis(node.attributes.Int("axis", -1), x.shape.rank());
   if (!axis) throw Error(ErrorCode::kAttr, "axis is out of range", Describe(node));

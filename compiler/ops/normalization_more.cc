@@ -83,7 +83,7 @@ std::vector<ValueType> GroupNormGradTypes(const Graph& graph, const Node& node) 
   return OutputTypes(node, {x, scale, scale});
 }
 
-// ONNX has no rule for these two: the output is as the input.
+// ONNX has no type inference for these two: the output has the type of the input.
 std::vector<ValueType> GroupNormalizationTypes(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0);
   const int64_t groups = node.attributes.Int("num_groups", 0);

@@ -1,4 +1,4 @@
-// The one list of operator families. Explicit, because linkers drop objects that only register themselves.
+// The list of operator families. It is explicit because linkers drop objects that only register themselves.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 
 using Rows = std::span<const Op> (*)();
 
-// One family a line.
+// One family per line.
 // clang-format off
 constexpr Rows kFamilies[] = {
     MatMulOps,

@@ -1,5 +1,5 @@
-// Optimizers. compiler/passes/add_optimizer.h says which states each has; kernels/catalog/update.h has the
-// order of operands, kernels/scalar/optimizers.h the arithmetic.
+// Optimizers. compiler/passes/add_optimizer.h lists the states of each; kernels/catalog/update.h defines the order of operands,
+// kernels/scalar/optimizers.h the arithmetic.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -11,12 +11,12 @@ namespace gradloom {
 namespace {
 
 constexpr int kFirstState = 6;
-// Of a MultiTensorUpdate: the inputs that all parameters share, and how many parameters there may be.
+// The inputs of a MultiTensorUpdate that all parameters share, and the maximum number of parameters.
 enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 constexpr int kMostTensors = 32;
 
-// (parameter, gradient, lr, step, clip?, apply?, states...): outputs have the types of what they replace. The gradient of a float32
-// parameter may have 16 bits.
+// Operands: parameter, gradient, lr, step, clip?, apply?, states.... Outputs have the types of the values that they replace. The gradient
+// of a float32 parameter may have a 16-bit type.
 std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, kFirstState, kFirstState + 3, 4);
   ExpectFloating(graph, node, 0);
@@ -37,7 +37,7 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
   return std::vector<ValueType>(node.outputs.size(), parameter);
 }
 
-// (lr, step, clip?, apply?, then of each parameter itself, its gradient, its states...): kernels/catalog/update.h.
+// Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states (kernels/catalog/update.h).
 std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
   const std::string update = node.attributes.String("update", "");
   const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
@@ -68,7 +68,7 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
   return types;
 }
 
-// (parameter, direction, lr, squares of the parameter, squares of the direction, apply?).
+// Operands: parameter, direction, lr, sum of squares of the parameter, sum of squares of the direction, apply?.
 std::vector<ValueType> LambApplyTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 5, 6, 1);
   ExpectFloating(graph, node, 0);
@@ -89,10 +89,10 @@ constexpr Op kOps[] = {
     Update("Adagrad"),
     Update("Adadelta"),
     Update("Adamax"),
-    // Its first output is the direction, no next value: LambApply makes that.
+    // Its first output is the direction, not a next value: LambApply computes that.
     Update("LambDirection"),
     {.name = "LambApply", .domain = kGradloomDomain, .traits = kUpdate, .infer = LambApplyTypes},
-    // Made by join_updates.
+    // Created by join_updates.
     {.name = "MultiTensorUpdate", .domain = kGradloomDomain, .traits = kUpdate, .infer = MultiTensorUpdateTypes},
 };
 

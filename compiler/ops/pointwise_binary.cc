@@ -1,4 +1,4 @@
-// Broadcast functions of two or more elements, selection, clipping, and casts.
+// Broadcasting functions of two or more operands, selection, clipping, and casts.
 #include "compiler/graph/constants.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
@@ -17,7 +17,7 @@ void Add(GradientContext& c) {
 
 void Sub(GradientContext& c) {
   if (c.needs(0)) c.set_reduced(0, c.grad(0));
-  // Summed before negated: fewer elements.
+  // Sums before negating, which then concerns fewer elements.
   if (c.needs(1)) c.set(1, c.b.Neg(c.b.ReduceTo(c.grad(0), Shape(c.b.shape(c.in(1))))));
 }
 
@@ -32,7 +32,7 @@ void Div(GradientContext& c) {
   if (c.needs(1)) c.set_reduced(1, b.Neg(b.Mul(c.grad(0), b.Div(c.out(0), c.in(1)))));
 }
 
-// exponent * base^(exponent - 1), and 0 for exponent 0 whatever the base: that of a constant exponent.
+// The derivative for a constant exponent: exponent * base^(exponent - 1), and 0 for exponent 0 whatever the base.
 ValueId PowDerivative(B& b, ValueId x, double exponent) {
   if (exponent == 2.0) return b.Scale(x, 2.0);
   if (exponent == 3.0) return b.Scale(b.Mul(x, x), 3.0);
@@ -43,10 +43,10 @@ void PowBase(GradientContext& c) {
   B& b = c.b;
   const ValueId x = c.in(0), g = c.grad(0);
   if (const auto exponent = UniformConstant(b.graph(), c.in(1))) {
-    // Zeros, as PyTorch's are: what has a gradient decays, and what has none stays.
+    // Zeros as in PyTorch: weight decay applies to parameters with a gradient, and those without one do not change.
     if (*exponent == 0.0) return c.set(0, b.Zeros(b.graph().type(x)));
     if (*exponent > 0.0 && *exponent < 1.0 && IsSumOfSquares(b.graph(), x)) {
-      // A norm, written as a root: its slope is 0 where it is 0.
+      // A norm that is written as a root has slope 0 where it is 0.
       const ValueId zero = ScalarLike(b, 0.0, x), is_zero = b.Op("Equal", {x, zero}), base = b.Where(is_zero, ScalarLike(b, 1.0, x), x);
       return c.set_reduced(0, b.Where(is_zero, zero, b.Mul(g, PowDerivative(b, base, *exponent))));
     }
@@ -57,12 +57,12 @@ void PowBase(GradientContext& c) {
   c.set_reduced(0, b.Where(b.Op("Equal", {y, zero}), zero, slope));
 }
 
-// base^exponent * log(base), and 0 where the base is 0 and the exponent is not negative.
+// base^exponent * log(base), or 0 where the base is 0 and the exponent is not negative.
 void PowExponent(GradientContext& c) {
   B& b = c.b;
   const ValueId x = c.in(0), y = b.Cast(c.in(1), b.dtype(x)), zero = ScalarLike(b, 0.0, x), one = ScalarLike(b, 1.0, x);
   const ValueId at_zero = b.Op("And", {b.Op("Equal", {x, zero}), b.Op("GreaterOrEqual", {y, zero})});
-  // Log of 1 there: a logarithm of 0 on the unused side would spoil second derivatives.
+  // Log of 1 there, since a logarithm of 0 on the unused side would spoil second derivatives.
   const ValueId slope = b.Mul(c.out(0), b.Op("Log", {b.Where(at_zero, one, x)}));
   const ValueId gradient = b.Mul(c.grad(0), b.Where(at_zero, zero, slope));
   c.set_reduced(1, b.Cast(gradient, b.dtype(c.in(1))));
@@ -73,7 +73,7 @@ void Pow(GradientContext& c) {
   if (c.needs(1)) PowExponent(c);
 }
 
-// a - q b, with the quotient q held constant.
+// The gradient of a - q b with a constant quotient q.
 void Mod(GradientContext& c) {
   B& b = c.b;
   if (c.needs(0)) c.set_reduced(0, c.grad(0));
@@ -82,7 +82,7 @@ void Mod(GradientContext& c) {
   c.set_reduced(1, b.Neg(b.Mul(c.grad(0), quotient)));
 }
 
-// Two operands: all to the chosen one, half to each of two equal ones.
+// With two operands, the gradient goes to the selected one, or half to each if they are equal.
 template <bool kLargest>
 void Extreme2(GradientContext& c) {
   B& b = c.b;
@@ -94,7 +94,7 @@ void Extreme2(GradientContext& c) {
   }
 }
 
-// An equal share to each operand that equals the result.
+// The gradient is shared equally by all operands that equal the result.
 template <bool kLargest>
 void Extreme(GradientContext& c) {
   B& b = c.b;
@@ -127,7 +127,7 @@ void Where(GradientContext& c) {
   if (c.needs(2)) c.set_reduced(2, c.b.Where(c.in(0), zero, g));
 }
 
-// Only what lies strictly between the bounds passes the gradient on, as in PyTorch's clamp and hardtanh.
+// The gradient only passes strictly between the bounds, as in PyTorch's clamp and hardtanh.
 void Clip(GradientContext& c) {
   B& b = c.b;
   const ValueId x = c.in(0), g = c.grad(0), low = c.in(1), high = c.in(2), zero = ScalarLike(b, 0.0, g);
@@ -139,7 +139,7 @@ void Clip(GradientContext& c) {
     if (above != kNoValue) gradient = b.Where(above, zero, gradient);
     c.set(0, gradient);
   }
-  // Where low > high the result is high everywhere.
+  // If low > high, the result is high everywhere.
   const ValueId crossed = low != kNoValue && high != kNoValue ? b.Op("Greater", {low, high}) : kNoValue;
   if (c.needs(1)) {
     const ValueId to_low = b.Where(below, g, zero);

@@ -12,7 +12,7 @@ using B = GraphBuilder;
 
 ValueId One(B& b, ValueId like) { return ScalarLike(b, 1.0, like); }
 
-// (1 - x)(1 + x), which keeps its digits where 1 - x*x loses them.
+// (1 - x)(1 + x), which does not cancel like 1 - x*x.
 ValueId OneMinusSquare(B& b, ValueId x) { return b.Mul(b.Sub(One(b, x), x), b.Add(One(b, x), x)); }
 
 ValueId OnePlusSquare(B& b, ValueId x) { return b.Add(One(b, x), b.Mul(x, x)); }
@@ -21,13 +21,13 @@ void Neg(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Neg(c.grad(0)));
 }
 
-// g / d instead of g * (1 / d): one rounding less.
+// g / d instead of g * (1 / d) saves one rounding.
 template <auto divisor>
 void Quotient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Div(c.grad(0), divisor(c.b, c.in(0), c.out(0))));
 }
 
-// g / 2y; of a norm 0 where it is 0.
+// g / 2y; for a norm, 0 where it is 0.
 void Sqrt(GradientContext& c) {
   if (!c.needs(0)) return;
   B& b = c.b;

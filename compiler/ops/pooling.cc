@@ -30,7 +30,7 @@ void AveragePoolGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("AveragePoolGrad", {c.grad(0)}, std::move(attributes)));
 }
 
-// Linear: its gradient is the pooling itself.
+// It is linear, and its gradient is the pooling itself.
 void AveragePoolGradGradient(GradientContext& c) {
   Attributes attributes = c.attributes();
   attributes.erase("shape");
@@ -49,7 +49,7 @@ void GlobalAveragePoolGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Expand(c.b.Scale(c.grad(0), 1 / points), x));
 }
 
-// The attributes of a pooling whose one window is the whole plane.
+// Returns the attributes of a pooling with a single window over the whole plane.
 Attributes WholePlane(const Shape& x) { return {{"kernel_shape", std::vector<int64_t>(x.begin() + 2, x.end())}}; }
 
 void GlobalMaxPoolGradient(GradientContext& c) {
@@ -68,7 +68,7 @@ std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
   return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
-// The places of the extremes count through all samples.
+// The indices of the maxima count through all samples.
 void ShardMaxPool(ShardQuery& query) {
   ShardSamples(query, "0>0");
   if (query.num_outputs() < 2 || !query.outputs()[1].split()) return;

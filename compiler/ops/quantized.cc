@@ -1,11 +1,11 @@
-// Numbers as small integers or floats times a scale.
+// Quantized numbers: small integers or floating-point numbers times a scale.
 #include "compiler/ops/families.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
 
-// The gradient of a scale, from one of the shape of x: summed over all elements that have the scale's element in common.
+// Reduces a gradient of the shape of x to that of the scale: sums over all elements that share an element of the scale.
 ValueId OverGrain(GradientContext& c, ValueId gradient) {
   GraphBuilder& b = c.b;
   const Shape scale = b.shape(c.in(1)), x = b.shape(c.in(0));
@@ -19,7 +19,7 @@ ValueId OverGrain(GradientContext& c, ValueId gradient) {
     }
     return others.empty() ? gradient : b.ReduceSum(gradient, others, /*keepdims=*/false);
   }
-  // Whole blocks: the last one may be short.
+  // Pads to whole blocks, because the last one may be shorter.
   std::vector<int64_t> pads(2 * static_cast<size_t>(x.rank()), 0);
   pads[static_cast<size_t>(x.rank() + axis)] = scale[axis] * block - x[axis];
   if (pads[static_cast<size_t>(x.rank() + axis)] > 0) gradient = b.Op("Pad", {gradient, b.Ints(pads)});
@@ -31,7 +31,7 @@ ValueId OverGrain(GradientContext& c, ValueId gradient) {
   return b.ReduceSum(b.Reshape(gradient, apart), {axis + 1}, /*keepdims=*/false);
 }
 
-// y = (x - zero) * scale. Integers have no gradient.
+// y = (x - zero) * scale; integers have no gradient.
 void DequantizeGradient(GradientContext& c) {
   if (!c.needs(1)) return;
   GraphBuilder& b = c.b;
@@ -43,7 +43,7 @@ void DequantizeGradient(GradientContext& c) {
   c.set(1, b.Cast(gradient, b.dtype(c.in(1))));
 }
 
-// Scales along the axis of the samples would have to be divided with them.
+// Scales along the batch axis would have to be divided with the samples.
 void ShardQuantized(ShardQuery& query) {
   const Shard x = query.in(0);
   query.ExpectWhole(1);

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = RecurrentKind;
 
-// The inputs whose gradient there is: all but sequence_lens.
+// All inputs except sequence_lens have a gradient.
 constexpr int kLengths = 4;
 
 int64_t DirectionsOf(const Node& node) {
@@ -27,7 +27,7 @@ int64_t DirectionsOf(const Node& node) {
               Describe(node));
 }
 
-// Types of Y, Y_h and Y_c; checks all that the kernels rely on.
+// Returns the types of Y, Y_h and Y_c, and checks everything that the kernels rely on.
 std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& kind) {
   ExpectFloating(graph, node, 0);
   for (int i : {0, 1, 2}) ExpectRank(graph, node, i, 3);
@@ -64,8 +64,8 @@ std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& k
   return {y, state, state};
 }
 
-// What a training form keeps, in the type that is computed in: gates and, behind them, LSTM's cell state or the product with R that a
-// linear GRU resets.
+// The type of what a training form keeps for the gradient: the gates, followed by LSTM's cell state, or by the product with R that a linear
+// GRU resets. Its element type is that of the computation.
 ValueType KeptType(const Graph& graph, const Node& node, const Kind& kind) {
   const ValueType x = InputType(graph, node, 0), r = InputType(graph, node, 2);
   const bool more = kind.gates == 4 || (kind.gates == 3 && node.attributes.Int("linear_before_reset", 0) != 0);
@@ -126,7 +126,7 @@ void Gradient(GradientContext& context) {
   for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
 }
 
-// The products with W and R; the gradient runs them three times, once for the forward pass where that is not kept.
+// The products with W and R. The gradient computes them three times, including the forward pass if that was not kept.
 template <const Kind& kKind, int kPasses>
 Cost RecurrentCost(const Graph& graph, const Node& node) {
   Cost cost;
@@ -141,7 +141,7 @@ Cost RecurrentCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
-// The samples of an input or, past them, of an output, by Kind's order.
+// Returns the letters (Op::samples) of the inputs, then of the outputs, in the order of Kind.
 std::string SamplesOfInputs(const Node& node) { return node.attributes.Int("layout", 0) == 1 ? "0...000." : "1...011."; }
 std::string SamplesOfOutputs(const Node& node) { return node.attributes.Int("layout", 0) == 1 ? "000" : "211"; }
 

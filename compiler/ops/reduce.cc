@@ -14,11 +14,11 @@ namespace {
 
 using B = GraphBuilder;
 
-// What the gradients of reductions need: the axes, and operands shaped to broadcast against the input.
+// What the gradients of reductions need: the axes, and operands reshaped to broadcast to the input.
 struct Reduction {
   GradientContext& c;
   Shape shape, kept;          // of the input; the same with 1 along the reduced axes
-  std::vector<int64_t> axes;  // sorted, not negative
+  std::vector<int64_t> axes;  // sorted, non-negative
   int64_t count = 1;          // elements that make one output
 
   explicit Reduction(GradientContext& context) : c(context), shape(c.b.shape(c.in(0))), kept(shape) {
@@ -54,7 +54,7 @@ void ReduceMean(GradientContext& c) {
   r.Set(c.b.Scale(r.g(), 1.0 / static_cast<double>(std::max<int64_t>(r.count, 1))));
 }
 
-// Equal shares to all elements that equal the extreme.
+// The gradient is shared equally by all elements that equal the extreme.
 void ReduceExtreme(GradientContext& c) {
   if (!c.needs(0)) return;
   const Reduction r(c);
@@ -62,7 +62,7 @@ void ReduceExtreme(GradientContext& c) {
   r.Set(c.b.Mul(equal, c.b.Div(r.g(), r.Sum(equal))));
 }
 
-// The product of all other elements: those before times those after, without a division.
+// The gradient is the product of all other elements: the product of those before times that of those after, without a division.
 void ReduceProd(GradientContext& c) {
   if (!c.needs(0)) return;
   B& b = c.b;
@@ -95,7 +95,7 @@ void ReduceL1(GradientContext& c) {
   r.Set(c.b.Mul(r.g(), c.b.Op("Sign", {r.x()})));
 }
 
-// x / |x|, and 0 where the norm is 0.
+// x / |x|, or 0 where the norm is 0.
 void ReduceL2(GradientContext& c) {
   if (!c.needs(0)) return;
   B& b = c.b;
@@ -111,7 +111,7 @@ void ReduceLogSum(GradientContext& c) {
   r.Set(c.b.Div(r.g(), r.Sum(r.x())));
 }
 
-// exp(x - y): a softmax. Where all of x is -inf, so is y, and the share of each element is 0.
+// The gradient is exp(x - y), a softmax. If all of x is -inf, so is y, and the gradient of each element is 0.
 void ReduceLogSumExp(GradientContext& c) {
   if (!c.needs(0)) return;
   B& b = c.b;
@@ -132,7 +132,7 @@ Attributes Running(const GradientContext& c, bool turned) {
   return {{"exclusive", exclusive}, {"reverse", turned ? 1 - reverse : reverse}};
 }
 
-// The same sum from the other end.
+// The gradient is the same sum from the other end.
 void CumSum(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Op("CumSum", {c.grad(0), c.in(1)}, Running(c, /*turned=*/true)));
 }
@@ -143,7 +143,7 @@ void CumProd(GradientContext& c) {
 
 std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
 
-// The axes of a reduction, not negative.
+// Returns the axes of a reduction, non-negative.
 std::vector<int64_t> AxesOf(const ShardQuery& query) {
   const int rank = query.shape(0).rank();
   std::vector<int64_t> axes = query.Ints(1);
@@ -155,15 +155,15 @@ std::vector<int64_t> AxesOf(const ShardQuery& query) {
   return axes;
 }
 
-// An axis that stays, behind `axes` that go.
+// Returns the sharding after the reduction of `axes`; `kept`: they are kept with extent 1.
 Shard Behind(Shard shard, const std::vector<int64_t>& axes, bool kept) {
   if (kept) return shard;
   shard.axis -= static_cast<int>(std::count_if(axes.begin(), axes.end(), [&](int64_t axis) { return axis < shard.axis; }));
   return shard;
 }
 
-// Sums of elements, or of a function of each, are sums over devices; a mean is one, divided by the whole count. Of an extreme, a
-// product or a norm each device makes its own, and the same is made of those.
+// Sums of elements, or of a function of each element, become partial sums; a mean is a partial sum divided by the whole count. For an
+// extreme, a product or a norm, each device computes its own, and the devices combine these in the same way.
 enum class Over : uint8_t { kSum, kSumOfFunction, kMean, kCombination, kElse };
 
 template <Over kOver>
@@ -192,7 +192,7 @@ void ShardArgExtreme(ShardQuery& query) {
   query.set(0, shard.split() ? Behind(shard, {axis}, query.attributes().Int("keepdims", 1) != 0) : shard);
 }
 
-// Along the axis of the constant operand behind the tensors.
+// Cumulative operators: the axis is the constant last operand.
 void ShardRunning(ShardQuery& query) {
   const int last = query.num_inputs() - 1;
   Shard made;
@@ -202,7 +202,7 @@ void ShardRunning(ShardQuery& query) {
   query.set(0, made);
 }
 
-// One flop an input element.
+// One flop per input element.
 Cost ReduceCost(const Graph& graph, const Node& node) {
   return CostWithFlops(graph, node, static_cast<double>(graph.value(node.inputs[0]).shape.elements()));
 }

@@ -63,10 +63,10 @@ std::vector<ValueType> InferDeformConvGrad(const Graph& graph, const Node& node)
   return types;
 }
 
-// Filters, and their gradients, are the same for all samples.
+// Filters are the same for all samples; their gradients are summed over samples.
 void ShardDeformConvGrad(ShardQuery& query) { ShardWantedGradients(query, "0.0.0", "0"); }
 
-// Of the images; boxes are data.
+// Only the images have a gradient; boxes are data.
 void RoiAlignGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("RoiAlignGrad", {c.in(0), c.in(1), c.in(2), c.grad(0)}, c.attributes()));
 }
@@ -75,7 +75,7 @@ void MaxRoiPoolGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("MaxRoiPoolGrad", {c.in(0), c.in(1), c.grad(0)}, c.attributes()));
 }
 
-// The gradient of what is made of the regions comes last.
+// The gradient of the result for the regions is the last operand.
 template <int kOperands>
 std::vector<ValueType> InferLikeImages(const Graph& graph, const Node& node) {
   ExpectArity(node, kOperands, kOperands, 1);
@@ -84,7 +84,7 @@ std::vector<ValueType> InferLikeImages(const Graph& graph, const Node& node) {
   return {InputType(graph, node, 0)};
 }
 
-// As large as the attributes say, or as the operand does.
+// Returns the shape that follows from the attributes and the operand.
 Shape PlainUnpooled(const Graph& graph, const Node& node) {
   Shape shape = InputType(graph, node, 0).shape;
   const std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
@@ -125,12 +125,12 @@ const Op kOps[] = {
     {.name = "Im2Col", .domain = kGradloomDomain, .gradient = Im2ColGradient, .infer = InferFromShapeAttribute<0>, .samples = "0>0"},
     {.name = "DeformConv", .domain = "", .since_version = 22, .gradient = DeformConvGradient, .samples = "0.0.0>0"},
     {.name = "DeformConvGrad", .domain = kGradloomDomain, .infer = InferDeformConvGrad, .shard = ShardDeformConvGrad},
-    // Boxes name their images by number: a batch is divided where these count samples (sample_numbers.cc).
+    // Boxes contain the index of their image: a batch can be divided if these indices count samples (sample_numbers.cc).
     {.name = "RoiAlign", .domain = "", .since_version = 22, .gradient = RoiAlignGradient},
     {.name = "RoiAlignGrad", .domain = kGradloomDomain, .infer = InferLikeImages<4>},
     {.name = "MaxRoiPool", .domain = "", .since_version = 22, .gradient = MaxRoiPoolGradient},
     {.name = "MaxRoiPoolGrad", .domain = kGradloomDomain, .infer = InferLikeImages<3>},
-    // So do places.
+    // Its indices count samples too.
     {.name = "MaxUnpool", .domain = "", .since_version = 22, .gradient = MaxUnpoolGradient, .infer = InferMaxUnpool},
 };
 

@@ -1,4 +1,4 @@
-// Resize. It is linear in X: the gradient is the transposed map, an operator of ours.
+// Resize is linear in X: its gradient is the transposed map, an operator of ours.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 

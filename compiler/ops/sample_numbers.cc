@@ -1,6 +1,6 @@
-// Numbers of samples: `h[arange(batch), last]`, rows of all samples one after the other that are chosen by the sample's number times what a
-// sample has of them, regions of images by the image's number. A device counts from its own first sample, so that it takes from what it
-// has.
+// Sample indices: `h[arange(batch), last]`; rows of all samples in sequence that are selected by the sample index times the rows per
+// sample; regions of images with the index of their image. A device counts from its own first sample, so that it selects from its own
+// samples.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -14,7 +14,7 @@ using Steps = std::vector<int64_t>;
 
 constexpr char kOthers[] = "it reads sample indices, which each device counts from its own first sample";
 
-// One for each of `width` places along the last axis.
+// Returns one step for each of `width` positions along the last axis.
 Steps Spread(const Steps& steps, int64_t width) {
   if (static_cast<int64_t>(steps.size()) == width) return steps;
   return Steps(static_cast<size_t>(width), steps.empty() ? 0 : steps[0]);
@@ -54,7 +54,7 @@ class Counted {
  private:
   const Steps& steps(int i) const { return steps_[static_cast<size_t>(i)]; }
   int64_t Width(int i) const { return query_.shape(i).rank() == 0 ? 1 : query_.shape(i)[query_.shape(i).rank() - 1]; }
-  // How many places a sample has along the axis of operand i, where they lie there, those of a sample all together; else 0.
+  // Returns the number of positions per sample along the axis of operand i, if each sample is contiguous there; otherwise 0.
   int64_t PlacesOfSample(int i, int axis) {
     const Shard shard = query_.in(i);
     const int64_t extent = query_.shape(i)[axis], places = shard.split() && shard.axis == axis ? shard.InnerOf(extent, query_.batch()) : 0;
@@ -123,7 +123,7 @@ class Counted {
     return joint;
   }
 
-  // Places along some axis.
+  // Handles a selection along any axis.
   std::optional<Steps> Chosen(bool slice) const {
     if (Uniform(0)) return steps(0);
     const int rank = query_.shape(0).rank();
@@ -153,12 +153,12 @@ class Counted {
 
   // --- what takes elements of samples by their numbers --------------------------------------------------------------------
 
-  // The numbers in operand i choose, of each sample alone, places of which it has `places`.
+  // Requires that the indices in operand i select within their own sample, which has `places` positions.
   void ExpectOwn(int i, int64_t places) const {
     if (!Uniform(i) || places == 0 || steps(i)[0] != places) Across();
   }
 
-  // Of index tuples in operand i: the axis along which they choose the sample, or -1.
+  // Returns the axis along which the index tuples in operand i select the sample, or -1.
   int CountedColumn(int i) const {
     const Shape& indices = query_.shape(i);
     const Steps all = Spread(steps(i), indices[indices.rank() - 1]);
@@ -214,7 +214,7 @@ class Counted {
     query_.set(0, Shard::Split(axis, places));
   }
 
-  // (data, indices, updates).
+  // Operands: data, indices, updates.
   void ScatterNd() {
     if (!steps(0).empty() || !steps(2).empty()) query_.Refuse(kOthers);
     const int axis = CountedColumn(1);
@@ -223,7 +223,7 @@ class Counted {
     query_.set(0, Shard::Split(axis, StepOf(1, axis)));
   }
 
-  // Indices, and updates, lie along the axis that they choose along.
+  // The batch axis of indices and updates must be the axis that they select along.
   void Elements() {
     const bool gather = query_.node().op == "GatherElements";
     if (!steps(0).empty() || (!gather && !steps(2).empty())) query_.Refuse(kOthers);
@@ -236,8 +236,8 @@ class Counted {
     query_.set(0, Shard::Split(axis, steps(1)[0]));
   }
 
-  // Images, and regions, which name theirs: in operand i, where that is the regions themselves in their first column. A gradient's last
-  // operand is that of the regions.
+  // Images, and regions that contain the index of their image: in operand i, or in the first column of the regions if they are operand i.
+  // The last operand of a gradient is that of the regions' results.
   void Regions(int i) {
     const bool numbers_alone = i == 2;
     const Steps named = numbers_alone ? steps(2) : Spread(steps(1), Width(1));
@@ -253,7 +253,7 @@ class Counted {
     query_.set(0, gradient ? Shard::Split(0, 1) : regions);
   }
 
-  // Elements and the places of the maxima that they are of, as MaxPool counts them over all samples. Those of a larger result are others.
+  // Elements and the indices of their maxima, which MaxPool counts over all samples. For a larger result the indices would be different.
   void Unpooled() {
     if (!steps(0).empty() || query_.shape(0) != query_.shape(1) || query_.num_inputs() > 2) query_.Refuse(kOthers);
     ExpectOwn(1, query_.out_shape(0).elements() / query_.batch());

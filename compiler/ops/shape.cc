@@ -28,7 +28,7 @@ void Expand(GradientContext& c) {
   if (c.needs(0)) c.set_reduced(0, c.grad(0));
 }
 
-// One Split for all operands; a Slice where a single one wants its gradient.
+// One Split computes all gradients, or a Slice if only one operand needs it.
 void Concat(GradientContext& c) {
   B& b = c.b;
   const int64_t axis = NormalAxis(c.attributes().Int("axis", 0), b.shape(c.out(0)).rank()).value();
@@ -57,12 +57,12 @@ void Split(GradientContext& c) {
   B& b = c.b;
   const int rank = b.shape(c.in(0)).rank();
   const int axis = NormalAxis(c.attributes().Int("axis", 0), rank).value();
-  // An output that nobody wanted has no value; its extent follows from the operand or the attribute.
+  // An unused output has no value; its extent follows from the operand or the attribute.
   const int64_t extent = b.shape(c.in(0))[axis], count = c.attributes().Int("num_outputs", c.num_outputs());
   const std::vector<int64_t> sizes = ConstantInts(c, 1);
   const int64_t all = sizes.empty() ? count : static_cast<int64_t>(sizes.size());
   std::vector<ValueId> parts;
-  // The last ones that nobody wanted are no outputs at all.
+  // Unused trailing outputs do not exist.
   for (int i = 0; i < all; ++i) {
     ValueType part{b.dtype(c.in(0)), b.shape(c.in(0))};
     const int64_t even = (extent + count - 1) / std::max<int64_t>(count, 1);
@@ -82,7 +82,7 @@ void SliceGradGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Op("Slice", {c.grad(0), c.in(1), c.in(2), c.in(3), c.in(4)}));
 }
 
-// A constant border is cut off by the opposite padding, and what was cut off comes back as zeros.
+// The opposite padding removes a constant border; elements that Pad removed get a gradient of zero.
 ValueId PadBack(GradientContext& c) {
   B& b = c.b;
   const std::string mode = c.attributes().String("mode", "constant");
@@ -100,7 +100,7 @@ void Pad(GradientContext& c) {
   if (!c.needs(0) && !c.needs(2)) return;
   const ValueId inner = PadBack(c);
   if (c.needs(0)) c.set(0, inner);
-  // The border's share is the rest of the sum.
+  // The gradient of the border value is the rest of the sum.
   if (c.needs(2)) {
     const ValueId border = c.b.Sub(c.b.ReduceSum(c.grad(0), {}, false), c.b.ReduceSum(inner, {}, false));
     c.set(2, c.b.Reshape(border, Shape(c.b.shape(c.in(2)))));
@@ -136,7 +136,7 @@ void Blocks(GradientContext& c) {
                   {{"blocksize", c.attributes().Int("blocksize", 1)}, {"mode", c.attributes().String("mode", "DCR")}}));
 }
 
-// Operators that are their own adjoint in input 0.
+// For operators that are their own adjoint in input 0.
 void SelfAdjoint(GradientContext& c) {
   if (!c.needs(0)) return;
   std::vector<ValueId> operands = c.node().inputs;
@@ -144,7 +144,8 @@ void SelfAdjoint(GradientContext& c) {
   c.set(0, c.b.Op(c.node().op, operands, c.attributes()));
 }
 
-// Neighbouring places of the axis that every sample must keep together, or lose together.
+// Returns the number of neighbouring positions along the axis that an operator must keep or remove together, so that all samples are
+// treated alike.
 int64_t Block(const ShardQuery& query, const Shard& shard, int64_t extent) { return query.batch() * shard.InnerOf(extent, query.batch()); }
 
 void ShardConcat(ShardQuery& query) {
@@ -179,7 +180,7 @@ void ShardSplit(ShardQuery& query) {
   query.SetAll(shard);
 }
 
-// What a Slice takes along an axis of `extent` places, or nothing where it takes all.
+// Refuses a Slice along the batch axis, of extent `extent`, that does not take whole blocks.
 void ExpectWholeBlocks(ShardQuery& query, const Shard& shard, int64_t extent, int rank, int starts) {
   const std::vector<int64_t> start = query.Ints(starts), end = query.Ints(starts + 1), axes = query.Ints(starts + 2),
                              steps = query.Ints(starts + 3);
@@ -207,7 +208,7 @@ void ShardSliceGrad(ShardQuery& query) {
   query.SetAll(shard);
 }
 
-// Nothing is put before or behind samples.
+// The batch axis must not be padded.
 void ShardPad(ShardQuery& query) {
   const bool zeros = query.attributes().String("mode", "constant") == "constant" && (!query.has(2) || query.IsZero(2));
   const Shard shard = query.given(0).partial() && zeros ? query.given(0) : query.in(0);

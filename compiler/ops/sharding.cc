@@ -74,7 +74,7 @@ bool Is(const ShardQuery& query, std::initializer_list<std::string_view> ops) {
   return query.node().domain.empty() && std::find(ops.begin(), ops.end(), query.node().op) != ops.end();
 }
 
-// Whether the operator takes a sum apart as it is: what it makes of the parts are parts of what it makes of the sum.
+// Whether the operator can be applied to partial sums: the sum of its results is its result for the sum.
 bool PassesPartial(ShardQuery& query) {
   int partial = 0;
   for (int i = 0; i < query.num_inputs(); ++i) partial += query.given(i).partial() ? 1 : 0;
@@ -125,7 +125,7 @@ void ShardView(ShardQuery& query) {
   };
   const int axis = query.growing(0);
   if (axis < 0) query.Refuse("its result has no batch axis");
-  // Elements that one sample has together, in the order of both.
+  // Contiguous elements of one sample, in the element order of both shapes.
   const int64_t together = shard.InnerOf(from[shard.axis], query.batch()) * stride(from, shard.axis), step = stride(to, axis);
   if (step == 0 || together % step != 0 || to[axis] * step % (query.batch() * together) != 0) {
     query.Refuse("its result does not keep the elements of a sample together");
@@ -156,7 +156,8 @@ void ShardFromAxis(ShardQuery& query, int like) {
 
 namespace {
 
-// Whether operand i lies as the letter says; joins its samples into `made`, whose axis is the order of samples alone.
+// Checks that the sharding of operand i matches its letter (Op::samples), and joins it into `made`, of which only the order of samples is
+// used.
 void Take(ShardQuery& query, int i, char letter, Shard& made) {
   if (letter == 'l' && query.given(i).local()) return;
   const Shard shard = query.in(i);

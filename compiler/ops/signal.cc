@@ -1,4 +1,4 @@
-// Fourier transforms. They are linear, so that their gradients are transforms, too.
+// Fourier transforms. They are linear, so their gradients are transforms too.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-// The first `extent` places along an axis, or all of them and zeros.
+// Returns the first `extent` positions along an axis, padded with zeros if there are fewer.
 ValueId Fitted(GraphBuilder& b, ValueId x, int64_t axis, int64_t extent) {
   const Shape shape = b.shape(x);
   const int64_t has = shape[static_cast<int>(axis)];
@@ -24,7 +24,7 @@ struct Transform {
   bool inverse, onesided;
 };
 
-// The adjoint of sum x[t] e^(-i k t) over real and imaginary parts is sum g[k] e^(i k t), the unscaled inverse; and the other way.
+// The adjoint of sum x[t] e^(-i k t) over real and imaginary parts is sum g[k] e^(i k t), the unscaled inverse, and vice versa.
 ValueId Adjoint(GraphBuilder& b, const Transform& t, ValueId gradient) {
   const int rank = t.from.rank(), place = static_cast<int>(t.axis);
   const ValueId axis = b.Constant(Tensor::Scalar<int64_t>(t.axis)), length = b.Constant(Tensor::Scalar<int64_t>(t.length));
@@ -35,7 +35,7 @@ ValueId Adjoint(GraphBuilder& b, const Transform& t, ValueId gradient) {
     gradient = b.Scale(b.Op("DFT", {Fitted(b, gradient, t.axis, t.length), length, axis}, {{"inverse", int64_t{1}}}), scale);
   }
   if (t.inverse && t.onesided) {
-    // Of half a spectrum each number stands for its mirror image as well, but the first and the middle one.
+    // In half a spectrum every number also stands for its mirror image, except the first and the middle one.
     const int64_t half = t.length / 2 + 1;
     std::vector<double> times(static_cast<size_t>(half), 2.0);
     times[0] = 1.0;
@@ -56,7 +56,7 @@ void DftGradient(GradientContext& c) {
   c.set(0, Adjoint(c.b, {from, axis, length, inverse, onesided}, c.grad(0)));
 }
 
-// Frames of the signal times the window, transformed.
+// STFT transforms frames of the signal times the window.
 void StftGradient(GradientContext& c) {
   GraphBuilder& b = c.b;
   const Shape signal = b.shape(c.in(0)), to = b.shape(c.out(0));
@@ -77,7 +77,7 @@ void StftGradient(GradientContext& c) {
   c.set(2, b.Reshape(b.ReduceTo(b.Mul(frames, taken), Shape{length, 1}), Shape{length}));
 }
 
-// The integer of a scalar operand that is known, or `absent` where it is not given.
+// Returns the known integer of a scalar operand, or `absent` if it is not given.
 int64_t KnownInt(const Graph& graph, const Node& node, int i, int64_t absent) {
   if (!HasInput(node, i)) return absent;
   const Tensor* data = graph.data(node.inputs[static_cast<size_t>(i)]);
@@ -87,7 +87,7 @@ int64_t KnownInt(const Graph& graph, const Node& node, int i, int64_t absent) {
   return ElementAsInt(data->view(), 0);
 }
 
-// ONNX's own rule takes an absent `onesided` for 0.
+// ONNX's type inference takes an absent `onesided` for 0.
 std::vector<ValueType> InferStft(const Graph& graph, const Node& node) {
   const ValueType signal = InputType(graph, node, 0);
   if (signal.shape.rank() < 2 || signal.shape.rank() > 3 || (signal.shape.rank() == 3 && (signal.shape[2] < 1 || signal.shape[2] > 2)))
@@ -104,7 +104,7 @@ std::vector<ValueType> InferStft(const Graph& graph, const Node& node) {
   return {{signal.dtype, Shape{signal.shape[0], (samples - length) / step + 1, bins, 2}}};
 }
 
-// (bins, length, rate, low, high): all known.
+// Operands: bins, length, rate, low, high, all of which must be known.
 std::vector<ValueType> InferMel(const Graph& graph, const Node& node) {
   const int64_t bins = KnownInt(graph, node, 0, -1), length = KnownInt(graph, node, 1, -1);
   if (bins < 0 || length < 0) throw Error(ErrorCode::kValue, "the sizes of MelWeightMatrix must not be negative", Describe(node));

@@ -9,14 +9,14 @@
 namespace gradloom {
 namespace {
 
-// Null: nobody makes it.
+// Returns the producer of the value, or null.
 const Node* Maker(const Graph& graph, ValueId id) {
   const auto makes = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
   const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
   return found == graph.nodes.rend() || !found->domain.empty() ? nullptr : &*found;
 }
 
-// What is not negative, and has a slope of 0 where it is 0.
+// Whether the value is non-negative and has a slope of 0 where it is 0.
 bool IsPower(const Graph& graph, ValueId id) {
   const Node* node = Maker(graph, id);
   if (node == nullptr) return false;
@@ -38,7 +38,7 @@ bool IsSumOfSquares(const Graph& graph, ValueId id) {
     if (node->op == "Mul" || node->op == "Div") {
       const bool first = UniformConstant(graph, node->inputs[1]).has_value();
       const bool scaled = first || (node->op == "Mul" && UniformConstant(graph, node->inputs[0]));
-      // The norms of two vectors at once, as a cosine is divided by.
+      // Matches the product of the norms of two vectors, the divisor of a cosine.
       if (!scaled && (node->op == "Div" || !IsSumOfSquares(graph, node->inputs[0]))) return false;
       id = node->inputs[first ? 0 : 1];
     } else if (op != nullptr && op->has(kView)) {

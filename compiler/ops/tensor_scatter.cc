@@ -1,4 +1,4 @@
-// TensorScatter; gradloom.TensorGather(cache, places) {axis, mode, shape}: what it would put there, taken out again.
+// TensorScatter, and gradloom.TensorGather(cache, places) {axis, mode, shape}, which reads the elements that TensorScatter would write.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 

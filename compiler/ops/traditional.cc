@@ -1,4 +1,4 @@
-// Operators of ai.onnx.ml and ai.onnx.preview.training, and of text: piecewise constant, or updates that nobody differentiates.
+// Operators of ai.onnx.ml and ai.onnx.preview.training, and of text: they are piecewise constant, or updates that are never differentiated.
 #include <algorithm>
 
 #include "compiler/ops/families.h"
@@ -39,7 +39,7 @@ std::vector<ValueType> InferCounts(const Graph& graph, const Node& node) {
   if (!a.has("pool_int64s")) throw Error(ErrorCode::kUnsupported, "TfIdfVectorizer with strings is not supported", Describe(node));
   if (x.rank() > 2)
     throw Error(ErrorCode::kShape, "the input of TfIdfVectorizer must have rank 1 or 2, got " + x.ToString(), Describe(node));
-  // As many n-grams as the pool's parts hold, each with a place.
+  // The pool's parts define the number of n-grams, each of which needs an index.
   const std::vector<int64_t> counts = a.Ints("ngram_counts");
   int64_t grams = 0, last = static_cast<int64_t>(a.Ints("pool_int64s").size());
   for (size_t n = counts.size(); n-- > 0; last = counts[n]) {
@@ -57,7 +57,7 @@ std::vector<ValueType> InferCounts(const Graph& graph, const Node& node) {
   return {{DType::kFloat32, x.rank() == 2 ? Shape{x[0], width} : Shape{width}}};
 }
 
-// (R, T, X..., G..., states of each X...) -> (X..., states...).
+// Operands: R, T, X..., G..., states of each X...; outputs: X..., states....
 template <int kStates>
 std::vector<ValueType> InferUpdate(const Graph& graph, const Node& node) {
   const size_t each = 2 + kStates, inputs = node.inputs.size();
@@ -76,7 +76,7 @@ std::vector<ValueType> InferUpdate(const Graph& graph, const Node& node) {
     }
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    // Outputs skip the gradients.
+    // Outputs have no counterpart for the gradients.
     const size_t part = i / count == 0 ? 0 : i / count + 1;
     types.push_back(InputType(graph, node, static_cast<int>(2 + part * count + i % count)));
   }
