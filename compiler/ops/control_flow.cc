@@ -1,16 +1,16 @@
-// Branches and loops that are decided during a step.
+// Branches and loops that are decided at run time.
 //
-//   gradloom.If(condition, x...) {then_branch, else_branch} -> (y...): what the branch that the condition (one bool) picks makes of x. Both
-//     branches take all of x and give types alike.
-//   gradloom.Loop(trips, x...) {body, carried, conditional, trip_bound, kept_bound} -> (y...): the first `carried` of x go round: the body
-//     makes the next ones of all of x, which has the latest ones in front. It runs `trips` times (one int64; absent: without end), and,
-//     where `conditional` is 1, as long as the first of x, one bool, is true before a round. More than `trip_bound` rounds are an error of
-//     the run. Where that is no number to keep a row for each round, `kept_bound` takes its place in training.
-//   gradloom.Copy(x) -> y: the same elements, in a place of their own
-//   gradloom.SetRow(x, i, row) -> x with another row i; i: one int64, from 0
+//   gradloom.If(condition, x...) {then_branch, else_branch} -> (y...): the results for x of the branch that the condition (a scalar bool)
+//     selects. Both branches take all of x and return equal types.
+//   gradloom.Loop(trips, x...) {body, carried, conditional, trip_bound, kept_bound} -> (y...): the first `carried` of x are loop-carried:
+//     the body takes all of x, with the current loop-carried values first, and returns their next values. It runs `trips` times (a scalar
+//     int64; absent: no limit) and, if `conditional` is 1, as long as the first of x, a scalar bool, is true before an iteration. More than
+//     `trip_bound` iterations are an error at run time. If that is too large to keep a row for each iteration, training uses `kept_bound`.
+//   gradloom.Copy(x) -> y: the same elements in another place
+//   gradloom.SetRow(x, i, row) -> x with row i replaced; i: a scalar int64, from 0
 //
-// The inputs of a body are the node's, but the condition or the trip count, one by one: it captures nothing. Their gradients are in
-// passes/differentiate_regions.cc, as they are made of the gradients of bodies.
+// The inputs of a body are those of the node except the condition or the trip count, in order; a body captures nothing else. Gradients are
+// in passes/differentiate_regions.cc, because they consist of the gradients of bodies.
 #include <algorithm>
 
 #include "compiler/ops/families.h"

@@ -3,7 +3,7 @@
 //   gradloom.ConvGradInput(dy, w) {kernel_shape, strides, dilations, pads, group, shape} -> dx of `shape`
 //   gradloom.ConvGradWeight(x, dy) {the same} -> dw of `shape`
 //
-// A transposed convolution is ConvGradInput with a bias, so the gradients of both are each other's operators.
+// A transposed convolution is ConvGradInput with a bias, so each of the two operators is used in the gradient of the other.
 #include <algorithm>
 
 #include "compiler/ops/families.h"
