@@ -1,7 +1,8 @@
-//   gradloom.Derivative(y, named..., at...) {wanted} -> (dy...): made of ONNX's Gradient, and gone before anything is computed
-//     (passes/expand_derivatives). As many `at` as `named`: y as a function of the named values, each held for independent of the others,
-//     is differentiated by the first `wanted` of them where they are `at`; the gradients of the sum of y have the types of these.
-//   gradloom.StopGradient(x) -> y: x, through which nothing is differentiated; an Identity behind differentiation (passes/differentiate).
+//   gradloom.Derivative(y, named..., at...) {wanted} -> (dy...): stands for ONNX's Gradient until passes/expand_derivatives replaces it.
+//     There are as many `at` as `named`. y, as a function of the named values, which are taken as independent of each other, is
+//     differentiated with respect to the first `wanted` of them, at the values `at`. The results are the gradients of the sum of y, with
+//     the types of these values.
+//   gradloom.StopGradient(x) -> y: x without a gradient; becomes an Identity after differentiation (passes/differentiate).
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 

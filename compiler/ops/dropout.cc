@@ -1,8 +1,8 @@
 // gradloom.Dropout(x, seed int64[], batch int64[], first int64[]?) {ratio, origin, samples} -> (y, mask bool?)
 //
-// Element i is kept where the uniform number of its place in the whole batch's tensor under NodeKey(seed, batch, origin) is
-// at least ratio, and then scaled by 1 / (1 - ratio). `first` and `samples` are as in random.cc. Linear in x for a given mask, so the
-// gradient is the same operator on the gradient: the mask is drawn again and never stored.
+// Element i is kept if the uniform random number for its position in the tensor of the whole batch, under NodeKey(seed, batch, origin), is
+// at least ratio; it is then scaled by 1 / (1 - ratio). `first` and `samples` are as in random.cc. The operator is linear in x for a given
+// mask, so its gradient is the same operator applied to the gradient: the mask is drawn again and never stored.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

@@ -1,16 +1,16 @@
-// Results with as many elements as the data of a step says, in tensors that have room for the most there can be. What counts comes first.
+// Results with a data-dependent number of elements, in tensors with room for the largest possible number. Valid elements come first.
 //
 //   gradloom.NonZero(x) -> places int64[max(rank, 1), elements of x], count int64[]
-//     where x is not 0, one row an axis
+//     the positions of elements that are not 0, one row per axis
 //   gradloom.Unique(x) {axis, sorted} -> first int64[n], group int64[n], counts int64[n], count int64[], n the extent of the axis
-//     of the distinct slices: the first place of each, which one each slice of x is, how often each is there
+//     of the distinct slices: the first position of each; for each slice of x, the index of its distinct slice; how often each occurs
 //   gradloom.NonMaxSuppression(boxes, scores, most, overlap, least) {center_point_box, bound} -> chosen int64[bound, 3], count int64[]
 //     ONNX's operator
-//   gradloom.SameExtent(a, b) -> a: int64[]; two extents that have to be the same, which is looked at
+//   gradloom.SameExtent(a, b) -> a: int64[]; checks that two extents are equal
 //   gradloom.Repack(x, from, to) {shape, repeat} -> y of that shape
-//     the elements of x that count, which are those below the extents `from`, in order, as those of y below the extents `to`
-// Places past the count are the first one again (0 where there is none), so that what is computed of them is as what counts; with
-// `repeat` 0 Repack has zeros there.
+//     moves the valid elements of x (positions below the extents `from`), in order, to the positions of y below the extents `to`
+// Positions past the count repeat the first one (0 if there is none), so that results computed from them are like those of valid elements;
+// if `repeat` is 0, Repack has zeros there.
 #include <algorithm>
 
 #include "compiler/ops/families.h"

@@ -1,8 +1,8 @@
-// Groups of pointwise operators as one: made by fuse_pointwise, after gradients.
+// Groups of pointwise operators as a single operator: created by fuse_pointwise, after differentiation.
 //
 //   gradloom.Fused(inputs...) {functions, operands, constants, results, dtypes} -> (results...)
-//     kernels/catalog/pointwise.h has the program; every result has the broadcast shape of all inputs, and
-//     the type that `dtypes` (ONNX's numbers) gives it
+//     kernels/catalog/pointwise.h describes the program. Every result has the broadcast shape of all inputs, and the type given by `dtypes`
+//     (ONNX's numbers).
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "runtime/base/error.h"

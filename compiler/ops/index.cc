@@ -1,6 +1,6 @@
-// Elements by index.
+// Gathers, scatters and other operators with indices.
 //
-//   gradloom.GatherGrad(indices, g) {axis, shape} -> rows of g summed into the rows of `shape` they came from
+//   gradloom.GatherGrad(indices, g) {axis, shape} -> rows of g, summed into the rows of `shape` that they were gathered from
 //   gradloom.GatherNDGrad(indices, g) {batch_dims, shape} -> the same for index tuples
 // Both sum in the order of the indices, so that every run gives the same bits.
 #include "compiler/ops/families.h"

@@ -1,6 +1,6 @@
 // Matrix products: MatMul, Gemm and its forms with an epilogue, MatMulInteger, Det.
 //
-//   gradloom.DetGrad(x, g) -> g times the matrix of cofactors of x, for singular x too
+//   gradloom.DetGrad(x, g) -> g times the cofactor matrix of x, also if x is singular
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"

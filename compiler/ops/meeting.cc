@@ -1,13 +1,13 @@
-// What devices do together: made by replicate_data and place_devices, after gradients.
+// Collectives and transfers: created by replicate_data and place_devices, after differentiation.
 //
-//   gradloom.AllReduce(x...) {states, tag} -> (y...): sums over the devices that share a batch, the same bits on each, in one meeting.
-//     `states`, by operand: the name of the parameter whose gradient this is, in whose layout it travels; "" for anything else,
-//     which travels plain. `tag`: the same number on all devices, and another one for each meeting.
-//   gradloom.Send(x) {peer, tag} -> (): gives x to the device that `peer` stands for, which has a Recv for it.
-//   gradloom.Recv() {peer, tag, dtype, shape} -> (y): what that device sends.
-//   gradloom.GatherSamples(x) {axis} -> (y), gradloom.ScatterSamples(x) {axis} -> (y): over the whole batch the same values; where devices
-//     share it, all samples of x on the device that has the tail of the model, and a device's part of what that one has. They become
-//     transfers in gather_tail.
+//   gradloom.AllReduce(x...) {states, tag} -> (y...): sums over the devices that share a batch, with the same bits on each, in one
+//     collective. `states`, by operand: the name of the parameter whose gradient this is, in whose layout it is sent; "" for anything else,
+//     which is sent in row-major order. `tag`: a number that is equal on all devices and different for each collective.
+//   gradloom.Send(x) {peer, tag} -> (): sends x to the device in slot `peer`, which has a matching Recv.
+//   gradloom.Recv() {peer, tag, dtype, shape} -> (y): the value that the device sends.
+//   gradloom.GatherSamples(x) {axis} -> (y), gradloom.ScatterSamples(x) {axis} -> (y): the identity over the whole batch. If devices share
+//     the batch, they give all samples of x on the device with the tail of the model, and a device's part of that device's samples. They
+//     become transfers in gather_tail.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

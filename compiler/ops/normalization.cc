@@ -1,12 +1,12 @@
 // BatchNormalization and LayerNormalization.
 //
 //   gradloom.BatchNormalization(x [N,C,...], scale, bias, mean, var, counts, count) {epsilon, momentum, training_mode} -> (y, mean, var)
-//     ONNX's operator where not all elements count: counts is bool, to be broadcast to x, the same for all channels, and count int64[] says
-//     how many of a channel do. The training view (compiler/passes/training_view) writes it with other operators.
+//     ONNX's operator if not all elements are valid: counts is a bool mask that broadcasts to x and is the same for all channels; count
+//     int64[] is the number of valid elements of a channel. The training view (compiler/passes/training_view) expands it.
 //   gradloom.BatchNormTrain(x [N,C,...], scale [C], bias [C]) {epsilon} -> (y, mean [C], inv_std [C], var [C])
-//     normalises with the statistics of the batch; var is the biased variance
+//     normalizes with the statistics of the batch; var is the biased variance
 //   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
-//   The same in two parts, for a batch whose samples lie on several devices; `count` elements of the whole batch make a channel:
+//   The same in two steps, for a batch whose samples are on several devices; `count`: elements per channel over the whole batch:
 //   gradloom.BatchNormSums(x) -> float64 [2,C], sums of x and of its squares
 //   gradloom.BatchNormStatistics(sums, scale) {epsilon, count} -> (mean, inv_std, var), of the type of scale
 //   gradloom.BatchNormApply(x, scale, bias, sums) {epsilon, count} -> y
@@ -14,8 +14,8 @@
 //   gradloom.BatchNormGradApply(dy, x, scale, mean, inv_std, sums) {count} -> dx
 //   gradloom.BatchNormGradParameters(sums, inv_std) -> (dscale, dbias)
 //   gradloom.LayerNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale, dbias)
-//     finds mean and deviation again: nothing is kept from the forward phase; dy has the type of x, or 16 bits where that is float32
-//   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the type `to` of 16 bits)
+//     recomputes mean and deviation, so nothing is kept from the forward pass; dy has the type of x, or a 16-bit type if that is float32
+//   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the 16-bit type `to`)
 //     LayerNormalization whose scale and bias are whole rows, and a cast of its result
 #include <algorithm>
 #include <string>

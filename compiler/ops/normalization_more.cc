@@ -1,7 +1,7 @@
-// Normalisations over groups of channels, root mean squares, neighbouring channels, axes and norms.
+// GroupNormalization, InstanceNormalization, RMSNormalization, LRN, MeanVarianceNormalization, LpNormalization and Hardmax.
 //
 //   gradloom.GroupNormGrad(dy, x, scale [C]) {num_groups, epsilon} -> (dx, dscale [C], dbias [C])
-//   gradloom.RmsNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale of the normalised shape)
+//   gradloom.RmsNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale of the normalized shape)
 //   gradloom.LrnGrad(dy, x) {size, alpha, beta, bias} -> dx
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"

@@ -1,7 +1,7 @@
-// Pooling and its gradients as operators of our own; all carry the pooling's attributes with explicit pads:
+// Pooling, and its gradients as operators of our own. All have the attributes of the pooling, with explicit pads:
 //
-//   gradloom.MaxPoolGrad(x, dy) -> dx: to the first largest point of each window, which it finds again (no
-//     index tensor is kept from the forward phase)
+//   gradloom.MaxPoolGrad(x, dy) -> dx: the gradient goes to the first maximum of each window, which is searched again, so that no index
+//     tensor is kept from the forward pass
 //   gradloom.AveragePoolGrad(dy) {shape, count_include_pad} -> dx of `shape`
 //   gradloom.LpPoolGrad(x, y, dy) {p} -> dx
 #include <algorithm>

@@ -1,13 +1,13 @@
-// Random tensors. compiler/passes/seed_random turns ONNX's operators into ours, whose numbers depend on the
-// seed, the batch number and the node's origin.
+// Random tensors. compiler/passes/seed_random turns ONNX's operators into ours, whose numbers depend on the seed, the batch number and the
+// node's origin.
 //
 //   gradloom.RandomUniform(seed int64[], batch int64[], first int64[]?) {dtype, shape, low, high, origin, samples} -> [shape]
 //   gradloom.RandomNormal(seed, batch, first?) {dtype, shape, mean, scale, origin, samples} -> [shape]
 //   gradloom.Bernoulli(p, seed, batch, first?) {dtype, origin, samples} -> as p
 //   gradloom.Multinomial(scores [N,C], seed, batch, first?) {dtype, sample_size, origin, samples} -> [N, sample_size]
 //
-// Of a batch that is divided over devices, `first` is the device's first sample and `samples` says where its elements lie in
-// the whole batch's tensor (kernels/catalog/sample_places.h): an element has the same number on one device and on many.
+// If a batch is divided over devices, `first` is the device's first sample, and `samples` says where its elements are in the tensor of the
+// whole batch (kernels/catalog/sample_places.h): an element gets the same number on any number of devices.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

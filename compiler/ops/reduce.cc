@@ -1,4 +1,4 @@
-// Reductions over axes, arg-extremes and running sums.
+// Reductions over axes, ArgMax and ArgMin, and cumulative operators.
 //
 //   gradloom.CumProdGrad(x, g, axis) {exclusive, reverse} -> the gradient of CumProd, exact where x has zeros
 #include <algorithm>

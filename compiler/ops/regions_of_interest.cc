@@ -1,4 +1,4 @@
-// Windows that are not a plain convolution's.
+// Operators with windows other than a plain convolution's.
 //
 //   gradloom.Im2Col(image) {shape: of the columns, block, dilations, pads, strides}: the adjoint of Col2Im
 //   gradloom.DeformConvGrad(X, W, offset, B, mask, dY) {wanted, and DeformConv's} -> gradients of the inputs listed in wanted

@@ -1,6 +1,6 @@
-// Layouts: made by assign_layouts, after gradients.
+// Changes of layout: inserted by assign_layouts, after differentiation.
 //
-//   gradloom.Reorder(x) -> y: the same tensor; both have layouts of their own in the plan
+//   gradloom.Reorder(x) -> y: the same tensor; the plan gives both values their layouts
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 

@@ -1,7 +1,7 @@
-// Views, joins, splits and other moves of whole elements.
+// Views, concatenations, splits and other data movement.
 //
-//   gradloom.SliceGrad(g, starts, ends, axes, steps) {shape} -> g at the places that the Slice read, else 0
-//   gradloom.PadGrad(g, pads, axes) {mode, shape} -> for each element the sum of g where Pad put it
+//   gradloom.SliceGrad(g, starts, ends, axes, steps) {shape} -> g at the positions that the Slice read, 0 elsewhere
+//   gradloom.PadGrad(g, pads, axes) {mode, shape} -> for each element, the sum of g over the positions to which Pad copied it
 #include <algorithm>
 
 #include "compiler/ops/families.h"
