@@ -13,8 +13,8 @@ struct Heads {
   int64_t width = 0;        // D
   int64_t value_width = 0;  // Dv
   int64_t length = 0;       // S
-  int64_t keys = 0;         // L, those of the past among them
-  int64_t past = 0;         // of them in front of the first query
+  int64_t keys = 0;         // L, including past ones
+  int64_t past = 0;         // past keys
 };
 
 // Returns (B, L, N * D) as (B, N, L, D).

@@ -220,7 +220,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
 struct ScanForm {
   const onnx::GraphProto& body;
   int carried = 0, scanned = 0;  // numbers of inputs: states first
-  size_t gathered = 0;           // outputs behind the states
+  size_t gathered = 0;           // outputs after the states
   std::vector<int64_t> in_axes, out_axes, in_directions, out_directions;
 
   // Returns element `i`, or 0 if the list is shorter.

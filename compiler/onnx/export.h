@@ -56,7 +56,7 @@ struct Algorithm {
   std::unique_ptr<Graph> graph;  // the model's nodes, followed from `first` on by those of the algorithm; all are ONNX operators
   NodeId first = -1;
   ValueId loss = kNoValue;
-  std::vector<std::pair<ValueId, ValueId>> gradients;   // by parameter: the value that stands for the gradient of the loss
+  std::vector<std::pair<ValueId, ValueId>> gradients;   // by parameter: the value that represents the gradient of the loss
   std::vector<ValueId> model_inputs;                    // all other inputs of the graph are targets
   std::map<ValueId, std::string> output_names;          // for the model's outputs whose values have other names
   std::map<ValueId, std::string> target_names;          // for targets whose values have other names
@@ -65,10 +65,10 @@ struct Algorithm {
 };
 
 // Writes the file of ExportTrained with the algorithm as its only training_info: the loss, ONNX's Gradient of it, updates, and states. The
-// values of states come from `values`, else from the graph, else they are zeros. Where training differs from inference, the algorithm
-// contains copies of the nodes that differ and of all nodes that depend on them. Trained tensors of Constant nodes become initializers,
-// because an algorithm can bind nothing else. Throws what ExportTrained throws, and Error(kUnsupported) for an operator that the file's
-// opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs.
+// values of states come from `values`, otherwise from the graph, otherwise they are zeros. Where training differs from inference, the
+// algorithm contains copies of the nodes that differ and of all nodes that depend on them. Trained tensors of Constant nodes become
+// initializers, because an algorithm cannot bind anything else. Throws what ExportTrained throws, and Error(kUnsupported) for an operator
+// that the file's opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs.
 void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
                          const std::string& path, const ExportOptions& options = {});
 

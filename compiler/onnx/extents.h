@@ -87,7 +87,7 @@ class DataExtents {
   // The elements of integer vectors and scalars that contain such a number.
   std::map<ValueId, std::vector<Size>> numbers_;
   std::map<ValueId, int64_t> bounds_;                     // of scalars: the largest possible value
-  std::map<Size, ValueId> products_;                      // the scalars made for Sizes
+  std::map<Size, ValueId> products_;                      // the scalars created for Sizes
   std::map<std::pair<ValueId, int64_t>, ValueId> masks_;  // bool[bound]: the positions below the scalar
   std::map<ValueId, std::pair<ValueId, Size>> places_;    // of conditions: the positions where they are true, and their number
 };

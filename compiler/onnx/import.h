@@ -114,10 +114,10 @@ struct ImportOptions {
   // Graph outputs to compute, by name; empty: all. Nodes that these outputs do not need are removed. Not used with a file's own algorithm.
   // Error(kConfig) for a name that is not an output.
   std::vector<std::string> outputs;
-  // The maximum number of nodes that the unrolling of a loop with a known number of rounds may produce. A larger loop is executed as a loop
-  // during the step.
+  // The maximum number of nodes that the unrolling of a loop with a known number of iterations may produce. A larger loop is executed as a
+  // loop at run time.
   int64_t unrolled_nodes = 100'000;
-  // The maximum number of rounds of a loop of unknown length for which the values needed by the gradient are stored.
+  // The maximum number of iterations of a loop of unknown length for which the values needed by the gradient are stored.
   int64_t loop_bound = 256;
   // Values that the file marks as detached (detached.h) get no gradient: the import inserts gradloom.StopGradient. Not used with a file's
   // own algorithm, where Gradient follows the standard.
@@ -126,7 +126,7 @@ struct ImportOptions {
   // value that it computes. Names are those in the file; in functions and bodies they follow the path of calls that leads there. '*' and
   // '?' are wildcards. Error(kConfig) for a pattern that matches nothing. Not used with a file's own algorithm.
   std::vector<std::string> detached;
-  // Appends the algorithm of this training_info of the file to the model's graph; -1: the model alone.
+  // Appends the algorithm of this training_info of the file to the model's graph; -1: only the model.
   int training_info = -1;
   // Imports the initialization of that training_info instead, which is a graph of its own.
   bool initialization = false;

@@ -60,11 +60,11 @@ struct ScanForm;
 struct LoopParts {
   const onnx::GraphProto& graph;
   std::vector<Binding> states = {};
-  ValueId trip_count = kNoValue;   // kNoValue: no number ends it
-  int64_t trips = -1;              // the same where it is known
-  Size counted = {};               // the same where the data of a step says it, but not more than a bound
-  ValueId condition = kNoValue;    // before the first round; kNoValue: true
-  bool gives_condition = false;    // the body's first output says whether to go on
+  ValueId trip_count = kNoValue;   // kNoValue: there is none
+  int64_t trips = -1;              // the trip count if it is known; -1 otherwise
+  Size counted = {};               // the trip count if it is data-dependent but bounded
+  ValueId condition = kNoValue;    // before the first iteration; kNoValue: true
+  bool gives_condition = false;    // the body's first output is the condition to continue
   std::vector<std::string> names;  // of its outputs; empty: not used
   // Binds the names that an iteration begins with: its number and the states.
   std::function<void(Scope& body, ValueId trip, const std::vector<Binding>& states)> enter = {};

@@ -1,4 +1,4 @@
-// The common results of the branches of an If whose extents differ, or depend on the data of a step. Private to this directory.
+// Joins the results of the branches of an If whose extents differ, or depend on data. Private to this directory.
 #pragma once
 
 #include <array>
@@ -10,21 +10,21 @@
 
 namespace gradloom {
 
-// Results that differ in extents alone are padded to the most of both, and both branches say behind them how many elements count. So the
-// If itself gives static shapes, and what reads its results follows the counts as those of any other tensor.
+// Results that only differ in extents are padded to the larger bound, and both branches return the numbers of valid elements after their
+// results. So the If has static result types, and readers of its results follow these counts as for any other tensor.
 class JoinedBranches {
  public:
   JoinedBranches(RegionFrame& then_branch, RegionFrame& else_branch, std::string origin)
       : frames_{&then_branch, &else_branch}, origin_(std::move(origin)) {}
 
-  // Changes what the branches give; results of other types or ranks stay as they are.
+  // Changes the results of the branches; results of different types or ranks stay unchanged.
   void Run();
 
-  // Says of the values that an If of these branches gives, counts included, what is known of their extents and elements.
+  // Declares the extents and elements of the results of an If with these branches, including the counts.
   void Declare(Emitter& outer, const std::vector<ValueId>& made) const;
 
  private:
-  // One number of each branch, in terms of its own body.
+  // One size for each branch, in terms of its own body.
   using Pair = std::array<Size, 2>;
   struct Joined {
     size_t result = 0;
@@ -41,7 +41,7 @@ class JoinedBranches {
   const Graph& graph(size_t branch) const { return *frames_[branch]->graph; }
   void JoinAxes(size_t result);
   void JoinNumbers(size_t result);
-  // The number as the graph around the branches has it, where it is one number of both.
+  // Translates the sizes to the enclosing graph, if both are the same size there.
   bool Outside(const Pair& sizes, Size& outside) const;
 
   std::array<RegionFrame*, 2> frames_;

@@ -334,7 +334,7 @@ class Importer::LoopRegion {
   Node node_;
   std::vector<ValueId> states_;
   std::vector<ValueId> own_;  // the body's inputs except captured values
-  int64_t bound_ = -1;        // on the rounds; -1: none
+  int64_t bound_ = -1;        // on the iterations; -1: none
   std::vector<ValueType> gathered_;
   std::vector<Axes> row_axes_;  // first of rows in the body, then of gathered outputs
   bool conditional_ = false;

@@ -50,7 +50,7 @@ void AppendVarint(uint64_t value, std::string& to) {
 struct Frame {
   Kind kind;
   int64_t end;         // in the file
-  int graphs;          // graphs that this message lies in, itself included
+  int graphs;          // number of enclosing graphs, including itself
   size_t content = 0;  // where it begins in the output message
   int32_t data_type = 0;
   bool has_raw = false;

@@ -17,9 +17,9 @@ using B = GraphBuilder;
 // What the gradients of reductions need: the axes, and operands reshaped to broadcast to the input.
 struct Reduction {
   GradientContext& c;
-  Shape shape, kept;          // of the input; the same with 1 along the reduced axes
+  Shape shape, kept;          // of the input; with extent 1 along the reduced axes
   std::vector<int64_t> axes;  // sorted, non-negative
-  int64_t count = 1;          // elements that make one output
+  int64_t count = 1;          // elements that are reduced to one
 
   explicit Reduction(GradientContext& context) : c(context), shape(c.b.shape(c.in(0))), kept(shape) {
     axes = ConstantInts(c, 1);

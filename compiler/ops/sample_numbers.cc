@@ -63,7 +63,7 @@ class Counted {
   [[noreturn]] void Across() const { query_.Refuse("its indices select among samples"); }
   bool Uniform(int i) const { return steps(i).size() == 1; }
 
-  // --- numbers that are made of such numbers ---------------------------------------------------------------------------
+  // --- values computed from sample indices -----------------------------------------------------------------------------
 
   void AsNumbers() {
     const auto made = Made();
@@ -151,7 +151,7 @@ class Counted {
     return steps(0);
   }
 
-  // --- what takes elements of samples by their numbers --------------------------------------------------------------------
+  // --- operators that select elements by sample index ------------------------------------------------------------------
 
   // Requires that the indices in operand i select within their own sample, which has `places` positions.
   void ExpectOwn(int i, int64_t places) const {

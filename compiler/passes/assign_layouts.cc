@@ -217,7 +217,7 @@ class LayoutAssigner {
   Graph& graph_;
   ProgramPlan& plan_;
   const Node* reader_ = nullptr;  // the node that a reorder serves
-  std::set<ValueId> decided_;     // states whose layout stands
+  std::set<ValueId> decided_;     // states whose layout is decided
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
 };
 

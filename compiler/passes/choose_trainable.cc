@@ -53,7 +53,7 @@ bool ReadsNumbers(const Node& node, ValueId id) {
 // A constant of the file, followed through operators that only read constants.
 struct Origin {
   const Tensor& data;
-  bool single;     // one element, which may be a number in the code
+  bool single;     // a single element, which may be a number from the code
   bool attribute;  // named like an attribute of the module, in a file whose attributes include no numbers from the code
 };
 
@@ -248,7 +248,7 @@ class Chooser {
 
   const Graph& graph_;
   const Uses uses_;
-  const std::vector<bool> constant_;  // computed from constants alone
+  const std::vector<bool> constant_;  // computed only from constants
   const bool attributes_;
   std::vector<bool> reaches_;
 };

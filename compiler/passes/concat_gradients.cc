@@ -23,7 +23,7 @@ struct Part {
 
 // The terms of a sum.
 struct Terms {
-  std::vector<Part> parts;      // of one axis, in its order; none overlaps another
+  std::vector<Part> parts;      // along one axis, in its order; they do not overlap
   std::vector<ValueId> others;  // in the order of the sum
 };
 

@@ -146,7 +146,7 @@ class Estimator {
   const int copies_;
   const Recipe& recipe_;
   const DeviceCosts costs_;
-  std::vector<int> home_;      // by value id: the stage that makes or keeps it; -1: each has it
+  std::vector<int> home_;      // by value id: the stage that produces or keeps it; -1: each has it
   std::vector<int64_t> kept_;  // bytes of states and constants, by stage
 };
 
@@ -215,7 +215,7 @@ class CutSearch {
   const int64_t limit_;
   const int count_, copies_;
   std::vector<std::string> names_;  // of the model's nodes, in order
-  std::vector<double> work_;        // seconds of the forward pass up to each, its own included
+  std::vector<double> work_;        // seconds of the forward pass up to and including each name
 };
 
 }  // namespace

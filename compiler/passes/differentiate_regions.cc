@@ -311,11 +311,11 @@ class LoopGradient {
   const std::vector<bool>& needed_;
   const Backpropagation& backpropagate_;
   const size_t carried_;
-  int64_t bound_;             // rounds to keep
+  int64_t bound_;             // iterations to keep
   std::vector<bool> active_;  // by input of the body
   std::shared_ptr<Graph> made_;
   ValueId round_ = kNoValue;               // in the gradient's body
-  ValueId rounds_ = kNoValue;              // how many there were
+  ValueId rounds_ = kNoValue;              // the number of iterations that ran
   std::vector<ValueId> kept_, only_read_;  // values that the gradient's loop reads
 };
 

@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, possibly to 16 bits
-constexpr int64_t kFewest = 8;       // elements that a table has: fewer can agree by chance
+constexpr int64_t kFewest = 8;       // minimum elements of a table: fewer may match by chance
 
 template <typename F>
 bool All(const Tensor& tensor, F f) {

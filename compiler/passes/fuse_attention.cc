@@ -35,7 +35,7 @@ struct Source {
 struct Mask {
   ValueId added = kNoValue;
   ValueId condition = kNoValue;  // selects the hidden scores
-  bool shows = true;             // the condition is true where a key is seen
+  bool shows = true;             // the condition is true for visible keys
   double hidden = 0;
   bool causal = false;  // hides exactly the later keys
 };

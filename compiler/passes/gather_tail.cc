@@ -92,7 +92,7 @@ class Marker {
   Graph& graph_;
   std::vector<int> home_;          // by value id
   std::vector<bool> here_, free_;  // by value id: available before the first node; readable everywhere without a transfer
-  std::map<ValueId, int> read_;    // values that are read on the other side
+  std::map<ValueId, int> read_;    // values that are read on the other side, with that side
   std::set<ValueId> trunk_reads_;  // constants
   std::map<ValueId, ValueId> passed_, whole_;
 };

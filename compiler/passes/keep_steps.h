@@ -6,9 +6,9 @@
 
 namespace gradloom {
 
-// By default the gradient of a recurrent operator runs the forward pass again. If a kernel of the device keeps the steps of the forward
-// pass, the operator becomes its training form, and the gradient gets Y and what is kept. On the CPU, 16-bit values are left alone: what is
-// kept would be rounded, what is computed again is not.
+// By default the gradient of a recurrent operator recomputes the forward pass. If a kernel of the device keeps the steps of the forward
+// pass, the operator becomes its training form, and the gradient gets Y and the kept values. On the CPU, 16-bit values are not kept:
+// keeping would round them, recomputing does not.
 void KeepSteps(Graph& graph, DeviceKind device, int threads);
 
 }  // namespace gradloom

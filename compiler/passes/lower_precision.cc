@@ -132,7 +132,7 @@ class Lowering {
   // The 16-bit form of a float32 value of the original graph.
   struct Lowered {
     ValueId id = kNoValue;
-    bool made = false;   // a node gives it, no cast
+    bool made = false;   // produced by a node, not by a cast
     bool alone = false;  // the float32 value has no producer yet
   };
 

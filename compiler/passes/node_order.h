@@ -17,7 +17,7 @@ bool IsMeeting(const Node& node);
 // Whether it copies an input before the step.
 inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
 
-// By node: the nodes that must have ended when it begins, ascending, each once. These are the producers of its operands (looking through
+// By node: the nodes that must have finished when it begins, ascending, each once. These are the producers of its operands (looking through
 // views); for the next value of a state, the readers of the old value that precede it in the list; and for an update, the nodes that may
 // refuse the batch (refusals.h), here and, through the next collective, on other devices. Empty for a view.
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph);
@@ -26,7 +26,7 @@ std::vector<std::vector<int>> DependenciesOf(const Graph& graph);
 using Reach = std::vector<int>;
 inline constexpr int kForever = std::numeric_limits<int>::max();
 
-// Streams run their nodes in the order of the list; a wait orders a node of one stream behind a node of another. Uses vector clocks: for
+// Streams run their nodes in the order of the list; a wait orders a node of one stream after a node of another. Uses vector clocks: for
 // each node, how many nodes of each stream precede it.
 class NodeOrder {
  public:

@@ -144,7 +144,7 @@ class FreeRanges {
 
   std::map<int64_t, int64_t> by_place_;            // offset -> bytes
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
-  int64_t end_ = 0;                                // past which nothing was ever taken
+  int64_t end_ = 0;                                // nothing beyond this was ever taken
 };
 
 // Best fit in order of time: O(n log n), however many intervals are alive together.

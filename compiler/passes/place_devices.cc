@@ -158,7 +158,7 @@ class Placer {
   Graph& graph_;
   const std::vector<PlaceRule>& rules_;
   Stages& stages_;
-  std::vector<int> stage_;          // by value id: where it is made or kept
+  std::vector<int> stage_;          // by value id: where it is produced or kept
   std::map<ValueId, int> readers_;  // the stage that first reads a value
   std::vector<bool> fitted_;        // by rule
 };
@@ -260,7 +260,7 @@ class Splitter {
   const Graph& graph_;
   const Stages& stages_;
   std::vector<std::unique_ptr<Graph>> made_;
-  std::vector<int> home_;                     // by value id: the stage that makes or keeps it; nowhere: each has it
+  std::vector<int> home_;                     // by value id: the stage that produces or keeps it; nowhere: each has it
   std::map<ValueId, std::set<int>> readers_;  // other stages that read a value
   std::map<std::pair<ValueId, int>, ValueId> received_;
   int64_t transfers_ = 0;

@@ -27,7 +27,7 @@ struct Stages {
 // The two stages if samples are gathered on one device (gather_tail): the part that all devices have copies of, and the part of that
 // device.
 inline constexpr int kTrunk = 0, kTail = 1;
-// Whether a value passes here from one to the other, to the stage of the node.
+// Whether the node passes a value between trunk and tail, to the stage of the node.
 inline bool IsBoundary(const Node& node) {
   return node.domain == kGradloomDomain && (node.op == "GatherSamples" || node.op == "ScatterSamples");
 }
@@ -36,21 +36,21 @@ inline bool IsBoundary(const Node& node) {
 int CountStages(const std::vector<PlaceRule>& rules);
 
 // Sets `device` of every node to its stage. A node of the model goes where the first rule says that matches its name or that of a weight
-// that it reads. A node that no rule matches goes where its operands are made; the last of them decides. Feeds are on the first device.
-// Values made from weights alone go where they are read first. Gradients are placed with their node. A parameter and its states are kept
+// that it reads. A node that no rule matches goes where its operands are produced; the last of them decides. Feeds are on the first device.
+// Values computed only from weights go where they are read first. Gradients are placed with their node. A parameter and its states are kept
 // where the parameter is read first, and updated there. Nodes that have a `device` keep it. Names in `stages` take precedence over rules;
 // new names are added. Throws Error(kConfig) for a rule that matches nothing, if `stages` was empty.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
-// If the terms of the loss, the graph's first output, are made on several stages, they become outputs in its place, so that stages that
+// If the terms of the loss, the graph's first output, are computed on several stages, they become outputs in its place, so that stages that
 // share nothing else need not communicate for it. Nodes of the model come before `first_loss_node`. Returns the terms; empty: nothing was
 // changed.
 std::vector<ValueId> PartLoss(Graph& graph, NodeId first_loss_node);
 
 // Splits a graph whose nodes are placed into the graphs of the stages. Each has its own nodes, and gradloom.Send and gradloom.Recv where a
-// value is made on one stage and read on another. A parameter is sent once per step, before it is first read. All transfers and collectives
-// are in one order over all stages, so no two stages wait for each other. Values keep their ids. Each graph has all inputs, and as outputs
-// those that it makes.
+// value is produced on one stage and read on another. A parameter is sent once per step, before it is first read. All transfers and
+// collectives are in one order over all stages, so no two stages wait for each other. Values keep their ids. Each graph has all inputs, and
+// as outputs those that it computes.
 std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages);
 
 }  // namespace gradloom

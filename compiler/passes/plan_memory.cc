@@ -19,8 +19,8 @@ namespace {
 // A range of bytes, and the values that share it.
 struct Storage {
   int first = 0;  // the first node that writes it
-  int last = 0;   // the last node in the list that reads or writes it
-  Reach reach;    // all that do
+  int last = 0;   // the last node in list order that reads or writes it
+  Reach reach;    // all nodes that do
   int64_t bytes = 0;
   std::optional<Placement> fixed;  // outside the transient arena
 };

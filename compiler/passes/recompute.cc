@@ -168,7 +168,7 @@ class Recomputer {
   std::vector<bool> saved_;                     // by value id
   std::map<ValueId, std::vector<int>> chosen_;  // the nodes that recompute a value
   std::set<ValueId> anchors_;                   // values that they are recomputed from
-  const std::vector<Node> originals_;           // by position; those in the graph move
+  const std::vector<Node> originals_;           // by position; copies, since nodes of the graph move
 };
 
 }  // namespace

@@ -108,7 +108,7 @@ class Remaker {
 
   Graph& graph_;
   const Uses uses_;
-  const std::vector<Node> originals_;   // those in the graph move
+  const std::vector<Node> originals_;   // copies, since nodes of the graph move
   std::vector<Chain> chains_;           // by value id
   std::vector<bool> remade_, fetched_;  // by value id
 };

@@ -29,7 +29,7 @@ class ReplicatedBodies {
   // Answers the query for the node. Throws Error(kUnsupported) naming the node in a body that prevents the division.
   void Ask(ShardQuery& query);
 
-  // Changes the node to `samples` samples; appends what it reads in place of its operands.
+  // Changes the node to `samples` samples; appends nodes for what it reads in place of its operands.
   void ToDevice(Node& node, GraphBuilder& builder, int64_t samples) const;
 
  private:
@@ -38,7 +38,7 @@ class ReplicatedBodies {
   const bool loop_;
   const int64_t batch_;
   std::vector<ReplicatedBody> bodies_;
-  std::vector<bool> start_apart_;                // by carried value: it begins the same everywhere, and then is a partial sum
+  std::vector<bool> start_apart_;                // by carried value: it starts equal on all devices, and becomes a partial sum
   std::vector<std::vector<bool>> result_apart_;  // by body and output: the same for one that is whole
 };
 

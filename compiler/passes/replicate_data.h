@@ -74,10 +74,10 @@ class Replication {
   std::vector<Shard> shards_;                   // by value id
   std::map<ValueId, std::string> gradient_of_;  // a gradient: its parameter's name
   std::vector<bool> wanted_;                    // by value id: something needs it whole
-  std::vector<bool> summed_;                    // by value id: summed over the devices after it is made
-  std::vector<bool> averaged_;                  // by value id: averaged by sample count after it is made
+  std::vector<bool> summed_;                    // by value id: summed over the devices after it is computed
+  std::vector<bool> averaged_;                  // by value id: averaged by sample count after it is computed
   std::vector<bool> combined_;                  // by value id: combined from the devices' values by its operator
-  std::set<ValueId> last_in_bucket_;            // the all-reduce takes place after these
+  std::set<ValueId> last_in_bucket_;            // an all-reduce follows each of these
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
   bool tells_last_ = false;                     // a collective before partial states are added to, from which devices learn of refusals
   std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes

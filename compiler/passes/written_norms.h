@@ -1,4 +1,4 @@
-// Recognizes normalizations that a file has as sums and products instead of one operator.
+// Recognizes normalizations that a file decomposes into sums and products.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace gradloom {
 // `computed_from_constants`: for each value, whether it is.
 std::map<ValueId, std::string> WrittenStatistics(const Graph& graph, const Uses& uses, const std::vector<bool>& computed_from_constants);
 
-// The number of written-out normalizations with a running variance.
+// The number of decomposed normalizations with a running variance.
 int64_t CountWrittenNorms(const Graph& graph);
 
 // By value: whether it is computed from constants only, without randomness.
