@@ -135,8 +135,8 @@ void ExtentNode::ExpectRank(size_t i, int least, int most) const {
   if (in(i) == kNoValue || (rank(in(i)) >= least && rank(in(i)) <= most)) return;
   const Value& value = emitter_.graph().value(in(i));
   throw Error(ErrorCode::kShape,
-              "operand " + std::to_string(i) + " of " + node_.op + ", '" + Escaped(value.name) + "', is " + value.shape.ToString() +
-                  ", which has not as many axes as it takes",
+              "operand " + std::to_string(i) + " of " + node_.op + ", '" + Escaped(value.name) + "', must have rank " +
+                  std::to_string(least) + (least == most ? "" : " to " + std::to_string(most)) + ", got " + value.shape.ToString(),
               Describe(node_));
 }
 

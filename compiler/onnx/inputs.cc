@@ -37,7 +37,7 @@ ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
   if (options.inputs.empty() || !FindBatch(fed, options).symbol.empty()) return options;
   const auto is_batch = [&](int axis) { return axis == options.batch_axis || (options.batch_elsewhere && axis < 2); };
   std::vector<std::pair<std::string, int64_t>> same;  // dimensions that may be the batch, fed as declared
-  std::set<int64_t> declared;                         // batch sizes of inputs that are fed with other extents
+  std::set<int64_t> declared;                         // declared extents of inputs that are fed with others
   for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
