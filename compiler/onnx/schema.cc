@@ -82,7 +82,7 @@ void CheckArity(const Node& node, const OpSchema& schema) {
                                : most == std::numeric_limits<int>::max() ? std::to_string(least) + " or more"
                                                                          : std::to_string(least) + " to " + std::to_string(most);
     throw Error(ErrorCode::kArity,
-                "operator '" + schema.Name() + "' expects " + wanted + " " + what + ", this node has " + std::to_string(given),
+                "operator '" + schema.Name() + "' expects " + wanted + " " + what + ", but this node has " + std::to_string(given),
                 Describe(node));
   };
   check(static_cast<int>(node.inputs.size()), schema.min_input(), schema.max_input(), "inputs");

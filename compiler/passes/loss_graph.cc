@@ -96,12 +96,12 @@ class LossGraphBuilder {
     if (graph.outputs.size() != 1) {
       std::string all;
       for (ValueId id : graph.outputs) all += (all.empty() ? "" : ", ") + Escaped(graph.value(id).name);
-      throw Error(ErrorCode::kGraph, "a loss must have one output, this graph has " + std::to_string(graph.outputs.size()) + ": " + all,
+      throw Error(ErrorCode::kGraph, "a loss must have one output, but this graph has " + std::to_string(graph.outputs.size()) + ": " + all,
                   where_, "keep only the scalar loss as its output");
     }
     const Value& output = graph.value(graph.outputs[0]);
     if (output.shape.elements() != 1) {
-      throw Error(ErrorCode::kShape, "a loss must be a scalar, the output '" + Escaped(output.name) + "' is " + output.shape.ToString(),
+      throw Error(ErrorCode::kShape, "a loss must be a scalar, but the output '" + Escaped(output.name) + "' is " + output.shape.ToString(),
                   where_, "end the graph with ReduceMean or ReduceSum over all axes");
     }
     if (!IsFloating(output.dtype)) {

@@ -94,7 +94,7 @@ class LossGraphTest(unittest.TestCase):
         self.save("named.onnx", NAMED)
         for loss, code, words in [
                 ("unknown.onnx", 3, ["E-UNSUPPORTED", "Soften", "'odd'"]),
-                ("vector.onnx", 2, ["E-SHAPE", "a loss must be a scalar, the output 'loss' is [2]", "vector.onnx"]),
+                ("vector.onnx", 2, ["E-SHAPE", "a loss must be a scalar, but the output 'loss' is [2]", "vector.onnx"]),
                 ("named.onnx", 4, ["E-CONFIG", "reads no output of the model: its inputs are prediction, y", "outputs are: z"]),
                 ("named.onnx(predicton=z)", 4, ["no input 'predicton'", "did you mean 'prediction'?"]),
                 ("named.onnx(z, y)", 4, ["the inputs of a loss graph go by name"]),

@@ -69,7 +69,7 @@ TEST_F(TypeRulesTest, Arity) {
   EXPECT_EQ(Fails("Gemm", {}), ErrorCode::kArity);
   const ValueId x = Input({2, 2});
   EXPECT_EQ(Fails("Gemm", {x, x, x, x}), ErrorCode::kArity);
-  EXPECT_NE(error_.find("expects 2 to 3 inputs, this node has 4"), std::string::npos) << error_;
+  EXPECT_NE(error_.find("expects 2 to 3 inputs, but this node has 4"), std::string::npos) << error_;
   EXPECT_EQ(Fails("Gemm", {x, kNoValue}), ErrorCode::kArity);
   // Of any number of operands each is there.
   EXPECT_EQ(Fails("Einsum", {kNoValue, x}, {{"equation", std::string("bi,bi->b")}}), ErrorCode::kArity);

@@ -279,7 +279,7 @@ const Refusal kRefusals[] = {
      "l (float[N, 3] z, float[N, 3] tz) => (float[N] loss) { d = Sub (z, tz) loss = ReduceMean <axes = [1], keepdims = 0> (d) }",
      {},
      ErrorCode::kShape,
-     "a loss must be a scalar, the output 'loss' is [4]",
+     "a loss must be a scalar, but the output 'loss' is [4]",
      "ReduceMean"},
     {"two outputs",
      "l (float[N, 3] z) => (float a, float b) { a = ReduceMean <keepdims = 0> (z) b = ReduceMax <keepdims = 0> (z) }",
