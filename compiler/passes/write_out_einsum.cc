@@ -170,7 +170,7 @@ class Writer {
     a = Summed(a, needed_beside(b));
     b = Summed(b, needed_beside(a));
     const Term summed = Select(a.term, [&](int index) { return Contains(b.term, index) && !needed.contains(index); });
-    // The operand with the first index of the output (usually the batch) becomes the left one.
+    // The operand with the first index of the output that they do not share (usually the batch) becomes the left one.
     const auto first_own = std::find_if(equation_.output.begin(), equation_.output.end(),
                                         [&](int index) { return Contains(a.term, index) != Contains(b.term, index); });
     if (first_own != equation_.output.end() && Contains(b.term, *first_own)) std::swap(a, b);
