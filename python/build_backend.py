@@ -16,4 +16,4 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise NotImplementedError("there are no source distributions: the source is the repository")
+    raise NotImplementedError("source distributions are not supported; use the repository")

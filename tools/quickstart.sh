@@ -18,4 +18,4 @@ out="${1:-runs/quickstart-$(date +%Y%m%d-%H%M%S)}"
   --data models/data/boston.csv --map features=CRIM..LSTAT --map target=MEDV --transform 'features=standardize' --eval-split 20% \
   --loss 'mse(value, target)' --metric rmse --optimizer adam --lr 0.01 --batch 128 --epochs 100 --seed 1
 
-echo "trained models: $out/digits/export/model.onnx  $out/housing/export/model.onnx   (runs, weights and metrics beside them)"
+echo "trained models: $out/digits/export/model.onnx  $out/housing/export/model.onnx   (with their runs, weights and metrics beside them)"

@@ -63,8 +63,8 @@ struct DatasetState {
 
   GradloomDataset* Handle() const {
     if (train == nullptr)
-      throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set is not read yet: a plan says how", path,
-                  "Dataset(path, plan), or step first");
+      throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set has not been read: reading it needs a plan", path,
+                  "construct it as Dataset(path, plan), or pass it to a Trainer first");
     return train.get();
   }
 };
@@ -192,7 +192,7 @@ class Dataset {
   // The data held back or given for evaluation. Throws Error if there is none.
   Dataset Eval() const {
     c();
-    if (state_->eval == nullptr) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "nothing was held back for evaluation", state_->path);
+    if (state_->eval == nullptr) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set has no evaluation data", state_->path);
     auto state = std::make_shared<internal::DatasetState>();
     state->path = state_->path;
     state->train = state_->eval;

@@ -39,7 +39,7 @@ namespace internal {
 // The table. Throws Error if the library has another version.
 inline const GradloomApi& Api() {
   static const GradloomApi* const api = GradloomGetApi(GRADLOOM_API_VERSION);
-  if (api == nullptr) throw Error(GRADLOOM_E_VERSION, "E-VERSION", "the library has no such version of the interface");
+  if (api == nullptr) throw Error(GRADLOOM_E_VERSION, "E-VERSION", "the library does not support this version of the C interface");
   return *api;
 }
 

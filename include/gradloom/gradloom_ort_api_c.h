@@ -109,7 +109,7 @@ GRADLOOM_ORT_INLINE const GradloomApi* GradloomOrtTable(void) { return GradloomG
 /* ---- Statuses ---- */
 /* The status for running out of memory for a status; never freed. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtNoMemory(void) {
-  static OrtStatus status = {ORT_FAIL, "no memory is left"};
+  static OrtStatus status = {ORT_FAIL, "out of memory"};
   return &status;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateStatus(OrtErrorCode code, const char* message) {
@@ -174,32 +174,32 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtTake(GradloomStatus* given) {
 /* ---- Environments and options ---- */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateEnv(OrtLoggingLevel level, const char* id, OrtEnv** out) {
   (void)level, (void)id;
-  if (out == NULL) return GradloomOrtWrong("the place for the environment is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the environment is null");
   *out = (OrtEnv*)calloc(1, sizeof **out);
   return *out == NULL ? GradloomOrtNoMemory() : NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSessionOptions(OrtSessionOptions** out) {
-  if (out == NULL) return GradloomOrtWrong("the place for the options is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the options is null");
   *out = (OrtSessionOptions*)calloc(1, sizeof **out);
   return *out == NULL ? GradloomOrtNoMemory() : NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtSetIntraOpNumThreads(OrtSessionOptions* options, int threads) {
-  if (options == NULL || threads < 0) return GradloomOrtWrong("the options are null, or the number of threads is below 0");
+  if (options == NULL || threads < 0) return GradloomOrtWrong("the options are null, or the number of threads is negative");
   options->intra_op_threads = threads;
   return NULL;
 }
 /* Operators run one after the other on each device. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtSetInterOpNumThreads(OrtSessionOptions* options, int threads) {
-  return options == NULL || threads < 0 ? GradloomOrtWrong("the options are null, or the number of threads is below 0") : NULL;
+  return options == NULL || threads < 0 ? GradloomOrtWrong("the options are null, or the number of threads is negative") : NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateRunOptions(OrtRunOptions** out) {
-  if (out == NULL) return GradloomOrtWrong("the place for the options is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the options is null");
   *out = (OrtRunOptions*)calloc(1, sizeof **out);
   return *out == NULL ? GradloomOrtNoMemory() : NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateCpuMemoryInfo(OrtAllocatorType type, OrtMemType mem_type, OrtMemoryInfo** out) {
   (void)type, (void)mem_type;
-  if (out == NULL) return GradloomOrtWrong("the place for the result is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the result is null");
   *out = (OrtMemoryInfo*)calloc(1, sizeof **out);
   return *out == NULL ? GradloomOrtNoMemory() : NULL;
 }
@@ -224,12 +224,12 @@ GRADLOOM_ORT_INLINE const OrtMemoryInfo* GradloomOrtDefaultInfo(const OrtAllocat
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetAllocator(OrtAllocator** out) {
   static OrtAllocator allocator = {ORT_API_VERSION, GradloomOrtDefaultAlloc, GradloomOrtDefaultFree, GradloomOrtDefaultInfo};
-  if (out == NULL) return GradloomOrtWrong("the place for the allocator is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the allocator is null");
   *out = &allocator;
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtAllocatorAlloc(OrtAllocator* allocator, size_t bytes, void** out) {
-  if (allocator == NULL || out == NULL) return GradloomOrtWrong("the allocator, or the place for the memory, is null");
+  if (allocator == NULL || out == NULL) return GradloomOrtWrong("the allocator or the output pointer for the memory is null");
   *out = allocator->Alloc(allocator, bytes);
   return *out == NULL ? GradloomOrtNoMemory() : NULL;
 }
@@ -287,26 +287,26 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateTensorWithData(const OrtMemoryIn
   int ok;
   const size_t bytes = GradloomOrtBytes(shape, rank, type, &ok);
   (void)info;
-  if (out == NULL || data == NULL || !ok) return GradloomOrtWrong("null, or a type or shape that no tensor of Gradloom has");
+  if (out == NULL || data == NULL || !ok) return GradloomOrtWrong("an argument is null, or the type or shape is not supported");
   *out = NULL;
-  if (bytes > num_bytes) return GradloomOrtWrong("the buffer of a tensor is smaller than its shape says");
+  if (bytes > num_bytes) return GradloomOrtWrong("the tensor's buffer is smaller than its shape requires");
   return GradloomOrtNewValue(data, shape, rank, type, bytes, out);
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateTensor(OrtAllocator* allocator, const int64_t* shape, size_t rank,
                                                        ONNXTensorElementDataType type, OrtValue** out) {
   int ok;
   const size_t bytes = GradloomOrtBytes(shape, rank, type, &ok);
-  if (allocator == NULL || out == NULL || !ok) return GradloomOrtWrong("null, or a type or shape that no tensor of Gradloom has");
+  if (allocator == NULL || out == NULL || !ok) return GradloomOrtWrong("an argument is null, or the type or shape is not supported");
   *out = NULL;
   return GradloomOrtNewValue(NULL, shape, rank, type, bytes, out);
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtIsTensor(const OrtValue* value, int* out) {
-  if (value == NULL || out == NULL) return GradloomOrtWrong("the value, or the place for the result, is null");
+  if (value == NULL || out == NULL) return GradloomOrtWrong("the value or the output pointer for the result is null");
   *out = 1;
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetTensorMutableData(OrtValue* value, void** out) {
-  if (value == NULL || out == NULL) return GradloomOrtWrong("the value, or the place for the result, is null");
+  if (value == NULL || out == NULL) return GradloomOrtWrong("the value or the output pointer for the result is null");
   *out = value->tensor.data;
   return NULL;
 }
@@ -321,28 +321,28 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtNewInfo(GradloomDType dtype, const int
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetTypeAndShape(const OrtValue* value, OrtTensorTypeAndShapeInfo** out) {
-  if (value == NULL || out == NULL) return GradloomOrtWrong("the value, or the place for the result, is null");
+  if (value == NULL || out == NULL) return GradloomOrtWrong("the value or the output pointer for the result is null");
   return GradloomOrtNewInfo(value->tensor.dtype, value->tensor.shape, (size_t)value->tensor.rank, out);
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetElementType(const OrtTensorTypeAndShapeInfo* info, ONNXTensorElementDataType* out) {
-  if (info == NULL || out == NULL) return GradloomOrtWrong("the type, or the place for the result, is null");
+  if (info == NULL || out == NULL) return GradloomOrtWrong("the type or the output pointer for the result is null");
   *out = info->type;
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetDimensionsCount(const OrtTensorTypeAndShapeInfo* info, size_t* out) {
-  if (info == NULL || out == NULL) return GradloomOrtWrong("the type, or the place for the result, is null");
+  if (info == NULL || out == NULL) return GradloomOrtWrong("the type or the output pointer for the result is null");
   *out = info->rank;
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetDimensions(const OrtTensorTypeAndShapeInfo* info, int64_t* dimensions, size_t count) {
   size_t i;
-  if (info == NULL || (dimensions == NULL && count > 0)) return GradloomOrtWrong("the type, or the place for the result, is null");
+  if (info == NULL || (dimensions == NULL && count > 0)) return GradloomOrtWrong("the type or the output pointer for the result is null");
   for (i = 0; i < count && i < info->rank; ++i) dimensions[i] = info->shape[i];
   return NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetElementCount(const OrtTensorTypeAndShapeInfo* info, size_t* out) {
   size_t i;
-  if (info == NULL || out == NULL) return GradloomOrtWrong("the type, or the place for the result, is null");
+  if (info == NULL || out == NULL) return GradloomOrtWrong("the type or the output pointer for the result is null");
   *out = 1;
   for (i = 0; i < info->rank; ++i) *out *= (size_t)info->shape[i];
   return NULL;

@@ -52,7 +52,7 @@ class Exception : public std::exception {
 
 inline const OrtApi& GetApi() {
   const OrtApi* const api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
-  if (api == nullptr) throw Exception("the library has no such version of the interface", ORT_FAIL);
+  if (api == nullptr) throw Exception("the library does not support this version of the C interface", ORT_FAIL);
   return *api;
 }
 inline const OrtTrainingApi& GetTrainingApi() { return *GetApi().GetTrainingApi(ORT_API_VERSION); }
@@ -223,7 +223,7 @@ struct Value : detail::Base<OrtValue> {
  private:
   void* Data(ONNXTensorElementDataType type) const {
     if (GetTensorTypeAndShapeInfo().GetElementType() != type)
-      throw Exception("the tensor has elements of another type", ORT_INVALID_ARGUMENT);
+      throw Exception("the tensor has a different element type", ORT_INVALID_ARGUMENT);
     void* data = nullptr;
     ThrowOnError(GetApi().GetTensorMutableData(p_, &data));
     return data;

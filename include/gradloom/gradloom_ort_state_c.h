@@ -12,7 +12,7 @@ typedef enum OrtPropertyType { OrtIntProperty = 0, OrtFloatProperty = 1, OrtStri
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtSessionOf(const OrtCheckpointState* state, GradloomSession** out) {
   *out = state == NULL || state->training == NULL ? NULL : state->training->session;
   if (state == NULL) return GradloomOrtWrong("the state is null");
-  return *out == NULL ? GradloomOrtWrong("no training session was made of this checkpoint yet; make the session first") : NULL;
+  return *out == NULL ? GradloomOrtWrong("no training session uses this checkpoint; create the session first") : NULL;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtSaveCheckpoint(OrtCheckpointState* state, const char* path, const bool include_optimizer_state) {
   GradloomSession* session;
@@ -31,7 +31,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtParameterType(const OrtCheckpointState
   GradloomTensorInfo info;
   OrtStatus* status = GradloomOrtParameterInfo(state, name, &info);
   if (status != NULL) return status;
-  if (out == NULL) return GradloomOrtWrong("the place for the result is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the result is null");
   return GradloomOrtNewInfo(info.dtype, info.shape, (size_t)info.rank, out);
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetParameter(const OrtCheckpointState* state, const char* name, OrtAllocator* allocator,
@@ -93,7 +93,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtAddProperty(OrtCheckpointState* state,
       snprintf(number, sizeof number, "string:");
       string = (const char*)value;
       break;
-    default: return GradloomOrtWrong("no such type of a property");
+    default: return GradloomOrtWrong("unknown property type");
   }
   bytes = strlen(number) + strlen(string) + 1;
   text = (char*)malloc(bytes);
@@ -128,11 +128,12 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetProperty(const OrtCheckpointState* 
   int64_t integer;
   float number;
   OrtStatus* status;
-  if (state == NULL || name == NULL || type == NULL || value == NULL) return GradloomOrtWrong("the state, the name or a place is null");
+  if (state == NULL || name == NULL || type == NULL || value == NULL)
+    return GradloomOrtWrong("the state, the name or an output pointer is null");
   *value = NULL;
   status = GradloomOrtFindProperty(state, name, &text);
   if (status != NULL) return status;
-  if (text == NULL) return GradloomOrtWrong("the checkpoint has no property of this name");
+  if (text == NULL) return GradloomOrtWrong("the checkpoint has no property with this name");
   if (strncmp(text, "int64:", 6) == 0) {
     *type = OrtIntProperty;
     integer = strtoll(text + 6, NULL, 10);

@@ -51,7 +51,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpoint(const char* path, OrtCh
   OrtCheckpointState* state;
   OrtStatus* status = NULL;
   if (out != NULL) *out = NULL;
-  if (path == NULL || out == NULL) return GradloomOrtWrong("the path, or the place for the state, is null");
+  if (path == NULL || out == NULL) return GradloomOrtWrong("the path or the output pointer for the state is null");
   state = (OrtCheckpointState*)calloc(1, sizeof(OrtCheckpointState));
   if (state == NULL) return GradloomOrtNoMemory();
   if (!GradloomOrtEndsWith(path, ".onnx") && !GradloomOrtEndsWith(path, ".plan"))
@@ -65,7 +65,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpoint(const char* path, OrtCh
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpointFromBuffer(const void* bytes, const size_t num_bytes, OrtCheckpointState** out) {
   OrtCheckpointState* state;
   OrtStatus* status;
-  if (out == NULL) return GradloomOrtWrong("the place for the state is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the state is null");
   *out = NULL;
   state = (OrtCheckpointState*)calloc(1, sizeof(OrtCheckpointState));
   if (state == NULL) return GradloomOrtNoMemory();
@@ -146,7 +146,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSession(const OrtEnv* env, const
   (void)env, (void)eval_path;
   if (out != NULL) *out = NULL;
   if (state == NULL || train_path == NULL || out == NULL)
-    return GradloomOrtWrong("the state, the training model, or the place for the session is null");
+    return GradloomOrtWrong("the state, the training model or the output pointer for the session is null");
   if (GradloomOrtEndsWith(train_path, ".plan")) {
     status = GradloomOrtTake(GradloomOrtTable()->LoadPlan(train_path, &plan));
   } else {
@@ -169,7 +169,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSessionFromBuffer(const OrtEnv* 
   (void)env, (void)eval_data, (void)eval_bytes;
   if (out != NULL) *out = NULL;
   if (state == NULL || train_data == NULL || out == NULL)
-    return GradloomOrtWrong("the state, the training model, or the place for the session is null");
+    return GradloomOrtWrong("the state, the training model or the output pointer for the session is null");
   if (train_bytes >= sizeof kPlan - 1 && memcmp(train_data, kPlan, sizeof kPlan - 1) == 0) {
     status = GradloomOrtTake(GradloomOrtTable()->LoadPlanFromBuffer(train_data, train_bytes, &plan));
     return status == NULL ? GradloomOrtBegin(plan, state, out) : status;
@@ -200,7 +200,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtName(const OrtTrainingSession* session
   GradloomStatus* failed;
   OrtStatus* status;
   void* copy = NULL;
-  if (out == NULL) return GradloomOrtWrong("the place for the name is null");
+  if (out == NULL) return GradloomOrtWrong("the output pointer for the name is null");
   memset(&info, 0, sizeof info);
   info.size = sizeof info;
   failed = inputs ? api->GetInputInfo(plan, entry, index, &info) : api->GetOutputInfo(plan, entry, index, &info);
@@ -254,7 +254,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtRun(const OrtTrainingSession* session,
     return GradloomOrtWrong("the session, its inputs or outputs are null");
   status = GradloomOrtCount(session, entry, false, &known);
   if (status != NULL) return status;
-  if (outputs_len > known) return GradloomOrtWrong("more outputs are asked for than there are");
+  if (outputs_len > known) return GradloomOrtWrong("more outputs are requested than the model has");
   for (i = 0; i < outputs_len; ++i) outputs[i] = NULL;
   tensors = (GradloomTensor*)calloc(inputs_len + 1, sizeof(GradloomTensor));
   if (tensors == NULL) return GradloomOrtNoMemory();
@@ -327,7 +327,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCopyAll(OrtTrainingSession* session, O
   float* data;
   size_t count;
   if (buffer == NULL || buffer->tensor.rank != 1 || buffer->tensor.dtype != GRADLOOM_FLOAT32)
-    return GradloomOrtWrong("the buffer of all parameters is a vector of float");
+    return GradloomOrtWrong("the buffer for all parameters must be a vector of float");
   data = (float*)buffer->tensor.data;
   count = (size_t)buffer->tensor.shape[0];
   return GradloomOrtTake(out ? api->CopyParametersToBuffer(GradloomOrtHandle(session), trainable_only ? 1 : 0, data, count)

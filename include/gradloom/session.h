@@ -334,7 +334,7 @@ class AttachedParameters {
       internal::Check(internal::Api().CopyAttached(c(), i, tensor.data(), static_cast<size_t>(tensor.bytes())));
       return tensor;
     }
-    throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "nothing is shared under the name of '" + name + "'");
+    throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "no parameter '" + name + "' is shared");
   }
 
   GradloomAttached* c() const { return handle_.get(); }

@@ -75,7 +75,8 @@ class TensorView {
   template <typename T>
   std::span<const T> as() const {
     if (dtype_ != internal::TypeOf<T>::value)
-      throw Error(GRADLOOM_E_TYPE, "E-TYPE", std::string("the tensor has elements of ") + internal::Api().GetDTypeName(dtype_));
+      throw Error(GRADLOOM_E_TYPE, "E-TYPE",
+                  std::string("the tensor's elements have another type: ") + internal::Api().GetDTypeName(dtype_));
     return {static_cast<const T*>(data_), static_cast<size_t>(elements())};
   }
 

@@ -50,6 +50,6 @@ class DeviceTensor:
         if dl_device is not None and tuple(map(int, dl_device)) != self._device:
             raise BufferError(f"the tensor is on DLPack's device {self._device}, not {tuple(dl_device)}")
         if self._capsule is None:
-            raise BufferError("the tensor has been taken")
+            raise BufferError("the tensor has already been exported")
         capsule, self._capsule = self._capsule, None
         return capsule

@@ -18,12 +18,12 @@ def library() -> Library:
     header = os.environ.get("GRADLOOM_HEADER") or os.path.join(_HERE, "include", "gradloom", "gradloom_c.h")
     for file in (path, header):
         if not os.path.exists(file):
-            raise Error("E-IO", "the package has no library: it runs from a wheel, or with GRADLOOM_LIBRARY and GRADLOOM_HEADER", file,
-                        "pip install a wheel of gradloom (bazel build //python:wheel)")
+            raise Error("E-IO", "the package has no library: install a wheel, or set GRADLOOM_LIBRARY and GRADLOOM_HEADER", file,
+                        "pip install the wheel that bazel build //python:wheel makes")
     try:
         return Library(header, path)
     except OSError as error:
-        raise Error("E-RESOURCE", f"the library cannot be opened: {error}", path) from error
+        raise Error("E-RESOURCE", f"cannot open the library: {error}", path) from error
 
 
 def string(pointer: bytes | None) -> str:

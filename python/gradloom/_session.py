@@ -85,12 +85,12 @@ class Session(Owner):
         ordinals: CUDA devices by rank; none: 0, 1, 2 ...
     """
 
-    _copy_hint = ": save_bytes() has its state, from which another one goes on"
+    _copy_hint = ": save_bytes() returns its state, from which another session can continue"
 
     def __init__(self, plan: Plan, *, seed: int = 0, checkpoint: Checkpoint | str | os.PathLike[str] | bytes | None = None, any_plan: bool = False,
                  ordinals: Sequence[int] = ()):
         if not isinstance(plan, Plan):
-            raise TypeError(f"a session is made of a Plan, which compile and load_plan give, not of a {type(plan).__name__}")
+            raise TypeError(f"a session needs a Plan, from compile or load_plan, not a {type(plan).__name__}")
         self.plan = plan
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
@@ -114,14 +114,14 @@ class Session(Owner):
     def _alive(self) -> ctypes.c_void_p:
         """The handle, with the lock of all calls held."""
         if not self._handle:
-            raise Error("E-CONFIG", "the session is closed", "", "make another one")
+            raise Error("E-CONFIG", "the session is closed", "", "create a new session")
         return self._handle
 
     def _alone(self) -> threading.RLock:
         """The lock of all calls."""
         if os.getpid() != self._process:
-            raise Error("E-CONFIG", "the session was made before a fork, whose child has none of its threads", f"process {os.getpid()}",
-                        "make sessions in the process that uses them")
+            raise Error("E-CONFIG", "the session was created before a fork, and the child process does not have its threads", f"process {os.getpid()}",
+                        "create sessions in the process that uses them")
         return self._calls
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -210,7 +210,7 @@ class Session(Owner):
         """
         for data in (train, *([] if eval is None else [eval])):
             if not isinstance(data, Dataset):
-                raise TypeError(f"a fit is over a Dataset (Dataset.from_arrays makes one of arrays), not over a {type(data).__name__}")
+                raise TypeError(f"fit needs a Dataset (Dataset.from_arrays makes one from arrays), not a {type(data).__name__}")
         with self._alone():
             outer, self._fitting = self._fitting, True
             try:

@@ -30,7 +30,7 @@ def numpy_dtype(dtype: int) -> np.dtype[Any]:
     try:
         bfloat16 = importlib.import_module("ml_dtypes").bfloat16
     except ImportError as error:
-        raise Error("E-TYPE", "numpy has no bfloat16", "", "pip install ml_dtypes") from error
+        raise Error("E-TYPE", "numpy does not support bfloat16", "", "pip install ml_dtypes") from error
     made: np.dtype[Any] = np.dtype(bfloat16)
     return made
 
@@ -39,7 +39,7 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     number = _NUMBERS.get(array.dtype.name)
     if number is None:
-        raise Error("E-TYPE", f"tensors have no elements of numpy's {array.dtype}")
+        raise Error("E-TYPE", f"unsupported numpy dtype {array.dtype}")
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     struct = library().struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=number)
     return struct, (array, shape)
@@ -57,7 +57,7 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         device = value.__dlpack_device__()
         on_gpu = int(device[0]) == _CUDA
         if int(device[0]) not in _HOST and not on_gpu:
-            raise Error("E-DEVICE", "inputs are taken from the host or a GPU", f"a tensor of DLPack's device type {int(device[0])}", "tensor.cpu()")
+            raise Error("E-DEVICE", "inputs must be in host or GPU memory", f"a tensor of DLPack device type {int(device[0])}", "call tensor.cpu() first")
         if hasattr(value, "is_contiguous") and not value.is_contiguous():
             value = value.contiguous()
         # 1: what made the tensor comes before the default stream, behind which it is read.

@@ -21,8 +21,8 @@ Checkpoint FromFolder(const std::string& path) {
   const std::string folder = fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;
   FoundCheckpoint found = FindNewestCheckpoint(folder);
   if (found.checkpoint) return std::move(*found.checkpoint);
-  const std::string why =
-      found.skipped.empty() ? "there is no checkpoint in it" : "no checkpoint in it loads: " + found.skipped.front().why;
+  const std::string why = found.skipped.empty() ? "the folder contains no checkpoint"
+                                                : "no checkpoint in the folder can be loaded: " + found.skipped.front().why;
   throw Error(ErrorCode::kCheckpoint, why, Escaped(folder, 4096));
 }
 

@@ -40,9 +40,9 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
     DataOptions reading = OptionsFor(given, Given(plan, "the plan"));
     reading.train = TextOf(path, "the path");
     if (eval == nullptr && !(reading.eval.empty() && reading.eval_split.empty()))
-      throw Error(ErrorCode::kConfig, "evaluation data are asked for, and there is no place for them");
+      throw Error(ErrorCode::kConfig, "evaluation data is requested, but the output pointer for it is null");
     if (plan->inputs[GRADLOOM_TRAIN].empty())
-      throw Error(ErrorCode::kConfig, "the plan trains nothing, so it has no use for training data");
+      throw Error(ErrorCode::kConfig, "the plan has no training step, so it cannot use training data");
     std::vector<Feed> feeds;
     for (const TensorFacts& facts : plan->inputs[GRADLOOM_TRAIN]) feeds.push_back({facts.name, facts.dtype, facts.shape, facts.batch_axis});
     TrainingData data = LoadTrainingData(reading, feeds, given.seed);
@@ -69,7 +69,7 @@ GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* co
 }
 
 GradloomStatus* GetDatasetRows(const GradloomDataset* dataset, int64_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(dataset, "the data set").data->rows(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(dataset, "the data set").data->rows(); });
 }
 
 void ReleaseDataset(GradloomDataset* dataset) { delete dataset; }
@@ -79,8 +79,9 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     GradloomBatches*& handle = Out(out);
     const GradloomBatchOptions given = OptionsOf(options);
     const std::shared_ptr<const Dataset>& data = Given(dataset, "the data set").data;
-    if (given.batch < 1) throw Error(ErrorCode::kConfig, "a batch of " + std::to_string(given.batch) + " samples", "", "set `batch`");
-    if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch is " + std::to_string(given.epoch) + "; they count from 0");
+    if (given.batch < 1)
+      throw Error(ErrorCode::kConfig, "the batch size must be at least 1, got " + std::to_string(given.batch), "", "set `batch`");
+    if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch must be at least 0, got " + std::to_string(given.epoch));
     auto made = std::make_unique<GradloomBatches>();
     made->data = data;
     const auto seed = static_cast<uint64_t>(given.seed), epoch = static_cast<uint64_t>(given.epoch);
@@ -96,7 +97,7 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
 }
 
 GradloomStatus* GetBatchCount(const GradloomBatches* batches, int64_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(batches, "the batches").batches->count(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(batches, "the batches").batches->count(); });
 }
 
 GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
@@ -107,7 +108,8 @@ GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* co
     Given(count, "the place for the count") = 0;
     GradloomBatches& handle = Given(batches, "the batches");
     if (index < 0 || index >= handle.batches->count()) {
-      throw Error(ErrorCode::kConfig, "there is no batch " + std::to_string(index) + " among " + std::to_string(handle.batches->count()));
+      throw Error(ErrorCode::kConfig,
+                  "batch index " + std::to_string(index) + " is out of range: there are " + std::to_string(handle.batches->count()));
     }
     handle.feeds = handle.batches->Get(index);
     handle.names.clear();

@@ -31,8 +31,8 @@ DType DTypeOfDL(const DLDataType& type) {
   for (const Type& known : kTypes) {
     if (known.code == type.code && known.bits == type.bits && type.lanes == 1) return known.dtype;
   }
-  throw Error(ErrorCode::kType, "a DLPack tensor with elements of code " + std::to_string(type.code) + ", " + std::to_string(type.bits) +
-                                    " bits and " + std::to_string(type.lanes) + " lanes");
+  throw Error(ErrorCode::kType, "unsupported DLPack element type: code " + std::to_string(type.code) + ", " + std::to_string(type.bits) +
+                                    " bits, " + std::to_string(type.lanes) + " lanes");
 }
 
 bool IsRowMajor(const DLTensor& tensor) {
@@ -49,12 +49,12 @@ bool IsRowMajor(const DLTensor& tensor) {
 
 GradloomStatus* FromDLPack(const DLManagedTensor* managed, GradloomTensor* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     const DLTensor& tensor = Given(managed, "the DLPack tensor").dl_tensor;
     if (tensor.device.device_type == kCuda) {
       ExpectDeviceTensors();
     } else if (tensor.device.device_type != kCpu && tensor.device.device_type != kCudaHost) {
-      throw Error(ErrorCode::kDevice, "a DLPack tensor on a device of type " + std::to_string(tensor.device.device_type), "",
+      throw Error(ErrorCode::kDevice, "unsupported DLPack device type " + std::to_string(tensor.device.device_type), "",
                   "copy it to host memory first");
     }
     const DType dtype = DTypeOfDL(tensor.dtype);
@@ -90,7 +90,7 @@ DLManagedTensor* GiveAway(std::unique_ptr<Owned> owned, DType dtype, const Shape
   for (const Type& known : kTypes) {
     if (known.dtype == dtype) described.dtype = {known.code, known.bits, 1};
   }
-  if (described.dtype.bits == 0) throw Error(ErrorCode::kType, "DLPack has no " + std::string(DTypeName(dtype)));
+  if (described.dtype.bits == 0) throw Error(ErrorCode::kType, "DLPack does not support " + std::string(DTypeName(dtype)));
   owned->shape = shape.dims();
   described.data = owned->memory != nullptr ? owned->memory : owned->tensor.data();
   described.device = owned->memory != nullptr ? DLDevice{kCuda, owned->device->ordinal()} : DLDevice{kCpu, 0};
@@ -136,26 +136,26 @@ DLManagedTensor* CopyOnDevice(const DeviceTensor& tensor) {
 }
 
 [[noreturn]] void RefuseOnDevice(ErrorCode code, const std::string& name, const std::string& why, const char* function) {
-  throw Error(code, "'" + Escaped(name) + "' " + why, "", std::string(function) + " brings it to host memory");
+  throw Error(code, "'" + Escaped(name) + "' " + why, "", std::string(function) + " copies it to host memory");
 }
 
 // State of a session on GPUs, on the first that has it.
 DeviceTensor StateOnDevice(const Call& call, const StateTensor& state, const char* function) {
-  if (!state.layout.plain()) RefuseOnDevice(ErrorCode::kUnsupported, state.name, "lies in the order that its kernels want", function);
+  if (!state.layout.plain()) RefuseOnDevice(ErrorCode::kUnsupported, state.name, "is stored in a layout chosen for its kernels", function);
   const Plan& plan = call->plan();
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     if (!state.in_place(plan.PlaceOf(rank))) continue;
     const void* const address = call->executor().state().at(static_cast<int>(rank), state.offset);
     return {CudaPlatform()->OrdinalOf(address), {state.dtype, state.shape, address}};
   }
-  throw Error(ErrorCode::kInternal, "no device has the state '" + Escaped(state.name) + "'");
+  throw Error(ErrorCode::kInternal, "no device holds state '" + Escaped(state.name) + "'");
 }
 
 DLManagedTensor* CopyFromDevice(const Call& call, GradloomTensorKind kind, const std::string& name) {
   if (kind == GRADLOOM_STATE) return CopyOnDevice(StateOnDevice(call, StateOf(call->plan(), name), "GetParameter"));
   if (kind == GRADLOOM_GRADIENT) {
     const StateTensor& sum = GradientState(call->plan(), name);
-    if (call->loss_scale()) RefuseOnDevice(ErrorCode::kUnsupported, name, "has the gradient of a loss that is scaled", "GetGradient");
+    if (call->loss_scale()) RefuseOnDevice(ErrorCode::kUnsupported, name, "has a gradient that includes the loss scale", "GetGradient");
     return CopyOnDevice(StateOnDevice(call, sum, "GetGradient"));
   }
   if (const std::optional<DeviceTensor> found = call->FetchedOnDevice(name)) return CopyOnDevice(*found);
@@ -166,8 +166,8 @@ DLManagedTensor* CopyFromDevice(const Call& call, GradloomTensorKind kind, const
     }
     return false;
   }();
-  if (bounded) RefuseOnDevice(ErrorCode::kUnsupported, name, "has as many elements as data have decided", "GetOutput");
-  RefuseOnDevice(ErrorCode::kDevice, name, "lies in parts on several devices, or in host memory", "GetOutput");
+  if (bounded) RefuseOnDevice(ErrorCode::kUnsupported, name, "has a shape that depends on the data", "GetOutput");
+  RefuseOnDevice(ErrorCode::kDevice, name, "is split over several devices, or is in host memory", "GetOutput");
 }
 
 GradloomStatus* CopyToDLPack(GradloomSession* session, GradloomTensorKind kind, const char* name, DLManagedTensor** out) {

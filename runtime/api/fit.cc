@@ -11,7 +11,7 @@ namespace {
 TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
   TrainerOptions options;
   if (given.epochs < 0 || given.updates < 0 || given.batch < 0 || given.patience < 0)
-    throw Error(ErrorCode::kConfig, "epochs, updates, batch and patience are not below 0");
+    throw Error(ErrorCode::kConfig, "epochs, updates, batch and patience must be at least 0");
   if (given.epochs > 0) options.epochs = given.epochs;
   options.updates = given.updates;
   if (given.batch > 0) options.batch = given.batch;
@@ -23,8 +23,8 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
     MetricSpec spec = MetricSpec::Parse(TextOf(given.metrics[i], "a metric"));
     Metric::Make(spec);
     if (spec.output.empty() || spec.target.empty()) {
-      throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " does not say what it compares", "",
-                  "name both: " + Escaped(spec.name) + "(OUTPUT, TARGET)");
+      throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " needs an output and a target", "",
+                  "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
     }
     options.metrics.push_back(std::move(spec));
   }
@@ -97,7 +97,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
   return Guarded([&] {
     const Call call(session);
     call.CheckNotFitting();
-    if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
+    if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
     OptionsOf(result);
     const Dataset& data = *Given(train, "the training data").data;
     const Dataset none;

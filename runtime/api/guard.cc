@@ -49,8 +49,8 @@ GradloomStatus* CurrentStatus() noexcept {
 
 size_t EntryIndex(GradloomEntry entry) {
   if (entry < GRADLOOM_TRAIN || entry > GRADLOOM_PREDICT)
-    throw Error(ErrorCode::kConfig, std::to_string(entry) + " is no kind of entry", "",
-                "GRADLOOM_TRAIN, GRADLOOM_EVAL or GRADLOOM_PREDICT");
+    throw Error(ErrorCode::kConfig, "unknown kind of entry " + std::to_string(entry), "",
+                "use GRADLOOM_TRAIN, GRADLOOM_EVAL or GRADLOOM_PREDICT");
   return static_cast<size_t>(entry);
 }
 
@@ -60,7 +60,8 @@ Call::Call(GradloomSession* session) : handle_(Given(session, "the session")), l
 }
 
 void Call::CheckNotFitting() const {
-  if (handle_.fitting) throw Error(ErrorCode::kConfig, "a callback of Fit cannot train beside it", "", "return 1 to end the run first");
+  if (handle_.fitting)
+    throw Error(ErrorCode::kConfig, "a callback of Fit cannot train the session while Fit runs", "", "return 1 to end the run first");
 }
 
 }  // namespace gradloom::api

@@ -41,7 +41,7 @@ T& Given(T* pointer, const char* what) {
 // The place for a result that is returned as a handle. It is null until the result exists.
 template <typename T>
 T*& Out(T** out) {
-  Given(out, "the place for the result");
+  Given(out, "the output pointer for the result");
   *out = nullptr;
   return *out;
 }
@@ -64,7 +64,8 @@ Options OptionsOf(const Options* given) {
   if (given == nullptr) return options;
   // A size that no struct has: the caller did not initialize the memory.
   if (given->size < sizeof(size_t) || given->size > 4096)
-    throw Error(ErrorCode::kConfig, "the size of a struct is " + std::to_string(given->size), "", "set its first field to its sizeof");
+    throw Error(ErrorCode::kConfig, "unsupported struct size " + std::to_string(given->size), "",
+                "set the struct's first field to its sizeof");
   std::memcpy(&options, given, std::min(given->size, sizeof options));
   return options;
 }

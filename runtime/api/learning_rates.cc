@@ -11,13 +11,13 @@ namespace {
 GradloomStatus* SetLearningRate(GradloomSession* session, double lr) {
   return Guarded([&] {
     const Call call(session);
-    if (!std::isfinite(lr)) throw Error(ErrorCode::kConfig, "the learning rate is not finite");
+    if (!std::isfinite(lr)) throw Error(ErrorCode::kConfig, "the learning rate must be finite");
     call->set_learning_rate(lr);
   });
 }
 
 GradloomStatus* GetLearningRate(GradloomSession* session, double* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Call(session)->learning_rate(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Call(session)->learning_rate(); });
 }
 
 void Follow(const Call& call) {
@@ -28,7 +28,8 @@ void Follow(const Call& call) {
 GradloomStatus* RegisterLinearLRScheduler(GradloomSession* session, int64_t warmup_steps, int64_t total_steps, double initial_lr) {
   return Guarded([&] {
     const Call call(session);
-    if (!std::isfinite(initial_lr) || initial_lr < 0) throw Error(ErrorCode::kConfig, "the initial learning rate is below 0 or not finite");
+    if (!std::isfinite(initial_lr) || initial_lr < 0)
+      throw Error(ErrorCode::kConfig, "the initial learning rate must be finite and at least 0");
     Schedule schedule{"linear", initial_lr, {}};
     schedule.attributes.set("total_steps", total_steps);
     schedule.attributes.set("warmup_steps", warmup_steps);
@@ -43,7 +44,8 @@ GradloomStatus* SchedulerStep(GradloomSession* session) {
   return Guarded([&] {
     const Call call(session);
     if (!call.handle().schedule) {
-      throw Error(ErrorCode::kConfig, "no scheduler was registered", "", "RegisterLinearLRScheduler, or schedule.name when compiling");
+      throw Error(ErrorCode::kConfig, "no learning rate scheduler is registered", "",
+                  "call RegisterLinearLRScheduler, or set schedule.name when compiling");
     }
     Follow(call);
   });

@@ -53,7 +53,7 @@ GradloomLocation OfOutput(const Call& call, const std::string& name) {
 
 GradloomStatus* GetLocation(GradloomSession* session, GradloomTensorKind kind, const char* name, GradloomLocation* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const Plan& plan = call->plan();
@@ -73,7 +73,8 @@ const StateTensor& StateOf(const Plan& plan, const std::string& name) {
 
 void CheckKind(GradloomTensorKind kind) {
   if (kind != GRADLOOM_STATE && kind != GRADLOOM_GRADIENT && kind != GRADLOOM_OUTPUT)
-    throw Error(ErrorCode::kConfig, std::to_string(kind) + " is no kind of tensor", "", "GRADLOOM_STATE and so on");
+    throw Error(ErrorCode::kConfig, "unknown kind of tensor " + std::to_string(kind), "",
+                "use GRADLOOM_STATE, GRADLOOM_GRADIENT or GRADLOOM_OUTPUT");
 }
 
 void AddLocations(GradloomApi& api) { api.GetLocation = GetLocation; }

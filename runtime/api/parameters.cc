@@ -13,8 +13,8 @@ const StateTensor& GradientState(const Plan& plan, const std::string& parameter)
     if (state.kind == StateKind::kAccumulator && index >= 0 && state.parameter == index) return state;
   }
   if (index < 0 || plan.state[static_cast<size_t>(index)].kind != StateKind::kParameter)
-    throw Error(ErrorCode::kConfig, "the plan trains no parameter '" + Escaped(parameter) + "'", "", "GetParameterName lists them");
-  throw Error(ErrorCode::kConfig, "the plan keeps no gradients", "", "compile it with GRADLOOM_WITH_GRADIENTS");
+    throw Error(ErrorCode::kConfig, "the plan has no trainable parameter '" + Escaped(parameter) + "'", "", "GetParameterName lists them");
+  throw Error(ErrorCode::kConfig, "the plan does not keep gradients", "", "compile it with GRADLOOM_WITH_GRADIENTS");
 }
 
 Tensor GradientOf(const Call& call, const std::string& parameter) {
@@ -32,7 +32,7 @@ namespace {
 GradloomStatus* GetParameterCount(GradloomSession* session, int32_t trainable_only, size_t* out) {
   return Guarded([&] {
     const Call call(session);
-    Given(out, "the place for the result") = trainable_only != 0 ? call.handle().num_parameters : call.handle().states.size();
+    Given(out, "the output pointer for the result") = trainable_only != 0 ? call.handle().num_parameters : call.handle().states.size();
   });
 }
 
@@ -42,7 +42,8 @@ GradloomStatus* GetParameterName(GradloomSession* session, size_t index, const c
     const Call call(session);
     const auto& states = call.handle().states;
     if (index >= states.size())
-      throw Error(ErrorCode::kConfig, "there is no parameter " + std::to_string(index) + " among " + std::to_string(states.size()));
+      throw Error(ErrorCode::kConfig,
+                  "parameter index " + std::to_string(index) + " is out of range: there are " + std::to_string(states.size()));
     *out = states[index].name.c_str();
   });
 }
@@ -58,7 +59,7 @@ const TensorFacts& Find(const Call& call, const char* name) {
 
 GradloomStatus* GetParameterTypeAndShape(GradloomSession* session, const char* name, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     const Call call(session);
     Give(InfoOf(Find(call, name)), out);
   });
@@ -87,7 +88,7 @@ size_t ElementsOf(const Call& call, int32_t trainable_only) {
     const TensorFacts& facts = handle.states[i];
     if (facts.dtype != DType::kFloat32) {
       throw Error(ErrorCode::kType, "'" + Escaped(facts.name) + "' is " + std::string(DTypeName(facts.dtype)) + ", not float32", "",
-                  "read it by its name: GetParameter");
+                  "read it by name with GetParameter");
     }
     elements += static_cast<size_t>(facts.shape.elements());
   }
@@ -95,7 +96,7 @@ size_t ElementsOf(const Call& call, int32_t trainable_only) {
 }
 
 GradloomStatus* GetParametersSize(GradloomSession* session, int32_t trainable_only, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = ElementsOf(Call(session), trainable_only); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = ElementsOf(Call(session), trainable_only); });
 }
 
 // Calls with each tensor and its place in the one vector, after a check of that vector's size.
@@ -105,8 +106,8 @@ void ForEachPart(const Call& call, int32_t trainable_only, const float* buffer, 
   const size_t elements = ElementsOf(call, trainable_only);
   if (elements != num_elements) {
     throw Error(ErrorCode::kConfig,
-                "the buffer has " + std::to_string(num_elements) + " elements, the parameters " + std::to_string(elements), "",
-                "GetParametersSize tells");
+                "the buffer has " + std::to_string(num_elements) + " elements, but the parameters have " + std::to_string(elements), "",
+                "GetParametersSize returns the number of elements");
   }
   size_t at = 0;
   for (const TensorFacts& facts : call.handle().states) {

@@ -53,7 +53,7 @@ GradloomStatus* DescribePlan(const GradloomPlan* handle, GradloomDescription wha
       case GRADLOOM_PLAN_TEXT: text = new GradloomText{PlanText(plan)}; return;
       case GRADLOOM_PLAN_MEMORY_JSON: text = new GradloomText{MemoryJson(plan, PlanHash(plan))}; return;
       case GRADLOOM_PLAN_NOTES: text = new GradloomText{handle->notes}; return;
-      default: throw Error(ErrorCode::kConfig, std::to_string(what) + " is no description of a plan", "", "GRADLOOM_PLAN_TEXT and so on");
+      default: throw Error(ErrorCode::kConfig, "unknown description of a plan " + std::to_string(what), "", "GRADLOOM_PLAN_TEXT and so on");
     }
   });
 }
@@ -68,33 +68,33 @@ GradloomStatus* GetPlanProperty(const GradloomPlan* plan, const char* key, const
 }
 
 GradloomStatus* GetPlanDeviceCount(const GradloomPlan* plan, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(plan, "the plan").plan->num_ranks(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").plan->num_ranks(); });
 }
 
 // Throws Error(kConfig).
 const TensorFacts& FactsAt(const std::vector<TensorFacts>& list, size_t index) {
   if (index < list.size()) return list[index];
-  throw Error(ErrorCode::kConfig, "there is no tensor " + std::to_string(index) + " among " + std::to_string(list.size()));
+  throw Error(ErrorCode::kConfig, "tensor index " + std::to_string(index) + " is out of range: there are " + std::to_string(list.size()));
 }
 
 GradloomStatus* GetInputCount(const GradloomPlan* plan, GradloomEntry entry, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(plan, "the plan").inputs[EntryIndex(entry)].size(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").inputs[EntryIndex(entry)].size(); });
 }
 
 GradloomStatus* GetInputInfo(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     Give(InfoOf(FactsAt(Given(plan, "the plan").inputs[EntryIndex(entry)], index)), out);
   });
 }
 
 GradloomStatus* GetOutputCount(const GradloomPlan* plan, GradloomEntry entry, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(plan, "the plan").outputs[EntryIndex(entry)].size(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").outputs[EntryIndex(entry)].size(); });
 }
 
 GradloomStatus* GetOutputInfo(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     Give(InfoOf(FactsAt(Given(plan, "the plan").outputs[EntryIndex(entry)], index)), out);
   });
 }

@@ -66,10 +66,11 @@ GradloomStatus* SetSeed(GradloomSession* session, int64_t seed) {
 GradloomStatus* GetDeviceMemory(GradloomSession* session, size_t device, GradloomDeviceMemory* out) {
   return Guarded([&] {
     const Call call(session);
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     const std::vector<DeviceMemory> memory = call->device_memory();
     if (device >= memory.size()) {
-      throw Error(ErrorCode::kConfig, "there is no device " + std::to_string(device) + " among " + std::to_string(memory.size()));
+      throw Error(ErrorCode::kConfig,
+                  "device index " + std::to_string(device) + " is out of range: there are " + std::to_string(memory.size()));
     }
     const DeviceMemory& held = memory[device];
     GradloomDeviceMemory made{};

@@ -24,22 +24,23 @@ GradloomStatus* AttachParameters(const char* name, GradloomAttached** out) {
 void ReleaseAttached(GradloomAttached* attached) { delete attached; }
 
 GradloomStatus* GetAttachedCount(const GradloomAttached* attached, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(attached, "the handle").parameters.parameters().size(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(attached, "the handle").parameters.parameters().size(); });
 }
 
 // Throws Error(kConfig).
 const AttachedParameters::Parameter& At(const GradloomAttached* attached, size_t index) {
   const auto& parameters = Given(attached, "the handle").parameters.parameters();
   if (index >= parameters.size())
-    throw Error(ErrorCode::kConfig, "there is no parameter " + std::to_string(index) + " among " + std::to_string(parameters.size()));
+    throw Error(ErrorCode::kConfig,
+                "parameter index " + std::to_string(index) + " is out of range: there are " + std::to_string(parameters.size()));
   return parameters[index];
 }
 
 GradloomStatus* GetAttached(const GradloomAttached* attached, size_t index, const char** name, GradloomTensor* out) {
   return Guarded([&] {
     const AttachedParameters::Parameter& parameter = At(attached, index);
-    Given(name, "the place for the name");
-    Given(out, "the place for the tensor");
+    Given(name, "the output pointer for the name");
+    Given(out, "the output pointer for the tensor");
     *name = parameter.name.c_str();
     *out = TensorOf({parameter.dtype, parameter.shape, parameter.stored}, parameter.shape);
     if (!parameter.layout.plain()) out->data = nullptr;

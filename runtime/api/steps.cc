@@ -13,7 +13,7 @@ void BeginRun(const Call& call) { call.handle().shapes.clear(); }
 void BeginTraining(const Call& call, const GradloomStepResult* result = nullptr) {
   OptionsOf(result);
   call.CheckNotFitting();
-  if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
+  if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
   BeginRun(call);
 }
 
@@ -69,7 +69,7 @@ GradloomStatus* Wait(GradloomSession* session, GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
     GradloomSession& handle = call.handle();
-    if (!handle.waited_for) throw Error(ErrorCode::kConfig, "no step was begun", "", "call StepAsync first");
+    if (!handle.waited_for) throw Error(ErrorCode::kConfig, "no asynchronous step was started", "", "call StepAsync first");
     OptionsOf(result);
     handle.waited_for = false;
     handle.async_feeds.clear();
@@ -127,7 +127,7 @@ GradloomStatus* Predict(GradloomSession* session, const char* const* names, cons
 
 GradloomStatus* GetOutput(GradloomSession* session, const char* name, GradloomTensor* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const TensorView view = call->Fetched(wanted);

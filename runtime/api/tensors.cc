@@ -66,28 +66,29 @@ void ExpectDeviceTensors() {
   DevicePlatform* const platform = CudaPlatform(&why);
   if (platform != nullptr) why = platform->problem();
   if (!why.empty())
-    throw Error(ErrorCode::kDevice, "the tensor is a GPU's, and there is no CUDA here: " + why, "", "copy it to host memory first");
+    throw Error(ErrorCode::kDevice, "the tensor is in GPU memory, but CUDA is not available: " + why, "", "copy it to host memory first");
   asked_platform = platform;
 }
 
 TensorView ViewOf(const GradloomTensor& tensor, const std::string& what, bool on_device) {
   const auto dtype = static_cast<DType>(tensor.dtype);
   const int64_t element = tensor.dtype > 0 && tensor.dtype < kDTypes ? DTypeBytes(dtype) : 0;
-  if (element == 0) throw Error(ErrorCode::kType, what + " has element type " + std::to_string(tensor.dtype) + ", which is none");
-  if (tensor.rank < 0 || tensor.rank > kMaxRank) throw Error(ErrorCode::kShape, what + " has rank " + std::to_string(tensor.rank));
+  if (element == 0) throw Error(ErrorCode::kType, what + " has unknown element type " + std::to_string(tensor.dtype));
+  if (tensor.rank < 0 || tensor.rank > kMaxRank)
+    throw Error(ErrorCode::kShape, what + " has rank " + std::to_string(tensor.rank) + "; expected 0 to " + std::to_string(kMaxRank));
   Array(tensor.shape, static_cast<size_t>(tensor.rank), "the shape of a tensor");
   Shape shape(std::vector<int64_t>(tensor.shape, tensor.shape + tensor.rank));
   for (const int64_t extent : shape) {
-    if (extent < 0) throw Error(ErrorCode::kShape, what + " is " + shape.ToString());
+    if (extent < 0) throw Error(ErrorCode::kShape, what + " has a negative extent: " + shape.ToString());
   }
   const auto elements = shape.checked_elements();
-  if (!elements || *elements > INT64_MAX / element) throw Error(ErrorCode::kShape, what + " is " + shape.ToString() + ", too large");
-  if (*elements > 0 && tensor.data == nullptr) throw Error(ErrorCode::kConfig, what + " has no data: the pointer is null");
+  if (!elements || *elements > INT64_MAX / element) throw Error(ErrorCode::kShape, what + " is too large: " + shape.ToString());
+  if (*elements > 0 && tensor.data == nullptr) throw Error(ErrorCode::kConfig, what + " has a null data pointer");
   if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(element) != 0)
-    throw Error(ErrorCode::kConfig, what + " is not aligned to its elements of " + std::to_string(element) + " bytes");
+    throw Error(ErrorCode::kConfig, what + " is not aligned to its element size of " + std::to_string(element) + " bytes");
   if (DevicePlatform* const platform = on_device ? nullptr : asked_platform.load(); platform != nullptr) {
     if (const int ordinal = platform->OrdinalOf(tensor.data); ordinal >= 0)
-      throw Error(ErrorCode::kDevice, what + " is on cuda:" + std::to_string(ordinal) + ", and is read from host memory here", "",
+      throw Error(ErrorCode::kDevice, what + " is on cuda:" + std::to_string(ordinal) + ", but this call reads host memory", "",
                   "copy it to host memory first");
   }
   return {dtype, std::move(shape), tensor.data};
@@ -111,8 +112,8 @@ Feeds FeedsOf(const Call& call, GradloomEntry entry, const char* const* names, c
   const std::vector<TensorFacts>& wanted = call.handle().inputs[EntryIndex(entry)];
   Array(inputs, count, "the array of inputs");
   if (names == nullptr && count != wanted.size() && !wanted.empty()) {
-    throw Error(ErrorCode::kData, std::to_string(count) + " inputs are given, the plan takes " + std::to_string(wanted.size()), "",
-                "GetInputInfo tells them in order");
+    throw Error(ErrorCode::kData, "expected " + std::to_string(wanted.size()) + " inputs, got " + std::to_string(count), "",
+                "GetInputInfo lists them in order");
   }
   const bool on_device = call->plan().targets.front().device == DeviceKind::kCuda;
   Feeds feeds;
@@ -127,7 +128,8 @@ Feeds FeedsOf(const Call& call, GradloomEntry entry, const char* const* names, c
 void CopyOut(const TensorView& view, void* buffer, size_t bytes) {
   Given(static_cast<char*>(buffer), "the buffer");
   if (bytes != static_cast<size_t>(view.bytes())) {
-    throw Error(ErrorCode::kConfig, "the buffer has " + std::to_string(bytes) + " bytes, the tensor " + std::to_string(view.bytes()));
+    throw Error(ErrorCode::kConfig,
+                "the buffer has " + std::to_string(bytes) + " bytes, but the tensor has " + std::to_string(view.bytes()));
   }
   if (bytes > 0) std::memcpy(buffer, view.data, bytes);
 }

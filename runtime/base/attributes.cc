@@ -33,7 +33,7 @@ const T* Attributes::Find(const std::string& name) const {
   const auto found = map_.find(name);
   if (found == map_.end()) return nullptr;
   const T* value = std::get_if<T>(&found->second);
-  if (value == nullptr) throw Error(ErrorCode::kAttr, "attribute '" + Escaped(name) + "' is of another kind than its operator wants");
+  if (value == nullptr) throw Error(ErrorCode::kAttr, "attribute '" + Escaped(name) + "' has the wrong type for its operator");
   return value;
 }
 

@@ -25,7 +25,7 @@ void Background::Start(std::function<void()> work) {
     try {
       thread_ = std::thread([this] { Loop(); });
     } catch (const std::system_error& error) {
-      throw Error(ErrorCode::kResource, std::string("no thread for work in the background: ") + error.what(), "",
+      throw Error(ErrorCode::kResource, std::string("cannot start a background thread: ") + error.what(), "",
                   "use fewer --devices or --streams");
     }
   }

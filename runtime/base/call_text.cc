@@ -27,7 +27,7 @@ CallText ParseCall(const std::string& text, const std::string& what, const std::
   call.name = Trimmed(text.substr(0, open));
   if (open == std::string::npos) return call;
   if (text.back() != ')') {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a " + what, "", "a " + what + " reads '" + form + "'");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a " + what, "", "write it as '" + form + "'");
   }
   int operand = 0;
   for (const std::string& piece : Pieces(text.substr(open + 1, text.size() - open - 2), ',')) {
@@ -38,7 +38,7 @@ CallText ParseCall(const std::string& text, const std::string& what, const std::
       (operand++ == 0 ? call.output : call.target) = piece;
     } else {
       throw Error(ErrorCode::kConfig, "the " + what + " '" + Escaped(text) + "' has more than an output and a target", "",
-                  "a " + what + " reads '" + form + "'");
+                  "write it as '" + form + "'");
     }
   }
   return call;

@@ -77,7 +77,7 @@ EinsumEquation EinsumEquation::Parse(const std::string& source, std::span<const 
   const size_t arrow = text.find("->");
   const std::vector<std::string> terms = SplitTerms(text.substr(0, arrow));
   if (terms.size() != operands.size()) {
-    Bad(source, std::to_string(terms.size()) + " terms for " + std::to_string(operands.size()) + " inputs");
+    Bad(source, std::to_string(terms.size()) + " terms, but " + std::to_string(operands.size()) + " inputs");
   }
   EinsumEquation equation;
   int ellipsis_rank = 0;
@@ -95,9 +95,9 @@ EinsumEquation EinsumEquation::Parse(const std::string& source, std::span<const 
                                                : ParseTerm(source, std::string_view(text).substr(arrow + 2), ellipsis_rank);
   Term sorted = equation.output;
   std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) Bad(source, "an index is twice in the output");
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) Bad(source, "an index occurs twice in the output");
   for (int index : equation.output) {
-    if (!equation.extents.contains(index)) Bad(source, "an index of the output is in no input");
+    if (!equation.extents.contains(index)) Bad(source, "an index of the output occurs in no input");
   }
   return equation;
 }

@@ -94,7 +94,7 @@ namespace internal {
 
 void CheckFailed(const char* condition, const char* file, int line) {
   throw Error(ErrorCode::kInternal, std::string("internal check failed: ") + condition, std::string(file) + ":" + std::to_string(line),
-              "this is a bug of Gradloom: please report it with the command that shows it");
+              "this is a bug in Gradloom; please report it with the command that shows it");
 }
 
 }  // namespace internal

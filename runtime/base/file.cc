@@ -54,7 +54,7 @@ bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error 
 [[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
   const std::string help = error == ENOENT         ? HelpForMissing(path)
                            : error == EACCES       ? "check the file's permissions"
-                           : IsShortage(error)     ? "see what the process's limits are: ulimit -a"
+                           : IsShortage(error)     ? "check the process's limits with ulimit -a"
                            : error == ENAMETOOLONG ? "check the path: a name has at most 255 bytes"
                                                    : "";
   throw Error(IsShortage(error) ? ErrorCode::kResource : ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
@@ -75,16 +75,16 @@ InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(pa
   }
   if (!S_ISREG(status.st_mode)) {
     ::close(fd_);
-    throw Error(ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
-                S_ISFIFO(status.st_mode) ? "files are read more than once: write what comes through the pipe to a file first"
-                                         : "name the file itself");
+    throw Error(
+        ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
+        S_ISFIFO(status.st_mode) ? "a pipe cannot be read more than once; write its output to a file first" : "name the file itself");
   }
   bytes_ = status.st_size;
   if (bytes_ > limit_bytes) {
     ::close(fd_);
     throw Error(ErrorCode::kLimit,
                 "the file has " + std::to_string(bytes_) + " bytes, more than the limit of " + std::to_string(limit_bytes),
-                Escaped(path_, 4096), "take a smaller file, or split it");
+                Escaped(path_, 4096), "use a smaller file, or split it");
   }
 }
 
@@ -97,8 +97,7 @@ void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
     const ssize_t got = ::pread(fd_, to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) FailRead("cannot read the file", path_, errno);
-    if (got == 0)
-      throw Error(ErrorCode::kIo, "the file ends at byte " + std::to_string(offset) + ", before its time", Escaped(path_, 4096));
+    if (got == 0) throw Error(ErrorCode::kIo, "unexpected end of file at byte " + std::to_string(offset), Escaped(path_, 4096));
     to += got, offset += got, bytes -= got;
   }
 }
@@ -148,7 +147,7 @@ AtomicFile::AtomicFile(std::string path, FileCalls& calls) : path_(std::move(pat
   if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", path_, EINVAL);
   struct stat status;
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    throw Error(ErrorCode::kResource, "cannot write the file: something else has that name", Escaped(path_, 4096));
+    throw Error(ErrorCode::kResource, "cannot write the file: the path exists and is not a regular file", Escaped(path_, 4096));
   }
   // The counter keeps two writers in one process apart, the process id two processes.
   static std::atomic<uint64_t> count{0};
@@ -213,13 +212,13 @@ Error WriteError(const std::string& what, const std::string& path, int error) {
     }
     help = "free some space, or write to another disk";
   } else if (IsShortage(error)) {
-    help = "see what the process's limits are: ulimit -a";
+    help = "check the process's limits with ulimit -a";
   } else if (error == EFBIG) {
     help = "the file system or 'ulimit -f' limits the size of files";
   } else if (error == ENOENT || error == ENOTDIR) {
-    help = "make the folder first, or give another";
+    help = "create the folder first, or choose another one";
   } else if (error == EACCES || error == EROFS || error == EPERM) {
-    help = "choose a folder that can be written to";
+    help = "choose a writable folder";
   }
   return Error(ErrorCode::kResource, message, Escaped(path, 4096), help);
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuv";
 
 [[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kPlan, "'" + Escaped(text) + "' is not a layout", "", "a layout reads 'plain', '0231' or '0123:1x8,0x8'");
+  throw Error(ErrorCode::kPlan, "'" + Escaped(text) + "' is not a layout", "", "write it as 'plain', '0231' or '0123:1x8,0x8'");
 }
 
 // The product of the blocks of one dimension.

@@ -21,7 +21,7 @@ std::optional<int64_t> Shape::checked_elements() const {
 
 int64_t Shape::elements() const {
   const auto count = checked_elements();
-  if (!count) throw Error(ErrorCode::kShape, "the number of elements of " + ToString() + " is past 2^63 - 1 or negative");
+  if (!count) throw Error(ErrorCode::kShape, "the number of elements of " + ToString() + " is negative or exceeds 2^63 - 1");
   return *count;
 }
 

@@ -44,7 +44,7 @@ Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape
   const int64_t size = bytes && *bytes <= most ? AlignUp(*bytes == 0 ? 1 : *bytes, kAlignmentBytes) : 0;
   const Memory memory = size > 0 ? Zeroed(size) : Memory();
   if (memory.block == nullptr) {
-    throw Error(ErrorCode::kResource, "no memory for a tensor " + std::string(DTypeName(dtype)) + shape_.ToString());
+    throw Error(ErrorCode::kResource, "cannot allocate a tensor " + std::string(DTypeName(dtype)) + shape_.ToString());
   }
   bytes_ = std::shared_ptr<std::byte[]>(memory.begin, [block = memory.block](std::byte*) { std::free(block); });
 }

@@ -22,9 +22,10 @@ Error ErrorFrom(const std::exception& thrown) {
     const std::string where = file == nullptr ? "" : Escaped(file->path1().string(), 4096);
     const std::string reason = system->code().message();
     if (IsShortage(system->code().value()))
-      return Error(ErrorCode::kResource, "the system has no more for this process: " + reason, where, "see what its limits are: ulimit -a");
+      return Error(ErrorCode::kResource, "a limit of the system was reached: " + reason, where,
+                   "check the process's limits with ulimit -a");
     if (file != nullptr)
-      return Error(ErrorCode::kIo, "cannot look at the path: " + reason, where, "check the path, and whether its folders may be entered");
+      return Error(ErrorCode::kIo, "cannot access the path: " + reason, where, "check the path and the permissions of its folders");
   }
   return Error(ErrorCode::kInternal, Escaped(thrown.what()), "", "report it with the command that shows it");
 }

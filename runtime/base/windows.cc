@@ -16,11 +16,11 @@ constexpr int64_t kLargest = int64_t{1} << 40;
 void CheckList(const char* name, const std::vector<int64_t>& values, size_t length, int64_t least) {
   if (values.size() != length) {
     throw Error(ErrorCode::kAttr, std::string("attribute '") + name + "' has " + std::to_string(values.size()) +
-                                      " entries, the operator needs " + std::to_string(length));
+                                      " entries, but the operator needs " + std::to_string(length));
   }
   for (int64_t value : values) {
     if (value < least || value > kLargest)
-      throw Error(ErrorCode::kAttr, std::string("attribute '") + name + "' has the value " + std::to_string(value));
+      throw Error(ErrorCode::kAttr, std::string("attribute '") + name + "' is out of range: " + std::to_string(value));
   }
 }
 
@@ -74,7 +74,7 @@ Attributes Windows::ToAttributes() const {
 
 Windows WindowsOf(const Attributes& attributes, const Shape& input, std::vector<int64_t> kernel) {
   if (input.rank() < 3)
-    throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "give it as [N, C, D1, ...]");
+    throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "the input must be [N, C, D1, ...]");
   const size_t rank = static_cast<size_t>(input.rank()) - 2;
   Windows w = Base(attributes, rank, std::move(kernel));
   const std::string mode = attributes.String("auto_pad", "NOTSET");
@@ -91,7 +91,7 @@ Windows WindowsOf(const Attributes& attributes, const Shape& input, std::vector<
 
 Windows TransposedWindowsOf(const Attributes& attributes, const Shape& input, const Shape& output, std::vector<int64_t> kernel) {
   if (input.rank() < 3)
-    throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "give it as [N, C, D1, ...]");
+    throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "the input must be [N, C, D1, ...]");
   const size_t rank = static_cast<size_t>(input.rank()) - 2;
   Windows w = Base(attributes, rank, std::move(kernel));
   const std::string mode = attributes.String("auto_pad", "NOTSET");

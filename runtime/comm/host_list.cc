@@ -12,7 +12,7 @@ constexpr size_t kMostHosts = 65536;
 
 [[noreturn]] void Refuse(const std::string& list, const std::string& why) {
   throw Error(ErrorCode::kConfig, "the list of hosts '" + Escaped(list) + "' " + why, "the topology of the job",
-              "--master-addr names the host of rank 0");
+              "set --master-addr to the host of rank 0");
 }
 
 // "01-03,7" -> 01, 02, 03, 7.
@@ -27,7 +27,7 @@ std::vector<std::string> NumbersOf(const std::string& list, std::string_view ran
       const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
       return error == std::errc() && stop == text.data() + text.size();
     };
-    if (!whole(first, begin) || !whole(last, end) || end < begin) Refuse(list, "has no range '" + Escaped(range) + "'");
+    if (!whole(first, begin) || !whole(last, end) || end < begin) Refuse(list, "has an invalid range '" + Escaped(range) + "'");
     if (end - begin >= kMostHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
     for (uint64_t number = begin; number <= end; ++number) {
       const std::string digits = std::to_string(number);
@@ -46,7 +46,7 @@ std::vector<std::string> HostsOfItem(const std::string& list, std::string_view i
     const std::string_view plain = item.substr(0, open);
     for (std::string& host : hosts) host += plain;
     if (open == std::string_view::npos) break;
-    if (close == std::string_view::npos || close < open) Refuse(list, "has a bracket that is not closed");
+    if (close == std::string_view::npos || close < open) Refuse(list, "has an unclosed bracket");
     const std::vector<std::string> numbers = NumbersOf(list, item.substr(open + 1, close - open - 1));
     if (hosts.size() * numbers.size() > kMostHosts) Refuse(list, "has more than 65,536 hosts");
     std::vector<std::string> longer;
@@ -70,7 +70,7 @@ std::vector<std::string> HostsOf(const std::string& list) {
     depth += c == '[' ? 1 : c == ']' ? -1 : 0;
     if (c != ',' || (depth > 0 && i < list.size())) continue;
     const std::string_view item = std::string_view(list).substr(begin, i - begin);
-    if (item.empty()) Refuse(list, "names no host between two commas");
+    if (item.empty()) Refuse(list, "has an empty entry");
     for (std::string& host : HostsOfItem(list, item)) hosts.push_back(std::move(host));
     if (hosts.size() > kMostHosts) Refuse(list, "has more than 65,536 hosts");
     begin = i + 1;

@@ -138,9 +138,10 @@ JobClaim ClaimOfTorch(const Reader& reader) {
   }
   const std::optional<SaidNumber> per_node = reader.Number("NPROC_PER_NODE");
   if (alone_on_its_host && claim.says(kRank) && claim.says(kWorld) && per_node && per_node->value > 1) {
-    claim.notes.push_back(claim.fields[kWorld]->source + " is taken for the number of processes; where it counts hosts of " +
-                          per_node->source + " each: gradloom launch --nnodes " + std::to_string(claim.value(kWorld)) + " --node-rank " +
-                          std::to_string(claim.value(kRank)) + " --nproc-per-node " + std::to_string(per_node->value) + " -- train ...");
+    claim.notes.push_back(claim.fields[kWorld]->source + " is taken as the number of processes; if it is the number of hosts, with " +
+                          per_node->source + " each, run: gradloom launch --nnodes " + std::to_string(claim.value(kWorld)) +
+                          " --node-rank " + std::to_string(claim.value(kRank)) + " --nproc-per-node " + std::to_string(per_node->value) +
+                          " -- train ...");
   }
   return claim;
 }
@@ -155,7 +156,7 @@ JobClaim ClaimOfPet(const Reader& reader) {
   const std::string both = nodes->source + " " + per_node->source;
   claim.address = reader.Text("PET_MASTER_ADDR");
   claim.fields[kPort] = reader.Number("PET_MASTER_PORT");
-  claim.riddle = both + " says what torchrun is to start here, and this process was started without it";
+  claim.riddle = both + " configures torchrun, but torchrun did not start this process";
   if (nodes->value < 1 || per_node->value < 1) return claim;
   claim.fields[kNodes] = nodes;
   claim.fields[kNode] =
@@ -210,7 +211,7 @@ JobClaim ClaimOfSlurm(const Reader& reader) {
   if (name == "bash" || name == "interactive") {
     if (step.says(kWorld) && step.value(kWorld) > 1) {
       claim.notes.push_back(step.fields[kRank]->source + " " + step.fields[kWorld]->source + " (Slurm) of the interactive job '" + name +
-                            "' do not count; --rank and --world-size do");
+                            "' are ignored; set --rank and --world-size instead");
     }
     return claim;
   }
@@ -231,7 +232,7 @@ JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
   // As with Slurm: two jobs of mpirun on a host do not meet.
   if (const std::string job = reader.Text("PMIX_NAMESPACE"); !job.empty())
     claim.fields[kPort] = SaidNumber{kFirstJobPort + static_cast<int64_t>(HashOf(job) % kJobPorts), "PMIX_NAMESPACE=" + Escaped(job, 80)};
-  if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, and nothing says of how many";
+  if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, but the number of processes is unknown";
   return claim;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMostProcesses = 1 << 24;
 
-constexpr char kHelp[] = "start the processes with gradloom launch, or set --rank and --world-size over what the environment says";
+constexpr char kHelp[] = "start the processes with gradloom launch, or override the environment with --rank and --world-size";
 
 [[noreturn]] void Refuse(const std::string& message, const std::string& help = kHelp) {
   throw Error(ErrorCode::kConfig, message, "the topology of the job", help);
@@ -80,8 +80,7 @@ class Resolution {
 
   void Take(const JobClaim& claim, JobField field) {
     if (made_.says(field) || !claim.says(field)) return;
-    if (claim.value(field) < 0 || claim.value(field) > kMostProcesses)
-      Refuse(claim.fields[field]->source + " is not a number of a process");
+    if (claim.value(field) < 0 || claim.value(field) > kMostProcesses) Refuse(claim.fields[field]->source + " is out of range");
     made_.fields[field] = claim.fields[field];
     corrected_[field] = claim.corrects;
   }
@@ -99,20 +98,22 @@ class Resolution {
   bool FindProcess() {
     const bool local = made_.says(kLocalRank) && made_.value(kLocalRank) > 0;
     if (!made_.says(kRank) && !made_.says(kWorld)) {
-      if (!made_.riddle.empty()) Refuse(made_.riddle, "gradloom launch -- train ...   reads these variables and starts the processes");
-      if (local) Refuse(made_.fields[kLocalRank]->source + " is one of several processes, and nothing says of how many");
+      if (!made_.riddle.empty())
+        Refuse(made_.riddle, "run: gradloom launch -- train ...   (it reads these variables and starts the processes)");
+      if (local) Refuse(made_.fields[kLocalRank]->source + " is one of several processes, but their number is unknown");
       return false;
     }
     if (!made_.says(kWorld)) {
-      Refuse(made_.riddle.empty() ? made_.fields[kRank]->source + " is a rank, and nothing says of how many" : made_.riddle,
-             "--world-size says how many processes the job has");
+      Refuse(made_.riddle.empty() ? made_.fields[kRank]->source + " is a rank, but the number of processes is unknown" : made_.riddle,
+             "set --world-size to the number of processes of the job");
     }
     if (made_.says(kRank)) return true;
     if (!FindRank()) {
       const std::string source = made_.fields[kWorld]->source;
-      if (!made_.riddle.empty()) Refuse(made_.riddle, "gradloom launch -- train ...   reads these variables and starts the processes");
-      Refuse(source + " is a job of several processes, and nothing says which of them this is",
-             "--rank 0 on the first of them; launch starts them all, and tells each: gradloom launch --help");
+      if (!made_.riddle.empty())
+        Refuse(made_.riddle, "run: gradloom launch -- train ...   (it reads these variables and starts the processes)");
+      Refuse(source + " describes a job of several processes, but the rank of this process is unknown",
+             "set --rank (0 for the first process), or let launch start all of them: gradloom launch --help");
     }
     for (const JobClaim& claim : claims_) {
       if (launcher_.empty() && claim.says(kWorld)) launcher_ = claim.launcher;
@@ -157,20 +158,20 @@ class Resolution {
   // Of what is said, not of what follows from it.
   void CheckSaid() const {
     for (const JobField count : {kWorld, kLocalWorld, kNodes}) {
-      if (made_.says(count) && made_.value(count) == 0) Refuse(made_.fields[count]->source + ": there is at least one");
+      if (made_.says(count) && made_.value(count) == 0) Refuse(made_.fields[count]->source + " must be at least 1");
     }
-    CheckBelow(kRank, kWorld, "ranks count from 0");
-    CheckBelow(kLocalRank, kLocalWorld, "ranks of a host count from 0");
-    CheckBelow(kNode, kNodes, "hosts count from 0");
-    CheckBelow(kLocalRank, kWorld, "a host has no more processes than the job");
-    CheckAtMost(kLocalWorld, kWorld, "a host has no more processes than the job");
-    CheckAtMost(kLocalRank, kRank, "a rank of a host is not above the rank in the job");
-    CheckAtMost(kNodes, kWorld, "every host has a process");
+    CheckBelow(kRank, kWorld, "a rank must be below the number of processes");
+    CheckBelow(kLocalRank, kLocalWorld, "a local rank must be below the number of processes on its host");
+    CheckBelow(kNode, kNodes, "a node rank must be below the number of nodes");
+    CheckBelow(kLocalRank, kWorld, "a host cannot have more processes than the job");
+    CheckAtMost(kLocalWorld, kWorld, "a host cannot have more processes than the job");
+    CheckAtMost(kLocalRank, kRank, "a local rank cannot exceed the rank");
+    CheckAtMost(kNodes, kWorld, "every host must have a process");
     if (!made_.says(kNodes) || !made_.says(kLocalWorld)) return;
     const int64_t nodes = made_.value(kNodes), here = made_.value(kLocalWorld), world = made_.value(kWorld);
     if (nodes == 1 ? here == world : here + nodes - 1 <= world) return;
     Refuse(made_.fields[kNodes]->source + " " + made_.fields[kLocalWorld]->source + " " + made_.fields[kWorld]->source +
-           " contradict each other: the hosts' processes do not add up");
+           " contradict each other: the processes of the hosts do not add up to those of the job");
   }
 
   void FindPlaceOnHost(JobTopology& topology) const {
@@ -197,8 +198,8 @@ class Resolution {
     }
     if (fit.empty()) return local + 1;
     if (fit.size() > 1) {
-      topology.notes.push_back(made_.fields[kLocalRank]->source + " is taken for one of " + std::to_string(fit.back()) +
-                               " on this host; --local-world-size says it");
+      topology.notes.push_back(made_.fields[kLocalRank]->source + " is taken as one of " + std::to_string(fit.back()) +
+                               " on this host; set --local-world-size if there are fewer");
     }
     return fit.back();
   }
@@ -222,11 +223,11 @@ class Resolution {
     if (made_.address.empty() && topology.local_world == topology.world) topology.master_address = "127.0.0.1";
     if (topology.master_address.empty()) {
       if (made_.own_transport) return;
-      Refuse("the job has " + std::to_string(topology.world) + " processes on several hosts, and nothing says where rank 0 is",
+      Refuse("the job has " + std::to_string(topology.world) + " processes on several hosts, but the address of rank 0 is unknown",
              "set MASTER_ADDR, or --master-addr, to the host of rank 0");
     }
     topology.master_port = made_.says(kPort) ? Int(kPort) : kDefaultMasterPort;
-    if (topology.master_port < 1 || topology.master_port > 65535) Refuse(made_.fields[kPort]->source + " is no port");
+    if (topology.master_port < 1 || topology.master_port > 65535) Refuse(made_.fields[kPort]->source + " is not a valid port");
   }
 
   void AddNotes(JobTopology& topology) const {
@@ -235,7 +236,7 @@ class Resolution {
       for (const JobField field : {kRank, kWorld, kLocalRank, kLocalWorld}) {
         if (Differ(made_, claim, field)) differs += claim.fields[field]->source + " ";
       }
-      if (!differs.empty()) topology.notes.push_back("not in force: " + differs + "(" + claim.launcher + ")");
+      if (!differs.empty()) topology.notes.push_back("ignored: " + differs + "(" + claim.launcher + ")");
       topology.notes.insert(topology.notes.end(), claim.notes.begin(), claim.notes.end());
     }
   }

@@ -84,7 +84,7 @@ bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from
       deadline = Clock::now() + timeout;
       continue;
     }
-    const std::string what = left ? name(from) + " has left the job, and more was to come from it"
+    const std::string what = left ? name(from) + " has left the job, but more data was expected from it"
                                   : name(options_.suspect(from)) + " has not answered " + WithinTheTimeout();
     lock.unlock();
     Fail(what);
@@ -133,8 +133,7 @@ void Mailbox::Receive(int from, uint32_t tag, void* to, int64_t bytes) {
   const std::shared_ptr<Message> message = TakeFront(lock, queue, from);
   lock.unlock();
   if (message->bytes != bytes) {
-    const std::string what =
-        name(from) + " sent " + std::to_string(message->bytes) + " bytes where " + std::to_string(bytes) + " were to come";
+    const std::string what = name(from) + " sent " + std::to_string(message->bytes) + " bytes, expected " + std::to_string(bytes);
     Fail(what);
     ThrowIfFailed();
   }

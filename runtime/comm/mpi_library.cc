@@ -14,7 +14,7 @@ MpiLibrary* OpenMpiLibrary(std::string& why) {
   const auto entry = reinterpret_cast<MpiLibraryEntry>(OpenPlugin(library, why));
   if (entry == nullptr) return nullptr;
   MpiLibrary* const opened = entry(kMpiLibraryVersion);
-  if (opened == nullptr) why = "the MPI library belongs to another version of Gradloom";
+  if (opened == nullptr) why = "the MPI library belongs to a different version of Gradloom";
   return opened;
 }
 

@@ -54,17 +54,19 @@ MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
   MpiLibrary* const mpi = HasLauncher() ? OpenMpiLibrary(why) : nullptr;
   const std::string job = "the job of " + std::to_string(topology.world) + " processes of " + topology.launcher;
   if (mpi == nullptr) {
-    if (why.empty()) why = "no MPI launcher has started this process";
-    throw Error(ErrorCode::kUnsupported,
-                demanded ? "there is no MPI: " + why : "nothing says where rank 0 is, and there is no MPI to ask: " + why, job,
-                demanded ? "say --transport auto, or start it with mpirun" : "set MASTER_ADDR, or --master-addr, to the host of rank 0");
+    if (why.empty()) why = "no MPI launcher started this process";
+    throw Error(
+        ErrorCode::kUnsupported,
+        demanded ? "MPI is not available: " + why : "the address of rank 0 is unknown, and MPI is not available: " + why, job,
+        demanded ? "use --transport auto, or start the job with mpirun" : "set MASTER_ADDR, or --master-addr, to the host of rank 0");
   }
   mpi->Start();
   if (mpi->rank() != topology.rank || mpi->size() != topology.world) {
     throw Error(ErrorCode::kConfig,
-                "MPI says that this is rank " + std::to_string(mpi->rank()) + " of " + std::to_string(mpi->size()) + ", the environment (" +
-                    topology.launcher + ") that it is rank " + std::to_string(topology.rank) + " of " + std::to_string(topology.world),
-                Escaped(mpi->version(), 200), "start it with the mpirun of this MPI, or say --transport auto");
+                "MPI reports that this is rank " + std::to_string(mpi->rank()) + " of " + std::to_string(mpi->size()) +
+                    ", but the environment (" + topology.launcher + ") reports rank " + std::to_string(topology.rank) + " of " +
+                    std::to_string(topology.world),
+                Escaped(mpi->version(), 200), "start the job with the mpirun of this MPI, or use --transport auto");
   }
   MpiMeeting met{mpi, topology};
   struct {

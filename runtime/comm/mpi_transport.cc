@@ -53,7 +53,7 @@ void MpiTransport::Start() {
   try {
     thread_ = std::thread([this] { Listen(); });
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
   }
 }
 
@@ -93,7 +93,7 @@ void MpiTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
   });
   for (Pause pause; good && !done;) {
     if (Clock::now() >= deadline) {
-      mailbox_.FailBy(process, "does not take what is sent to it");
+      mailbox_.FailBy(process, "does not receive what is sent to it");
       break;
     }
     pause.Wait(true);

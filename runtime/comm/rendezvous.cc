@@ -125,20 +125,20 @@ class Rendezvous {
         if (auto socket = Socket::Listen(address.WithPort(topology_.master_port + i))) return std::move(*socket);
       }
     }
-    throw Error(ErrorCode::kPeer, "rank 0 cannot listen at " + MasterOf(topology_) + " nor at the ports after it: they are taken", "",
-                "give the job a port that is free:  GRADLOOM_MASTER_PORT=29600");
+    throw Error(ErrorCode::kPeer, "rank 0 cannot listen at " + MasterOf(topology_) + " or at the ports after it: they are in use", "",
+                "choose a free port:  GRADLOOM_MASTER_PORT=29600");
   }
 
   // Why a process cannot be the one that it says it is; "" where it can.
   std::string Objection(const Hello& hello) {
     if (hello.world != topology_.world) {
-      return Named(hello) + " is of a job of " + std::to_string(hello.world) + " processes, rank 0 of one of " +
+      return Named(hello) + " belongs to a job of " + std::to_string(hello.world) + " processes, rank 0 of one of " +
              std::to_string(topology_.world);
     }
     if (hello.rank < 1 || hello.rank >= topology_.world)
-      return Named(hello) + " is none of the ranks 1 to " + std::to_string(topology_.world - 1);
+      return Named(hello) + " is not one of the ranks 1 to " + std::to_string(topology_.world - 1);
     if (!socket(hello.rank).open()) return "";
-    return "there are two of rank " + std::to_string(hello.rank) + ": on host " + TextOf(record(hello.rank).host) + ", pid " +
+    return "two processes have rank " + std::to_string(hello.rank) + ": on host " + TextOf(record(hello.rank).host) + ", pid " +
            std::to_string(record(hello.rank).pid) + ", and on host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid);
   }
 
@@ -153,7 +153,7 @@ class Rendezvous {
     guest.Write(&answer, sizeof answer, std::min(deadline_, Clock::now() + kAnswer));
     if (!objection.empty()) {
       throw Error(ErrorCode::kConfig, objection, "the job at " + MasterOf(topology_),
-                  "each process has a rank of its own, below the same world size");
+                  "give each process its own rank, below the same world size");
     }
     Record& made = record(hello.rank);
     SetText(made.address, guest.peer().host());
@@ -210,13 +210,12 @@ class Rendezvous {
     for (int rank = 1; rank < topology_.world; ++rank) {
       if (!socket(rank).open()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
-    throw Error(ErrorCode::kPeer, "of the job's " + std::to_string(topology_.world) + " processes these have not come: rank " + missing,
-                "rank 0 waits at " + MasterOf(topology_), "start all ranks of the job, and let them reach that address");
+    throw Error(ErrorCode::kPeer, "some of the job's " + std::to_string(topology_.world) + " processes have not connected: rank " + missing,
+                "rank 0 waits at " + MasterOf(topology_), "start all ranks of the job, and check that they can reach that address");
   }
 
   [[noreturn]] void ThrowGone(int rank) {
-    throw Error(ErrorCode::kPeer, "rank " + std::to_string(rank) + " was there and is gone again before the job began", "",
-                "its own output says why");
+    throw Error(ErrorCode::kPeer, "rank " + std::to_string(rank) + " connected, but ended before the job began", "", "see its own output");
   }
 
   // Another rank: to rank 0, at whichever port it is.
@@ -229,14 +228,14 @@ class Rendezvous {
       }
       if (!found && Clock::now() >= deadline_) {
         const bool is_known = !ResolveMaster(topology_, topology_.master_port).empty();
-        throw Error(ErrorCode::kPeer, is_known ? "rank 0 does not answer" : "no host has the name that the job has of rank 0's",
-                    "rank " + std::to_string(topology_.rank) + " looked at " + MasterOf(topology_),
-                    "start rank 0 there, or name the address where it is:  GRADLOOM_MASTER_ADDR, GRADLOOM_MASTER_PORT");
+        throw Error(ErrorCode::kPeer, is_known ? "rank 0 does not answer" : "the host name of rank 0 cannot be resolved",
+                    "rank " + std::to_string(topology_.rank) + " tried " + MasterOf(topology_),
+                    "start rank 0 there, or set its address:  GRADLOOM_MASTER_ADDR, GRADLOOM_MASTER_PORT");
       }
     }
     uint64_t job = 0;
     if (!socket(0).Read(&job, sizeof job, deadline_) || !socket(0).Read(records_.data(), records_.size() * sizeof(Record), deadline_)) {
-      throw Error(ErrorCode::kPeer, "rank 0 gave up before all processes of the job were there", "", "its own output says why");
+      throw Error(ErrorCode::kPeer, "rank 0 gave up before all processes of the job had connected", "", "see its own output");
     }
     me_.job = job;
   }
@@ -254,7 +253,7 @@ class Rendezvous {
     if (!guest->Write(&me_, sizeof me_, soon) || !guest->Read(&answer, sizeof answer, soon) || !IsOurs(answer.magic)) return false;
     if (answer.refused != 0) {
       throw Error(ErrorCode::kConfig, TextOf(answer.text), "the job at " + MasterOf(topology_),
-                  "each process has a rank of its own, below the same world size");
+                  "give each process its own rank, below the same world size");
     }
     listener_ = std::move(*listener);
     socket(0) = std::move(*guest);
@@ -272,15 +271,15 @@ class Rendezvous {
         throw Error(ErrorCode::kPeer,
                     "rank " + std::to_string(topology_.rank) + " cannot reach rank " + std::to_string(rank) + " at " +
                         TextOf(record(rank).address) + ":" + std::to_string(record(rank).port),
-                    "", "let the hosts of the job reach each other at all ports");
+                    "", "allow connections between the job's hosts on all ports");
       }
       socket(rank) = std::move(*made);
     }
     for (int missing = topology_.world - 1 - topology_.rank; missing > 0;) {
       auto guest = listener_.Accept(deadline_);
       if (!guest)
-        throw Error(ErrorCode::kPeer, "processes of the job do not reach rank " + std::to_string(topology_.rank), "",
-                    "let the hosts of the job reach each other at all ports");
+        throw Error(ErrorCode::kPeer, "some processes of the job cannot reach rank " + std::to_string(topology_.rank), "",
+                    "allow connections between the job's hosts on all ports");
       Hello hello;
       if (!guest->Read(&hello, sizeof hello, std::min(deadline_, Clock::now() + kAnswer)) || hello.job != me_.job) continue;
       if (hello.rank <= topology_.rank || hello.rank >= topology_.world || socket(hello.rank).open()) continue;

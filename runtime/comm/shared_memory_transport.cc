@@ -104,7 +104,7 @@ void SharedMemoryTransport::Start() {
   try {
     thread_ = std::thread([this] { Listen(); });
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
   }
 }
 
@@ -146,7 +146,7 @@ void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, in
     const std::lock_guard lock(*peer.sending);
     if (Write(peer, &header, sizeof header) && Write(peer, data, bytes)) return;
   }
-  mailbox_.FailBy(process, "does not take what is sent to it");
+  mailbox_.FailBy(process, "does not receive what is sent to it");
   mailbox_.ThrowIfFailed();
 }
 
@@ -198,7 +198,7 @@ bool SharedMemoryTransport::TakePart(int from, Arrival& arrival) {
     return true;
   }
   if (arrival.header.bytes < 0) {
-    mailbox_.FailBy(from, "sent what is no message");
+    mailbox_.FailBy(from, "sent an invalid message");
     return false;
   }
   arrival.delivery = mailbox_.Begin(from, arrival.header.tag, arrival.header.bytes);

@@ -56,7 +56,7 @@ void TcpTransport::Start() {
   try {
     thread_ = std::thread([this] { Listen(); });
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
   }
 }
 
@@ -116,7 +116,7 @@ void TcpTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
     const std::lock_guard lock(peer.sending);
     if (Write(peer, {Kind::kMessage, tag, bytes}, data, deadline)) return;
   }
-  mailbox_.FailBy(process, Clock::now() >= deadline ? "does not take what is sent to it" : "is gone: its connection was closed");
+  mailbox_.FailBy(process, Clock::now() >= deadline ? "does not receive what is sent to it" : "is gone: its connection was closed");
   mailbox_.ThrowIfFailed();
 }
 
@@ -269,7 +269,7 @@ void TcpTransport::TakeHeader(int process) {
       return;
     }
   }
-  Lost(process, "sent what is no message");
+  Lost(process, "sent an invalid message");
 }
 
 void TcpTransport::TakeBody(int process) {

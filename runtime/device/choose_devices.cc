@@ -42,14 +42,15 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
   const std::string why = machine.problem.empty() ? "there is no GPU" : machine.problem;
   if (wanted.best) {
     if (!machine.devices.empty()) return {.kind = DeviceKind::kCuda, .count = 1, .ordinals = {machine.devices.front().ordinal}};
-    if (note != nullptr) *note = "the CPU trains: " + why;
+    if (note != nullptr) *note = "training on the CPU: " + why;
     return {};
   }
   if (wanted.kind == DeviceKind::kCpu) return wanted;
   const int missing = Missing(wanted, machine);
   if (missing >= 0 && wanted.else_cpu) {
     if (note != nullptr)
-      *note = "the CPU trains instead of " + wanted.ToString() + ": " + (machine.devices.empty() ? why : "there is " + Names(machine));
+      *note = "training on the CPU instead of " + wanted.ToString() + ": " +
+              (machine.devices.empty() ? why : "this machine has " + Names(machine));
     return {};
   }
   if (missing >= 0) {
@@ -57,7 +58,7 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
     throw Error(ErrorCode::kDevice,
                 "there is no device cuda:" + std::to_string(missing) + ": " +
                     (machine.devices.empty() ? why : "this machine has " + Names(machine)),
-                seen, "--devices cpu, or --devices cuda:0,else=cpu; the verb devices shows what there is");
+                seen, "use --devices cpu, or --devices cuda:0,else=cpu   see: gradloom devices");
   }
   DeviceSpec chosen = wanted;
   if (chosen.ordinals.empty()) {
@@ -77,8 +78,8 @@ std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine
                                     [&](const DeviceProperties& device) { return device.ordinal == ordinal; });
     const std::string mine = "sm_" + std::to_string(found->compute_major * 10 + found->compute_minor);
     if (!isa.empty() && mine != isa) {
-      throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " are of several kinds: " + isa + " and " + mine, "",
-                  "name GPUs of one kind; the verb devices shows them");
+      throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " have different architectures: " + isa + " and " + mine, "",
+                  "choose GPUs of one architecture   see: gradloom devices");
     }
     isa = mine;
   }
@@ -89,8 +90,7 @@ DeviceSpec DeviceOfLocalRank(const DeviceSpec& wanted, int local_rank, const Cud
   const bool any = wanted.best || (wanted.kind == DeviceKind::kCuda && wanted.ordinals.empty() && wanted.count == 1);
   if (!any || machine.devices.size() <= 1) return wanted;
   if (static_cast<size_t>(local_rank) >= machine.devices.size()) {
-    throw Error(ErrorCode::kDevice,
-                "this is process " + std::to_string(local_rank) + " of its host, counted from 0, and the host has " + Names(machine),
+    throw Error(ErrorCode::kDevice, "there is no GPU for local rank " + std::to_string(local_rank) + ": this machine has " + Names(machine),
                 machine.visible.empty() ? "" : "CUDA_VISIBLE_DEVICES=" + Escaped(machine.visible),
                 "start one process for each GPU: --nproc-per-node gpu");
   }

@@ -30,7 +30,7 @@ void Open(Opened& opened) {
   const auto entry = reinterpret_cast<CudaPlatformEntry>(OpenPlugin(library, opened.why));
   if (entry == nullptr) return;
   opened.platform = entry(kPluginVersion);
-  if (opened.platform == nullptr) opened.why = "the CUDA library belongs to another version of Gradloom";
+  if (opened.platform == nullptr) opened.why = "the CUDA library belongs to a different version of Gradloom";
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ void* OpenPlugin(const PluginLibrary& library, std::string& why) {
       continue;
     }
     void* const entry = dlsym(opened, library.entry);
-    if (entry == nullptr) why = Escaped(place) + " has no " + library.entry + ": it is not Gradloom's";
+    if (entry == nullptr) why = Escaped(place) + " has no " + library.entry + ": it is not a library of Gradloom";
     return entry;
   }
   return nullptr;

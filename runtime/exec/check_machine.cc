@@ -62,20 +62,21 @@ void CheckHosts(std::span<const HostClaim> claims) {
     const int64_t fit = host.free / std::max<int64_t>(host.most, 1);
     throw Error(ErrorCode::kLimit,
                 "the " + std::to_string(host.processes) + " processes of the job on host " + Escaped(name) + " need " + MiB(host.wanted) +
-                    ", each up to " + MiB(host.most) + ", and the host has " + MiB(host.free) + " free for all of them",
+                    ", each up to " + MiB(host.most) + ", but the host has " + MiB(host.free) + " free for all of them",
                 "",
-                fit > 0 ? "start at most " + std::to_string(fit) + " on this host, or take a smaller --batch"
-                        : "take a smaller --batch, or a host with more memory");
+                fit > 0 ? "start at most " + std::to_string(fit) + " on this host, or use a smaller --batch"
+                        : "use a smaller --batch, or a host with more memory");
   }
 }
 
 void CheckMachine(const Plan& plan, RankRange own) {
   const auto devices = static_cast<size_t>(own.count());
   if (const size_t threads = ThreadsOf(plan, own); threads > kMostThreads) {
-    throw Error(ErrorCode::kLimit,
-                "CPU devices are threads, and " + std::to_string(devices) + " of them would be " + std::to_string(threads), "",
-                "--devices cpu:" + std::to_string(std::max<size_t>(1, kMostThreads * devices / threads)) +
-                    "   the plan alone can have more: gradloom compile, gradloom simulate");
+    throw Error(
+        ErrorCode::kLimit,
+        std::to_string(devices) + " CPU devices need " + std::to_string(threads) + " threads; the limit is " + std::to_string(kMostThreads),
+        "",
+        "--devices cpu:" + std::to_string(std::max<size_t>(1, kMostThreads * devices / threads)) + "   (compile and simulate accept more)");
   }
   if (devices == 1) return;
   const int64_t free = FreeHostBytes();
@@ -88,8 +89,8 @@ void CheckMachine(const Plan& plan, RankRange own) {
   }
   throw Error(
       ErrorCode::kLimit,
-      std::to_string(devices) + " CPU devices need " + MiB(most) + " each, and this machine has " + MiB(free) + " free for all of them",
-      "weights and optimizer " + MiB(most_state) + " a device",
+      std::to_string(devices) + " CPU devices need " + MiB(most) + " each, but this machine has " + MiB(free) + " free for all of them",
+      "weights and optimizer " + MiB(most_state) + " per device",
       "--devices cpu:" + std::to_string(std::max<int64_t>(1, free / std::max<int64_t>(most, 1))));
 }
 

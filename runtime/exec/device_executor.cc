@@ -161,8 +161,8 @@ void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void
     }
     if (known) continue;
     throw Error(ErrorCode::kDevice,
-                "input '" + Escaped(stated.feeds[f].name) + "' is on cuda:" + std::to_string(ordinal) + ", and the session on " + ours, "",
-                "give it from a device of the session, or from host memory");
+                "input '" + Escaped(stated.feeds[f].name) + "' is on cuda:" + std::to_string(ordinal) + ", but the session is on " + ours,
+                "", "pass it from a device of the session, or from host memory");
   }
 }
 

@@ -31,14 +31,14 @@ class DeviceArenaMemory : public ArenaMemory {
 
 std::string InMiB(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
-constexpr char kLessMemory[] = "--memory-limit to make activations again instead of keeping them, or --precision bf16";
+constexpr char kLessMemory[] = "--memory-limit to recompute activations, or --precision bf16";
 
 DevicePlatform& ThePlatform() {
   std::string why;
   DevicePlatform* const platform = CudaPlatform(&why);
-  if (platform == nullptr) throw Error(ErrorCode::kDevice, "the plan is for CUDA devices, and there is no CUDA here: " + why);
+  if (platform == nullptr) throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but CUDA is not available: " + why);
   if (const std::string problem = platform->problem(); !problem.empty()) {
-    throw Error(ErrorCode::kDevice, "the plan is for CUDA devices, and there is none here: " + problem);
+    throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but there are none: " + problem);
   }
   return *platform;
 }
@@ -51,7 +51,7 @@ void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
     const std::string mine = "sm_" + std::to_string(device.compute_major * 10 + device.compute_minor);
     if (device.ordinal != ordinal || mine == isa) continue;
     throw Error(ErrorCode::kDevice,
-                "the plan was compiled for " + isa + ", and cuda:" + std::to_string(ordinal) + " (" + device.name + ") is " + mine, "",
+                "the plan was compiled for " + isa + ", but cuda:" + std::to_string(ordinal) + " (" + device.name + ") is " + mine, "",
                 "compile the model for this device: --target " + mine);
   }
 }
@@ -73,7 +73,7 @@ DeviceArena::DeviceArena(std::shared_ptr<Device> device, int64_t bytes, const ch
     throw Error(ErrorCode::kResource,
                 "no memory on cuda:" + std::to_string(device_->ordinal()) + " for the " + what + " arena of " + InMiB(bytes) + "; " +
                     InMiB(device_->free_bytes()) + " are free",
-                error.where(), "a smaller --batch, " + std::string(kLessMemory));
+                error.where(), "use a smaller --batch, " + std::string(kLessMemory));
   }
   try {
     device_->Zero(data_, bytes, nullptr);
@@ -181,10 +181,10 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
     const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(need.free - need.fixed) /
                                            static_cast<double>(std::max<int64_t>(need.by_batch, 1)));
     throw Error(ErrorCode::kResource,
-                "cuda:" + std::to_string(ordinal) + " has " + std::to_string(need.free >> 20) + " MiB free, and the plan needs " +
+                "cuda:" + std::to_string(ordinal) + " has " + std::to_string(need.free >> 20) + " MiB free, but the plan needs " +
                     InMiB(need.fixed) + " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) +
                     " samples",
-                "", (fits > 0 ? "--batch " + std::to_string(fits) + ", which fits, " : "") + kLessMemory);
+                "", "use " + (fits > 0 ? "--batch " + std::to_string(fits) + ", which fits, " : std::string()) + kLessMemory);
   }
 }
 

@@ -180,7 +180,7 @@ class DevicePreparation {
     switch (instruction.kind) {
       case InstructionKind::kLaunch: {
         const KernelRow* const row = FindKernel(instruction.kernel);
-        if (row == nullptr) throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build");
+        if (row == nullptr) throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'");
         places_.push_back({&instruction});
         const bool keeps_state = row->keeps_state && memories_.keeps_state() && WritesState(program, instruction);
         prepared.kernel = memories_.rank(rank).device->NewKernel(*row, CallOf(plan_, program, instruction),

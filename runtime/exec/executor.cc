@@ -56,7 +56,7 @@ TensorView Executor::Fetched(int entry, int index) {
     const int64_t count = ElementAsInt(FetchedWhole(entry, extent.fetch), 0);
     if (count < 0 || count > shape[extent.axis]) {
       throw Error(ErrorCode::kData, "'" + Escaped(fetch.name) + "' has " + std::to_string(count) + " elements along axis " +
-                                        std::to_string(extent.axis) + ", there is room for " + std::to_string(shape[extent.axis]));
+                                        std::to_string(extent.axis) + ", but there is room for " + std::to_string(shape[extent.axis]));
     }
     shape[extent.axis] = count;
   }
@@ -69,13 +69,14 @@ TensorView Executor::Fetched(int entry, int index) {
 
 void Executor::CheckFeeds(const Entry& entry, std::span<const TensorView> feeds) {
   if (feeds.size() != entry.feeds.size()) {
-    throw Error(ErrorCode::kShape, "the entry takes " + std::to_string(entry.feeds.size()) + " feeds, got " + std::to_string(feeds.size()));
+    throw Error(ErrorCode::kShape, "expected " + std::to_string(entry.feeds.size()) + " feeds, got " + std::to_string(feeds.size()));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     const Feed& want = entry.feeds[i];
     if (feeds[i].dtype != want.dtype || feeds[i].shape != want.shape) {
-      throw Error(ErrorCode::kShape, "feed '" + Escaped(want.name) + "' is " + std::string(DTypeName(want.dtype)) + want.shape.ToString() +
-                                         ", got " + std::string(DTypeName(feeds[i].dtype)) + feeds[i].shape.ToString());
+      throw Error(ErrorCode::kShape, "feed '" + Escaped(want.name) + "' must be " + std::string(DTypeName(want.dtype)) +
+                                         want.shape.ToString() + ", got " + std::string(DTypeName(feeds[i].dtype)) +
+                                         feeds[i].shape.ToString());
     }
   }
 }

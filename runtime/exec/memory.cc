@@ -74,7 +74,7 @@ HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
     memory = mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (memory == MAP_FAILED) {
-    throw Error(ErrorCode::kResource, "no memory for the " + std::string(what) + " arena of " + std::to_string(bytes) + " bytes", "",
+    throw Error(ErrorCode::kResource, "cannot allocate the " + std::string(what) + " arena of " + std::to_string(bytes) + " bytes", "",
                 "use a smaller --batch, or a machine with more memory");
   }
   data_ = static_cast<std::byte*>(memory);

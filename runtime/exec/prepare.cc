@@ -54,7 +54,7 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
   bool fits = state_->ranks() == ranks();
   for (auto rank = static_cast<size_t>(own.first); fits && rank < static_cast<size_t>(own.last); ++rank)
     fits = state_->holds(rank) && state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
-  if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
+  if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan requires");
   for (size_t i = 0; i < plan.places.size(); ++i) constants_.emplace_back().push_back(TakeConstants(plan, static_cast<int>(i), 0, 0));
   TakeTransient();
 }
@@ -319,7 +319,7 @@ class Preparation {
       case InstructionKind::kLaunch: {
         // Its kernel comes last: MakeKernels.
         if (FindKernel(instruction.kernel) == nullptr) {
-          throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build", Escaped(instruction.origin));
+          throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'", Escaped(instruction.origin));
         }
         return;
       }
@@ -367,7 +367,8 @@ class Preparation {
     if (instruction.collective != Collective::kAllReduceSum && instruction.collective != Collective::kReduceScatterSum) return;
     for (const RankGroup::Operand& operand : prepared.operands) {
       if (RankGroup::CanSum(operand.dtype)) continue;
-      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(operand.dtype)), Escaped(instruction.origin));
+      throw Error(ErrorCode::kUnsupported, "a sum over devices does not support " + std::string(DTypeName(operand.dtype)),
+                  Escaped(instruction.origin));
     }
   }
 

@@ -32,8 +32,8 @@ inline std::string_view MeetingName(const Instruction& instruction) {
 
 // For a loop that runs more iterations than its plan allows.
 [[noreturn]] inline void ThrowEndless(const Instruction& loop) {
-  throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(loop.trip_bound) + " rounds of its plan",
-              Escaped(loop.origin), "--loop-bound N, where it may go on for N rounds");
+  throw Error(ErrorCode::kData, "the loop exceeds the limit of " + std::to_string(loop.trip_bound) + " iterations in its plan",
+              Escaped(loop.origin), "set --loop-bound N, the largest number of iterations");
 }
 
 [[noreturn]] inline void RethrowAt(const Error& error, const Instruction& instruction) {
@@ -44,8 +44,8 @@ inline std::string_view MeetingName(const Instruction& instruction) {
 // For a launch whose kernel cannot be made. The plan is then at fault, whatever class of error the kernel throws.
 [[noreturn]] inline void RethrowUnmade(const Error& error, const Instruction& launch) {
   if (ExitCode(error.code()) != ExitCode(ErrorCode::kAttr)) RethrowAt(error, launch);
-  throw Error(ErrorCode::kPlan, "unsound plan: kernel '" + Escaped(launch.kernel) + "' does not take its launch: " + error.message(),
-              NodeOf(launch), "compile the model again; a plan of a fresh compile that is refused is a bug of Gradloom");
+  throw Error(ErrorCode::kPlan, "unsound plan: kernel '" + Escaped(launch.kernel) + "' rejects its launch: " + error.message(),
+              NodeOf(launch), "compile the model again; if the new plan is rejected too, this is a bug in Gradloom");
 }
 
 }  // namespace gradloom

@@ -14,7 +14,7 @@ RankRange Executor::OwnRanks(const Plan& plan, const Communicator* communicator)
   if (ranks >= static_cast<size_t>(communicator->processes())) return communicator->OwnRanks(ranks);
   throw Error(
       ErrorCode::kConfig,
-      "the plan is for " + std::to_string(ranks) + " devices, and the job has " + std::to_string(communicator->processes()) + " processes",
+      "the plan is for " + std::to_string(ranks) + " devices, but the job has " + std::to_string(communicator->processes()) + " processes",
       "", "start as many processes as there are devices, or fewer");
 }
 

@@ -48,7 +48,7 @@ bool IsSharedState(const StateTensor& state) { return state.kind == StateKind::k
 
 std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters) {
   if (plan.num_ranks() != 1 || plan.targets.front().device != DeviceKind::kCpu)
-    throw Error(ErrorCode::kUnsupported, "parameters in shared memory are for a plan of one CPU device", "", "--devices cpu:1");
+    throw Error(ErrorCode::kUnsupported, "parameters in shared memory need a plan for one CPU device", "", "use --devices cpu:1");
   const auto take = [&](size_t, int64_t bytes) { return std::make_unique<PartlySharedMemory>(plan, std::move(parameters), bytes); };
   return std::make_shared<StateArena>(plan, take, RankRange{0, 1});
 }

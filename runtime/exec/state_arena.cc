@@ -103,8 +103,8 @@ Tensor StateArena::GetOf(size_t rank, const StateTensor& state) const {
 
 void StateArena::Set(const StateTensor& state, const TensorView& value) {
   if (value.dtype != state.dtype || value.shape != state.shape) {
-    throw Error(ErrorCode::kShape, "'" + Escaped(state.name) + "' is " + std::string(DTypeName(state.dtype)) + state.shape.ToString() +
-                                       ", the given value " + std::string(DTypeName(value.dtype)) + value.shape.ToString());
+    throw Error(ErrorCode::kShape, "'" + Escaped(state.name) + "' must be " + std::string(DTypeName(state.dtype)) + state.shape.ToString() +
+                                       ", got " + std::string(DTypeName(value.dtype)) + value.shape.ToString());
   }
   std::vector<std::byte> stored;
   if (!state.layout.plain()) {

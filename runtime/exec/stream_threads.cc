@@ -21,7 +21,7 @@ void StreamThreads::Run(int count, const std::function<void(int)>& f) {
       threads_.emplace_back([this, index, seen = run_.load(std::memory_order_relaxed)] { Work(index, seen); });
     }
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, "no thread for stream " + std::to_string(threads_.size() + 1) + ": " + error.what(), "",
+    throw Error(ErrorCode::kResource, "cannot start a thread for stream " + std::to_string(threads_.size() + 1) + ": " + error.what(), "",
                 "use fewer --devices or --streams");
   }
   work_ = &f;

@@ -42,12 +42,12 @@ DeviceSpec ParseCuda(const std::string& text) {
   for (const std::string& part : parts) {
     if (part.starts_with("cpu")) {
       throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': cuda and cpu cannot share a batch", "",
-                  "name devices of one kind; --devices cuda:0,else=cpu takes the CPU where there is no such GPU");
+                  "choose devices of one kind; --devices cuda:0,else=cpu falls back to the CPU if there is no such GPU");
     }
     const int ordinal = Number(part.starts_with("cuda:") ? std::string_view(part).substr(5) : part);
     if (ordinal < 0 || ordinal >= kMaxDevices) {
-      throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': behind 'cuda:' go numbers of GPUs", "",
-                  "--devices cuda:0,2, or --devices cuda:all");
+      throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': 'cuda:' must be followed by GPU numbers", "",
+                  "use --devices cuda:0,2, or --devices cuda:all");
     }
     spec.ordinals.push_back(ordinal);
   }
@@ -84,11 +84,11 @@ DeviceSpec ParseDevices(const std::string& text) {
     if (count >= 1 && count <= kMaxDevices) return {.count = count};
     if (text.find("cuda") != std::string::npos) return ParseCuda(text);
     throw Error(ErrorCode::kConfig,
-                "devices '" + Escaped(text) + "': behind 'cpu:' goes a number of devices, 1 to " + std::to_string(kMaxDevices), "",
-                "--devices cpu:4");
+                "devices '" + Escaped(text) + "': 'cpu:' must be followed by a number of devices from 1 to " + std::to_string(kMaxDevices),
+                "", "--devices cpu:4");
   }
   if (text.starts_with("cuda") || text.starts_with("cpu,")) return ParseCuda(text);
-  throw Error(ErrorCode::kConfig, "no devices '" + Escaped(text) + "'", "", "--devices cpu, or --devices cuda:0");
+  throw Error(ErrorCode::kConfig, "unknown devices '" + Escaped(text) + "'", "", "use --devices cpu, or --devices cuda:0");
 }
 
 }  // namespace gradloom

@@ -89,28 +89,28 @@ class Decoder {
     }
     for (const file::Property& property : from.properties()) {
       if (!plan.properties.emplace(Name(property.name()), Text(property.value())).second)
-        Refuse("property '" + Escaped(property.name()) + "' is there twice");
+        Refuse("property '" + Escaped(property.name()) + "' occurs twice");
     }
     if (claimed_ != data_bytes_)
-      Refuse("the data section has " + std::to_string(data_bytes_) + " bytes, and the plan uses " + std::to_string(claimed_));
+      Refuse("the data section has " + std::to_string(data_bytes_) + " bytes, but the plan uses " + std::to_string(claimed_));
   }
 
  private:
   template <typename T>
   static T Enum(int value, int count, const std::string& what) {
-    if (value < 0 || value >= count) Refuse("there is no " + what + " " + std::to_string(value));
+    if (value < 0 || value >= count) Refuse("unknown " + what + " " + std::to_string(value));
     return static_cast<T>(value);
   }
 
   static std::string Text(const std::string& text, size_t limit = kMaxTextBytes) {
-    if (text.size() > limit) Refuse("a text has " + std::to_string(text.size()) + " bytes; " + std::to_string(limit) + " are possible");
+    if (text.size() > limit) Refuse("a text has " + std::to_string(text.size()) + " bytes; the limit is " + std::to_string(limit));
     return text;
   }
   static std::string Name(const std::string& name) { return Text(name, kMaxNameBytes); }
 
   static DType Type(int value) {
     const DType dtype = Enum<DType>(value, kDTypes, "element type");
-    if (dtype != DType::kUndefined && DTypeBytes(dtype) == 0) Refuse("there is no element type " + std::to_string(value));
+    if (dtype != DType::kUndefined && DTypeBytes(dtype) == 0) Refuse("unknown element type " + std::to_string(value));
     return dtype;
   }
 
@@ -130,7 +130,7 @@ class Decoder {
   template <typename List>
   static void CheckLength(const List& list) {
     if (list.size() > kMaxListLength)
-      Refuse("a list has " + std::to_string(list.size()) + " elements; " + std::to_string(kMaxListLength) + " are possible");
+      Refuse("a list has " + std::to_string(list.size()) + " elements; the limit is " + std::to_string(kMaxListLength));
   }
 
   // Ranges follow each other in the order of this walk and fill the data section, so all of them together
@@ -138,7 +138,7 @@ class Decoder {
   int64_t Claim(const file::Range& range) {
     if (range.offset() != AlignUp(claimed_, kAlignmentBytes) || range.bytes() < 0 || range.bytes() > data_bytes_ - range.offset()) {
       Refuse(std::to_string(range.bytes()) + " bytes at " + std::to_string(range.offset()) + " of the data section, which has " +
-             std::to_string(data_bytes_) + ", do not follow what is before them");
+             std::to_string(data_bytes_) + ", do not directly follow the bytes before them");
     }
     claimed_ = range.offset() + range.bytes();
     return range.bytes();
@@ -148,7 +148,7 @@ class Decoder {
     const DType dtype = Type(from.dtype());
     const Shape shape = ShapeOf(from.dims());
     if (verify::BytesOf(dtype, shape, {}) != from.data().bytes()) {
-      Refuse("a tensor has " + std::to_string(from.data().bytes()) + " bytes, which are not those of " + std::string(DTypeName(dtype)) +
+      Refuse("a tensor has " + std::to_string(from.data().bytes()) + " bytes, which do not match " + std::string(DTypeName(dtype)) +
              shape.ToString());
     }
     Claim(from.data());
@@ -186,7 +186,7 @@ class Decoder {
     Attributes attributes;
     for (const file::Attribute& attribute : from) {
       const std::string name = Name(attribute.name());
-      if (attributes.has(name)) Refuse("attribute '" + Escaped(name) + "' is there twice");
+      if (attributes.has(name)) Refuse("attribute '" + Escaped(name) + "' occurs twice");
       attributes.set(name, Decode(attribute));
     }
     return attributes;

@@ -81,10 +81,11 @@ Header ReadHeader(const PlanBytes& source) {
   if (source.bytes < static_cast<int64_t>(sizeof header))
     Refuse(source, "the file has " + std::to_string(source.bytes) + " bytes, too few for a plan", kDamaged);
   source.read_at(0, &header, sizeof header);
-  if (header.magic != kMagic) Refuse(source, "this is no plan: it does not begin as one", "a plan is what the verb compile writes");
+  if (header.magic != kMagic)
+    Refuse(source, "not a plan: it does not start with a plan's magic number", "plans are written by the compile command");
   if (header.version != Plan::kFormatVersion) {
     Refuse(source,
-           "the plan has format version " + std::to_string(header.version) + ", and this program reads version " +
+           "the plan has format version " + std::to_string(header.version) + ", but this program reads version " +
                std::to_string(Plan::kFormatVersion),
            header.version > Plan::kFormatVersion ? "use a newer gradloom, or compile the model again with this one"
                                                  : "compile the model again with this gradloom");
@@ -98,7 +99,7 @@ void CheckSizes(const PlanBytes& source, const Header& header) {
   const int64_t data_offset = AlignUp(static_cast<int64_t>(sizeof header) + header.message_bytes, kAlignmentBytes);
   const auto end = CheckedAdd(data_offset, header.data_bytes);
   if (header.data_offset != data_offset || header.data_bytes < 0 || end != source.bytes) {
-    Refuse(source, "the file has " + std::to_string(source.bytes) + " bytes, and its header describes another size", kDamaged);
+    Refuse(source, "the file has " + std::to_string(source.bytes) + " bytes, but its header specifies another size", kDamaged);
   }
 }
 
@@ -128,7 +129,7 @@ Plan Read(const PlanBytes& source) {
                       [&](int64_t offset, void* out, int64_t bytes) { source.read_at(header.data_offset + offset, out, bytes); });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPlan) throw;
-    Refuse(source, error.message(), "the verb compile did not write this: do not use it");
+    Refuse(source, error.message(), "the compile command did not write this file; do not use it");
   }
 }
 

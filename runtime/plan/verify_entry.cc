@@ -29,7 +29,8 @@ class EntryCheck : EntryRanks {
   bool CheckRanks() {
     const size_t ranks = plan_.entries[0].ranks.size();
     if (entry_.ranks.empty() || entry_.ranks.size() != ranks) {
-      faults_.Add("ranks", name_, "has " + std::to_string(entry_.ranks.size()) + " ranks, and the first entry " + std::to_string(ranks));
+      faults_.Add("ranks", name_,
+                  "has " + std::to_string(entry_.ranks.size()) + " ranks, but the first entry has " + std::to_string(ranks));
       return false;
     }
     for (size_t r = 0; r < ranks; ++r) {
@@ -43,7 +44,7 @@ class EntryCheck : EntryRanks {
       const int first = plan_.entries[0].ranks[r].program;
       if (first < 0 || first >= static_cast<int>(plan_.programs.size())) return false;
       if (program(r).place == plan_.PlaceOf(r)) continue;
-      faults_.Add("ranks", Rank(r), "is of place " + std::to_string(program(r).place) + ", and of another in the first entry");
+      faults_.Add("ranks", Rank(r), "has place " + std::to_string(program(r).place) + ", but another one in the first entry");
       return false;
     }
     return true;
@@ -115,8 +116,7 @@ class EntryCheck : EntryRanks {
         const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
         if (buffer == nullptr || buffer->arena != Arena::kFeed || buffer->feed >= static_cast<int>(entry_.feeds.size())) continue;
         if (instruction.kind == InstructionKind::kCopy || LiesTogether(entry_.feeds[static_cast<size_t>(buffer->feed)], rank)) continue;
-        faults_.Add("bounds", where,
-                    "reads " + Describe(*buffer) + " in place, and its samples do not lie together: they have to be copied");
+        faults_.Add("bounds", where, "reads " + Describe(*buffer) + " in place, but its samples are not contiguous: they must be copied");
       }
       for (const Program& body : instruction.bodies) CheckFeeds(where, body, rank);
     }
@@ -126,9 +126,9 @@ class EntryCheck : EntryRanks {
     std::set<std::string> names;
     for (const Feed& feed : entry_.feeds) {
       const std::string what = name_ + ", feed '" + Escaped(feed.name) + "'";
-      if (!names.insert(feed.name).second) faults_.Add("names", what, "the name is there twice");
+      if (!names.insert(feed.name).second) faults_.Add("names", what, "the name occurs twice");
       if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0)
-        faults_.Add("bounds", what, "has no possible type and shape");
+        faults_.Add("bounds", what, "has an invalid type or shape");
     }
     // Ranks that share a program and a shard length see the same.
     std::set<std::pair<int, int64_t>> seen;
@@ -157,7 +157,7 @@ class EntryCheck : EntryRanks {
       const Buffer& buffer = program(r).buffers[static_cast<size_t>(id)];
       if (buffer.dtype == DType::kUndefined || !buffer.layout.plain() || fetch.batch_axis < -1 || fetch.batch_axis >= buffer.shape.rank() ||
           fetch.batch_inner < 0) {
-        return faults_.Add("names", what, Describe(buffer) + " is no value in logical order");
+        return faults_.Add("names", what, Describe(buffer) + " is not a value in logical order");
       }
       if (fetch.batch_axis >= 0 && rank.shard_length == 0) continue;
       if (first == nullptr) first = &buffer, first_samples = rank.shard_length;
@@ -171,16 +171,17 @@ class EntryCheck : EntryRanks {
       if (!samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
           samples->outer != others->outer || samples->together != others->together) {
         return faults_.Add("bounds", what,
-                           Describe(buffer) + " of rank " + std::to_string(r) + " is no part of what the ranks before it have");
+                           Describe(buffer) + " of rank " + std::to_string(r) + " does not match the fetches of the ranks before it");
       }
     }
-    if (first == nullptr) return faults_.Add("names", what, "no rank has it");
+    if (first == nullptr) return faults_.Add("names", what, "no rank provides it");
     CheckExtents(fetch, *first, what);
     if (fetch.batch_axis < 0) return;
     int64_t samples = 0;
     for (const auto& [start, length] : shards) samples = length == entry_.batch ? length : samples + length;
     if (samples != entry_.batch)
-      faults_.Add("ranks", what, "the ranks that have it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
+      faults_.Add("ranks", what,
+                  "the ranks that provide it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
   }
 
   // What says an extent is a number that is the same for all ranks.
@@ -192,10 +193,10 @@ class EntryCheck : EntryRanks {
                            "axis " + std::to_string(extent.axis) + " of " + Describe(buffer) + " cannot have an extent of its own");
       last = extent.axis;
       if (extent.fetch < 0 || extent.fetch >= static_cast<int>(entry_.fetches.size()))
-        return faults_.Add("names", what, "its extent is fetch " + std::to_string(extent.fetch) + ", which is none");
+        return faults_.Add("names", what, "its extent is fetch " + std::to_string(extent.fetch) + ", which does not exist");
       const Fetch& number = entry_.fetches[static_cast<size_t>(extent.fetch)];
       if (!number.extents.empty() || number.batch_axis >= 0)
-        return faults_.Add("bounds", what, "its extent '" + Escaped(number.name) + "' is no single number");
+        return faults_.Add("bounds", what, "its extent '" + Escaped(number.name) + "' is not a single number");
       for (size_t r = 0; r < entry_.ranks.size(); ++r) {
         const int id = FetchedBuffer(entry_, r, static_cast<size_t>(extent.fetch));
         if (id < 0) continue;
@@ -233,7 +234,7 @@ class EntryCheck : EntryRanks {
       for (int state : written) {
         const StateTensor& tensor = plan_.state[static_cast<size_t>(state)];
         if (!tensor.in_place(program(r).place) || own.contains(state)) continue;
-        faults_.Add("ranks", Rank(r), "holds state '" + Escaped(tensor.name) + "' and does not change it, as others do");
+        faults_.Add("ranks", Rank(r), "holds state '" + Escaped(tensor.name) + "' but does not change it, while others do");
         break;
       }
     }
@@ -247,7 +248,7 @@ class EntryCheck : EntryRanks {
       if (!seen.insert(entry_.ranks[r].program).second || facts(r).partial_reads.empty()) continue;
       const auto& [state, instruction] = facts(r).partial_reads.front();
       faults_.Add("ranks", Rank(r) + ", " + Describe(program(r), instruction),
-                  "reads state '" + Escaped(plan_.state[static_cast<size_t>(state)].name) + "', of which each rank has a part alone");
+                  "reads state '" + Escaped(plan_.state[static_cast<size_t>(state)].name) + "', of which each rank holds only a part");
     }
   }
 
@@ -259,7 +260,7 @@ class EntryCheck : EntryRanks {
         const StateTensor& tensor = plan_.state[static_cast<size_t>(state)];
         if (MayWrite(tensor.kind)) continue;
         faults_.Add("writes", Rank(r) + ", " + Describe(program(r), instruction),
-                    "changes state '" + Escaped(tensor.name) + "' in an entry of a kind that must not");
+                    "changes state '" + Escaped(tensor.name) + "' in a kind of entry that must not change state");
       }
     }
   }

@@ -60,7 +60,7 @@ class InstructionCheck {
   bool Arity(size_t reads, size_t writes) {
     const bool absent = std::count(reads_.begin(), reads_.end(), nullptr) + std::count(writes_.begin(), writes_.end(), nullptr) > 0;
     if (reads_.size() == reads && writes_.size() == writes && scratch_.empty() && !absent) return true;
-    Fault("names", "takes " + std::to_string(reads) + " reads and " + std::to_string(writes) + " writes, and has " +
+    Fault("names", "takes " + std::to_string(reads) + " reads and " + std::to_string(writes) + " writes, but has " +
                        std::to_string(reads_.size()) + " and " + std::to_string(writes_.size()));
     return false;
   }
@@ -79,15 +79,15 @@ class InstructionCheck {
     }
     if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
                         [](const Use& a, const Use& b) { return a.access < b.access; })) {
-      return Fault("names", "its uses are not inputs, outputs, scratch in this order");
+      return Fault("names", "its uses must be inputs, outputs and scratch, in this order");
     }
     try {
       const KernelCall call = CallOf(scope_.plan, scope_.program, instruction_);
       const std::string rejection = Rejection(*row, call);
-      if (!rejection.empty()) return Fault("names", "the kernel does not take this call: " + rejection);
+      if (!rejection.empty()) return Fault("names", "the kernel rejects this launch: " + rejection);
       Scratch(row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call));
     } catch (const Error& error) {  // an attribute of another kind than the kernel expects, for one
-      Fault("names", "the kernel does not take this call: " + error.message());
+      Fault("names", "the kernel rejects this launch: " + error.message());
     }
     may_alias_ = row->may_alias;
   }
@@ -95,7 +95,7 @@ class InstructionCheck {
   void Scratch(int64_t needed) {
     const size_t wanted = needed > 0 ? 1 : 0;
     if (scratch_.size() != wanted || (wanted == 1 && scratch_[0]->bytes < needed)) {
-      Fault("bounds", "the kernel needs " + std::to_string(needed) + " bytes of scratch, and has " +
+      Fault("bounds", "the kernel needs " + std::to_string(needed) + " bytes of scratch, but has " +
                           (scratch_.empty() ? "none" : std::to_string(scratch_[0]->bytes)));
     }
   }
@@ -113,9 +113,9 @@ class InstructionCheck {
     if (!(many ? Arity(reads_.size(), reads_.size()) : Arity(1, 1)) || !Outermost()) return;
     if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
                         [](const Use& a, const Use& b) { return a.access < b.access; })) {
-      return Fault("names", "its uses are not reads, then writes");
+      return Fault("names", "its uses must be reads, then writes");
     }
-    if (instruction_.group < 0) Fault("names", "names no group");
+    if (instruction_.group < 0) Fault("names", "has no group");
     if (instruction_.root < 0 || (instruction_.root > 0 && instruction_.collective != Collective::kBroadcast)) {
       Fault("ranks", "root " + std::to_string(instruction_.root) + " is out of range");
     }
@@ -129,7 +129,7 @@ class InstructionCheck {
   }
 
   void Transfer(size_t reads, size_t writes) {
-    if (Arity(reads, writes) && Outermost() && instruction_.peer < 0) Fault("names", "names no peer");
+    if (Arity(reads, writes) && Outermost() && instruction_.peer < 0) Fault("names", "has no peer");
   }
 
   // Ranks may take different branches and trip counts, so they could not meet in a body.
@@ -139,26 +139,26 @@ class InstructionCheck {
   }
 
   void If() {
-    if (instruction_.bodies.size() != 2) return Fault("names", "an if has two bodies");
-    if (reads_.empty() || !IsScalar(reads_[0], DType::kBool)) return Fault("names", "its first operand is no bool scalar");
+    if (instruction_.bodies.size() != 2) return Fault("names", "an if must have two bodies");
+    if (reads_.empty() || !IsScalar(reads_[0], DType::kBool)) return Fault("names", "its first operand must be a bool scalar");
     AllPresent(1);
   }
 
   // Each carried value is written over the one before, so that it exists after any number of trips, and
   // the next trip finds what the first one found.
   void Loop() {
-    if (instruction_.bodies.size() != 1) return Fault("names", "a loop has one body");
+    if (instruction_.bodies.size() != 1) return Fault("names", "a loop must have one body");
     if (instruction_.trip_bound < 0 || instruction_.trip_bound > kMaxTrips)
       Fault("names", "trip bound " + std::to_string(instruction_.trip_bound) + " is out of range");
     if (reads_.size() < 2 || (reads_[0] != nullptr && !IsScalar(reads_[0], DType::kInt64)) ||
         (reads_[1] != nullptr && !IsScalar(reads_[1], DType::kBool))) {
-      return Fault("names", "its first operands are no trip count and condition");
+      return Fault("names", "its first operands must be a trip count and a condition");
     }
     if (!AllPresent(2)) return;
     for (const Buffer* write : writes_) {
       const bool carried =
           std::any_of(reads_.begin(), reads_.end(), [&](const Buffer* read) { return read != nullptr && SamePlace(*read, *write); });
-      if (!carried) Fault("values", Describe(*write) + " has no value before the first trip");
+      if (!carried) Fault("values", Describe(*write) + " has no value before the first iteration");
     }
   }
 

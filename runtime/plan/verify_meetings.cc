@@ -59,21 +59,22 @@ class MeetingCheck : EntryRanks {
     if (i.kind != InstructionKind::kCollective) {
       const size_t slot = static_cast<size_t>(i.peer);
       const bool bound = slot < rank.peers.size() && rank.peers[slot] >= 0 && rank.peers[slot] < static_cast<int>(entry_.ranks.size());
-      return bound && rank.peers[slot] != static_cast<int>(r) ? "" : "peer slot " + std::to_string(i.peer) + " leads to no other rank";
+      return bound && rank.peers[slot] != static_cast<int>(r) ? "" : "peer slot " + std::to_string(i.peer) + " does not name another rank";
     }
     const size_t slot = static_cast<size_t>(i.group);
     const int group = slot < rank.groups.size() ? rank.groups[slot] : -1;
-    if (group < 0 || group >= static_cast<int>(plan_.groups.size())) return "group slot " + std::to_string(i.group) + " leads to no group";
+    if (group < 0 || group >= static_cast<int>(plan_.groups.size()))
+      return "group slot " + std::to_string(i.group) + " does not name a group";
     const std::vector<int>& members = plan_.groups[static_cast<size_t>(group)].ranks;
-    if (!IsMember(group, static_cast<int>(r))) return "the rank is no member of group " + std::to_string(group);
+    if (!IsMember(group, static_cast<int>(r))) return "the rank is not a member of group " + std::to_string(group);
     if (i.root >= static_cast<int>(members.size()))
       return "root " + std::to_string(i.root) + " is out of range: the group has " + std::to_string(members.size()) + " members";
     const int64_t small = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 1) : Bytes(r, i, 0);
     const int64_t large = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 0) : Bytes(r, i, 1);
     const bool scattered = i.collective == Collective::kReduceScatterSum || i.collective == Collective::kAllGather;
     if (scattered && CheckedMul(small, static_cast<int64_t>(members.size())) != large) {
-      return std::to_string(large) + " bytes are not those of " + std::to_string(members.size()) + " members with " +
-             std::to_string(small) + " each";
+      return std::to_string(large) + " bytes do not match " + std::to_string(members.size()) + " members with " + std::to_string(small) +
+             " each";
     }
     return "";
   }
@@ -138,8 +139,8 @@ class MeetingCheck : EntryRanks {
       for (size_t r = 0; r < entry_.ranks.size(); ++r) {
         if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
         faults_.Add("ranks", Rank(s),
-                    "changes state before it has met rank " + std::to_string(r) +
-                        ", which may refuse the batch until then: the step would fail and have changed it");
+                    "changes state before it has synchronized with rank " + std::to_string(r) +
+                        ", which may refuse the batch until then: the step could fail after changing it");
         return;
       }
     }
@@ -171,7 +172,7 @@ class MeetingCheck : EntryRanks {
     for (size_t k = 0; equal && k < x.uses.size() / 2; ++k) equal = same(k);
     if (equal) return;
     faults_.Add("ranks", Where(b, next_[b]),
-                "meets " + Where(a, next_[a]) + " with another collective, tag, type, root, layout or size (" +
+                "is matched with " + Where(a, next_[a]) + ", which has another collective, tag, type, root, layout or size (" +
                     std::to_string(Bytes(b, y, 0)) + " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
   }
 
@@ -182,7 +183,8 @@ class MeetingCheck : EntryRanks {
     if (other.kind == InstructionKind::kCollective || other.kind == i.kind) return {};
     if (entry_.ranks[peer].peers[static_cast<size_t>(other.peer)] != static_cast<int>(rank)) return {};
     if (i.tag != other.tag || Type(rank, i) != Type(peer, other) || Bytes(rank, i, 0) != Bytes(peer, other, 0)) {
-      faults_.Add("ranks", Where(rank, next_[rank]), "meets " + Where(peer, next_[peer]) + " with another tag, type or size");
+      faults_.Add("ranks", Where(rank, next_[rank]),
+                  "is matched with " + Where(peer, next_[peer]) + ", which has another tag, type or size");
     }
     return {rank, peer};
   }
@@ -201,7 +203,7 @@ class MeetingCheck : EntryRanks {
         if (!here) missing = m;
       }
     }
-    faults_.Add("ranks", Where(rank, next_[rank]), "waits for ever: " + Where(missing, next_[missing]) + ", does not come to it");
+    faults_.Add("ranks", Where(rank, next_[rank]), "waits forever: " + Where(missing, next_[missing]) + ", never matches it");
   }
 
   std::vector<size_t> next_;              // by rank: its next meeting

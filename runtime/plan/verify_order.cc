@@ -46,7 +46,7 @@ class Clocks {
       if (instruction.kind == InstructionKind::kRecord) {
         int& record = recorded[static_cast<size_t>(instruction.event)];
         if (record >= 0)
-          faults.Add("order", Where(scope, static_cast<int>(i)), "the event has been recorded by " + Describe(program_, record));
+          faults.Add("order", Where(scope, static_cast<int>(i)), "the event was already recorded by " + Describe(program_, record));
         record = static_cast<int>(i);
       } else if (instruction.kind == InstructionKind::kWait) {
         const int record = recorded[static_cast<size_t>(instruction.event)];
@@ -106,7 +106,7 @@ class Clocks {
       const Instruction& other = program_.instructions[i];
       if (other.kind != InstructionKind::kRecord || other.event != program_.instructions[static_cast<size_t>(wait)].event) continue;
       later = "the event is recorded only later, by " + Describe(program_, static_cast<int>(i)) +
-              ": the wait passes before it, or where that stream waits for this one, neither goes on";
+              ": the wait does not wait for it, or the two streams deadlock";
     }
     faults.Add("order", Where(scope, wait), later);
   }
@@ -297,8 +297,8 @@ class Sweep {
     };
     if (segment.writer >= 0 && Family(segment.buffer) == family) {
       if (index == kEnd || clocks_.Before(segment.writer, index)) return true;
-      return fault("order", ", and nothing makes it wait for " + Describe(program_, segment.writer) +
-                                ", which writes that. It goes wrong in the order: " + clocks_.OrderWithout(segment.writer, index));
+      return fault("order", ", but nothing makes it wait for " + Describe(program_, segment.writer) +
+                                ", which writes it. A failing order: " + clocks_.OrderWithout(segment.writer, index));
     }
     if (segment.writer == kBeforeProgram && writer < 0) return true;
     if (segment.writer >= 0) {
@@ -307,7 +307,7 @@ class Sweep {
                                  (writer < 0 ? "" : "; its value is written by " + Describe(program_, writer)));
     }
     if (writer >= 0) return fault("values", " before " + Describe(program_, writer) + " writes it");
-    return fault("values", ", which nothing writes");
+    return fault("values", ", which is never written");
   }
 
   void Write(int index, int buffer, ProgramFacts& facts) {
@@ -325,9 +325,9 @@ class Sweep {
   void CheckAfter(int earlier, int index, const std::string& does, int old, const Buffer& written) {
     if (clocks_.Before(earlier, index)) return;
     faults_.Add("order", At(index),
-                "writes " + Describe(written) + ", and nothing makes it wait for " + Describe(program_, earlier) + ", which " + does +
+                "writes " + Describe(written) + ", but nothing makes it wait for " + Describe(program_, earlier) + ", which " + does +
                     (old < 0 ? " the same bytes" : " " + Describe(program_.buffers[static_cast<size_t>(old)])) +
-                    ". It goes wrong in the order: " + clocks_.OrderWithout(earlier, index));
+                    ". A failing order: " + clocks_.OrderWithout(earlier, index));
   }
 
   void StateWrite(int index, const Buffer& written, ProgramFacts& facts) {
@@ -335,7 +335,7 @@ class Sweep {
     const auto [known, fresh] = state_writes_.emplace(state, index);
     if (!fresh) {
       faults_.Add("writes", At(index),
-                  "writes " + Describe(written) + ", which " + Describe(program_, known->second) + " has written in this step");
+                  "writes " + Describe(written) + ", which " + Describe(program_, known->second) + " has already written in this step");
     }
     facts.state_writes.push_back({state, index});
   }
@@ -347,7 +347,7 @@ class Sweep {
     if (!facts.communication.empty() && !clocks_.Before(facts.communication.back(), index)) {
       faults_.Add("order", At(index),
                   "nothing makes it wait for " + Describe(program_, facts.communication.back()) +
-                      ": ranks could meet in another order: " + clocks_.OrderWithout(facts.communication.back(), index));
+                      ": ranks could communicate in different orders: " + clocks_.OrderWithout(facts.communication.back(), index));
     }
     facts.communication.push_back(index);
   }
@@ -367,8 +367,8 @@ class Sweep {
       const auto late = std::find_if(refusing.begin(), refusing.end(), [&](int i) { return !before(i, write); });
       if (late == refusing.end()) continue;
       faults_.Add("order", At(write),
-                  "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) + "', and nothing makes it wait for " +
-                      Describe(program_, *late) + ", which may refuse the batch: the step would fail and have changed it");
+                  "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) + "', but nothing makes it wait for " +
+                      Describe(program_, *late) + ", which may refuse the batch: the step could fail after changing it");
     }
     const std::vector<int>& meetings = facts.communication;
     if (!refusing.empty() || !meetings.empty()) CheckKeepsState(facts);
@@ -395,7 +395,7 @@ class Sweep {
       if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->keeps_state)) continue;
       faults_.Add("order", At(write),
                   "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) +
-                      "', and does not look whether the batch has been refused: the step would fail and have changed it");
+                      "', but does not check whether the batch was refused: the step could fail after changing it");
     }
   }
 
@@ -409,7 +409,7 @@ class Sweep {
         return SamePlace(b, named) && writers[static_cast<size_t>(&b - program_.buffers.data())] >= 0;
       });
       if (made == program_.buffers.end()) {
-        faults_.Add("values", At(kEnd), "nothing has written " + Describe(named) + ", which its instruction gives");
+        faults_.Add("values", At(kEnd), "nothing has written " + Describe(named) + ", which its instruction outputs");
       } else {
         Read(kEnd, static_cast<int>(made - program_.buffers.begin()));
       }

@@ -40,7 +40,8 @@ void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::stri
       continue;
     }
     if (range.offset % kAlignmentBytes != 0) {
-      faults.Add("bounds", range.what, "offset " + std::to_string(range.offset) + " is no multiple of " + std::to_string(kAlignmentBytes));
+      faults.Add("bounds", range.what,
+                 "offset " + std::to_string(range.offset) + " is not a multiple of " + std::to_string(kAlignmentBytes));
     }
     if (range.bytes == 0) continue;
     if (before != nullptr && before->offset + before->bytes > range.offset) {
@@ -77,13 +78,13 @@ void CheckState(const Plan& plan, FaultList& faults) {
     const std::string what = "state tensor '" + Escaped(state.name) + "'";
     CheckNames(plan, state.places, what, faults);
     Spread(state.places, {state.offset, state.bytes, what}, ranges);
-    if (!names.insert(state.name).second) faults.Add("names", what, "the name is there twice");
+    if (!names.insert(state.name).second) faults.Add("names", what, "the name occurs twice");
     if (BytesOf(state.dtype, state.shape, state.layout) != state.bytes) {
-      faults.Add("bounds", what, std::to_string(state.bytes) + " bytes are not those of its type, shape and layout");
+      faults.Add("bounds", what, std::to_string(state.bytes) + " bytes do not match its type, shape and layout");
     }
     const bool summed = state.kind == StateKind::kAccumulator && (state.dtype == DType::kFloat32 || state.dtype == DType::kFloat64);
     if (state.partial && (!summed || state.initial.defined() || plan.accumulate < 2)) {
-      faults.Add("names", what, "has a part on each rank, as alone the sums have of gradients that the plan counts the batches of");
+      faults.Add("names", what, "has a part on each rank; only gradient accumulators may, in a plan that counts the batches of an update");
     }
     if (state.initial.defined() && (state.initial.dtype() != state.dtype || state.initial.shape() != state.shape)) {
       faults.Add("bounds", what, "its initial value has another type or shape");
@@ -91,9 +92,9 @@ void CheckState(const Plan& plan, FaultList& faults) {
     const bool belongs = state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator;
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
-      faults.Add("names", what, "does not belong to a parameter as its kind says");
+      faults.Add("names", what, "does not belong to a parameter as its kind requires");
     } else if (in_range && plan.state[static_cast<size_t>(state.parameter)].places != state.places) {
-      faults.Add("names", what, "is in other places than its parameter");
+      faults.Add("names", what, "has other places than its parameter");
     }
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -106,7 +107,7 @@ void CheckConstants(const Plan& plan, FaultList& faults) {
   std::set<std::string> names;
   for (const Constant& constant : plan.constants) {
     const std::string what = "constant '" + Escaped(constant.name) + "'";
-    if (!names.insert(constant.name).second) faults.Add("names", what, "the name is there twice");
+    if (!names.insert(constant.name).second) faults.Add("names", what, "the name occurs twice");
     if (!constant.value.defined()) faults.Add("bounds", what, "has no value");
     CheckNames(plan, constant.places, what, faults);
     Spread(constant.places, {constant.offset, constant.value.defined() ? constant.value.bytes() : 0, what}, ranges);
@@ -222,7 +223,7 @@ std::vector<int> Writers(const Program& program) {
 }
 
 void CheckTables(const Plan& plan, FaultList& faults) {
-  if (plan.targets.empty()) faults.Add("names", "plan", "names no target");
+  if (plan.targets.empty()) faults.Add("names", "plan", "has no target");
   for (const Target& target : plan.targets) {
     if (target.threads < 1) faults.Add("names", "plan", "a target has " + std::to_string(target.threads) + " threads");
   }
@@ -306,7 +307,7 @@ void VerifyOrThrow(const Plan& plan, KernelLookup find, const Plan* proved) {
   std::string message = "unsound plan (" + std::string(faults[0].check) + "): " + faults[0].message;
   if (faults.size() > 1) message += "; and " + std::to_string(faults.size() - 1) + " more faults";
   throw Error(ErrorCode::kPlan, message, faults[0].where,
-              "compile the model again; a plan of a fresh compile that is refused is a bug of Gradloom");
+              "compile the model again; if the new plan is rejected too, this is a bug in Gradloom");
 }
 
 }  // namespace gradloom

@@ -68,7 +68,7 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
     return fault(std::to_string(buffer.bytes) + " bytes at " + std::to_string(buffer.offset) + " do not lie in the arena");
   }
   if (buffer.offset % kAlignmentBytes != 0) {
-    fault("offset " + std::to_string(buffer.offset) + " is no multiple of " + std::to_string(kAlignmentBytes));
+    fault("offset " + std::to_string(buffer.offset) + " is not a multiple of " + std::to_string(kAlignmentBytes));
   }
   if ((buffer.arena == Arena::kFeed) != (buffer.feed >= 0) || buffer.feed < -1)
     fault("feed " + std::to_string(buffer.feed) + " does not fit the arena");
@@ -77,10 +77,10 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
     return;
   }
   if (BytesOf(buffer.dtype, buffer.shape, buffer.layout) != buffer.bytes) {
-    return fault(std::to_string(buffer.bytes) + " bytes are not those of its type, shape and layout");
+    return fault(std::to_string(buffer.bytes) + " bytes do not match its type, shape and layout");
   }
   if (buffer.whole != -1) {
-    if (!FitsWhole(scope.program, index)) fault("is no range of buffer " + std::to_string(buffer.whole));
+    if (!FitsWhole(scope.program, index)) fault("is not a range of buffer " + std::to_string(buffer.whole));
   } else if (!AgreesWithTables(scope, buffer)) {
     fault("nothing of its type and size lies at byte " + std::to_string(buffer.offset) + " of the arena");
   }
@@ -111,7 +111,7 @@ void CheckStreams(const Scope& scope, FaultList& faults) {
   const std::vector<Stream>& streams = scope.program.streams;
   if (streams.empty() || streams.size() > kMaxStreams) {
     return faults.Add("names", scope.name,
-                      "has " + std::to_string(streams.size()) + " streams; 1 to " + std::to_string(kMaxStreams) + " are possible");
+                      "has " + std::to_string(streams.size()) + " streams; expected 1 to " + std::to_string(kMaxStreams));
   }
   const int device = scope.outer != nullptr ? scope.outer->streams[0].device : streams[0].device;
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -145,8 +145,7 @@ void CheckCopyStream(const Scope& scope, int index, FaultList& faults) {
                         const Arena arena = program.buffers[static_cast<size_t>(use.buffer)].arena;
                         return arena == (use.access == Access::kRead ? Arena::kFeed : Arena::kInput);
                       });
-  if (!copies)
-    faults.Add("order", Where(scope, index), "a copy stream runs ahead of its step: it can copy feeds into input slots, and nothing else");
+  if (!copies) faults.Add("order", Where(scope, index), "a copy stream runs ahead of its step: it may only copy feeds into input slots");
 }
 
 // Ids are in range, and operands may be touched in the way that they are.
@@ -174,14 +173,14 @@ void CheckUses(const Scope& scope, int index, FaultList& faults) {
     const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
     if ((use.access == Access::kScratch) != (buffer.dtype == DType::kUndefined)) {
       fault("names", Describe(buffer) +
-                         (use.access == Access::kScratch ? " is a value and is used as scratch" : " is scratch and is used as a value"));
+                         (use.access == Access::kScratch ? " is a value but is used as scratch" : " is scratch but is used as a value"));
     }
     const bool fills = buffer.arena == Arena::kInput && IsCopyStream(program, instruction.stream);
     if (use.access == Access::kWrite && buffer.arena != Arena::kTransient && buffer.arena != Arena::kState && !fills) {
       fault("writes", Describe(buffer) + " is written, but is read-only in a step");
     }
     if (use.access == Access::kWrite && buffer.arena == Arena::kState && buffer.whole != -1) {
-      fault("writes", Describe(buffer) + " is a part of a state tensor: states are written whole");
+      fault("writes", Describe(buffer) + " is a part of a state tensor: states must be written whole");
     }
   }
 }
@@ -213,7 +212,7 @@ void CheckSingleWrites(const Scope& scope, FaultList& faults) {
     if (a.buffer == b.buffer || (a.family == b.family && Overlap(at(a.buffer), at(b.buffer)))) {
       faults.Add("writes", Where(scope, std::max(a.instruction, b.instruction)),
                  "writes " + Describe(at(b.buffer)) + ", which " + Describe(program, std::min(a.instruction, b.instruction)) +
-                     " has written: a buffer is one value");
+                     " has already written: a buffer holds one value");
     }
   }
 }
@@ -253,7 +252,7 @@ void CheckGivenNames(const Scope& scope, FaultList& faults) {
     const int index = (state ? scope.tables.state : scope.tables.constants).at(buffer.offset);
     const std::string& name =
         state ? scope.plan.state[static_cast<size_t>(index)].name : scope.plan.constants[static_cast<size_t>(index)].name;
-    if (buffer.name != name) faults.Add("values", scope.name, Describe(buffer) + " is '" + Escaped(name) + "' by the plan's tables");
+    if (buffer.name != name) faults.Add("values", scope.name, Describe(buffer) + " is '" + Escaped(name) + "' in the plan's tables");
   }
 }
 
@@ -288,7 +287,7 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     });
     if (!allowed) {
       faults.Add("bounds", scope.name,
-                 std::string(changes ? "writes " : "reads ") + Describe(buffer) + ", which its instruction does not name so");
+                 std::string(changes ? "writes " : "reads ") + Describe(buffer) + ", which its instruction does not declare");
     }
   }
 }
@@ -302,7 +301,7 @@ void CheckBodies(const Scope& scope, FaultList& faults) {
       const Program& of_body = instruction.bodies[k];
       if (of_body.place != scope.place) {
         faults.Add("names", name,
-                   "is of place " + std::to_string(of_body.place) + ", and the program around it of " + std::to_string(scope.place));
+                   "has place " + std::to_string(of_body.place) + ", but the program around it has " + std::to_string(scope.place));
         continue;
       }
       Scope body{scope.plan, scope.tables, scope.find, of_body, name, scope.place, scope.transient_bytes, scope.input_bytes};

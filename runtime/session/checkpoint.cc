@@ -30,7 +30,7 @@ constexpr size_t kNamedDifferences = 4;
 void CheckFile(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
-  if (status.type() == fs::file_type::not_found) Refuse("'" + fs::path(path).filename().string() + "' is absent", Escaped(path, 4096));
+  if (status.type() == fs::file_type::not_found) Refuse("'" + fs::path(path).filename().string() + "' is missing", Escaped(path, 4096));
   if (status.type() != fs::file_type::regular) Refuse("not a regular file", Escaped(path, 4096));
 }
 
@@ -42,7 +42,7 @@ void CheckNothingElse(const std::string& folder, const Manifest& manifest) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with("rank-") || known.contains(name)) continue;
-    Refuse("'" + Escaped(name) + "' is no part of the checkpoint: its manifest does not list it", Escaped(folder + "/" + name, 4096));
+    Refuse("'" + Escaped(name) + "' does not belong to the checkpoint: its manifest does not list it", Escaped(folder + "/" + name, 4096));
   }
 }
 
@@ -65,12 +65,12 @@ std::string StateDifferences(const Plan& plan, const std::map<std::string, Tenso
     if (found == types.end()) {
       missing.push_back("'" + Escaped(name) + "' is missing");
     } else if (found->second.dtype != state->dtype || found->second.shape != state->shape) {
-      other.push_back("'" + Escaped(name) + "' is " + TypeText(found->second.dtype, found->second.shape) + " there, " +
-                      TypeText(state->dtype, state->shape) + " here");
+      other.push_back("'" + Escaped(name) + "' is " + TypeText(found->second.dtype, found->second.shape) + " in the checkpoint, " +
+                      TypeText(state->dtype, state->shape) + " in the plan");
     }
   }
   for (const auto& [name, type] : types) {
-    if (!wanted.contains(name)) extra.push_back("'" + Escaped(name) + "' is not known here");
+    if (!wanted.contains(name)) extra.push_back("'" + Escaped(name) + "' is not in the plan");
   }
   std::vector<std::string> kinds;
   for (const auto* kind : {&missing, &extra, &other}) {
@@ -83,7 +83,7 @@ std::string FromHexadecimal(const std::string& text, const std::string& where) {
   const auto digit = [&](char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    Refuse("the file's manifest cannot be read: it is malformed", where);
+    Refuse("the file's manifest is malformed", where);
   };
   std::string bytes;
   for (size_t i = 0; i + 1 < text.size(); i += 2) bytes.push_back(static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1])));
@@ -131,11 +131,11 @@ Manifest ReadManifest(const std::string& folder) {
   const fs::file_type type = fs::symlink_status(folder, error).type();
   if (type != fs::file_type::directory) {
     Refuse(type == fs::file_type::symlink     ? "a checkpoint's folder must not be a symbolic link"
-           : type == fs::file_type::not_found ? "there is no such checkpoint"
-                                              : "this is no folder of a checkpoint",
+           : type == fs::file_type::not_found ? "the checkpoint does not exist"
+                                              : "not the folder of a checkpoint",
            Escaped(folder, 4096));
   }
-  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) Refuse("this is no checkpoint: it has no MANIFEST", where);
+  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) Refuse("not a checkpoint: it has no MANIFEST", where);
   CheckFile(path);
   return DecodeManifest(ReadWholeFile(path, kMaxManifestBytes), where);
 }
@@ -216,12 +216,12 @@ std::vector<std::string> Checkpoint::Warnings() const {
 void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, bool any_plan) const {
   const std::string where = Escaped(folder_, 4096);
   if (manifest_.plan.model_hash != plan.model_hash) {
-    Refuse("the checkpoint is of another model: " + DifferencesOf(manifest_.plan, plan).front(), where,
-           "resume with the model file of that run");
+    Refuse("the checkpoint belongs to another model: " + DifferencesOf(manifest_.plan, plan).front(), where,
+           "resume with the model file of the original run");
   }
   const auto parts = DifferencesOf(manifest_.plan, plan);
   if (const std::string differences = StateDifferences(session.plan(), types_); !differences.empty()) {
-    Refuse("the checkpoint holds other state than this plan: " + differences, where,
+    Refuse("the checkpoint does not hold the state of this plan: " + differences, where,
            parts.empty() ? "" : "the plans differ in " + Listed(parts));
   }
   if (manifest_.seed != session.seed()) {
@@ -232,7 +232,7 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
     const auto there = manifest_.plan.parts.find(kThreadsPart), here = plan.parts.find(kThreadsPart);
     const bool threads = there != manifest_.plan.parts.end() && here != plan.parts.end() && there->second != here->second;
     Refuse("the checkpoint was trained by another plan: " + Listed(parts), where,
-           "resume with the options of that run" + (threads ? ":  --threads " + Escaped(there->second, 100) : ""));
+           "resume with the options of the original run" + (threads ? ":  --threads " + Escaped(there->second, 100) : ""));
   }
 }
 
@@ -253,12 +253,13 @@ void Checkpoint::RestoreWeights(Session& session) const {
     if (index < 0) continue;
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
     if (state.dtype != type.dtype || state.shape != type.shape) {
-      Refuse("'" + Escaped(name) + "' is " + TypeText(type.dtype, type.shape) + " there, " + TypeText(state.dtype, state.shape) + " here",
-             Escaped(folder_, 4096), "give weights of this model");
+      Refuse("'" + Escaped(name) + "' is " + TypeText(type.dtype, type.shape) + " in the file, " + TypeText(state.dtype, state.shape) +
+                 " in the plan",
+             Escaped(folder_, 4096), "use weights of this model");
     }
     known.push_back(&state);
   }
-  if (known.empty()) Refuse("none of its tensors is one that the model trains", Escaped(folder_, 4096), "give weights of this model");
+  if (known.empty()) Refuse("none of its tensors is trained by the model", Escaped(folder_, 4096), "use weights of this model");
   for (const StateTensor* state : known) session.Set(state->name, Read(state->name).view());
 }
 
@@ -331,7 +332,7 @@ FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_by
     const std::string path = entry.path().string();
     switch (ParseCheckpointName(entry.path().filename().string())) {
       case CheckpointName::kOther: break;
-      case CheckpointName::kUnfinished: found.skipped.push_back({path, "a save that did not finish"}); break;
+      case CheckpointName::kUnfinished: found.skipped.push_back({path, "an unfinished save"}); break;
       case CheckpointName::kCheckpoint: try { dated.emplace_back(ReadManifest(path).sequence, path);
         } catch (const Error& refused) {
           found.skipped.push_back({path, refused.message()});

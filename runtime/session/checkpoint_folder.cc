@@ -80,11 +80,11 @@ std::string Pointed(const std::string& path) {
 
 CheckpointFolder::CheckpointFolder(std::string path, PlanIdentity plan, CheckpointOptions options)
     : path_(std::move(path)), plan_(std::move(plan)), options_(options) {
-  if (options_.keep < 1) throw Error(ErrorCode::kConfig, "at least one checkpoint must be kept", "", "--keep 1");
+  if (options_.keep < 1) throw Error(ErrorCode::kConfig, "at least one checkpoint must be kept", "", "use --keep 1 or more");
   if (options_.calls->MakeFolder(path_.c_str(), 0777) == 0) {
     SyncFolder(FolderOf(path_), *options_.calls);
   } else if (errno != EEXIST) {
-    throw WriteError("cannot make the folder", path_, errno);
+    throw WriteError("cannot create the folder", path_, errno);
   }
   // Without a lock those may be another's.
   if (Lock()) RemoveLeftovers();
@@ -102,7 +102,7 @@ bool CheckpointFolder::Lock() {
   if (errno != EWOULDBLOCK) return false;
   ::close(lock_);
   throw Error(ErrorCode::kCheckpoint, "another process is training this run: it holds the folder of checkpoints", Escaped(path_, 4096),
-              "wait for it, or stop it");
+              "wait for it to end, or stop it");
 }
 
 void CheckpointFolder::RemoveLeftovers() {
@@ -129,7 +129,7 @@ std::string CheckpointFolder::NewName(int64_t step) const {
 
 void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const {
   FileCalls& calls = *options_.calls;
-  if (calls.MakeFolder(folder.c_str(), 0777) != 0) throw WriteError("cannot make the folder", folder, errno);
+  if (calls.MakeFolder(folder.c_str(), 0777) != 0) throw WriteError("cannot create the folder", folder, errno);
   if (others != nullptr) others->Begin(folder);
   manifest.files = {WriteCheckpointPart(folder, 0, saved, calls)};
   if (others != nullptr) {

@@ -87,7 +87,7 @@ void CheckFinite(const SavedState& saved, const std::string& where) {
   const std::string name = NonFiniteState(saved);
   if (name.empty()) return;
   throw Error(ErrorCode::kDiverged, "'" + Escaped(name) + "' is not finite after step " + std::to_string(saved.step), where,
-              "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+              "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
 }
 
 PartsOfJob::PartsOfJob(const Plan& plan, std::shared_ptr<Communicator> communicator)
@@ -123,9 +123,9 @@ CheckpointFile PartsOfJob::TakePart(int64_t part) {
   const auto bytes = fs::file_size(path, error);
   if (!error && static_cast<int64_t>(bytes) == file.bytes) return file;
   throw Error(ErrorCode::kResource,
-              name + " has written " + std::to_string(file.bytes) + " bytes, and here " +
-                  (error ? "is no such file" : "the file has " + std::to_string(bytes)),
-              Escaped(path, 4096), "let --out name a folder that all hosts of the job share");
+              name + " has written " + std::to_string(file.bytes) + " bytes, but " +
+                  (error ? "the file is not visible here" : "the file has " + std::to_string(bytes) + " here"),
+              Escaped(path, 4096), "set --out to a folder that all hosts of the job share");
 }
 
 std::vector<CheckpointFile> PartsOfJob::Finish() {
@@ -186,8 +186,8 @@ CheckpointFile PartWriter::WriteInto(const std::string& folder, const SavedState
   std::error_code error;
   // It is process 0 that makes it.
   if (!fs::is_directory(folder, error)) {
-    throw Error(ErrorCode::kResource, "the folder in which the first process saves is not there", Escaped(folder, 4096),
-                "let --out name a folder that all hosts of the job share");
+    throw Error(ErrorCode::kResource, "the folder that the first process saves to is not visible on this host", Escaped(folder, 4096),
+                "set --out to a folder that all hosts of the job share");
   }
   return WriteCheckpointPart(folder, part_, saved, calls_);
 }

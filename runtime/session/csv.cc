@@ -133,7 +133,7 @@ class CsvColumnNames {
       const auto first = Find(piece.substr(0, dots)), last = Find(piece.substr(dots + 2));
       if (!first || !last) continue;
       if (*first > *last) {
-        throw Error(ErrorCode::kData, "the columns '" + Escaped(piece) + "' run backwards", where_, "write the left one first");
+        throw Error(ErrorCode::kData, "the column range '" + Escaped(piece) + "' runs backwards", where_, "write the left column first");
       }
       for (size_t column = *first; column <= *last; ++column) columns.push_back(column);
       return;
@@ -146,7 +146,7 @@ class CsvColumnNames {
     const auto found = std::find(names_.begin(), names_.end(), text);
     if (found != names_.end()) {
       if (std::find(found + 1, names_.end(), text) != names_.end()) {
-        throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, from 0");
+        throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, counted from 0");
       }
       return static_cast<size_t>(found - names_.begin());
     }
@@ -160,7 +160,7 @@ class CsvColumnNames {
 
   std::string Listing() const {
     std::string text = std::to_string(columns_) + (columns_ == 1 ? " column" : " columns");
-    if (names_.empty()) return text + " and no header: select by index, from 0";
+    if (names_.empty()) return text + " and no header; select by index, counted from 0";
     constexpr size_t kShown = 12;
     for (size_t i = 0; i < std::min(names_.size(), kShown); ++i) text += (i == 0 ? ": " : ", ") + Escaped(names_[i], 40);
     return names_.size() > kShown ? text + ", ... " + Escaped(names_.back(), 40) : text;
@@ -182,16 +182,16 @@ struct Reading {
 };
 
 Error NoRows(const std::string& path) {
-  return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "was it written to its end? wc -l counts its lines"};
+  return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "check that it was written completely: wc -l counts its lines"};
 }
 
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
   const std::string shown = "'" + Escaped(field, 40) + "'";
   if (fault == NumberFault::kRange) return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place};
-  if (Trimmed(field).empty()) return {ErrorCode::kData, "an empty field where a number belongs", place, "fill it in, or write nan"};
+  if (Trimmed(field).empty()) return {ErrorCode::kData, "expected a number, got an empty field", place, "fill it in, or write nan"};
   return {ErrorCode::kData, shown + " is not a number", place,
-          first_line ? "if line 1 holds names, say that the file has a header"
-                     : "mend the line, or leave the column out with --map; nan stands for a number that is not known"};
+          first_line ? "if line 1 holds column names, mark the file as having a header"
+                     : "fix the line, or exclude the column with --map; write nan for a missing number"};
 }
 
 // `row`: room for it.
@@ -262,10 +262,11 @@ struct Table {
   // Throws Error(kData) where the row has more or fewer fields than the first.
   void CheckWidth() const {
     if (fields.size() == columns) return;
-    throw Error(ErrorCode::kData, "a row of " + std::to_string(fields.size()) + " fields; the first has " + std::to_string(columns),
+    throw Error(ErrorCode::kData,
+                "a row of " + std::to_string(fields.size()) + " fields; expected as many as the first row, " + std::to_string(columns),
                 records.Place(std::min(fields.size(), columns)),
-                columns == 1 ? "are the fields separated by something else than a comma?"
-                             : "mend or remove this line; a comma within a field needs quotes around the field");
+                columns == 1 ? "check whether the fields are separated by something other than a comma"
+                             : "fix or remove this line; a field with a comma must be quoted");
   }
 };
 

@@ -40,7 +40,7 @@ bool CsvRecords::Fill() {
   if (end_ == buffer_.size()) {
     if (end_ >= kMaxRecordBytes) {
       throw Error(ErrorCode::kData, "a row of more than " + std::to_string(kMaxRecordBytes >> 20) + " MiB", Place(0),
-                  "is this a CSV file, and are its quotes closed?");
+                  "check that this is a CSV file and that its quotes are closed");
     }
     buffer_.resize(std::min(2 * buffer_.size(), kMaxRecordBytes));
   }

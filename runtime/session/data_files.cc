@@ -84,8 +84,8 @@ std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::ve
   for (const ColumnSource& source : sources) {
     if (source.window != window) {
       throw Error(ErrorCode::kConfig,
-                  "'" + Escaped(sources.front().name) + "' and '" + Escaped(source.name) + "' have rows of " + std::to_string(window) +
-                      " and " + std::to_string(source.window) + " tokens",
+                  "'" + Escaped(sources.front().name) + "' and '" + Escaped(source.name) +
+                      "' have different rows: " + std::to_string(window) + " and " + std::to_string(source.window) + " tokens",
                   Escaped(path, 4096));
     }
   }
@@ -103,7 +103,7 @@ DataFileKind KindOfFormat(const DataFile& file) {
     if (format != file.format) continue;
     return kind == DataFileKind::kIdx && !IdxFilesOf(file.path).empty() ? DataFileKind::kIdxSet : kind;
   }
-  throw Error(ErrorCode::kConfig, "data have no format '" + Escaped(file.format) + "'", "data.format", "there are: " + known);
+  throw Error(ErrorCode::kConfig, "unknown data format '" + Escaped(file.format) + "'", "data.format", "expected one of: " + known);
 }
 
 }  // namespace
@@ -120,16 +120,16 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   if (IsImageFolder(path)) return DataFileKind::kImages;
   if (!IdxFilesOf(path).empty()) return DataFileKind::kIdxSet;
   if (std::filesystem::is_directory(path)) {
-    throw Error(ErrorCode::kData, std::filesystem::is_empty(path) ? "the folder is empty" : "a folder without data that are known",
-                Escaped(path, 4096), "images lie in a sub-folder for each class, IDX files under their usual names");
+    throw Error(ErrorCode::kData, std::filesystem::is_empty(path) ? "the folder is empty" : "the folder contains no known kind of data",
+                Escaped(path, 4096), "expected images in one sub-folder per class, or IDX files under their usual names");
   }
   if (path.ends_with(".onnx")) {
     throw Error(ErrorCode::kData, "this is a model, not data", Escaped(path, 4096),
-                "the model comes first: gradloom train model.onnx --data train.csv");
+                "name the model first: gradloom train model.onnx --data train.csv");
   }
   if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, with the name of a file that is near
-  throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
-              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is, or say what it is: --data-format csv");
+  throw Error(ErrorCode::kData, "the file's name does not tell what kind of data it holds", Escaped(path, 4096),
+              "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, or set the format: --data-format csv");
 }
 
 CsvOptions TableOptions(const DataFile& file) {
@@ -165,15 +165,16 @@ LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, 
   std::set<std::string> names;
   for (const ColumnSource& source : sources) {
     if (!names.insert(source.name).second) {
-      throw Error(ErrorCode::kConfig, "'" + Escaped(source.name) + "' is mapped to columns of the data twice", where);
+      throw Error(ErrorCode::kConfig, "'" + Escaped(source.name) + "' is mapped twice", where);
     }
   }
   if (kind != DataFileKind::kNpz && kind != DataFileKind::kIdxSet && sources.empty()) {
-    throw Error(ErrorCode::kConfig, "which columns feed which inputs and targets is not said", where, "--map NAME=COLUMNS for each");
+    throw Error(ErrorCode::kConfig, "inputs and targets are not mapped to columns", where, "map each of them with --map NAME=COLUMNS");
   }
   if ((kind == DataFileKind::kNpy || kind == DataFileKind::kIdx) && sources.size() > 1) {
-    throw Error(ErrorCode::kConfig, "this kind of file has one array, but " + std::to_string(sources.size()) + " columns are wanted of it",
-                where, "save the arrays together with numpy.savez");
+    throw Error(ErrorCode::kConfig,
+                "this kind of file holds one array, but " + std::to_string(sources.size()) + " columns are mapped to it", where,
+                "save the arrays together with numpy.savez");
   }
   LoadedData loaded;
   std::map<std::string, Tensor> columns;

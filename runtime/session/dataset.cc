@@ -31,8 +31,8 @@ constexpr uint64_t kSplitStream = 0x73706C6974;
 
 int64_t HeldBack(int64_t rows, double fraction) {
   if (!(fraction > 0 && fraction < 1))
-    throw Error(ErrorCode::kConfig, "the share held back must lie between 0 and 1", "", "--eval-split 20%");
-  if (rows < 2) throw Error(ErrorCode::kConfig, "one row cannot be split", "", "give evaluation data with --eval-data");
+    throw Error(ErrorCode::kConfig, "the share held back must be between 0 and 1", "", "use --eval-split 20%");
+  if (rows < 2) throw Error(ErrorCode::kConfig, "one row cannot be split", "", "pass evaluation data with --eval-data");
   const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(rows)));
   return std::clamp<int64_t>(held, 1, rows - 1);
 }
@@ -69,7 +69,7 @@ const Tensor& Dataset::column(std::string_view name) const {
   if (found != columns_.end()) return found->second;
   std::string known;
   for (const auto& [other, column] : columns_) known += (known.empty() ? "" : ", ") + Escaped(other);
-  throw Error(ErrorCode::kData, "the data have no column '" + Escaped(name) + "'", "", "they have: " + known + "   (--map NAME=COLUMNS)");
+  throw Error(ErrorCode::kData, "the data has no column '" + Escaped(name) + "'", "", "it has: " + known + "   (--map NAME=COLUMNS)");
 }
 
 void Dataset::CheckRows(const std::string& name, int64_t rows) const {
@@ -78,7 +78,7 @@ void Dataset::CheckRows(const std::string& name, int64_t rows) const {
     throw Error(
         ErrorCode::kData,
         "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " + std::to_string(other_rows),
-        "", "each sample needs a row in both: write them again together");
+        "", "both must have one row per sample; write them again together");
   };
   for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
   for (const auto& [other, column] : made_) check(other, static_cast<int64_t>(column.rows.size()));
@@ -151,8 +151,8 @@ void CheckNotTooLarge(const std::string& column, const TensorView& from, const T
     std::snprintf(number, sizeof number, "%g", ElementAsDouble(from, i));
     throw Error(ErrorCode::kData,
                 "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " (counted from 0) of column '" +
-                    Escaped(column) + "' has " + number + ", which does not fit " + std::string(DTypeName(to.dtype)),
-                "", "is it a number that stands for none? scale the column down, or leave the row out");
+                    Escaped(column) + "' is " + number + ", which does not fit " + std::string(DTypeName(to.dtype)),
+                "", "if it marks a missing value, remove the row; otherwise scale the column down");
   }
 }
 
@@ -168,7 +168,7 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
     const DType made = found->second.source->dtype();
     if (dtype == made && have == row_shape) return;
     throw Error(dtype == made ? ErrorCode::kShape : ErrorCode::kData,
-                "column '" + Escaped(name) + "' has rows " + std::string(DTypeName(made)) + have.ToString() + ", the model wants " +
+                "column '" + Escaped(name) + "' has rows " + std::string(DTypeName(made)) + have.ToString() + ", but the model expects " +
                     std::string(DTypeName(dtype)) + row_shape.ToString());
   }
   Tensor column = this->column(name);
@@ -178,14 +178,15 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
   if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
     throw Error(ErrorCode::kData,
                 "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + (have.elements() == 1 ? " value" : " values") +
-                    " a row, the model wants " + row_shape.ToString(),
-                "", "choose other columns: --map " + Escaped(name) + "=COLUMNS");
+                    " per row, but the model expects " + row_shape.ToString(),
+                "", "map other columns: --map " + Escaped(name) + "=COLUMNS");
   }
   if (!RowsFit(have, row_shape, reshaping)) {
     throw Error(ErrorCode::kShape,
-                "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", the model wants " + row_shape.ToString(), "",
-                "nothing is broadcast or put into another order: give '" + Escaped(name) + "' rows of shape " + row_shape.ToString() +
-                    ", or choose other columns: --map " + Escaped(name) + "=COLUMNS");
+                "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", but the model expects " + row_shape.ToString(),
+                "",
+                "rows are not broadcast or reordered: store '" + Escaped(name) + "' with rows of shape " + row_shape.ToString() +
+                    ", or map other columns: --map " + Escaped(name) + "=COLUMNS");
   }
   const int64_t row_elements = row_shape.elements();
   if (column.dtype() != dtype) {
@@ -197,8 +198,8 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
       if (value == ElementAsDouble(converted.view(), i)) continue;
       throw Error(ErrorCode::kData,
                   "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) + "' is " +
-                      std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)),
-                  "", "whole numbers are wanted; is this the right column? --map " + Escaped(name) + "=COLUMN chooses another");
+                      std::to_string(value) + ", but the model expects " + std::string(DTypeName(dtype)),
+                  "", "the column must hold whole numbers; map another one with --map " + Escaped(name) + "=COLUMN");
     }
     column = std::move(converted);
   }
@@ -232,8 +233,8 @@ Split TailSplit(int64_t rows, double fraction) {
 namespace {
 
 [[noreturn]] void RefuseTransform(std::string_view text) {
-  throw Error(ErrorCode::kConfig, "no transform '" + Escaped(text) + "'", "",
-              "transforms are: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize'");
+  throw Error(ErrorCode::kConfig, "unknown transform '" + Escaped(text) + "'", "",
+              "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize'");
 }
 
 double ParseNumber(std::string_view word, std::string_view text) {
@@ -338,7 +339,7 @@ Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
 
 void Transform::Apply(Tensor& column) const {
   if (column.dtype() != DType::kFloat32) {
-    throw Error(ErrorCode::kData, "a transform needs float32 values, the column is " + std::string(DTypeName(column.dtype())));
+    throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
   }
   Tensor changed = column.Clone();
   const std::span<float> values = changed.as<float>();

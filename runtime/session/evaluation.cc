@@ -20,8 +20,8 @@ const TensorView& Named(const Feeds& by_name, const std::string& name, const std
   if (found != by_name.end()) return found->second;
   std::string known;
   for (const auto& [other, view] : by_name) known += (known.empty() ? "" : ", ") + Escaped(other);
-  throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": there is no " + what + " '" + Escaped(name) + "'", "",
-              "there are: " + known);
+  throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": unknown " + what + " '" + Escaped(name) + "'", "",
+              "expected one of: " + known);
 }
 
 // Of a target what stands beside the rows of an output that count, where the data of the batch decides how many do.

@@ -51,7 +51,7 @@ EventFile::EventFile(const std::string& folder, int64_t next_step) {
   path_ = folder + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(std::time(nullptr))) + "." + HostName() + "." +
           std::to_string(getpid()) + "." + std::to_string(count++);
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw WriteError("cannot make the file", path_, errno);
+  if (fd_ < 0) throw WriteError("cannot create the file", path_, errno);
   events::Event version;
   version.set_wall_time(WallTime());
   version.set_file_version("brain.Event:2");

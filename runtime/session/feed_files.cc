@@ -42,7 +42,7 @@ std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
     if (mapped == columns.end() && IsTable(file) && !HasColumn(file, feed.name)) {
-      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
+      throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
     sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
@@ -63,7 +63,7 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
       throw Error(ErrorCode::kData,
                   "row " + std::to_string(i * data.rows() / column.elements()) + " (counted from 0) has class " + std::to_string(value) +
                       " in '" + Escaped(name) + "'; the model has classes 0 to " + std::to_string(range.count - 1),
-                  Escaped(file.path, 4096), "classes count from 0; to leave a row out give it the class " + std::to_string(range.ignored));
+                  Escaped(file.path, 4096), "classes count from 0; to exclude a row, give it the class " + std::to_string(range.ignored));
     }
   }
 }
@@ -165,7 +165,8 @@ void CheckSameColumns(const DataFile& file, const std::vector<std::string>& own,
     message = "column " + std::to_string(here - own.begin()) + " (counted from 0) is '" + Escaped(*here, 80) + "'; in '" +
               Escaped(first.path, 4096) + "' of the same data it is '" + Escaped(*there, 80) + "'";
   }
-  throw Error(ErrorCode::kData, message, Escaped(file.path, 4096), "tables that are read together have the same columns in the same order");
+  throw Error(ErrorCode::kData, message, Escaped(file.path, 4096),
+              "tables that are read together must have the same columns in the same order");
 }
 
 // Throws Error(kData) where an array is of another type than the first file's.
@@ -176,7 +177,7 @@ void CheckSameTypes(const DataFile& file, const ArrayTypes& own, const DataFile&
     throw Error(ErrorCode::kData,
                 "the rows for '" + Escaped(name) + "' are " + type + "; in '" + Escaped(first.path, 4096) + "' of the same data they are " +
                     found->second,
-                Escaped(file.path, 4096), "files that are read together have arrays of the same types: convert one of the two");
+                Escaped(file.path, 4096), "files that are read together must have arrays of the same types; convert one of them");
   }
 }
 
@@ -230,8 +231,8 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   const KeptFiles kept;
   for (const DataFile& file : files) {
     if (&file != &first && KindOfDataFile(file) != KindOfDataFile(first)) {
-      throw Error(ErrorCode::kData, "another kind of file than '" + Escaped(first.path, 4096) + "' of the same data",
-                  Escaped(file.path, 4096), "a pattern matches files of one kind; --data-format says which where names do not");
+      throw Error(ErrorCode::kData, "not the same kind of file as '" + Escaped(first.path, 4096) + "' of the same data",
+                  Escaped(file.path, 4096), "a pattern must match files of one kind; set --data-format if their names do not tell it");
     }
     if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
     ArrayTypes types;

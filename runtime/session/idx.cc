@@ -30,7 +30,7 @@ DType DTypeOfIdx(unsigned char code) {
 }
 
 Error EndsEarly(const std::string& path) {
-  return {ErrorCode::kData, "the IDX file ends before its last element", Escaped(path, 4096), "fetch or copy it again"};
+  return {ErrorCode::kData, "the IDX file ends before its last element", Escaped(path, 4096), "download or copy it again"};
 }
 
 void ReadExactly(UnpackedFile& file, void* out, int64_t bytes) {
@@ -71,10 +71,10 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
   ReadExactly(file, head, sizeof head);
   const DType dtype = DTypeOfIdx(head[2]);
   if (head[0] != 0 || head[1] != 0 || dtype == DType::kUndefined) {
-    throw Error(ErrorCode::kData, "this is no IDX file: it does not begin with 00 00 and a type", where,
-                "IDX is the format of the MNIST files; name other files after what they are");
+    throw Error(ErrorCode::kData, "not an IDX file: it does not start with 00 00 and a type", where,
+                "IDX is the format of the MNIST files; rename other files to their own extension");
   }
-  if (head[3] > kMostAxes) throw Error(ErrorCode::kData, std::to_string(head[3]) + " dimensions, more than an IDX file has", where);
+  if (head[3] > kMostAxes) throw Error(ErrorCode::kData, std::to_string(head[3]) + " dimensions, more than an IDX file may have", where);
   std::vector<int64_t> extents;
   int64_t bytes = DTypeBytes(dtype);
   for (int axis = 0; axis < head[3]; ++axis) {
@@ -90,13 +90,13 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
   }
   // A short file must not make a large tensor: gzip shrinks to about a thousandth at best.
   if (bytes / 1100 > file.file_bytes()) {
-    throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "fetch or copy it again");
+    throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "download or copy it again");
   }
   return {dtype, Shape(extents), 4 + 4 * int64_t{head[3]}, bytes};
 }
 
 Error MoreBytes(const Shape& shape, const std::string& path) {
-  return {ErrorCode::kData, "bytes after the last element of " + shape.ToString(), Escaped(path, 4096)};
+  return {ErrorCode::kData, "unexpected bytes after the last element of " + shape.ToString(), Escaped(path, 4096)};
 }
 
 void CheckEnd(UnpackedFile& file, const Shape& shape) {

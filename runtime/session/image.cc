@@ -50,11 +50,11 @@ Image DecodeImage(const std::string& bytes, int channels, const std::string& whe
   if (bytes.starts_with("\xFF\xD8\xFF")) return DecodeJpeg(bytes, channels, where);
   if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return DecodePng(bytes, channels, where);
   throw Error(ErrorCode::kData, bytes.empty() ? "the file is empty" : "neither a JPEG nor a PNG image", where,
-              "convert it, or take it out of the data");
+              "convert it, or remove it from the data");
 }
 
 void CheckImageSize(int64_t height, int64_t width, const std::string& where) {
-  if (height < 1 || width < 1) throw Error(ErrorCode::kData, "an image without pixels", where);
+  if (height < 1 || width < 1) throw Error(ErrorCode::kData, "the image has no pixels", where);
   if (height <= kMostPixels / width) return;
   throw Error(ErrorCode::kLimit,
               std::to_string(width) + " x " + std::to_string(height) + " pixels, more than " + std::to_string(kMostPixels), where,

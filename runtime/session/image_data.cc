@@ -33,8 +33,8 @@ std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const
     const std::string& name = images.classes[static_cast<size_t>(own)];
     const auto found = std::find(class_names.begin(), class_names.end(), name);
     if (found == class_names.end()) {
-      throw Error(ErrorCode::kData, "the class '" + Escaped(name, 40) + "' is none of those trained on: " + Listed(class_names),
-                  Escaped(path, 4096), "give each sub-folder the name that its class has in the training data");
+      throw Error(ErrorCode::kData, "unknown class '" + Escaped(name, 40) + "'; the model was trained on: " + Listed(class_names),
+                  Escaped(path, 4096), "name each sub-folder after a class of the training data");
     }
     labels.push_back(found - class_names.begin());
   }
@@ -47,7 +47,7 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + Listed(images.classes));
   if (!images.first_other.empty()) {
     const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
-    notes.push_back("warning " + count + " left out, being neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
+    notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
                     (images.others > 1 ? "' and others" : "'"));
   }
   const std::set<int64_t> present(images.labels.begin(), images.labels.end());
@@ -67,7 +67,7 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
       const std::vector<int64_t> labels = LabelsBy(class_names, images, path);
       data.set_column(feeds[i].name, Tensor::From(labels, {static_cast<int64_t>(labels.size())}));
     } else {
-      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is nothing that a folder of images has", Escaped(path, 4096),
+      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is not an array of a folder of images", Escaped(path, 4096),
                   "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
     }
   }
@@ -80,7 +80,7 @@ Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const Colu
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
     if (mapped == columns.end()) {
-      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
+      throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
     if (mapped->second.starts_with(kImages)) {
@@ -121,7 +121,8 @@ Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, cons
     case DataFileKind::kTable: return OfTable(file, feeds, columns, notes);
     default: break;
   }
-  throw Error(ErrorCode::kConfig, "paths of images come from tables", Escaped(file.path, 4096), "--data list.csv --map image=images:path");
+  throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),
+              "use --data list.csv --map image=images:path");
 }
 
 }  // namespace gradloom

@@ -80,12 +80,12 @@ Image DecodeJpeg(const std::string& bytes, int channels, const std::string& wher
   jpeg_destroy_decompress(&jpeg);
   if (outcome == Outcome::kTooLarge) CheckImageSize(image.height, image.width, where);
   if (outcome == Outcome::kOtherColours) {
-    throw Error(ErrorCode::kData, "a JPEG image in CMYK, the colours of printers; grey and RGB images are read", where,
-                "convert it: magick IMAGE.jpg -colorspace sRGB NEW.jpg   or take it out of the data");
+    throw Error(ErrorCode::kData, "CMYK JPEG images are not supported; expected grey or RGB", where,
+                "convert it: magick IMAGE.jpg -colorspace sRGB NEW.jpg   or remove it from the data");
   }
   if (outcome != Outcome::kDone) {
     throw Error(ErrorCode::kData, "a damaged JPEG image: " + Escaped(failure.message), where,
-                "fetch or copy it again, or take it out of the data");
+                "download or copy it again, or remove it from the data");
   }
   return image;
 }

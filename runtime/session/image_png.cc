@@ -47,7 +47,8 @@ Image DecodePng(const std::string& bytes, int channels, const std::string& where
   const auto fail = [&] {
     const std::string reason = png.message;
     png_image_free(&png);
-    throw Error(ErrorCode::kData, "a damaged PNG image: " + Escaped(reason), where, "fetch or copy it again, or take it out of the data");
+    throw Error(ErrorCode::kData, "a damaged PNG image: " + Escaped(reason), where,
+                "download or copy it again, or remove it from the data");
   };
   if (png_image_begin_read_from_memory(&png, plain.data(), plain.size()) == 0) fail();
   try {

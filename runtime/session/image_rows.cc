@@ -27,9 +27,9 @@ Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std
   const int64_t most = std::max(image.height, height);
   if (most > kMostPixels / width) {
     throw Error(ErrorCode::kLimit,
-                "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " takes " + std::to_string(width) +
+                "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " needs " + std::to_string(width) +
                     " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMostPixels),
-                Escaped(path, 4096), "cut the image to another shape, or take it out of the data");
+                Escaped(path, 4096), "crop the image, or remove it from the data");
   }
   return Resized(image, height, width);
 }
@@ -51,7 +51,7 @@ class ImageRows : public RowSource {
     channels_last_ = shape.rank() == 3 && !are_channels(shape[0]) && are_channels(shape[2]);
     if (shape.rank() != 3 || !(are_channels(shape[0]) || channels_last_) || shape.elements() < 1) {
       throw Error(ErrorCode::kConfig, "images cannot fill rows of shape " + shape.ToString(), where,
-                  "an input of images is [batch, 1 or 3 channels, height, width], or has the channels last");
+                  "an input for images must be [batch, 1 or 3 channels, height, width], or have the channels last");
     }
     const int first = channels_last_ ? 0 : 1;
     channels_ = static_cast<int>(shape[channels_last_ ? 2 : 0]);
@@ -112,8 +112,8 @@ class ImageRows : public RowSource {
 
  private:
   [[noreturn]] static void Refuse(const std::string& transform) {
-    throw Error(ErrorCode::kConfig, "no transform '" + Escaped(transform) + "' of images", "",
-                "there are: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
+    throw Error(ErrorCode::kConfig, "unknown transform of images '" + Escaped(transform) + "'", "",
+                "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
   }
 
   static int64_t PadOf(const std::string& transform) {
@@ -211,11 +211,11 @@ ImageFolder ListImages(const std::string& folder) {
       images.classes.push_back(one.filename().string());
     }
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, "the folder cannot be read: " + error.code().message(), Escaped(folder, 4096));
+    throw Error(ErrorCode::kIo, "cannot read the folder: " + error.code().message(), Escaped(folder, 4096));
   }
   if (images.paths.empty()) {
     throw Error(ErrorCode::kData, "no images in the sub-folders", Escaped(folder, 4096),
-                "a folder of images has a sub-folder for each class, with .jpg and .png files in it");
+                "a folder of images must have one sub-folder per class, with .jpg and .png files in it");
   }
   return images;
 }

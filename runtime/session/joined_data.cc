@@ -123,12 +123,13 @@ std::vector<std::string> FilesOf(const std::string& path) {
   for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
   if (result == GLOB_ABORTED) {
-    throw Error(ErrorCode::kIo, "the folder cannot be read, so which files match is not known", Escaped(unreadable_folder, 4096));
+    throw Error(ErrorCode::kIo, "cannot read the folder to find the files that match", Escaped(unreadable_folder, 4096));
   }
   if (result == GLOB_NOSPACE) throw std::bad_alloc();
   if (files.empty()) {
-    throw Error(ErrorCode::kData, "no file matches this pattern", Escaped(path, 4096),
-                "relative paths count from the present folder, in a configuration from the file's; '*' matches within one folder");
+    throw Error(
+        ErrorCode::kData, "no file matches this pattern", Escaped(path, 4096),
+        "relative paths start at the current folder, or in a configuration at the folder of its file; '*' matches within one folder");
   }
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());

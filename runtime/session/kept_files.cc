@@ -37,9 +37,9 @@ void KeptFiles::CheckAfterFirst(const std::string& path, int64_t files) const {
   more.rlim_cur = static_cast<rlim_t>(needed);
   if ((limit.rlim_max == RLIM_INFINITY || more.rlim_cur <= limit.rlim_max) && setrlimit(RLIMIT_NOFILE, &more) == 0) return;
   throw Error(ErrorCode::kResource,
-              std::to_string(files) + " files of data stay open while each process reads its rows of them, " + std::to_string(needed) +
-                  " descriptors in all, and a process may have " + std::to_string(limit.rlim_max),
-              Escaped(path, 4096), "ulimit -n " + std::to_string(needed) + "   or fewer and larger files");
+              std::to_string(files) + " data files must stay open while each process reads its rows, which needs " +
+                  std::to_string(needed) + " descriptors; the limit of a process is " + std::to_string(limit.rlim_max),
+              Escaped(path, 4096), "raise the limit with ulimit -n " + std::to_string(needed) + ", or use fewer and larger files");
 }
 
 }  // namespace gradloom

@@ -82,7 +82,7 @@ class Fields {
     std::vector<CheckpointFile> files;
     for (const file::CheckpointFile& file : from.files()) {
       const std::string expected = RankFileName(static_cast<int64_t>(files.size()));
-      if (file.name() != expected) Refuse("the manifest lists '" + Escaped(file.name()) + "' in place of '" + expected + "'", where_);
+      if (file.name() != expected) Refuse("the manifest lists '" + Escaped(file.name()) + "' instead of '" + expected + "'", where_);
       files.push_back({file.name(), Count(file.bytes(), "size of a file", 0, INT64_MAX), file.hash()});
     }
     if (static_cast<int64_t>(files.size()) != world_size)
@@ -137,20 +137,20 @@ Manifest DecodeManifest(std::string_view bytes, const std::string& where) {
   if (bytes.size() < sizeof header) Refuse("the manifest has " + std::to_string(bytes.size()) + " bytes, too few", where);
   std::memcpy(&header, bytes.data(), sizeof header);
   const std::string_view message = bytes.substr(sizeof header);
-  if (header.magic != kMagic) Refuse("this is no manifest of a checkpoint: it does not begin as one", where);
+  if (header.magic != kMagic) Refuse("not the manifest of a checkpoint: it does not start with a manifest's magic number", where);
   // Damage first: a damaged version number is no other version.
   if (header.message_bytes != static_cast<int64_t>(message.size()) || message.size() > kMaxMessageBytes ||
       header.hash != HashOfFile(header, message)) {
     Refuse("the manifest is damaged: its contents do not match their hash", where);
   }
   if (header.version != Manifest::kFormatVersion) {
-    Refuse("the checkpoint has format version " + std::to_string(header.version) + ", and this program reads version " +
+    Refuse("the checkpoint has format version " + std::to_string(header.version) + ", but this program reads version " +
                std::to_string(Manifest::kFormatVersion),
-           where, "use the version that wrote it");
+           where, "use the version of gradloom that wrote it");
   }
   file::Manifest from;
   if (header.reserved != 0 || !from.ParseFromArray(message.data(), static_cast<int>(message.size())))
-    Refuse("the manifest cannot be read: it is malformed", where);
+    Refuse("the manifest is malformed", where);
   const Fields fields(where);
   Manifest manifest;
   manifest.version = from.version();
@@ -163,7 +163,7 @@ Manifest DecodeManifest(std::string_view bytes, const std::string& where) {
   manifest.fixed_learning_rate = from.fixed_learning_rate();
   manifest.loss_scale = from.loss_scale();
   if (!std::isfinite(manifest.fixed_learning_rate) || !std::isfinite(manifest.loss_scale) || manifest.loss_scale <= 0)
-    Refuse("the manifest's learning rate or loss scale is no number that can be", where);
+    Refuse("the manifest's learning rate or loss scale is out of range", where);
   manifest.world_size = fields.Count(from.world_size(), "number of ranks", 1, 1 << 20);
   manifest.cursor = fields.Cursor(from.cursor());
   manifest.callbacks = fields.Texts(from.callbacks(), "callback");

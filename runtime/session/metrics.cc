@@ -19,13 +19,13 @@ ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const
   const int rank = output.shape.rank();
   const int64_t axis = spec.class_axis < 0 ? spec.class_axis + rank : spec.class_axis;
   if (axis < 0 || axis >= rank) {
-    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs scores of classes along axis " + std::to_string(spec.class_axis) +
-                                        ", the output is " + output.shape.ToString());
+    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs class scores along axis " + std::to_string(spec.class_axis) +
+                                        ", but the output is " + output.shape.ToString());
   }
   for (int i = 0; i < rank; ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
   if (target.elements() != places()) {
     throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " needs one class for each of " +
-                                        std::to_string(places()) + " places, the target is " + target.shape.ToString());
+                                        std::to_string(places()) + " positions, but the target is " + target.shape.ToString());
   }
 }
 
@@ -34,7 +34,7 @@ int64_t ClassScores::Class(int64_t place) const {
   if (spec_.ignore_index && c == *spec_.ignore_index) return -1;
   if (c < 0 || c >= classes_) {
     throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(place) +
-                                      " of the batch is not within 0 and " + std::to_string(classes_ - 1));
+                                      " of the batch is not between 0 and " + std::to_string(classes_ - 1));
   }
   return c;
 }
@@ -53,7 +53,8 @@ double ClassScores::LogSum(int64_t place) const {
 
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target) {
   if (output.elements() == target.elements()) return;
-  throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " against " + target.shape.ToString());
+  throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs an output and a target of the same size, got " + output.shape.ToString() +
+                                      " and " + target.shape.ToString());
 }
 
 int64_t ColumnsOf(const TensorView& output) {
@@ -116,7 +117,7 @@ class TopK : public MeanMetric {
 
  private:
   void AddYesNo(const TensorView& output, const TensorView& target) {
-    if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not yes or no");
+    if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs class indices as targets, not binary ones");
     CheckSameElements(spec_, output, target);
     for (int64_t i = 0; i < output.elements(); ++i) {
       Count((ElementAsDouble(output, i) > spec_.threshold) == (ElementAsDouble(target, i) > 0.5));
@@ -131,7 +132,7 @@ class Perplexity : public MeanMetric {
   using MeanMetric::MeanMetric;
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets");
+    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs class indices as targets");
     const ClassScores scores(spec_, output, target);
     for (int64_t place = 0; place < scores.places(); ++place) {
       const int64_t right = scores.Class(place);
@@ -180,7 +181,7 @@ MetricSpec MetricSpec::Parse(const std::string& text) {
   const CallText call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
   if (!call.options.empty())
     throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
-                "it reads " + Escaped(call.name) + "(OUTPUT, TARGET)");
+                "write " + Escaped(call.name) + "(OUTPUT, TARGET)");
   return {.name = MetricNameOf(call.name), .output = call.output, .target = call.target};
 }
 
@@ -197,8 +198,8 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   std::string all;
   for (const std::string& known : MetricNames()) all += (all.empty() ? "" : ", ") + known;
   const std::string near = Nearest(name, MetricNames());
-  throw Error(ErrorCode::kConfig, "no metric '" + Escaped(name) + "'", "",
-              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+  throw Error(ErrorCode::kConfig, "unknown metric '" + Escaped(name) + "'", "",
+              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
 }
 
 void TellApart(std::vector<MetricSpec>& specs) {

@@ -96,15 +96,15 @@ class HeaderParser {
   }
 
   void Expect(char c) {
-    if (!Accept(c)) Fail(std::string("'") + c + "' expected");
+    if (!Accept(c)) Fail(std::string("expected '") + c + "'");
   }
 
   std::string_view String() {
     SkipSpace();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote != '\'' && quote != '"') Fail("a string expected");
+    if (quote != '\'' && quote != '"') Fail("expected a string");
     const size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) Fail("a string without an end");
+    if (end == std::string_view::npos) Fail("unterminated string");
     const std::string_view value = text_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     return value;
@@ -119,7 +119,7 @@ class HeaderParser {
         return value;
       }
     }
-    Fail("True or False expected");
+    Fail("expected True or False");
   }
 
   Shape Tuple() {
@@ -129,7 +129,7 @@ class HeaderParser {
       SkipSpace();
       int64_t dim = 0;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), dim);
-      if (error != std::errc()) Fail("a dimension expected");
+      if (error != std::errc()) Fail("expected a dimension");
       at_ = static_cast<size_t>(end - text_.data());
       if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote its long integers so
       if (dim < 0) Fail("a negative dimension");
@@ -217,10 +217,10 @@ Start ReadStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, 
   unsigned char start[12] = {};
   if (bytes < 10) throw fail("too short for a .npy file: " + std::to_string(bytes) + " bytes");
   read(start, 8);
-  if (std::memcmp(start, kMagic.data(), kMagic.size()) != 0) throw fail("not a .npy file: it starts with other bytes than numpy's");
+  if (std::memcmp(start, kMagic.data(), kMagic.size()) != 0) throw fail("not a .npy file: it does not start with numpy's magic number");
   if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
-    throw fail(".npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) + " is not known",
-               "versions 1.0 to 3.0 can be read");
+    throw fail(".npy version " + std::to_string(start[6]) + "." + std::to_string(start[7]) + " is not supported",
+               "expected version 1.0 to 3.0");
   }
   const int64_t length_bytes = start[6] == 1 ? 2 : 4;
   if (bytes < 8 + length_bytes) throw fail("the file ends within the .npy header");
@@ -240,7 +240,7 @@ Start ReadStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, 
   if (!wanted) throw fail("the shape " + header.shape.ToString() + " has more elements than any file");
   if (*wanted != bytes - before) {
     throw fail("the shape " + header.shape.ToString() + " of " + std::string(DTypeName(header.dtype)) + " needs " +
-               std::to_string(*wanted) + " bytes, the file has " + std::to_string(bytes - before));
+               std::to_string(*wanted) + " bytes, but the file has " + std::to_string(bytes - before));
   }
   return {std::move(header), before, *elements};
 }
@@ -297,7 +297,7 @@ std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes)
 std::string NpyHeader(DType dtype, const Shape& shape) {
   const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const NumpyType& t) { return t.dtype == dtype; });
   if (type == kTypes.end()) {
-    throw Error(ErrorCode::kType, "numpy has no " + std::string(DTypeName(dtype)), {}, "convert the tensor to float32 first");
+    throw Error(ErrorCode::kType, "numpy does not support " + std::string(DTypeName(dtype)), {}, "convert the tensor to float32 first");
   }
   std::string dims;
   for (const int64_t dim : shape) dims += std::to_string(dim) + ", ";

@@ -69,14 +69,14 @@ EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& wher
   if ((status.valid & kWanted) != kWanted) throw Error(ErrorCode::kData, "damaged .npz file: entry " + std::to_string(index), where);
   const std::string_view name = status.name;
   const std::string place = where + " entry '" + Escaped(name) + "'";
-  if (LeavesFolder(name)) throw Error(ErrorCode::kData, "the entry's name leaves the folder", place);
+  if (LeavesFolder(name)) throw Error(ErrorCode::kData, "the entry's name points outside the folder", place);
   if (!name.ends_with(kSuffix)) {
-    throw Error(ErrorCode::kData, "the entry is no array: its name does not end in .npy", place, "write the file with numpy.savez");
+    throw Error(ErrorCode::kData, "the entry is not an array: its name does not end in .npy", place, "write the file with numpy.savez");
   }
   if (status.encryption_method != ZIP_EM_NONE) throw Error(ErrorCode::kData, "the entry is encrypted", place);
   if (status.comp_method != ZIP_CM_STORE && status.comp_method != ZIP_CM_DEFLATE) {
-    throw Error(ErrorCode::kData, "the entry is compressed by method " + std::to_string(status.comp_method), place,
-                "numpy.savez and numpy.savez_compressed write methods that can be read");
+    throw Error(ErrorCode::kData, "unsupported compression method " + std::to_string(status.comp_method), place,
+                "write the file with numpy.savez or numpy.savez_compressed");
   }
   const uint64_t most = status.comp_method == ZIP_CM_STORE                 ? status.comp_size
                         : status.comp_size > UINT64_MAX / kMaxDeflateRatio ? UINT64_MAX
@@ -248,7 +248,7 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   const int fd = ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0);
   const auto shortage = [&](int error) {
     return Error(ErrorCode::kResource, std::string("cannot open the file: ") + std::strerror(error), where,
-                 "see what the process's limits are: ulimit -a");
+                 "check the process's limits with ulimit -a");
   };
   if (fd < 0) throw shortage(errno);
   int code = 0;
@@ -258,11 +258,11 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
     const int error = errno;
     ::close(fd);
     if (code == ZIP_ER_EXISTS)
-      throw Error(ErrorCode::kData, "two entries of one name", where, "write the file again with numpy.savez, each array once");
+      throw Error(ErrorCode::kData, "two entries have the same name", where, "write the file again with numpy.savez, each array once");
     // It opens the file once more.
     if (error == EMFILE || error == ENFILE) throw shortage(error);
     throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
-                "it may be cut off: copy it again, or write it again with numpy.savez");
+                "it may be truncated: copy it again, or write it again with numpy.savez");
   }
   std::vector<EntryInfo> entries;
   std::set<std::string> names;
@@ -276,7 +276,7 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
     }
     total = *sum;
     if (!names.insert(entries.back().name).second)
-      throw Error(ErrorCode::kData, "two entries named '" + Escaped(entries.back().name) + ".npy'", where);
+      throw Error(ErrorCode::kData, "two entries are named '" + Escaped(entries.back().name) + ".npy'", where);
   }
   return {std::move(archive), std::move(entries)};
 }
@@ -366,7 +366,7 @@ void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& 
   headers.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
     if (LeavesFolder(name))
-      throw Error(ErrorCode::kData, "an array's name would leave the folder: '" + Escaped(name) + "'", Escaped(path, 4096));
+      throw Error(ErrorCode::kData, "an array's name points outside the folder: '" + Escaped(name) + "'", Escaped(path, 4096));
     headers.push_back(NpyHeader(tensor.dtype, tensor.shape));
   }
   ZipOutput output(path);

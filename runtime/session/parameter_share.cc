@@ -46,8 +46,8 @@ std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
     return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
   });
   if (!fits) {
-    throw Error(ErrorCode::kConfig, "parameters cannot be shared under the name '" + Escaped(name) + "'", "",
-                "up to 64 letters, digits, dots, underscores and dashes");
+    throw Error(ErrorCode::kConfig, "invalid name for shared parameters: '" + Escaped(name) + "'", "",
+                "use up to 64 letters, digits, dots, underscores and dashes");
   }
   const std::string path = "gradloom/parameters/" + name;
   sockaddr_un address{};
@@ -122,7 +122,7 @@ void WriteAll(int fd, const void* data, int64_t bytes, int64_t at) {
   while (bytes > 0) {
     const ssize_t n = pwrite(fd, from, static_cast<size_t>(bytes), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw Error(ErrorCode::kResource, "no memory to share the parameters in: " + Reason());
+    if (n <= 0) throw Error(ErrorCode::kResource, "cannot allocate shared memory for the parameters: " + Reason());
     from += n, at += n, bytes -= n;
   }
 }
@@ -134,7 +134,7 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
   const Plan& plan = session.plan();
   StateArena& arena = session.executor().state();
   if (plan.targets.front().device != DeviceKind::kCpu || plan.num_ranks() != 1) {
-    throw Error(ErrorCode::kUnsupported, "parameters are shared of a session on one CPU device", "",
+    throw Error(ErrorCode::kUnsupported, "only a session on one CPU device can share its parameters", "",
                 "compile the plan for cpu, or read them with GetParameter");
   }
   const std::string table = TableOf(plan);
@@ -145,16 +145,16 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
 
   // First the name: two that want it must not both move their state.
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) throw Error(ErrorCode::kResource, "no socket: " + Reason());
+  if (socket.get() < 0) throw Error(ErrorCode::kResource, "cannot create a socket: " + Reason());
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
     const bool taken = errno == EADDRINUSE;
     throw Error(taken ? ErrorCode::kConfig : ErrorCode::kResource,
-                taken ? "parameters are shared under the name '" + Escaped(name) + "' already" : "no address for a socket: " + Reason());
+                taken ? "parameters are already shared under the name '" + Escaped(name) + "'" : "cannot bind the socket: " + Reason());
   }
   Descriptor memory(memfd_create("gradloom-share", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const int64_t bytes = header.state_begin + AlignUp(header.state_bytes, kPageBytes);
   if (memory.get() < 0 || ftruncate(memory.get(), bytes) != 0)
-    throw Error(ErrorCode::kResource, "no memory to share the parameters in: " + Reason());
+    throw Error(ErrorCode::kResource, "cannot allocate shared memory for the parameters: " + Reason());
   WriteAll(memory.get(), &header, sizeof header, 0);
   WriteAll(memory.get(), table.data(), header.table_bytes, sizeof header);
   if (header.state_bytes > 0) {
@@ -171,12 +171,13 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
   if (fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw Error(ErrorCode::kResource, "the shared memory cannot be sealed: " + Reason());
   Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake.get() < 0 || listen(socket.get(), 16) != 0) throw Error(ErrorCode::kResource, "no socket to share parameters by: " + Reason());
+  if (wake.get() < 0 || listen(socket.get(), 16) != 0)
+    throw Error(ErrorCode::kResource, "cannot listen on the socket that shares the parameters: " + Reason());
   memory_ = memory.get(), socket_ = socket.get(), wake_ = wake.get();
   try {
     thread_ = std::thread([this] { Serve(); });
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("no thread to share parameters by: ") + error.what());
+    throw Error(ErrorCode::kResource, std::string("cannot start the thread that shares the parameters: ") + error.what());
   }
   memory.Release(), socket.Release(), wake.Release();
 }
@@ -211,26 +212,25 @@ Tensor AttachedParameters::Parameter::Get() const {
 AttachedParameters::AttachedParameters(const std::string& name) {
   const auto [address, address_bytes] = AddressOf(name);
   const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) throw Error(ErrorCode::kResource, "no socket: " + Reason());
+  if (socket.get() < 0) throw Error(ErrorCode::kResource, "cannot create a socket: " + Reason());
   const timeval limit{kSeconds, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
-    throw Error(ErrorCode::kConfig, "nobody shares parameters under the name '" + Escaped(name) + "'", "",
-                "a session of this host does so with ShareParameters");
+    throw Error(ErrorCode::kConfig, "no parameters are shared under the name '" + Escaped(name) + "'", "",
+                "share them from a session on this host with ShareParameters");
   }
   if (!OfThisUser(socket.get()))
-    throw Error(ErrorCode::kConfig, "the parameters under the name '" + Escaped(name) + "' are another user's");
+    throw Error(ErrorCode::kConfig, "the parameters shared under the name '" + Escaped(name) + "' belong to another user");
   const Descriptor memory(TakeDescriptor(socket.get()));
-  if (memory.get() < 0)
-    throw Error(ErrorCode::kData, "whoever has the name '" + Escaped(name) + "' gave no parameters, or not within 10 s");
+  if (memory.get() < 0) throw Error(ErrorCode::kData, "the owner of the name '" + Escaped(name) + "' did not send parameters within 10 s");
   try {
     Map(memory.get());
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kData, "what is shared under the name '" + Escaped(name) + "' has no table of parameters");
   } catch (const Error& error) {
     throw Error(error.code() == ErrorCode::kPlan ? ErrorCode::kData : error.code(),
-                "what is shared under the name '" + Escaped(name) + "' is no parameters: " + error.message());
+                "what is shared under the name '" + Escaped(name) + "' is not a set of parameters: " + error.message());
   }
 }
 
@@ -244,18 +244,18 @@ namespace {
 void AttachedParameters::Map(int fd) {
   struct stat status {};
   const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0) Refuse("it may end while it is read");
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0) Refuse("it could shrink while it is read");
   const int64_t size = status.st_size;
   Header header;
   const char magic[8] = {'G', 'L', 'S', 'H', 'A', 'R', 'E', '1'};
   if (size < static_cast<int64_t>(sizeof header) || pread(fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
       std::memcmp(header.magic, magic, sizeof magic) != 0)
-    Refuse("its first bytes are not theirs");
+    Refuse("it does not start with the magic number");
   if (header.table_bytes < 0 || header.table_bytes > kMostTableBytes || header.table_bytes > size - static_cast<int64_t>(sizeof header))
     Refuse("its table has " + std::to_string(header.table_bytes) + " bytes");
   if (header.state_begin < static_cast<int64_t>(sizeof header) + header.table_bytes || header.state_begin % kPageBytes != 0 ||
       header.state_bytes < 0 || header.state_begin > size || header.state_bytes > size - header.state_begin)
-    Refuse("its state lies outside of it");
+    Refuse("its state is out of bounds");
   std::string text(static_cast<size_t>(header.table_bytes), '\0');
   if (pread(fd, text.data(), text.size(), sizeof header) != static_cast<ssize_t>(text.size())) Refuse("its table cannot be read");
   void* const mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, fd, 0);
@@ -271,9 +271,9 @@ void AttachedParameters::Map(int fd) {
     p.layout = Layout::FromString(row.at("layout").get<std::string>());
     const auto offset = row.at("offset").get<int64_t>();
     const std::optional<int64_t> stored = verify::BytesOf(p.dtype, p.shape, p.layout);
-    if (!stored) Refuse("'" + Escaped(p.name) + "' has no such type or shape");
+    if (!stored) Refuse("'" + Escaped(p.name) + "' has an invalid type or shape");
     if (offset < 0 || offset % kAlignmentBytes != 0 || offset > header.state_bytes || *stored > header.state_bytes - offset)
-      Refuse("'" + Escaped(p.name) + "' lies outside of it");
+      Refuse("'" + Escaped(p.name) + "' is out of bounds");
     p.stored = mapped_.get() + header.state_begin + offset;
     parameters_.push_back(std::move(p));
   }

@@ -111,14 +111,15 @@ PlanIdentity IdentityOf(const Plan& plan) {
 std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here) {
   std::vector<std::string> differences;
   const auto compare = [&](const std::string& name, const std::string& a, const std::string& b) {
-    if (a != b) differences.push_back(name + ": " + Escaped(a, kLongestText) + " there, " + Escaped(b, kLongestText) + " here");
+    if (a != b)
+      differences.push_back(name + ": " + Escaped(a, kLongestText) + " in the checkpoint, " + Escaped(b, kLongestText) + " in this run");
   };
   if (there.model_hash != here.model_hash) {
     compare("model", "'" + there.model_name + "' (" + there.model_hash + ")", "'" + here.model_name + "' (" + here.model_hash + ")");
   }
   const auto compare_part = [&](const std::string& name) {
     const auto a = there.parts.find(name), b = here.parts.find(name);
-    compare(name, a == there.parts.end() ? "not known" : a->second, b == here.parts.end() ? "not known" : b->second);
+    compare(name, a == there.parts.end() ? "unknown" : a->second, b == here.parts.end() ? "unknown" : b->second);
   };
   for (const auto& [name, value] : here.parts) {
     if (name != kState && name != kInstructions) compare_part(name);

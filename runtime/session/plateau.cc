@@ -9,7 +9,7 @@ namespace gradloom {
 
 Plateau::Plateau(const PlateauOptions& options, double lr) : options_(options), lr_(lr) {
   if (options.factor > 0 && options.factor < 1) return;
-  throw Error(ErrorCode::kConfig, "the factor by which a learning rate is reduced must lie between 0 and 1", "", "--plateau-factor 0.1");
+  throw Error(ErrorCode::kConfig, "the factor that reduces the learning rate must be between 0 and 1", "", "use --plateau-factor 0.1");
 }
 
 bool Plateau::IsBetter(double value) const {
@@ -54,7 +54,7 @@ void Plateau::set_state(const std::string& text) {
     bad_ = json.at("bad").get<int64_t>();
     cooling_ = json.at("cooling").get<int64_t>();
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kCheckpoint, "what was kept of the learning rate cannot be read: " + Escaped(text));
+    throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the learning rate: " + Escaped(text));
   }
 }
 

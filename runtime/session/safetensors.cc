@@ -35,7 +35,8 @@ void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, i
     const std::string place = where + " tensor '" + Escaped(*name) + "'";
     if (begin < at) throw Damaged("its bytes overlap those of another tensor", place);
     if (begin > at) throw Damaged(std::to_string(begin - at) + " bytes before it belong to no tensor", place);
-    if (end > data_bytes) throw Damaged("its bytes end at " + std::to_string(end) + ", the data at " + std::to_string(data_bytes), place);
+    if (end > data_bytes)
+      throw Damaged("its bytes end at " + std::to_string(end) + ", but the data ends at " + std::to_string(data_bytes), place);
     at = end;
   }
   if (at != data_bytes) throw Damaged("the last " + std::to_string(data_bytes - at) + " bytes belong to no tensor", where);
@@ -49,7 +50,7 @@ SafetensorsHeader ReadHeader(int64_t file_bytes, int64_t max_tensors, const std:
   uint64_t length = 0;
   read(0, &length, 8);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    throw Damaged("a header of " + std::to_string(length) + " bytes; the format allows " + std::to_string(kMaxHeaderBytes), where);
+    throw Damaged("the header has " + std::to_string(length) + " bytes; the format allows " + std::to_string(kMaxHeaderBytes), where);
   }
   const int64_t header_bytes = static_cast<int64_t>(length);
   if (header_bytes > file_bytes - 8) throw Damaged("the file ends within its header", where);
@@ -89,7 +90,7 @@ Arrangement Arrange(const std::map<std::string, TensorView>& tensors, const std:
   for (const auto& [name, tensor] : tensors) {
     if (SafetensorsTypeName(tensor.dtype).empty()) {
       throw Error(ErrorCode::kCheckpoint,
-                  "safetensors files have no " + std::string(DTypeName(tensor.dtype)) + " ('" + Escaped(name) + "')", where);
+                  "safetensors files do not support " + std::string(DTypeName(tensor.dtype)) + " ('" + Escaped(name) + "')", where);
     }
     order.emplace_back(std::find(kOrder.begin(), kOrder.end(), tensor.dtype) - kOrder.begin(), &name, &tensor);
   }

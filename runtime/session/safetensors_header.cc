@@ -102,7 +102,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
 
   bool end_array() override {
     level_ = Level::kTensor;
-    if (field_ == "data_offsets" && offsets_.size() != 2) FailTensor("data_offsets are not two numbers");
+    if (field_ == "data_offsets" && offsets_.size() != 2) FailTensor("data_offsets must be two numbers");
     return true;
   }
 
@@ -113,7 +113,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
       if (entry_.shape.rank() == kMaxRank) FailTensor("more than " + std::to_string(kMaxRank) + " dimensions");
       entry_.shape.push_back(static_cast<int64_t>(number));
     } else {
-      if (offsets_.size() == 2) FailTensor("data_offsets are not two numbers");
+      if (offsets_.size() == 2) FailTensor("data_offsets must be two numbers");
       offsets_.push_back(static_cast<int64_t>(number));
     }
     return true;
@@ -126,7 +126,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   bool binary(Json::binary_t&) override { Unexpected("binary data"); }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    Fail("the header is not JSON, at its byte " + std::to_string(position));
+    Fail("the header is not valid JSON at byte " + std::to_string(position));
   }
 
  private:
@@ -141,9 +141,9 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
   }
 
   [[noreturn]] void Unexpected(const std::string& what) const {
-    if (level_ == Level::kMetadata) Fail("the metadata value of '" + Escaped(field_) + "' is " + what + ", not a string");
+    if (level_ == Level::kMetadata) Fail("the metadata value of '" + Escaped(field_) + "' is " + what + ", expected a string");
     if (level_ == Level::kTensor || level_ == Level::kArray) FailTensor("the value of '" + Escaped(field_) + "' is or holds " + what);
-    Fail("the header is no table of tensors: it holds " + what);
+    Fail("the header is not a table of tensors: it holds " + what);
   }
 
   void FinishEntry() {
@@ -156,7 +156,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
     // end < begin gives a negative difference, which no size equals; both are at least 0.
     if (entry_.end - entry_.begin != *bytes) {
       FailTensor("the shape " + entry_.shape.ToString() + " of " + std::string(DTypeName(entry_.dtype)) + " needs " +
-                 std::to_string(*bytes) + " bytes, its data_offsets are " + std::to_string(entry_.begin) + " to " +
+                 std::to_string(*bytes) + " bytes, but its data_offsets are " + std::to_string(entry_.begin) + " to " +
                  std::to_string(entry_.end));
     }
     header_.entries.emplace(key_, std::move(entry_));

@@ -28,26 +28,27 @@ void CheckSchedule(const Schedule& schedule) {
   if (std::ranges::find(kinds, kind) == kinds.end()) {
     std::string known;
     for (const std::string& name : kinds) known += (known.empty() ? "" : ", ") + name;
-    throw Error(ErrorCode::kConfig, "no schedule '" + Escaped(kind) + "'", "", "schedules are: " + known);
+    throw Error(ErrorCode::kConfig, "unknown schedule '" + Escaped(kind) + "'", "", "expected one of: " + known);
   }
-  if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be a number of at least 0");
+  if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be finite and at least 0");
   const int64_t total = TotalSteps(schedule), warmup = WarmupSteps(schedule);
-  if (warmup < 0) Refuse(schedule, "the warm-up has " + std::to_string(warmup) + " steps", "--warmup 500, or --warmup 5%");
+  if (warmup < 0)
+    Refuse(schedule, "the warm-up must not be negative, got " + std::to_string(warmup) + " steps", "use --warmup 500, or --warmup 5%");
   if (kind == "linear" || kind == "cosine" || kind == "one_cycle") {
-    if (total < 1) Refuse(schedule, "the number of steps is not known", "give it: --steps N or --epochs N");
+    if (total < 1) Refuse(schedule, "the number of steps is unknown", "set --steps N or --epochs N");
     if (warmup > total) {
       Refuse(schedule, "the warm-up of " + std::to_string(warmup) + " steps is longer than the run of " + std::to_string(total),
-             "--warmup 5%, or a longer run");
+             "use --warmup 5%, or a longer run");
     }
   }
   if (kind == "step" && !a.has("milestones")) {
-    if (total < 1 && !a.has("step_size")) Refuse(schedule, "neither the number of steps nor step_size is known");
+    if (total < 1 && !a.has("step_size")) Refuse(schedule, "the number of steps and step_size are both unknown");
     if (StepSize(schedule) < 1) Refuse(schedule, "step_size must be at least 1");
   }
-  if (kind == "factors" && a.Floats("factors").empty()) Refuse(schedule, "there are no factors");
+  if (kind == "factors" && a.Floats("factors").empty()) Refuse(schedule, "the list of factors is empty");
   if (kind == "one_cycle") {
     const double pct_start = a.Float("pct_start", 0.3);
-    if (!(pct_start >= 0 && pct_start <= 1)) Refuse(schedule, "pct_start must lie in [0, 1]");
+    if (!(pct_start >= 0 && pct_start <= 1)) Refuse(schedule, "pct_start must be in [0, 1]");
     if (!(a.Float("div_factor", 25) > 0 && a.Float("final_div_factor", 1e4) > 0))
       Refuse(schedule, "div_factor and final_div_factor must be above 0");
   }

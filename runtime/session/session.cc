@@ -60,13 +60,13 @@ int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
 std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   for (const Feed& want : entry.feeds) {
     const auto found = feeds.find(want.name);
-    if (found == feeds.end()) return "'" + Escaped(want.name) + "' is not given";
+    if (found == feeds.end()) return "'" + Escaped(want.name) + "' is missing";
     if (found->second.dtype != want.dtype) {
-      return "'" + Escaped(want.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", the model wants " +
+      return "'" + Escaped(want.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the model expects " +
              std::string(DTypeName(want.dtype));
     }
     if (found->second.shape != want.shape) {
-      return "'" + Escaped(want.name) + "' is " + found->second.shape.ToString() + ", the plan has " + want.shape.ToString();
+      return "'" + Escaped(want.name) + "' is " + found->second.shape.ToString() + ", but the plan expects " + want.shape.ToString();
     }
   }
   return "";
@@ -140,13 +140,13 @@ void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
   }
   if (entries > kShownEntries) shapes += ", and " + std::to_string(entries - kShownEntries) + " more";
   for (const auto& [name, value] : feeds) {
-    if (!why.empty() && !taken.contains(name)) why += "; nothing is called '" + Escaped(name) + "'";
+    if (!why.empty() && !taken.contains(name)) why += "; the plan has no input '" + Escaped(name) + "'";
   }
   if (why.empty()) {
     throw Error(ErrorCode::kConfig, "the plan has no entry for a " + std::string(KindName(kind)), "",
-                "compile it for this use   see: gradloom compile --help");
+                "compile it with that entry   see: gradloom compile --help");
   }
-  throw Error(ErrorCode::kData, "the feeds fit no " + std::string(KindName(kind)) + " of the plan: " + why, "",
+  throw Error(ErrorCode::kData, "the feeds do not match any " + std::string(KindName(kind)) + " of the plan: " + why, "",
               "the plan takes: " + shapes);
 }
 
@@ -203,10 +203,10 @@ EntryKind Session::TrainingKind(int64_t batch) const {
 
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
   if (accumulated_ > 0) {
-    throw Error(
-        ErrorCode::kConfig,
-        "the gradients of " + std::to_string(accumulated_) + (accumulated_ == 1 ? " batch wait" : " batches wait") + " for an update", "",
-        "update with them or drop them before a step that does all at once");
+    throw Error(ErrorCode::kConfig,
+                "the gradients of " + std::to_string(accumulated_) + (accumulated_ == 1 ? " batch have" : " batches have") +
+                    " been accumulated but not applied",
+                "", "run the update or drop the gradients before a full training step");
   }
   StepResult result;
   result.lr = learning_rate();
@@ -247,11 +247,11 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
 
 void Session::CheckApart() const {
   if (plan_->accumulate > 1) {
-    throw Error(ErrorCode::kConfig, "the plan itself counts " + std::to_string(plan_->accumulate) + " batches to an update", "",
-                "step with it, or compile it with train.accumulate = 1");
+    throw Error(ErrorCode::kConfig, "the plan itself accumulates " + std::to_string(plan_->accumulate) + " batches per update", "",
+                "use Step, or compile the plan with train.accumulate = 1");
   }
   if (plan_->FindEntry(EntryKind::kUpdate, 0) < 0) {
-    throw Error(ErrorCode::kConfig, "the plan computes gradients and the update as one step, not apart", "",
+    throw Error(ErrorCode::kConfig, "the plan computes gradients and update only as one step", "",
                 "compile it with entries for both: GRADLOOM_WITH_GRADIENTS, or gradloom compile --gradients");
   }
 }
@@ -270,7 +270,7 @@ StepResult Session::Accumulate(const Feeds& feeds) {
 
 StepResult Session::Update() {
   CheckApart();
-  if (accumulated_ == 0) throw Error(ErrorCode::kConfig, "no gradients wait for an update", "", "run a training step first");
+  if (accumulated_ == 0) throw Error(ErrorCode::kConfig, "no gradients are accumulated", "", "run a training step first");
   StepResult result;
   result.lr = learning_rate();
   Run(FindEntry(EntryKind::kUpdate, {}), {});
@@ -406,7 +406,7 @@ int Session::FetchIndex(std::string_view name) const {
       known += (known.empty() ? "" : ", ") + Escaped(fetches[i].name);
     }
   }
-  throw Error(ErrorCode::kConfig, "the last run has no fetch '" + Escaped(name) + "'", "", "it has: " + known);
+  throw Error(ErrorCode::kConfig, "the last run has no output '" + Escaped(name) + "'", "", "it has: " + known);
 }
 
 TensorView Session::Fetched(std::string_view name) const {
@@ -433,17 +433,19 @@ void Session::JoinParts() {
 
 Tensor Session::Get(std::string_view state) const {
   const int index = plan_->FindState(std::string(state));
-  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "the verb inspect lists them");
+  if (index < 0)
+    throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
   if (parts_apart_ && communicator() != nullptr && plan_->state[static_cast<size_t>(index)].partial) {
-    throw Error(ErrorCode::kPlan, "each process has a part of '" + Escaped(state) + "', which waits for an update", "",
-                "read it, or save, when the update has been made");
+    throw Error(ErrorCode::kPlan, "each process holds only a part of '" + Escaped(state) + "' until the next update", "",
+                "read it or save after the update");
   }
   return executor_->state().Get(plan_->state[static_cast<size_t>(index)]);
 }
 
 void Session::Set(std::string_view state, const TensorView& value) {
   const int index = plan_->FindState(std::string(state));
-  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "the verb inspect lists them");
+  if (index < 0)
+    throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
   executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);
 }
 

@@ -48,9 +48,9 @@ std::shared_ptr<SharedTraining> SharedTraining::Make(const Plan& plan, std::shar
     // All have found it, and none is to take another's end for a fault.
     communicator->Leave();
     throw Error(ErrorCode::kUnsupported,
-                i == 0 ? communicator->name(0) + " gets no shared memory from the system"
+                i == 0 ? communicator->name(0) + " cannot allocate shared memory"
                        : communicator->name(i) + " cannot map the parameters of " + communicator->name(0),
-                "", "hogwild is for processes of one host that may look into each other; several hosts train with  --sync allreduce");
+                "", "hogwild needs processes of one host that may access each other's memory; use  --sync allreduce  on several hosts");
   }
   return std::shared_ptr<SharedTraining>(new SharedTraining(std::move(communicator), std::move(memory)));
 }

@@ -40,8 +40,8 @@ void ReadFully(int fd, int64_t offset, char* to, int64_t bytes, const std::strin
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       throw Error(ErrorCode::kIo,
-                  std::string("cannot read back what was unpacked: ") + (got < 0 ? std::strerror(errno) : "the file is shorter"),
-                  "a file without a name in " + Escaped(folder, 4096), "TMPDIR=FOLDER names a folder on another disk");
+                  std::string("cannot read the unpacked data back: ") + (got < 0 ? std::strerror(errno) : "the file is too short"),
+                  "an unnamed file in " + Escaped(folder, 4096), "set TMPDIR to a folder on another disk");
     }
     to += got, offset += got, bytes -= got;
   }

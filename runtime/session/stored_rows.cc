@@ -70,7 +70,7 @@ class StoredRows : public RowSource {
       throw Error(ErrorCode::kData,
                   "row " + std::to_string(row) + " (counted from 0) has class " + std::to_string(label) + " in '" +
                       Escaped(options_.column) + "'; the model has classes 0 to " + std::to_string(options_.classes->count - 1),
-                  "", "classes count from 0; to leave a row out give it the class " + std::to_string(options_.classes->ignored));
+                  "", "classes count from 0; to exclude a row, give it the class " + std::to_string(options_.classes->ignored));
     }
   }
 

@@ -29,23 +29,24 @@ Place FindTokens(const InputFile& file) {
   int32_t head[3] = {};
   if (bytes >= kHeaderBytes) file.ReadAt(0, head, sizeof head);
   if (head[0] == kWideMagic) {
-    throw Error(ErrorCode::kData, "tokens of 32 bits, as llm.c has them for Llama 3; those of 16 bits are read", where,
-                "write them as int64 windows into an .npz, with the next ones beside them");
+    throw Error(ErrorCode::kData, "32-bit tokens, llm.c's format for Llama 3, are not supported; expected 16-bit tokens", where,
+                "write them to an .npz as int64 windows, with the next tokens as the target");
   }
   if (head[0] == kMagic) {
     if (head[1] != kVersion) {
-      throw Error(ErrorCode::kData, "version " + std::to_string(head[1]) + " of llm.c's token files; version 1 is read", where);
+      throw Error(ErrorCode::kData, "unsupported version " + std::to_string(head[1]) + " of llm.c's token files; expected version 1",
+                  where);
     }
     start = kHeaderBytes;
     bytes -= start;
     if (head[2] < 0 || bytes != int64_t{head[2]} * 2) {
       throw Error(ErrorCode::kData,
-                  "the header counts " + std::to_string(head[2]) + " tokens, after it are " + std::to_string(bytes) + " bytes", where,
-                  "fetch or copy it again");
+                  "the header counts " + std::to_string(head[2]) + " tokens, but is followed by " + std::to_string(bytes) + " bytes", where,
+                  "download or copy it again");
     }
   }
   if (bytes % 2 != 0) {
-    throw Error(ErrorCode::kData, std::to_string(bytes) + " bytes are no whole number of 16-bit tokens", where,
+    throw Error(ErrorCode::kData, std::to_string(bytes) + " bytes are not a whole number of 16-bit tokens", where,
                 "tokens are uint16, two bytes each");
   }
   return {start, bytes / 2};
@@ -69,7 +70,7 @@ StoredArray OpenTokens(const std::string& path, int64_t limit_bytes) {
 }
 
 void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
-  if (tokens.size() > INT32_MAX) throw Error(ErrorCode::kLimit, "more tokens than a file of this kind counts", Escaped(path, 4096));
+  if (tokens.size() > INT32_MAX) throw Error(ErrorCode::kLimit, "too many tokens for this file format", Escaped(path, 4096));
   std::vector<int32_t> head(kHeaderWords);
   head[0] = kMagic;
   head[1] = kVersion;
@@ -85,7 +86,8 @@ int64_t CountWindows(int64_t tokens, int64_t length, const std::string& where) {
   const int64_t windows = length < 1 ? 0 : (tokens - 1) / length;
   if (windows < 1) {
     throw Error(ErrorCode::kData,
-                std::to_string(tokens) + " tokens make no window of " + std::to_string(length) + " and the token after it", where);
+                std::to_string(tokens) + " tokens are too few for a window of " + std::to_string(length) + " and the token after it",
+                where);
   }
   return windows;
 }

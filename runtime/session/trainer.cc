@@ -35,7 +35,7 @@ Interval Interval::Parse(const std::string& text, const std::string& what) {
     if (unit == "h") return {Unit::kSeconds, count * 3600};
   }
   throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", "",
-              "it reads 1ep (after each epoch), 500 (updates), 10min, 90s or never");
+              "expected 1ep (after each epoch), 500 (updates), 10min, 90s or never");
 }
 
 Watch Watch::Parse(const std::string& text) {
@@ -45,7 +45,7 @@ Watch Watch::Parse(const std::string& text) {
   name = name.substr(0, colon);
   if (name.empty() || (!direction.empty() && direction != "min" && direction != "max") ||
       (colon != std::string::npos && direction.empty())) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' names nothing to watch", "", "it reads eval/loss:min or eval/accuracy:max");
+    throw Error(ErrorCode::kConfig, "cannot watch '" + Escaped(text) + "'", "", "expected eval/loss:min or eval/accuracy:max");
   }
   name = MetricNameOf(name);
   return {name, direction.empty() ? LargerIsBetter(name) : direction == "max"};
@@ -54,18 +54,19 @@ Watch Watch::Parse(const std::string& text) {
 void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule) {
   if (options.batch < 1) throw Error(ErrorCode::kConfig, "the batch size must be at least 1");
   if (options.evaluate.unit == Interval::Unit::kSeconds)
-    throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated", "", "--eval-every 1ep");
+    throw Error(ErrorCode::kConfig, "the evaluation interval must be in epochs or updates, so that a run can be repeated", "",
+                "use --eval-every 1ep");
   for (const MetricSpec& spec : options.metrics) Metric::Make(spec);
   CheckSchedule(schedule);
   if (options.plateau && (schedule.kind != "constant" || schedule.attributes.has("warmup_steps"))) {
-    throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau cannot follow a schedule as well", "",
+    throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau cannot also follow a schedule", "",
                 "leave out --schedule and --warmup, or --plateau-patience");
   }
 }
 
 Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer)
     : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
-  if (train.rows() < 1) throw Error(ErrorCode::kData, "there are no rows to train on");
+  if (train.rows() < 1) throw Error(ErrorCode::kData, "the training data has no rows");
   CheckTrainerOptions(options_, session.plan().schedule);
   if (options_.plateau) plateau_.emplace(*options_.plateau, session.learning_rate());
 }
@@ -217,7 +218,7 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
                        "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
                            std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch),
                        state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'",
-                       "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+                       "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
   if (!options_.skip_non_finite) throw diverged;
   if (++skipped_in_a_row_ == kMostSkippedInARow) {
     throw Error(diverged.code(), diverged.message() + ", the last of " + std::to_string(skipped_in_a_row_) + " batches in a row",
@@ -254,8 +255,8 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
   if (watched == report.values.end()) {
     std::string known;
     for (const auto& [name, value] : report.values) known += (known.empty() ? "eval/" : ", eval/") + name;
-    throw Error(ErrorCode::kConfig, "'" + Escaped(options_.watch.name) + "' is not measured, so it cannot tell the best", "",
-                "there are: " + known);
+    throw Error(ErrorCode::kConfig, "'" + Escaped(options_.watch.name) + "' is not measured, so it cannot select the best model", "",
+                "expected one of: " + known);
   }
   const double value = watched->second;
   report.best = std::isfinite(value) && (best_step_ < 0 || (options_.watch.larger ? value > best_ : value < best_));
@@ -343,7 +344,7 @@ void Trainer::set_state(const std::string& text) {
       session_.set_learning_rate(plateau_->lr());
     }
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kCheckpoint, "what the trainer kept cannot be read: " + Escaped(text));
+    throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the trainer: " + Escaped(text));
   }
 }
 

@@ -64,7 +64,7 @@ void CheckDelimiter(const std::string& path, const std::vector<std::string>& fir
   for (const auto& [other, name] : kOthers) {
     if (first[0].find(other) == std::string::npos) continue;
     throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", Escaped(path, 4096) + ":1",
-                "fields are separated by commas, in a .tsv file by tabs");
+                "separate fields by commas, or by tabs in a .tsv file");
   }
 }
 
@@ -87,9 +87,9 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   CheckDelimiter(file.path, names);
   if (names.size() < feeds.size()) {
     throw Error(ErrorCode::kData,
-                "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", and the model wants " +
+                "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", but the model needs " +
                     std::to_string(feeds.size()) + " or more",
-                Escaped(file.path, 4096), "fields are separated by commas, in a .tsv file by tabs");
+                Escaped(file.path, 4096), "separate fields by commas, or by tabs in a .tsv file");
   }
   ColumnMap columns;
   for (const Feed& feed : feeds) {
@@ -99,7 +99,7 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   if (feeds.size() > 2) {
     std::string help;
     for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
-    throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(file.path, 4096), help);
+    throw Error(ErrorCode::kConfig, "the columns that feed the model are not specified", Escaped(file.path, 4096), help);
   }
   // Where no target is wanted, a last column that is one too many is that.
   const Shape& shape = feeds[0].shape;
@@ -122,7 +122,8 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
   const std::string count = text.substr(kRandomData.size());
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
   if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is no number of random samples", "", "it reads random:256");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
+                "expected random:N, for example random:256");
   }
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
@@ -174,7 +175,7 @@ double ParseShare(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string rest(end, text.data() + text.size());
   if (error != std::errc() || (!rest.empty() && rest != "%") || !std::isfinite(value)) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is no share", "", "a share reads 20% or 0.2");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a share", "", "expected 20% or 0.2");
   }
   return rest == "%" ? value / 100 : value;
 }
@@ -198,7 +199,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   if (options.train.starts_with(kRandomData)) {
     data.train = RandomFeeds(options.train, options.classes, feeds, seed);
     FitToFeeds(data.train, feeds, options.train, options.targets);
-    data.notes.push_back("data    random numbers: put your own at data.train");
+    data.notes.push_back("data    random numbers: set data.train to your own data");
   } else {
     data.train = ReadFeeds(train, feeds, data.columns, reading, data.names, data.notes, train.size() > 1 ? &data.files : nullptr);
   }
@@ -263,7 +264,7 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "the columns and transforms of a run cannot be read: " + Escaped(error.what()), where);
+    throw Error(ErrorCode::kConfig, "cannot read the columns and transforms of the run: " + Escaped(error.what()), where);
   }
 }
 
@@ -273,7 +274,7 @@ std::string DifferenceOfFiles(const std::string& text, const std::string& where,
     for (const nlohmann::json& file : nlohmann::json::parse(text).value("files", nlohmann::json::array()))
       before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "the files of a run cannot be read: " + Escaped(error.what()), where);
+    throw Error(ErrorCode::kConfig, "cannot read the list of data files of the run: " + Escaped(error.what()), where);
   }
   if (before.empty() || files.empty() || before == files) return "";
   const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());

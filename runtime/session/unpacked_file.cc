@@ -22,7 +22,7 @@ UnpackedFile::UnpackedFile(const std::string& path, int64_t limit_bytes) : file_
   inflater_ = std::make_unique<Inflater>();
   constexpr int kGzipOnly = 16 + MAX_WBITS;
   if (inflateInit2(&inflater_->stream, kGzipOnly) != Z_OK)
-    throw Error(ErrorCode::kResource, "no memory to unpack the file", Escaped(path, 4096));
+    throw Error(ErrorCode::kResource, "out of memory while unpacking the file", Escaped(path, 4096));
 }
 
 UnpackedFile::~UnpackedFile() {
@@ -48,7 +48,7 @@ int64_t UnpackedFile::Read(void* out, int64_t bytes) {
 int64_t UnpackedFile::ReadPacked(char* out, int64_t bytes) {
   z_stream& stream = inflater_->stream;
   const auto fail = [&](const std::string& why) {
-    return Error(ErrorCode::kData, "the gzip data are damaged: " + why, Escaped(path(), 4096));
+    return Error(ErrorCode::kData, "the gzip data is damaged: " + why, Escaped(path(), 4096));
   };
   const uInt wanted = static_cast<uInt>(std::min<int64_t>(bytes, 1 << 30));
   stream.next_out = reinterpret_cast<Bytef*>(out);
@@ -56,7 +56,7 @@ int64_t UnpackedFile::ReadPacked(char* out, int64_t bytes) {
   while (stream.avail_out == wanted) {
     if (stream.avail_in == 0) {
       const int64_t got = file_.Read(inflater_->input.data(), static_cast<int64_t>(inflater_->input.size()));
-      if (got == 0 && inflater_->in_member) throw fail("they end too early");
+      if (got == 0 && inflater_->in_member) throw fail("it ends too early");
       if (got == 0) return 0;
       stream.next_in = inflater_->input.data();
       stream.avail_in = static_cast<uInt>(got);
@@ -71,9 +71,9 @@ int64_t UnpackedFile::ReadPacked(char* out, int64_t bytes) {
     if (result == Z_STREAM_END) {
       inflater_->in_member = false;
     } else if (result == Z_MEM_ERROR) {
-      throw Error(ErrorCode::kResource, "no memory to unpack the file", Escaped(path(), 4096));
+      throw Error(ErrorCode::kResource, "out of memory while unpacking the file", Escaped(path(), 4096));
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      throw fail(stream.msg != nullptr ? stream.msg : "of an unknown kind");
+      throw fail(stream.msg != nullptr ? stream.msg : "unknown format");
     }
   }
   return static_cast<int64_t>(wanted - stream.avail_out);

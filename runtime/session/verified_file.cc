@@ -23,7 +23,8 @@ constexpr int64_t kPieceBytes = 1 << 20;
 
 void CheckSize(const InputFile& file, const CheckpointFile& described) {
   if (file.bytes() == described.bytes) return;
-  Refuse("the file has " + std::to_string(file.bytes()) + " bytes, the manifest says " + std::to_string(described.bytes), file.path());
+  Refuse("the file has " + std::to_string(file.bytes()) + " bytes, but the manifest specifies " + std::to_string(described.bytes),
+         file.path());
 }
 
 void CheckHash(const Hash& hash, const InputFile& file, const CheckpointFile& described) {

@@ -66,7 +66,7 @@ TEST(Dataset, MayBeSeveralFilesWhoseNamesDoNotSayWhatTheyAre) {
   };
   // What they are has to be said, and to be something.
   EXPECT_EQ(refusal(folder + "/part-?", "").substr(0, 7), "E-DATA:");
-  EXPECT_EQ(refusal(folder + "/part-?", "xls"), "E-CONFIG: data have no format 'xls'");
+  EXPECT_EQ(refusal(folder + "/part-?", "xls"), "E-CONFIG: unknown data format 'xls'");
   EXPECT_EQ(refusal(folder + "/other-*", "csv").substr(0, 7), "E-DATA:");
 }
 

@@ -172,7 +172,7 @@ class GpuTest(unittest.TestCase):
 
     def test_other_devices_are_refused(self):
         session = gradloom.Session(self.compiled("cuda:0"))
-        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*input 'features' is on cuda:1, and the session on cuda:0"):
+        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*input 'features' is on cuda:1, but the session is on cuda:0"):
             session.step(features=self.on_gpu(self.x, 1), target=self.y)
         with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*is on cuda:0, and is read from host memory"):
             session.set_parameter("layer3.bias", self.on_gpu(np.zeros(1, np.float32)))

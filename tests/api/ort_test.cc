@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
   std::printf("loss %.4f -> %.4f\n", first, last);
   CHECK(last < 0.1f * first);
 
-  // Two batches to an update.
+  // Two batches per update.
   {
     Batch a = MakeBatch(1), b = MakeBatch(2);
     session.TrainStep(ValuesOf(a));

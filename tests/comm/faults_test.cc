@@ -140,7 +140,7 @@ TEST(Faults, AProcessThatLeavesTooEarly) {
   });
   EXPECT_EQ(ended[1].code, kPeerCode);
   EXPECT_NE(ended[1].words.find("rank 0 (host "), std::string::npos);
-  EXPECT_NE(ended[1].words.find("has left the job, and more was to come from it"), std::string::npos) << ended[1].words;
+  EXPECT_NE(ended[1].words.find("has left the job, but more data was expected from it"), std::string::npos) << ended[1].words;
 }
 
 // Rank 0 writes a file for longer than the others would wait; one that stops meanwhile is missed all the same.
@@ -213,14 +213,14 @@ TEST(Meeting, RefusesThoseWhoContradictEachOther) {
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(20)});
   });
   EXPECT_EQ(twice[0].code, ExitCode(ErrorCode::kConfig));
-  EXPECT_NE(twice[0].words.find("there are two of rank 1: on host"), std::string::npos) << twice[0].words;
+  EXPECT_NE(twice[0].words.find("two processes have rank 1: on host"), std::string::npos) << twice[0].words;
   const auto worlds = RunForked(2, [](JobTopology topology) {
     if (topology.rank == 1) topology.world = 5;
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(20)});
   });
   for (const ForkedEnd& end : worlds) {
     EXPECT_EQ(end.code, ExitCode(ErrorCode::kConfig));
-    EXPECT_NE(end.words.find("is of a job of 5 processes, rank 0 of one of 2"), std::string::npos) << end.words;
+    EXPECT_NE(end.words.find("belongs to a job of 5 processes, rank 0 of one of 2"), std::string::npos) << end.words;
   }
 }
 
@@ -230,7 +230,7 @@ TEST(Meeting, NamesThoseWhoDoNotCome) {
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(2)});
   });
   EXPECT_EQ(ended[0].code, kPeerCode);
-  EXPECT_NE(ended[0].words.find("of the job's 4 processes these have not come: rank 1, 3"), std::string::npos) << ended[0].words;
+  EXPECT_NE(ended[0].words.find("of the job's 4 processes have not connected: rank 1, 3"), std::string::npos) << ended[0].words;
   EXPECT_EQ(ended[2].code, kPeerCode);
 }
 

@@ -71,7 +71,7 @@ TEST(ChooseDevices, ProcessesOfAHostTakeOneEach) {
     ADD_FAILURE() << "a GPU that is not there";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDevice);
-    EXPECT_EQ(error.message(), "this is process 2 of its host, counted from 0, and the host has cuda:0, cuda:1");
+    EXPECT_EQ(error.message(), "there is no GPU for local rank 2: this machine has cuda:0, cuda:1");
   }
 }
 
@@ -80,7 +80,7 @@ TEST(ChooseDevices, AutoTakesWhatThereIsAndSaysSo) {
   EXPECT_EQ(Choose("auto", Machine(2), &note).ToString(), "cuda:0");
   EXPECT_EQ(note, "");
   EXPECT_EQ(Choose("auto", NoGpu(), &note).ToString(), "cpu");
-  EXPECT_EQ(note, "the CPU trains: there is no NVIDIA driver");
+  EXPECT_EQ(note, "training on the CPU: there is no NVIDIA driver");
 }
 
 TEST(ChooseDevices, ElseCpuStandsInForOneThatIsNotThere) {
@@ -88,7 +88,7 @@ TEST(ChooseDevices, ElseCpuStandsInForOneThatIsNotThere) {
   EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(2), &note).ToString(), "cuda:1");
   EXPECT_EQ(note, "");
   EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(1), &note).ToString(), "cpu");
-  EXPECT_EQ(note, "the CPU trains instead of cuda:1: there is cuda:0");
+  EXPECT_EQ(note, "training on the CPU instead of cuda:1: there is cuda:0");
   EXPECT_EQ(Choose("cuda,else=cpu", NoGpu(), &note).ToString(), "cpu");
 }
 

@@ -79,7 +79,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn(ESCAPE, colored)
         # Also where the command line itself is wrong.
         self.assertIn(ESCAPE, self.run_command(["verify", "--color", "always", "--nothing"], 4).stderr)
-        self.assertIn("there are: auto, always, never", self.run_command([*wrong, "--color", "red"], 4).stderr)
+        self.assertIn("expected auto, always or never", self.run_command([*wrong, "--color", "red"], 4).stderr)
         with open("colors.log") as file:
             kept = file.read()
         self.assertEqual(kept, re.sub(r"\x1b\[[0-9;]*m", "", colored))
@@ -236,7 +236,7 @@ class CommandTest(unittest.TestCase):
             self.assertEqual(*(sample_files.read(f"runs/{run}/{file}") for run in ("by_model", "by_plan")))
         # What was not compiled for its last batch is, and what goes by a schedule may have another.
         self.run_command(["train", "--plan", "t.plan", "--data", "train.csv", "--map", "x=a..d", "--lr", "0.1", "--schedule", "cosine"])
-        for flags, said in ((["--batch", "8"], "data.batch = 16, and this run has 8"), (["--optimizer", "sgd"], 'optimizer.name = "adamw"'),
+        for flags, said in ((["--batch", "8"], "data.batch = 16, but this run has 8"), (["--optimizer", "sgd"], 'optimizer.name = "adamw"'),
                             (["--devices", "cpu:2"], "devices.use"), (["--model", "sequence.onnx"], "another model")):
             self.assertIn(said, self.run_command(["train", "--plan", "t.plan", *data, *flags], 6).stderr)
         self.run_command(["compile", "model.onnx", *recipe, "--devices", "cpu:2", "-o", "two.plan"])
@@ -342,7 +342,7 @@ class CommandTest(unittest.TestCase):
         self.run_command(["export", "runs/Softmax", "--training", "-o", "again.onnx"])
         self.run_command(["train", "again.onnx", *data[:-2], "--name", "again"])
         # Who asks for the softmax of a softmax gets it, and is told.
-        self.assertIn("warning cross_entropy takes scores, and the output 'y' is a softmax",
+        self.assertIn("warning cross_entropy expects scores, but the output 'y' is a softmax",
                       self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
         save("Sigmoid.onnx", "Sigmoid")
         # A column of yes or no for each output.
@@ -352,7 +352,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
 
     def test_what_comes_of_a_flag_without_a_value(self):
-        self.assertIn("error[E-CONFIG]: --epochs wants a value behind it\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
+        self.assertIn("error[E-CONFIG]: --epochs needs a value\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
 
     def test_what_comes_through_a_pipe_is_no_file(self):
         os.mkfifo("pipe.csv")

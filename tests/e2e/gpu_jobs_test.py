@@ -109,7 +109,7 @@ class GpuJobsTest(JobTest):
         self.one(["resume", self.path("alone")])
         self.assert_same_run("alone", "whole")
         said = self.job(3, ["resume", self.path("alone")], code=4)
-        self.assertIn("the run is for 2 devices, and the job has 3 processes", said[0])
+        self.assertIn("the run is for 2 devices, but the job has 3 processes", said[0])
 
     def test_a_lost_rank_ends_the_job(self):
         for how, reason in ((signal.SIGKILL, r"is gone: "), (signal.SIGSTOP, r"has not answered within the collective timeout of 20 s")):
@@ -145,12 +145,12 @@ class GpuJobsTest(JobTest):
                 self.assertRegex(said, text)
             self.assertFalse(os.path.exists(self.path("refused")))
 
-        refused(r"E-CONFIG\]: a GPU is one process's, once: rank 0 \(.*\) and rank 1 \(.*\) both name GPU-", ("cuda:2", "cuda:2"))
-        refused(r"E-CONFIG\]: each process of a job has as many GPUs: of 3 GPUs for 2 processes rank 0 \(.*\) has 2", ("cuda:0,1", "cuda:2"))
+        refused(r"E-CONFIG\]: a GPU cannot be used twice in a job: rank 0 \(.*\) and rank 1 \(.*\) both use GPU-", ("cuda:2", "cuda:2"))
+        refused(r"E-CONFIG\]: each process of a job must have the same number of GPUs: of 3 GPUs for 2 processes rank 0 \(.*\) has 2", ("cuda:0,1", "cuda:2"))
         refused(r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has devices.use = GPUs, and rank 1 .* \"cpu\"", ("cuda", "cpu"))
-        refused(r"E-DEVICE\]: rank 0 \(.*\) has a GPU, and rank 1 \(.*\) has none: the CPU trains instead of cuda:7: there is cuda:0",
+        refused(r"E-DEVICE\]: rank 0 \(.*\) has a GPU, but rank 1 \(.*\) has none: training on the CPU instead of cuda:7: this machine has cuda:0",
                 ("cuda:0", "cuda:7,else=cpu"), code=9)
-        refused(r"E-CONFIG\]: the GPUs of a job are of one kind: rank 0 \(.*\) has sm_90, and rank 1 \(.*\) has sm_80", ("cuda:2", "cuda:3"),
+        refused(r"E-CONFIG\]: the GPUs of a job must have one architecture: rank 0 \(.*\) has sm_90, and rank 1 \(.*\) has sm_80", ("cuda:2", "cuda:3"),
                 {"GRADLOOM_EMULATED_OLDER": "1"})
         said = self.one(self.train("refused", devices="cuda:7"), code=9).stderr
         self.assertIn("there is no device cuda:7", said)

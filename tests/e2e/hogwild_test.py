@@ -195,7 +195,7 @@ class HogwildTest(unittest.TestCase):
         self.assertRegex(said[0], r"hogwild 2 processes, 49 updates")
 
     def test_refusals(self):
-        for flags, message in (({"devices": "cpu:2"}, "with hogwild each process has one device"),
+        for flags, message in (({"devices": "cpu:2"}, "with hogwild each process must have one device"),
                                ({"accumulate": "2"}, "with hogwild each process updates after each of its batches"),
                                ({"micro_batch": "25"}, "with hogwild each process updates after each of its batches"),
                                ({"on_nan": "skip"}, "with hogwild an update cannot be taken back")):
@@ -203,7 +203,7 @@ class HogwildTest(unittest.TestCase):
             self.assertIn("error[E-UNSUPPORTED]: " + message, said[0])
         words = [*self.train("refused"), "--nnodes", "2", "--local-rank", "0", "--local-world-size", "1", "--node-rank"]
         said = self.ended(Job(GRADLOOM, 2, words, own={rank: [*words, str(rank)] for rank in (0, 1)}), [3, 3])
-        self.assertIn("error[E-UNSUPPORTED]: hogwild is for the processes of one host, and the job has 2", said[0])
+        self.assertIn("error[E-UNSUPPORTED]: hogwild needs all processes on one host, but the job has 2", said[0])
         self.assertFalse(os.path.exists(self.path("refused")))
 
 

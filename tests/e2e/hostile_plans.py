@@ -129,7 +129,7 @@ def rows(tools):
         file("P02", "a model", read("model.onnx"), "this is no plan|too few"),
         Row("P02", "a folder", lambda: os.mkdir("p.plan"), VERIFY, "E-CONFIG", "no folder of a run", "p.plan"),
         Row("P02", "a pipe", lambda: os.mkfifo("p.plan"), VERIFY, "E-IO", "not a regular file", "p.plan"),
-        file("P03", "format 99", good[:8] + struct.pack("<I", 99) + good[12:], "has format version 99, and this program reads version 3"),
+        file("P03", "format 99", good[:8] + struct.pack("<I", 99) + good[12:], "has format version 99, but this program reads version 3"),
         *(file("P04", f"{percent} %", good[:len(good) * percent // 100], "describes another size|too few for a plan") for percent in range(1, 100)),
         file("P04", "a byte more", good + b"\0", "describes another size"),
         *(file("P05", f"bit {bit} of byte {at}", good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1:], "hash|another size|no plan|version|claims")
@@ -198,7 +198,7 @@ def rows(tools):
         structure("P31", "bodies 40 deep", lambda: nested(40), "nested too deeply"),
         structure("P31", "bodies 3,000 deep", lambda: nested(3000), "nested too deeply"),
         structure("P31", "no protobuf", lambda: b"\xff" * 1000, "malformed"),
-        changed("P32", "two parameters of one name", lambda plan: setattr(plan.state[1], "name", plan.state[0].name), "the name is there twice", ""),
+        changed("P32", "two parameters of one name", lambda plan: setattr(plan.state[1], "name", plan.state[0].name), "the name occurs twice", ""),
         changed("P33", "a parameter that is not there", lambda plan: plan.state.pop(0), ".", ""),
         Row("P34", "a plan for GPUs, which any machine may look at", lambda: shutil.copy("gpu.plan", "p.plan"), VERIFY, "OK", "is sound"),
         Elsewhere("P34", "no verb runs a plan file: train and resume compile their own; what a device refuses is tests/cuda:choose_devices_test"),

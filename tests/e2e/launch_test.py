@@ -452,7 +452,7 @@ sys.exit(138)
         # Corrected by flags, in both forms; it is nothing that the run keeps.
         said = self.run_command(["resume", run, "--epochs", "3", "--world_size=1"], **self.TWO).stderr
         self.assertTrue(said.startswith("topology flags rank 0 of 1, node 0 of 1\n"
-                                        "topology not in force: RANK=1 WORLD_SIZE=2 (environment)\n"), said)
+                                        "topology ignored: RANK=1 WORLD_SIZE=2 (environment)\n"), said)
         self.assertNotIn("job", said)
         self.assertNotIn("[job]", self.read("runs/main/config.toml"))
 
@@ -470,7 +470,7 @@ sys.exit(138)
                      ["--local-rank=1", "predict", run, "--generate", "2"], ["--local_rank=1", "predict", run, "--generate", "2"],
                      ["predict", run, "--generate", "2", "--local-rank", "1"]):
             said = self.run_command(verb, 3, **self.TWO).stderr
-            self.assertIn("over several processes is to come\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
+            self.assertIn("over several processes is not supported yet\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
         for verb in (["resume", run], ["eval", run], list(TRAIN)):
             said = self.run_command(verb, 4, RANK="5", WORLD_SIZE="4").stderr
             self.assertIn("error[E-CONFIG]: RANK=5 WORLD_SIZE=4 contradict each other", said)

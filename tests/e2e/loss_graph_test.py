@@ -97,7 +97,7 @@ class LossGraphTest(unittest.TestCase):
                 ("vector.onnx", 2, ["E-SHAPE", "a loss must be a scalar, but the output 'loss' is [2]", "vector.onnx"]),
                 ("named.onnx", 4, ["E-CONFIG", "reads no output of the model: its inputs are prediction, y", "outputs are: z"]),
                 ("named.onnx(predicton=z)", 4, ["no input 'predicton'", "did you mean 'prediction'?"]),
-                ("named.onnx(z, y)", 4, ["the inputs of a loss graph go by name"]),
+                ("named.onnx(z, y)", 4, ["the inputs of a loss graph must be bound by name"]),
                 ("nowhere.onnx", 2, ["nowhere.onnx"])]:
             done = self.run_command("check", "model.onnx", "--loss", loss, code=code)
             for word in words:
@@ -106,7 +106,7 @@ class LossGraphTest(unittest.TestCase):
     def test_targets_of_another_shape_are_refused(self):
         done = self.run_command("train", "model.onnx", "--data", "wrong.npz", "--loss", "mse(z, y)", "--batch", "8",
                                 code=2)
-        for word in ["E-SHAPE", "column 'y' has rows of shape [2,3], the model wants [2]", "help:"]:
+        for word in ["E-SHAPE", "column 'y' has rows of shape [2,3], but the model expects [2]", "help:"]:
             self.assertIn(word, done.stderr)
 
 

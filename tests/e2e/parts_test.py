@@ -136,7 +136,7 @@ class PartsTest(JobTest):
         self.assert_same_run("damaged", "sound")
         os.remove(os.path.join(self.newest("damaged"), "rank-1.safetensors"))
         said = self.one(["eval", self.path("damaged"), "--from", os.path.basename(self.newest("damaged"))], code=7).stderr
-        self.assertIn("E-CHECKPOINT]: 'rank-1.safetensors' is absent", said)
+        self.assertIn("E-CHECKPOINT]: 'rank-1.safetensors' is missing", said)
 
     def test_saves_by_the_clock(self):
         self.one(self.train("clock_one", TWO, devices="cpu:2", epochs="8"))

@@ -323,7 +323,7 @@ class ProcessesTest(JobTest):
         said = self.job(2, ["train", "models/digits_cnn.onnx", "--loss", "cross_entropy(logits, label)", "--data", f"random:{rows}", "--batch",
                             str(rows), "--steps", "1", "--threads", "1", "--name", "large", "--out", self.out], code=8)
         for text in said:
-            self.assertRegex(text, r"error\[E-LIMIT\]: the 2 processes of the job on host \S+ need \d+ MiB, each up to \d+ MiB, and the host has "
+            self.assertRegex(text, r"error\[E-LIMIT\]: the 2 processes of the job on host \S+ need \d+ MiB, each up to \d+ MiB, but the host has "
                                    r"\d+ MiB free for all of them\n")
         self.assertFalse(os.path.exists(self.path("large")))
 
@@ -334,13 +334,13 @@ class ProcessesTest(JobTest):
         said = job.end()
         self.assertEqual(job.codes(), [4, 140], "\n".join(said))
         self.assertRegex(said[1], r"E-PEER\]: rank 0 \(host \S+, pid \d+\) stopped: E-CONFIG: .*\n"
-                                  r"  --> rank 1 was starting\n  help: its own output says what to do\n")
+                                  r"  --> rank 1 was starting\n  help: see its own output\n")
 
     def test_a_rank_that_does_not_come(self):
         port = free_port()
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": str(port)}
         topology = f"GRADLOOM_* variables rank {{}} of 2, node 0 of 1, master 127.0.0.1:{port}"
-        for rank, words, shown in ((0, "of the job's 2 processes these have not come: rank 1", f"topology {topology.format(0)}\n"),
+        for rank, words, shown in ((0, "of the job's 2 processes have not connected: rank 1", f"topology {topology.format(0)}\n"),
                                    (1, "rank 0 does not answer", "")):
             done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="2s")], env={**os.environ, **environment, "GRADLOOM_RANK": str(rank)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -351,7 +351,7 @@ class ProcessesTest(JobTest):
         done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="1s")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=120, env={**os.environ, **environment, "GRADLOOM_RANK": "1", "GRADLOOM_MASTER_ADDR": "nowhere.invalid"})
         self.assertEqual(done.returncode, 140, done.stderr)
-        self.assertIn(f"no host has the name that the job has of rank 0's\n  --> rank 1 looked at nowhere.invalid:{port}; ", done.stderr)
+        self.assertIn(f"the host name of rank 0 cannot be resolved\n  --> rank 1 looked at nowhere.invalid:{port}; ", done.stderr)
 
     def test_evaluation_and_prediction_are_shared(self):
         """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""
@@ -459,12 +459,12 @@ class ProcessesTest(JobTest):
 
     def test_mpi_where_there_is_none(self):
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1"}
-        for launched, why in (({}, "no MPI launcher has started this process"),
+        for launched, why in (({}, "no MPI launcher started this process"),
                               ({"PMIX_RANK": "0", "GRADLOOM_MPI_LIBRARY": "/nowhere/libgradloom_mpi.so"}, "there is no /nowhere/libgradloom_mpi.so")):
             done = subprocess.run([GRADLOOM, *self.train("no_mpi", transport="mpi")], env={**os.environ, **environment, **launched},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
             self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(f"E-UNSUPPORTED]: there is no MPI: {why}\n", done.stderr)
+            self.assertIn(f"E-UNSUPPORTED]: MPI is not available: {why}\n", done.stderr)
 
     def test_logs_of_all_ranks(self):
         self.job(3, self.train("logged"))

@@ -17,7 +17,7 @@ import PIL.Image
 
 # What others read and the command does not, by what it says: of these there is no more than this.
 LEFT_OUT = re.compile("|".join([
-    r"needs \d+ bytes, the file has", "inconsistent", "compressed by method", "its name does not end in .npy", "leaves the folder", "the .npy header is damaged", "the array's dtype", "the gzip data are damaged", "two entries of one name", "a damaged (PNG|JPEG) image"]))
+    r"needs \d+ bytes, but the file has", "inconsistent", "unsupported compression method", "its name does not end in .npy", "points outside the folder", "the .npy header is damaged", "the array's dtype", "the gzip data is damaged", "two entries have the same name", "a damaged (PNG|JPEG) image"]))
 
 
 class Refused(Exception):

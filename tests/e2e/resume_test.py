@@ -157,7 +157,7 @@ class ResumeTest(unittest.TestCase):
         os.remove(os.path.join(run, "checkpoints", names[-2], "MANIFEST"))
         said = self.command(["resume", run]).stderr
         self.assertRegex(said, f"skipped \\S+{names[-1]}: the file is damaged")
-        self.assertRegex(said, f"skipped \\S+{names[-2]}: this is no checkpoint: it has no MANIFEST")
+        self.assertRegex(said, f"skipped \\S+{names[-2]}: not a checkpoint: it has no MANIFEST")
         self.assertRegex(said, f"resume  \\S+{names[-3]}  step")
         self.assert_unbroken(run)
         # One by name, whose help works as it stands.
@@ -170,7 +170,7 @@ class ResumeTest(unittest.TestCase):
         for path in glob.glob(os.path.join(run, "checkpoints", "step-*", "MANIFEST")):
             os.remove(path)
         refused = self.command(["resume", run], 7).stderr
-        self.assertIn("no checkpoint of the run loads", refused)
+        self.assertIn("no checkpoint of the run can be loaded", refused)
         self.command(["resume", run, "--from", "start"])
         self.assert_unbroken(run)
 
@@ -178,7 +178,7 @@ class ResumeTest(unittest.TestCase):
         run = self.run_folder("differs")
         shutil.copytree(self.unbroken, run)
         self.assertIn("seed 1234, this run has 5", self.command(["resume", run, "--seed", "5"], 7).stderr)
-        self.assertIn("'block1.bn.bias/exp_avg' is not known here", self.command(["resume", run, "--optimizer", "sgd"], 7).stderr)
+        self.assertIn("'block1.bn.bias/exp_avg' is not in the plan", self.command(["resume", run, "--optimizer", "sgd"], 7).stderr)
         self.assertIn("rows in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
         self.assertIn("cannot be changed", self.command(["resume", run, "--name", "x"], 4).stderr)
         self.assertIn("no folder of a run", self.command(["resume", run + "x"], 4).stderr)
@@ -293,7 +293,7 @@ class ResumeTest(unittest.TestCase):
         if "unshare" in done.stderr or done.returncode == 99:
             self.skipTest("no file system of its own can be had here: " + done.stderr)
         self.assertEqual(done.returncode, 8, done.stderr)
-        self.assertIn("error[E-RESOURCE]: cannot make the folder: Read-only file system", done.stderr)
+        self.assertIn("error[E-RESOURCE]: cannot create the folder: Read-only file system", done.stderr)
 
     def test_best_keep_and_early_stop(self):
         words = ["train", *digits(name="best", epochs="30", eval_every="4", keep="1", best="eval/loss:min", early_stop="2", lr="0.05",
@@ -336,7 +336,7 @@ class NotFiniteTest(unittest.TestCase):
             report = json.loads(done.stdout)
             self.assertEqual(report["batches_left_out"], 2)
             self.assertTrue(np.isfinite(report["train_loss"]))
-            self.assertRegex(done.stderr, r"warning batch \d+ is left out: its loss is -?nan")
+            self.assertRegex(done.stderr, r"warning batch \d+ is skipped: its loss is -?nan")
 
     def test_a_scaled_loss_looks_after_its_gradients(self):
         """Sums of them that are too large leave out their update: no batch is left out for them, and no save, resumed ones included, fails."""

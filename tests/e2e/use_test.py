@@ -435,7 +435,7 @@ class UseTest(unittest.TestCase):
     def test_bench_is_of_one_process(self):
         words = ["bench", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "16", "--steps", "1", "--repeats", "1"]
         refused = self.run_command(["launch", "--standalone", "--nproc-per-node", "2", "--", *words], 3).stderr
-        self.assertIn("bench measures one process, and the 2 of this job would be in each other's way", refused)
+        self.assertIn("bench measures one process, but this job has 2, which would disturb each other", refused)
         alone = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GRADLOOM_WORLD_SIZE": "1",
                  "GRADLOOM_RANK": "0"}
         self.run_command(words, environment=alone)

@@ -208,13 +208,13 @@ class WatchingTest(unittest.TestCase):
     def test_ports_and_addresses_that_cannot_be(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             said = self.refuse(8, "--metrics-port", str(taken.getsockname()[1]))
-        self.assertIn("metrics cannot be served at 127.0.0.1:", said)
+        self.assertIn("cannot serve metrics at 127.0.0.1:", said)
         self.refuse(4, "--metrics-port", "0", "--metrics-address", "no such host")
         self.refuse(4, "--metrics-port", "70000")
 
     def test_traces_and_profiles_that_cannot_be(self):
         self.assertIn("traced or profiled, not both", self.refuse(4, "--trace", "t", "--profile", "p"))
-        self.assertIn("'5:3' are no steps", self.refuse(4, "--trace", "t", "--trace-steps", "5:3"))
+        self.assertIn("invalid range of steps '5:3'", self.refuse(4, "--trace", "t", "--trace-steps", "5:3"))
         # A run of days must not find that out at its end.
         for flag in ("--trace", "--profile"):
             self.assertIn("--> nowhere/t", self.refuse(8, flag, "nowhere/t"))

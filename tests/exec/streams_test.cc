@@ -50,8 +50,8 @@ TEST(Machine, IsSharedByTheProcessesOfAHost) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kLimit);
     EXPECT_EQ(error.message(),
-              "the 3 processes of the job on host a need 8192 MiB, each up to 3072 MiB, and the host has 7168 MiB free for all of them");
-    EXPECT_EQ(error.help(), "start at most 2 on this host, or take a smaller --batch");
+              "the 3 processes of the job on host a need 8192 MiB, each up to 3072 MiB, but the host has 7168 MiB free for all of them");
+    EXPECT_EQ(error.help(), "start at most 2 on this host, or use a smaller --batch");
   }
 }
 

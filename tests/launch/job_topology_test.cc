@@ -133,8 +133,8 @@ TEST(JobTopology, WhatLaunchersSet) {
       {"srun --mpi=pmix", slurm + "PMIX_RANK=5 PMIX_NAMESPACE=slurm.pmix.4012345.0", "Slurm 5/8 local 1/2 node 2/4 gpu01:17345"},
       {"srun --mpi=pmi2", slurm + "PMI_RANK=5 PMI_SIZE=8", "Slurm 5/8 local 1/2 node 2/4 gpu01:17345"},
       {"prun, which tells no size", "PMIX_RANK=1 PMIX_NAMESPACE=prte-host-1@1",
-       "error[E-CONFIG]: PMIX_RANK=1 is a rank, and nothing says of how many\n  --> the topology of the job\n"
-       "  help: --world-size says how many processes the job has"},
+       "error[E-CONFIG]: PMIX_RANK=1 is a rank, but the number of processes is unknown\n  --> the topology of the job\n"
+       "  help: set --world-size to the number of processes of the job"},
       {"MPICH's Hydra", "PMI_RANK=1 PMI_SIZE=2 PMI_FD=6 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
        "MPI (PMI) 1/2 local 1/2 node 0/1 127.0.0.1:29500"},
       {"Intel MPI, two hosts", "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 I_MPI_MPIRUN=mpirun I_MPI_HYDRA_BOOTSTRAP=ssh",
@@ -164,7 +164,7 @@ TEST(JobTopology, WhatLaunchersSet) {
 
 TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
   const Row rows[] = {
-      {"", "RANK=5 WORLD_SIZE=4", "RANK=5 WORLD_SIZE=4 contradict each other: ranks count from 0"},
+      {"", "RANK=5 WORLD_SIZE=4", "RANK=5 WORLD_SIZE=4 contradict each other: a rank must be below the number of processes"},
       {"", "RANK=4 WORLD_SIZE=4", "RANK=4 WORLD_SIZE=4 contradict"},
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=2 LOCAL_WORLD_SIZE=2 contradict"},
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4", "LOCAL_RANK=2 RANK=1 contradict"},
@@ -173,18 +173,18 @@ TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=1",
        "GROUP_WORLD_SIZE=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=4 contradict"},
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_WORLD_SIZE=2", "the hosts' processes do not add up"},
-      {"", "RANK=-1 WORLD_SIZE=4", "RANK=-1 is not a number of a process"},
+      {"", "RANK=-1 WORLD_SIZE=4", "RANK=-1 is out of range"},
       {"", "RANK=one WORLD_SIZE=4", "RANK=one is not a number"},
       {"", "RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE=99999999999999999999 is not a number"},
       {"", "RANK=0 WORLD_SIZE=0", "WORLD_SIZE=0"},
-      {"", "RANK=0", "RANK=0 is a rank, and nothing says of how many"},
+      {"", "RANK=0", "RANK=0 is a rank, but the number of processes is unknown"},
       {"", "LOCAL_RANK=1", "LOCAL_RANK=1 is one of several processes"},
-      {"", "WORLD_SIZE=4", "WORLD_SIZE=4 is a job of several processes, and nothing says which of them this is"},
+      {"", "WORLD_SIZE=4", "WORLD_SIZE=4 describes a job of several processes, but the rank of this process is unknown"},
       {"", "RANK=0 WORLD_SIZE=2", "nothing says where rank 0 is"},
-      {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT=70000 is no port"},
+      {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT=70000 is not a valid port"},
       {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=x", "MASTER_PORT=x is not a number"},
       {"", "SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=4", "SLURM_PROCID=5 SLURM_NTASKS=4 contradict"},
-      {"", "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_NODELIST=a[1-", "'a[1-' has a bracket that is not closed"},
+      {"", "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_NODELIST=a[1-", "'a[1-' has an unclosed bracket"},
       {"", "PMI_RANK=2 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1", "PMI_RANK=2 PMI_SIZE=2 contradict"},
       // Half of one job and half of another.
       {"", "WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4", "WORLD_SIZE=2 and SLURM_PROCID=1 SLURM_NTASKS=4 contradict"},
@@ -219,13 +219,12 @@ TEST(JobTopology, LowerLevelsThatDisagreeAreNamed) {
   using Notes = std::vector<std::string>;
   const std::string torchrun = Torchrun(1, 0, "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ");
   EXPECT_EQ(NotesOf(torchrun), Notes{});
-  EXPECT_EQ(NotesOf(torchrun + kSlurmStep), Notes{"not in force: SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 (Slurm)"});
+  EXPECT_EQ(NotesOf(torchrun + kSlurmStep), Notes{"ignored: SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 (Slurm)"});
   EXPECT_EQ(NotesOf(torchrun + "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1"),
-            Notes{"not in force: OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 (Open MPI)"});
+            Notes{"ignored: OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 (Open MPI)"});
   // The same job as another launcher sees it is no disagreement.
   EXPECT_EQ(NotesOf(std::string(kSlurmStep) + "PMIX_RANK=5 PMI_RANK=5 PMI_SIZE=8"), Notes{});
-  EXPECT_EQ(NotesOf("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", {.rank = 0, .world = 1}),
-            Notes{"not in force: RANK=1 WORLD_SIZE=2 (environment)"});
+  EXPECT_EQ(NotesOf("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", {.rank = 0, .world = 1}), Notes{"ignored: RANK=1 WORLD_SIZE=2 (environment)"});
   // What is garbage and does not count does no harm.
   EXPECT_EQ(NotesOf(torchrun + "PMI_RANK=x PMI_SIZE=").size(), 1u);
 
@@ -240,7 +239,7 @@ TEST(JobTopology, LowerLevelsThatDisagreeAreNamed) {
 
   const Notes guessed = NotesOf("RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.0.0.1");
   ASSERT_EQ(guessed.size(), 1u);
-  EXPECT_NE(guessed[0].find("LOCAL_RANK=0 is taken for one of 4 on this host; --local-world-size says it"), std::string::npos)
+  EXPECT_NE(guessed[0].find("LOCAL_RANK=0 is taken as one of 4 on this host; set --local-world-size if there are fewer"), std::string::npos)
       << guessed[0];
 }
 

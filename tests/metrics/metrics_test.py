@@ -160,7 +160,7 @@ class MetricsTest(unittest.TestCase):
             (np.zeros((4, 3), "float32"), np.zeros((4, 2), "float32"), ["mse"], 4, "[4,2]"),
             (np.zeros((4, 3), "float32"), np.zeros((4, 3), "float32"), ["top5"], 4, "classes"),
             (np.zeros((4, 3), "float32"), np.zeros(4, "int64"), ["acuracy"], 4, "did you mean 'accuracy'"),
-            (np.zeros((4, 3), "float32"), np.zeros(4, "int64"), ["top0"], 4, "no metric 'top0'"),
+            (np.zeros((4, 3), "float32"), np.zeros(4, "int64"), ["top0"], 4, "unknown metric 'top0'"),
         ]:
             done = self.run_print(output, target, metrics, 4)
             self.assertEqual(done.returncode, code, done.stderr)

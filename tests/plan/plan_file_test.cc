@@ -238,9 +238,9 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   refused("no kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(5); });
   refused("no kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(5); });
   refused("no device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
-  refused("property 'options' is there twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
+  refused("property 'options' occurs twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
   refused("has no value", [&](file::Plan& p) { instruction(p)->add_attributes()->set_name("x"); });
-  refused("attribute 'x' is there twice", [&](file::Plan& p) {
+  refused("attribute 'x' occurs twice", [&](file::Plan& p) {
     for (int i = 0; i < 2; ++i) {
       auto* x = instruction(p)->add_attributes();
       x->set_name("x");
@@ -374,7 +374,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                         }),
                 "nothing makes it wait for #0 copy");  // P21
   ExpectUnsound(changed("stages", [](Plan& p) { p.programs.Mutable(0).instructions[1].peer = 0; }),
-                "leads to no other rank");  // P22 and P23 in verify_plan_test
+                "does not name another rank");  // P22 and P23 in verify_plan_test
   ExpectUnsound(changed("replicas", [](Plan& p) { p.groups[1].ranks = {0, 1, 2}; }), "the rank is no member");  // P22
   ExpectUnsound(changed("sharded",
                         [](Plan& p) {
@@ -389,8 +389,8 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                         }),
                 "over its own operand");  // P26
   ExpectUnsound(changed("sharded", [](Plan& p) { p.programs.Mutable(0).instructions[0].attributes.set("value", INFINITY); }),
-                "not finite");                                                                 // P28
-  ExpectUnsound(training([](Plan& p) { p.state[1].name = "w"; }), "the name is there twice");  // P32
+                "not finite");                                                               // P28
+  ExpectUnsound(training([](Plan& p) { p.state[1].name = "w"; }), "the name occurs twice");  // P32
   ExpectUnsound(training([](Plan& p) {
                   p.state.erase(p.state.begin());
                   p.state[0].kind = StateKind::kStatistic;

@@ -186,7 +186,7 @@ TEST(ImageRows, OtherDataAreLabelledByTheClassesTrainedOn) {
   DataOptions options{.train = pictures.root(), .eval = others.root()};
   const Error error = ErrorOf([&] { LoadTrainingData(options, kFeeds, 1); });
   EXPECT_EQ(error.code(), ErrorCode::kData);
-  EXPECT_EQ(error.message(), "the class 'wolves' is none of those trained on: cats, dogs");
+  EXPECT_EQ(error.message(), "the class 'wolves'; the model was trained on: cats, dogs");
   std::filesystem::remove_all(others.folder / "wolves");
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
   EXPECT_EQ(data.eval.rows(), 3);
@@ -206,8 +206,7 @@ TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
   EXPECT_EQ(data.train.rows(), 6);
   EXPECT_EQ(data.names.classes, (std::vector<std::string>{"cats", "dogs"}));
   ASSERT_EQ(data.notes.size(), 2u);
-  EXPECT_EQ(data.notes[1],
-            "warning 2 files are left out, being neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
+  EXPECT_EQ(data.notes[1], "warning 2 files are skipped, neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
 }
 
 TEST(ImageRows, ATableNamesThePaths) {

@@ -302,7 +302,7 @@ TEST_F(TrainingDataTest, TargetsHaveTheShapeOfTheirRows) {
   WriteNpz(right, {{"x", flat}, {"y", square}});
   const Error error = ErrorOf([&] { LoadTrainingData({.train = wrong, .targets = {"y"}}, feeds, 1); });
   EXPECT_EQ(error.code(), ErrorCode::kShape);
-  EXPECT_NE(error.message().find("'y' has rows of shape [4], the model wants [2,2]"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("'y' has rows of shape [4], but the model expects [2,2]"), std::string::npos) << error.message();
   EXPECT_EQ(LoadTrainingData({.train = right, .targets = {"y"}}, feeds, 1).train.column("x").shape(), (Shape{3, 2, 2}));
   const std::string table = Write("a.csv", "a,b,c,d,e,f,g,h\n1,2,3,4,5,6,7,8\n");
   const DataOptions options{.train = table, .columns = {{"x", "a..d"}, {"y", "e..h"}}, .targets = {"y"}};

@@ -77,8 +77,8 @@ TEST(VerifyPlan, FindsTheHazardOfTwoStreamsWithoutAWait) {
   EXPECT_EQ(faults[0].check, "order");
   EXPECT_EQ(faults[0].where, "program 0, #1 launch test.Map on stream 1 ('/Map1')");
   EXPECT_EQ(faults[0].message,
-            "reads 'filled' (transient bytes 0 to 40000), and nothing makes it wait for #0 launch test.Fill on stream 0 ('/Fill0'), "
-            "which writes that. It goes wrong in the order: stream 1 up to #1, and only then #0");
+            "reads 'filled' (transient bytes 0 to 40000), but nothing makes it wait for #0 launch test.Fill on stream 0 ('/Fill0'), "
+            "which writes that. A failing order: stream 1 up to #1, and only then #0");
 }
 
 TEST(VerifyPlan, FindsEarlyReuse) {
@@ -251,13 +251,14 @@ Plan CopiesThatRefuse(bool updates_first) {
 
 TEST(VerifyPlan, LetsAStepThatFailsElsewhereChangeNothing) {
   EXPECT_EQ(Text(Verify(CopiesThatRefuse(false), FindTestKernel)), "");
-  ExpectFault(CopiesThatRefuse(true), "ranks", {"rank 0", "changes state before it has met rank 1", "which may refuse the batch"});
+  ExpectFault(CopiesThatRefuse(true), "ranks",
+              {"rank 0", "changes state before it has synchronized with rank 1", "which may refuse the batch"});
 }
 
 TEST(VerifyPlan, RefusesWhatIsNeverWritten) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions.erase(plan.programs.Mutable(0).instructions.begin());
-  ExpectFault(plan, "values", {"reads 'h'", "which nothing writes"});
+  ExpectFault(plan, "values", {"reads 'h'", "which is never written"});
 }
 
 TEST(VerifyPlan, RefusesHolesInABucket) {
@@ -342,7 +343,7 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
     for (Use& use : i.uses) use.buffer -= use.buffer > 1 ? 1 : 0;
   }
   for (Buffer& buffer : own->buffers) buffer.whole -= buffer.whole > 1 ? 1 : 0;
-  ExpectFault(plan, "ranks", {"collective", "waits for ever", "rank 1, at its end, does not come to it"});
+  ExpectFault(plan, "ranks", {"collective", "waits for ever", "rank 1, at its end, never matches it"});
 
   plan = Sample("uneven replicas");
   plan.entries[0].ranks[3].groups = {1};
@@ -384,15 +385,15 @@ TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
   for (Instruction& i : plan.programs.Mutable(1).instructions) {
     if (i.op == "Update") i.uses[1].buffer = 1;
   }
-  ExpectFault(plan, "ranks", {"Update", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  ExpectFault(plan, "ranks", {"Update", "reads state 'w/grad_sum', of which each rank holds only a part"});
   plan = Sample("parts");
   plan.entries[1].kind = EntryKind::kStep;
   plan.entries[0].kind = EntryKind::kStep;
-  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank holds only a part"});
   plan = Sample("parts");
   plan.programs.Mutable(1).instructions[0].collective = Collective::kBroadcast;
   plan.programs.Mutable(1).instructions[0].root = 0;
-  ExpectFault(plan, "ranks", {"reads state 'w/grad_sum', of which each rank has a part alone"});
+  ExpectFault(plan, "ranks", {"reads state 'w/grad_sum', of which each rank holds only a part"});
   plan = Sample("parts");
   plan.programs.Mutable(2).instructions[2].collective = Collective::kBroadcast;
   plan.programs.Mutable(2).instructions[2].root = 0;
@@ -433,7 +434,7 @@ TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
   ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits for ever", "rank 1, #0 recv"});
   plan = Sample("stages");
   plan.entries[0].ranks[0].peers = {0, 0};
-  ExpectFault(plan, "ranks", {"peer slot 1 leads to no other rank"});
+  ExpectFault(plan, "ranks", {"peer slot 1 does not name another rank"});
 }
 
 TEST(VerifyPlan, ChecksBodies) {

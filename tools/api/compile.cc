@@ -33,12 +33,12 @@ Configuration ConfigurationFor(const GradloomCompileOptions& given, const Gradlo
 CompileWishes WishesOf(const GradloomCompileOptions& given) {
   constexpr uint32_t kAll =
       GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT | GRADLOOM_WITH_GRADIENTS | GRADLOOM_WITH_OUTPUTS | GRADLOOM_WITH_NOTHING_ELSE;
-  if ((given.with & ~kAll) != 0) throw Error(ErrorCode::kConfig, "`with` has bits that mean nothing", "", "GRADLOOM_WITH_EVAL and so on");
+  if ((given.with & ~kAll) != 0) throw Error(ErrorCode::kConfig, "`with` has unknown bits", "", "combine GRADLOOM_WITH_EVAL and the like");
   CompileWishes wishes;
   Array(given.batches, given.num_batches, "the array of batch sizes");
   wishes.batches.assign(given.batches, given.batches + given.num_batches);
   for (const int64_t batch : wishes.batches) {
-    if (batch < 1) throw Error(ErrorCode::kConfig, "a batch of " + std::to_string(batch) + " samples");
+    if (batch < 1) throw Error(ErrorCode::kConfig, "a batch size must be at least 1, got " + std::to_string(batch));
   }
   const uint32_t with = given.with != 0 ? given.with : GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT;
   wishes.eval = (with & GRADLOOM_WITH_EVAL) != 0;

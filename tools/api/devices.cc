@@ -48,7 +48,7 @@ GradloomStatus* GetDevices(GradloomText** out) {
 }
 
 GradloomStatus* GetDeviceCount(size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = 1 + ThisMachinesCuda().devices.size(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = 1 + ThisMachinesCuda().devices.size(); });
 }
 
 template <size_t N>
@@ -81,12 +81,14 @@ GradloomDeviceInfo InfoOf(const DeviceProperties& gpu) {
 
 GradloomStatus* GetDeviceInfo(size_t index, GradloomDeviceInfo* out) {
   return Guarded([&] {
-    Given(out, "the place for the result");
+    Given(out, "the output pointer for the result");
     if (index == 0) return Give(InfoOf(ThisCpu()), out);
     const CudaDevices cuda = ThisMachinesCuda();
     if (index > cuda.devices.size()) {
-      throw Error(ErrorCode::kConfig, "there is no device " + std::to_string(index) + " of " + std::to_string(1 + cuda.devices.size()), "",
-                  cuda.problem);
+      throw Error(
+          ErrorCode::kConfig,
+          "device index " + std::to_string(index) + " is out of range: the number of devices is " + std::to_string(1 + cuda.devices.size()),
+          "", cuda.problem);
     }
     Give(InfoOf(cuda.devices[index - 1]), out);
   });

@@ -35,7 +35,7 @@ GradloomStatus* LoadModelFromBuffer(const void* bytes, size_t num_bytes, const G
 }
 
 GradloomStatus* GetModelInputCount(const GradloomModel* model, size_t* out) {
-  return Guarded([&] { Given(out, "the place for the result") = Given(model, "the model").inputs.size(); });
+  return Guarded([&] { Given(out, "the output pointer for the result") = Given(model, "the model").inputs.size(); });
 }
 
 GradloomStatus* GetModelInputName(const GradloomModel* model, size_t index, const char** out) {
@@ -43,7 +43,8 @@ GradloomStatus* GetModelInputName(const GradloomModel* model, size_t index, cons
     Out(out);
     const std::vector<std::string>& inputs = Given(model, "the model").inputs;
     if (index >= inputs.size())
-      throw Error(ErrorCode::kConfig, "there is no input " + std::to_string(index) + " among " + std::to_string(inputs.size()));
+      throw Error(ErrorCode::kConfig,
+                  "input index " + std::to_string(index) + " is out of range: the number of inputs is " + std::to_string(inputs.size()));
     *out = inputs[index].c_str();
   });
 }

@@ -26,10 +26,10 @@ T Parsed(const Key& key, const std::string& word, const char* what, const std::s
   T number{};
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (error == std::errc::result_out_of_range && end == word.data() + word.size()) {
-    Refuse(key, "cannot be '" + Escaped(word) + "', which is out of range", where);
+    Refuse(key, "is out of range: '" + Escaped(word) + "'", where);
   }
   if (error != std::errc() || end != word.data() + word.size()) {
-    Refuse(key, std::string("is ") + what + ", not '" + Escaped(word) + "'", where);
+    Refuse(key, std::string("must be ") + what + ", got '" + Escaped(word) + "'", where);
   }
   return number;
 }
@@ -39,7 +39,7 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
   for (const std::string& word : words) {
     const size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == word.size()) {
-      Refuse(key, "is NAME=VALUE, not '" + Escaped(word) + "'", where);
+      Refuse(key, "must be NAME=VALUE, got '" + Escaped(word) + "'", where);
     }
     std::vector<std::string>& values = named[word.substr(0, equals)];
     if (!values.empty() && key.type != KeyType::kNamedLists) {
@@ -63,10 +63,10 @@ void CheckText(const Key& key, const std::string& text, const std::string& where
     for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
     const std::string near = Nearest(text, words);
     Refuse(key, "cannot be '" + Escaped(text) + "'", where,
-           (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+           (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
   }
   if (key.type == KeyType::kPath && (text.starts_with("~") || text.starts_with("$"))) {
-    Refuse(key, "is '" + Escaped(text) + "', and '~' and '$' are not expanded here", where, "write the path out");
+    Refuse(key, "is '" + Escaped(text) + "', but '~' and '$' are not expanded here", where, "write the path out");
   }
 }
 
@@ -138,7 +138,7 @@ KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const
     case KeyType::kInteger: value = Parsed<int64_t>(key, words[0], "a whole number", where); break;
     case KeyType::kNumber: value = Parsed<double>(key, words[0], "a number", where); break;
     case KeyType::kSwitch:
-      if (words[0] != "true" && words[0] != "false") Refuse(key, "is true or false, not '" + Escaped(words[0]) + "'", where);
+      if (words[0] != "true" && words[0] != "false") Refuse(key, "must be true or false, got '" + Escaped(words[0]) + "'", where);
       value = words[0] == "true";
       break;
     case KeyType::kTexts:
@@ -158,8 +158,8 @@ void CheckValue(const Key& key, const KeyValue& value, const std::string& where)
       return key.type == KeyType::kInteger ? std::to_string(static_cast<int64_t>(limit)) : NumberText(limit);
     };
     if (!std::isfinite(number)) Refuse(key, "must be a finite number", where);
-    if (number < key.least) Refuse(key, "must be at least " + bound(key.least) + ", not " + shown, where);
-    if (number > key.most) Refuse(key, "must be at most " + bound(key.most) + ", not " + shown, where);
+    if (number < key.least) Refuse(key, "must be at least " + bound(key.least) + ", got " + shown, where);
+    if (number > key.most) Refuse(key, "must be at most " + bound(key.most) + ", got " + shown, where);
   };
   if (const auto* integer = std::get_if<int64_t>(&value)) within(static_cast<double>(*integer), std::to_string(*integer));
   if (const auto* number = std::get_if<double>(&value)) within(*number, NumberText(*number));
@@ -266,8 +266,8 @@ void RequireUtf8(const Key& key, const KeyValue& value, const Origin& origin) {
   const auto check = [&](const std::string& text) {
     if (IsUtf8(text)) return;
     throw Error(ErrorCode::kConfig,
-                std::string(key.name) + " '" + Escaped(text, 4096) + "' is not UTF-8, so that no configuration can keep it",
-                Escaped(origin.ToString(), 4096), "give the file or folder another name, or a link to it");
+                std::string(key.name) + " '" + Escaped(text, 4096) + "' is not UTF-8, so a configuration cannot hold it",
+                Escaped(origin.ToString(), 4096), "rename the file or folder, or link to it");
   };
   if (const auto* text = std::get_if<std::string>(&value)) check(*text);
   if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) std::for_each(texts->begin(), texts->end(), check);

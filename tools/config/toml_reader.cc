@@ -55,7 +55,7 @@ class TomlReader {
     for (const auto& [name, node] : root) {
       const std::string text(name.str());
       if (text == "version") {
-        if (node.value<int64_t>() != 1) Refuse(node, "version is 1 in this release", "version = 1");
+        if (node.value<int64_t>() != 1) Refuse(node, "version must be 1 in this release", "write version = 1");
         continue;
       }
       const toml::table* section = node.as_table();
@@ -98,7 +98,7 @@ class TomlReader {
   }
 
   [[noreturn]] void RefuseType(const Key& key, const toml::node& node) const {
-    Refuse(node, std::string(key.name) + " is " + Wanted(key.type) + ", not " + KindOf(node),
+    Refuse(node, std::string(key.name) + " must be " + Wanted(key.type) + ", got " + KindOf(node),
            "see: gradloom config --keys " + std::string(key.section()));
   }
 
@@ -173,7 +173,7 @@ toml::table Parse(const std::string& text, const std::string& where, bool with_p
     return ParseToml(text);
   } catch (const toml::parse_error& error) {
     throw Error(ErrorCode::kConfig, Escaped(error.description()), with_position ? PlaceOf(where, error.source()) : where,
-                "a value reads 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }");
+                "expected 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }");
   }
 }
 
@@ -192,7 +192,7 @@ void Configuration::ReadFile(const std::string& path) {
 
 void Configuration::ReadText(const std::string& text, const std::string& name) {
   if (std::ssize(text) > kTomlLimitBytes)
-    throw Error(ErrorCode::kLimit, "the configuration has " + std::to_string(text.size()) + " bytes", name);
+    throw Error(ErrorCode::kLimit, "the configuration is too large: " + std::to_string(text.size()) + " bytes", name);
   TomlReader(*this, name, OriginKind::kFile, "").ReadRoot(Parse(text, name, true));
 }
 
@@ -200,7 +200,8 @@ void Configuration::SetAssignment(const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::string where = "--set " + Escaped(assignment);
   if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(assignment) + "' is not SECTION.KEY=VALUE", "--set", "--set optimizer.lr=1e-3");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(assignment) + "' must be SECTION.KEY=VALUE", "--set",
+                "for example --set optimizer.lr=1e-3");
   }
   const std::string name = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   const Key* key = FindKey(name);

@@ -39,7 +39,7 @@ void CheckText(std::string_view text) {
       case '\'': next = EndOfString(text, at); break;
       case '#': next = std::min(text.find('\n', at), text.size()); break;
       case '.':
-        if (++parts > kMostParts) throw toml::parse_error("a key of more than 32 parts", place);
+        if (++parts > kMostParts) throw toml::parse_error("a key has more than 32 parts", place);
         break;
       // None of these is within a key.
       case '=':
@@ -51,7 +51,7 @@ void CheckText(std::string_view text) {
       case '\n': parts = 1; break;
       default:
         // The parser's table of blanks is wrong for some letters.
-        if (static_cast<unsigned char>(text[at]) >= 0x80) throw toml::parse_error("a character beyond ASCII outside of quotes", place);
+        if (static_cast<unsigned char>(text[at]) >= 0x80) throw toml::parse_error("a non-ASCII character outside of quotes", place);
     }
     for (; at < next; ++at) {
       ++place.column;

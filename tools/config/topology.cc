@@ -19,7 +19,7 @@ class TopologyReader {
       root_ = ParseToml(ReadWholeFile(path, kTomlLimitBytes));
     } catch (const toml::parse_error& error) {
       throw Error(ErrorCode::kConfig, Escaped(std::string(error.description())), At(error.source()),
-                  "a file like models/clusters/two_nodes.toml");
+                  "models/clusters/two_nodes.toml is an example");
     }
   }
 
@@ -62,14 +62,14 @@ class TopologyReader {
   }
 
   [[noreturn]] void Refuse(const toml::node& node, const std::string& why) const {
-    throw Error(ErrorCode::kConfig, why, At(node.source()), "a file like models/clusters/two_nodes.toml");
+    throw Error(ErrorCode::kConfig, why, At(node.source()), "models/clusters/two_nodes.toml is an example");
   }
 
   void Number(const char* section, const char* key, double& value) {
     const toml::node* node = Find(section, key);
     if (node == nullptr) return;
     const auto number = node->value<double>();
-    if (!number || !(*number > 0) || *number > 1e30) Refuse(*node, std::string(section) + "." + key + " is no number above 0");
+    if (!number || !(*number > 0) || *number > 1e30) Refuse(*node, std::string(section) + "." + key + " must be a number above 0");
     value = *number;
   }
 
@@ -77,7 +77,8 @@ class TopologyReader {
     const toml::node* node = Find(section, key);
     if (node == nullptr) return;
     const auto number = node->value<int64_t>();
-    if (!number || *number < 1 || *number > (1 << 20)) Refuse(*node, std::string(section) + "." + key + " is no count from 1 on");
+    if (!number || *number < 1 || *number > (1 << 20))
+      Refuse(*node, std::string(section) + "." + key + " must be a whole number of at least 1");
     value = static_cast<int>(*number);
   }
 
@@ -88,7 +89,7 @@ class TopologyReader {
     if (text && choices.contains(*text)) return *text;
     std::string all;
     for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
-    Refuse(*node, std::string(section) + "." + key + " is one of: " + all);
+    Refuse(*node, std::string(section) + "." + key + " must be one of: " + all);
   }
 
   void RefuseUnknown() const {
@@ -99,7 +100,7 @@ class TopologyReader {
         if (known->second.contains(std::string(key.str()))) continue;
         const std::string near = Nearest(std::string(key.str()), {known->second.begin(), known->second.end()});
         Refuse(value, "unknown key '" + Escaped(std::string(section.str()) + "." + std::string(key.str())) + "'" +
-                          (near.empty() ? "" : ", did you mean '" + near + "'?"));
+                          (near.empty() ? "" : "; did you mean '" + near + "'?"));
       }
     }
   }

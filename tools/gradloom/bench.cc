@@ -98,14 +98,13 @@ void Print(const Benchmark& b) {
 
 int Bench(const Configuration& configuration, const BenchFlags& flags) {
   if (flags.options.steps < 1 || flags.options.repeats < 1 || flags.options.warmup < 1) {
-    throw Error(ErrorCode::kConfig, "there must be at least one step, one repeat and one step before them", "",
-                "--steps 50 --repeats 5 --before 5");
+    throw Error(ErrorCode::kConfig, "steps, repeats and warm-up steps must be at least 1", "", "use --steps 50 --repeats 5 --before 5");
   }
   if (const JobTopology topology = TopologyOf(configuration); topology.world > 1) {
     throw Error(ErrorCode::kUnsupported,
-                "bench measures one process, and the " + std::to_string(topology.world) + " of this job would be in each other's way",
+                "bench measures one process, but this job has " + std::to_string(topology.world) + ", which would disturb each other",
                 "topology " + Escaped(ToString(topology), 1000),
-                "several devices in one process: --devices cpu:4; of a job, train says samples a second; GRADLOOM_WORLD_SIZE=1 and "
+                "use several devices in one process with --devices cpu:4; train prints the samples/s of a job; GRADLOOM_WORLD_SIZE=1 and "
                 "GRADLOOM_RANK=0 measure this process alone");
   }
   if (!flags.out.empty()) CheckCanWrite(flags.out);

@@ -24,7 +24,7 @@ constexpr uint8_t kAllUses = kUseRecipe | kUseData | kUseRun;
 
 int Init(const Configuration& configuration, const std::string& out, bool json) {
   if (std::filesystem::exists(out)) {
-    throw Error(ErrorCode::kConfig, "the file is there already, and is not overwritten", Escaped(out, 4096), "name another one with -o");
+    throw Error(ErrorCode::kConfig, "the file exists and is not overwritten", Escaped(out, 4096), "choose another name with -o");
   }
   const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, out));
@@ -67,7 +67,7 @@ int PrintKeys(const std::string& section, bool json) {
   }
   if (list.empty()) {
     const std::string near = Nearest(section, sections);
-    throw Error(ErrorCode::kConfig, "no section '" + Escaped(section) + "' of the configuration", "",
+    throw Error(ErrorCode::kConfig, "the configuration has no section '" + Escaped(section) + "'", "",
                 near.empty() ? "see: gradloom config --keys" : "did you mean 'gradloom config --keys " + near + "'?");
   }
   if (json) {

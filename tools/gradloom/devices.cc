@@ -34,7 +34,8 @@ int DevicesOf(const std::string& run, bool json) {
     const nlohmann::json held = nlohmann::json::parse(ReadWholeFile(path));
     json ? void(std::printf("%s\n", held.dump().c_str())) : PrintHeld(held);
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kData, "not a record of memory", Escaped(path, 4096), "it is written after each epoch: train the run further");
+    throw Error(ErrorCode::kData, "not a memory record", Escaped(path, 4096),
+                "the record is written after each epoch; train the run further");
   }
   return 0;
 }

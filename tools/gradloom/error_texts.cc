@@ -4,14 +4,13 @@ namespace gradloom {
 namespace {
 
 constexpr ErrorText kTexts[] = {
-    {ErrorCode::kInternal, "a bug in Gradloom: a condition that only a mistake of ours can break",
-     "a combination of operators, shapes or options that nobody has tried\n",
-     "report it with the command that shows it, and the model if you may"},
+    {ErrorCode::kInternal, "a bug in Gradloom: an internal condition does not hold",
+     "an untested combination of operators, shapes or options\n", "report it with the command that shows it, and the model if you may"},
     {ErrorCode::kParse, "the file is not ONNX, or is cut off",
      "an unfinished download\na web page or a git-lfs pointer saved under the model's name\na file of another kind named .onnx\n",
      "look at its size and its first bytes; fetch it again ('git lfs pull' for a pointer)"},
-    {ErrorCode::kSchema, "the file is ONNX, but lacks a part that every model has, or has it twice",
-     "a tool that wrote no graph, no IR version or no operator set\n",
+    {ErrorCode::kSchema, "the file is ONNX, but a required part is missing or occurs twice",
+     "a tool that did not write a graph, an IR version or an operator set\n",
      "check it with onnx.checker.check_model in Python; write it again with a newer exporter"},
     {ErrorCode::kName, "a name in the model is not usable: it is not UTF-8, has control characters, or is too long",
      "a model made or changed by hand\n", "rename the value or node in the tool that made the model"},
@@ -33,7 +32,7 @@ constexpr ErrorText kTexts[] = {
     {ErrorCode::kTensor, "an initializer is damaged: its bytes do not match its type and dimensions",
      "a cut-off file, or external data of another model\ndimensions that are negative or overflow\n",
      "write the model again, with its external data"},
-    {ErrorCode::kPath, "external data of the model is where it may not be read: outside the model's folder, or not a regular file",
+    {ErrorCode::kPath, "external data of the model is not allowed: it is outside the model's folder, or not a regular file",
      "a path with '..' or an absolute path\na symbolic or hard link to another place\n",
      "put the data beside the model, or name its folder with --external-dir"},
     {ErrorCode::kIo, "a file cannot be read",

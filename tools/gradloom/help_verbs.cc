@@ -40,7 +40,7 @@ int ListClasses(bool json, std::optional<int> exit_code = std::nullopt) {
     if (!json) std::printf("%-14s exit %-3d  %s\n", std::string(ErrorName(text.code)).c_str(), ExitCode(text.code), text.meaning);
   }
   if (list.empty()) {
-    throw Error(ErrorCode::kConfig, "no class of errors has the exit code " + std::to_string(exit_code.value_or(0)), "",
+    throw Error(ErrorCode::kConfig, "no error class has the exit code " + std::to_string(exit_code.value_or(0)), "",
                 "see: gradloom explain");
   }
   if (json) std::printf("%s\n", list.dump().c_str());
@@ -76,7 +76,7 @@ int Explain(const std::string& word, bool json) {
     return 0;
   }
   const std::string near = Nearest(name, names);
-  throw Error(ErrorCode::kConfig, "no class of errors '" + Escaped(word) + "'", "",
+  throw Error(ErrorCode::kConfig, "unknown error class '" + Escaped(word) + "'", "",
               near.empty() ? "gradloom explain   lists them" : "did you mean 'gradloom explain " + near + "'?");
 }
 
@@ -98,7 +98,7 @@ Finding CheckThreads(const CpuDevice& cpu) {
   if (wanted == nullptr) return {Verdict::kFine, "cpu", cpu.name + ", " + cores};
   const int threads = std::atoi(wanted);
   if (threads > cpu.cores) {
-    return {Verdict::kWarning, "cpu", cores + ", but OMP_NUM_THREADS is " + std::to_string(threads) + ": threads will wait for each other"};
+    return {Verdict::kWarning, "cpu", cores + ", but OMP_NUM_THREADS is " + std::to_string(threads) + ": threads will compete for cores"};
   }
   return {Verdict::kFine, "cpu", cpu.name + ", " + cores + ", OMP_NUM_THREADS=" + std::to_string(threads)};
 }
@@ -112,7 +112,7 @@ Finding CheckMemory(const CpuDevice& cpu) {
 
 Finding CheckDisk() {
   const int64_t bytes = FreeBytes(".");
-  if (bytes < 0) return {Verdict::kWarning, "disk", "the free space of the working folder is not known"};
+  if (bytes < 0) return {Verdict::kWarning, "disk", "the free space of the working folder is unknown"};
   return {bytes < (int64_t{1} << 30) ? Verdict::kWarning : Verdict::kFine, "disk", Bytes(bytes) + " free in the working folder"};
 }
 
@@ -126,7 +126,7 @@ Finding CheckGpu() {
   std::ifstream in("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(in, line)) return {Verdict::kFine, "gpu", "no NVIDIA driver on this machine"};
-  return {Verdict::kWarning, "gpu", "an NVIDIA driver is there (" + line + "), but training runs on the CPU: " + machine.problem};
+  return {Verdict::kWarning, "gpu", "an NVIDIA driver is installed (" + line + "), but training runs on the CPU: " + machine.problem};
 }
 
 // A model of one weight, trained for three steps, against numbers worked out by hand:
@@ -145,7 +145,8 @@ one_weight (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1.0}> { y = MatMul(
   const double w = ElementAsDouble(session.Get("w").view(), 0);
   const bool right = std::abs(w - 2.984) < 1e-6;
   return {right ? Verdict::kFine : Verdict::kFailed, "training",
-          right ? "a model of one weight trains to the right value" : "a model of one weight came to " + std::to_string(w) + ", not 2.984"};
+          right ? "a model with one weight trains to the expected value"
+                : "a model with one weight trained to " + std::to_string(w) + ", expected 2.984"};
 }
 
 int Doctor(bool json) {

@@ -55,8 +55,9 @@ struct Declared {
     for (const Variable& variable : variables) {
       const auto found = environment.find(variable.name);
       if (variable.flag->count() > 0 || found == environment.end() || found->second.empty() || variable.set(found->second)) continue;
-      throw Error(ErrorCode::kConfig, variable.name + "=" + Escaped(found->second) + " is no value of " + variable.flag->get_name(),
-                  "the environment", "the flag wins over the variable");
+      throw Error(ErrorCode::kConfig,
+                  variable.name + "=" + Escaped(found->second) + " is not a valid value of " + variable.flag->get_name(), "the environment",
+                  "correct the variable, or set the flag, which overrides it");
     }
   }
 };
@@ -75,7 +76,7 @@ void CheckCommand(const std::string& word) {
   if (IsVerb(word) || IsProgram(word)) return;
   const std::string near = Nearest(word, VerbNames());
   throw Error(
-      ErrorCode::kConfig, "there is no verb and no program '" + Escaped(word) + "'", "gradloom launch",
+      ErrorCode::kConfig, "no verb or program is named '" + Escaped(word) + "'", "gradloom launch",
       (near.empty() ? "" : "did you mean '" + near + "'?   ") + std::string("for example: gradloom launch --nproc-per-node 2 -- doctor"));
 }
 
@@ -102,10 +103,10 @@ Action DeclareLaunch(CLI::App& app) {
   add("--nnodes", flags.nnodes, "number of hosts in the job, each with its own launcher  [1]");
   add("--node-rank", flags.node_rank, "number of this host, from 0");
   add("--rdzv-endpoint", flags.rdzv_endpoint, "HOST:PORT where rank 0 listens; the default port is 29500");
-  add("--rdzv-backend", flags.rdzv_backend, "static or c10d; both mean that ranks meet at the endpoint");
+  add("--rdzv-backend", flags.rdzv_backend, "static or c10d; with both, ranks connect to the endpoint");
   add("--rdzv-id", flags.rdzv_id, "name of the job, of its log folder and in TORCHELASTIC_RUN_ID");
-  add("--master-addr", flags.master_addr, "the host of --rdzv-endpoint alone");
-  add("--master-port", flags.master_port, "the port of --rdzv-endpoint alone  [29500]");
+  add("--master-addr", flags.master_addr, "only the host of --rdzv-endpoint");
+  add("--master-port", flags.master_port, "only the port of --rdzv-endpoint  [29500]");
   add("--standalone", flags.standalone, "a job on this host only, at a free port");
   add("--max-restarts", flags.max_restarts, "how often to restart all processes after one ended with a code of 128 or more  [0]");
   add("--log-dir", flags.log_dir, "folder for the files of ranks; default: a temporary folder, which is kept if the job fails");
@@ -113,8 +114,7 @@ Action DeclareLaunch(CLI::App& app) {
       "output to files: 3 (both), 1 (stdout), 2 (stderr), 0 (none), or by local rank 0:3,1:2; default: all but local rank 0", "-r");
   add("--tee", flags.tee, "output to files and to the terminal, in the same form", "-t");
   add("--shutdown-timeout", flags.shutdown_timeout, "seconds from SIGTERM to SIGKILL after a rank has failed  [30]");
-  app.add_flag("--no-python,--no_python", declared->no_python,
-               "accepted as by torchrun, without effect: a program is launched in any case");
+  app.add_flag("--no-python,--no_python", declared->no_python, "accepted for compatibility with torchrun; has no effect");
   app.add_flag("--json", declared->json, "print one JSON object at the end");
   app.add_option("command", flags.command, "after --: a verb of gradloom with its flags, or another program")->type_name("");
   return [declared] { return Start(*declared); };

@@ -97,8 +97,9 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     const std::string near = NearFlag(flag, flags);
     // torchrun takes what follows the program as it stands; here that wants a sign.
     const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
-    return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
-                 (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "-- goes before what is launched   " : "") + see);
+    return Error(
+        ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
+        (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "write -- before the launched command   " : "") + see);
   }
   std::vector<std::string> left = app.remaining(true);
   // What ends the flags is a word to nobody.
@@ -108,17 +109,17 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     const bool lacks_data = std::find(flags.begin(), flags.end(), "--data") != flags.end() &&
                             std::none_of(words.begin(), words.end(), [](const std::string& one) { return one.starts_with("--data"); });
     if (lacks_data && !word.starts_with("-")) {
-      return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(word, 4096) + "'", "",
-                   "data go behind --data: --data " + ShellWord(word) + "   " + see);
+      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "",
+                   "pass data with --data: --data " + ShellWord(word) + "   " + see);
     }
     // A pattern without quotes, most often, which the shell has made words of.
     const std::string help = word.starts_with("-")
-                                 ? "a file of this name is ./" + Escaped(word, 4096) + "; behind -- there are no flags   "
-                                 : "a flag takes one word: several files are a pattern in quotes, --data 'train/*.csv'   ";
-    return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(word, 4096) + "'", "", help + see);
+                                 ? "write a file of this name as ./" + Escaped(word, 4096) + "; words after -- are not flags   "
+                                 : "a flag takes one argument; quote a pattern for several files: --data 'train/*.csv'   ";
+    return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "", help + see);
   }
   if (const std::string said = error.what(); error.get_name() == "ArgumentMismatch" && said.starts_with("-")) {
-    return Error(ErrorCode::kConfig, Escaped(said.substr(0, said.find(':'))) + " wants a value behind it", "", see);
+    return Error(ErrorCode::kConfig, Escaped(said.substr(0, said.find(':'))) + " needs a value", "", see);
   }
   const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
   const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);
@@ -156,7 +157,7 @@ std::string ColorWord(const std::vector<std::string>& words) {
 
 void SetColor(const std::string& word) {
   if (word != "auto" && word != "always" && word != "never") {
-    throw Error(ErrorCode::kConfig, "no colours '" + Escaped(word) + "'", "--color", "there are: auto, always, never");
+    throw Error(ErrorCode::kConfig, "unknown value '" + Escaped(word) + "'", "--color", "expected auto, always or never");
   }
   SetColorMode(word == "always" ? ColorMode::kAlways : word == "never" ? ColorMode::kNever : ColorMode::kAuto);
 }
@@ -172,7 +173,7 @@ void CheckResultsWritten() {
   errno = 0;
   if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || ReaderHasGone()) return;
   throw Error(ErrorCode::kResource, "cannot write the results" + (errno == 0 ? "" : std::string(": ") + std::strerror(errno)), "stdout",
-              "is the disk full?");
+              "check that the disk is not full");
 }
 
 int Run(int argc, char** argv) {

@@ -109,8 +109,8 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
 
 int InspectOther(const InspectFlags& flags, const Inspection& inspection) {
   if (flags.graph || flags.memory || flags.streams || !flags.pages.empty()) {
-    throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --html, --onnx and --dot are of plans", Escaped(flags.path, 4096),
-                "gradloom inspect " + ShellWord(flags.path) + "   shows what is in it; compile makes plans");
+    throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --html, --onnx and --dot need a plan", Escaped(flags.path, 4096),
+                "gradloom inspect " + ShellWord(flags.path) + "   shows this file; the compile command makes plans");
   }
   const std::string json = inspection.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::printf("%s", flags.json ? json.c_str() : inspection.Text().c_str());
@@ -154,7 +154,7 @@ int Verify(const std::string& path, bool json) {
   std::printf("plan %s is sound: %zu programs, %s instructions, proved in %.1f ms\n", PlanHash(plan).substr(0, 8).c_str(),
               plan.programs.size(), WithCommas(InstructionsOf(plan)).c_str(), ms);
   if (independent.size() > 1) {
-    std::printf("%zu groups of devices share no memory and never meet:", independent.size());
+    std::printf("%zu groups of devices share no memory and never communicate:", independent.size());
     for (const std::vector<int>& group : independent) {
       std::string text;
       for (int rank : group) text += (text.empty() ? "" : ",") + std::to_string(rank);
@@ -183,8 +183,8 @@ int Export(const ExportFlags& flags) {
   Configuration configuration;
   if (training || placement) {
     if (!RunFolder::IsRun(source.path)) {
-      throw Error(ErrorCode::kConfig, "a plan alone does not say its recipe", Escaped(source.path, 4096),
-                  std::string("name the folder of a run for ") + (training ? "--training" : "--placement"));
+      throw Error(ErrorCode::kConfig, "a plan file does not contain the recipe", Escaped(source.path, 4096),
+                  std::string("pass the folder of a run for ") + (training ? "--training" : "--placement"));
     }
     configuration = ConfigurationFlags().Resolve(RunFolder::Open(source.path).ConfigPath());
   }
@@ -201,10 +201,10 @@ int Export(const ExportFlags& flags) {
   } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out, options);
   } else {
-    throw Error(
-        ErrorCode::kConfig,
-        training ? "how a model is trained is written as .onnx" : "a trained model is written as .onnx, its weights alone as .safetensors",
-        Escaped(out, 4096), "-o trained.onnx");
+    throw Error(ErrorCode::kConfig,
+                training ? "the training of a model must be written as .onnx"
+                         : "a trained model must be written as .onnx, its weights alone as .safetensors",
+                Escaped(out, 4096), "use -o trained.onnx");
   }
   for (const std::string& note : notes) SayOnStderr(note);
   if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", weights}, {"output", out}}).c_str());
@@ -219,7 +219,7 @@ int Diff(const std::string& a, const std::string& b, bool json) {
     std::printf("%s\n", JsonLine(line).c_str());
   } else {
     for (const std::string& line : comparison.lines) std::printf("%s\n", line.c_str());
-    if (comparison.same()) std::printf("the %s are the same\n", comparison.kind.c_str());
+    if (comparison.same()) std::printf("the %s are identical\n", comparison.kind.c_str());
   }
   return comparison.same() ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }

@@ -41,8 +41,8 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
     const std::string before = ValueText(run, key), after = ValueText(now, key);
     if (before == after || IsAmong(key, kOfTheCommand) || (key.uses & kUseJob) != 0) continue;
     if (IsAmong(key, kFixed)) {
-      throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be changed in a run that is there", now.origin(key.name).ToString(),
-                  "leave it out, or train a new run with it");
+      throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be changed in an existing run", now.origin(key.name).ToString(),
+                  "omit it, or start a new run with it");
     }
     changes.push_back(std::string(key.name) + " = " + after + ", was " + before);
   }
@@ -72,7 +72,7 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, c
   if (resume == "never") return std::nullopt;
   if (resume == "auto") {
     const std::string& name = configuration.Text("run.name");
-    if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "--name exp1");
+    if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "add --name exp1");
     const std::string run = (fs::path(configuration.Text("run.out")) / name).string();
     if (job.Told(RunFolder::IsRun(run) ? "resume" : "train") == "train") return std::nullopt;
     return ResumeOptions{.run = run};

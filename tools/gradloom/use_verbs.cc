@@ -123,7 +123,7 @@ nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
 
 int Generate(const UseFlags& flags, const GenerationOptions& options) {
   const Configuration configuration = flags.Resolve();
-  RefuseSeveralProcesses(TopologyOf(configuration), "generation of text");
+  RefuseSeveralProcesses(TopologyOf(configuration), "text generation");
   const TrainedModel model(flags.source, configuration);
   PrintNotes(model.notes());
   const TrainedModel::Generated made = model.Generate(options);
@@ -164,8 +164,8 @@ std::string TableOf(const std::map<std::string, Tensor>& outputs, const std::str
   for (const auto& [name, tensor] : outputs) {
     const int64_t own = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
     if (own == 0 || (rows >= 0 && own != rows)) {
-      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table has a row a sample",
-                  Escaped(path, 4096), "-o y.npz");
+      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table must have one row per sample",
+                  Escaped(path, 4096), "use -o y.npz");
     }
     rows = own;
     const int64_t width = tensor.elements() / rows;
@@ -206,11 +206,11 @@ void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) 
 
 int Predict(const UseFlags& flags) {
   if (flags.data.empty()) {
-    throw Error(ErrorCode::kConfig, "no inputs are given", "--data",
-                "name a file: --data x.npz; a language model goes on with a text: --generate 200");
+    throw Error(ErrorCode::kConfig, "no input data is given", "--data",
+                "pass a file: --data x.npz; to generate text with a language model: --generate 200");
   }
   if (!flags.out.empty() && !flags.out.ends_with(".npz") && !flags.out.ends_with(".json") && !flags.out.ends_with(".csv")) {
-    throw Error(ErrorCode::kConfig, "predictions are written as .npz, .csv or .json", Escaped(flags.out, 4096), "-o y.npz");
+    throw Error(ErrorCode::kConfig, "predictions must be written as .npz, .csv or .json", Escaped(flags.out, 4096), "use -o y.npz");
   }
   if (!flags.out.empty()) CheckCanWrite(flags.out);
   return InJob(flags, JobPhase::kPrediction, [&](const TrainedModel& model, const TrainingJob& job) {

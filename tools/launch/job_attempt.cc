@@ -84,7 +84,8 @@ void JobAttempt::Start(bool this_program, int restarts, int master_port) {
     std::error_code error;
     std::filesystem::create_directories(own, error);
     if (error)
-      throw Error(ErrorCode::kResource, "cannot make the folder: " + error.message(), Escaped(own, 4096), "--log-dir names another");
+      throw Error(ErrorCode::kResource, "cannot create the folder: " + error.message(), Escaped(own, 4096),
+                  "choose another with --log-dir");
     RankCommand command;
     command.words = options_.command;
     command.this_program = this_program;

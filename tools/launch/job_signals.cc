@@ -23,8 +23,8 @@ JobSignals::JobSignals() {
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ >= 0) return;
   sigprocmask(SIG_SETMASK, &before_, nullptr);
-  throw Error(ErrorCode::kResource, std::string("no descriptor for signals: ") + std::strerror(errno), "",
-              "ulimit -n says how many there are");
+  throw Error(ErrorCode::kResource, std::string("cannot create a descriptor for signals: ") + std::strerror(errno), "",
+              "check the limit with ulimit -n");
 }
 
 JobSignals::~JobSignals() {

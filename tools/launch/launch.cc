@@ -31,7 +31,8 @@ namespace fs = std::filesystem;
 // Throws Error(kResource).
 int MasterPort() {
   if (const auto port = FreePort("127.0.0.1")) return *port;
-  throw Error(ErrorCode::kResource, std::string("no free port: ") + std::strerror(errno), "--standalone", "--master-port names one");
+  throw Error(ErrorCode::kResource, std::string("cannot find a free port: ") + std::strerror(errno), "--standalone",
+              "choose one with --master-port");
 }
 
 std::string SignalName(int signal) {
@@ -111,15 +112,17 @@ class Launcher {
     const bool temporary = options_.log_dir.empty();
     std::error_code error;
     const std::string parent = temporary ? fs::temp_directory_path(error).string() : fs::absolute(options_.log_dir).string();
-    if (error) throw Error(ErrorCode::kResource, "no folder for temporary files: " + error.message(), "TMPDIR", "--log-dir names one");
+    if (error)
+      throw Error(ErrorCode::kResource, "cannot find a folder for temporary files: " + error.message(), "TMPDIR",
+                  "choose one with --log-dir");
     fs::create_directories(parent, error);
     // Several hosts may share the folder.
     const std::string id = temporary ? "gradloom_launch" : options_.run_id;
     const bool plain = !id.empty() && id.find('/') == std::string::npos && id != "." && id != "..";
     root_ = parent + "/" + (plain ? id : "job") + "_XXXXXX";
     if (mkdtemp(root_.data()) == nullptr) {
-      throw Error(ErrorCode::kResource, std::string("cannot make the folder: ") + std::strerror(errno), Escaped(root_, 4096),
-                  "--log-dir names another");
+      throw Error(ErrorCode::kResource, std::string("cannot create the folder: ") + std::strerror(errno), Escaped(root_, 4096),
+                  "choose another with --log-dir");
     }
   }
 
@@ -132,7 +135,7 @@ class Launcher {
             (options_.master_port > 0 ? ":" + std::to_string(options_.master_port) : ", a free port");
     log_.Line(line);
     if (options_.threads > 0)
-      log_.Line("threads OMP_NUM_THREADS=" + std::to_string(options_.threads) + " for each process, as nothing says another number");
+      log_.Line("threads OMP_NUM_THREADS=" + std::to_string(options_.threads) + " for each process, as no other number is set");
     if (LogsAnything()) log_.Line("logs    " + Escaped(root_, 4096));
   }
 
@@ -177,7 +180,7 @@ class Launcher {
     const std::string log = FileOf(cause, "stderr.log"), message = MessageOf(cause);
     const std::string where = fs::exists(log) ? Escaped(log, 4096) : "";
     if (cause.signal != 0) {
-      const std::string help = "gradloom resume RUN goes on with what was saved; --max-restarts 3 starts the processes again";
+      const std::string help = "gradloom resume RUN continues from the last checkpoint; --max-restarts 3 restarts the processes";
       block = Error(ErrorCode::kPeer, block, where, help).Describe();
     } else {
       block = "failed  " + block + (where.empty() ? "" : "\n  --> " + where);

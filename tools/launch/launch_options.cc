@@ -22,13 +22,13 @@ std::optional<int> WholeNumber(std::string_view text) {
 int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
   if (text == "cpu") return machine.cores;
   if (text == "gpu" && machine.gpus == 0) {
-    throw Error(ErrorCode::kDevice, "there is no GPU to count processes by", "--nproc-per-node gpu", "--nproc-per-node auto, or a number");
+    throw Error(ErrorCode::kDevice, "this machine has no GPU", "--nproc-per-node gpu", "use --nproc-per-node auto, or a number");
   }
   if (text == "gpu" || text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cores;
   const std::optional<int> count = WholeNumber(text);
   if (count && *count >= 1 && *count <= kMostPerNode) return *count;
-  throw Error(ErrorCode::kConfig, "no number of processes: '" + Escaped(text) + "'", "--nproc-per-node",
-              "a number from 1 to " + std::to_string(kMostPerNode) + ", or cpu, gpu, auto");
+  throw Error(ErrorCode::kConfig, "invalid number of processes: '" + Escaped(text) + "'", "--nproc-per-node",
+              "expected a number from 1 to " + std::to_string(kMostPerNode) + ", or cpu, gpu or auto");
 }
 
 int NodesOf(const std::string& text) {
@@ -36,11 +36,11 @@ int NodesOf(const std::string& text) {
   const std::optional<int> least = WholeNumber(text.substr(0, colon));
   const std::optional<int> most = colon == std::string::npos ? least : WholeNumber(text.substr(colon + 1));
   if (!least || !most || *least < 1 || *most < *least || *most > kMostNodes) {
-    throw Error(ErrorCode::kConfig, "no number of hosts: '" + Escaped(text) + "'", "--nnodes", "--nnodes 2");
+    throw Error(ErrorCode::kConfig, "invalid number of hosts: '" + Escaped(text) + "'", "--nnodes", "for example --nnodes 2");
   }
   if (*least != *most) {
-    throw Error(ErrorCode::kUnsupported, "a job whose number of hosts changes while it runs", "--nnodes " + Escaped(text),
-                "--nnodes " + std::to_string(*most));
+    throw Error(ErrorCode::kUnsupported, "a job cannot change its number of hosts while it runs", "--nnodes " + Escaped(text),
+                "use --nnodes " + std::to_string(*most));
   }
   return *most;
 }
@@ -62,14 +62,14 @@ Endpoint EndpointOf(const std::string& text) {
     endpoint.port = port.value_or(0);
   }
   if (!endpoint.host.empty() && endpoint.port != 0) return endpoint;
-  throw Error(ErrorCode::kConfig, "no endpoint: '" + Escaped(text) + "'", "--rdzv-endpoint", "--rdzv-endpoint HOST:29500");
+  throw Error(ErrorCode::kConfig, "invalid endpoint: '" + Escaped(text) + "'", "--rdzv-endpoint", "expected --rdzv-endpoint HOST:29500");
 }
 
 // torchrun's "3" (all), "1" (stdout), "2" (stderr), "0", or by local rank "0:3,1:2".
 std::vector<int> StreamsOf(const std::string& flag, const std::string& text, int per_node) {
   const auto refuse = [&]() -> int {
-    throw Error(ErrorCode::kConfig, "no streams of ranks: '" + Escaped(text) + "'", flag,
-                flag + " 3 (all), 1 (stdout), 2 (stderr) or 0; or by local rank: " + flag + " 0:3,1:2");
+    throw Error(ErrorCode::kConfig, "invalid output streams: '" + Escaped(text) + "'", flag,
+                "expected " + flag + " 3 (all), 1 (stdout), 2 (stderr) or 0; or by local rank: " + flag + " 0:3,1:2");
   };
   const auto streams = [&](std::string_view word) {
     const std::optional<int> value = WholeNumber(word);
@@ -111,12 +111,13 @@ void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
   options.master_address = !flags.master_addr.empty() ? flags.master_addr : endpoint.host;
   options.master_port = flags.master_port >= 0 ? flags.master_port : endpoint.port >= 0 ? endpoint.port : kDefaultMasterPort;
   if (options.master_port < 1 || options.master_port > 65535) {
-    throw Error(ErrorCode::kConfig, "no port: " + std::to_string(options.master_port), "--master-port", "--master-port 29500");
+    throw Error(ErrorCode::kConfig, "invalid port: " + std::to_string(options.master_port), "--master-port",
+                "for example --master-port 29500");
   }
   if (flags.standalone) {
     if (options.nodes > 1) {
-      throw Error(ErrorCode::kConfig, "a job of several hosts does not stand alone",
-                  "--standalone --nnodes " + std::to_string(options.nodes), "leave one of them out");
+      throw Error(ErrorCode::kConfig, "--standalone cannot be used for a job of several hosts",
+                  "--standalone --nnodes " + std::to_string(options.nodes), "omit one of them");
     }
     options.master_port = 0;
   }
@@ -127,13 +128,15 @@ void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
   }
   const std::string where = "--nnodes " + std::to_string(options.nodes);
   if (flags.node_rank < 0)
-    throw Error(ErrorCode::kConfig, "nothing says which host of the job this is", where, "--node-rank 0 on the first");
+    throw Error(ErrorCode::kConfig, "the number of this host in the job is unknown", where, "set --node-rank, 0 on the first host");
   if (flags.node_rank >= options.nodes) {
-    throw Error(ErrorCode::kConfig, "hosts count from 0", where + " --node-rank " + std::to_string(flags.node_rank),
-                "--node-rank " + std::to_string(options.nodes - 1) + " on the last");
+    throw Error(ErrorCode::kConfig, "the node rank must be below the number of hosts",
+                where + " --node-rank " + std::to_string(flags.node_rank),
+                "use --node-rank " + std::to_string(options.nodes - 1) + " on the last host");
   }
   if (options.master_address.empty()) {
-    throw Error(ErrorCode::kConfig, "nothing says where the hosts meet", where, "--rdzv-endpoint HOST:29500, the first host's");
+    throw Error(ErrorCode::kConfig, "the address of the first host is unknown", where,
+                "set --rdzv-endpoint HOST:29500, where HOST is the first host");
   }
   options.node = flags.node_rank;
 }
@@ -142,14 +145,15 @@ void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
 
 LaunchOptions LaunchOptionsOf(const LaunchFlags& flags, const LaunchMachine& machine, const EnvironmentVariables& environment) {
   if (flags.command.empty()) {
-    throw Error(ErrorCode::kConfig, "nothing is named that is to be started", "", "gradloom launch --nproc-per-node 2 -- doctor");
+    throw Error(ErrorCode::kConfig, "no command to launch is given", "", "for example: gradloom launch --nproc-per-node 2 -- doctor");
   }
   if (flags.max_restarts < 0 || flags.shutdown_timeout < 0) {
-    throw Error(ErrorCode::kConfig, "restarts and seconds count from 0", "", "--max-restarts 3, --shutdown-timeout 30");
+    throw Error(ErrorCode::kConfig, "--max-restarts and --shutdown-timeout must be at least 0", "",
+                "for example --max-restarts 3 --shutdown-timeout 30");
   }
   if (flags.rdzv_backend != "static" && flags.rdzv_backend != "c10d") {
-    throw Error(ErrorCode::kUnsupported, "no meeting place '" + Escaped(flags.rdzv_backend) + "'", "--rdzv-backend",
-                "ranks meet at --rdzv-endpoint HOST:29500, whichever backend is named: static or c10d");
+    throw Error(ErrorCode::kUnsupported, "unsupported rendezvous backend '" + Escaped(flags.rdzv_backend) + "'", "--rdzv-backend",
+                "use static or c10d; with both, ranks connect to --rdzv-endpoint HOST:29500");
   }
   LaunchOptions options;
   options.per_node = PerNodeOf(flags.nproc_per_node, machine);

@@ -20,7 +20,7 @@ namespace {
 
 // Closed at the end of its scope.
 [[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
-  throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "ulimit -a and df -h say what is left");
+  throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "check ulimit -a and df -h");
 }
 
 Descriptor OpenLog(const std::string& path) {
@@ -35,7 +35,7 @@ struct Pipe {
 
 Pipe NewPipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) RefuseSystem("no pipe", "");
+  if (pipe2(ends, O_CLOEXEC) != 0) RefuseSystem("cannot create a pipe", "");
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
@@ -142,7 +142,7 @@ RankProcess StartRank(const RankCommand& command) {
   const char* program = command.this_program ? "/proc/self/exe" : words.front().c_str();
   const pid_t parent = getpid();
   process.pid = fork();
-  if (process.pid < 0) RefuseSystem("no process", "");
+  if (process.pid < 0) RefuseSystem("cannot start a process", "");
   if (process.pid == 0)
     Become(program, argv.data(), envp.data(), parent, null.get(), {outputs[0].get(), outputs[1].get()}, failure.write.get());
   // Here too, so that the group is there whoever comes first.

@@ -175,8 +175,9 @@ class Run {
     const double loss = session_.Step(feeds).loss;
     step_ms_ = MsSince(begin);
     if (!std::isfinite(loss)) {
-      throw Error(ErrorCode::kDiverged, "the loss is not finite: numbers of this kind are slow, and the times would mislead", "",
-                  "a smaller --lr, or --clip-norm 1");
+      throw Error(ErrorCode::kDiverged,
+                  "the loss is not finite: arithmetic with NaN and infinity is slow, so the times would be misleading", "",
+                  "use a smaller --lr, or --clip-norm 1");
     }
     return loss;
   }
@@ -229,7 +230,8 @@ class Run {
     }
     const double wait = made_.wait_ms / (made_.wait_ms + made_.Quantile(0.5));
     if (wait > kWorthALine)
-      made_.advice.push_back(Short(100 * wait) + "% of the time is a wait for data: fewer transforms, or .npz in place of a table");
+      made_.advice.push_back(Short(100 * wait) +
+                             "% of the time is spent waiting for data: use fewer transforms, or .npz instead of a table");
     double slow = 0;
     std::string ops;
     for (const Benchmark::Share& share : made_.shares) {
@@ -237,10 +239,10 @@ class Run {
       slow += share.share;
       if (share.share > kWorthALine / 4) ops += (ops.empty() ? "" : ", ") + share.op;
     }
-    if (slow > kWorthALine) made_.advice.push_back(Short(100 * slow) + "% of the step runs in plain loops, which are slow: " + ops);
+    if (slow > kWorthALine) made_.advice.push_back(Short(100 * slow) + "% of the step runs in slow reference kernels: " + ops);
     if (made_.variation() > kWorthALine) {
       made_.advice.push_back("the times vary by " + Short(100 * made_.variation()) +
-                             "%: is the machine shared? compare medians, and repeat");
+                             "%: check whether the machine is shared, compare medians, and repeat");
     }
   }
 

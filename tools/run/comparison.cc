@@ -61,7 +61,7 @@ void ComparePlans(const std::string& a, const std::string& b, std::vector<std::s
   if (PlanHash(left) == PlanHash(right)) return;
   out.push_back("plan: " + PlanHash(left).substr(0, 8) + " and " + PlanHash(right).substr(0, 8));
   if (left.model.hash != right.model.hash)
-    out.push_back("model: " + Escaped(left.model.name) + " and " + Escaped(right.model.name) + ", of other contents");
+    out.push_back("model: " + Escaped(left.model.name) + " and " + Escaped(right.model.name) + ", with different contents");
   CompareText(PlanText(left), PlanText(right), out);
 }
 
@@ -143,8 +143,8 @@ Comparison Compare(const std::string& a, const std::string& b) {
   Comparison comparison;
   comparison.kind = KindOf(a);
   if (comparison.kind != KindOf(b)) {
-    throw Error(ErrorCode::kConfig, "these are of two kinds: " + comparison.kind + " and " + KindOf(b),
-                Escaped(a, 4096) + ", " + Escaped(b, 4096), "give two folders of runs, two plans, or two .safetensors files");
+    throw Error(ErrorCode::kConfig, "cannot compare two kinds of files: " + comparison.kind + " and " + KindOf(b),
+                Escaped(a, 4096) + ", " + Escaped(b, 4096), "pass two folders of runs, two plans, or two .safetensors files");
   }
   const auto compare = comparison.kind == "runs" ? CompareRuns : comparison.kind == "weights" ? CompareWeights : ComparePlans;
   compare(a, b, comparison.lines);

@@ -38,13 +38,13 @@ std::vector<EntryRequest> EntriesFor(const CompileWishes& wishes, const std::vec
 
 void CheckApart(const Configuration& configuration, const Recipe& recipe) {
   if (recipe.TrainsByFile()) {
-    throw Error(ErrorCode::kConfig, "the file's own algorithm is one step: its gradients and its update cannot be had apart", "",
-                "--loss NAME trains with a loss and an optimizer of Gradloom's");
+    throw Error(ErrorCode::kConfig, "the file's own training algorithm is one step: its gradients and its update cannot be separated", "",
+                "use --loss NAME to train with Gradloom's losses and optimizers");
   }
   if (recipe.accumulate > 1) {
     throw Error(ErrorCode::kConfig,
-                "the plan is to count " + std::to_string(recipe.accumulate) + " batches to an update, and the caller, too",
-                configuration.origin("train.accumulate").place, "leave one of them out");
+                "the plan accumulates " + std::to_string(recipe.accumulate) + " batches per update, but so does the caller",
+                configuration.origin("train.accumulate").place, "omit one of them");
   }
 }
 
@@ -71,7 +71,8 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   const ImportedGraph probe = Import(model, options.import);
   options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !wishes.only_check ? steps : kSomeSteps, made.notes);
   if (wishes.only_check && LosesDetached(model))
-    made.notes.push_back("note    the exporter of this file writes nothing of detach(): --detach VALUE[@NODE] says where the module does");
+    made.notes.push_back(
+        "note    the exporter of this file does not record detach(): use --detach VALUE[@NODE] where the module detaches values");
   options.recipe.fetch_outputs = wishes.outputs;
   if (wishes.gradients) CheckApart(configuration, options.recipe);
   options.entries = EntriesFor(wishes, wishes.batches.empty() ? std::vector<int64_t>{probe.batch} : wishes.batches);

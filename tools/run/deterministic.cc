@@ -18,7 +18,7 @@ constexpr Wanted kVariables[] = {{"NCCL_ALGO", "Ring"}, {"CUBLAS_WORKSPACE_CONFI
 void Refuse(const Configuration& configuration, const char* key, const std::string& why) {
   throw Error(ErrorCode::kConfig,
               "--deterministic and " + std::string(FindKey(key)->flag) + " " + configuration.Text(key) + " contradict each other: " + why,
-              Escaped(configuration.origin(key).place, 4096), "leave one of them out");
+              Escaped(configuration.origin(key).place, 4096), "omit one of them");
 }
 
 }  // namespace
@@ -26,9 +26,9 @@ void Refuse(const Configuration& configuration, const char* key, const std::stri
 void RequireDeterministic(const Configuration& configuration) {
   if (!configuration.Switch("train.deterministic")) return;
   if (configuration.Text("train.sync") == "hogwild")
-    Refuse(configuration, "train.sync", "processes that update without locks do so in another order each time");
+    Refuse(configuration, "train.sync", "updates without locks happen in a different order each time");
   if (configuration.Text("devices.autotune") == "on")
-    Refuse(configuration, "devices.autotune", "what is fastest is measured, and may be another algorithm the next time");
+    Refuse(configuration, "devices.autotune", "measuring may select a different algorithm the next time");
   for (const Wanted& wanted : kVariables) {
     const char* set = std::getenv(wanted.name);
     if (set != nullptr && std::string(set) != wanted.value) {

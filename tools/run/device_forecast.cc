@@ -29,7 +29,7 @@ std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan
   const PlaceMemory shared = ReportMemory(Compile(model, options), 0).fullest();
   const auto bytes_of = [&](size_t rank) { return gathered[static_cast<size_t>(plan.PlaceOf(rank))].total_bytes(); };
   std::string text = "memory with the loss on cpu:" + std::to_string(tail) + ": " + Bytes(bytes_of(tail)) + " there";
-  if (plan.num_ranks() > 1) text += ", " + Bytes(bytes_of(tail == 0 ? 1 : 0)) + " on each other device";
+  if (plan.num_ranks() > 1) text += ", " + Bytes(bytes_of(tail == 0 ? 1 : 0)) + " on each of the other devices";
   return text + "; with the loss on every device " + Bytes(shared.total_bytes()) + " each";
 }
 
@@ -52,7 +52,7 @@ std::string DeviceForecast::Warning() const {
   std::string names = gpus ? "cuda:0" : best->first == 1 ? "cpu" : "cpu:" + std::to_string(best->first);
   for (int i = 1; gpus && i < best->first; ++i) names += "," + std::to_string(i);
   return Counted(best->first) + " would be faster than " + std::to_string(step_seconds.back().first) + ": " + Milliseconds(best->second) +
-         " a step against " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " + names;
+         " per step instead of " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " + names;
 }
 
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,

@@ -34,8 +34,8 @@ Alphabet Alphabet::Default(int64_t tokens) {
     for (int c = 0; c < kBytes; ++c) alphabet.symbols_.emplace_back(1, static_cast<char>(c));
     return alphabet;
   }
-  throw Error(ErrorCode::kConfig, "what the " + std::to_string(tokens) + " tokens of the model stand for is not known", "",
-              "name a file with their characters in order: --alphabet FILE");
+  throw Error(ErrorCode::kConfig, "the characters of the model's " + std::to_string(tokens) + " tokens are unknown", "",
+              "pass a file with the characters in order: --alphabet FILE");
 }
 
 Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::string& where) {
@@ -45,7 +45,7 @@ Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::strin
     if (bytes == 0) throw Error(ErrorCode::kConfig, "byte " + std::to_string(text.size() - rest.size()) + " is not UTF-8", where);
     const std::string symbol(rest.substr(0, bytes));
     if (std::find(alphabet.symbols_.begin(), alphabet.symbols_.end(), symbol) != alphabet.symbols_.end()) {
-      throw Error(ErrorCode::kConfig, "the character '" + Escaped(symbol) + "' is there twice", where);
+      throw Error(ErrorCode::kConfig, "the character '" + Escaped(symbol) + "' occurs twice", where);
     }
     alphabet.symbols_.push_back(symbol);
     rest.remove_prefix(bytes);
@@ -55,7 +55,7 @@ Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::strin
   if (static_cast<int64_t>(alphabet.symbols_.size()) == tokens) return alphabet;
   throw Error(ErrorCode::kConfig,
               "the alphabet does not have one character for each of the " + std::to_string(tokens) + " tokens of the model", where,
-              "a line break counts as a character, also the last");
+              "every line break counts as a character, including the last");
 }
 
 std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
@@ -65,8 +65,8 @@ std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
     const auto found = std::find_if(symbols_.begin(), symbols_.end(), [&](const std::string& symbol) { return text.starts_with(symbol); });
     if (found == symbols_.end()) {
       const size_t bytes = std::max<size_t>(1, Utf8Length(text));
-      throw Error(ErrorCode::kConfig, "'" + Escaped(text.substr(0, bytes)) + "' of the prompt is no token of the model", "--prompt",
-                  "leave it out, or name the model's characters with --alphabet FILE");
+      throw Error(ErrorCode::kConfig, "'" + Escaped(text.substr(0, bytes)) + "' of the prompt is not a token of the model", "--prompt",
+                  "remove it, or pass the model's characters with --alphabet FILE");
     }
     tokens.push_back(found - symbols_.begin());
     text.remove_prefix(found->size());
@@ -76,7 +76,7 @@ std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
 
 int64_t Sample(const std::vector<double>& logits, double temperature, double uniform) {
   for (const double logit : logits) {
-    if (std::isnan(logit)) throw Error(ErrorCode::kDiverged, "the model gives NaN", "", "train it with a smaller --lr");
+    if (std::isnan(logit)) throw Error(ErrorCode::kDiverged, "the model outputs NaN", "", "train it with a smaller --lr");
   }
   const auto largest = std::max_element(logits.begin(), logits.end());
   if (temperature == 0) return largest - logits.begin();
@@ -96,9 +96,10 @@ int64_t Sample(const std::vector<double>& logits, double temperature, double uni
 
 TrainedModel::Generated TrainedModel::Generate(const GenerationOptions& options) const {
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    throw Error(ErrorCode::kConfig, "a temperature must be at least 0, and finite", "--temperature", "--temperature 0.8");
+    throw Error(ErrorCode::kConfig, "the temperature must be finite and at least 0", "--temperature", "for example --temperature 0.8");
   }
-  if (options.count < 0) throw Error(ErrorCode::kConfig, "so many tokens cannot be added", "--generate", "--generate 200");
+  if (options.count < 0)
+    throw Error(ErrorCode::kConfig, "the number of tokens must be at least 0", "--generate", "for example --generate 200");
   LanguageModel model = StartLanguageModel();
   const Alphabet alphabet = options.alphabet.empty()
                                 ? Alphabet::Default(model.tokens)

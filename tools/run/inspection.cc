@@ -215,13 +215,13 @@ Inspection InspectCheckpoint(const std::string& path) {
   if (!fs::exists(path + "/MANIFEST")) {
     const FoundCheckpoint found = FindNewestCheckpoint(path);
     for (const SkippedCheckpoint& skipped : found.skipped)
-      made.lines.push_back("warning " + Escaped(skipped.path, 4096) + " does not load: " + skipped.why);
-    if (!found.checkpoint) throw Error(ErrorCode::kCheckpoint, "no checkpoint in this folder loads", Escaped(path, 4096));
+      made.lines.push_back("warning " + Escaped(skipped.path, 4096) + " cannot be loaded: " + skipped.why);
+    if (!found.checkpoint) throw Error(ErrorCode::kCheckpoint, "no checkpoint in this folder can be loaded", Escaped(path, 4096));
     folder = found.checkpoint->folder();
   }
   const Checkpoint checkpoint = Checkpoint::Load(folder);
   const Manifest& manifest = checkpoint.manifest();
-  made.lines.push_back("a checkpoint of gradloom " + Escaped(manifest.version) + ": " + Escaped(folder, 4096) + ", its hashes are right");
+  made.lines.push_back("a checkpoint of gradloom " + Escaped(manifest.version) + ": " + Escaped(folder, 4096) + ", hashes verified");
   made.lines.push_back("step " + WithCommas(manifest.step) + ", batch " + WithCommas(manifest.batch) + ", seed " +
                        std::to_string(manifest.seed) + ", epoch " + std::to_string(manifest.cursor.epoch) + " after batch " +
                        WithCommas(manifest.cursor.batch) + " of " + std::to_string(manifest.cursor.batch_size) + " samples, " +

@@ -28,8 +28,9 @@ std::vector<std::string> LinesOf(const JobTopology& topology) {
 
 void RefuseSeveralProcesses(const JobTopology& topology, const std::string& what) {
   if (topology.world == 1) return;
-  throw Error(ErrorCode::kUnsupported, what + " over several processes is to come", "topology " + Escaped(ToString(topology), 1000),
-              "one process takes several devices: --devices cuda:all, or cpu:4; a process that is to work alone: --world-size 1");
+  throw Error(ErrorCode::kUnsupported, what + " over several processes is not supported yet",
+              "topology " + Escaped(ToString(topology), 1000),
+              "use several devices in one process: --devices cuda:all, or cpu:4; to run this process alone: --world-size 1");
 }
 
 }  // namespace gradloom

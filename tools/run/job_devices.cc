@@ -50,30 +50,32 @@ OwnDevices CombineDevices(const std::vector<OwnDevices>& all, const std::vector<
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].devices.kind != all[0].devices.kind) {
       const size_t none = all[i].devices.kind == DeviceKind::kCuda ? 0 : i, some = i - none;
-      throw Error(ErrorCode::kDevice, names[some] + " has a GPU, and " + names[none] + " has none: " + Escaped(all[none].note, 1000), "",
-                  "--devices cpu  for all, or leave that host out");
+      throw Error(ErrorCode::kDevice, names[some] + " has a GPU, but " + names[none] + " has none: " + Escaped(all[none].note, 1000), "",
+                  "use --devices cpu  for all, or leave that host out");
     }
   }
   std::map<std::string, std::string> users;  // names, by GPU
   for (size_t i = 0; i < all.size(); ++i) {
     const OwnDevices& own = all[i];
     if (own.isa != made.isa) {
-      throw Error(ErrorCode::kConfig,
-                  "the GPUs of a job are of one kind: " + names[0] + " has " + made.isa + ", and " + names[i] + " has " + own.isa, "",
-                  "start the job on hosts with one kind of GPU");
+      throw Error(
+          ErrorCode::kConfig,
+          "the GPUs of a job must have one architecture: " + names[0] + " has " + made.isa + ", and " + names[i] + " has " + own.isa, "",
+          "start the job on hosts with the same kind of GPU");
     }
     // As ranks are dealt to processes.
     if (own.ids.size() != gpus * (i + 1) / all.size() - gpus * i / all.size()) {
       throw Error(ErrorCode::kConfig,
-                  "each process of a job has as many GPUs: of " + Count(gpus) + " for " + std::to_string(all.size()) + " processes " +
-                      names[i] + " has " + std::to_string(own.ids.size()),
+                  "each process of a job must have the same number of GPUs: of " + Count(gpus) + " for " + std::to_string(all.size()) +
+                      " processes " + names[i] + " has " + std::to_string(own.ids.size()),
                   "", "start one process for each GPU: --nproc-per-node gpu, with  --devices cuda");
     }
     for (const std::string& id : own.ids) {
       const auto [user, fresh] = users.emplace(id, names[i]);
       if (!fresh) {
-        throw Error(ErrorCode::kConfig, "a GPU is one process's, once: " + user->second + " and " + names[i] + " both name " + Escaped(id),
-                    "", "--devices cuda  gives each process of a host a GPU of its own");
+        throw Error(ErrorCode::kConfig,
+                    "a GPU cannot be used twice in a job: " + user->second + " and " + names[i] + " both use " + Escaped(id), "",
+                    "use --devices cuda, which gives each process of a host its own GPU");
       }
     }
     made.devices.ordinals.insert(made.devices.ordinals.end(), own.devices.ordinals.begin(), own.devices.ordinals.end());

@@ -30,9 +30,9 @@ void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& grap
       const Value& output = graph.value(id);
       const bool named = term.output.empty() ? id == graph.outputs.front() : output.name == term.output;
       if (!named || LastFunction(graph, output) != (classes ? "Softmax" : "Sigmoid")) continue;
-      notes.push_back("warning " + term.type + " takes scores, and the output '" + Escaped(output.name) + "' is a " +
+      notes.push_back("warning " + term.type + " expects scores, but the output '" + Escaped(output.name) + "' is a " +
                       (classes ? "softmax" : "sigmoid") + ": --loss '" + (classes ? "cross_entropy_of_probabilities" : "bce") +
-                      "' takes it as it is");
+                      "' expects probabilities");
     }
   }
 }

@@ -68,14 +68,14 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
     const double bytes = value * factor;
     if (error == std::errc() && std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
   }
-  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "it reads 6GiB, 500MB, or a number of bytes");
+  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "expected 6GiB, 500MB, or a number of bytes");
 }
 
 std::string RecomputedLine(const CompileReport& report, RecomputeMode mode) {
   const Recomputed& made = report.recomputed;
   if (made.values == 0) return "";
   return (mode == RecomputeMode::kFull ? "" : "to fit the memory limit ") + std::to_string(made.values) +
-         (made.values == 1 ? " activation (" : " activations (") + Bytes(made.bytes) + ") are made again in the backward pass: about " +
+         (made.values == 1 ? " activation (" : " activations (") + Bytes(made.bytes) + ") are recomputed in the backward pass: about " +
          Short(made.seconds * 1e3) + " ms a step";
 }
 
@@ -91,8 +91,8 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   throw Error(ErrorCode::kLimit,
               "a batch of " + std::to_string(batch) + " needs " + Bytes(bytes) + FullestDevice(plan, report) + ", " + Bytes(bytes - limit) +
                   " more than the limit of " + Bytes(limit),
-              "the largest: " + LargestOf(report),
-              fits > 0 ? "--batch " + std::to_string(fits) + "   fits" : "not even a batch of 1 fits: --memory-limit needs to be larger");
+              "largest: " + LargestOf(report),
+              fits > 0 ? "use --batch " + std::to_string(fits) + ", which fits" : "even a batch of 1 does not fit: raise --memory-limit");
 }
 
 }  // namespace gradloom

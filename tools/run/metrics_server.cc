@@ -38,16 +38,16 @@ std::string Refusal(std::string_view status, std::string_view more = "") {
 }  // namespace
 
 MetricsServer::MetricsServer(const std::string& address, int port, std::function<std::string()> metrics) : metrics_(std::move(metrics)) {
-  if (port > 65535) throw Error(ErrorCode::kConfig, "no port has the number " + std::to_string(port), "--metrics-port", "0 to 65535");
+  if (port > 65535) throw Error(ErrorCode::kConfig, "invalid port " + std::to_string(port), "--metrics-port", "expected 0 to 65535");
   const std::vector<SocketAddress> addresses = Resolve(address, port);
   if (addresses.empty()) {
-    throw Error(ErrorCode::kConfig, "no address has the name '" + Escaped(address) + "'", "--metrics-address",
-                "127.0.0.1 for this host alone, 0.0.0.0 for all");
+    throw Error(ErrorCode::kConfig, "invalid address '" + Escaped(address) + "'", "--metrics-address",
+                "use 127.0.0.1 for this host only, 0.0.0.0 for all");
   }
   std::optional<Socket> listener = Socket::Listen(addresses.front());
   if (!listener) {
-    throw Error(ErrorCode::kResource, "metrics cannot be served at " + Escaped(address) + ":" + std::to_string(port), "--metrics-port",
-                "take a port that is free, or 0, and an address of this host");
+    throw Error(ErrorCode::kResource, "cannot serve metrics at " + Escaped(address) + ":" + std::to_string(port), "--metrics-port",
+                "choose a free port, or 0, and an address of this host");
   }
   listener_ = std::move(*listener);
 }

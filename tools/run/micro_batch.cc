@@ -14,27 +14,29 @@ void ApplyMicroBatch(Configuration& configuration) {
   const int64_t batch = configuration.Integer("data.batch"), given = configuration.Integer("train.accumulate");
   const int64_t samples = micro * CopiesOf(configuration);
   if (batch == 0) {
-    throw Error(ErrorCode::kConfig, "--micro-batch divides a global batch, and none is given", place,
-                "--batch " + std::to_string(4 * samples) + " --micro-batch " + std::to_string(micro) + "   accumulates 4 batches");
+    throw Error(
+        ErrorCode::kConfig, "--micro-batch divides the global batch, but --batch is not set", place,
+        "for example --batch " + std::to_string(4 * samples) + " --micro-batch " + std::to_string(micro) + ", which accumulates 4 batches");
   }
   if (batch < samples) {
     const int64_t fits = batch / CopiesOf(configuration);
     throw Error(ErrorCode::kConfig,
-                "the devices have " + std::to_string(samples) + " samples under way at once, more than a batch of " + std::to_string(batch),
-                place, (fits > 0 ? "--micro-batch " + std::to_string(fits) + " or less, or " : "") + "--batch " + std::to_string(samples));
+                "the devices process " + std::to_string(samples) + " samples at once, more than a batch of " + std::to_string(batch), place,
+                "use " + (fits > 0 ? "--micro-batch " + std::to_string(fits) + " or less, or " : std::string()) + "--batch " +
+                    std::to_string(samples));
   }
   if (batch % samples != 0) {
     const int64_t near = (batch + samples - 1) / samples * samples;
     throw Error(ErrorCode::kConfig,
-                "a batch of " + std::to_string(batch) + " is no multiple of " + std::to_string(samples) +
-                    ", which is what the devices have under way at once",
-                place, "--batch " + std::to_string(near) + "   is " + std::to_string(near / samples) + " times as much");
+                "a batch of " + std::to_string(batch) + " is not a multiple of " + std::to_string(samples) +
+                    ", the number of samples that the devices process at once",
+                place, "use --batch " + std::to_string(near) + ", which is " + std::to_string(near / samples) + " times that number");
   }
   if (given > 1 && given != batch / samples) {
     throw Error(
         ErrorCode::kConfig,
-        "--micro-batch makes " + std::to_string(batch / samples) + " batches an update, and --accumulate says " + std::to_string(given),
-        place, "leave one of them out");
+        "--micro-batch makes " + std::to_string(batch / samples) + " batches per update, but --accumulate is " + std::to_string(given),
+        place, "omit one of them");
   }
   configuration.Forget("data.micro_batch");
   configuration.Decide("data.batch", std::to_string(samples), place);

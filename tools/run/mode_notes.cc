@@ -56,13 +56,13 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
   if (detached > 0) {
     notes.push_back("detach  " + Counted(detached, "value") + (detached == 1 ? " gets" : " get") +
                     " no gradient: the file says that the module detached " + (detached == 1 ? "it" : "them") +
-                    "; --no-detach trains through");
+                    "; use --no-detach to train through");
   }
   if (named > 0)
     notes.push_back("detach  " + Counted(named, "value") + (named == 1 ? " gets" : " get") + " no gradient: named by --detach");
   if (const int64_t quantized = CountQuantized(graph); quantized > 0) {
     notes.push_back("warning " + Counted(quantized, "tensor") + (quantized == 1 ? " is" : " are") +
-                    " quantized to whole numbers, which are not trained: train the file as it was before it was quantized");
+                    " quantized to integers, which are not trained: train the original file instead");
   }
   if (mode == GraphMode::kGraph) {
     if (inference > 0)
@@ -75,7 +75,7 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
   }
   if (const int64_t written = CountWrittenNorms(graph); written > 0) {
     notes.push_back("warning " + Counted(written, "normalization") +
-                    " with running statistics, written out as sums and products: the statistics stay as they are");
+                    " with running statistics, decomposed into elementary operators: the statistics are not updated");
   }
   if (dynamo + legacy > 0) {
     const char* flag =

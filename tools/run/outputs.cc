@@ -30,7 +30,7 @@ void CheckCanWriteBeside(const std::string& path, const Configuration& configura
 void CheckOutputsOfRun(const Configuration& configuration, bool new_run) {
   const std::string &trace = configuration.Text("log.trace"), &profile = configuration.Text("log.profile");
   if (!trace.empty() && !profile.empty())
-    throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
+    throw Error(ErrorCode::kConfig, "a run cannot be traced and profiled at once", "--profile", "omit --trace");
   if (!trace.empty()) {
     TracedSteps::Parse(configuration.Text("log.trace_steps"));
     CheckCanWriteBeside(trace, configuration, new_run);

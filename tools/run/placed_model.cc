@@ -19,7 +19,7 @@ DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor
   const Graph& graph = *imported.graph;
   options.recipe = RecipeOf(configuration, model, graph, 0, notes);
   if (options.recipe.gather_to >= 0) {
-    throw Error(ErrorCode::kUnsupported, "a placement that gathers samples on one device has no form in ONNX's annotations", "--gather-to",
+    throw Error(ErrorCode::kUnsupported, "ONNX's annotations cannot express a placement that gathers samples on one device", "--gather-to",
                 "train with --place, or export without --placement");
   }
   options.recipe.schedule = plan.schedule;

@@ -42,7 +42,7 @@ void KeepRecipe(const Configuration& configuration, Plan& plan) {
 
 RecipePlan::RecipePlan(const std::string& path) : path_(path), plan_(ReadSoundPlan(path_, &proof_ms_)) {
   if (plan_.properties.contains(kProperty)) return;
-  throw Error(ErrorCode::kPlan, "the plan does not say what it was compiled from", Escaped(path, 4096),
+  throw Error(ErrorCode::kPlan, "the plan does not record what it was compiled from", Escaped(path, 4096),
               "compile the model again with this release: gradloom compile MODEL -o " + Escaped(path, 4096));
 }
 
@@ -52,7 +52,7 @@ void RecipePlan::CheckModel(const Configuration& configuration) const {
   const std::string& model = configuration.Text("model.path");
   if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).info().hash == plan_.model.hash) return;
   throw Error(ErrorCode::kPlan, "the plan was compiled from another model than '" + Escaped(model, 4096) + "'", Escaped(path_, 4096),
-              "leave the model out: the plan has its own");
+              "omit the model: the plan contains its own");
 }
 
 Model RecipePlan::model() const {
@@ -71,9 +71,9 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
     // Of a job that the plan's devices are shared by, each process would have other threads.
     const bool of_the_job = configuration.origin(key.name).place == kDecidedByTheJob && std::string_view(key.name) == "devices.threads";
     if (!IsKept(key) || MayDiffer(key) || there == here || of_the_job) continue;
-    throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", and this run has " + here,
+    throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", but this run has " + here,
                 Escaped(path_, 4096) + ", " + Escaped(configuration.origin(key.name).ToString(), 4096),
-                "leave " + std::string(key.flag) + " out, or compile the model again with it");
+                "omit " + std::string(key.flag) + ", or compile the model again with it");
   }
   Plan plan = plan_;
   plan.schedule = options.recipe.schedule;

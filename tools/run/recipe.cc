@@ -28,7 +28,7 @@ double Number(const std::string& text, const std::string& what) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "numbers read 0.1, 1e-3 or 500");
+    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "expected a number such as 0.1, 1e-3 or 500");
   return value;
 }
 
@@ -51,7 +51,7 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
   } else if (key == "label_smoothing") {
     term.label_smoothing = Number(value, what);
   } else if (key == "probabilities") {
-    if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " is true or false, not '" + Escaped(value) + "'");
+    if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " must be true or false, got '" + Escaped(value) + "'");
     term.probabilities = value == "true";
   } else if (key == "class_weight") {
     term.class_weight = Numbers(value, what);
@@ -65,7 +65,8 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
     const std::vector<std::string> known = {"reduction",  "class_axis", "ignore_index", "label_smoothing", "probabilities", "class_weight",
                                             "pos_weight", "beta",       "delta"};
     const std::string near = Nearest(key, known);
-    throw Error(ErrorCode::kConfig, "a loss has no option '" + Escaped(key) + "'", "", near.empty() ? "" : "did you mean '" + near + "'?");
+    throw Error(ErrorCode::kConfig, "unknown option of a loss '" + Escaped(key) + "'", "",
+                near.empty() ? "" : "did you mean '" + near + "'?");
   }
 }
 
@@ -74,8 +75,8 @@ void CheckName(const std::string& name, const std::vector<std::string>& known, c
   std::string all;
   for (const std::string& other : known) all += (all.empty() ? "" : ", ") + other;
   const std::string near = Nearest(name, known);
-  throw Error(ErrorCode::kConfig, "no " + what + " '" + Escaped(name) + "'", "",
-              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+  throw Error(ErrorCode::kConfig, "unknown " + what + " '" + Escaped(name) + "'", "",
+              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
 }
 
 // Runs what reads the key's value; an error in it without a place gets the one that the value is from.
@@ -94,8 +95,8 @@ LossTerm FileTerm(const CallText& call, const std::map<std::string, int64_t>& sh
   LossTerm term{.type = "graph"};
   if (!call.output.empty()) {
     throw Error(
-        ErrorCode::kConfig, "the inputs of a loss graph go by name", "loss '" + Escaped(call.name, 4096) + "'",
-        "say INPUT=OUTPUT or INPUT=TARGET for each that is not called like it: my_loss.onnx(prediction=" + Escaped(call.output) + ")");
+        ErrorCode::kConfig, "the inputs of a loss graph must be bound by name", "loss '" + Escaped(call.name, 4096) + "'",
+        "write INPUT=OUTPUT or INPUT=TARGET for each input with another name: my_loss.onnx(prediction=" + Escaped(call.output) + ")");
   }
   for (const auto& [input, operand] : call.options) {
     if (term.bindings.emplace(input, operand).second) continue;
@@ -147,7 +148,7 @@ void SayGiven(const Configuration& configuration) {
 const std::string& ModelPathOf(const Configuration& configuration) {
   const std::string& path = configuration.Text("model.path");
   if (path.empty())
-    throw Error(ErrorCode::kConfig, "no model is given", "", "name an ONNX file, or a configuration with one: -c gradloom.toml");
+    throw Error(ErrorCode::kConfig, "no model is given", "", "pass an ONNX file, or a configuration with one: -c gradloom.toml");
   return path;
 }
 
@@ -162,9 +163,9 @@ PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
   const int index = equals == std::string::npos ? -1 : ParseDeviceIndex(Trimmed(text.substr(equals + 1)), devices);
   if (index < 0 || equals == 0) {
     throw Error(ErrorCode::kConfig, "cannot read the placement '" + Escaped(text) + "'", "",
-                devices.kind == DeviceKind::kCuda ? "it reads PATTERN=cuda:0, a GPU of " + devices.ToString() +
-                                                        " that stands there once, PATTERN=cpu:0 for the first of them, or auto"
-                                                  : "it reads PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
+                devices.kind == DeviceKind::kCuda ? "expected PATTERN=cuda:0, a GPU of " + devices.ToString() +
+                                                        " that occurs there once, PATTERN=cpu:0 for the first of them, or auto"
+                                                  : "expected PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
   }
   return {Trimmed(text.substr(0, equals)), index};
 }
@@ -198,7 +199,8 @@ LossScale LossScaleOf(const std::string& text, Precision precision) {
   if (text == "dynamic" || text.empty()) return {.initial = kInitial, .dynamic = true};
   const double number = Number(text, "the loss scale");
   if (std::isfinite(number) && number > 0) return {.initial = number};
-  throw Error(ErrorCode::kConfig, "the loss scale '" + Escaped(text) + "' is not above 0", "", "dynamic, off, or a number such as 1024");
+  throw Error(ErrorCode::kConfig, "the loss scale must be above 0, got '" + Escaped(text) + "'", "",
+              "use dynamic, off, or a number such as 1024");
 }
 
 // This machine's GPUs, asked once: the first question loads the driver.
@@ -226,7 +228,7 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
   const std::string& target = configuration.Text("devices.target");
   Reading(configuration, "devices.target", [&] {
     if (target.empty() || IsArchitecture(target)) return;
-    throw Error(ErrorCode::kConfig, "no target '" + Escaped(target) + "'", "", "--target sm_90");
+    throw Error(ErrorCode::kConfig, "unknown target '" + Escaped(target) + "'", "", "for example --target sm_90");
   });
   Reading(configuration, "devices.use", [&] {
     const std::string& text = configuration.Text("devices.use");
@@ -243,8 +245,8 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
       return;
     }
     if (wanted.kind != DeviceKind::kCuda) {
-      throw Error(ErrorCode::kConfig, "the target " + target + " is a GPU's, and the devices are " + wanted.ToString(), "",
-                  "--devices cuda:0 with --target " + target);
+      throw Error(ErrorCode::kConfig, "the target " + target + " is a GPU, but the devices are " + wanted.ToString(), "",
+                  "use --devices cuda:0 with --target " + target);
     }
     named.devices = wanted;
     named.devices.count = std::max(named.devices.count, 1);
@@ -260,8 +262,8 @@ int64_t CopiesOf(const Configuration& configuration) {
   Reading(configuration, "devices.place", [&] {
     for (const std::string& text : configuration.Texts("devices.place")) {
       if (text == "auto" || text == kPlaceByFile) {
-        throw Error(ErrorCode::kConfig, "how many devices hold a copy of the model is not known before it is compiled", "",
-                    "say --batch and --accumulate in place of --micro-batch");
+        throw Error(ErrorCode::kConfig, "the number of devices per copy of the model is unknown before it is compiled", "",
+                    "use --batch and --accumulate instead of --micro-batch");
       }
       rules.push_back(ParsePlace(text, named.devices));
     }
@@ -297,13 +299,14 @@ LossTerm LossByModel(const Configuration& configuration, const Model& model, con
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
   if (!recipe.TrainsByFile()) return;
   if (configuration.has_value("model.detach")) {
-    throw Error(ErrorCode::kConfig, "--detach says what the file's own algorithm says, whose gradients are as it is written",
-                Escaped(configuration.origin("model.detach").place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
+    throw Error(ErrorCode::kConfig, "--detach cannot be combined with the file's own training algorithm, which fixes the gradients",
+                Escaped(configuration.origin("model.detach").place, 4096),
+                "use --loss NAME to train with Gradloom's losses and optimizers");
   }
   for (const Key& key : Keys()) {
     if (!IsChanged(configuration, key) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
-    throw Error(ErrorCode::kConfig, std::string(key.flag) + " says what the file's own algorithm says, too",
-                Escaped(configuration.origin(key.name).place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
+    throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be combined with the file's own training algorithm",
+                Escaped(configuration.origin(key.name).place, 4096), "use --loss NAME to train with Gradloom's losses and optimizers");
   }
 }
 
@@ -316,18 +319,18 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
   const std::vector<std::string>& words = configuration.Texts("devices.place");
   const bool asked = std::find(words.begin(), words.end(), kPlaceByFile) != words.end();
   if (asked && words.size() > 1)
-    throw Error(ErrorCode::kConfig, "the placement is the file's and given at the same time", "", "leave one of them out");
+    throw Error(ErrorCode::kConfig, "the placement cannot be both 'file' and given by patterns", "", "omit one of them");
   const FilePlacement file = ReadPlacement(model);
   if (asked && !file.placement) {
-    throw Error(ErrorCode::kConfig, file.note.empty() ? "the model's file places nothing on devices" : file.note, "",
-                "--place 'PATTERN=cpu:1', or nothing to train on one device");
+    throw Error(ErrorCode::kConfig, file.note.empty() ? "the model file has no placement" : file.note, "",
+                "use --place 'PATTERN=cpu:1', or omit --place to train on one device");
   }
   const bool told = !words.empty() || !configuration.Text("devices.gather_to").empty() || configuration.is_given("devices.target");
   if (!file.note.empty()) notes.push_back("devices " + file.note);
   if (!file.placement) return;
   if (!asked && told) {
     notes.push_back("devices the file's placement on " + std::to_string(file.placement->devices) +
-                    " devices is left aside: flags say another");
+                    " devices is ignored: flags set another");
     return;
   }
   const DevicePlacement& placement = *file.placement;
@@ -335,13 +338,13 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
     recipe.devices = placement.devices;
   } else if (!asked) {
     notes.push_back("devices the file's placement on " + std::to_string(placement.devices) +
-                    " devices is left aside: " + configuration.origin("devices.use").place + " says " + configuration.Text("devices.use"));
+                    " devices is ignored: " + configuration.origin("devices.use").place + " is " + configuration.Text("devices.use"));
     return;
   }
   recipe.placed = placement.of_node;
   recipe.placed_stages = placement.stages > 1 ? placement.stages : 0;
   notes.push_back("devices cpu:" + std::to_string(recipe.devices) + ", " + std::to_string(placement.stages) +
-                  " to a copy of the model   [the file's annotations: set --devices to change]");
+                  " per copy of the model   [the file's annotations: set --devices to change]");
 }
 
 }  // namespace
@@ -381,7 +384,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
       }
     }
     if (recipe.place_auto && !recipe.place.empty()) {
-      throw Error(ErrorCode::kConfig, "the placement is automatic and given at the same time", "", "leave one of them out");
+      throw Error(ErrorCode::kConfig, "the placement cannot be both 'auto' and given by patterns", "", "omit one of them");
     }
     if (!configuration.is_given("devices.use")) recipe.devices = CountStages(recipe.place);
     PlaceByFile(configuration, model, recipe, notes);
@@ -390,7 +393,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
     const std::string& device = configuration.Text("devices.gather_to");
     recipe.gather_to = ParseDeviceIndex(device, named.devices);
     if (!device.empty() && recipe.gather_to < 0)
-      throw Error(ErrorCode::kConfig, "no device '" + Escaped(device) + "' to gather on", "", "--gather-to cpu:0");
+      throw Error(ErrorCode::kConfig, "cannot gather on device '" + Escaped(device) + "'", "", "use --gather-to cpu:0");
   });
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
   if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())

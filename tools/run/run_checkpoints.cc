@@ -48,7 +48,7 @@ RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& c
       folder_(folder, plan_, OptionsOf(configuration)),
       parts_(parts),
       go_on_without_(configuration.Text("checkpoint.on_error") == "continue") {
-  for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": a save that did not finish; removed");
+  for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": an unfinished save; removed");
 }
 
 std::optional<Checkpoint> RunCheckpoints::Newest() {
@@ -60,8 +60,8 @@ std::optional<Checkpoint> RunCheckpoints::Newest() {
     damaged |= ParseCheckpointName(name) == CheckpointName::kCheckpoint;
   }
   if (!found.checkpoint && damaged) {
-    throw Error(ErrorCode::kCheckpoint, "no checkpoint of the run loads", Escaped(folder_.path(), 4096),
-                "gradloom resume " + RunOf(folder_.path()) + " --from start   trains it anew from its first step");
+    throw Error(ErrorCode::kCheckpoint, "no checkpoint of the run can be loaded", Escaped(folder_.path(), 4096),
+                "gradloom resume " + RunOf(folder_.path()) + " --from start   restarts it from the first step");
   }
   return std::move(found.checkpoint);
 }
@@ -70,7 +70,7 @@ Checkpoint RunCheckpoints::Choose(const std::string& from) {
   const std::string path = from == "best" ? folder_.BestPath() : from.find('/') != std::string::npos ? from : folder_.path() + "/" + from;
   if (path.empty())
     throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint", Escaped(folder_.path(), 4096),
-                "gradloom resume " + RunOf(folder_.path()) + "   goes on from the newest");
+                "gradloom resume " + RunOf(folder_.path()) + "   continues from the newest");
   try {
     return Checkpoint::Load(path, LimitFor(*set_up_.plan));
   } catch (const Error& error) {
@@ -89,13 +89,13 @@ void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
     const std::string path = (std::filesystem::path(folder_.path()).parent_path() / "data.json").string();
     const std::string difference = DifferenceOfFiles(ReadWholeFile(path), Escaped(path, 4096), set_up_.data.files);
     if (difference.empty()) return;
-    throw Error(ErrorCode::kCheckpoint, difference + ": the rows would not come in the order in which they were trained on",
-                Escaped(checkpoint.folder(), 4096), "resume with the data of that run, or start a new one with --init-weights");
+    throw Error(ErrorCode::kCheckpoint, difference + ": the rows would be in a different order", Escaped(checkpoint.folder(), 4096),
+                "resume with the original data, or start a new run with --init-weights");
   }
   throw Error(ErrorCode::kCheckpoint,
               "the run was trained on " + std::to_string(cursor.rows) + " rows in batches of " + std::to_string(cursor.batch_size) +
                   "; there are now " + std::to_string(rows) + " rows in batches of " + std::to_string(batch),
-              Escaped(checkpoint.folder(), 4096), "resume with the data of that run, or start a new one with --init-weights");
+              Escaped(checkpoint.folder(), 4096), "resume with the original data, or start a new run with --init-weights");
 }
 
 bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
@@ -107,7 +107,7 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
   trainer_state_ = CallbackOf(manifest, kTrainer);
   records_state_ = CallbackOf(manifest, kRecords);
   if (trainer_state_.empty() || records_state_.empty()) {
-    throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by a run of the command", Escaped(checkpoint->folder(), 4096));
+    throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by gradloom train", Escaped(checkpoint->folder(), 4096));
   }
   checkpoint->Restore(session_, plan_, any_plan);
   for (const std::string& warning : checkpoint->Warnings()) log_.Line("warning " + warning);

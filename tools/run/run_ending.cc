@@ -17,8 +17,8 @@ double OvertakenPerUpdate(const SharedCounts& counts) {
 }
 
 std::string SharedLine(int processes, const SharedCounts& counts) {
-  return std::to_string(processes) + " processes, " + WithCommas(counts.updates) + " updates; while one was made, others made " +
-         Short(OvertakenPerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) + " marks made the same way " +
+  return std::to_string(processes) + " processes, " + WithCommas(counts.updates) + " updates; during one update, the others made " +
+         Short(OvertakenPerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) + " marks written without locks, " +
          WithCommas(counts.marks_lost) + " were lost";
 }
 
@@ -39,18 +39,18 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
                      Short(100 * ending.waited_seconds / std::max(ending.train_seconds, 1e-9)) + "% for data)";
   if (ending.best) line += "   best " + watched + " " + Short(ending.best->first) + " @ step " + std::to_string(ending.best->second);
   log.Line(line);
-  if (ending.batches_left_out > 0) log.Line("left out " + WithCommas(ending.batches_left_out) + " batches whose loss was not finite");
+  if (ending.batches_left_out > 0) log.Line("skipped " + WithCommas(ending.batches_left_out) + " batches whose loss was not finite");
   if (const auto scale = session.loss_scale(); scale && scale->skipped > 0) {
-    log.Line("left out " + WithCommas(scale->skipped) + " updates whose gradients were not finite; the loss scale is " +
+    log.Line("skipped " + WithCommas(scale->skipped) + " updates whose gradients were not finite; the loss scale is " +
              Short(scale->scale));
   }
   if (ending.stopped == StopReason::kNoBetter) {
-    log.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up.options.patience) + " evaluations");
+    log.Line("stopped early: " + watched + " has not improved for " + std::to_string(set_up.options.patience) + " evaluations");
   }
   if (ending.shared) log.Line("hogwild " + SharedLine(ending.processes, *ending.shared));
   const DeviceMemory memory = session.device_memory().front();
   log.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
-  log.Line("model   " + Escaped(ending.model, 4096) + "   all of the run: " + Escaped(ending.run, 4096));
+  log.Line("model   " + Escaped(ending.model, 4096) + "   run: " + Escaped(ending.run, 4096));
 }
 
 nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, const Session& session) {

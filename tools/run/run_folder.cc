@@ -21,19 +21,19 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void RefuseFolder(const fs::path& path, const std::error_code& error) {
-  const std::string what = "cannot make the folder";
+  const std::string what = "cannot create the folder";
   // Of the name itself, and not of the disk.
   for (const int fault : {ENOTDIR, ENOENT, EEXIST, ELOOP, ENAMETOOLONG}) {
     if (error.value() == fault)
       throw Error(ErrorCode::kResource, what + ": " + error.message(), Escaped(path.string(), 4096),
-                  fault == ENAMETOOLONG ? "a shorter --name" : "name another one with --out");
+                  fault == ENAMETOOLONG ? "use a shorter --name" : "choose another one with --out");
   }
   throw WriteError(what, path.string(), error.value());
 }
 
 [[noreturn]] void RefuseName(const fs::path& path) {
-  throw Error(ErrorCode::kConfig, "there is a run of this name already; runs are never overwritten", Escaped(path.string(), 4096),
-              "give another --name, or remove the folder");
+  throw Error(ErrorCode::kConfig, "a run with this name exists; runs are never overwritten", Escaped(path.string(), 4096),
+              "choose another --name, or remove the folder");
 }
 
 // "did you mean 'runs/exp3'?" among the runs beside a path that is none.
@@ -47,7 +47,7 @@ std::string NearRun(const fs::path& path) {
   std::sort(runs.begin(), runs.end());
   const std::string near = Nearest(path.filename().string(), runs);
   if (!near.empty()) return "did you mean '" + Escaped((path.parent_path() / near).string(), 4096) + "'?";
-  return "the folder of a run has plan.plan and config.toml; the verb train makes one";
+  return "the folder of a run has plan.plan and config.toml; the train command creates one";
 }
 
 // Of a temporary name of an AtomicFile, "state.safetensors.tmp.4711.0": the process that wrote it; of any other name 0.
@@ -72,9 +72,9 @@ bool HasNothingBut(const fs::path& folder, std::string_view name) {
 void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bool begin_again) {
   if (name.find('/') != std::string::npos || name == "." || name == "..") {
     throw Error(ErrorCode::kConfig, "the name of a run cannot be '" + Escaped(name) + "'", "",
-                "where it lies is --out; its name is one word");
+                "use one word; set the folder of the runs with --out");
   }
-  if (out.empty()) throw Error(ErrorCode::kConfig, "no folder is named that runs go to", "--out", "--out runs");
+  if (out.empty()) throw Error(ErrorCode::kConfig, "the folder for runs is empty", "--out", "use --out runs");
   std::error_code error;
   const fs::path path = fs::path(out) / name;
   if (!name.empty() && fs::exists(path, error) && !(begin_again && IsUnbegun(path.string()))) RefuseName(path);
@@ -82,7 +82,7 @@ void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bo
   fs::path there = fs::absolute(out).lexically_normal();
   while (there.has_relative_path() && !fs::exists(there, error)) there = there.parent_path();
   if (!fs::is_directory(there, error)) RefuseFolder(out, std::make_error_code(std::errc::not_a_directory));
-  if (::access(there.c_str(), W_OK | X_OK) != 0) throw WriteError("cannot make the folder", out, errno);
+  if (::access(there.c_str(), W_OK | X_OK) != 0) throw WriteError("cannot create the folder", out, errno);
 }
 
 RunFolder RunFolder::Make(const std::string& out, const std::string& name, bool begin_again) {
@@ -134,10 +134,10 @@ bool RunFolder::IsUnbegun(const std::string& path) {
 RunFolder RunFolder::Open(const std::string& path) {
   if (!IsRun(path)) {
     if (std::error_code error; IsUnbegun(path) && !fs::is_empty(path, error)) {
-      throw Error(ErrorCode::kConfig, "the run of this folder was ended before it had begun", Escaped(path, 4096),
-                  "start it again by the command that it was, with --resume auto");
+      throw Error(ErrorCode::kConfig, "the run in this folder ended before it began", Escaped(path, 4096),
+                  "start it again with the original command and --resume auto");
     }
-    throw Error(ErrorCode::kConfig, "this is no folder of a run", Escaped(path, 4096), NearRun(fs::path(path).lexically_normal()));
+    throw Error(ErrorCode::kConfig, "not the folder of a run", Escaped(path, 4096), NearRun(fs::path(path).lexically_normal()));
   }
   return RunFolder(path);
 }
@@ -149,9 +149,9 @@ void RunFolder::CheckWritten() const {
     if (type == wanted || type == fs::file_type::not_found) return;
     const std::string what = type == fs::file_type::symlink
                                  ? "a symbolic link"
-                                 : "no " + std::string(wanted == fs::file_type::regular ? "regular file" : "folder");
+                                 : "not a " + std::string(wanted == fs::file_type::regular ? "regular file" : "folder");
     throw Error(ErrorCode::kPath, what + " where the run would be written", Escaped(File(name), 4096),
-                "put the file or folder itself there");
+                "replace it with the file or folder itself");
   };
   for (const char* name : {"log.txt", "metrics.jsonl", "results.csv"}) check(name, fs::file_type::regular);
   for (const char* name : {"export", "logs"}) check(name, fs::file_type::directory);

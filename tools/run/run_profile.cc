@@ -64,18 +64,18 @@ Profile ReadProfile(const std::string& path, const Plan& plan) {
   const std::string bytes = ReadWholeFile(path, kMostBytes);
   const nlohmann::json all = nlohmann::json::parse(bytes, nullptr, false);
   const auto refuse = [&](ErrorCode code, const std::string& why) {
-    throw Error(code, why, Escaped(path, 4096), "a profile is what gradloom train --profile FILE writes");
+    throw Error(code, why, Escaped(path, 4096), "profiles are written by the train command: --profile FILE");
   };
   if (!all.is_object() || !all.contains("seconds") || !all["seconds"].is_array() || !all.contains("plan") || !all["plan"].is_string()) {
-    refuse(ErrorCode::kData, "this is no profile");
+    refuse(ErrorCode::kData, "not a profile");
   }
-  if (all["plan"] != PlanHash(plan)) refuse(ErrorCode::kConfig, "this is the profile of another plan");
+  if (all["plan"] != PlanHash(plan)) refuse(ErrorCode::kConfig, "the profile belongs to another plan");
   Profile profile;
   for (const nlohmann::json& program : all["seconds"]) {
     std::vector<double>& seconds = profile.emplace_back();
-    if (!program.is_array()) refuse(ErrorCode::kData, "this is no profile");
+    if (!program.is_array()) refuse(ErrorCode::kData, "not a profile");
     for (const nlohmann::json& value : program) {
-      if (!value.is_number()) refuse(ErrorCode::kData, "this is no profile");
+      if (!value.is_number()) refuse(ErrorCode::kData, "not a profile");
       seconds.push_back(value.get<double>());
     }
   }

@@ -34,7 +34,7 @@ void CutOff(const std::string& path, uint64_t bytes) {
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size <= bytes) return;
   std::filesystem::resize_file(path, bytes, error);
-  if (error) throw WriteError("cannot shorten the file", path, error.value());
+  if (error) throw WriteError("cannot truncate the file", path, error.value());
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     CutOff(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
     CutOff(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kCheckpoint, "what the records kept cannot be read: " + Escaped(state));
+    throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the records: " + Escaped(state));
   }
   Open(step + 1);
 }

@@ -53,11 +53,11 @@ std::string DevicesLine(const Plan& plan) {
   std::string line = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(target.device));
   line += on_cpu ? (devices == 1 ? "  " : " (virtual)  ") : " " + Escaped(target.isa) + "  ";
   if (on_cpu) line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
-  if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of parts of the model  ";
+  if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of model parts  ";
   if (program.streams.size() > 1)
     line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";
   if (meetings > 0) line += counted(meetings, "all-reduce") + " (" + Bytes(bytes) + ")  ";
-  return line + std::to_string(program.instructions.size()) + " instructions a step";
+  return line + std::to_string(program.instructions.size()) + " instructions per step";
 }
 
 // "64", or with accumulation "64 = 4 x 16".
@@ -110,7 +110,7 @@ void RunScreen::OnStep(const StepReport& step) {
   epochs_done_ = step.epochs_done;
   if (step.skipped && ++skipped_ <= kSkippedLines) {
     progress_.Clear();
-    log_.Line("warning batch " + std::to_string(result.batch) + " is left out: its loss is " + Short(result.loss) +
+    log_.Line("warning batch " + std::to_string(result.batch) + " is skipped: its loss is " + Short(result.loss) +
               (skipped_ == kSkippedLines ? "; more are not listed" : ""));
   }
   // By updates, as everything else counts steps.
@@ -130,7 +130,7 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   if (evaluation.best) best_step_ = evaluation.step;
   if (evaluation.lr > 0) {
     progress_.Clear();
-    log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + " on: no progress");
+    log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + ": no progress");
   }
   std::string values;
   for (const auto& [name, value] : evaluation.values) values += (values.empty() ? "eval_" : " eval_") + name + "=" + Short(value);

@@ -32,7 +32,8 @@ TracedSteps TracedSteps::Parse(const std::string& text) {
   const int64_t first = number(std::string_view(text).substr(0, colon));
   const int64_t last = colon == std::string::npos ? first : number(std::string_view(text).substr(colon + 1));
   if (first >= 1 && last >= first) return {first, last};
-  throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' are no steps", "--trace-steps", "--trace-steps 3:5   the third to the fifth");
+  throw Error(ErrorCode::kConfig, "invalid range of steps '" + Escaped(text) + "'", "--trace-steps",
+              "for example --trace-steps 3:5, the third to the fifth");
 }
 
 std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& configuration, int rank) {
@@ -42,7 +43,7 @@ std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& 
   if (session.batch() >= steps.last) {
     // Of a run that goes on: the file has them.
     if (rank == 0)
-      SayOnStderr("trace   step " + std::to_string(steps.last) + " is over, so nothing is traced   (--trace-steps " +
+      SayOnStderr("trace   step " + std::to_string(steps.last) + " has already passed, so nothing is traced   (--trace-steps " +
                   std::to_string(session.batch() + 1) + ":" + std::to_string(session.batch() + 3) + ")");
     return nullptr;
   }

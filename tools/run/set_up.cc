@@ -58,7 +58,7 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
                       .eval = configuration.Text("data.eval"),
                       .eval_split = configuration.Text("data.eval_split"),
                       .format = configuration.Text("data.format")};
-  if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data are given", "", "name a file: --data train.csv");
+  if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data is given", "", "pass a file: --data train.csv");
   for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
   options.transforms = configuration.Named("data.transform");
   options.on_demand = ReadsOnDemand(configuration);
@@ -80,8 +80,8 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.batch = batch;
   options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
   if (options.evaluate.unit == Interval::Unit::kSeconds) {
-    throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated",
-                Escaped(configuration.origin("eval.every").place, 4096), "--eval-every 1ep");
+    throw Error(ErrorCode::kConfig, "the evaluation interval must be in epochs or updates, so that a run can be repeated",
+                Escaped(configuration.origin("eval.every").place, 4096), "use --eval-every 1ep");
   }
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
@@ -108,7 +108,8 @@ void CheckName(const std::string& name, const std::vector<std::string>& known, c
   std::string all;
   for (const std::string& other : known) all += (all.empty() ? "" : ", ") + Escaped(other);
   const std::string near = Nearest(name, known);
-  throw Error(ErrorCode::kConfig, message, where, (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("there are: " + all));
+  throw Error(ErrorCode::kConfig, message, where,
+              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("expected one of: " + all));
 }
 
 // What the first evaluation would find out, said before the run begins.
@@ -124,8 +125,8 @@ void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::
     // One of its parts, which only values tell.
     if (options.watch.name.starts_with(spec.shown() + "/")) measured.push_back("eval/" + options.watch.name);
   }
-  CheckName("eval/" + options.watch.name, measured, "'" + Escaped(options.watch.name) + "' is not measured, so it cannot tell the best",
-            "eval.best");
+  CheckName("eval/" + options.watch.name, measured,
+            "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
 }
 
 // Keys that ask for an evaluation where there are no data for one.
@@ -136,8 +137,8 @@ void CheckNothingIsMeasured(const Configuration& configuration) {
                                                {"eval.best", !configuration.Text("eval.best").empty()}};
   for (const auto& [name, asked] : keys) {
     if (!asked) continue;
-    throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " goes by evaluation data, and there are none",
-                Escaped(configuration.origin(name).place, 4096), "--eval-split 20%   holds a part of the training data back");
+    throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " needs evaluation data, but there is none",
+                Escaped(configuration.origin(name).place, 4096), "use --eval-split 20% to hold back a part of the training data");
   }
 }
 
@@ -168,7 +169,7 @@ std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& 
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
                          std::vector<std::string>& notes) {
   if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
-    throw Error(ErrorCode::kConfig, "no data are given, and the run kept none for evaluation", "", "name a file: --data test.csv");
+    throw Error(ErrorCode::kConfig, "no data is given, and the run has no evaluation data", "", "pass a file: --data test.csv");
   }
   DataOptions options = DataOptionsOf(configuration);
   options.targets = targets;
@@ -214,8 +215,9 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
     }
     if ((about->graph != nullptr || about->type == "algorithm") && spec.target.empty()) {
-      throw Error(ErrorCode::kConfig, "the loss is a graph, which does not say what '" + Escaped(spec.name) + "' compares", "eval.metric",
-                  "name both: --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
+      throw Error(ErrorCode::kConfig,
+                  "the metric '" + Escaped(spec.name) + "' needs an output and a target, which a loss graph does not define", "eval.metric",
+                  "write --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
     if (spec.target.empty()) spec.target = TargetOf(*about);
@@ -297,10 +299,10 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
   if (made.options.updates == 0 && batches * made.options.epochs < compile.recipe.accumulate) {
     throw Error(ErrorCode::kConfig,
-                "an update is made of " + std::to_string(compile.recipe.accumulate) + " batches, and the run has " +
-                    std::to_string(batches * made.options.epochs) + " in all: nothing would be trained",
+                "an update needs " + std::to_string(compile.recipe.accumulate) + " batches, but the run has " +
+                    std::to_string(batches * made.options.epochs) + " in total: nothing would be trained",
                 Escaped(configuration.origin("train.accumulate").place, 4096),
-                "--accumulate " + std::to_string(batches * made.options.epochs) + " or less, or more --epochs");
+                "use --accumulate " + std::to_string(batches * made.options.epochs) + " or less, or more --epochs");
   }
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
   // The file's own algorithm has a learning rate of its own, where it has any.
@@ -318,7 +320,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {
     throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made.model_path, 4096),
-                "gradloom check " + ShellWord(made.model_path) + "   says of each why");
+                "gradloom check " + ShellWord(made.model_path) + "   explains each");
   }
   return made;
 }
@@ -367,12 +369,12 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kShape) throw;
       throw Error(ErrorCode::kCheckpoint, error.message(), Escaped(path, 4096),
-                  "give weights of this model, or leave the tensor out of the file");
+                  "use weights of this model, or remove the tensor from the file");
     }
     ++loaded;
   }
   if (loaded == 0) {
-    throw Error(ErrorCode::kCheckpoint, "none of its tensors is one that the model trains", Escaped(path, 4096),
+    throw Error(ErrorCode::kCheckpoint, "none of its tensors is trained by the model", Escaped(path, 4096),
                 "the model has: " + StateNames(session));
   }
   if (const std::string line = UnusedTensors(session.plan(), stored); !line.empty()) notes.push_back(line);

@@ -22,7 +22,7 @@ Plan ReadSoundPlan(const std::string& path, double* proof_ms) {
   ProveSound(plan);
   if (proof_ms != nullptr) *proof_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (plan.entries.empty())
-    throw Error(ErrorCode::kPlan, "the plan has no entry: nothing can be run", Escaped(file, 4096), "compile the model again");
+    throw Error(ErrorCode::kPlan, "the plan has no entry, so nothing can be run", Escaped(file, 4096), "compile the model again");
   return plan;
 }
 

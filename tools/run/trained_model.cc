@@ -64,7 +64,7 @@ std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
   if (count == 0) return "";
   if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
   return "weights " + Escaped(stored.path(), 4096) + " has " + (count == 1 ? "a tensor" : std::to_string(count) + " tensors") +
-         " that training does not change, left aside: " + names;
+         " that training does not change, ignored: " + names;
 }
 
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
@@ -75,20 +75,20 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
     const auto found = stored.types().find(tensor.name);
     if (found == stored.types().end()) {
-      throw Error(ErrorCode::kCheckpoint, "it has no tensor '" + Escaped(tensor.name) + "', which the plan trains", Escaped(path, 4096),
-                  "give the weights of the run that the plan is of");
+      throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains",
+                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
     }
     if (found->second.shape != tensor.shape) {
       throw Error(
           ErrorCode::kCheckpoint,
-          "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", the plan has " + tensor.shape.ToString(),
-          Escaped(path, 4096), "give the weights of the run that the plan is of");
+          "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", but the plan has " + tensor.shape.ToString(),
+          Escaped(path, 4096), "use the weights of the run that the plan belongs to");
     }
     if (IsFloating(tensor.dtype) != IsFloating(found->second.dtype)) {
       throw Error(ErrorCode::kCheckpoint,
-                  "tensor '" + Escaped(tensor.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", the plan has " +
+                  "tensor '" + Escaped(tensor.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the plan has " +
                       std::string(DTypeName(tensor.dtype)),
-                  Escaped(path, 4096), "give the weights of the run that the plan is of");
+                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
     }
     values.emplace(tensor.name, stored.Read(tensor.name));
   }
@@ -135,7 +135,7 @@ std::string WeightsPathOf(const TrainedSource& source) {
   if (!source.weights.empty()) return source.weights;
   if (fs::is_regular_file(source.path)) {
     throw Error(ErrorCode::kConfig, "a plan alone has no trained weights", Escaped(source.path, 4096),
-                "add --weights FILE.safetensors, or name the folder of a run");
+                "add --weights FILE.safetensors, or pass the folder of a run");
   }
   const RunFolder run = RunFolder::Open(source.path);
   const std::string folder = run.File("checkpoints");
@@ -144,14 +144,14 @@ std::string WeightsPathOf(const TrainedSource& source) {
     if (name == "best") {
       if (!fs::exists(folder + "/BEST")) {
         throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint: nothing was evaluated", Escaped(folder, 4096),
-                    "leave --from out for the newest");
+                    "omit --from to use the newest");
       }
       const std::string target = ReadWholeFile(folder + "/BEST", 4096);
       name = target.substr(0, target.find('\n'));
     }
     if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) {
-      throw Error(ErrorCode::kCheckpoint, "'" + Escaped(name) + "' is no name of a checkpoint", Escaped(folder, 4096),
-                  "names read step-000500, or best");
+      throw Error(ErrorCode::kCheckpoint, "'" + Escaped(name) + "' is not the name of a checkpoint", Escaped(folder, 4096),
+                  "expected step-000500, or best");
     }
     return WeightsIn(Checkpoint::Load(folder + "/" + name));
   }
@@ -159,8 +159,8 @@ std::string WeightsPathOf(const TrainedSource& source) {
   const FoundCheckpoint found = FindNewestCheckpoint(folder);
   if (found.checkpoint && found.checkpoint->manifest().batch > at_end) return WeightsIn(*found.checkpoint);
   if (at_end >= 0) return run.StatePath();
-  throw Error(ErrorCode::kCheckpoint, "the run has saved nothing that loads", Escaped(source.path, 4096),
-              "gradloom resume " + ShellWord(source.path) + "   goes on with it");
+  throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded", Escaped(source.path, 4096),
+              "gradloom resume " + ShellWord(source.path) + "   continues it");
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
@@ -211,8 +211,8 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
   const bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && scores != graph.outputs.end() &&
                     graph.value(*scores).shape.rank() == 3 && graph.value(*scores).shape[1] == feeds[0].shape[1];
   if (!fits) {
-    throw Error(ErrorCode::kConfig, "this is no language model: it does not take rows of tokens and give scores of the next ones",
-                Escaped(model_name_), "for outputs of other models leave --generate out and name inputs with --data");
+    throw Error(ErrorCode::kConfig, "not a language model: it does not map rows of tokens to scores of the next tokens",
+                Escaped(model_name_), "for other models, omit --generate and pass inputs with --data");
   }
   const Shape& shape = graph.value(*scores).shape;
   const std::string input = feeds[0].name;
@@ -222,7 +222,7 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
 void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const {
   job.CheckSame("model and weights " + HashText(HashOf(model_bytes_)) + "\n" + std::to_string(rows.rows()) + " rows\nbatches of " +
                     std::to_string(batch) + "\n",
-                "let all processes read the same run and data, with the same command and release");
+                "make sure that all processes read the same run and data, with the same command and release");
   job.EndSetUp();
 }
 
@@ -275,8 +275,8 @@ std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std
       if (!by_row && shared.count() > 1) {
         throw Error(ErrorCode::kConfig,
                     "output '" + Escaped(names[k]) + "' is " + tensor.shape().ToString() + " for a batch of " +
-                        std::to_string(shared.size(i)) + ": it has no row per sample, so batches cannot be put together",
-                    Escaped(data, 4096), "--batch " + std::to_string(rows.rows()) + "   to predict all rows at once");
+                        std::to_string(shared.size(i)) + ": it has no row per sample, so batches cannot be concatenated",
+                    Escaped(data, 4096), "use --batch " + std::to_string(rows.rows()) + " to predict all rows at once");
       }
       parts[names[k]].push_back(tensor);
     }

@@ -38,7 +38,7 @@ TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std:
   if (found == wanted) {
     state.updates = stored.updates();
   } else {
-    notes.push_back("the file has weights and no states of the optimizer, which begins anew: " + Escaped(path, 4096));
+    notes.push_back("the file has weights but no optimizer state, so the optimizer starts from scratch: " + Escaped(path, 4096));
   }
   return state;
 }
@@ -56,11 +56,11 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
   std::vector<std::string> guesses;
   Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
   if (recipe.TrainsByFile()) {
-    notes.push_back("the run is one of the file's own algorithm, which the file keeps");
+    notes.push_back("the run used the file's own training algorithm, which the file keeps");
     return ExportTrained(plan.model, state.values, out, options);
   }
   if (configuration.has_value("schedule.plateau_patience")) {
-    throw Error(ErrorCode::kUnsupported, "a learning rate that goes by evaluations cannot be written as an algorithm of ONNX",
+    throw Error(ErrorCode::kUnsupported, "a learning rate that depends on evaluations cannot be written as an ONNX training algorithm",
                 Escaped(configuration.origin("schedule.plateau_patience").place, 4096), "train without --plateau-patience");
   }
   recipe.schedule = plan.schedule;

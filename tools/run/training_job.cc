@@ -46,7 +46,7 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
   const std::string& text = configuration.Text(name);
   const Interval interval = Interval::Parse(text, name);
   if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
-  throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "it reads 90s or 10min");
+  throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "expected 90s or 10min");
 }
 
 // Which GPUs a process takes is its own affair.
@@ -118,11 +118,11 @@ void TrainingJob::CheckSame(const std::string& lines, const std::string& help) c
     std::istringstream first(all[0]), other(all[static_cast<size_t>(process)]);
     std::string here, there;
     while (here == there) {
-      if (!std::getline(first, here)) here = "nothing more";
-      if (!std::getline(other, there)) there = "nothing more";
+      if (!std::getline(first, here)) here = "nothing else";
+      if (!std::getline(other, there)) there = "nothing else";
     }
     Refuse({ErrorCode::kConfig,
-            "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", and " +
+            "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", but " +
                 communicator_->name(process) + " has " + Escaped(there, 400),
             "", help});
   }
@@ -130,7 +130,7 @@ void TrainingJob::CheckSame(const std::string& lines, const std::string& help) c
 
 void TrainingJob::CheckConfiguration(const Configuration& configuration, bool resumed) const {
   if (alone()) return;
-  std::string lines = std::string("version = ") + kVersion + "\n" + (resumed ? "a run to go on with\n" : "a new run\n");
+  std::string lines = std::string("version = ") + kVersion + "\n" + (resumed ? "a resumed run\n" : "a new run\n");
   for (const Key& key : Keys()) {
     if (IsOwn(key.name)) continue;
     if (std::string_view(key.name) == "devices.use" && AsksForGpus(ParseDevices(configuration.Text(key.name)))) {
@@ -153,19 +153,18 @@ std::optional<Error> HogwildObstacle(const Configuration& configuration, const J
   };
   const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
   if (devices.kind != DeviceKind::kCpu)
-    return obstacle("hogwild is for processes on CPU devices: parameters of a GPU lie in its own memory", "devices.use",
-                    "leave out --devices");
-  if (devices.count > 1) return obstacle("with hogwild each process has one device", "devices.use", "leave out --devices");
+    return obstacle("hogwild needs CPU devices: the parameters of a GPU are in its own memory", "devices.use", "omit --devices");
+  if (devices.count > 1) return obstacle("with hogwild each process must have one device", "devices.use", "omit --devices");
   if (topology.nodes > 1)
-    return obstacle("hogwild is for the processes of one host, and the job has " + std::to_string(topology.nodes), "train.sync",
+    return obstacle("hogwild needs all processes on one host, but the job has " + std::to_string(topology.nodes), "train.sync",
                     "start it on one host");
   if (configuration.Integer("train.accumulate") > 1)
-    return obstacle("with hogwild each process updates after each of its batches", "train.accumulate", "leave out --accumulate");
+    return obstacle("with hogwild each process updates after each of its batches", "train.accumulate", "omit --accumulate");
   // Of a micro batch that is smaller than the batch an update is made of several, once the plan is set up.
   if (const int64_t micro = configuration.Integer("data.micro_batch"); micro > 0 && micro < configuration.Integer("data.batch"))
-    return obstacle("with hogwild each process updates after each of its batches", "data.micro_batch", "leave out --micro-batch");
+    return obstacle("with hogwild each process updates after each of its batches", "data.micro_batch", "omit --micro-batch");
   if (configuration.Text("train.on_nan") == "skip")
-    return obstacle("with hogwild an update cannot be taken back, as others build on it", "train.on_nan", "leave out --on-nan");
+    return obstacle("with hogwild an update cannot be undone, as other processes build on it", "train.on_nan", "omit --on-nan");
   return std::nullopt;
 }
 
@@ -198,9 +197,9 @@ void TrainingJob::RefuseTooFew(const Configuration& configuration, int devices) 
   const Origin& origin = configuration.origin("devices.use");
   const bool gpus = AsksForGpus(ParseDevices(configuration.Text("devices.use")));
   Refuse({ErrorCode::kConfig,
-          "the run is for " + std::to_string(devices) + " devices, and the job has " + std::to_string(topology_.world) + " processes",
+          "the run is for " + std::to_string(devices) + " devices, but the job has " + std::to_string(topology_.world) + " processes",
           Escaped(origin.ToString(), 4096),
-          std::string("start as many processes as there are devices, or say  --devices ") + (gpus ? "cuda" : "cpu:1") + "  for one each"});
+          std::string("start as many processes as there are devices, or use  --devices ") + (gpus ? "cuda" : "cpu:1") + "  for one each"});
 }
 
 void TrainingJob::ShareThreads(Configuration& configuration, int devices) const {
@@ -269,7 +268,7 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
   lines += std::to_string(set_up.data.train.rows()) + " rows to train on\n" + std::to_string(set_up.data.eval.rows()) +
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
-  CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+  CheckSame(lines, "make sure that all processes read the same model and data, with the same release on the same kind of processor");
 }
 
 void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
@@ -299,7 +298,7 @@ void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const 
   if (EachHoldsAll(plan, communicator_.get())) return;
   const std::string file = std::filesystem::is_directory(path) ? path + "/MANIFEST" : path;
   CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
-            "let all processes read the same --init-weights");
+            "make sure that all processes read the same --init-weights");
 }
 
 void TrainingJob::CheckFolder(const std::string& folder) const {
@@ -310,17 +309,16 @@ void TrainingJob::CheckFolder(const std::string& folder) const {
   std::error_code error;
   if (leads()) {
     probe = fs::absolute(folder) / ("step-000000.tmp." + std::to_string(std::random_device()()));
-    if (!fs::create_directory(probe, error)) throw WriteError("cannot make the folder", probe.string(), error.value());
+    if (!fs::create_directory(probe, error)) throw WriteError("cannot create the folder", probe.string(), error.value());
   }
   const std::string path = Told(probe.string());
   const std::vector<std::string> all = communicator_->AllGather(fs::is_directory(path, error) ? kSeen : "");
   if (leads()) fs::remove(probe, error);
   for (size_t process = 0; process < all.size(); ++process) {
     if (all[process] == kSeen) continue;
-    Refuse(
-        {ErrorCode::kConfig,
-         communicator_->name(static_cast<int>(process)) + " does not see the run's folder, into which it has to save its part of the model",
-         Escaped(FolderOf(path), 4096), "let --out name a folder that all hosts of the job share"});
+    Refuse({ErrorCode::kConfig,
+            communicator_->name(static_cast<int>(process)) + " does not see the run's folder, where it must save its part of the model",
+            Escaped(FolderOf(path), 4096), "set --out to a folder that all hosts of the job share"});
   }
 }
 
@@ -418,7 +416,7 @@ Error TrainingJob::Located(const Error& error) const {
   const bool open = error.where().empty() || error.where().starts_with("in ");
   if (alone() || error.code() != ErrorCode::kPeer || !open) return error;
   return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Doing(error),
-          error.message().find(Communicator::kStopped) == std::string::npos ? "start the job again" : "its own output says what to do"};
+          error.message().find(Communicator::kStopped) == std::string::npos ? "start the job again" : "see its own output"};
 }
 
 Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const {

@@ -108,7 +108,7 @@ class TrainingRun {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
-      log_.Line("resume  from the start: nothing was saved yet");
+      log_.Line("resume  from the start: nothing has been saved yet");
     }
     WriteEnvironment();
     if (!options.changed.empty()) {
@@ -328,8 +328,8 @@ class TrainingRun {
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches())
-      log_.Line(std::string("the run is complete; to go on give it more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
-                " than it had");
+      log_.Line(std::string("the run is complete; to continue it, set more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
+                " than before");
     parts_->StartClock();
     ending_.stopped = trainer.Run();
     if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();

@@ -84,7 +84,7 @@ class Library : public MpiLibrary {
     int given = MPI_THREAD_SINGLE;
     Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
     if (given < MPI_THREAD_SERIALIZED)
-      throw Error(ErrorCode::kUnsupported, "this MPI is not for programs with threads", version(), "--transport auto");
+      throw Error(ErrorCode::kUnsupported, "this MPI library does not support programs with threads", version(), "use --transport auto");
     // Messages of our own, beside those of whoever shares the process.
     Check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     Check(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

@@ -311,10 +311,9 @@ void ShareRefusals(std::span<Device* const> members, bool readable) {
   }
   auto* const word = reinterpret_cast<int32_t*>(devices[0]->AllocatePinned(sizeof(int32_t)));
   if (word == nullptr) {
-    throw Error(
-        ErrorCode::kResource,
-        "the system refuses 4 bytes of pinned memory, by which GPUs that cannot read each other's memory tell that a batch is refused", "",
-        "a higher limit of locked memory (ulimit -l)");
+    throw Error(ErrorCode::kResource,
+                "cannot allocate 4 bytes of pinned memory, which GPUs without peer access need to report a refused batch", "",
+                "raise the limit of locked memory (ulimit -l)");
   }
   *word = 0;
   const std::shared_ptr<int32_t> shared(word, [](int32_t* memory) { cudaFreeHost(memory); });
@@ -330,7 +329,7 @@ std::unique_ptr<Device> OpenDevice(int ordinal) {
   cudaGetLastError();
   if (ordinal < 0 || ordinal >= count) {
     throw Error(ErrorCode::kDevice, "there is no device cuda:" + std::to_string(ordinal) + "; this process sees " + std::to_string(count),
-                "", "the verb devices shows what there is; CUDA_VISIBLE_DEVICES chooses");
+                "", "CUDA_VISIBLE_DEVICES selects the devices   see: gradloom devices");
   }
   return std::make_unique<CudaDevice>(ordinal);
 }

@@ -17,7 +17,8 @@ class LocalGroup : public DeviceGroup {
  public:
   explicit LocalGroup(std::span<Device* const> members) : members_(members.begin(), members.end()) {
     if (members.size() > kMaxGroupMembers) {
-      throw Error(ErrorCode::kUnsupported, "more than " + std::to_string(kMaxGroupMembers) + " devices in one process meet");
+      throw Error(ErrorCode::kUnsupported,
+                  "a collective of more than " + std::to_string(kMaxGroupMembers) + " devices of one process is not supported");
     }
     for (Device* member : members_) events_.push_back(member->NewEvent(false));
   }

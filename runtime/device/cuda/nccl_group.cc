@@ -37,7 +37,7 @@ ncclDataType_t TypeOf(DType dtype) {
     case DType::kBool: return ncclUint8;
     default: break;
   }
-  throw Error(ErrorCode::kUnsupported, "no collectives of " + std::string(DTypeName(dtype)));
+  throw Error(ErrorCode::kUnsupported, "collectives do not support " + std::string(DTypeName(dtype)));
 }
 
 // What NCCL was asked for between a begin and an end. Where an exception comes between, what was asked for is dropped with the group.

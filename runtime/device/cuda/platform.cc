@@ -42,7 +42,7 @@ class CudaDevicePlatform : public DevicePlatform {
     cudaGetLastError();
     if (error == cudaErrorInsufficientDriver && versions_.driver == 0) return "there is no NVIDIA driver";
     if (error == cudaErrorInsufficientDriver)
-      return "the NVIDIA driver serves CUDA up to " + VersionText(versions_.driver) + ", and this library needs " +
+      return "the NVIDIA driver supports CUDA up to " + VersionText(versions_.driver) + ", but this library needs " +
              VersionText(versions_.runtime);
     if (error != cudaSuccess) return cudaGetErrorString(error);
     return count == 0 ? "there is no NVIDIA GPU" : "";
@@ -88,7 +88,7 @@ class CudaDevicePlatform : public DevicePlatform {
     // NCCL wants a GPU for each member, and is the faster there.
     if (apart && members.size() > 1) return NewNcclGroup(members);
     if (readable) return NewLocalGroup(members);
-    throw Error(ErrorCode::kDevice, "devices on one GPU meet others whose memory they cannot read", "",
+    throw Error(ErrorCode::kDevice, "devices that share a GPU communicate with others whose memory they cannot read", "",
                 "name each GPU once in --devices, or GPUs with peer access to each other");
   }
 
