@@ -233,7 +233,7 @@ class SessionTest(unittest.TestCase):
         del owner
         gc.collect()
         self.assertIsNone(held(), "the array is still held")
-        with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*the host or a GPU(.|\n)*tensor.cpu"):
+        with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*host or GPU memory(.|\n)*tensor.cpu"):
             session.step(features=Tensor(self.x, device=4), target=self.y)
 
     def test_pytorch(self):
@@ -273,9 +273,9 @@ class SessionTest(unittest.TestCase):
             self.plan.inputs("training")
         with self.assertRaises(ValueError):
             session.location("layer1.bias", "parameter")
-        with self.assertRaisesRegex(TypeError, "a session is made of a Plan"):
+        with self.assertRaisesRegex(TypeError, "a session needs a Plan"):
             self.gradloom.Session("housing.plan")
-        with self.assertRaisesRegex(TypeError, "a fit is over a Dataset"):
+        with self.assertRaisesRegex(TypeError, "fit needs a Dataset"):
             session.fit([self.x, self.y])
         session.close()
         with self.assertRaises(error):

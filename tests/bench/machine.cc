@@ -49,7 +49,7 @@ double SecondsOf(KernelCall call, const std::string& name, int threads) {
     }
   }
   const KernelRow* row = FindKernel(name);
-  if (row == nullptr) throw Error(ErrorCode::kUnsupported, "no kernel '" + name + "' in this build");
+  if (row == nullptr) throw Error(ErrorCode::kUnsupported, "this build has no kernel '" + name + "'");
   Tensor scratch(DType::kUint8, {(row->scratch_bytes ? row->scratch_bytes(call) : 0) + 1});
   const auto kernel = MakeCpuKernel(*row, call);
   return Fastest([&] { kernel->Run(in.data(), out.data(), scratch.data(), nullptr); });

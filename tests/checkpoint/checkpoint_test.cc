@@ -264,7 +264,8 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   Plan plan = SamplePlan();
   plan.model = {"other", "fedcba9876543210", ""};
   const Error error = Refusal(checkpoint, plan);
-  EXPECT_NE(error.message().find("'sample' (0123456789abcdef) there, 'other' (fedcba9876543210) here"), std::string::npos)
+  EXPECT_NE(error.message().find("'sample' (0123456789abcdef) in the checkpoint, 'other' (fedcba9876543210) in this run"),
+            std::string::npos)
       << error.message();
 }
 
@@ -277,9 +278,9 @@ TEST_F(CheckpointTest, OtherStateIsRefusedByName) {
     if (state.name == "state/float32") state.shape = {5, 3};
   }
   const std::string message = Refusal(checkpoint, plan).message();
-  for (const char* part :
-       {"'fc.weight/exp_avg' is missing", "'fc.weight/momentum_buffer' is not in the plan",
-        "'state/int32' is int32[3,5] there, uint32[3,5] here", "'state/float32' is float32[3,5] there, float32[5,3] here"}) {
+  for (const char* part : {"'fc.weight/exp_avg' is missing", "'fc.weight/momentum_buffer' is not in the plan",
+                           "'state/int32' is int32[3,5] in the checkpoint, uint32[3,5] in the plan",
+                           "'state/float32' is float32[3,5] in the checkpoint, float32[5,3] in the plan"}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
 }
@@ -296,7 +297,7 @@ TEST_F(CheckpointTest, AnotherPlanIsRefusedUnlessItIsWanted) {
   plan.schedule.attributes.set("total_steps", int64_t{200});
   plan.accumulate = 4;
   const std::string message = Refusal(checkpoint, plan).message();
-  EXPECT_NE(message.find("batches per update: 1 there, 4 here"), std::string::npos) << message;
+  EXPECT_NE(message.find("batches per update: 1 in the checkpoint, 4 in this run"), std::string::npos) << message;
   EXPECT_NE(message.find("total_steps=100) there"), std::string::npos) << message;
   Session session(std::make_shared<const Plan>(plan), {.seed = 1234});
   checkpoint.Restore(session, IdentityOf(plan), true);

@@ -175,7 +175,7 @@ class CheckTest(unittest.TestCase):
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="pytorch")
         plain = self.check(model, "--loss", "mse").stdout
-        self.assertIn("writes nothing of detach(): --detach VALUE[@NODE]", plain)
+        self.assertIn("does not record detach(): use --detach VALUE[@NODE]", plain)
         self.assertNotIn("no gradient", plain)
         whole = self.check(model, "--loss", "mse", "--detach", "/first/*").stdout
         self.assertIn("detach  1 value gets no gradient: named by --detach", whole)

@@ -344,7 +344,7 @@ class ExportTrainingTest(unittest.TestCase):
                 self.assertIn(part, done.stderr)
                 self.assertFalse(os.path.exists(self.path("refused.onnx")))
         done = self.run_command("export", "runs/sums/plan.plan", "--weights", "first.safetensors", "--training", "-o", "refused.onnx", code=4)
-        self.assertIn("name the folder of a run", done.stderr)
+        self.assertIn("pass the folder of a run", done.stderr)
 
 
 if __name__ == "__main__":

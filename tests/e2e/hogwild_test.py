@@ -198,7 +198,7 @@ class HogwildTest(unittest.TestCase):
         for flags, message in (({"devices": "cpu:2"}, "with hogwild each process must have one device"),
                                ({"accumulate": "2"}, "with hogwild each process updates after each of its batches"),
                                ({"micro_batch": "25"}, "with hogwild each process updates after each of its batches"),
-                               ({"on_nan": "skip"}, "with hogwild an update cannot be taken back")):
+                               ({"on_nan": "skip"}, "with hogwild an update cannot be undone")):
             said = self.ended(Job(GRADLOOM, 2, self.train("refused", **flags)), [3, 3])
             self.assertIn("error[E-UNSUPPORTED]: " + message, said[0])
         words = [*self.train("refused"), "--nnodes", "2", "--local-rank", "0", "--local-world-size", "1", "--node-rank"]

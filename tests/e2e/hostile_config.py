@@ -50,7 +50,7 @@ def rows(tools):
         config("K07", "no closing quote", HEAD.replace('.onnx"', ".onnx"), ".", r"f\.toml:3:"),
         config("K07", "no value", "[optimizer]\nlr =\n", ".", r"f\.toml:2:"),
         config("K07", "not UTF-8", b'[model]\npath = "\xff\xfe"\n', ".", r"f\.toml:2:"),
-        config("K07", "a letter beyond ASCII as a key", "[train]\n\u01e5 = 1\n", "a character beyond ASCII", r"f\.toml:2:1"),
+        config("K07", "a letter beyond ASCII as a key", "[train]\n\u01e5 = 1\n", "a non-ASCII character", r"f\.toml:2:1"),
         config("K07", "NUL in a date", b"[train]\nepochs = 1979-05-27T\x00r\n", ".", r"f\.toml:"),
         config("K07", "half a file of zeros", HEAD.encode() + bytes(4096), ".", r"f\.toml:"),
         config("K07", "a model", hostile_files.read("model.onnx"), ".", r"f\.toml:"),

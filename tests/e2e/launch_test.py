@@ -263,7 +263,7 @@ sys.exit(138)
     def test_the_last_lines_of_a_long_log(self):
         said = self.launch(["--redirects", "3"], "seq 100000 >&2; exit 5", 5).stderr
         self.assertEqual(said.splitlines()[-21:-1], [str(i) for i in range(99981, 100001)])
-        self.assertIn("no folder for temporary files", self.launch([], "true", 8, TMPDIR=self.path("nowhere")).stderr)
+        self.assertIn("cannot find a folder for temporary files", self.launch([], "true", 8, TMPDIR=self.path("nowhere")).stderr)
 
     def test_a_key_at_the_terminal_is_one_signal(self):
         pid, terminal = pty.fork()

@@ -159,7 +159,7 @@ class PartsTest(JobTest):
             file.write("\n".join(table) + "\n")
         words = {"data": data, "on_nan": "skip", "eval_every": "never", "accumulate": "1", "epochs": "1"}
         said = self.one(self.train("nan_one", TWO, devices="cpu:2", **words)).stderr
-        self.assertRegex(said, r"left out [1-9]\d* batches")
+        self.assertRegex(said, r"skipped [1-9]\d* batches")
         self.job(2, self.train("nan", TWO, devices="cpu:1", **words))
         self.assert_same_run("nan", "nan_one")
 
@@ -184,7 +184,7 @@ class PartsTest(JobTest):
             self.skipTest("no folders of its own can be had here: " + "\n".join(said))
         self.assertEqual(job.codes(), [4, 4], "\n".join(said))
         for text in said:
-            self.assertRegex(text, r"E-CONFIG\]: rank 1 \(host \S+, pid \d+\) does not see the run's folder, into which it has to save its part")
+            self.assertRegex(text, r"E-CONFIG\]: rank 1 \(host \S+, pid \d+\) does not see the run's folder, where it must save its part")
             self.assertIn(self.path(name, "checkpoints"), text)
         self.assertEqual([entry for entry in os.listdir(self.path(name, "checkpoints")) if entry != "LOCK"], [])
 

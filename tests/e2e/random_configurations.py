@@ -4,7 +4,7 @@ import re
 import tomllib
 
 # What is right to TOML, but not of the key, by what the command says.
-LEFT_OUT = re.compile("|".join(["must be at (least|most)", "cannot be '", "are not expanded here", "not representable in 64 bits", "numeric value too long"]))
+LEFT_OUT = re.compile("|".join(["must be at (least|most)", "cannot be '", "is out of range: '", "are not expanded here", "not representable in 64 bits", "numeric value too long"]))
 NAMES = ["x", "label", "a-b", "ünï", "a.b", "", " ", "0", "\"", "a b", "x" * 80]
 TEXTS = ["", "model.onnx", "a b", "ünï", "\t", "\n", "\"", "\\", "\x7f", "#", "[a]", "=", "true", "1", "'", "'''", "*", "x/*", "\U0001f600", "~", "$HOME", "\x00", "."]
 INTEGERS = [0, 1, 2, 7, 10, 64, 1000, -1, -7, 2**31, 2**53 + 1, 2**63 - 1, -2**63]

@@ -411,7 +411,7 @@ class Tokens:
     def read(content):
         head = struct.unpack("<3i", content[:12]) if len(content) >= 1024 else (0, 0, 0)
         if head[0] == 20240801:
-            raise Refused("tokens of 32 bits")
+            raise Refused("32-bit tokens")
         if head[0] == 20240520:
             content = content[1024:]
             if head[1] != 1 or head[2] * 2 != len(content):

@@ -181,7 +181,7 @@ class ResumeTest(unittest.TestCase):
         self.assertIn("'block1.bn.bias/exp_avg' is not in the plan", self.command(["resume", run, "--optimizer", "sgd"], 7).stderr)
         self.assertIn("rows in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
         self.assertIn("cannot be changed", self.command(["resume", run, "--name", "x"], 4).stderr)
-        self.assertIn("no folder of a run", self.command(["resume", run + "x"], 4).stderr)
+        self.assertIn("not the folder of a run", self.command(["resume", run + "x"], 4).stderr)
         # Its configuration changed behind its back: a refusal, not other bits.
         config = os.path.join(run, "config.toml")
         with open(config) as file:
@@ -198,8 +198,8 @@ class ResumeTest(unittest.TestCase):
             with open(os.path.join(run, name), "w") as file:
                 file.write("half")
         refused = self.command(["resume", run], code=4)
-        self.assertIn("was ended before it had begun", refused.stderr)
-        self.assertIn("there is a run of this name already", self.command(words, code=4).stderr)
+        self.assertIn("ended before it began", refused.stderr)
+        self.assertIn("a run with this name exists", self.command(words, code=4).stderr)
         # What somebody else put there is kept.
         with open(os.path.join(run, "precious"), "w"):
             pass
@@ -251,7 +251,7 @@ class ResumeTest(unittest.TestCase):
         self.assert_unbroken(run)
         said = self.command(["resume", run, "--epochs", "3"]).stderr
         self.assertIn("config  train.epochs = 3, was 2", said)
-        self.assertRegex(said, "changed learning rate: one_cycle .* there, one_cycle .* here")
+        self.assertRegex(said, "changed learning rate: one_cycle .* in the checkpoint, one_cycle .* in this run")
         # It stays so.
         self.assertIn("the run is complete", self.command(["resume", run]).stderr)
 
@@ -352,7 +352,7 @@ class NotFiniteTest(unittest.TestCase):
                 done = subprocess.run([GRADLOOM, *words, "--on-nan", name, "--name", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       text=True, timeout=60)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertRegex(done.stderr, r"left out \d updates whose gradients were not finite")
+                self.assertRegex(done.stderr, r"skipped \d updates whose gradients were not finite")
                 reports[name] = {key: value for key, value in json.loads(done.stdout).items() if key in ("steps", "train_loss")}
                 self.assertEqual(json.loads(done.stdout).get("batches_left_out", 0), 0)
             self.assertEqual(reports["stop"], reports["skip"])

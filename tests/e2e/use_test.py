@@ -369,7 +369,7 @@ class UseTest(unittest.TestCase):
                                  "letters.txt"]).stdout
         self.assertEqual(line, letters[5:9] + "\n")
         self.assertIn("no token", self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", "é"], 4).stderr)
-        self.assertIn("no language model", self.run_command(["predict", "runs/main", "--generate", "3"], 4).stderr)
+        self.assertIn("not a language model", self.run_command(["predict", "runs/main", "--generate", "3"], 4).stderr)
 
     # Before and around a run.
 

@@ -213,12 +213,12 @@ class WatchingTest(unittest.TestCase):
         self.refuse(4, "--metrics-port", "70000")
 
     def test_traces_and_profiles_that_cannot_be(self):
-        self.assertIn("traced or profiled, not both", self.refuse(4, "--trace", "t", "--profile", "p"))
+        self.assertIn("traced and profiled at once", self.refuse(4, "--trace", "t", "--profile", "p"))
         self.assertIn("invalid range of steps '5:3'", self.refuse(4, "--trace", "t", "--trace-steps", "5:3"))
         # A run of days must not find that out at its end.
         for flag in ("--trace", "--profile"):
             self.assertIn("--> nowhere/t", self.refuse(8, flag, "nowhere/t"))
-            self.assertIn("something else has that name", self.refuse(8, flag, "models"))
+            self.assertIn("the path exists and is not a regular file", self.refuse(8, flag, "models"))
         done = self.run_command(*TRAIN[:-1], "1", "--name", "traced", "--trace", "runs/traced/t")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(os.path.exists(f"{self.folder}/runs/traced/t"))

@@ -185,7 +185,7 @@ TEST_F(PlanFileTest, RefusesWhatIsNoPlan) {
     SCOPED_TRACE(percent);
     ExpectRefused(bytes.substr(0, bytes.size() * static_cast<size_t>(percent) / 100), "");
   }
-  ExpectRefused(bytes + std::string(4, '\0'), "describes another size");
+  ExpectRefused(bytes + std::string(4, '\0'), "specifies another size");
   for (const auto& [at, value] : std::vector<std::pair<size_t, int64_t>>{
            {16, -1}, {16, INT64_MAX}, {16, int64_t{1} << 31}, {24, 0}, {24, INT64_MAX}, {32, -64}, {32, INT64_MAX}, {32, 1 << 30}}) {
     std::string claim = bytes;
@@ -235,7 +235,7 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   });
   refused("is not a layout", [&](file::Plan& p) { buffer(p)->set_layout("sideways"); });
   refused("no kind of stream", [&](file::Plan& p) { p.mutable_programs(0)->mutable_streams(0)->set_kind(3); });
-  refused("no kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(5); });
+  refused("unknown kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(5); });
   refused("no kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(5); });
   refused("no device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
   refused("property 'options' occurs twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
@@ -255,14 +255,14 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
     for (int i = 0; i < 3; ++i) value->add_dims(int64_t{1} << 32);
   });
   // P27: more bytes than there are, and bytes that another tensor has.
-  refused("do not follow", [&](file::Plan& p) {
+  refused("do not directly follow", [&](file::Plan& p) {
     auto* value = p.mutable_constants(0)->mutable_value();
     value->set_dims(0, int64_t{1} << 40);
     value->mutable_data()->set_bytes(int64_t{4} << 40);
   });
-  refused("do not follow", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->mutable_data()->set_offset(0); });
-  refused("do not follow", [&](file::Plan& p) { p.mutable_model()->mutable_bytes()->set_offset(INT64_MAX); });
-  refused("do not follow", [&](file::Plan& p) { p.mutable_model()->mutable_bytes()->set_bytes(-1); });
+  refused("do not directly follow", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->mutable_data()->set_offset(0); });
+  refused("do not directly follow", [&](file::Plan& p) { p.mutable_model()->mutable_bytes()->set_offset(INT64_MAX); });
+  refused("do not directly follow", [&](file::Plan& p) { p.mutable_model()->mutable_bytes()->set_bytes(-1); });
   refused("the plan uses", [&](file::Plan& p) { p.mutable_programs(0)->mutable_instructions(1)->clear_attributes(); });
 }
 
@@ -340,7 +340,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].kernel = "x"; }), "no kernel 'x'");                     // P11
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].uses.pop_back(); }), "number of operands");             // P12
   ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kInt32; }), "dtype");                                          // P13
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kFloat64; }), "bytes are not those");                          // P13
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kFloat64; }), "bytes do not match");                           // P13
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).streams[0].device = 1; }), "device 1 is out of range");                 // P14
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].stream = 1; }), "stream 1 is out of range");            // P15
   ExpectUnsound(changed("branches",
@@ -356,7 +356,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                           p.programs.Mutable(0).instructions.insert(p.programs.Mutable(0).instructions.begin(),
                                                                     p.programs.Mutable(0).instructions[1]);
                         }),
-                "has been recorded by");  // P17
+                "was already recorded by");  // P17
   ExpectUnsound(changed("branches",
                         [](Plan& p) {
                           std::rotate(p.programs.Mutable(0).instructions.begin(), p.programs.Mutable(0).instructions.begin() + 2,
@@ -375,7 +375,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                 "nothing makes it wait for #0 copy");  // P21
   ExpectUnsound(changed("stages", [](Plan& p) { p.programs.Mutable(0).instructions[1].peer = 0; }),
                 "does not name another rank");  // P22 and P23 in verify_plan_test
-  ExpectUnsound(changed("replicas", [](Plan& p) { p.groups[1].ranks = {0, 1, 2}; }), "the rank is no member");  // P22
+  ExpectUnsound(changed("replicas", [](Plan& p) { p.groups[1].ranks = {0, 1, 2}; }), "the rank is not a member");  // P22
   ExpectUnsound(changed("sharded",
                         [](Plan& p) {
                           p.groups[0].ranks.push_back(2);

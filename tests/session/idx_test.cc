@@ -59,7 +59,7 @@ TEST(Idx, RefusesWhatIsDamaged) {
     return ErrorOf(folder / "x.idx");
   };
   EXPECT_NE(error("").find("ends before"), std::string::npos);
-  EXPECT_NE(error("PK\x03\x04zip").find("no IDX file"), std::string::npos);
+  EXPECT_NE(error("PK\x03\x04zip").find("not an IDX file"), std::string::npos);
   EXPECT_NE(error(Head(8, {4}) + "abc").find("ends before"), std::string::npos);
   EXPECT_NE(error(Head(8, {2}) + "abc").find("after the last"), std::string::npos);
   // Extents of a hostile file make no large tensor.

@@ -45,7 +45,7 @@ TEST(Tokens, RefusesWhatIsDamaged) {
   const int32_t wide[] = {20240801, 7, 4};
   text.resize(1024 + 16);
   std::memcpy(text.data(), wide, sizeof wide);
-  EXPECT_NE(message(text).find("tokens of 32 bits"), std::string::npos);
+  EXPECT_NE(message(text).find("32-bit tokens"), std::string::npos);
 }
 
 TEST(Tokens, WindowsAreFollowedByTheNextToken) {

@@ -321,7 +321,7 @@ TEST(VerifyPlan, RefusesAWaitCycle) {
   b.Record(1, 1);
   plan.programs.push_back(b.Take());
   AddEntry(plan, EntryKind::kPredict, 1, {0});
-  ExpectFault(plan, "order", {"#0 wait event 1 on stream 0", "by #3 record event 1 on stream 1", "neither goes on"});
+  ExpectFault(plan, "order", {"#0 wait event 1 on stream 0", "by #3 record event 1 on stream 1", "the two streams deadlock"});
 }
 
 // A copy of a program for one rank alone.
@@ -425,7 +425,8 @@ TEST(VerifyPlan, RefusesUnorderedCommunication) {
   b.Collective(Collective::kAllReduceSum, c, c2, 0, 1);
   plan.programs.push_back(b.Take());
   AddEntry(plan, EntryKind::kPredict, 2, {0, 0});
-  ExpectFault(plan, "order", {"#3 collective on stream 1", "wait for #2 collective on stream 0", "ranks could meet in another order"});
+  ExpectFault(plan, "order",
+              {"#3 collective on stream 1", "wait for #2 collective on stream 0", "ranks could communicate in different orders"});
 }
 
 TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
@@ -458,7 +459,7 @@ TEST(VerifyPlan, ChecksBodies) {
 
   plan = Sample("control");
   plan.programs.Mutable(0).instructions[5].uses[3].buffer = 3;  // what is carried has no first value
-  ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first trip"});
+  ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first iteration"});
 }
 
 TEST(VerifyPlan, RefusesDeepNesting) {
