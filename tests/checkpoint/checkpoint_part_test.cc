@@ -334,7 +334,7 @@ TEST(CheckpointPartTest, PartsThatAreDamagedAbsentOrTooManyAreRefusedByName) {
   EXPECT_NE(refusal().find("'rank-1.safetensors' is missing"), std::string::npos);
   fs::rename(folder / "elsewhere", part);
   fs::copy_file(part, path + "/rank-2.safetensors");
-  EXPECT_NE(refusal().find("'rank-2.safetensors' is no part of the checkpoint"), std::string::npos);
+  EXPECT_NE(refusal().find("'rank-2.safetensors' does not belong to the checkpoint"), std::string::npos);
   fs::remove(path + "/rank-2.safetensors");
   // One part in place of the other.
   fs::copy_file(path + "/rank-0.safetensors", part, fs::copy_options::overwrite_existing);

@@ -130,7 +130,7 @@ class PartsTest(JobTest):
             file.seek(-3, os.SEEK_END)
             file.write(bytes([byte[0] ^ 4]))
         said = self.job(2, ["resume", self.path("damaged")])[0]
-        self.assertRegex(said, r"skipped .*step-000012: 'rank-2.safetensors' is no part of the checkpoint: .*")
+        self.assertRegex(said, r"skipped .*step-000012: 'rank-2.safetensors' does not belong to the checkpoint: .*")
         self.assertRegex(said, r"skipped .*step-000008: the file is damaged: .* \(.*rank-1.safetensors\)")
         self.assertRegex(said, r"resume +.*step-000004")
         self.assert_same_run("damaged", "sound")

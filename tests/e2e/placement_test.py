@@ -151,7 +151,7 @@ class PlacementTest(unittest.TestCase):
     def test_flags_win(self):
         onnx.save(annotate(make_model(), 2, [0, 0, 1, 1, 1]), self.path("staged.onnx"))
         done = self.train("staged.onnx", "flag", "--devices", "cpu")
-        self.assertIn("left aside: --devices says cpu", done.stdout + done.stderr)
+        self.assertIn("ignored: --devices is cpu", done.stdout + done.stderr)
         self.assertEqual(len(self.ranks("flag")), 1)
         self.run_command("resume", "runs/flag", "--epochs", "3", "--progress", "none")
         self.train("staged.onnx", "place", "--place", "third=cpu:1")

@@ -194,11 +194,11 @@ class UseTest(unittest.TestCase):
         tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
         words = ["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"]
         safetensors.numpy.save_file(tensors, "other.safetensors")
-        self.assertNotIn("left aside", self.run_command(words).stderr)
+        self.assertNotIn("ignored: ", self.run_command(words).stderr)
         safetensors.numpy.save_file({**tensors, "head.bias": np.zeros(3, np.float32), "w1/ema": tensors["w1"]}, "other.safetensors")
         for words in (words, ["eval", "runs/main", "--data", "train.csv", "--weights", "other.safetensors"],
                       [*TRAIN, "--init-weights", "other.safetensors", "--name", "initial"]):
-            lines = [line for line in self.run_command(words).stderr.splitlines() if "left aside" in line]
+            lines = [line for line in self.run_command(words).stderr.splitlines() if "ignored: " in line]
             self.assertEqual(len(lines), 1, words)
             self.assertIn("'head.bias'", lines[0])
             self.assertNotIn("w1", lines[0])
@@ -368,7 +368,7 @@ class UseTest(unittest.TestCase):
         line = self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", letters[5], "--temperature", "0", "--alphabet",
                                  "letters.txt"]).stdout
         self.assertEqual(line, letters[5:9] + "\n")
-        self.assertIn("no token", self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", "é"], 4).stderr)
+        self.assertIn("not a token", self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", "é"], 4).stderr)
         self.assertIn("not a language model", self.run_command(["predict", "runs/main", "--generate", "3"], 4).stderr)
 
     # Before and around a run.
@@ -417,7 +417,7 @@ class UseTest(unittest.TestCase):
     def test_memory_limit(self):
         refused = self.json(["check", "model.onnx", "--batch", "4096", "--loss", "cross_entropy(logits, label)", "--memory-limit", "256KiB",
                              "--json"], 8)["errors"][0]
-        batch = int(re.match(r"--batch (\d+)   fits", refused["help"])[1])
+        batch = int(re.match(r"use --batch (\d+), which fits", refused["help"])[1])
         self.assertGreater(batch, 100)
         self.assertIn("weights and optimizer", refused["where"])
 

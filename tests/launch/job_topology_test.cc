@@ -230,7 +230,7 @@ TEST(JobTopology, LowerLevelsThatDisagreeAreNamed) {
 
   const Notes pai = NotesOf("KUBERNETES_PORT=x MASTER_ADDR=dlc1-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 NPROC_PER_NODE=8");
   ASSERT_EQ(pai.size(), 1u);
-  EXPECT_NE(pai[0].find("WORLD_SIZE=2 is taken for the number of processes"), std::string::npos) << pai[0];
+  EXPECT_NE(pai[0].find("WORLD_SIZE=2 is taken as the number of processes"), std::string::npos) << pai[0];
   EXPECT_NE(pai[0].find("gradloom launch --nnodes 2 --node-rank 1 --nproc-per-node 8"), std::string::npos) << pai[0];
 
   const Notes interactive = NotesOf("SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_JOB_NAME=interactive SLURM_PROCID=2");
