@@ -105,11 +105,11 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
     const char* message;
   } rows[] = {
       {"[train]\nepochs = 3\nepochs = 4\n", "g.toml:3:", "epochs"},
-      {"[train]\nepochs = \"three\"\n", "g.toml:2:10", "train.epochs is a whole number, not a text"},
+      {"[train]\nepochs = \"three\"\n", "g.toml:2:10", "train.epochs must be a whole number, got a string"},
       {"[train]\nepochs = 3.5\n", "g.toml:2:10", "not a number with a fraction"},
       {"[train]\nepochs = 0\n", "g.toml:2:10", "at least 1"},
       {"[train]\nepochs = 9223372036854775807\n", "g.toml:2:10", "at most 1000000000, not"},
-      {"[devices]\nthreads = 99999\n", "g.toml:2:11", "at most 1024, not 99999"},
+      {"[devices]\nthreads = 99999\n", "g.toml:2:11", "at most 1024, got 99999"},
       {"[data]\nbatch = -4\n", "g.toml:2:9", "at least 0"},
       {"[optimizer]\nlr = nan\n", "g.toml:2:6", "finite"},
       {"[optimizer]\nlr = -1e-3\n", "g.toml:2:6", "at least 0"},
@@ -119,7 +119,7 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
       {"optimizer = 3\n", "g.toml:1:1", "unknown key"},
       {"version = 2\n", "g.toml:1:", "version"},
       {"[model]\npath = \"~/m.onnx\"\n", "g.toml:2:8", "not expanded"},
-      {"[model]\nfreeze = [\"a\", 3]\n", "g.toml:2:16", "a text or a list of texts"},
+      {"[model]\nfreeze = [\"a\", 3]\n", "g.toml:2:16", "a string or a list of strings"},
       {"[data.map]\nx = [\"a\"]\n", "g.toml:2:5", "data.map"},
       {"[model.shape]\nN = 0\n", "g.toml:1:", "at least 1"},
       {"[model]\npath = \"\xff\"\n", "g.toml:2:", ""},

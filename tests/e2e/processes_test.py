@@ -351,7 +351,7 @@ class ProcessesTest(JobTest):
         done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="1s")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=120, env={**os.environ, **environment, "GRADLOOM_RANK": "1", "GRADLOOM_MASTER_ADDR": "nowhere.invalid"})
         self.assertEqual(done.returncode, 140, done.stderr)
-        self.assertIn(f"the host name of rank 0 cannot be resolved\n  --> rank 1 looked at nowhere.invalid:{port}; ", done.stderr)
+        self.assertIn(f"the host name of rank 0 cannot be resolved\n  --> rank 1 tried nowhere.invalid:{port}; ", done.stderr)
 
     def test_evaluation_and_prediction_are_shared(self):
         """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""

@@ -21,7 +21,7 @@ std::string KindOf(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table: return "a table";
     case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "a text";
+    case toml::node_type::string: return "a string";
     case toml::node_type::integer: return "a whole number";
     case toml::node_type::floating_point: return "a number with a fraction";
     case toml::node_type::boolean: return "true or false";
@@ -35,11 +35,11 @@ const char* Wanted(KeyType type) {
     case KeyType::kNumber: return "a number";
     case KeyType::kSwitch: return "true or false";
     case KeyType::kTexts:
-    case KeyType::kTerms: return "a text or a list of texts";
-    case KeyType::kNamed: return "a table of names and texts";
-    case KeyType::kNamedLists: return "a table of names and texts or lists of texts";
+    case KeyType::kTerms: return "a string or a list of strings";
+    case KeyType::kNamed: return "a table of names and strings";
+    case KeyType::kNamedLists: return "a table of names and strings or lists of strings";
     case KeyType::kNamedCounts: return "a table of names and whole numbers";
-    default: return "a text";
+    default: return "a string";
   }
 }
 

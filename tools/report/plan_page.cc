@@ -99,10 +99,10 @@ class PageData {
     const SimulatedProgram& first = simulation_.programs.front();
     data["summary"] = Json::array({{"step (predicted)", Milliseconds(simulation_.seconds)},
                                    {"communication", Milliseconds(first.communication)},
-                                   {"of it exposed", Milliseconds(first.exposed)},
+                                   {"exposed communication", Milliseconds(first.exposed)},
                                    {"parameters", Bytes(most.parameters)},
                                    {"state and optimizer", Bytes(most.state_bytes)},
-                                   {"arena of a device", Bytes(plan_.programs[static_cast<size_t>(first.program)].transient_bytes)}});
+                                   {"arena per device", Bytes(plan_.programs[static_cast<size_t>(first.program)].transient_bytes)}});
     return data;
   }
 

@@ -26,7 +26,7 @@ std::string SharedLine(int processes, const SharedCounts& counts) {
 void PrintStopped(Log& log, const RunEnding& ending, const Session& session) {
   log.Line(std::string("stopped by ") + StopSignals::NameOf(ending.signal) + " after step " + std::to_string(session.step()) + "   saved " +
            Escaped(ending.checkpoint, 4096));
-  log.Line("go on   gradloom resume " + ShellWord(ending.run));
+  log.Line("resume  gradloom resume " + ShellWord(ending.run));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void AddProcess(std::string& text, double started) {
   };
   add("process_resident_memory_bytes", "gauge", "Memory of the process.", static_cast<double>(ThisProcess().resident_bytes));
   add("process_cpu_seconds_total", "counter", "Processor time of the process.", seconds(usage.ru_utime) + seconds(usage.ru_stime));
-  add("process_start_time_seconds", "gauge", "When the run began, in seconds since 1970.", started);
+  add("process_start_time_seconds", "gauge", "Time at which the run began, in seconds since 1970.", started);
 }
 
 }  // namespace
@@ -119,20 +119,21 @@ std::string RunMetrics::Page() const {
   page.One("batches_total", "counter", "Batches trained on by this process.", static_cast<double>(batches_));
   page.One("updates_total", "counter", "Updates of the parameters by this process.", static_cast<double>(updates_));
   page.One("samples_total", "counter", "Samples trained on by this process.", static_cast<double>(samples_));
-  page.One("batches_left_out_total", "counter", "Batches left out because their loss was not finite.", static_cast<double>(skipped_));
-  page.One("epochs_total", "counter", "Epochs that this process has ended.", static_cast<double>(epochs_));
-  page.One("saves_total", "counter", "Times that the run was saved or its model was the best so far.", static_cast<double>(saves_));
+  page.One("batches_left_out_total", "counter", "Batches skipped because their loss was not finite.", static_cast<double>(skipped_));
+  page.One("epochs_total", "counter", "Epochs that this process has completed.", static_cast<double>(epochs_));
+  page.One("saves_total", "counter", "Saves of the run and of its best model.", static_cast<double>(saves_));
   if (stepped_) {
-    page.One("step", "gauge", "Updates of the run so far, those before a resume included.", static_cast<double>(last_.result.step));
-    page.One("epoch", "gauge", "Epochs of the run so far, with a fraction.", last_.epochs_done);
-    page.One("planned_batches", "gauge", "Batches of the whole run.", static_cast<double>(last_.total_batches));
+    page.One("step", "gauge", "Updates of the run so far, including those before a resume.", static_cast<double>(last_.result.step));
+    page.One("epoch", "gauge", "Epochs of the run so far, as a fractional number.", last_.epochs_done);
+    page.One("planned_batches", "gauge", "Planned batches of the whole run.", static_cast<double>(last_.total_batches));
     page.One("train_loss", "gauge", "Loss of the last batch.", last_.result.loss);
-    page.One("learning_rate", "gauge", "Of the last update.", last_.result.lr);
-    if (last_.result.grad_norm >= 0) page.One("gradient_norm", "gauge", "Before clipping, of the last update.", last_.result.grad_norm);
-    page.One("samples_per_second", "gauge", "Since the epoch began.", last_.samples_per_s);
-    page.One("last_step_time_seconds", "gauge", "When the last step ended, in seconds since 1970.", last_step_time_);
+    page.One("learning_rate", "gauge", "Learning rate of the last update.", last_.result.lr);
+    if (last_.result.grad_norm >= 0)
+      page.One("gradient_norm", "gauge", "Gradient norm of the last update, before clipping.", last_.result.grad_norm);
+    page.One("samples_per_second", "gauge", "Samples per second since the epoch began.", last_.samples_per_s);
+    page.One("last_step_time_seconds", "gauge", "Time at which the last step ended, in seconds since 1970.", last_step_time_);
   }
-  page.Begin("step_seconds", "histogram", "From the end of a step to the end of the next, evaluations and saves left out.");
+  page.Begin("step_seconds", "histogram", "Seconds from the end of one step to the end of the next, without evaluations and saves.");
   int64_t count = 0;
   for (size_t i = 0; i < std::size(kBuckets); ++i) {
     count += in_bucket_[i];
@@ -147,10 +148,10 @@ std::string RunMetrics::Page() const {
   if (!evaluated_.empty()) {
     page.Begin("evaluation", "gauge", "Loss and metrics of the last evaluation.");
     for (const auto& [name, value] : evaluated_) page.Sample("evaluation", "metric=\"" + Label(name) + "\"", value);
-    page.One("evaluation_step", "gauge", "Updates before the last evaluation.", static_cast<double>(evaluated_step_));
+    page.One("evaluation_step", "gauge", "Updates of the run at the last evaluation.", static_cast<double>(evaluated_step_));
   }
   if (!memory_.empty()) {
-    page.Begin("device_memory_bytes", "gauge", "What the run has allocated and cached of a device, and what is free there.");
+    page.Begin("device_memory_bytes", "gauge", "Memory that the run has allocated and cached on a device, and memory that is free there.");
     for (const DeviceMemory& device : memory_) {
       for (const auto& [kind, bytes] :
            {std::pair{"allocated", device.allocated}, std::pair{"cached", device.cached}, std::pair{"free", device.free}})
