@@ -187,7 +187,7 @@ LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, 
     case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, alone ? &arrays : nullptr, limit), sources, path); break;
     case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
     case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
-    case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are no arrays", where);
+    case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are not arrays", where);
     case DataFileKind::kIdx: columns.emplace(sources[0].name, ReadIdx(path, limit)); break;
   }
   for (const auto& [name, column] : columns) {

@@ -50,7 +50,7 @@ void PrintDevice(size_t number, const DeviceProperties& device) {
               device.pci_bus.c_str());
   if (device.busy_percent >= 0) std::printf("   %d %% busy, %d C, %d W\n", device.busy_percent, device.temperature_c, device.power_w);
   if (device.peers.empty()) return;
-  std::printf("   reads the memory of");
+  std::printf("   peer access to");
   for (int peer : device.peers) std::printf(" cuda:%d", peer);
   std::printf("\n");
 }

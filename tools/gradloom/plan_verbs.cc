@@ -69,7 +69,7 @@ int PrintMemory(const Plan& plan) {
     line("gradient sums", place.accumulators);
     std::printf("%sconstants %s\n", name.c_str(), Bytes(place.constants_bytes).c_str());
     if (place.input_bytes > 0) std::printf("%sinput slots %s\n", name.c_str(), Bytes(place.input_bytes).c_str());
-    if (report.places.size() > 1) std::printf("%sin all %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());
+    if (report.places.size() > 1) std::printf("%stotal %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());
   }
   for (size_t i = 0; i < report.programs.size(); ++i) {
     const ProgramMemory& memory = report.programs[i];
@@ -82,7 +82,8 @@ int PrintMemory(const Plan& plan) {
       std::printf("  %18s   %s  %s\n", Bytes(buffer.bytes).c_str(), Escaped(buffer.name, 60).c_str(), Escaped(buffer.origin, 60).c_str());
     }
   }
-  std::printf(report.places.size() == 1 ? "in all %s a device\n" : "at most %s a device\n", Bytes(report.fullest().total_bytes()).c_str());
+  std::printf(report.places.size() == 1 ? "total %s per device\n" : "at most %s per device\n",
+              Bytes(report.fullest().total_bytes()).c_str());
   return 0;
 }
 
