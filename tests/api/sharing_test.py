@@ -134,7 +134,7 @@ class SharingTest(unittest.TestCase):
             owner.end()
         # The session has ended; what is attached stays.
         self.assertEqual(self.values(attached)[0], after)
-        with self.assertRaisesRegex(Gradloom.Error, "nobody shares"):
+        with self.assertRaisesRegex(Gradloom.Error, "no parameters are shared"):
             self.attach()
 
     def share_again(self):

@@ -39,7 +39,7 @@ def rows(tools):
         config("K03", "number for a section", "train = 3\n", "unknown key 'train'", r"f\.toml:1:1"),
         config("K03", "date for a number", "[train]\nepochs = 1979-05-27\n", "not a date", r"f\.toml:2:10"),
         config("K03", "number past 64 bits", "[train]\nepochs = 99999999999999999999\n", ".", r"f\.toml:2:"),
-        cluster("K03", "no count", "[node]\ndevices = -3\n", "node.devices is no count", r"f\.toml:2"),
+        cluster("K03", "no count", "[node]\ndevices = -3\n", "node.devices must be a whole number", r"f\.toml:2"),
         config("K04", "NaN learning rate", "[optimizer]\nlr = nan\n", "optimizer.lr must be a finite number", r"f\.toml:2:6"),
         config("K04", "infinite learning rate", "[optimizer]\nlr = inf\n", "optimizer.lr must be a finite number", r"f\.toml:2:6"),
         config("K04", "NaN, as a flag", HEAD, "optimizer.lr must be a finite number", "--lr", command="config -c f.toml --lr nan"),

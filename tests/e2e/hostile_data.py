@@ -210,7 +210,7 @@ def rows(tools):
         Row("X06", "a table of 128 MB in one line", lambda: write("d.csv.gz", gzip.compress(bytes(128 << 20))), TABLE.replace("d.csv", "d.csv.gz"),
             "E-DATA", "a row of more than 64 MiB", r"d\.csv\.gz:1:1"),
         arrays("X07", "an entry above the folder", "the entry's name points outside the folder", r"entry '\.\./x\.npy'", **{"../x.npy": good}),
-        arrays("X07", "an entry above the folder, Windows' way", "leaves the folder", "d.npz", **{"a\\..\\..\\x.npy": good}),
+        arrays("X07", "an entry above the folder, Windows' way", "points outside the folder", "d.npz", **{"a\\..\\..\\x.npy": good}),
         Row("X07", "two entries of one name", lambda: write("d.npz", archive(**{"x.npy": good, "y.npy": good}).replace(b"y.npy", b"x.npy")), ARRAYS,
             "E-DATA", "two entries have the same name", "d.npz"),
         arrays("X08", "bzip2", "compressed by method 12", "entry 'x.npy'", **{"x.npy": (good, zipfile.ZIP_BZIP2)}),

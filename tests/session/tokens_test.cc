@@ -38,7 +38,7 @@ TEST(Tokens, RefusesWhatIsDamaged) {
     return MessageOf([&] { ReadTokens(folder / "x.bin"); });
   };
   EXPECT_NE(message(text.substr(0, text.size() - 2)).find("counts 3 tokens"), std::string::npos);
-  EXPECT_NE(message("abc").find("no whole number"), std::string::npos);
+  EXPECT_NE(message("abc").find("not a whole number"), std::string::npos);
   text[4] = 9;
   EXPECT_NE(message(text).find("version 9"), std::string::npos);
   // Tokens of 32 bits were read as twice as many of 16, the header among them.
@@ -55,8 +55,8 @@ TEST(Tokens, WindowsAreFollowedByTheNextToken) {
   EXPECT_EQ(w.next.as<int64_t>()[2], 4);
   EXPECT_EQ(w.next.as<int64_t>()[5], 7);
   EXPECT_EQ(WindowsOf({1, 2, 3, 4, 5, 6}, 3, "test").tokens.shape(), (Shape{1, 3}));  // the second lacks its last target
-  EXPECT_NE(MessageOf([] { WindowsOf({1, 2, 3}, 3, "test"); }).find("no window"), std::string::npos);
-  EXPECT_NE(MessageOf([] { WindowsOf({}, 3, "test"); }).find("no window"), std::string::npos);
+  EXPECT_NE(MessageOf([] { WindowsOf({1, 2, 3}, 3, "test"); }).find("too few for a window"), std::string::npos);
+  EXPECT_NE(MessageOf([] { WindowsOf({}, 3, "test"); }).find("too few for a window"), std::string::npos);
 }
 
 }  // namespace

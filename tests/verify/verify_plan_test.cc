@@ -343,23 +343,23 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
     for (Use& use : i.uses) use.buffer -= use.buffer > 1 ? 1 : 0;
   }
   for (Buffer& buffer : own->buffers) buffer.whole -= buffer.whole > 1 ? 1 : 0;
-  ExpectFault(plan, "ranks", {"collective", "waits for ever", "rank 1, at its end, never matches it"});
+  ExpectFault(plan, "ranks", {"collective", "waits forever", "rank 1, at its end, never matches it"});
 
   plan = Sample("uneven replicas");
   plan.entries[0].ranks[3].groups = {1};
   plan.groups.push_back({{3}});
-  ExpectFault(plan, "ranks", {"waits for ever", "rank 3"});
+  ExpectFault(plan, "ranks", {"waits forever", "rank 3"});
 
   plan = Sample("replicas");
   own = &OwnProgram(plan, 2);
   for (Instruction& i : own->instructions) {
     if (i.kind == InstructionKind::kCollective) i.group = 1 - i.group;
   }
-  ExpectFault(plan, "ranks", {"waits for ever"});
+  ExpectFault(plan, "ranks", {"waits forever"});
 
   plan = Sample("sharded");
   OwnProgram(plan, 1).instructions[4].root = 1;
-  ExpectFault(plan, "ranks", {"meets", "another collective, tag, type, root, layout or size"});
+  ExpectFault(plan, "ranks", {"is matched with", "another collective, tag, type, root, layout or size"});
   plan = Sample("sharded");
   for (Instruction& i : plan.programs.Mutable(0).instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
   ExpectFault(plan, "ranks", {"root 2 is out of range"});
@@ -432,7 +432,7 @@ TEST(VerifyPlan, RefusesUnorderedCommunication) {
 TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
   Plan plan = Sample("stages");
   std::swap(plan.programs.Mutable(0).instructions[1], plan.programs.Mutable(0).instructions[2]);
-  ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits for ever", "rank 1, #0 recv"});
+  ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits forever", "rank 1, #0 recv"});
   plan = Sample("stages");
   plan.entries[0].ranks[0].peers = {0, 0};
   ExpectFault(plan, "ranks", {"peer slot 1 does not name another rank"});
