@@ -196,7 +196,7 @@ class LaunchTest(unittest.TestCase):
         self.run_command([*TRAIN, "--name", "taken"])
         for _ in range(8):
             done = self.run_command(["launch", "--nproc-per-node", "2", "--standalone", "--", *TRAIN, "--name", "taken"], 4)
-            self.assertRegex(done.stderr, r"failed  rank 0 \(.* ended with exit 4(.*\n)*error\[E-CONFIG\]: there is a run")
+            self.assertRegex(done.stderr, r"failed  rank 0 \(.* ended with exit 4(.*\n)*error\[E-CONFIG\]: a run with this name exists")
 
     def test_who_does_not_end_is_ended(self):
         started = time.monotonic()
