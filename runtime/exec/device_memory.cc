@@ -31,14 +31,16 @@ class DeviceArenaMemory : public ArenaMemory {
 
 std::string InMiB(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
+constexpr char kHelpWithoutGpu[] = "run it on a machine with such a GPU, or compile the model again for --devices cpu";
 constexpr char kLessMemory[] = "--memory-limit to recompute activations, or --precision bf16";
 
 DevicePlatform& ThePlatform() {
   std::string why;
   DevicePlatform* const platform = CudaPlatform(&why);
-  if (platform == nullptr) throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but CUDA is not available: " + why);
+  if (platform == nullptr)
+    throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but CUDA is not available: " + why, "", kHelpWithoutGpu);
   if (const std::string problem = platform->problem(); !problem.empty()) {
-    throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but there are none: " + problem);
+    throw Error(ErrorCode::kDevice, "the plan needs CUDA devices, but there are none: " + problem, "", kHelpWithoutGpu);
   }
   return *platform;
 }

@@ -73,7 +73,8 @@ EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& wher
   if (!name.ends_with(kSuffix)) {
     throw Error(ErrorCode::kData, "the entry is not an array: its name does not end in .npy", place, "write the file with numpy.savez");
   }
-  if (status.encryption_method != ZIP_EM_NONE) throw Error(ErrorCode::kData, "the entry is encrypted", place);
+  if (status.encryption_method != ZIP_EM_NONE)
+    throw Error(ErrorCode::kData, "the entry is encrypted", place, "write the file again with numpy.savez");
   if (status.comp_method != ZIP_CM_STORE && status.comp_method != ZIP_CM_DEFLATE) {
     throw Error(ErrorCode::kData, "unsupported compression method " + std::to_string(status.comp_method), place,
                 "write the file with numpy.savez or numpy.savez_compressed");

@@ -107,7 +107,8 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
   trainer_state_ = CallbackOf(manifest, kTrainer);
   records_state_ = CallbackOf(manifest, kRecords);
   if (trainer_state_.empty() || records_state_.empty()) {
-    throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by gradloom train", Escaped(checkpoint->folder(), 4096));
+    throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by gradloom train", Escaped(checkpoint->folder(), 4096),
+                "start a new run from its weights with --init-weights");
   }
   checkpoint->Restore(session_, plan_, any_plan);
   for (const std::string& warning : checkpoint->Warnings()) log_.Line("warning " + warning);
