@@ -132,7 +132,7 @@ def rows(tools):
         file("P03", "format 99", good[:8] + struct.pack("<I", 99) + good[12:], "has format version 99, but this program reads version 3"),
         *(file("P04", f"{percent} %", good[:len(good) * percent // 100], "specifies another size|too few for a plan") for percent in range(1, 100)),
         file("P04", "a byte more", good + b"\0", "specifies another size"),
-        *(file("P05", f"bit {bit} of byte {at}", good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1:], "hash|another size|no plan|version|claims")
+        *(file("P05", f"bit {bit} of byte {at}", good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1:], "hash|another size|not a plan|version|claims")
           for at, bit in [(at, at % 8) for at in range(0, len(good), len(good) // 12)]),
         changed("P06", "no arena", lambda plan: setattr(plan.programs[0], "transient_bytes", 0), "do not lie in the arena"),
         changed("P06", "an arena of 2^63 - 1 bytes", lambda plan: setattr(plan.programs[0], "transient_bytes", (1 << 63) - 1), "9223372036854775807"),
@@ -144,7 +144,7 @@ def rows(tools):
         changed("P07", "a state tensor whose end wraps", lambda plan: setattr(plan.state[0], "offset", (1 << 63) - 64), ".", ""),
         changed("P08", "a byte past the arena", lambda plan: setattr(plan.programs[0], "transient_bytes", max(
             b.offset + b.bytes for b in plan.programs[0].buffers if b.arena == 2) - 1), "do not lie in the arena"),
-        changed("P09", "an offset of 4", lambda plan: setattr(buffer(plan, "h"), "offset", 4), "no multiple of 64"),
+        changed("P09", "an offset of 4", lambda plan: setattr(buffer(plan, "h"), "offset", 4), "not a multiple of 64"),
         changed("P10", "buffer 9,999", lambda plan: gemm(plan).use_buffers.__setitem__(0, 9999), "buffer 9999 is out of range"),
         changed("P10", "buffer -7", lambda plan: gemm(plan).use_buffers.__setitem__(0, -7), "buffer -7 is out of range"),
         changed("P10", "a fetch of buffer 9,999", lambda plan: setattr(plan.entries[0].fetches[0], "buffer", 9999), "9999", ""),
@@ -152,7 +152,7 @@ def rows(tools):
         changed("P11", "kernel cpu.Nothing", lambda plan: setattr(gemm(plan), "kernel", b"cpu.Nothing"), "no kernel 'cpu.Nothing'"),
         changed("P11", "operator Conv in Gemm's kernel", lambda plan: setattr(gemm(plan), "op", b"Conv"), "does not accept these operands"),
         changed("P11", "operator Sigmoid in Relu's kernel", lambda plan: setattr(step(plan, LAUNCH, 1), "op", b"Sigmoid"), "does not compute operator 'Sigmoid'"),
-        changed("P11", "instruction 99", lambda plan: setattr(gemm(plan), "kind", 99), "no instruction 99", "p.plan"),
+        changed("P11", "instruction 99", lambda plan: setattr(gemm(plan), "kind", 99), "unknown instruction 99", "p.plan"),
         changed("P12", "a product without factors", lambda plan: without(plan, READ), "does not accept these operands.*inputs"),
         changed("P12", "a product without a result", lambda plan: without(plan, WRITE), "it has no output"),
         changed("P12", "a product whose result is absent", lambda plan: gemm(plan).use_buffers.__setitem__(list(gemm(plan).use_accesses).index(WRITE), -1),
@@ -184,7 +184,7 @@ def rows(tools):
         two("P25", "root 9", lambda plan: setattr(step(plan, COLLECTIVE), "root", 9), "root 9 is out of range"),
         two("P25", "rank 9 in a group", lambda plan: plan.groups[0].ranks.__setitem__(1, 9), ".", ""),
         two("P26", "a sum over buffers that overlap", lambda plan: setattr(buffer(plan, "/fc2/Gemm.1"), "offset", buffer(plan, "/fc2/Gemm.1").offset + 64), "."),
-        changed("P27", "a tensor longer than the file", lambda plan: setattr(plan.state[0].initial.data, "bytes", 1 << 40), "not those of float32", "p.plan"),
+        changed("P27", "a tensor longer than the file", lambda plan: setattr(plan.state[0].initial.data, "bytes", 1 << 40), "do not match float32", "p.plan"),
         changed("P27", "a tensor of 2^40 elements", lambda plan: (setattr(plan.state[0].initial.data, "bytes", 4 << 40), plan.state[0].initial.dims.__setitem__(
             slice(None), [1 << 40])), "do not directly follow the bytes before them", "p.plan"),
         changed("P27", "two tensors of the same bytes", lambda plan: plan.state[1].initial.data.CopyFrom(plan.state[0].initial.data), ".", "p.plan"),

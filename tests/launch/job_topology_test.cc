@@ -173,7 +173,7 @@ TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=1",
        "GROUP_WORLD_SIZE=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=4 contradict"},
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_WORLD_SIZE=2", "the processes of the hosts do not add up"},
-      {"", "RANK=-1 WORLD_SIZE=4", "RANK=-1 is out of range"},
+      {"", "RANK=-1 WORLD_SIZE=4", "RANK=-1 must be a whole number from 0 to 16777216"},
       {"", "RANK=one WORLD_SIZE=4", "RANK=one is not a number"},
       {"", "RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE=99999999999999999999 is not a number"},
       {"", "RANK=0 WORLD_SIZE=0", "WORLD_SIZE=0"},
