@@ -140,7 +140,7 @@ class GpuTest(unittest.TestCase):
         self.assertEqual(session.devices, ["cuda:0", "cuda:1"])
         session.predict(features=self.x)
         self.assertEqual(session.location("value", "output").num_devices, 0)
-        with self.assertRaisesRegex(gradloom.Error, "E-DEVICE.*'value' lies in parts on several devices"):
+        with self.assertRaisesRegex(gradloom.Error, "E-DEVICE.*'value' is split over several devices"):
             session.on_device("value")
         self.assertEqual(self.elements(self.taken(session.on_device("layer1.bias", "state"))), session.parameter("layer1.bias").tobytes())
         with self.assertRaisesRegex(gradloom.Error, "E-CONFIG.*no state 'nothing'"):
@@ -174,9 +174,9 @@ class GpuTest(unittest.TestCase):
         session = gradloom.Session(self.compiled("cuda:0"))
         with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*input 'features' is on cuda:1, but the session is on cuda:0"):
             session.step(features=self.on_gpu(self.x, 1), target=self.y)
-        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*is on cuda:0, and is read from host memory"):
+        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*is on cuda:0, but this call reads host memory"):
             session.set_parameter("layer3.bias", self.on_gpu(np.zeros(1, np.float32)))
-        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*input 'features' is on cuda:0, and is read from host memory"):
+        with self.assertRaisesRegex(gradloom.Error, r"E-DEVICE.*input 'features' is on cuda:0, but this call reads host memory"):
             gradloom.Session(self.compiled("cpu")).step(features=self.on_gpu(self.x), target=self.y)
 
 

@@ -81,7 +81,7 @@ TEST(ManifestTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(Refusal(manifest), "the manifest lists 1 files of 2 ranks");
   for (const char* name : {"../rank-0.safetensors", "/etc/passwd", "", "rank-1.safetensors"}) {
     manifest = Sample(), manifest.files[0].name = name;
-    EXPECT_NE(Refusal(manifest).find("in place of 'rank-0.safetensors'"), std::string::npos) << name;
+    EXPECT_NE(Refusal(manifest).find("instead of 'rank-0.safetensors'"), std::string::npos) << name;
   }
   manifest = Sample(), manifest.files[0].bytes = -1;
   EXPECT_EQ(Refusal(manifest), "the manifest's size of a file is -1");

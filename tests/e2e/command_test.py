@@ -217,7 +217,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
         self.assertIn("--batch 30 ", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
-        self.assertIn("--accumulate says 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
+        self.assertIn("--accumulate is 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
 
     def test_trains_by_a_plan(self):
         recipe = [*LOSS, "--batch", "16", "--optimizer", "adamw", "--weight-decay", "0.1", "--threads", "1"]

@@ -169,7 +169,7 @@ class TrainingInfoTest(unittest.TestCase):
         onnx.save(training_model(states, op, attributes)[0], self.path("model.onnx"))
         self.assertIn("algorithm", self.run_command("check", "model.onnx").stdout)
         self.train("--name", "ours", "--loss", "mse(y, t)", "--optimizer", "sgd", "--lr", "0.05")
-        for words, code, part in [(["--loss", "algorithm", "--lr", "0.1"], 4, "--lr says what the file's own algorithm says"),
+        for words, code, part in [(["--loss", "algorithm", "--lr", "0.1"], 4, "--lr cannot be combined with the file's own training algorithm"),
                                   (["--loss", "algorithm", "--accumulate", "2"], 4, "--accumulate cannot be combined"),
                                   (["--loss", "algorithm(training_info=3)"], 4, "no algorithm 3"),
                                   (["--loss", "algorithm", "--loss", "mse(y, t)"], 4, "cannot be combined with another")]:

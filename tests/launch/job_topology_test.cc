@@ -189,9 +189,8 @@ TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
       // Half of one job and half of another.
       {"", "WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4", "WORLD_SIZE=2 and SLURM_PROCID=1 SLURM_NTASKS=4 contradict"},
       // What torchrun, or launch, is to start.
-      {"", "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=a",
-       "PET_NNODES=2 PET_NPROC_PER_NODE=4 says what torchrun is to start"},
-      {"", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=a:29400 PET_RDZV_BACKEND=c10d", "PET_NNODES=1:4 PET_NPROC_PER_NODE=1 says what torchrun"},
+      {"", "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=a", "PET_NNODES=2 PET_NPROC_PER_NODE=4 configures torchrun"},
+      {"", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=a:29400 PET_RDZV_BACKEND=c10d", "PET_NNODES=1:4 PET_NPROC_PER_NODE=1 configures torchrun"},
       {"", "PET_NNODES=1 PET_NPROC_PER_NODE=auto", "PET_NPROC_PER_NODE=auto says what torchrun"},
   };
   for (const Row& row : rows) EXPECT_NE(Resolved(row.environment).find(row.expected), std::string::npos) << Resolved(row.environment);

@@ -174,10 +174,10 @@ TEST_F(PlanFileTest, RefusesWhatIsNoPlan) {
       "\x8b"
       "GLP",
       "too few");
-  ExpectRefused("<!DOCTYPE html>" + std::string(100, ' '), "no plan");
+  ExpectRefused("<!DOCTYPE html>" + std::string(100, ' '), "not a plan");
   std::string text_mode = bytes;
   text_mode.erase(4, 1);
-  ExpectRefused(text_mode, "no plan");
+  ExpectRefused(text_mode, "not a plan");
   std::string newer = bytes;
   newer[8] = Plan::kFormatVersion + 1;
   ExpectRefused(newer, "format version " + std::to_string(Plan::kFormatVersion + 1));
@@ -221,23 +221,23 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   };
   const auto instruction = [](file::Plan& plan) { return plan.mutable_programs(0)->mutable_instructions(0); };
   const auto buffer = [](file::Plan& plan) { return plan.mutable_programs(0)->mutable_buffers(0); };
-  refused("no instruction 99", [&](file::Plan& p) { instruction(p)->set_kind(99); });  // P11
-  refused("no instruction -1", [&](file::Plan& p) { instruction(p)->set_kind(-1); });
-  refused("no collective 4", [&](file::Plan& p) { instruction(p)->set_collective(4); });
-  refused("no kind of access 3", [&](file::Plan& p) { instruction(p)->set_use_accesses(0, 3); });
+  refused("unknown instruction 99", [&](file::Plan& p) { instruction(p)->set_kind(99); });  // P11
+  refused("unknown instruction -1", [&](file::Plan& p) { instruction(p)->set_kind(-1); });
+  refused("unknown collective 4", [&](file::Plan& p) { instruction(p)->set_collective(4); });
+  refused("unknown kind of access 3", [&](file::Plan& p) { instruction(p)->set_use_accesses(0, 3); });
   refused("kinds of access", [&](file::Plan& p) { instruction(p)->add_use_buffers(1); });
   refused("event -5 is negative", [&](file::Plan& p) { instruction(p)->set_event_plus_1(-5); });
-  refused("no arena 6", [&](file::Plan& p) { buffer(p)->set_arena(6); });
-  refused("no element type 11111", [&](file::Plan& p) { buffer(p)->set_dtype(11111); });
-  refused("no element type 8", [&](file::Plan& p) { buffer(p)->set_dtype(8); });
+  refused("unknown arena 6", [&](file::Plan& p) { buffer(p)->set_arena(6); });
+  refused("unknown element type 11111", [&](file::Plan& p) { buffer(p)->set_dtype(11111); });
+  refused("unknown element type 8", [&](file::Plan& p) { buffer(p)->set_dtype(8); });
   refused("33 dimensions", [&](file::Plan& p) {
     while (buffer(p)->dims_size() < 33) buffer(p)->add_dims(1);
   });
   refused("is not a layout", [&](file::Plan& p) { buffer(p)->set_layout("sideways"); });
-  refused("no kind of stream", [&](file::Plan& p) { p.mutable_programs(0)->mutable_streams(0)->set_kind(3); });
+  refused("unknown kind of stream", [&](file::Plan& p) { p.mutable_programs(0)->mutable_streams(0)->set_kind(3); });
   refused("unknown kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(5); });
-  refused("no kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(5); });
-  refused("no device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
+  refused("unknown kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(5); });
+  refused("unknown device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
   refused("property 'options' occurs twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
   refused("has no value", [&](file::Plan& p) { instruction(p)->add_attributes()->set_name("x"); });
   refused("attribute 'x' occurs twice", [&](file::Plan& p) {
@@ -248,9 +248,9 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
     }
   });
   refused("a text has 65537 bytes", [&](file::Plan& p) { buffer(p)->set_name(std::string(65537, 'a')); });
-  refused("not those of float32[17]", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, 17); });
-  refused("not those of", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, int64_t{1} << 62); });
-  refused("not those of", [&](file::Plan& p) {  // the product wraps to 16
+  refused("do not match float32[17]", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, 17); });
+  refused("do not match", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, int64_t{1} << 62); });
+  refused("do not match", [&](file::Plan& p) {  // the product wraps to 16
     auto* value = p.mutable_constants(0)->mutable_value();
     for (int i = 0; i < 3; ++i) value->add_dims(int64_t{1} << 32);
   });
@@ -335,7 +335,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
   ExpectUnsound(training([](Plan& p) { p.places[0].state_bytes = INT64_MIN; }), "the arena has -");                                  // P06
   ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = INT64_MAX - 63; }), "do not lie in the arena");                      // P07
   ExpectUnsound(training([&](Plan& p) { p.programs.Mutable(0).transient_bytes = buffer(p, "loss").offset + 63; }), "do not lie");    // P08
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = 4; }), "no multiple of 64");                                         // P09
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = 4; }), "not a multiple of 64");                                      // P09
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].uses[0].buffer = 99; }), "buffer 99 is out of range");  // P10
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].kernel = "x"; }), "no kernel 'x'");                     // P11
   ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].uses.pop_back(); }), "number of operands");             // P12
@@ -381,7 +381,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                           p.groups[0].ranks.push_back(2);
                           p.entries[0].ranks.push_back(p.entries[0].ranks[0]);
                         }),
-                "are not those of 3 members");                                                                                   // P24
+                "do not match 3 members");                                                                                       // P24
   ExpectUnsound(changed("sharded", [](Plan& p) { p.programs.Mutable(0).instructions[4].root = 2; }), "root 2 is out of range");  // P25
   ExpectUnsound(changed("replicas",
                         [&](Plan& p) {

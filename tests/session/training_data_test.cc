@@ -162,7 +162,7 @@ TEST_F(TrainingDataTest, MoreFilesThanAProcessMayOpenAreToldBeforehand) {
     ::_exit(ExitCode(error.code()));
   };
   EXPECT_EXIT(limited(), ::testing::ExitedWithCode(ExitCode(ErrorCode::kResource)),
-              "150 files of data stay open .* and a process may have 128\n  --> .*/0.npz");
+              "150 data files must stay open .*the limit of a process is 128\n  --> .*/0.npz");
 }
 
 TEST_F(TrainingDataTest, WindowsOfTokensEndWithTheirFile) {

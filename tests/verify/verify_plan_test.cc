@@ -222,7 +222,7 @@ TEST(VerifyPlan, LetsADeviceKeepStateInAStepThatFails) {
   plan.targets.front().device = DeviceKind::kCuda;
   EXPECT_EQ(Text(Verify(plan, FindDeviceKernel<true>)), "");
   const std::string refused = Text(Verify(plan, FindDeviceKernel<false>));
-  EXPECT_NE(refused.find("changes state 'w', and does not look whether the batch has been refused"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("changes state 'w', but does not check whether the batch was refused"), std::string::npos) << refused;
   // Where nothing refuses, nothing has to be kept.
   Plan taken = Sample("training");
   taken.targets.front().device = DeviceKind::kCuda;
@@ -308,7 +308,7 @@ TEST(VerifyPlan, RefusesEventsThatDoNotPair) {
   plan = Sample("branches");
   plan.programs.Mutable(0).instructions[1].event = 2;
   ExpectFault(plan, "order", {"wait event 0", "nothing records the event"});
-  ExpectFault(plan, "order", {"has been recorded by #1"});
+  ExpectFault(plan, "order", {"was already recorded by #1"});
 }
 
 TEST(VerifyPlan, RefusesAWaitCycle) {
