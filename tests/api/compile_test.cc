@@ -1,4 +1,4 @@
-// The C++ interface as programs use it: models, what is compiled of them, and what a plan tells of itself.
+// Tests of the C++ interface as programs use it: models, compilation, and what a plan reports about itself.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-TEST(Model, IsReadFromAFileAndFromMemory) {
+TEST(Model, LoadsFromFileAndMemory) {
   std::ifstream file("models/housing_mlp.onnx", std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   const auto model = gradloom::Model::FromBytes(std::as_bytes(std::span(bytes)), "mine");
@@ -28,7 +28,7 @@ TEST(Model, IsReadFromAFileAndFromMemory) {
   }
 }
 
-TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
+TEST(Compile, AcceptsSettingsAndRejectsUnknownOnes) {
   const auto plan = CompileHousing({.settings = {{"train.precision", "bf16"}}});
   EXPECT_NE(plan.Text().find("bfloat16"), std::string::npos);
   try {
@@ -38,7 +38,7 @@ TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
     EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
     EXPECT_NE(error.help().find("optimizer.lr"), std::string::npos) << error.what();
   }
-  // A configuration in memory, over which what is said beside it wins.
+  // A configuration in memory; options that are set explicitly override it.
   const auto from_text = CompileHousing({.config_text = "version = 1\n[train]\nprecision = 'bf16'\n[optimizer]\nname = 'lamb'\n"});
   EXPECT_NE(from_text.Text().find("bfloat16"), std::string::npos);
   EXPECT_EQ(from_text.Text().find("Lamb"), std::string::npos);
@@ -49,7 +49,7 @@ TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
     EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
     EXPECT_NE(error.where().find("config_text:3"), std::string::npos) << error.what();
   }
-  // Two terms with weights are one loss.
+  // A weighted sum of two losses.
   gradloom::CompileOptions options;
   options.loss = gradloom::Loss::Mse("value", "target") * 0.5 + gradloom::Loss::L1("value", "target") * 0.25;
   options.batch = kBatch;
@@ -58,12 +58,12 @@ TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
   EXPECT_EQ(both.Property("no such thing"), "");
 }
 
-TEST(Compile, RefusesABatchOfFewerThanOneSample) {
+TEST(Compile, RejectsBatchBelowOne) {
   const gradloom::Model model("models/housing_mlp.onnx");
   EXPECT_THROW(gradloom::Compile(model, {.loss = gradloom::Loss::Mse("value", "target"), .batch = -3}), gradloom::Error);
 }
 
-TEST(Plan, TellsWhatItTakesAndGives) {
+TEST(Plan, ReportsInputsAndOutputs) {
   const auto inputs = WithGradients().Inputs(gradloom::EntryKind::kTrain);
   ASSERT_EQ(inputs.size(), 2u);
   EXPECT_EQ(inputs[0].name, "features");
@@ -78,7 +78,7 @@ TEST(Plan, TellsWhatItTakesAndGives) {
   EXPECT_EQ(WithGradients().MemoryJson().find("\"accumulator_bytes\":0"), std::string::npos);
 }
 
-TEST(Plan, OnFourDevicesTellsOfTheWholeBatch) {
+TEST(Plan, ReportsTheGlobalBatchOnFourDevices) {
   const auto plan = CompileHousing({.devices = "cpu:4"});
   EXPECT_EQ(plan.device_count(), 4u);
   const auto outputs = plan.Outputs(gradloom::EntryKind::kPredict);

@@ -1,4 +1,4 @@
-// The C++ interface as programs use it: data sets, a trainer with callbacks, DLPack, devices, the exported model.
+// Tests of the C++ interface as programs use it: data sets, a trainer with callbacks, DLPack, devices, the exported model.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 #include "tests/api/housing.h"
 
-// As dlpack.h has it.
+// The struct of dlpack.h.
 struct DLManagedTensor {
   struct {
     void* data;
@@ -30,7 +30,7 @@ struct DLManagedTensor {
 
 namespace {
 
-TEST(Dataset, MayBeSeveralFilesWhoseNamesDoNotSayWhatTheyAre) {
+TEST(Dataset, ReadsSeveralFilesWithoutExtension) {
   std::ifstream table("models/data/boston.csv");
   const std::string folder = ::testing::TempDir() + "shards";
   std::filesystem::remove_all(folder);
@@ -64,13 +64,13 @@ TEST(Dataset, MayBeSeveralFilesWhoseNamesDoNotSayWhatTheyAre) {
     }
     return std::string("it was read");
   };
-  // What they are has to be said, and to be something.
+  // The format must be given, and must be a known one.
   EXPECT_EQ(refusal(folder + "/part-?", "").substr(0, 7), "E-DATA:");
   EXPECT_EQ(refusal(folder + "/part-?", "xls"), "E-CONFIG: unknown data format 'xls'");
   EXPECT_EQ(refusal(folder + "/other-*", "csv").substr(0, 7), "E-DATA:");
 }
 
-TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
+TEST(Trainer, CallsCallbacksAndStopsWhenTheyAsk) {
   const gradloom::Dataset data(
       "models/data/boston.csv",
       {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .transforms = {{"features", "standardize"}}, .eval_split = "20%"});
@@ -90,7 +90,7 @@ TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
       .on_epoch =
           [&](const gradloom::Epoch& e) {
             losses.push_back(e.train_loss);
-            // The session may be read between steps, not stepped.
+            // Within a callback the session may be read but not stepped.
             EXPECT_EQ(trainer.session().step(), e.step);
             EXPECT_THROW(trainer.session().Step(Samples(1).feeds()), gradloom::Error);
             return true;
@@ -110,12 +110,12 @@ TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
   EXPECT_THROW(throws.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("mine"); }}), std::out_of_range);
 }
 
-TEST(Dataset, GivesBatchesOfOwnTensors) {
+TEST(Dataset, BatchesFromTensors) {
   std::vector<float> features(10 * 13), target(10);
   for (size_t i = 0; i < target.size(); ++i) target[i] = static_cast<float>(i);
   const gradloom::Dataset data(
       gradloom::Feeds{{"features", TensorView(features.data(), {10, 13})}, {"target", TensorView(target.data(), {10, 1})}});
-  std::fill(target.begin(), target.end(), -1.0f);  // it has a copy
+  std::fill(target.begin(), target.end(), -1.0f);  // the data set holds a copy
   EXPECT_EQ(data.rows(), 10);
   std::vector<float> in_order, shuffled;
   for (const bool sorted : {true, false}) {
@@ -133,14 +133,14 @@ TEST(Dataset, GivesBatchesOfOwnTensors) {
   EXPECT_NE(shuffled, expected);
   std::sort(shuffled.begin(), shuffled.end());
   EXPECT_EQ(shuffled, expected);
-  // Nothing says how a file is read.
+  // Nothing specifies how the file is to be read.
   EXPECT_THROW(gradloom::Dataset("models/data/boston.csv").rows(), gradloom::Error);
 }
 
-TEST(DLPack, GoesThereAndBack) {
+TEST(DLPack, RoundTrip) {
   std::vector<int64_t> values{1, 2, 3, 4, 5, 6};
   DLManagedTensor* const managed = gradloom::ToDLPack(TensorView(values.data(), {2, 3}));
-  values.assign(6, 0);  // it is a copy
+  values.assign(6, 0);  // the tensor is a copy
   const TensorView view = gradloom::FromDLPack(managed);
   EXPECT_EQ(view.shape(), (std::vector<int64_t>{2, 3}));
   const auto elements = view.as<int64_t>();
@@ -149,7 +149,7 @@ TEST(DLPack, GoesThereAndBack) {
   EXPECT_THROW(gradloom::ToDLPack(TensorView(values.data(), {-1})), gradloom::Error);
 }
 
-TEST(DLPack, CopiesWhatASessionHas) {
+TEST(DLPack, CopiesSessionTensors) {
   gradloom::CompileOptions options;
   options.gradients = true;
   gradloom::Session session(CompileHousing(options));
@@ -177,7 +177,7 @@ TEST(DLPack, CopiesWhatASessionHas) {
   EXPECT_THROW(gradloom::Session(Plain()).GradientToDLPack("layer1.bias"), gradloom::Error);
 }
 
-TEST(Devices, AreCountedDescribedAndTakenWhereNothingNamesThem) {
+TEST(Devices, CountDescribeAndDefault) {
   ASSERT_GE(gradloom::DeviceCount(), 1u);
   const gradloom::DeviceInfo cpu = gradloom::GetDeviceInfo(0);
   EXPECT_EQ(cpu.device, "cpu");
@@ -204,7 +204,7 @@ TEST(Devices, AreCountedDescribedAndTakenWhereNothingNamesThem) {
   EXPECT_EQ(gradloom::Session(gradloom::Compile(model, options)).Devices().size(), 1u);
 }
 
-TEST(Export, WritesTheModelWithTheWeightsOfTheSession) {
+TEST(Export, WritesSessionWeights) {
   const Samples samples(8);
   gradloom::Session session(Plain());
   for (int i = 0; i < 3; ++i) session.Step(samples.feeds());

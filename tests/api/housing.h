@@ -1,4 +1,4 @@
-// The housing model as the tests of the C++ interface use it.
+// The housing model for the tests of the C++ interface.
 #pragma once
 
 #include <gradloom/gradloom.h>

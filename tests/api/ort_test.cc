@@ -1,5 +1,6 @@
-// A training program for onnxruntime's on-device training, as its documentation shows them, moved to Gradloom by its first include.
-// argv: the model, and one with running statistics; a folder of its own is TEST_TMPDIR.
+// A training program for onnxruntime's on-device training, written as in its documentation, and ported to Gradloom by changing its first
+// include.
+// argv: the model, and a model with running statistics. Files go to TEST_TMPDIR.
 #include <gradloom/gradloom_ort_compat.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr int64_t kBatch = 16, kFeatures = 13;
 
-// y is the sum of x, which a small net learns soon.
+// y is the sum of x, which a small network learns quickly.
 struct Batch {
   std::vector<float> x, y;
 };
@@ -56,7 +57,7 @@ std::vector<uint8_t> BytesOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Of a model with running statistics the vector of all is longer than that of what is trained, and both go back.
+// For a model with running statistics, the vector of all state is longer than that of the trainable parameters. Both round-trip.
 void CheckStatistics(const Ort::Env& env, const std::string& model, const std::string& folder) {
   std::ofstream(folder + "/digits.toml") << "version = 1\n[data]\nbatch = 4\n[loss]\nname = 'cross_entropy(logits, label)'\n";
   Ort::CheckpointState state = Ort::CheckpointState::LoadCheckpoint(model);
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
   std::ofstream(artifacts)
       << "version = 1\n[data]\nbatch = 16\n[loss]\nname = 'mse(value, target)'\n[optimizer]\nname = 'adamw'\nlr = 1e-3\n";
 
-  // The program: env, options, checkpoint, session, and the loop.
+  // The program: env, options, checkpoint, session, and the training loop.
   Ort::Env env(ORT_LOGGING_LEVEL_WARNING, "training");
   Ort::SessionOptions session_options;
   Ort::SetSeed(8);
@@ -141,7 +142,7 @@ int main(int argc, char** argv) {
   session.SchedulerStep();
   CHECK(std::abs(session.GetLearningRate() - 0.018f) < 1e-7f);
 
-  // Parameters as one vector, there and back; by name; properties; a checkpoint with all of it.
+  // Parameters as one vector, out and back in; by name; properties; a checkpoint with all of them.
   Ort::Value parameters = session.ToBuffer(true);
   CHECK(parameters.GetTensorTypeAndShapeInfo().GetElementCount() == 13 * 16 + 16 + 16 * 32 + 32 + 32 + 1);
   session.FromBuffer(parameters);
@@ -154,7 +155,7 @@ int main(int argc, char** argv) {
   session.ExportModelForInferencing(folder + "/inference.onnx", {"value"});
 
   Ort::CheckpointState saved = Ort::CheckpointState::LoadCheckpoint(folder + "/checkpoint");
-  // A program looks here for where it was.
+  // A program reads its progress from the properties.
   CHECK(std::get<int64_t>(saved.GetProperty("epoch")) == 30);
   Ort::TrainingSession resumed(env, session_options, saved, model, std::nullopt, artifacts);
   CHECK(std::get<int64_t>(saved.GetProperty("epoch")) == 30);
@@ -163,7 +164,7 @@ int main(int argc, char** argv) {
   const std::vector<Ort::Value> a = session.TrainStep(ValuesOf(batch)), b = resumed.TrainStep(ValuesOf(batch));
   CHECK(*a[0].GetTensorData<float>() == *b[0].GetTensorData<float>());
 
-  // The same from memory; the inputs lie in memory of their own; the session stays as long as its state.
+  // The same from memory. The input buffers are copied, and the session outlives the scope that created it.
   Ort::CheckpointState in_memory = Ort::CheckpointState::LoadCheckpointFromBuffer(BytesOf(folder + "/checkpoint"));
   {
     Ort::TrainingSession of_buffers(env, session_options.SetIntraOpNumThreads(1), in_memory, BytesOf(model), {}, BytesOf(artifacts));
@@ -180,12 +181,12 @@ int main(int argc, char** argv) {
 
   CheckStatistics(env, argv[2], folder);
 
-  // The functions of C take what the classes hold.
+  // The C functions accept the handles that the classes hold.
   size_t count = 0;
   Ort::ThrowOnError(Ort::GetTrainingApi().GetParametersSize(session, &count, false));
   CHECK(count == parameters.GetTensorTypeAndShapeInfo().GetElementCount());
 
-  // What goes wrong is an exception with a code and a text.
+  // Errors are exceptions with a code and a message.
   try {
     Ort::CheckpointState::LoadCheckpoint(folder + "/no such checkpoint");
     CHECK(false);

@@ -1,4 +1,5 @@
-// The C++ interface as programs use it: own buffers, names, asynchronous steps, sessions beside each other and in threads, checkpoints.
+// Tests of the C++ interface as programs use it: the caller's buffers, names, asynchronous steps, several sessions and threads,
+// checkpoints.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@
 
 namespace {
 
-TEST(Session, NamesFeedsThatNothingTakes) {
+TEST(Session, RejectsUnknownFeedsByName) {
   gradloom::Session session(Plain());
   const std::vector<float> features(kBatch * 13), target(kBatch);
   try {
@@ -26,8 +27,8 @@ TEST(Session, NamesFeedsThatNothingTakes) {
   }
 }
 
-// Of the size that comes nearest, however many it has; a batch of nothing is told as what it is.
-TEST(Session, TellsWhyFeedsDoNotFitWhereItHasManySizes) {
+// The message compares with the closest compiled batch size, however many there are. An empty batch is reported as such.
+TEST(Session, ExplainsFeedsThatFitNoCompiledSize) {
   gradloom::Session session(Plain());
   const std::vector<float> features(kBatch * 13), target(kBatch);
   const auto feeds = [&](int64_t rows, int64_t targets) {
@@ -50,7 +51,7 @@ TEST(Session, TellsWhyFeedsDoNotFitWhereItHasManySizes) {
   EXPECT_EQ(session.step(), 6);
 }
 
-TEST(Session, OfMoreDevicesThanTheMachineCanHaveIsRefused) {
+TEST(Session, RejectsMoreDevicesThanTheMachineSupports) {
   const gradloom::Plan plan = CompileHousing({.devices = "cpu:600"});
   EXPECT_EQ(plan.device_count(), 600u);
   try {
@@ -62,7 +63,7 @@ TEST(Session, OfMoreDevicesThanTheMachineCanHaveIsRefused) {
   }
 }
 
-TEST(Session, NeverAltersWhatItIsFed) {
+TEST(Session, DoesNotModifyItsFeeds) {
   const Samples samples(2), copy = samples;
   gradloom::Session session(WithGradients());
   session.Step(samples.feeds());
@@ -75,19 +76,19 @@ TEST(Session, NeverAltersWhatItIsFed) {
   EXPECT_EQ(samples.target, copy.target);
 }
 
-TEST(Session, StepsOnBuffersThatWereFedByName) {
+TEST(Session, StepsOnNamedFeeds) {
   const Samples samples(3);
   gradloom::Session by_call(Plain()), by_name(Plain());
   by_name.Feed("target", TensorView(samples.target.data(), {kBatch, 1}, gradloom::kFloat32));
   by_name.Feed("features", TensorView(samples.features.data(), {kBatch, 13}, gradloom::kFloat32));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(by_call.Step(samples.feeds()).loss, by_name.Step().loss);
   EXPECT_EQ(by_call.FlatParameters(), by_name.FlatParameters());
-  // In place of what was there.
+  // This replaces the buffer that was fed before.
   by_name.Feed("features", TensorView(samples.features.data(), {kBatch, 12}));
   EXPECT_THROW(by_name.Step(), gradloom::Error);
 }
 
-TEST(Session, GivesOutputsAndGradientsByName) {
+TEST(Session, OutputsAndGradientsByName) {
   const Samples samples(4);
   gradloom::Session session(WithGradients());
   const auto result = session.Backward(samples.feeds());
@@ -98,20 +99,20 @@ TEST(Session, GivesOutputsAndGradientsByName) {
   EXPECT_EQ(session.Output("loss").as<float>()[0], static_cast<float>(result.loss));
   EXPECT_THROW(session.Output("value").as<int64_t>(), gradloom::Error);
   EXPECT_THROW(session.Output("no such thing"), gradloom::Error);
-  // The last bias adds to every value alike: its gradient is twice the mean error.
+  // The last bias is added to every value alike, so its gradient is twice the mean error.
   double error = 0;
   for (size_t i = 0; i < value.size(); ++i) error += 2.0 * (value[i] - samples.target[i]) / kBatch;
   const gradloom::Tensor gradient = session.Gradient("layer3.bias");
   EXPECT_EQ(gradient.shape(), session.Parameter("layer3.bias").shape());
   EXPECT_NEAR(gradient.as<float>()[0], error, 1e-5 * kBatch);
-  // A second batch adds, an update takes all of it.
+  // A second batch is added to the sum, and the update applies all of it.
   session.Backward(samples.feeds());
   EXPECT_NEAR(session.Gradient("layer3.bias").as<float>()[0], 2 * error, 2e-5 * kBatch);
   session.Update();
   EXPECT_EQ(session.Gradient("layer3.bias").as<float>()[0], 0);
 }
 
-// Gradients and updates apart on four devices, of which each keeps the sums, give what one gives.
+// Separate backward and update calls on four devices, each of which keeps its own partial sums, match one device.
 TEST(Session, AccumulatesOnSeveralDevices) {
   gradloom::Session one(WithGradients()), four(CompileHousing({.devices = "cpu:4", .gradients = true}));
   for (unsigned i = 0; i < 4; ++i) {
@@ -133,8 +134,8 @@ TEST(Session, AccumulatesOnSeveralDevices) {
   for (size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(got[k], expected[k], 1e-3);
 }
 
-// What a loss is scaled by is none of the caller's business. float16 has 11 bits, and a gradient here is a sum of 32 rounded terms.
-TEST(Session, GivesGradientsOfTheLossAsItIs) {
+// Loss scaling is invisible to the caller. float16 has an 11-bit significand, and a gradient here is a sum of 32 rounded terms.
+TEST(Session, GradientsAreUnscaled) {
   const auto plan = CompileHousing({.gradients = true, .settings = {{"train.precision", "fp16"}, {"train.loss_scale", "1024"}}});
   gradloom::Session whole(WithGradients()), half(plan);
   const Samples samples(9);
@@ -165,13 +166,13 @@ TEST(Session, SetsParametersByNameAndAsOneVector) {
   EXPECT_THROW(other.SetFlatParameters(std::vector<float>(3)), gradloom::Error);
 }
 
-TEST(Session, RunsAStepOfItsOwnThread) {
+TEST(Session, StepsAsynchronously) {
   const Samples samples(5);
   gradloom::Session plain(Plain()), async(Plain());
   for (int i = 0; i < 20; ++i) {
     const auto expected = plain.Step(samples.feeds());
     async.StepAsync(samples.feeds());
-    // A call meanwhile waits for the step.
+    // A call in the meantime waits for the step.
     if (i % 2 == 0) {
       EXPECT_EQ(async.step(), i + 1);
     }
@@ -184,17 +185,17 @@ TEST(Session, RunsAStepOfItsOwnThread) {
   }
   EXPECT_THROW(async.Wait(), gradloom::Error);
   EXPECT_EQ(plain.FlatParameters(), async.FlatParameters());
-  // An error comes with Wait, and once.
+  // Wait reports an error, and reports it once.
   async.StepAsync({{"features", TensorView(samples.features.data(), {kBatch, 13})}});
   EXPECT_THROW(async.Wait(), gradloom::Error);
   EXPECT_NO_THROW(async.Step(samples.feeds()));
-  // Ending with a step under way.
+  // The destructor runs while a step is under way.
   gradloom::Session ends(Plain());
   ends.StepAsync(samples.feeds());
 }
 
-// Sessions in threads of their own, over one plan: each gives what it gives alone.
-TEST(Session, RunsBesideOthers) {
+// Sessions in threads of their own share one plan. Each gives the same results as when it runs alone.
+TEST(Session, SessionsRunConcurrently) {
   constexpr int kThreads = 4, kSteps = 10;
   std::vector<std::vector<float>> expected, got(kThreads);
   for (int t = 0; t < kThreads; ++t) {
@@ -216,8 +217,8 @@ TEST(Session, RunsBesideOthers) {
   EXPECT_EQ(got, expected);
 }
 
-// One session from several threads: calls come one after the other.
-TEST(Session, TakesCallsFromSeveralThreads) {
+// Calls to one session from several threads are serialized.
+TEST(Session, SerializesCallsFromSeveralThreads) {
   constexpr int kThreads = 4, kSteps = 8;
   gradloom::Session session(WithGradients());
   std::atomic<int> updated{0};
@@ -245,7 +246,7 @@ TEST(Session, TakesCallsFromSeveralThreads) {
   for (const float value : session.FlatParameters()) ASSERT_TRUE(std::isfinite(value));
 }
 
-TEST(Checkpoint, GoesOnToTheSameBits) {
+TEST(Checkpoint, ResumesToTheSameBits) {
   const Samples samples(6);
   gradloom::Session session(Plain(), {.seed = 7});
   for (int i = 0; i < 5; ++i) session.Step(samples.feeds());
@@ -260,18 +261,19 @@ TEST(Checkpoint, GoesOnToTheSameBits) {
   session.Step(samples.feeds());
   resumed.Step(samples.feeds());
   EXPECT_EQ(session.FlatParameters(), resumed.FlatParameters());
-  // Of another optimizer it holds other state.
+  // The state of another optimizer does not fit.
   const auto other = CompileHousing({.optimizer = gradloom::Sgd{.lr = 0.1}});
   EXPECT_THROW(gradloom::Session(other, gradloom::Checkpoint::Load(TemporaryFile("checkpoint"))), gradloom::Error);
-  // Weights alone fit any.
+  // Weights alone fit any optimizer.
   const std::string weights = session.CheckpointBytes(false);
   gradloom::Session fresh(other, gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(weights))));
   EXPECT_EQ(fresh.FlatParameters(), session.FlatParameters());
   EXPECT_EQ(fresh.step(), 0);
 }
 
-// Each device has a part of what waits for the update; where a session goes on after a save, the one from its checkpoint comes to its bits.
-TEST(Checkpoint, InTheMiddleOfAnUpdateOfSeveralDevices) {
+// Each device holds a part of the accumulated gradients. A session that continues after a save and one restored from the checkpoint end
+// with the same bits.
+TEST(Checkpoint, ResumesMidUpdateOnSeveralDevices) {
   const auto plan = CompileHousing({.devices = "cpu:3", .settings = {{"train.accumulate", "4"}}});
   const auto step = [](gradloom::Session& session, unsigned i) { return session.Step(Samples(30 + i).feeds()).updated; };
   gradloom::Session session(plan), one(CompileHousing({.settings = {{"train.accumulate", "4"}}}));
@@ -287,7 +289,7 @@ TEST(Checkpoint, InTheMiddleOfAnUpdateOfSeveralDevices) {
   for (size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(several[k], expected[k], 1e-3);
 }
 
-TEST(Checkpoint, OfASessionThatCompiledOtherBatchesFitsItsPlan) {
+TEST(Checkpoint, FitsThePlanAfterOtherBatchSizesWereCompiled) {
   const Samples samples(7);
   gradloom::Session session(Plain());
   session.Step(samples.feeds());

@@ -1,4 +1,4 @@
-// Attention: values of ONNX's reference implementation, gradients against finite differences in float64.
+// Tests of attention: values from ONNX's reference implementation, gradients against finite differences in float64.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,7 +24,7 @@ Tensor Wave(const Shape& shape, int seed) {
 }
 
 struct Case {
-  std::vector<Tensor> operands;  // undefined: absent
+  std::vector<Tensor> operands;  // an undefined tensor is an absent operand
   Attributes attributes = {};
   int outputs = 1;
 };
@@ -50,7 +50,7 @@ struct Program {
   Tensor Run(ValueId value, const std::map<ValueId, Tensor>& fed) { return Interpret(graph, fed, std::vector<ValueId>{value})[0]; }
 };
 
-// Two heads of Q share one of K and V.
+// Two heads of Q share one head of K and V.
 std::vector<Tensor> Shared(const Tensor& mask, bool past) {
   return {Wave({1, 2, 3, 2}, 1),
           Wave({1, 1, 2, 2}, 2),
@@ -69,11 +69,11 @@ void ExpectOutput(const Case& c, const std::vector<double>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(y.as<double>()[i], expected[i], 1e-6) << "element " << i;
 }
 
-TEST(Attention, AsTheReference) {
+TEST(Attention, MatchesTheReference) {
   ExpectOutput(
       {Shared(Wave({3, 3}, 4), true), {{"is_causal", kOn}, {"softcap", 0.5}}},
       {-0.081527, -0.103033, -0.268684, -0.174807, -0.123625, 0.022609, -0.039502, -0.019840, -0.225613, -0.166809, -0.113613, -0.014390});
-  // A row that may attend to nothing is zero.
+  // A row that may attend to no key is zero.
   const Tensor mask = Tensor::From<bool>({true, false, true, false, false, false, true, true, true}, {3, 3});
   ExpectOutput({Shared(mask, true)}, {-0.104905, 0.182877, 0, 0, -0.245142, -0.102362, -0.143763, 0.143065, 0, 0, -0.210634, -0.127074});
 }
@@ -106,7 +106,7 @@ TEST(Attention, Gradients) {
   ExpectGradients({Shared(Tensor(), false)});
   ExpectGradients({Shared(Wave({3, 3}, 4), true), {{"is_causal", kOn}, {"softcap", 0.5}}, 3});
   ExpectGradients({Shared(Wave({2, 1, 2}, 4), false), {{"scale", 0.8}}});
-  ExpectGradients({Shared(Wave({3, 1}, 4), false)});  // a short mask hides the keys past it
+  ExpectGradients({Shared(Wave({3, 1}, 4), false)});  // a mask that is too short hides the keys past its end
   ExpectGradients({Shared(Tensor(), true), {{"left_window_size", kOn}, {"right_window_size", int64_t{0}}}});
   const Attributes heads{{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}};
   ExpectGradients({{Wave({2, 3, 8}, 1), Wave({2, 4, 4}, 2), Wave({2, 4, 6}, 3)}, heads});
@@ -115,7 +115,7 @@ TEST(Attention, Gradients) {
                    {{"is_causal", kOn}}});
 }
 
-TEST(Attention, RefusesWhatDoesNotFit) {
+TEST(Attention, RejectsInvalidOperands) {
   const auto code = [](const Case& c) {
     try {
       Program p(c);
@@ -126,10 +126,10 @@ TEST(Attention, RefusesWhatDoesNotFit) {
     return std::optional<ErrorCode>();
   };
   const Tensor q = Wave({1, 3, 2, 4}, 1), k = Wave({1, 2, 2, 4}, 1), flat = Wave({2, 3, 8}, 1);
-  EXPECT_EQ(code({{q, k, k}}), ErrorCode::kShape);  // three heads of Q over two of K
+  EXPECT_EQ(code({{q, k, k}}), ErrorCode::kShape);  // three heads of Q for two of K
   EXPECT_EQ(code({{flat, flat, flat}}), ErrorCode::kAttr);
   EXPECT_EQ(code({{flat, flat, flat}, {{"q_num_heads", int64_t{3}}, {"kv_num_heads", int64_t{2}}}}), ErrorCode::kAttr);
-  EXPECT_EQ(code({Shared(Wave({3, 4}, 1), true)}), ErrorCode::kShape);  // a mask of four keys for three
+  EXPECT_EQ(code({Shared(Wave({3, 4}, 1), true)}), ErrorCode::kShape);  // a mask of four keys where there are three
 }
 
 }  // namespace

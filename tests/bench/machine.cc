@@ -1,4 +1,5 @@
-// machine [--threads N]: what this machine does at best, as one line of JSON: a large product, by the kernel that steps use, and a copy.
+// machine [--threads N]: measures this machine's peak rates for a large matrix product, with the kernel that training uses, and for a copy.
+// Prints them as one line of JSON.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -14,9 +15,9 @@
 namespace gradloom {
 namespace {
 
-constexpr double kSeconds = 1;  // of each measurement
+constexpr double kSeconds = 1;  // per measurement
 
-// Runs a second long, at least five times; the seconds of the fastest.
+// Repeats for one second, at least five times, and returns the seconds of the fastest run.
 template <typename F>
 double Fastest(F&& run) {
   using Clock = std::chrono::steady_clock;
@@ -30,7 +31,7 @@ double Fastest(F&& run) {
   return fastest;
 }
 
-// Seconds of a call on operands in plain layouts.
+// Returns the seconds of one call with operands in plain layouts.
 double SecondsOf(KernelCall call, const std::string& name, int threads) {
   call.threads = threads;
   std::vector<Tensor> memory;
@@ -64,7 +65,7 @@ double ProductRate(int threads) {
 }
 
 double CopyRate(int threads) {
-  constexpr int64_t kBytes = int64_t{1} << 28;  // more than any cache
+  constexpr int64_t kBytes = int64_t{1} << 28;  // larger than any cache
   std::vector<char> from(kBytes, 1), to(kBytes, 2);
   const double seconds = Fastest([&] {
 #pragma omp parallel for num_threads(threads)

@@ -1,8 +1,8 @@
 // workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--streams N] [--steps N] [--warmup N] [--seconds S] [--cpu-time]
 //          [--json] [--ops] [--devices SPEC] [--precision fp32|tf32|bf16|fp16] [--cuda-graph on|off] [--autotune on|off]
 //
-// Trains one benchmark workload and prints the median step time and what goes with it; with --json as one line
-// with the keys that the scripts of the peers print.
+// Trains one benchmark workload and prints the median step time and related figures. With --json it prints one line with the keys that the
+// peers' scripts use.
 #include "tests/bench/workload.h"
 
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ struct Arguments {
   RunOptions run{.threads = 2};
   std::string precision = "fp32", graph = "on", autotune = "off";
   int steps = 30, warmup = 3;
-  double seconds = 30;  // stop measuring after this long, with at least three steps
+  double seconds = 30;  // measurement ends after this time, and after at least three steps
   bool cpu_time = false;
   bool json = false, ops = false;
   std::vector<std::string> disabled_passes;
@@ -43,7 +43,7 @@ double MsOf(clockid_t clock) {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Linear between neighbours, as numpy's default.
+// Interpolates linearly between neighbours, like numpy's default.
 double Quantile(std::vector<double> sorted, double q) {
   std::sort(sorted.begin(), sorted.end());
   const double at = q * static_cast<double>(sorted.size() - 1);
@@ -59,7 +59,7 @@ int NumBatches(const TrainingCase& workload) {
   return count;
 }
 
-// Time by kernel and operator over the timed steps, the most first.
+// Prints the time per kernel and operator over the timed steps, largest first.
 void PrintOperators(Session& session, int64_t steps) {
   struct Row {
     int64_t nanoseconds = 0, launches = 0;
@@ -85,10 +85,10 @@ void PrintOperators(Session& session, int64_t steps) {
   }
 }
 
-// Launches that compute more than so many flops for each byte that they move are held up by computing, others by memory.
+// A launch with more flops per byte moved than this counts as compute-bound, any other as memory-bound.
 constexpr double kComputes = 8;
 
-// Of a step on one device: what the launches of the first kind compute, and what the others move.
+// The work of a step on one device: the flops of compute-bound launches, and the bytes of the others.
 Cost WorkOfStep(const Plan& plan) {
   const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
   Cost work;
@@ -104,9 +104,9 @@ Cost WorkOfStep(const Plan& plan) {
   return work;
 }
 
-// `start`: of the program, by the wall clock.
+// `start` is the wall-clock time at which the program started.
 int Run(const Arguments& a, double start) {
-  // The process's own time counts from 0.
+  // The process's CPU time counts from 0.
   const auto now = [&] { return a.cpu_time ? MsOf(CLOCK_PROCESS_CPUTIME_ID) : MsOf(CLOCK_MONOTONIC) - start; };
   const TrainingCase workload = ReadWorkload(a.model, a.batches, a.workload);
   const int batches = NumBatches(workload);
@@ -196,7 +196,7 @@ int RunWorkload(int argc, char** argv) {
   app.add_option("--autotune", a.autotune, "on, off")->capture_default_str();
   app.add_option("--disable-pass", a.disabled_passes, "to see what a pass gains");
   CLI11_PARSE(app, argc, argv);
-  // bazel run changes the folder; paths are the caller's.
+  // `bazel run` changes the working directory, but paths are relative to the caller's.
   if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY")) std::filesystem::current_path(folder);
   try {
     a.run.precision = PrecisionNamed(a.precision);

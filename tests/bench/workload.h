@@ -1,9 +1,9 @@
-// The program that trains one benchmark workload, for whoever links it.
+// The program that trains one benchmark workload, as a library.
 #pragma once
 
 namespace gradloom {
 
-// As main: what its words are stands in workload.cc.
+// Like main. The arguments are described in workload.cc.
 int RunWorkload(int argc, char** argv);
 
 }  // namespace gradloom

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 const PlanIdentity kPlan = IdentityOf(SamplePlan());
 
-// Saves the sample state of a step into a folder.
+// Saves the sample state of `step` to the folder.
 SavedCheckpoint SaveStep(CheckpointFolder& folder, int64_t step, bool best = false) {
   Session session = SampleSession();
   SetSampleState(session, step);
@@ -36,7 +36,7 @@ std::set<std::string> Names(const std::string& folder) {
   return names;
 }
 
-TEST(CheckpointFolderTest, TheProtocolsOrder) {
+TEST(CheckpointFolderTest, SaveMakesItsCallsInOrder) {
   const TemporaryFolder folder;
   FaultyCalls calls;
   CheckpointFolder checkpoints(folder / "c", kPlan, {.keep = 1, .calls = &calls});
@@ -45,8 +45,7 @@ TEST(CheckpointFolderTest, TheProtocolsOrder) {
   SaveStep(checkpoints, 2, true);
   const std::string root = folder / "c", pid = std::to_string(::getpid()), tmp = root + "/step-000002.tmp." + pid,
                     old = root + "/step-000001.old." + pid;
-  // Runs of equal calls (a file is written in pieces) count once; what a pointer's temporary name ends with is
-  // left out.
+  // Consecutive equal calls (a file is written in pieces) count once, and the suffix of a pointer file's temporary name is removed.
   std::vector<std::string> log;
   for (size_t i = start; i < calls.log().size(); ++i) {
     std::string call = calls.log()[i];
@@ -113,13 +112,13 @@ TEST(CheckpointFolderTest, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000020", "step-000050", "step-000060"}));
   EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000060\n");
   EXPECT_EQ(checkpoints.BestPath(), folder / "step-000020");
-  // A new best one frees the old.
+  // A new best checkpoint frees the previous best.
   SaveStep(checkpoints, 70, true);
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000060", "step-000070"}));
 }
 
-// Of a process that ended after it had renamed the folder.
-TEST(CheckpointFolderTest, WhoeverGoesOnFinishesTheSave) {
+// The process ended right after it had renamed the folder.
+TEST(CheckpointFolderTest, NextProcessFinishesAnInterruptedSave) {
   const TemporaryFolder folder;
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 3});
   SaveStep(checkpoints, 10, true);
@@ -133,20 +132,20 @@ TEST(CheckpointFolderTest, WhoeverGoesOnFinishesTheSave) {
     WriteQuickly(folder / pointer, name + "\n");
   };
   fs::remove(folder / "LOCK");
-  // A newer one, which does not load: nothing is removed.
+  // A newer checkpoint does not load, so nothing is removed.
   point("BEST", "step-000010");
   finish("step-000020");
   EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000020\n");
   EXPECT_EQ(ReadWholeFile(folder / "BEST"), "step-000020\n");
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000010", "step-000020", "step-000030"}));
-  // The newest was not saved as the best.
+  // The newest checkpoint was not saved as the best.
   finish("step-000030");
   EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000030\n");
   EXPECT_EQ(ReadWholeFile(folder / "BEST"), "step-000020\n");
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000020", "step-000030"}));
 }
 
-TEST(CheckpointFolderTest, ASaveAtTheSameStepIsTheNewerOne) {
+TEST(CheckpointFolderTest, SecondSaveOfAStepReplacesTheFirst) {
   const TemporaryFolder folder;
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});
   SaveStep(checkpoints, 5);
@@ -156,8 +155,8 @@ TEST(CheckpointFolderTest, ASaveAtTheSameStepIsTheNewerOne) {
   }
 }
 
-// A run that goes back to an earlier checkpoint: what it saves then is newer than what it left behind.
-TEST(CheckpointFolderTest, NewerIsWhatWasSavedLater) {
+// A run goes back to an earlier checkpoint. What it saves from there counts as newer than the checkpoints left from before.
+TEST(CheckpointFolderTest, OrdersCheckpointsBySaveTime) {
   const TemporaryFolder folder;
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 2});
   SaveStep(checkpoints, 100);
@@ -167,7 +166,7 @@ TEST(CheckpointFolderTest, NewerIsWhatWasSavedLater) {
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000150", "step-000200"}));
 }
 
-TEST(CheckpointFolderTest, WhatIsNoCheckpointIsLeftAlone) {
+TEST(CheckpointFolderTest, LeavesForeignFilesAlone) {
   const TemporaryFolder folder;
   for (const char* name : {"step-000001", "step-000003.tmp.9"}) fs::create_directory(folder / name);
   WriteQuickly(folder / "step-000003.tmp.9/rank-0.safetensors", "half");
@@ -183,7 +182,7 @@ TEST(CheckpointFolderTest, WhatIsNoCheckpointIsLeftAlone) {
   EXPECT_TRUE(fs::exists(folder / "elsewhere/precious"));
 }
 
-TEST(CheckpointFolderTest, OneProcessWritesAFolder) {
+TEST(CheckpointFolderTest, AllowsOneWriterPerFolder) {
   const TemporaryFolder folder;
   {
     const CheckpointFolder first(folder.path(), kPlan);
@@ -198,7 +197,7 @@ TEST(CheckpointFolderTest, OneProcessWritesAFolder) {
 
 class FaultTest : public testing::TestWithParam<int> {
  protected:
-  // A folder with a good checkpoint of step 1, the best one, and one of step 2.
+  // Creates a folder with a good checkpoint of step 1, the best one, and one of step 2.
   FaultTest() {
     CheckpointFolder checkpoints(path_, kPlan, {.keep = 1});
     SaveStep(checkpoints, 1, true);
@@ -216,7 +215,7 @@ class FaultTest : public testing::TestWithParam<int> {
     return {calls.log().begin() + static_cast<std::ptrdiff_t>(before), calls.log().end()};
   }
 
-  // What is there loads, and is all of step 2 or all of step 3.
+  // The folder loads, and its state is entirely that of step 2 or entirely that of step 3.
   int64_t CheckWhatIsThere(const std::string& path) {
     const Restored restored = RestoreNewest(path);
     EXPECT_TRUE(restored.step == 2 || restored.step == 3) << restored.step;
@@ -228,8 +227,8 @@ class FaultTest : public testing::TestWithParam<int> {
   const std::string path_ = folder_ / "c";
 };
 
-// Each call of a save fails in turn: once, or it and all after it.
-TEST_P(FaultTest, TheOldCheckpointLoadsAndTheErrorSaysWhatIsNeeded) {
+// Each call of a save fails in turn: either only that call, or that call and all after it.
+TEST_P(FaultTest, OldCheckpointLoadsAndErrorNamesTheNeededBytes) {
   const std::vector<std::string> wanted = Calls();
   ASSERT_GT(wanted.size(), 30u);
   int failed = 0;
@@ -256,7 +255,7 @@ TEST_P(FaultTest, TheOldCheckpointLoadsAndTheErrorSaysWhatIsNeeded) {
       }
       failed += threw ? 1 : 0;
       calls.FailAt(-1, -1, 0);
-      // Safe is what was said to be safe, and nothing was removed before.
+      // Only a save that was reported as safe is safe, and the old checkpoint was not removed before that.
       const int64_t step = CheckWhatIsThere(path);
       EXPECT_TRUE(threw || step == 3);
       const std::set<std::string> names = Names(path);
@@ -264,11 +263,11 @@ TEST_P(FaultTest, TheOldCheckpointLoadsAndTheErrorSaysWhatIsNeeded) {
       EXPECT_TRUE(!threw || (names.contains("step-000001") && names.contains("step-000002")));
       if (once) {
         for (const std::string& name : names) EXPECT_EQ(name.find(".tmp."), std::string::npos) << name;
-        // A fault is silent only where nothing depended on the call: a folder was closed.
+        // A fault may stay silent only if nothing depended on the call: closing a folder.
         EXPECT_TRUE(threw || !saved.warnings.empty() || calls.log()[static_cast<size_t>(before + n)].starts_with("close "));
       }
       EXPECT_EQ(step == 3, renamed);
-      // The next one succeeds, and what the failed one left is gone at the latest with the next process.
+      // The next save succeeds, and what the failed one left is removed no later than by the next process.
       SaveStep(checkpoints, 4);
       EXPECT_EQ(RestoreNewest(path).step, 4);
     }
@@ -282,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Errors, FaultTest, testing::Values(ENOSPC, EIO, EROFS),
 
 using KillTest = FaultTest;
 
-// Runs `child` in a process of its own; its wait status.
+// Runs `child` in a forked process and returns its wait status.
 template <typename F>
 int InChild(F&& child) {
   const pid_t pid = ::fork();
@@ -295,8 +294,8 @@ int InChild(F&& child) {
   return status;
 }
 
-// A process ends at each call of a save: before the call, within a write.
-TEST_F(KillTest, AtEveryCallThereIsACheckpoint) {
+// The process ends at each call of a save: before the call, or in the middle of a write.
+TEST_F(KillTest, CheckpointLoadsAfterDeathAtAnyCall) {
   const int count = static_cast<int>(Calls().size());
   int olds = 0, news = 0;
   for (int n = 0; n <= count; ++n) {
@@ -313,7 +312,7 @@ TEST_F(KillTest, AtEveryCallThereIsACheckpoint) {
     });
     ASSERT_EQ(WEXITSTATUS(status), n < count ? FaultyCalls::kExitCode : 0);
     (CheckWhatIsThere(path) == 3 ? news : olds) += 1;
-    // The next process finds no leftovers, and goes on.
+    // The next process finds no leftovers and can continue.
     CheckpointFolder checkpoints(path, kPlan, {.keep = 1});
     for (const std::string& name : Names(path)) EXPECT_NE(ParseCheckpointName(name), CheckpointName::kUnfinished) << name;
     SaveStep(checkpoints, 4);
@@ -323,8 +322,8 @@ TEST_F(KillTest, AtEveryCallThereIsACheckpoint) {
   EXPECT_GT(news, 10);
 }
 
-// SIGKILL at random times of a process that saves without pause.
-TEST(CheckpointFolderTest, KilledAtRandomTimesThereIsACheckpoint) {
+// A process that saves continuously is killed with SIGKILL at random times.
+TEST(CheckpointFolderTest, CheckpointLoadsAfterKillAtRandomTimes) {
   const TemporaryFolder folder;
   const std::string path = folder / "c";
   {

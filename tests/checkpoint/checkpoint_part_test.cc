@@ -1,4 +1,5 @@
-// Checkpoints that several processes write together: each its part, process 0 the manifest; whatever fails or dies, the one before loads.
+// Tests of checkpoints that several processes write together. Each writes its part and process 0 writes the manifest. Whatever fails or
+// dies, the previous checkpoint still loads.
 #include "runtime/session/checkpoint_part.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The sample's tensors in turns on the devices of `copies` copies of a model in `parts` parts; the first of them on all.
+// A plan for `copies` replicas of a model in `parts` parts. The sample's tensors are dealt to the parts in turn; the first is on all.
 std::shared_ptr<const Plan> PlanInParts(int parts, int copies = 1) {
   auto plan = std::make_shared<Plan>(SamplePlan());
   plan->places.assign(static_cast<size_t>(parts), {});
@@ -56,7 +57,7 @@ std::map<std::string, std::string> BitsOf(const Checkpoint& checkpoint) {
   return bits;
 }
 
-// A process of a job whose copies lie in several of them.
+// One process of a job whose replicas span several processes.
 class Member {
  public:
   Member(const JobTopology& topology, std::shared_ptr<const Plan> plan, const std::string& folder)
@@ -75,7 +76,7 @@ class Member {
   Communicator& communicator() { return *communicator_; }
   FaultyCalls& calls() { return calls_; }
 
-  // "" or the error, of process 0.
+  // Returns the error of process 0, or "".
   std::string Save(int64_t step) {
     SetSampleState(session_, step);
     return SaveUnless([](const SavedState&) {});
@@ -127,8 +128,8 @@ std::vector<std::string> Unfinished(const std::string& folder) {
   return names;
 }
 
-TEST(CheckpointPartTest, EachProcessWritesWhatThoseBeforeItHaveNot) {
-  // Processes, parts, copies, and the processes that write.
+TEST(CheckpointPartTest, EachTensorIsWrittenByItsFirstHolder) {
+  // The numbers of processes, parts and replicas, and of the processes that write.
   struct Case {
     int world, parts, copies;
     size_t writers;
@@ -145,7 +146,7 @@ TEST(CheckpointPartTest, EachProcessWritesWhatThoseBeforeItHaveNot) {
     const Checkpoint checkpoint = Checkpoint::Load(folder / "step-000002");
     EXPECT_EQ(BitsOf(checkpoint), SampleBits(2));
     EXPECT_EQ(checkpoint.manifest().files.size(), c.writers);
-    // Into one process.
+    // Restores into a single process.
     Session whole(plan, {.seed = 1234});
     checkpoint.Restore(whole, IdentityOf(*plan));
     EXPECT_EQ(BitsOf(whole), SampleBits(2));
@@ -155,7 +156,7 @@ TEST(CheckpointPartTest, EachProcessWritesWhatThoseBeforeItHaveNot) {
   }
 }
 
-TEST(JobStateTest, ComesToThoseThatHoldItAndBack) {
+TEST(JobStateTest, BroadcastsStateToItsHoldersAndGathersIt) {
   struct Case {
     int world, parts, copies;
   };
@@ -178,13 +179,13 @@ TEST(JobStateTest, ComesToThoseThatHoldItAndBack) {
           Require(Bits(state.Read(name).view()) == bits, "'" + name + "' was given as something else");
         state.End();
       };
-      // Process 0 has all of a checkpoint, and the others nothing.
+      // Process 0 holds the state of a checkpoint, the others hold nothing.
       SetSampleState(whole, 5);
       const ReadState given = [&](const std::string& name) { return whole.Get(name); };
       if (topology.rank == 0) SetSampleState(session, 5);
       SpreadState(session, *communicator, topology.rank == 0 ? given : ReadState());
       check(5);
-      // The first that holds a tensor has it, and those behind it something else.
+      // The first holder of a tensor has its value, later holders have a different one.
       for (const StateTensor& state : plan->state) {
         SetSampleState(whole, HoldersOf(state, *plan, *communicator).front() == topology.rank ? 6 : 7);
         session.Set(state.name, whole.Get(state.name).view());
@@ -196,10 +197,10 @@ TEST(JobStateTest, ComesToThoseThatHoldItAndBack) {
   }
 }
 
-// Each call of a process fails in turn, in one job: process 0 says so and which one it was, and the next save is good.
+// In one job, each call of one process fails in turn. Process 0 reports the failure and the process at fault, and the next save succeeds.
 class PartFaultTest : public testing::TestWithParam<int> {};
 
-TEST_P(PartFaultTest, TheSaveIsNoneAndTheNextIsGood) {
+TEST_P(PartFaultTest, FailedSaveIsDiscardedAndTheNextSucceeds) {
   const TemporaryFolder folder;
   const auto plan = PlanInParts(3);
   const int faulty = GetParam();
@@ -221,7 +222,7 @@ TEST_P(PartFaultTest, TheSaveIsNoneAndTheNextIsGood) {
           Require(error.find("rank " + std::to_string(faulty) + " (") != std::string::npos, error);
           Require(error.find("E-RESOURCE") != std::string::npos, error);
         }
-        // What it left is gone, and what was there is there.
+        // The failed save leaves nothing behind, and the previous checkpoint is intact.
         for (const std::string& name : Unfinished(folder.path())) Require(name.find(".tmp.") == std::string::npos, name + ": " + error);
         const FoundCheckpoint found = FindNewestCheckpoint(folder.path());
         Require(found.checkpoint.has_value(), "nothing loads");
@@ -236,15 +237,15 @@ TEST_P(PartFaultTest, TheSaveIsNoneAndTheNextIsGood) {
     member.communicator().Leave();
   });
   ExpectAllEnd(ended);
-  // Those that write, make and sync; a folder that was closed, and an old checkpoint that stays, are no failure.
+  // At least the calls that write, create and sync fail the save. A failure to close a folder or to remove an old checkpoint does not.
   EXPECT_GE(std::atoi(ended[0].words.c_str()), faulty == 0 ? 10 : 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, PartFaultTest, testing::Values(0, 1, 2),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
 
-// A process ends at each of its calls of a save, within a write too.
-TEST(CheckpointPartTest, WhoeverDiesTheOneBeforeLoads) {
+// A process ends at each of its calls of a save, also in the middle of a write.
+TEST(CheckpointPartTest, PreviousCheckpointLoadsAfterAnyProcessDies) {
   const auto plan = PlanInParts(2);
   for (const int victim : {0, 1}) {
     int olds = 0, news = 0;
@@ -258,7 +259,7 @@ TEST(CheckpointPartTest, WhoeverDiesTheOneBeforeLoads) {
         const int before = static_cast<int>(member.calls().log().size());
         if (topology.rank == victim) member.calls().FailAt(before + n, before + n, 0);
         const std::string error = member.Save(2);
-        // Nobody waits for it for ever.
+        // The others do not wait for it forever.
         member.communicator().Leave();
         Require(error.empty(), error);
       });
@@ -269,7 +270,7 @@ TEST(CheckpointPartTest, WhoeverDiesTheOneBeforeLoads) {
       const int64_t step = found.checkpoint->manifest().step;
       EXPECT_TRUE(step == 2 || (died && step == 1)) << step;
       EXPECT_EQ(BitsOf(*found.checkpoint), SampleBits(step));
-      // Whoever goes on finds no leftovers.
+      // The next process that opens the folder finds no leftovers.
       CheckpointFolder(folder.path(), IdentityOf(*plan));
       EXPECT_TRUE(Unfinished(folder.path()).empty());
       if (!died) break;
@@ -280,7 +281,7 @@ TEST(CheckpointPartTest, WhoeverDiesTheOneBeforeLoads) {
   }
 }
 
-TEST(CheckpointPartTest, ValuesThatAreNotFiniteAreNoCheckpoint) {
+TEST(CheckpointPartTest, RefusesToSaveNonFiniteValues) {
   const TemporaryFolder folder;
   const auto plan = PlanInParts(2);
   ExpectAllEnd(RunForked(2, [&](const JobTopology& topology) {
@@ -291,13 +292,13 @@ TEST(CheckpointPartTest, ValuesThatAreNotFiniteAreNoCheckpoint) {
       for (float& element : tensor.as<float>()) element = value;
       member.session().Set(name, tensor.view());
     };
-    // All see the same, whoever holds it.
+    // All processes see the same, whichever of them holds the tensor.
     for (const std::string name : {"fc.weight", "fc.weight/momentum_buffer"}) {
       for (const char* other : {"fc.weight", "fc.weight/momentum_buffer", "empty", "Größe \"x\"\n"}) nan(other, 1);
       Require(member.session().NonFiniteState().empty(), "it is finite");
       nan(name, NAN);
       Require(member.session().NonFiniteState() == name, "not found");
-      // Of process 0's own nothing is begun.
+      // If process 0's own state is not finite, no save is begun.
       const std::string said = member.SaveFinite(), whose = name == "fc.weight" ? "" : "rank 1 (";
       if (!member.leads()) continue;
       Require(said.find("E-DIVERGED]: " + whose) != std::string::npos, said);
@@ -309,7 +310,7 @@ TEST(CheckpointPartTest, ValuesThatAreNotFiniteAreNoCheckpoint) {
   }));
 }
 
-TEST(CheckpointPartTest, PartsThatAreDamagedAbsentOrTooManyAreRefusedByName) {
+TEST(CheckpointPartTest, RejectsDamagedMissingAndExtraPartsByName) {
   const TemporaryFolder folder;
   const auto plan = PlanInParts(2);
   ExpectAllEnd(RunForked(2, [&](const JobTopology& topology) {
@@ -336,7 +337,7 @@ TEST(CheckpointPartTest, PartsThatAreDamagedAbsentOrTooManyAreRefusedByName) {
   fs::copy_file(part, path + "/rank-2.safetensors");
   EXPECT_NE(refusal().find("'rank-2.safetensors' does not belong to the checkpoint"), std::string::npos);
   fs::remove(path + "/rank-2.safetensors");
-  // One part in place of the other.
+  // One part's file in place of another's.
   fs::copy_file(path + "/rank-0.safetensors", part, fs::copy_options::overwrite_existing);
   EXPECT_NE(refusal().find("rank-1.safetensors"), std::string::npos);
   WriteQuickly(part, good);

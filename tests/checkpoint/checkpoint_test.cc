@@ -26,14 +26,14 @@ const PlanIdentity kPlan = IdentityOf(SamplePlan());
 
 class CheckpointTest : public testing::Test {
  protected:
-  // Saves the sample state of a step; the checkpoint's folder.
+  // Saves the sample state of `step` and returns the checkpoint's folder.
   std::string Save(int64_t step, const RunState& state = {}, int64_t seed = 1234) {
     Session session = SampleSession(seed);
     SetSampleState(session, step);
     return CheckpointFolder(folder_.path(), kPlan).Save(session, state).path;
   }
 
-  // The error of restoring into a session of this plan and seed, whose state must not change.
+  // Returns the error of restoring into a session of this plan and seed. The session's state must not change.
   Error Refusal(const Checkpoint& checkpoint, const Plan& plan, int64_t seed = 1234) {
     Session session(std::make_shared<const Plan>(plan), {.seed = seed});
     const auto before = BitsOf(session);
@@ -48,7 +48,7 @@ class CheckpointTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(CheckpointTest, AllStateAndCountersComeBack) {
+TEST_F(CheckpointTest, RestoresAllStateAndCounters) {
   RunState state;
   state.cursor = {3, 17, 64, 1797};
   state.callbacks = {{"early_stop", "2"}, {"best", "0.25 at 7\n\xff"}};
@@ -70,7 +70,7 @@ TEST_F(CheckpointTest, AllStateAndCountersComeBack) {
   EXPECT_EQ(found.checkpoint->manifest().callbacks, state.callbacks);
 }
 
-TEST_F(CheckpointTest, TheScheduleComesBackWhereNoFixedRateWasSet) {
+TEST_F(CheckpointTest, RestoresTheScheduleUnlessARateWasFixed) {
   Save(7);
   Session session = SampleSession();
   session.set_learning_rate(9);
@@ -80,7 +80,7 @@ TEST_F(CheckpointTest, TheScheduleComesBackWhereNoFixedRateWasSet) {
   EXPECT_EQ(session.learning_rate(), other.learning_rate());
 }
 
-TEST_F(CheckpointTest, EveryFlippedByteIsFound) {
+TEST_F(CheckpointTest, DetectsEveryFlippedByte) {
   const std::string folder = Save(7);
   for (const std::string& name : {std::string("MANIFEST"), RankFileName(0)}) {
     const std::string path = folder + "/" + name, good = ReadWholeFile(path);
@@ -97,7 +97,7 @@ TEST_F(CheckpointTest, EveryFlippedByteIsFound) {
   Checkpoint::Load(folder);
 }
 
-TEST_F(CheckpointTest, EveryCutIsFound) {
+TEST_F(CheckpointTest, DetectsEveryTruncation) {
   const std::string folder = Save(7);
   for (const std::string& name : {std::string("MANIFEST"), RankFileName(0)}) {
     const std::string path = folder + "/" + name, good = ReadWholeFile(path);
@@ -111,7 +111,7 @@ TEST_F(CheckpointTest, EveryCutIsFound) {
   }
 }
 
-TEST_F(CheckpointTest, TheNewestThatLoadsIsTakenAndTheOthersAreNamed) {
+TEST_F(CheckpointTest, LoadsTheNewestValidCheckpointAndNamesTheOthers) {
   const std::string first = Save(1), second = Save(2), third = Save(3);
   std::filesystem::remove(third + "/MANIFEST");
   std::string content = ReadWholeFile(second + "/rank-0.safetensors");
@@ -131,7 +131,7 @@ TEST_F(CheckpointTest, TheNewestThatLoadsIsTakenAndTheOthersAreNamed) {
   EXPECT_NE(restored.found.skipped[2].why.find("damaged"), std::string::npos) << restored.found.skipped[2].why;
 }
 
-TEST_F(CheckpointTest, FilesThatAreAbsentOrOfAnotherStepAreFound) {
+TEST_F(CheckpointTest, DetectsMissingFilesAndFilesOfAnotherStep) {
   const std::string first = Save(1), second = Save(2);
   std::filesystem::copy_file(first + "/rank-0.safetensors", second + "/rank-0.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
@@ -141,7 +141,7 @@ TEST_F(CheckpointTest, FilesThatAreAbsentOrOfAnotherStepAreFound) {
   EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(folder_ / "step-000003"); }).code(), ErrorCode::kCheckpoint);
 }
 
-TEST_F(CheckpointTest, LinksAreNotFollowed) {
+TEST_F(CheckpointTest, DoesNotFollowLinks) {
   const std::string first = Save(1);
   std::filesystem::create_directory_symlink(first, folder_ / "step-000005");
   std::filesystem::create_directory_symlink("step-000006", folder_ / "step-000006");
@@ -155,18 +155,18 @@ TEST_F(CheckpointTest, LinksAreNotFollowed) {
   EXPECT_EQ(RestoreNewest(folder_.path()).step, 1);
 }
 
-TEST_F(CheckpointTest, AFolderThatLoopsIsAnError) {
+TEST_F(CheckpointTest, RejectsALinkLoop) {
   std::filesystem::create_directory_symlink("loop", folder_ / "loop");
   EXPECT_EQ(ErrorOf([&] { FindNewestCheckpoint(folder_ / "loop"); }).code(), ErrorCode::kIo);
   EXPECT_FALSE(FindNewestCheckpoint(folder_ / "absent").checkpoint);
 }
 
-TEST_F(CheckpointTest, MoreThanTheLimitIsNotRead) {
+TEST_F(CheckpointTest, RejectsFilesAboveTheSizeLimit) {
   const std::string path = Save(1);
   EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(path, 100); }).code(), ErrorCode::kLimit);
 }
 
-TEST_F(CheckpointTest, DuplicateKeysAreRefusedThoughTheHashIsRight) {
+TEST_F(CheckpointTest, RejectsDuplicateKeysDespiteAValidHash) {
   const std::string folder = Save(1), path = folder + "/rank-0.safetensors";
   std::string content = ReadWholeFile(path);
   const size_t at = content.find("\"state/uint32\"");
@@ -181,11 +181,11 @@ TEST_F(CheckpointTest, DuplicateKeysAreRefusedThoughTheHashIsRight) {
   EXPECT_NE(error.message().find("'state/int32' occurs twice"), std::string::npos) << error.message();
 }
 
-TEST_F(CheckpointTest, AFileThatHasChangedSinceIsFound) {
+TEST_F(CheckpointTest, DetectsAFileThatChangesAfterLoading) {
   const std::string folder = Save(1), path = folder + "/rank-0.safetensors";
   const Checkpoint checkpoint = Checkpoint::Load(folder);
   const std::string content = ReadWholeFile(path);
-  // In place, as a failing disk does it: the header stays.
+  // The byte changes in place, as on a failing disk; the header stays valid.
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(content.size()) - 1);
   file.put(static_cast<char>(content.back() ^ 1));
@@ -194,7 +194,7 @@ TEST_F(CheckpointTest, AFileThatHasChangedSinceIsFound) {
   const Error error = ErrorOf([&] { checkpoint.Restore(session, kPlan); });
   EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
   EXPECT_NE(error.message().find("has changed since"), std::string::npos) << error.message();
-  // What was removed meanwhile is still there for those who have opened it.
+  // Files that are removed in the meantime stay readable for those who have opened them.
   WriteQuickly(path, content);
   const Checkpoint again = Checkpoint::Load(folder);
   std::filesystem::remove_all(folder);
@@ -202,7 +202,7 @@ TEST_F(CheckpointTest, AFileThatHasChangedSinceIsFound) {
   EXPECT_EQ(BitsOf(session), SampleBits(1));
 }
 
-// The most that this process had in memory at a time, since it was asked to count anew.
+// Peak memory of this process since the counter was last reset.
 int64_t PeakBytes() {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -211,7 +211,7 @@ int64_t PeakBytes() {
   return -1;
 }
 
-TEST_F(CheckpointTest, AFileIsReadWithoutBeingKept) {
+TEST_F(CheckpointTest, ReadsFilesWithoutHoldingThemInMemory) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer keeps what was freed";
 #endif
@@ -228,12 +228,12 @@ TEST_F(CheckpointTest, AFileIsReadWithoutBeingKept) {
   const int64_t before = PeakBytes();
   const VerifiedFile file(path, described, Checkpoint::kLimitBytes, Checkpoint::kMaxTensors);
   for (int64_t i = 0; i < kTensors; ++i) ASSERT_EQ(file.Read(std::to_string(i)).as<float>()[kElements - 1], static_cast<float>(i));
-  // A tensor is 4 MiB, and the file 96.
+  // A tensor has 4 MiB, the file 96 MiB.
   EXPECT_LT(PeakBytes() - before, bytes / 4);
 }
 
-// Once before anything is changed, and once to do it; what is said about values that are not finite comes from the first.
-TEST_F(CheckpointTest, ARestoreReadsTheFilesTwice) {
+// Once before anything is changed, and once to restore. Warnings about non-finite values come from the first pass.
+TEST_F(CheckpointTest, RestoreReadsEachFileTwice) {
   constexpr int64_t kElements = 1 << 20;
   Plan plan = SamplePlan();
   StateTensor large = plan.state.back();
@@ -259,7 +259,7 @@ TEST_F(CheckpointTest, ARestoreReadsTheFilesTwice) {
   EXPECT_EQ(warnings[0], "'large' of the checkpoint has 2 values that are NaN or infinite");
 }
 
-TEST_F(CheckpointTest, AnotherModelIsRefused) {
+TEST_F(CheckpointTest, RejectsAnotherModel) {
   const Checkpoint checkpoint = Checkpoint::Load(Save(1));
   Plan plan = SamplePlan();
   plan.model = {"other", "fedcba9876543210", ""};
@@ -269,7 +269,7 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
       << error.message();
 }
 
-TEST_F(CheckpointTest, OtherStateIsRefusedByName) {
+TEST_F(CheckpointTest, RejectsDifferentStateByName) {
   const Checkpoint checkpoint = Checkpoint::Load(Save(1));
   Plan plan = SamplePlan();
   for (StateTensor& state : plan.state) {
@@ -285,13 +285,13 @@ TEST_F(CheckpointTest, OtherStateIsRefusedByName) {
   }
 }
 
-TEST_F(CheckpointTest, AnotherSeedIsRefused) {
+TEST_F(CheckpointTest, RejectsAnotherSeed) {
   const Error error = Refusal(Checkpoint::Load(Save(1)), SamplePlan(), 99);
   EXPECT_NE(error.message().find("seed 1234, this run has 99"), std::string::npos) << error.message();
   EXPECT_EQ(error.help(), "--seed 1234");
 }
 
-TEST_F(CheckpointTest, AnotherPlanIsRefusedUnlessItIsWanted) {
+TEST_F(CheckpointTest, RejectsAnotherPlanUnlessAllowed) {
   const Checkpoint checkpoint = Checkpoint::Load(Save(1));
   Plan plan = SamplePlan();
   plan.schedule.attributes.set("total_steps", int64_t{200});
@@ -304,11 +304,11 @@ TEST_F(CheckpointTest, AnotherPlanIsRefusedUnlessItIsWanted) {
   EXPECT_EQ(BitsOf(session), SampleBits(1));
 }
 
-TEST_F(CheckpointTest, PartsAreOneCheckpoint) {
+TEST_F(CheckpointTest, LoadsACheckpointInParts) {
   const std::string folder = Save(1), more = folder + "/rank-1.safetensors";
   const std::string empty("\x08\0\0\0\0\0\0\0{}      ", 16);
   WriteQuickly(more, empty);
-  // One that nobody said is there may be what is missing.
+  // A part that the manifest does not list may be the one that is missing.
   EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).where(), more);
   Manifest manifest = ReadManifest(folder);
   manifest.world_size = 2;
@@ -317,7 +317,7 @@ TEST_F(CheckpointTest, PartsAreOneCheckpoint) {
   EXPECT_EQ(RestoreNewest(folder_.path()).bits, SampleBits(1));
 }
 
-TEST_F(CheckpointTest, NaNIsWarnedOf) {
+TEST_F(CheckpointTest, WarnsAboutNaN) {
   Session session = SampleSession();
   const std::vector<float> values{1, std::numeric_limits<float>::quiet_NaN()};
   session.Set("Größe \"x\"\n", Tensor::From(values, {2}).view());
@@ -327,7 +327,7 @@ TEST_F(CheckpointTest, NaNIsWarnedOf) {
       << checkpoint.Warnings()[0];
 }
 
-TEST(CheckpointNameTest, NamesAreToldApart) {
+TEST(CheckpointNameTest, ParsesFolderNames) {
   for (const char* name : {"step-000001", "step-1", "step-12345678", "step-000001.2"})
     EXPECT_EQ(ParseCheckpointName(name), CheckpointName::kCheckpoint) << name;
   for (const char* name : {"step-000001.tmp.7", "step-000001.2.tmp.7", "step-000001.old.7"})

@@ -75,8 +75,8 @@ int CrashDisk::RemoveFolder(const char* path) {
 void CrashDisk::Crash(size_t calls, std::mt19937& random, const std::string& to) const {
   struct Node {
     bool is_folder = true;
-    std::vector<const Event*> changes;  // of a folder's entries
-    size_t safe = 0;                    // of them
+    std::vector<const Event*> changes;  // of a folder's entries, in order
+    size_t safe = 0;                    // how many of the changes have been synced
     std::string content, synced;        // of a file
   };
   std::map<int, Node> nodes;
@@ -97,7 +97,7 @@ void CrashDisk::Crash(size_t calls, std::mt19937& random, const std::string& to)
       std::string left = node.synced;
       if (random() % 2 == 0 && node.content.size() > left.size()) {
         left = node.content.substr(0, left.size() + random() % (node.content.size() - left.size() + 1));
-        // Some file systems lengthen a file before they write it.
+        // Some file systems extend a file before they write the data.
         if (random() % 2 == 0) left.resize(node.content.size());
       }
       std::ofstream(path, std::ios::binary) << left;

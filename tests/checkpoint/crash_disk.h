@@ -1,5 +1,5 @@
-// A model of what a disk may hold after the power fails: what was synced, and of the rest any part that file
-// systems with a journal leave.
+// A model of what a disk may hold after a power failure: all that was synced, plus any part of the rest that a journaling file system may
+// leave.
 #pragma once
 
 #include <fcntl.h>
@@ -13,15 +13,13 @@
 
 namespace gradloom {
 
-// Makes the calls and keeps a record of them. Crash() then builds the folder as it may be if the power had
-// failed after any number of them.
+// Executes the calls and records them. Crash() then builds the folder as it may be found if the power failed after any number of the calls.
 //
-//   - A file's bytes survive if they were synced; else all of them, some, or none.
-//   - The entries of a folder survive up to its last sync; of the changes since, the first few or all, in
-//     their order.
+//   - A file's synced bytes survive. Of the bytes written since, all, some or none survive.
+//   - A folder's entries survive up to its last sync. Of the changes since, a prefix survives, possibly all or none of them.
 class CrashDisk : public FileCalls {
  public:
-  // `root`: the folder that everything happens in; it is there and empty.
+  // `root` is the folder in which everything happens. It exists and is empty.
   explicit CrashDisk(std::string root) : root_(std::move(root)) { ids_[root_] = 0; }
 
   size_t calls() const { return events_.size(); }
@@ -34,7 +32,7 @@ class CrashDisk : public FileCalls {
   int MakeFolder(const char* path, mode_t mode) override;
   int RemoveFolder(const char* path) override;
 
-  // Builds in `to` (not there yet) what may be left after the first `calls` of them.
+  // Builds in `to`, which does not exist yet, a state that may be left after the first `calls` calls.
   void Crash(size_t calls, std::mt19937& random, const std::string& to) const;
 
  private:
@@ -42,7 +40,7 @@ class CrashDisk : public FileCalls {
   struct Event {
     Kind kind;
     int node = -1;    // the file or folder
-    int folder = -1;  // that the names are entries of
+    int folder = -1;  // the folder whose entries are changed
     std::string name, to, data;
     bool is_folder = false;
   };
@@ -51,7 +49,7 @@ class CrashDisk : public FileCalls {
   void Link(const std::string& path, bool is_folder);
 
   std::string root_;
-  std::map<std::string, int> ids_;  // of paths as they are now
+  std::map<std::string, int> ids_;  // ids by current path
   std::map<int, int> open_;         // descriptor -> file or folder
   std::vector<Event> events_;
   int next_id_ = 1;

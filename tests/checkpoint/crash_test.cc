@@ -1,5 +1,4 @@
-// The power fails at any time of a run that saves: the last save that was said to be safe, or a later one,
-// loads.
+// The power fails at any time during a run that saves. The last save that was reported as safe, or a later one, loads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,15 +13,15 @@
 namespace gradloom {
 namespace {
 
-TEST(CrashTest, WhatWasSaidToBeSafeIsSafe) {
+TEST(CrashTest, ReportedSavesSurvivePowerFailure) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "disk");
   CrashDisk disk(folder / "disk");
-  std::vector<std::pair<size_t, int64_t>> safe;  // calls -> step
+  std::vector<std::pair<size_t, int64_t>> safe;  // number of calls -> step
   {
     CheckpointFolder checkpoints(folder / "disk/c", IdentityOf(SamplePlan()), {.keep = 2, .calls = &disk});
     Session session = SampleSession();
-    // Forward, the same step again, and back.
+    // A forward step, the same step twice, and a step back.
     for (int64_t step : {1, 2, 3, 3, 5, 4}) {
       SetSampleState(session, step);
       checkpoints.Save(session, {}, step == 2);

@@ -1,4 +1,4 @@
-// System calls that fail, or end the process, at the n-th one.
+// System calls that fail, or end the process, from the n-th call on.
 #pragma once
 
 #include <unistd.h>
@@ -13,13 +13,14 @@ namespace gradloom {
 
 class FaultyCalls : public FileCalls {
  public:
-  // Calls number `first` to `last`, counted from 0, fail with `error`; 0: the process ends there, with exit
-  // code kExitCode, a write half done.
+  // Calls number `first` to `last`, counted from 0, fail with `error`. If `error` is 0, the process ends there with exit code kExitCode,
+  // and
+  // a write is left half done.
   void FailAt(int first, int last, int error) { first_ = first, last_ = last, error_ = error; }
 
   static constexpr int kExitCode = 77;
 
-  // What was called so far: "open /path", ...
+  // All calls so far: "open /path", ...
   const std::vector<std::string>& log() const { return log_; }
 
   int Open(const char* path, int flags, mode_t mode) override {
@@ -38,7 +39,7 @@ class FaultyCalls : public FileCalls {
   int Sync(int fd) override { return Fails("sync " + Name(fd)) ? -1 : FileCalls::Sync(fd); }
   int Close(int fd) override {
     const bool fails = Fails("close " + Name(fd));
-    // Also after an error the descriptor is gone.
+    // The descriptor is closed even when the call reports an error.
     const int error = errno, result = FileCalls::Close(fd);
     errno = error;
     return fails ? -1 : result;

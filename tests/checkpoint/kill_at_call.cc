@@ -1,7 +1,8 @@
-// kill_at_call PART N VICTIM -- COMMAND...: runs the command, and kills a process with SIGKILL when the command enters its Nth system call
-// that writes, makes, renames, removes or syncs a file with PART in its path, in any of its threads. VICTIM: 0 for the command itself, or
-// the id of another process; then the command goes on. N 0: nobody is killed. Writes the number of such calls to stderr, "calls 57", and
-// exits as the command, 128 and the signal's number where one ended it.
+// kill_at_call PART N VICTIM -- COMMAND...: runs the command and kills a process with SIGKILL when the command, in any of its threads,
+// enters
+// its Nth system call that writes, creates, renames, removes or syncs a file with PART in its path. VICTIM is 0 for the command itself, or
+// the id of another process; in that case the command continues. With N = 0 no process is killed. Prints the number of such calls to stderr
+// ("calls 57"). Exits with the command's code, or with 128 plus the signal's number if a signal ended it.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -18,7 +19,7 @@
 
 namespace {
 
-// What a process has at an address, as a text.
+// Reads the string at an address in another process.
 std::string TextAt(pid_t thread, uint64_t address) {
   std::string text;
   while (text.size() < PATH_MAX) {
@@ -42,7 +43,7 @@ std::string PathOf(pid_t thread, uint64_t descriptor) {
   return n < 0 ? "" : std::string(path, static_cast<size_t>(n));
 }
 
-// The path that a call changes something at; "" for other calls.
+// The path that the call modifies, or "" for other calls.
 std::string Changed(pid_t thread, const __ptrace_syscall_info& call) {
   const auto* const args = call.entry.args;
   switch (call.entry.nr) {
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
       if (call.op == PTRACE_SYSCALL_INFO_ENTRY && Changed(thread, call).find(part) != std::string::npos && ++calls == wanted)
         kill(other == 0 ? command : other, SIGKILL);
     } else if (status >> 16 != 0 || (signal == SIGSTOP && begun.insert(thread).second)) {
-      // A thread that was made, or its first stop.
+      // A thread was created, or this is its first stop.
       signal = 0;
     }
     ptrace(PTRACE_SYSCALL, thread, nullptr, signal);

@@ -34,7 +34,7 @@ std::string Refusal(const Manifest& manifest) {
   return error.message();
 }
 
-TEST(ManifestTest, ComesBackAsItWas) {
+TEST(ManifestTest, RoundTrip) {
   const Manifest there = Sample(), back = DecodeManifest(EncodeManifest(there), "");
   EXPECT_EQ(back.version, there.version);
   EXPECT_EQ(back.sequence, there.sequence);
@@ -53,7 +53,7 @@ TEST(ManifestTest, ComesBackAsItWas) {
   EXPECT_EQ(back.files, there.files);
 }
 
-TEST(ManifestTest, DamageIsFound) {
+TEST(ManifestTest, DetectsDamage) {
   const std::string good = EncodeManifest(Sample());
   for (size_t i = 0; i < good.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -65,7 +65,7 @@ TEST(ManifestTest, DamageIsFound) {
   }
 }
 
-TEST(ManifestTest, WhatCannotBeIsRefused) {
+TEST(ManifestTest, RejectsImpossibleValues) {
   Manifest manifest = Sample();
   manifest.step = -1;
   EXPECT_EQ(Refusal(manifest), "the manifest's step is -1");

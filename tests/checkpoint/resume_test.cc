@@ -1,6 +1,6 @@
-// A run that is saved and goes on in a new session gives the same bits as one that was never interrupted:
-// parameters, running statistics, optimizer state, accumulated gradients, losses. The model has batch
-// normalisation and dropout; the data are shuffled, and an epoch's last batch is smaller.
+// A run that is saved and resumed in a new session gives the same bits as one that was never interrupted: parameters, running statistics,
+// optimizer state, accumulated gradients, losses. The model has batch normalization and dropout, the data are shuffled, and the last batch
+// of an epoch is smaller.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kRows = 100, kBatch = 16;  // seven batches an epoch, the last of four
+constexpr int64_t kRows = 100, kBatch = 16;  // seven batches per epoch, the last one has four rows
 constexpr int64_t kSeed = 5;
 constexpr int kBatches = 20;
 
@@ -41,7 +41,7 @@ std::shared_ptr<const Plan> CompileDigits(const Recipe& recipe) {
   return std::make_shared<const Plan>(Compile(model, options));
 }
 
-// A run as a process has it: all its objects are made anew.
+// A run within one process: all its objects are created anew.
 class TrainedRun {
  public:
   explicit TrainedRun(const Recipe& recipe, int64_t seed = kSeed)
@@ -74,7 +74,7 @@ class TrainedRun {
   Session& session() { return session_; }
   const Plan& plan() const { return *plan_; }
 
-  // All that a run is: state, counters, and the losses of the last batches.
+  // The complete state of a run: tensors, counters, and the losses of the last batches.
   std::map<std::string, std::string> Bits(int losses) const {
     auto bits = BitsOf(session_);
     bits["step"] = std::to_string(session_.step());
@@ -155,7 +155,7 @@ TEST(ResumeEverywhereTest, GivesTheSameBits) {
   const Recipe recipe = RecipeOf({"adam_everywhere", [](Recipe& r) { r.accumulate = 2; }});
   TrainedRun unbroken(recipe);
   unbroken.Train(kBatches);
-  // After each batch once, in a chain of as many processes.
+  // Resumes once after each batch, in a chain of that many processes.
   const TemporaryFolder folder;
   TrainedRun(recipe).Save(folder.path());
   std::map<std::string, std::string> bits;
@@ -169,8 +169,8 @@ TEST(ResumeEverywhereTest, GivesTheSameBits) {
   EXPECT_EQ(bits, unbroken.Bits(1));
 }
 
-// That the tests above can fail: each part of what is saved changes the bits.
-TEST(ResumeNeedsTest, EachPartOfWhatIsSaved) {
+// Shows that the tests above can fail: changing any part of what is saved changes the bits.
+TEST(ResumeNeedsTest, EverySavedPart) {
   const Recipe recipe = RecipeOf({"adam_needs", [](Recipe& r) { r.accumulate = 3; }});
   TrainedRun unbroken(recipe);
   unbroken.Train(kBatches);
@@ -187,7 +187,7 @@ TEST(ResumeNeedsTest, EachPartOfWhatIsSaved) {
   };
   const auto whole = BitsOf(unbroken.session());
   ASSERT_EQ(resumed([](TrainedRun&) {}), whole);
-  // Dropout draws by the batch, the schedule and Adam's correction go by the step.
+  // Dropout depends on the batch counter; the schedule and Adam's correction depend on the step counter.
   EXPECT_NE(resumed([](TrainedRun& run) { run.session().set_position(run.session().step(), 13); }), whole);
   EXPECT_NE(resumed([](TrainedRun& run) { run.session().set_position(4, run.session().batch()); }), whole);
   std::map<StateKind, int> kinds;

@@ -33,7 +33,7 @@ Tensor SampleValue(const StateTensor& state, int64_t step) {
   const uint64_t salt = std::hash<std::string>()(state.name);
   for (int64_t i = 0; i < value.bytes(); ++i) {
     const uint64_t mixed = Mix64(salt ^ static_cast<uint64_t>(step) << 32 ^ static_cast<uint64_t>(i));
-    // Any bits: the values of floating tensors are NaN now and then, which must survive too.
+    // Arbitrary bits: some floating-point values are NaN, which must survive as well.
     bytes[i] = static_cast<unsigned char>(state.dtype == DType::kBool ? mixed & 1 : mixed);
   }
   return value;

@@ -1,4 +1,4 @@
-// A session without programs whose state has every dtype and layouts of its own, for tests of what is saved.
+// A session without programs whose state covers every dtype and several layouts, for tests of saving.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace gradloom {
 
 Plan SamplePlan();
 
-// A fresh one: all state zero.
+// A new session with all state zero.
 Session SampleSession(int64_t seed = 1234);
 
-// State that depends on nothing but the number of steps, in every element, and the counters of that step.
+// Sets every element and the counters to values that depend on the number of steps alone.
 void SetSampleState(Session& session, int64_t step);
 
 // All state of the session, bit for bit.
 std::map<std::string, std::string> BitsOf(const Session& session);
 
-// The bits that SetSampleState gives.
+// The bits that SetSampleState writes.
 std::map<std::string, std::string> SampleBits(int64_t step);
 
-// What the folder's newest checkpoint restores; a test failure where there is none.
+// Restores the newest checkpoint of the folder. It is a test failure if there is none.
 struct Restored {
   int64_t step = -1;
   std::map<std::string, std::string> bits;

@@ -1,5 +1,4 @@
-// save_checkpoint FOLDER: saves the sample state of step 7, and prints each tensor as a line of JSON, for
-// safetensors_test.
+// save_checkpoint FOLDER: saves the sample state of step 7 and prints each tensor as a line of JSON, for safetensors_test.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// Whatever becomes of one process of a job, the others end soon and say whose fault it was.
+// Whatever happens to one process of a job, the others end soon and name the process at fault.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPeerCode = 140;
 
-// Sums of one group over all processes, one rank each, until something happens.
+// Repeats an all-reduce over one group of all processes, one rank each, until it is stopped or fails.
 class Sums {
  public:
   explicit Sums(Communicator& communicator) : mine_(communicator.process()) {
@@ -42,7 +42,7 @@ class Sums {
   std::vector<float> values_;
 };
 
-// All but `culprit` end with E-PEER and a sentence that begins with its name.
+// All processes but `culprit` end with E-PEER and a message that starts with the culprit's name.
 void ExpectBlamed(const std::vector<ForkedEnd>& ended, size_t culprit, const std::string& how) {
   for (size_t i = 0; i < ended.size(); ++i) {
     if (i == culprit) continue;
@@ -69,7 +69,7 @@ TEST(Faults, AKilledProcess) {
 }
 
 TEST(Faults, AStoppedProcess) {
-  // In the midst of a large sum, which has no end then, and between two.
+  // In the middle of a large all-reduce, which then cannot complete, and between two small ones.
   for (size_t elements : {size_t{10}, size_t{3000000}}) {
     const auto ended = RunForked(3, [&](const JobTopology& topology) {
       const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(10)});
@@ -86,7 +86,7 @@ TEST(Faults, AStoppedProcess) {
       try {
         sums.Run(1000000, elements);
       } catch (const Error&) {
-        // Both others are to have found it by themselves.
+        // Gives both other processes time to find it by themselves.
         std::this_thread::sleep_for(std::chrono::seconds(3));
         if (topology.rank == 0) kill(std::stoi(pids[1]), SIGKILL);
         throw;
@@ -97,8 +97,8 @@ TEST(Faults, AStoppedProcess) {
   }
 }
 
-// 0 waits for 1, which waits for 2, which is stopped: nobody blames one that waits itself.
-TEST(Faults, OneThatWaitsIsNotBlamed) {
+// 0 waits for 1, which waits for 2, which is stopped. A process that itself waits is not blamed.
+TEST(Faults, DoesNotBlameAWaitingProcess) {
   const auto ended = RunForked(3, [&](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(12)});
     const std::vector<std::string> pids = communicator->AllGather(std::to_string(getpid()));
@@ -115,7 +115,7 @@ TEST(Faults, OneThatWaitsIsNotBlamed) {
   ExpectBlamed(ended, 2, "has not answered within the collective timeout of 12 s");
 }
 
-TEST(Faults, AProcessThatStopsWithAnErrorOfItsOwn) {
+TEST(Faults, AProcessThatFailsWithItsOwnError) {
   const auto ended = RunForked(4, [&](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology);
     Sums sums(*communicator);
@@ -143,8 +143,8 @@ TEST(Faults, AProcessThatLeavesTooEarly) {
   EXPECT_NE(ended[1].words.find("has left the job, but more data was expected from it"), std::string::npos) << ended[1].words;
 }
 
-// Rank 0 writes a file for longer than the others would wait; one that stops meanwhile is missed all the same.
-TEST(Faults, AProcessThatIsBusyIsWaitedFor) {
+// Rank 0 writes a file for longer than the timeout. If it is stopped in the meantime, this is still detected.
+TEST(Faults, WaitsForABusyProcess) {
   for (const bool stops : {false, true}) {
     const auto ended = RunForked(3, [&](const JobTopology& topology) {
       const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(8)});
@@ -173,7 +173,7 @@ TEST(Faults, AProcessThatIsBusyIsWaitedFor) {
   }
 }
 
-// Those who wait count it, and by that the one that they wait for is found.
+// Processes count the time they wait, and the straggler is found from these counts.
 TEST(Waiting, IsCounted) {
   const auto ended = RunForked(3, [&](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology);
@@ -187,14 +187,14 @@ TEST(Waiting, IsCounted) {
     communicator->Leave();
   });
   for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
-  // Most of a second, less what a busy machine takes before they come to it.
+  // Nearly a second, less the delay until a busy machine lets them reach the collective.
   for (size_t rank : {0, 2}) EXPECT_GT(std::stod(ended[rank].words), 0.1);
 }
 
-TEST(Waiting, TellsWhoIsLate) {
+TEST(Waiting, FindsTheStraggler) {
   EXPECT_FALSE(FindStraggler({}, 10));
   EXPECT_FALSE(FindStraggler({0.5}, 10));
-  // All wait for what is under way.
+  // All wait, so the operation itself is slow.
   EXPECT_FALSE(FindStraggler({4, 4.2, 4.4, 4.1}, 10));
   EXPECT_FALSE(FindStraggler({0.5, 0.1}, 0.9)) << "too short to tell";
   const auto late = FindStraggler({4, 4.2, 1, 4.1}, 10);
@@ -203,11 +203,11 @@ TEST(Waiting, TellsWhoIsLate) {
   EXPECT_NEAR(late->share, 0.3, 1e-12);
   ASSERT_TRUE(FindStraggler({3, 0.1}, 10));
   EXPECT_EQ(FindStraggler({3, 0.1}, 10)->process, 1);
-  // Two of four hold up the others: neither is the one.
+  // Two of four processes hold up the others, so neither is the only straggler.
   EXPECT_FALSE(FindStraggler({5, 0.2, 0.1, 5}, 10));
 }
 
-TEST(Meeting, RefusesThoseWhoContradictEachOther) {
+TEST(Rendezvous, RejectsContradictoryRanks) {
   const auto twice = RunForked(3, [](JobTopology topology) {
     if (topology.rank == 2) topology.rank = 1;
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(20)});
@@ -224,7 +224,7 @@ TEST(Meeting, RefusesThoseWhoContradictEachOther) {
   }
 }
 
-TEST(Meeting, NamesThoseWhoDoNotCome) {
+TEST(Rendezvous, NamesMissingRanks) {
   const auto ended = RunForked(4, [](const JobTopology& topology) {
     if (topology.rank == 1 || topology.rank == 3) return;
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(2)});
@@ -234,22 +234,22 @@ TEST(Meeting, NamesThoseWhoDoNotCome) {
   EXPECT_EQ(ended[2].code, kPeerCode);
 }
 
-// A server of somebody else at the port that the job was given, as torchrun's store, and strangers who come to rank 0.
-TEST(Meeting, IsNotDisturbedByStrangers) {
+// A foreign server, such as torchrun's store, listens on the port that the job was given, and foreign clients connect to rank 0.
+TEST(Rendezvous, IgnoresForeignConnections) {
   for (const bool talks : {false, true}) {
     const auto ended = RunForked(3, [&](const JobTopology& given) {
       JobTopology topology = given;
       topology.world = 2;
       if (topology.rank == 2) {
         const auto listener = Socket::Listen(Resolve("127.0.0.1", topology.master_port).front());
-        if (!listener) return;  // rank 0 was there first
+        if (!listener) return;  // rank 0 bound the port first
         const Deadline end = Clock::now() + std::chrono::seconds(4);
         std::vector<Socket> guests;
         while (auto guest = listener->Accept(end)) {
           if (talks) guest->Write("HTTP/1.1 400 Bad Request\r\n\r\n", 28, end);
           guests.push_back(std::move(*guest));
         }
-        // And the other way round: one who says nothing, and one who says nonsense.
+        // In the other direction: one client that sends nothing, and one that sends garbage.
         return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -277,7 +277,7 @@ TEST(Meeting, IsNotDisturbedByStrangers) {
       std::this_thread::sleep_for(std::chrono::seconds(1));
       return;
     }
-    // Rank 0 waits for rank 1, which comes after the strangers.
+    // Rank 0 waits for rank 1, which connects after the foreign clients.
     if (topology.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const auto communicator = Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(60)});
     Sums(*communicator).Run(3);
@@ -286,7 +286,7 @@ TEST(Meeting, IsNotDisturbedByStrangers) {
   for (const ForkedEnd& end : visited) EXPECT_EQ(end.code, 0) << end.words;
 }
 
-TEST(Meeting, OverIPv6) {
+TEST(Rendezvous, OverIPv6) {
   if (!Socket::Listen(Resolve("::1", 0).front())) GTEST_SKIP() << "this machine has no IPv6";
   const auto ended = RunForked(3, [](JobTopology topology) {
     topology.master_address = "::1";

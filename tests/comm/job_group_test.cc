@@ -1,4 +1,4 @@
-// Groups of ranks in several real processes give the bits of as many ranks in one, whatever the sizes and the timing.
+// Groups of ranks in several real processes give the same bits as the same number of ranks in one process, for any sizes and timing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,14 +23,14 @@ namespace {
 
 constexpr Collective kAll[] = {Collective::kAllReduceSum, Collective::kBroadcast, Collective::kReduceScatterSum, Collective::kAllGather};
 
-// One collective of a random program, the same for everybody.
+// One collective of a random program, the same in all processes.
 struct Meeting {
   Collective collective{};
   int root = 0;
   bool in_place = false;
   struct Size {
     DType dtype;
-    int64_t part;  // elements; a reduce-scatter reads as many for each member
+    int64_t part;  // in elements; a reduce-scatter reads this many per member
   };
   std::vector<Size> sizes;
 };
@@ -44,16 +44,16 @@ std::vector<Meeting> Program(uint64_t seed, int members, int count) {
     meeting.root = static_cast<int>(below(static_cast<uint64_t>(members)));
     meeting.in_place = below(2) == 0;
     constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
-    // Most are small; some are several pieces long.
+    // Most operands are small; some are transferred in several pieces.
     const int64_t most = below(8) == 0 ? 200000 : below(2) == 0 ? 3000 : 9;
     for (int64_t k = below(3) + 1; k > 0; --k) meeting.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most))});
   }
   return program;
 }
 
-// What a member brings and gets.
+// The operands of one member.
 struct Brought {
-  std::vector<std::vector<double>> read, write;  // as storage of any type
+  std::vector<std::vector<double>> read, write;  // as storage for elements of any type
   std::vector<RankGroup::Operand> operands;
 };
 
@@ -66,7 +66,7 @@ Brought Bring(const Meeting& meeting, int member, int members, uint64_t seed) {
     auto& given = brought.read.emplace_back(static_cast<size_t>(read) + 1);
     for (int64_t i = 0; i < read; ++i) {
       const auto drawn = static_cast<int64_t>(random());
-      // Of very different sizes, so that the order of a sum shows.
+      // The magnitudes differ widely, so that the order of summation shows in the bits.
       const double real = std::ldexp(static_cast<double>(drawn >> 11), static_cast<int>(drawn & 31) - 60);
       auto* const at = reinterpret_cast<char*>(given.data()) + i * bytes;
       const auto put = [&](auto value) { std::memcpy(at, &value, sizeof value); };
@@ -82,7 +82,7 @@ Brought Bring(const Meeting& meeting, int member, int members, uint64_t seed) {
   }
   for (size_t k = 0; meeting.in_place && k < meeting.sizes.size(); ++k) {
     RankGroup::Operand& operand = brought.operands[k];
-    // Where a member's part lies in the larger of the two.
+    // The offset of a member's part in the larger of its two operands.
     const int64_t mine = member * std::min(operand.read_bytes, operand.write_bytes);
     auto* const whole = reinterpret_cast<char*>(brought.write[k].data());
     const int64_t read_at = operand.write_bytes > operand.read_bytes ? mine : 0,
@@ -101,7 +101,7 @@ std::string Written(const Brought& brought) {
   return bytes;
 }
 
-// What the members of `group` that lie in `own` get in each meeting, each on a thread of its own.
+// The results of the members of `group` in `own` for each collective. Each member runs on a thread of its own.
 std::vector<std::vector<std::string>> RunMembers(RankGroup& group, const std::vector<Meeting>& program, int members, RankRange own,
                                                  uint64_t seed, bool delays) {
   std::vector<std::vector<std::string>> got(static_cast<size_t>(members));
@@ -141,7 +141,7 @@ void Compare(const std::vector<std::vector<std::string>>& got, const std::vector
   }
 }
 
-TEST(TreeParts, AreSumsOfTheWholeTree) {
+TEST(TreeParts, SumToTheWholeTree) {
   for (int leaves = 1; leaves <= 40; ++leaves) {
     std::vector<float> values;
     std::vector<const void*> all;
@@ -152,7 +152,7 @@ TEST(TreeParts, AreSumsOfTheWholeTree) {
     SumTree(DType::kFloat32, all, 1, scratch.data(), &whole);
     for (int first = 0; first <= leaves; ++first) {
       for (int second = first; second <= leaves; ++second) {
-        // Three processes, some without members.
+        // Three processes, some of them without members.
         std::vector<float> sums(all.size());
         std::vector<const void*> addends(all.size());
         const int ends[] = {0, first, second, leaves};
@@ -184,7 +184,7 @@ struct Job {
 
 class JobGroups : public testing::TestWithParam<Job> {};
 
-// All ranks in one group, and beside it, at the same time, one of the first and the last process alone.
+// One group of all ranks, and at the same time a second group of the ranks of the first and last process only.
 void CompareWithThreads(const Job& job, const JobTopology& topology, uint64_t seed) {
   const int ranks = job.ranks;
   const auto communicator = Communicator::Connect(
@@ -223,10 +223,11 @@ void CompareWithThreads(const Job& job, const JobTopology& topology, uint64_t se
 
 constexpr char kSeedVariable[] = "GRADLOOM_TEST_SEED";
 
-// This program again, as every process of a job of mpirun; what it printed where that failed.
+// Runs this program again as every process of an mpirun job. Returns its output if that failed.
 std::string RunByMpi(int processes, const std::string& test, uint64_t seed) {
-  // Several ranks on a core, as root too; no look into each other's memory, which containers forbid. Under ThreadSanitizer, which reads its
-  // variable, not the order of locks: Open MPI's TCP part takes two of its own in both orders.
+  // Oversubscribes cores, permits running as root, and disables reading each other's memory, which containers forbid. Under
+  // ThreadSanitizer, which
+  // reads TSAN_OPTIONS, lock-order checks are off: Open MPI's TCP component takes two of its locks in both orders.
   const std::string command =
       std::string(kSeedVariable) + "=" + std::to_string(seed) +
       " TSAN_OPTIONS=\"$TSAN_OPTIONS detect_deadlocks=0\" TMPDIR=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
@@ -240,7 +241,7 @@ std::string RunByMpi(int processes, const std::string& test, uint64_t seed) {
   return pclose(pipe) == 0 ? "" : printed + "(no success)";
 }
 
-TEST_P(JobGroups, GiveTheBitsOfThreads) {
+TEST_P(JobGroups, MatchThreadsBitForBit) {
   const Job job = GetParam();
   if (const char* seed = std::getenv(kSeedVariable)) {
     CompareWithThreads(job, ResolveJobTopology({}, ThisProcessesVariables()), std::stoull(seed));

@@ -12,7 +12,7 @@ namespace {
 
 class ConfigurationTest : public ::testing::Test {
  protected:
-  // The error of a file with this text; its place without the folder.
+  // The error of reading a file with this text. Its place is given without the folder.
   Error Refused(const std::string& text) {
     WriteQuickly(folder_ / "g.toml", text);
     const Error error = ErrorOf([&] { Configuration().ReadFile(folder_ / "g.toml"); });
@@ -30,7 +30,7 @@ class ConfigurationTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST(KeysTest, NamesAndFlagsAreUniqueAndDefaultsAreGood) {
+TEST(KeysTest, NamesAndFlagsAreUniqueAndDefaultsAreValid) {
   std::set<std::string> names, flags;
   std::string section;
   std::set<std::string> sections;
@@ -84,7 +84,7 @@ dry_run = true
   EXPECT_EQ(c.origin("train.seed").ToString(), "default");
 }
 
-TEST_F(ConfigurationTest, UnknownKeysAreRefusedWithTheNearest) {
+TEST_F(ConfigurationTest, RejectsUnknownKeysAndSuggestsTheNearest) {
   const Error lr = Refused("[model]\n\n[optimizer]\nname = \"adam\"\nlearning_rate = 1\n");
   EXPECT_EQ(lr.code(), ErrorCode::kConfig);
   EXPECT_EQ(lr.message(), "unknown key 'optimizer.learning_rate'");
@@ -98,7 +98,7 @@ TEST_F(ConfigurationTest, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_EQ(Refused("[zzz]\nqqq = 1\n").help(), "see: gradloom config --keys");
 }
 
-TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
+TEST_F(ConfigurationTest, ReportsTheLocationOfErrors) {
   const struct {
     const char* text;
     const char* where;
@@ -134,17 +134,17 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
   std::string deep = "[model]\nfreeze = ";
   for (int i = 0; i < 10000; ++i) deep += "[";
   EXPECT_EQ(Refused(deep).code(), ErrorCode::kConfig);
-  // Each part of a dotted key is a table in a table.
+  // Each part of a dotted key opens a nested table.
   std::string parts = "a";
   for (int i = 0; i < 200000; ++i) parts += ".a";
   for (const std::string& text : {parts + " = 1\n", "[" + parts + "]\n", "x = {" + parts + " = 1}\n"}) {
     EXPECT_EQ(Refused(text).message(), "a key has more than 32 parts");
   }
   EXPECT_EQ(Refused("\n[x]\n" + parts + " = 1\n").where(), "g.toml:3:64");
-  // What the parser takes for impossible.
+  // Inputs that the parser assumes to be impossible.
   EXPECT_EQ(Refused(std::string("a = 1979-05-27T\0r\n", 18)).code(), ErrorCode::kConfig);
   EXPECT_EQ(Refused("[[[[").code(), ErrorCode::kConfig);
-  // A number past 64 bits is written as one that reads back.
+  // A number beyond 64 bits is written so that it reads back.
   EXPECT_EQ(Read(Read("[optimizer]\nlr = 9223372036854775808.0\n").ToToml(false)).Number("optimizer.lr"), 0x1p63);
   EXPECT_EQ(Refused("\n \xC7\xA5 = 1\n").where(), "g.toml:2:2");
   EXPECT_EQ(Refused("\xC7\xA5 = 1\n").message(), "a non-ASCII character outside of quotes");
@@ -154,14 +154,14 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "large.toml"); }).code(), ErrorCode::kLimit);
 }
 
-TEST_F(ConfigurationTest, NothingIsAWordOnlyWhereItIsTheDefault) {
+TEST_F(ConfigurationTest, AcceptsEmptyTextOnlyAsTheDefault) {
   EXPECT_EQ(Read("[log]\nreport = \"\"\n").Text("log.report"), "");
   const Error error = ErrorOf([&] { Read("[train]\nprecision = \"\"\n"); });
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
   EXPECT_EQ(error.message(), "train.precision cannot be ''");
 }
 
-TEST_F(ConfigurationTest, FlagsWinOverSetOverFileOverDefault) {
+TEST_F(ConfigurationTest, FlagOverridesSetOverridesFileOverridesDefault) {
   Configuration c = Read("[optimizer]\nlr = 1\nmomentum = 0.5\nbeta1 = 0.1\n[data.map]\nx = \"a\"\ny = \"b\"\n");
   c.SetAssignment("optimizer.lr=2");
   c.SetAssignment("optimizer.momentum=0.6");
@@ -206,7 +206,7 @@ TEST_F(ConfigurationTest, FlagsAreParsedStrictly) {
   EXPECT_NE(ErrorOf([&] { c.SetFlag(*FindFlag("--mode"), {"trian"}); }).help().find("did you mean 'train'"), std::string::npos);
 }
 
-TEST_F(ConfigurationTest, WhatIsWrittenReadsBackTheSame) {
+TEST_F(ConfigurationTest, RoundTrip) {
   Configuration c = Read(
       "[model]\npath = \"sub/m.onnx\"\nshape = { N = 4 }\n[data.map]\n\"odd name\" = \"p0..p3\"\n[data.transform]\nx = [\"scale 2\", "
       "\"scale 3\"]\n");
@@ -223,7 +223,7 @@ TEST_F(ConfigurationTest, WhatIsWrittenReadsBackTheSame) {
     read.ReadFile(elsewhere / "config.toml");
     return read;
   }();
-  // Its default is relative to where the command runs.
+  // The default is relative to the working directory of the command.
   c.SetFlag(*FindFlag("--out"), {back.Text("run.out")});
   EXPECT_NE(toml.find("shape = { N = 4, T = 7 }"), std::string::npos) << toml;
   for (const Key& key : Keys()) EXPECT_EQ(c.value(key.name), back.value(key.name)) << key.name << "\n" << toml;

@@ -14,7 +14,7 @@ double Norm(const TensorView& x) {
   return std::sqrt(sum);
 }
 
-// Dot product with sin(1), sin(2), ... over the row-major elements.
+// The dot product of sin(1), sin(2), ... with the elements in row-major order.
 double Probe(const TensorView& x) {
   double sum = 0;
   for (int64_t i = 0; i < x.elements(); ++i) sum += ElementAsDouble(x, i) * std::sin(static_cast<double>(i + 1));
@@ -27,7 +27,7 @@ std::string Number(double value) {
   return text;
 }
 
-// NaN compares as the worst there is.
+// NaN counts as an infinite error.
 double OverBound(double error, double bound) {
   if (std::isnan(error)) return INFINITY;
   return error == 0 ? 0 : error / bound;
@@ -78,7 +78,7 @@ class Comparison {
     return std::find(c_.ill_conditioned.begin(), c_.ill_conditioned.end(), name) != c_.ill_conditioned.end();
   }
 
-  // The worst error over its bound once the allowed share of outliers is dropped.
+  // The largest error relative to its bound, after the permitted share of outliers is dropped.
   double TensorError(const Tensor& got, const Tensor& want, double atol, double rtol) const {
     if (got.shape() != want.shape()) return INFINITY;
     std::vector<double> errors;
@@ -121,7 +121,7 @@ class Comparison {
     }
   }
 
-  // The entry of a per-initializer array: they follow the array `names`.
+  // The entry for `name` in an array with one entry per initializer, in the order of the array `names`.
   double Recorded(const std::string& array, const std::string& name) const {
     const auto at = std::find(names_.begin(), names_.end(), name) - names_.begin();
     const auto found = c_.expected.find(array);
@@ -129,7 +129,7 @@ class Comparison {
     return ElementAsDouble(found->second.view(), at);
   }
 
-  // Running statistics by either rule for the variance.
+  // Running statistics. Both conventions for the variance are accepted.
   void Buffers() {
     for (const auto& [key, want] : c_.expected) {
       if (!key.starts_with("buffer/")) continue;
@@ -147,7 +147,7 @@ class Comparison {
     }
   }
 
-  // How far each parameter went from its start.
+  // How far each parameter moved from its initial value.
   void Movement() {
     for (const std::string& name : c_.trainable) {
       const auto now = run_.parameters.find(name), then = run_.initial.find(name);
@@ -172,7 +172,7 @@ class Comparison {
     }
   }
 
-  // The strings of a text array, which ReadNpz gives as code points.
+  // The strings of a text array, which ReadNpz returns as code points.
   static std::vector<std::string> Strings(const Tensor& text) {
     std::vector<std::string> strings;
     const int64_t width = text.shape().rank() == 2 ? text.shape()[1] : 0;

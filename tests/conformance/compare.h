@@ -1,4 +1,4 @@
-// Compares a training run with its recording, by the rules of README.md.
+// Compares a training run with its recording, by the rules in README.md.
 #pragma once
 
 #include <map>
@@ -9,19 +9,19 @@
 
 namespace gradloom {
 
-// What a run of a case gives.
+// The results of running a case.
 struct TrainingRun {
-  std::vector<double> losses;                // of each batch, before its update
+  std::vector<double> losses;                // per batch, before its update
   std::map<std::string, Tensor> gradients;   // of the first batch, by initializer
-  std::map<std::string, Tensor> parameters;  // after the last step: trained, frozen and statistics
-  std::map<std::string, Tensor> initial;     // the same before the first
+  std::map<std::string, Tensor> parameters;  // after the last step: trained and frozen parameters, and statistics
+  std::map<std::string, Tensor> initial;     // the same before the first step
 };
 
-// Errors in units of their bounds: at most 1 passes.
+// Errors relative to their bounds. A value of at most 1 passes.
 struct Deviation {
   double loss = 0, gradient = 0, parameter = 0;
-  std::string worst;                  // what deviates most, for a person
-  std::vector<std::string> failures;  // one line each
+  std::string worst;                  // describes the largest deviation
+  std::vector<std::string> failures;  // one line per failure
 
   bool passed() const { return failures.empty(); }
 };

@@ -53,7 +53,7 @@ KnownInput ReadOperand(const onnx::TypeProto& type, const std::string& path) {
   return {};
 }
 
-// FOLDER/WHAT_i.pb by the names of the operands that they are for.
+// Reads FOLDER/WHAT_i.pb, keyed by the names of the corresponding operands.
 template <typename Infos>
 Inputs ReadOperands(const fs::path& folder, const std::string& what, const Infos& infos) {
   Inputs operands;
@@ -65,7 +65,7 @@ Inputs ReadOperands(const fs::path& folder, const std::string& what, const Infos
   return operands;
 }
 
-// The tensors of operands; those of a sequence are NAME/0 and so on, as the importer has it.
+// The tensors of the operands. The elements of a sequence are NAME/0, NAME/1, ..., as in the importer.
 Tensors TensorsOf(const Inputs& operands) {
   Tensors tensors;
   for (const auto& [name, operand] : operands) {
@@ -90,10 +90,10 @@ std::shared_ptr<const Plan> CompileFor(const Model& model, const Inputs& inputs,
   return std::make_shared<const Plan>(Compile(model, options));
 }
 
-// Inputs that say what shape something has are short lists of integers or numbers beside the data.
+// Inputs that may determine a shape are short one-dimensional tensors or scalars.
 bool MayShape(const Tensor& tensor) { return tensor.shape().rank() <= 1 && tensor.elements() <= 64; }
 
-// Fed as much as can be: shapes are fixed at compile time, so that what they depend on must be known by then.
+// Feeds as many inputs as possible. Shapes are fixed at compile time, so the inputs that they depend on must be known by then.
 std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const onnx::GraphProto& graph, const Inputs& inputs,
                                                 const std::string& isa) {
   Inputs least, shaping;
@@ -113,7 +113,7 @@ std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const onnx::
   return CompileFor(model, inputs, inputs, isa);
 }
 
-// As ONNX's own runner has them; a test may say others in a data.json beside its model.
+// The tolerances of ONNX's own runner. A test may override them in a data.json next to its model.
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-7;
 };
@@ -133,7 +133,7 @@ bool Near(double made, double wanted, const Tolerance& tolerance) {
   return std::abs(made - wanted) <= tolerance.absolute + tolerance.relative * std::abs(wanted);
 }
 
-// What is wrong with an output, or "".
+// Describes how an output is wrong, or returns "".
 std::string Difference(const std::string& name, const TensorView& made, const TensorView& wanted, Tolerance tolerance) {
   const std::string what = "output '" + Escaped(name) + "' ";
   if (made.dtype != wanted.dtype || made.shape != wanted.shape) {
@@ -180,7 +180,7 @@ std::string RunDataSet(const Model& model, const fs::path& folder, const std::st
 }  // namespace
 
 std::string OperatorOfNodeTest(const std::string& folder) {
-  // Not by way of Model, which refuses what it cannot run.
+  // Does not use Model, which rejects what it cannot run.
   const std::string path = (fs::path(folder) / "model.onnx").string();
   onnx::ModelProto model;
   if (!model.ParseFromString(ReadWholeFile(path))) throw Error(ErrorCode::kParse, "no model", path);

@@ -1,16 +1,19 @@
 // onnx_node_tests DIR [--only TEXT] [--target ISA] [--pending FILE] [--failures] [--page] [--same-page FILE]
 //
-// Runs ONNX's backend tests (folders of DIR with a model.onnx) through the compiler and the executor, and prints a
-// line an operator, with the reasons of those that did not pass:
+// Runs ONNX's backend tests (folders of DIR with a model.onnx) through the compiler and the executor. Prints a line per operator, followed
+// by
+// the reasons of the tests that did not pass:
 //
 //   Add  passed 12  failed 0  skipped 1
 //     skipped test_add_uint4: E-UNSUPPORTED ...
 //
-// Ends with "N passed, N failed, N skipped": what is skipped asks for something that is not supported. --only runs the
-// tests with TEXT in their name, --target sm_90 runs them on a GPU of that kind. Without --pending it is an error that a
-// test fails; with it, that a test of the list (a line: the name, two spaces, why) passes, or that one does not that is
-// not in it. --failures prints only those that did not pass, in the form of that list; --page prints docs/operators.md
-// instead, with the reasons of the list, and --same-page makes it an error that FILE is not that.
+// Ends with "N passed, N failed, N skipped". A skipped test needs something that is not supported. --only runs the tests with TEXT in their
+// name; --target sm_90 runs them on a GPU of that kind. Without --pending, any failing test is an error. With it, FILE lists the tests that
+// may
+// fail (a line each: the name, two spaces, the reason), and it is an error if a listed test passes or an unlisted one does not.
+// --failures prints only the tests that did not pass, in the format of that list. --page prints docs/operators.md instead, with the reasons
+// from
+// the list; --same-page makes it an error if FILE differs from that page.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -93,7 +96,7 @@ std::map<std::string, std::string> ReadPending(const std::string& path) {
   return pending;
 }
 
-// The operator of a test; one with the operator written out belongs to the operator.
+// The operator of a test. A test with the operator expanded counts for the operator.
 std::string OperatorOf(const std::string& folder, const std::string& name) {
   const size_t expanded = name.find("_expanded");
   const fs::path whole = fs::path(folder) / name.substr(0, expanded);

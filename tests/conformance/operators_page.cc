@@ -18,7 +18,7 @@ struct Operator {
   std::string key() const { return domain.empty() ? name : domain + "." + name; }
 };
 
-// Every operator that ONNX still has.
+// All operators that ONNX has not removed.
 std::map<std::string, Operator> AllOperators() {
   std::map<std::string, Operator> all;
   for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
@@ -50,7 +50,7 @@ std::string Gradient(const Operator& op, const std::string& forward) {
   return row->gradient != nullptr ? "yes" : row->has(kNoGradient) ? "zero" : "no";
 }
 
-// The kernels of a device: "fast" where one is not the plain loop.
+// The kernels of a device: "fast" if there is one besides the reference loop.
 std::string Kernels(const Operator& op, const std::string& forward, DeviceKind device) {
   if (forward != "kernel") return forward == "no" ? "no" : "by its parts";
   bool plain = false, fast = false;

@@ -1,4 +1,4 @@
-// docs/operators.md: what we make of each operator of ONNX, and the node tests that do not pass.
+// docs/operators.md: how Gradloom supports each ONNX operator, and which node tests do not pass.
 #pragma once
 
 #include <map>
@@ -8,10 +8,10 @@
 
 namespace gradloom {
 
-// Outcomes by operator (as OperatorOfNodeTest names it), then by test.
+// Outcomes by operator (named as by OperatorOfNodeTest), then by test.
 using NodeResults = std::map<std::string, std::map<std::string, NodeOutcome>>;
 
-// The page as Markdown. `reasons`: why a test does not pass, by name, in our words.
+// The page as Markdown. `reasons` says, by test name, why a test does not pass.
 std::string OperatorsPage(const NodeResults& results, const std::map<std::string, std::string>& reasons);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Placements without sense, to find plans that only sensible ones give right.
+// Random placements, to find plans that are correct only for sensible placements.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace gradloom {
 
-// Rules that put each node of the model which a plan for one device still has on any of the stages, the last one among them.
-// `options`: with the entries that are to be compiled.
+// Rules that assign each node of the model that remains in a plan for one device to a random stage, and use the last stage at least once.
+// `options` has the entries to compile.
 std::vector<PlaceRule> RandomPlacement(const Model& model, CompileOptions options, int stages, uint64_t seed);
 
 }  // namespace gradloom

@@ -3,12 +3,13 @@
 // [--disable-pass NAME]...
 // [--out DIR]
 //
-// Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the
-// executor, compares with the recording, and prints a line a case:
+// Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the executor, compares the results with
+// the
+// recording, and prints a line per case:
 //
 //   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
 //
-// where the figures are worst errors in units of the tolerance. Ends with "N passed, N failed".
+// The figures are the largest errors relative to the tolerance. Ends with "N passed, N failed".
 #include "tests/conformance/replay_cases.h"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ Arguments Parse(int argc, char** argv) {
   return arguments;
 }
 
-// Relative paths are the caller's, also under `bazel run`, which starts programs elsewhere.
+// Relative paths refer to the caller's directory, also under `bazel run`, which starts programs elsewhere.
 std::string CallersPath(const std::string& path) {
   const char* directory = std::getenv("BUILD_WORKING_DIRECTORY");
   return directory == nullptr || fs::path(path).is_absolute() ? path : (fs::path(directory) / path).string();

@@ -1,9 +1,9 @@
-// The program that replays recorded trainings, for whoever links it.
+// The program that replays recorded training runs, as a library.
 #pragma once
 
 namespace gradloom {
 
-// As main: what its words are stands in replay_cases.cc.
+// Like main. The arguments are described in replay_cases.cc.
 int ReplayCases(int argc, char** argv);
 
 }  // namespace gradloom

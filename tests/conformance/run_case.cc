@@ -18,7 +18,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   SetDevices(options, compile.recipe, session);
   compile.recipe.gather_to = options.gather_to;
   compile.recipe.copy_inputs = options.copy_inputs;
-  compile.recipe.sync_bn = true;  // what was recorded is one device's
+  compile.recipe.sync_bn = true;  // the recording was made on one device
   compile.recipe.fetch_gradients = true;
   compile.control.disabled = options.disabled_passes;
   compile.import = ReadingOf(recorded, model);
@@ -32,7 +32,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   return plan;
 }
 
-// Parameters, statistics, and initializers that are no state because nothing changes them.
+// Parameters, statistics, and initializers that are not part of the state because nothing changes them.
 std::map<std::string, Tensor> Values(const Session& session) {
   std::map<std::string, Tensor> values;
   for (const StateTensor& state : session.plan().state) {
@@ -101,7 +101,7 @@ TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
     if (!recorded.lr_factors.empty()) {
       session.set_learning_rate(recorded.recipe.optimizer.lr * recorded.lr_factors[static_cast<size_t>(step)]);
     }
-    // The next step's are copied ahead where the plan says so.
+    // If the plan copies inputs ahead, the inputs of the next step are copied during this one.
     const Feeds feeds = FeedsOfStep(recorded, step), next = step + 1 < recorded.steps() ? FeedsOfStep(recorded, step + 1) : Feeds();
     run.losses.push_back(session.Step(feeds, [&] { return next.empty() ? nullptr : &next; }).loss);
     session.FinishAhead();

@@ -1,4 +1,4 @@
-// What is trained without anybody saying so, against the parameters of the modules that the recorded files were exported from.
+// Compares the initializers that are trained by default with the parameters of the modules that the recorded files were exported from.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-// Tensors that nothing in the file tells from the other kind: grids of places, and single numbers with the name of no module.
+// Tensors that nothing in the file distinguishes from the other kind: coordinate grids, and scalars whose names belong to no module.
 const std::map<std::string, Names>& Mistaken() {
   static const std::map<std::string, Names> cases = {
       {"block_spatial_transformer", {"view_4"}},
@@ -57,7 +57,7 @@ bool Check(const std::string& folder) {
   ImportOptions options = ReadingOf(recorded, model);
   options.batch = recorded.batch_sizes.front();
   const ImportedGraph imported = Import(model, options);
-  // As the compiler does before it chooses.
+  // As the compiler does before it chooses trainable initializers.
   const OnnxTypeRules rules;
   GraphBuilder builder(*imported.graph, rules);
   PassThroughFakeQuantize(builder);

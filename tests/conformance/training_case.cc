@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A key's value, or `absent` where it is missing or null.
+// The value of a key, or `absent` if the key is missing or null.
 template <typename T>
 T Get(const Json& json, const char* key, T absent) {
   const auto found = json.find(key);
@@ -54,7 +54,7 @@ LossTerm ReadLoss(const Json& json) {
   return term;
 }
 
-// torch.optim's, where a recipe has none.
+// The default of torch.optim, for a recipe without a rate.
 double DefaultRate(const std::string& type) {
   if (type == "rmsprop" || type == "adagrad") return 1e-2;
   if (type == "adadelta") return 1;
@@ -68,7 +68,7 @@ OptimizerOptions ReadOptimizer(const Json& json) {
              "optimizer");
   OptimizerOptions o;
   o.type = json.at("type");
-  // What would change the result is not passed over.
+  // Options that would change the result are not ignored.
   if (Get(json, "maximize", false))
     throw Error(ErrorCode::kConfig, "maximize is not supported", "optimizer", "a negative weight of the loss");
   if (o.type == "adam" && Get(json, "decoupled_weight_decay", false)) o.type = "adamw";

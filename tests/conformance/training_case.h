@@ -1,4 +1,4 @@
-// A recorded training run: the model, what was fed, and what came out. The format is README.md's.
+// A recorded training run: the model, its inputs, and its results. README.md describes the format.
 #pragma once
 
 #include <map>
@@ -23,11 +23,11 @@ struct TrainingCase {
   std::string model_path;
   std::vector<std::string> inputs, outputs, targets;
   Recipe recipe;
-  std::vector<double> lr_factors;    // one per batch; empty: none
+  std::vector<double> lr_factors;    // one per batch; empty if there is no schedule
   std::vector<int64_t> batch_sizes;  // one per batch
   std::vector<std::string> trainable, frozen, ill_conditioned;
-  std::vector<std::string> detached;  // what the module detached and the file does not say, as --detach has it
-  bool full = false;                  // grad/ and param/ arrays are given, not only norms and probes
+  std::vector<std::string> detached;  // values that the module detached without a trace in the file, for --detach
+  bool full = false;                  // grad/ and param/ arrays are complete, not only norms and probes
   Tolerance tolerance;
   std::map<std::string, Tensor> batches;
   std::map<std::string, Tensor> expected;
@@ -38,7 +38,7 @@ struct TrainingCase {
 // Reads case.json, batches.npz and expected.npz of a folder. Throws Error(kIo, kParse, kData, kConfig).
 TrainingCase ReadTrainingCase(const std::string& folder);
 
-// The same from the three files of a benchmark workload, which has no recording.
+// Reads the same from the three files of a benchmark workload, which has no recording.
 TrainingCase ReadWorkload(const std::string& model, const std::string& batches, const std::string& json);
 
 }  // namespace gradloom

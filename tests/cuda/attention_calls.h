@@ -1,4 +1,4 @@
-// Calls of attention that go over products by cuBLASLt, and the reference in float32 beside them.
+// Calls of attention that are computed as cuBLASLt products, and the float32 reference for comparison.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@ struct Case {
   int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size;
   bool flat = false;
   Attributes attributes = {};
-  Shape mask = {};  // rank 0: none
+  Shape mask = {};  // rank 0 means no mask
   bool truths = false;
   bool drops = false;
-  // What is expected.
+  // Expected properties.
   bool packed = false;
   size_t blocks = 1;
 };
@@ -70,7 +70,7 @@ inline std::vector<Case> Cases() {
 
 inline OperandType Float(const Shape& shape) { return {DType::kFloat32, shape, {}}; }
 
-// The forward call, or that of the gradients of these inputs.
+// The forward call, or the call for the gradients of the `wanted` inputs.
 inline KernelCall CallOf(const Case& c, const std::vector<int64_t>& wanted = {}) {
   const auto shape = [&](int64_t heads, int64_t length, int64_t size) {
     return c.flat ? Shape{c.batch, length, heads * size} : Shape{c.batch, heads, length, size};
@@ -111,7 +111,8 @@ inline KernelCall CallOf(const Case& c, const std::vector<int64_t>& wanted = {})
   return call;
 }
 
-// Numbers that 16-bit types hold; seeds, a batch number and a first sample; of truths about half, and none in the first row.
+// Random values that 16-bit types represent exactly, with seeds, a batch number and a first sample. About half of the elements of a boolean
+// mask are true, and none in the first row.
 inline std::vector<Tensor> RandomInputs(const KernelCall& call, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Tensor> inputs;
@@ -153,7 +154,7 @@ inline KernelCall InType(KernelCall call, DType dtype) {
 
 inline std::string RowOf(const KernelCall& call) { return "cublas." + (call.domain.empty() ? "" : call.domain + ".") + call.op; }
 
-// In three types, of which the 16-bit ones round weights and the gradients of scores once.
+// Compares in three types. The 16-bit ones round weights and the gradients of scores once.
 inline void Compare(const KernelCall& call, uint64_t seed) {
   const std::vector<Tensor> inputs = RandomInputs(call, seed), wanted = RunReference(call, inputs);
   double largest = 1;

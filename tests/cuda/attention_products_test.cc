@@ -1,4 +1,4 @@
-// Attention over products: every order of its operands, blocks of queries and parts of the heads, against the reference in float32.
+// Attention as products: every order of its operands, blocks of queries and parts of the heads, compared with the float32 reference.
 #include "kernels/cuda/rows/attention_products.h"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ TEST(AttentionProducts, GradientsAgreeWithTheReference) {
   }
 }
 
-// A row of scores has eight elements at least: 2 MiB is how much of them a part may have here.
-TEST(AttentionProducts, GoByPartsWhoseScoresFit) {
+// A row of scores has at least eight elements. A part may use 2 MiB of scores here.
+TEST(AttentionProducts, SplitIntoPartsWhoseScoresFit) {
   const Case samples{"samples", 4, 1, 1, 1 << 13, 1, 1, 1}, heads{"heads of a sample", 1, 8, 4, 1 << 12, 1, 1, 1},
       side_by_side{"heads side by side", 4, 2, 2, 1 << 12, 1, 3, 4, true};
   const auto parts = [](const Case& c) { return *AttentionProductsOf(InType(CallOf(c, {0, 1, 2}), DType::kBfloat16)); };
@@ -55,8 +55,8 @@ TEST(AttentionProducts, GoByPartsWhoseScoresFit) {
   }
 }
 
-// A head whose scores do not fit goes by blocks of queries.
-TEST(AttentionProducts, GoByBlocksWhoseScoresFit) {
+// A head whose scores do not fit is computed in blocks of queries.
+TEST(AttentionProducts, SplitIntoBlocksWhoseScoresFit) {
   const Case long_one{"", 1, 1, 1, 40000, 4096, 64, 64};
   const AttentionProducts products = *AttentionProductsOf(CallOf(long_one, {0, 1, 2}));
   EXPECT_EQ(products.blocks.size(), 5U);
@@ -66,8 +66,8 @@ TEST(AttentionProducts, GoByBlocksWhoseScoresFit) {
   EXPECT_LE(products.matrix * 8, int64_t{256} << 20);
 }
 
-// What models ask for.
-TEST(AttentionProducts, OfModels) {
+// Shapes of common models.
+TEST(AttentionProducts, ShapesOfModels) {
   const Case bert{"", 64, 12, 12, 128, 128, 64, 64, true}, gpt{"", 16, 12, 12, 1024, 1024, 64, 64, true, {{"is_causal", kOne}}},
       vit{"", 64, 12, 12, 197, 197, 64, 64, true};
   const auto of = [](const Case& c, bool gradient) {
@@ -94,7 +94,7 @@ TEST(AttentionProducts, OfModels) {
   EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, tf32)->name, "cublas.Attention");
 }
 
-TEST(AttentionProducts, Refuse) {
+TEST(AttentionProducts, RejectUnsupportedCalls) {
   const auto why = [](const KernelCall& call) { return Rejection(*FindKernel(RowOf(call)), call); };
   const Case c{"", 2, 2, 2, 6, 9, 4, 4};
   EXPECT_EQ(why(CallOf(c)), "");
@@ -113,7 +113,7 @@ TEST(AttentionProducts, Refuse) {
   blind.q_length = 700;
   blind.attributes = {{"left_window_size", int64_t{3}}};
   EXPECT_EQ(why(CallOf(blind)), "queries that see no key");
-  // Those run without a library.
+  // These run without a library.
   EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, CallOf(blind))->name, "cuda.Attention");
 }
 

@@ -1,4 +1,4 @@
-// A causal net of 512 words compiled for a GPU: its attention goes over products, and trains as on the CPU.
+// A causal model over 512 tokens, compiled for a GPU: its attention is computed as products, and training matches the CPU.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Two heads of `size` elements; two classes.
+// Two heads of `size` elements each, and two classes.
 std::string Net(int64_t size, bool drops, std::mt19937& random) {
   const std::string heads = "<perm = [0, 2, 1, 3]> ", width = std::to_string(size);
   std::string text = "g (float[N, 512, 4] x) => (float[N, 2] z)\n<";
@@ -28,7 +28,7 @@ std::string Net(int64_t size, bool drops, std::mt19937& random) {
   return text;
 }
 
-TEST(CudaAttentionTraining, TheSameNumbersAsOnTheCpu) {
+TEST(CudaAttentionTraining, MatchesTheCpu) {
   for (bool drops : {false, true}) {
     SCOPED_TRACE(drops);
     std::mt19937 random(7);
@@ -36,7 +36,7 @@ TEST(CudaAttentionTraining, TheSameNumbersAsOnTheCpu) {
     std::vector<Batch> batches;
     for (int i = 0; i < 2; ++i) batches.push_back({{"x", Random(random, Shape{2, 512, 4})}, {"target", Classes(random, 2, 2)}});
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {2});
-    // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+    // Adam would turn the rounding error of a nearly zero gradient into a full step.
     options.recipe.optimizer.type = "sgd";
     const auto cpu = Train(model, options, batches);
     options.recipe.device = DeviceKind::kCuda;
@@ -50,7 +50,7 @@ TEST(CudaAttentionTraining, TheSameNumbersAsOnTheCpu) {
     }
     const auto gpu = Train(model, options, batches);
     ExpectNear(cpu, gpu, 1e-4);
-    // Whatever the order of streams.
+    // For any order of streams.
     ExpectSameBits(gpu, Train(model, options, batches, 3));
   }
 }

@@ -1,4 +1,4 @@
-// The executor's side of measured algorithms: who measures, what is kept, what a person is told.
+// The executor's part of autotuning: which device measures, what is cached, and what is reported.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ TEST(Autotune, IsDoneOnceForAllDevices) {
   EXPECT_GT(products, 0);
   EXPECT_FALSE(std::filesystem::exists(cache / "algorithms"));
   EXPECT_EQ(run(true), bits);
-  // The second device takes what the first has found.
+  // The second device uses the results of the first.
   EXPECT_EQ(2 * emulated::BlasAsked(), products);
   EXPECT_TRUE(notes.empty());
   EXPECT_EQ(run(true), bits);

@@ -1,4 +1,4 @@
-// From what a person writes to devices, on recorded machines.
+// Resolves device specifications to devices, on recorded machines.
 #include "runtime/device/choose_devices.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(ChooseDevices, NamesBecomeOrdinals) {
   EXPECT_EQ(Choose("cpu:3", four).ToString(), "cpu:3");
 }
 
-TEST(ChooseDevices, OneOfThemHasANumberAndAName) {
+TEST(ChooseDevices, FindsOneDeviceByName) {
   const CudaDevices four = Machine(4);
   const auto of = [&](const std::string& text, const std::string& devices) { return ParseDeviceIndex(text, Choose(devices, four)); };
   EXPECT_EQ(of("cpu:1", "cuda:3,cuda:1"), 1);
@@ -47,24 +47,24 @@ TEST(ChooseDevices, OneOfThemHasANumberAndAName) {
   EXPECT_EQ(of("cuda:3", "cuda:3,cuda:1"), 0);
   EXPECT_EQ(of("cuda:2", "cuda:all"), 2);
   EXPECT_EQ(of("cuda:2", "cuda:3,cuda:1"), -1);
-  // Which of the two is meant?
+  // The name is ambiguous.
   EXPECT_EQ(of("cuda:0", "cuda:0,0,1"), -1);
   EXPECT_EQ(of("cuda:1", "cuda:0,0,1"), 2);
   EXPECT_EQ(of("cuda:0", "cpu:2"), -1);
   for (const char* none : {"cuda", "cuda:", "cuda:x", "cuda:-1", "cpu", "cpu:-1", "cpu:1x", "1", ""}) EXPECT_EQ(of(none, "cuda:all"), -1);
 }
 
-TEST(ChooseDevices, ProcessesOfAHostTakeOneEach) {
+TEST(ChooseDevices, AssignsOneDevicePerLocalProcess) {
   const auto of = [](const std::string& text, int local_rank, const CudaDevices& machine) {
     return DeviceOfLocalRank(ParseDevices(text), local_rank, machine).ToString();
   };
   EXPECT_EQ(of("cuda", 0, Machine(4)), "cuda:0");
   EXPECT_EQ(of("cuda", 3, Machine(4)), "cuda:3");
   EXPECT_EQ(of("auto", 1, Machine(2)), "cuda:1");
-  // Launchers that show each process its own: CUDA_VISIBLE_DEVICES=3.
+  // Launchers that show each process only its own GPU: CUDA_VISIBLE_DEVICES=3.
   EXPECT_EQ(of("cuda", 3, Machine(1)), ParseDevices("cuda").ToString());
   EXPECT_TRUE(DeviceOfLocalRank(ParseDevices("auto"), 1, NoGpu()).best);
-  // What is named is meant.
+  // An explicit device is taken literally.
   for (const char* named : {"cuda:0", "cuda:all", "cpu:2"}) EXPECT_EQ(of(named, 1, Machine(4)), ParseDevices(named).ToString());
   try {
     of("cuda", 2, Machine(2));
@@ -75,7 +75,7 @@ TEST(ChooseDevices, ProcessesOfAHostTakeOneEach) {
   }
 }
 
-TEST(ChooseDevices, AutoTakesWhatThereIsAndSaysSo) {
+TEST(ChooseDevices, AutoUsesAvailableDevicesAndReportsThem) {
   std::string note;
   EXPECT_EQ(Choose("auto", Machine(2), &note).ToString(), "cuda:0");
   EXPECT_EQ(note, "");
@@ -83,7 +83,7 @@ TEST(ChooseDevices, AutoTakesWhatThereIsAndSaysSo) {
   EXPECT_EQ(note, "training on the CPU: there is no NVIDIA driver");
 }
 
-TEST(ChooseDevices, ElseCpuStandsInForOneThatIsNotThere) {
+TEST(ChooseDevices, FallsBackToCpuOnRequest) {
   std::string note;
   EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(2), &note).ToString(), "cuda:1");
   EXPECT_EQ(note, "");
@@ -92,8 +92,8 @@ TEST(ChooseDevices, ElseCpuStandsInForOneThatIsNotThere) {
   EXPECT_EQ(Choose("cuda,else=cpu", NoGpu(), &note).ToString(), "cpu");
 }
 
-// CUDA_VISIBLE_DEVICES=2,3 on a machine of four: the process sees 0 and 1.
-TEST(ChooseDevices, WhatIsNotThereIsNamedWithWhatIs) {
+// CUDA_VISIBLE_DEVICES=2,3 on a machine with four GPUs: the process sees 0 and 1.
+TEST(ChooseDevices, ReportsMissingAndAvailableDevices) {
   CudaDevices visible = Machine(2);
   visible.visible = "2,3";
   EXPECT_EQ(Choose("cuda:1", visible).ordinals, std::vector<int>{1});
@@ -104,7 +104,7 @@ TEST(ChooseDevices, WhatIsNotThereIsNamedWithWhatIs) {
   EXPECT_NE(MessageOf("cuda:0", NoGpu()).find("there is no NVIDIA driver"), std::string::npos);
 }
 
-TEST(ChooseDevices, KindsDoNotMix) {
+TEST(ChooseDevices, RejectsMixedKinds) {
   for (const char* text : {"cuda:0,cpu:1", "cpu:1,cuda:0", "cuda:0,cpu"}) {
     const std::string message = MessageOf(text, Machine(1));
     EXPECT_NE(message.find("cuda and cpu cannot share a batch"), std::string::npos) << message;
@@ -120,7 +120,7 @@ std::string FreeNote(const std::string& text, const CudaDevices& machine) {
   return FreeDevicesNote(wanted, ChooseDevices(wanted, machine, nullptr), machine);
 }
 
-TEST(ChooseDevices, FreeDevicesArePointedOutToAProcessThatIsAlone) {
+TEST(ChooseDevices, PointsOutUnusedDevicesToASingleProcess) {
   CudaDevices machine = Machine(4);
   for (DeviceProperties& device : machine.devices) {
     device.memory_total_bytes = int64_t{80} << 30;
@@ -135,7 +135,7 @@ TEST(ChooseDevices, FreeDevicesArePointedOutToAProcessThatIsAlone) {
   EXPECT_EQ(FreeNote("cuda", machine), "devices 1 more GPU is free (cuda:3): --devices cuda:all trains on all");
   machine.devices[3].busy_percent = 60;
   EXPECT_EQ(FreeNote("cuda", machine), "");
-  // Nothing that anybody asked for otherwise.
+  // No note if the user chose explicitly, or if there is no free device.
   for (const char* text : {"cuda:0", "cuda:all", "cuda:0,1", "cpu"}) EXPECT_EQ(FreeNote(text, Machine(4)), "") << text;
   EXPECT_EQ(FreeNote("auto", Machine(1)), "");
   EXPECT_EQ(FreeNote("auto", NoGpu()), "");
