@@ -1,4 +1,5 @@
-// What the data of a step may not say, in branches, loops and extents: the same error as on the CPU, and nothing is left of it afterwards.
+// Invalid decisions by the data of a step, in branches, loops and extents: the error is the same as on the CPU, and later steps are not
+// affected.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,7 +16,7 @@ namespace {
 class Decisions : public testing::Test {
  protected:
   void SetUp() override { emulated::Reset({.devices = 1, .seed = 11}); }
-  // What is left over aborts.
+  // Aborts if anything is left over.
   void TearDown() override { emulated::Reset({}); }
 };
 
@@ -29,7 +30,7 @@ std::unique_ptr<Executor> Trainer(const std::string& text, DeviceKind device) {
   return Executor::Make(std::make_shared<const Plan>(Compile(Model::FromText(text), options)));
 }
 
-// The mean of the output, in a step that changes nothing.
+// The mean of the output in a step that changes nothing.
 double Loss(Executor& executor, const std::vector<Tensor>& feeds) {
   std::vector<TensorView> views;
   for (const Tensor& feed : feeds) views.push_back(feed.view());
@@ -47,13 +48,13 @@ std::string Refusal(Executor& executor, const std::vector<Tensor>& feeds) {
   return "";
 }
 
-// `bad` is refused by both in the same words, and `good` gives the same before and after that.
+// Both devices refuse `bad` with the same message, and `good` gives the same result before and after that.
 void ExpectRefused(const std::string& text, const std::vector<Tensor>& good, const std::vector<Tensor>& bad, const std::string& words) {
   const std::unique_ptr<Executor> cpu = Trainer(text, DeviceKind::kCpu), cuda = Trainer(text, DeviceKind::kCuda);
   const double right = Loss(*cpu, good);
   const std::string said = Refusal(*cpu, bad);
   EXPECT_NE(said.find(words), std::string::npos) << said;
-  // Launched one by one, then captured.
+  // The first rounds launch kernels one by one, later ones replay captured graphs.
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(Loss(*cuda, good), right) << "round " << round;
     EXPECT_EQ(Refusal(*cuda, bad), said) << "round " << round;
@@ -74,7 +75,7 @@ sums (float[4] x, bool[4] m, bool[4] k) => (float[a] y) <float[1] w = {2}>
 }
 )";
 
-TEST_F(Decisions, ExtentsThatHaveToBeTheSame) {
+TEST_F(Decisions, MismatchedExtents) {
   const Tensor x = Floats({1, 2, 3, 4}), two = Bools({true, false, true, false}), also = Bools({false, true, true, false});
   ExpectRefused(kSums, {x, two, also}, {x, two, Bools({true, true, true, false})},
                 "operands that have to have the same extent have 2 and 3 elements with this batch");
@@ -93,7 +94,7 @@ until (float[2] x, float limit) => (float[2] y) <float[2] w = {1, 0.5}, bool yes
 }
 )";
 
-TEST_F(Decisions, ALoopThatDoesNotEnd) {
+TEST_F(Decisions, LoopBeyondItsBound) {
   const Tensor limit = Tensor::Scalar<float>(100);
   ExpectRefused(kUntil, {Floats({1, 400}), limit}, {Floats({200, 1}), limit}, "past the 256 iterations in its plan");
 }
@@ -109,8 +110,8 @@ guarded (float[4] x, int64 i) => (float y) <float[4] w = {2, 2, 2, 2}, int64 sev
 }
 )";
 
-// The node of the body is named; what its fault made of the data is no matter.
-TEST_F(Decisions, AnIndexInABody) {
+// The error names the node of the body. What follows from the faulty data does not matter.
+TEST_F(Decisions, IndexOutOfRangeInABody) {
   const std::unique_ptr<Executor> cuda = Trainer(kGuarded, DeviceKind::kCuda);
   const auto feeds = [](int64_t i) { return std::vector<Tensor>{Floats({1, 2, 3, 4}), Tensor::Scalar<int64_t>(i)}; };
   for (int round = 0; round < 3; ++round) {

@@ -1,6 +1,8 @@
-// Convolutions and attention in 16 bits, which reference kernels do not have: every row against the reference in float32 over the same
-// numbers, in plain layouts and in those that it wishes. Linked with the emulated runtime it tests how cuDNN is asked; with CUDA's own, the
-// GPU.
+// Convolutions and attention in 16 bits, which reference kernels do not support: every row is compared with the float32 reference on the
+// same
+// numbers, in plain layouts and in the layouts that the row prefers. Linked with the emulated runtime this tests how cuDNN is called;
+// linked
+// with CUDA's own runtime it tests the GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +25,8 @@ struct AttentionCase {
   std::string note;
   Shape q, k, v, y;
   Attributes attributes;
-  std::optional<Shape> mask = {};  // what is added to scores
-  bool truths = false;             // the mask says which keys are seen
+  std::optional<Shape> mask = {};  // added to the scores
+  bool truths = false;             // the mask is boolean: it says which keys are visible
 };
 
 std::vector<AttentionCase> AttentionCases() {
@@ -56,7 +58,7 @@ std::vector<AttentionCase> AttentionCases() {
   };
 }
 
-// Numbers that both types hold.
+// Random numbers that both 16-bit types represent exactly.
 Tensor Random(const Shape& shape, std::mt19937_64& random) {
   std::uniform_int_distribution<int> eighths(-8, 8);
   Tensor tensor(DType::kFloat32, shape);
@@ -64,7 +66,7 @@ Tensor Random(const Shape& shape, std::mt19937_64& random) {
   return tensor;
 }
 
-// Of truths each row has one.
+// A boolean mask has at least one true element per row.
 Tensor RandomMask(const AttentionCase& c, std::mt19937_64& random) {
   if (!c.truths) return Random(*c.mask, random);
   Tensor mask(DType::kBool, *c.mask);
@@ -104,7 +106,7 @@ void ExpectNear(const Tensor& got, const Tensor& wanted, DType dtype, const std:
   }
 }
 
-// The call, and as cuDNN's row wishes its operands to lie.
+// The call in plain layouts, and in the layouts that cuDNN's row prefers.
 std::vector<KernelCall> InLayouts(const KernelCall& call) {
   std::vector<KernelCall> calls{call};
   const KernelRow& row = *ChooseKernel(DeviceKind::kCuda, call);
@@ -113,7 +115,7 @@ std::vector<KernelCall> InLayouts(const KernelCall& call) {
   return calls;
 }
 
-// By all rows of the operator, cuDNN's and ours.
+// Compares all rows of the operator, those of cuDNN and our own.
 void Compare(const KernelCall& call, const std::vector<Tensor>& inputs, bool plain_kernels = true) {
   const std::vector<Tensor> wanted = RunReference(call, inputs);
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
@@ -123,7 +125,7 @@ void Compare(const KernelCall& call, const std::vector<Tensor>& inputs, bool pla
     int rows = 0;
     for (const KernelCall& each : InLayouts(rounded)) {
       for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) {
-        // attention_products_test has those over products.
+        // attention_products_test covers the rows that use products.
         if (row->op != call.op || row->domain != call.domain || row->name.starts_with("cublas.")) continue;
         if (!plain_kernels && !row->name.starts_with("cudnn.")) continue;
         ASSERT_EQ(Rejection(*row, each), "") << row->name;
@@ -171,8 +173,8 @@ TEST(DnnConvolution, AgreesWithTheReference) {
   }
 }
 
-// Statistics and lines of 16-bit elements are float32, as the parameters are.
-TEST(BatchNormLine, OfHalvesAgreesWithTheReference) {
+// Statistics and per-channel coefficients of 16-bit elements are float32, like the parameters.
+TEST(BatchNormLine, SixteenBitsAgreeWithTheReference) {
   std::mt19937_64 random(4);
   for (const Shape& shape : {Shape{4, 3, 5, 2}, Shape{64, 8, 12, 11}, Shape{5, 70}, Shape{2, 3, 300}}) {
     const OperandType c = Float({shape[1]});
@@ -216,8 +218,8 @@ TEST(DnnAttention, ForwardAgreesWithTheReference) {
   }
 }
 
-// cuDNN's has some mean of the values then: a NaN would spread.
-TEST(DnnAttention, AQueryThatSeesNoKeyIsFinite) {
+// cuDNN returns some average of the values in this case, which is finite. A NaN would spread.
+TEST(DnnAttention, QueryWithoutVisibleKeysIsFinite) {
   std::mt19937_64 random(6);
   const Shape shape{1, 1, 2, 8}, keys{1, 1, 3, 8};
   Tensor mask(DType::kFloat32, Shape{2, 3});
@@ -271,8 +273,8 @@ TEST(DnnAttention, GradientsAgreeWithTheReference) {
   }
 }
 
-// The scores of a head have 16 KiB here, those of all heads 320 MiB. The plain kernels, which know no parts, would take minutes.
-TEST(DnnAttention, GradientsGoByPartsWhoseScoresFit) {
+// The scores of one head take 16 KiB here, those of all heads 320 MiB. The plain kernels do not split the work and would take minutes.
+TEST(DnnAttention, GradientsSplitIntoPartsWhoseScoresFit) {
   const AttentionCase samples{"samples", {128, 160, 2, 8}, {128, 160, 3, 8}, {128, 160, 3, 16}, {128, 160, 2, 16}, {}, Shape{128, 1, 1, 3}};
   const AttentionCase heads{"heads of a sample", {1, 2, 20480 * 8}, {1, 3, 10240 * 8},
                             {1, 3, 10240 * 8},   {1, 2, 20480 * 8}, {{"q_num_heads", int64_t{20480}}, {"kv_num_heads", int64_t{10240}}},
@@ -282,7 +284,7 @@ TEST(DnnAttention, GradientsGoByPartsWhoseScoresFit) {
     SCOPED_TRACE(c.note);
     CompareGradient(c, {0, 1, 2}, random, false);
   }
-  // Of one head alone they do not fit.
+  // The scores of a single head do not fit.
   const Shape long_one{1, 1, 16384, 8};
   KernelCall call{.op = "AttentionGrad",
                   .domain = "gradloom",

@@ -1,4 +1,4 @@
-// What cuDNN is asked for, and what runs where it has nothing.
+// How cuDNN is called, and what runs instead if cuDNN has no algorithm.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ KernelCall Conv(Shape x, Shape w, Shape y, Attributes attributes = {}, DType dty
 
 std::string Why(const KernelCall& call) { return Rejection(*FindKernel("cudnn." + call.op), call); }
 
-TEST(DnnConvolution, OneDimensionIsTwo) {
+TEST(DnnConvolution, OneDimensionRunsAsTwo) {
   const auto c = DnnConvolutionOf(
       Conv({2, 6, 20}, {4, 3, 3}, {2, 4, 9}, {{"group", int64_t{2}}, {"strides", Ints{2}}, {"dilations", Ints{2}}, {"pads", Ints{1, 1}}}));
   ASSERT_TRUE(c.has_value());
@@ -44,8 +44,8 @@ TEST(DnnConvolution, OneDimensionIsTwo) {
   EXPECT_FALSE(c->allow_tf32);
 }
 
-TEST(DnnConvolution, PadsThatDifferWithoutEffect) {
-  // A step of 2: the pad behind the last window is not seen.
+TEST(DnnConvolution, AsymmetricPadsWithoutEffect) {
+  // With a stride of 2 the padding after the last window is never read.
   EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 4, 4}, {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}})), "");
   EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 4, 4}, {{"strides", Ints{2, 2}}, {"pads", Ints{0, 0, 1, 1}}})),
             "pads that differ at both sides");
@@ -53,7 +53,7 @@ TEST(DnnConvolution, PadsThatDifferWithoutEffect) {
             "pads that differ at both sides");
 }
 
-TEST(DnnConvolution, Refuses) {
+TEST(DnnConvolution, RejectsUnsupportedCalls) {
   EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 6, 6}, {}, DType::kFloat64)), "float64");
   EXPECT_EQ(Why(Conv({0, 1, 8, 8}, {1, 1, 3, 3}, {0, 1, 6, 6})), "nothing to compute");
   EXPECT_EQ(Why(Conv({1, 4, 8, 8}, {1, 1, 3, 3}, {1, 1, 6, 6})), "shapes that do not fit");
@@ -62,7 +62,7 @@ TEST(DnnConvolution, Refuses) {
   EXPECT_EQ(Why(mixed), "operands in several layouts");
 }
 
-// 16-bit operands have their channels innermost, weights too; float32 ones stay as they are.
+// 16-bit operands, including weights, are channels-last; float32 operands stay plain.
 TEST(DnnConvolution, Layouts) {
   KernelCall call = Conv({2, 4, 8, 6}, {8, 4, 3, 3}, {2, 8, 6, 4});
   const KernelRow& row = *FindKernel("cudnn.Conv");
@@ -77,7 +77,7 @@ TEST(DnnConvolution, Layouts) {
   EXPECT_EQ(c->y.strides, (Ints{192, 1, 32, 8}));
 }
 
-TEST(DnnAttention, Refuses) {
+TEST(DnnAttention, RejectsUnsupportedCalls) {
   const OperandType q{DType::kFloat16, {2, 4, 16, 32}, {}};
   KernelCall call{.op = "Attention", .domain = "", .attributes = {}, .inputs = {q, q, q}, .outputs = {q}};
   EXPECT_EQ(Why(call), "");
@@ -99,8 +99,8 @@ TEST(DnnAttention, Refuses) {
   EXPECT_EQ(Why(wide), "vectors of other than 8, 16 .. 128 elements");
 }
 
-// A mask is one for all along extents of 1; of heads cuDNN takes one or all.
-TEST(DnnAttention, MasksAreRepeated) {
+// A mask broadcasts along extents of 1. Along the heads cuDNN supports either one or all.
+TEST(DnnAttention, BroadcastsMasks) {
   const OperandType q{DType::kFloat16, {2, 4, 16, 32}, {}};
   const auto mask = [&](const Shape& shape) {
     return DnnAttentionOf(
@@ -116,8 +116,8 @@ TEST(DnnAttention, MasksAreRepeated) {
   EXPECT_EQ(mask({2, 4, 16, 16}).strides, (Ints{1024, 256, 16, 1}));
 }
 
-// The same where cuBLASLt knows no algorithm for a product.
-TEST(Blas, KernelsOfOursStandIn) {
+// The results are the same if cuBLASLt has no algorithm for a product.
+TEST(Blas, FallsBackToOwnKernels) {
   const KernelCall call{.op = "MatMul",
                         .domain = "",
                         .attributes = {},
@@ -136,8 +136,8 @@ TEST(Blas, KernelsOfOursStandIn) {
   EXPECT_NE(TheLibraries().notes().back().find("cuda.MatMul runs"), std::string::npos);
 }
 
-// A product and passes over its result, where it knows none with the epilogue; and where it knows none at all.
-TEST(Blas, EpiloguesAreKernelsOfOurs) {
+// A product followed by passes over its result, if cuBLASLt has no algorithm with the epilogue; and if it has none at all.
+TEST(Blas, FallsBackToOwnEpilogues) {
   const auto type = [](Shape shape) { return OperandType{DType::kFloat32, std::move(shape), {}}; };
   const std::string domain = "gradloom";
   const KernelCall calls[] = {
@@ -173,8 +173,8 @@ TEST(Blas, EpiloguesAreKernelsOfOurs) {
   }
 }
 
-// An algorithm is asked for with the alignment that a product states, and runs on addresses that have it.
-TEST(Blas, AddressesHaveTheAlignmentThatIsStated) {
+// Algorithms are requested for the alignment that a product declares, and run on addresses with that alignment.
+TEST(Blas, AddressesHaveTheDeclaredAlignment) {
   DeviceBytes a(64), b(64), d(64), scratch(1 << 20);
   a.Write(std::vector<float>{9, 1, 2, 3, 4}.data(), 20);
   b.Write(std::vector<float>{1, 0, 0, 1}.data(), 16);
@@ -191,8 +191,8 @@ TEST(Blas, AddressesHaveTheAlignmentThatIsStated) {
   EXPECT_EQ(std::vector<float>(made, made + 4), (std::vector<float>{1, 2, 3, 4}));
 }
 
-// The fastest algorithm is measured once, kept, and told to others.
-TEST(Blas, AlgorithmsAreMeasuredOnce) {
+// The fastest algorithm is measured once, cached, and shared with other processes.
+TEST(Blas, MeasuresAlgorithmsOnce) {
   using cuda::Algorithms;
   const std::filesystem::path cache = std::filesystem::path(testing::TempDir()) / "measured_algorithms";
   std::filesystem::remove_all(cache);
@@ -202,7 +202,7 @@ TEST(Blas, AlgorithmsAreMeasuredOnce) {
                         .attributes = {},
                         .inputs = {{DType::kBfloat16, {2, 3, 5}, {}}, {DType::kBfloat16, {5, 4}, {}}},
                         .outputs = {{DType::kBfloat16, {2, 3, 4}, {}}}};
-  // What a process of its own chooses, and what it has asked the library for.
+  // The choices of a new process. Also counts how often it queried the library.
   const auto choices = [&](Algorithms::Mode mode, const std::string& given, std::string& said) {
     emulated::SetBlasAlgorithms(4, 3);
     cuda::Libraries libraries(0);
@@ -216,16 +216,16 @@ TEST(Blas, AlgorithmsAreMeasuredOnce) {
   EXPECT_EQ(said, "");
   EXPECT_EQ(emulated::BlasAsked(), 1);
   EXPECT_NE(first.find("a device\tcublasLt bfloat16 bfloat16 6 4 5 1"), std::string::npos) << first;
-  // The third, or the fourth where the machine was busy; not the slow ones.
+  // The third algorithm, or the fourth if the machine was busy, but not the slow ones.
   EXPECT_TRUE(first.find("\t3 ") != std::string::npos || first.find("\t4 ") != std::string::npos) << first;
   EXPECT_EQ(choices(Algorithms::Mode::kMeasured, "", said), first);
   EXPECT_EQ(emulated::BlasAsked(), 0);
   EXPECT_EQ(said, "");
-  // Another process has no cache of its own, or another one.
+  // Another process has an empty cache, or a different one.
   setenv("GRADLOOM_CACHE", (cache / "none").c_str(), 1);
   EXPECT_EQ(choices(Algorithms::Mode::kGiven, first, said), first);
   EXPECT_EQ(emulated::BlasAsked(), 0);
-  // What it is not told of has the first algorithm, and is not measured.
+  // A problem without a given choice uses the first algorithm, and is not measured.
   EXPECT_EQ(choices(Algorithms::Mode::kGiven, "another device" + first.substr(first.find('\t')), said), "");
   EXPECT_EQ(emulated::BlasAsked(), 1);
   EXPECT_FALSE(std::filesystem::exists(cache / "none"));
@@ -235,15 +235,15 @@ TEST(Blas, AlgorithmsAreMeasuredOnce) {
   choices(Algorithms::Mode::kMeasured, "", said);
   EXPECT_EQ(emulated::BlasAsked(), 1);
   EXPECT_NE(said.find("are damaged"), std::string::npos) << said;
-  // An algorithm that the library does not have any more.
+  // An algorithm that the library no longer has.
   choices(Algorithms::Mode::kGiven, first.substr(0, first.rfind('\t')) + "\t9 0 0 0 0 0 0 0\n", said);
   EXPECT_EQ(emulated::BlasAsked(), 1);
   emulated::SetBlasAlgorithms(1, 1);
   unsetenv("GRADLOOM_CACHE");
 }
 
-// A row of ours takes what cuDNN's takes, and needs no more scratch memory.
-TEST(Dnn, KernelsOfOursStandIn) {
+// Our row accepts whatever cuDNN's row accepts, and needs no more scratch memory.
+TEST(Dnn, FallsBackToOwnKernels) {
   KernelCall call = Conv({2, 4, 8, 6}, {8, 2, 3, 3}, {2, 8, 6, 4}, {{"group", int64_t{2}}});
   std::vector<Tensor> inputs;
   for (const OperandType& in : call.inputs) {

@@ -1,5 +1,6 @@
-// cuBLASLt without a GPU, for tests: products in double over column-major matrices, with their epilogues, as its documentation states them.
-// The workspace is overwritten, and has to lie as CUDA's own allocations do.
+// cuBLASLt without a GPU, for tests: products in double over column-major matrices, with their epilogues, as specified in its
+// documentation.
+// The workspace is overwritten, and must have the alignment of CUDA's own allocations.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool& HasAlgorithms() {
 }
 
 struct KnownAlgorithms {
-  int count = 1, fastest = 1;  // numbers of algorithms, from 1
+  int count = 1, fastest = 1;  // number of algorithms, and the number of the fastest, counted from 1
   int asked = 0;
   std::set<int> ran = {};
 };
@@ -96,11 +97,11 @@ struct Matrix {
   double At(int64_t batch, int64_t row, int64_t column) const { return Load(layout.type, data, Place(batch, row, column)); }
 };
 
-// An algorithm is found for addresses that are multiples of so many bytes.
+// An algorithm is selected for addresses that are multiples of these numbers of bytes.
 constexpr int kAlignments[] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
 
-// 0 bytes: it is not known for which.
+// 0 bytes means that the alignment is unknown.
 bool IsAligned(const void* address, uint64_t bytes) { return bytes == 0 || reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
 double TanhOfGelu(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
@@ -110,12 +111,12 @@ double GeluSlope(double x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
-// What an epilogue does to each sum, and the vector and the matrix beside it.
+// The epilogue applied to each sum, and its bias vector and auxiliary matrix.
 struct Epilogue {
   cublasLtEpilogue_t kind;
   cudaDataType_t type;
   void *vector, *matrix;
-  int64_t leading;  // of the matrix
+  int64_t leading;  // leading dimension of the matrix
   std::vector<double> sums;
 
   Epilogue(const Desc& desc, const Matrix& d)
@@ -141,7 +142,7 @@ struct Epilogue {
     return sum;
   }
 
-  // Sums of the operands, over the axis over which the product sums.
+  // Sums an operand over the reduction axis of the product.
   void Sum(const Matrix& a, const Matrix& b) {
     for (int64_t k = 0; k < a.columns(); ++k) {
       for (int64_t row = 0; row < a.rows() && kind == CUBLASLT_EPILOGUE_BGRADA; ++row) sums[static_cast<size_t>(row)] += a.At(0, row, k);
@@ -157,14 +158,14 @@ struct Epilogue {
   }
 };
 
-// Whether the library takes the epilogue with this description.
+// Whether the library supports the epilogue with this description.
 bool TakesEpilogue(const Desc& desc, const Layout& d) {
   const int kind = Get(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   const auto leading = Get<int64_t>(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0);
   const auto address = [&](int attribute) { return Get<uintptr_t>(desc.attributes, attribute, 0); };
   const bool gelu = (kind & CUBLASLT_EPILOGUE_GELU) != 0 || (kind & CUBLASLT_EPILOGUE_DGELU) == CUBLASLT_EPILOGUE_DGELU;
   const bool vector = (kind & (CUBLASLT_EPILOGUE_BIAS | 16 | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB)) != 0;
-  // A mask of ReLU is opaque: nothing here asks for one.
+  // The ReLU mask is opaque, and Gradloom never requests it.
   if ((kind & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX || (kind & CUBLASLT_EPILOGUE_DRELU) == CUBLASLT_EPILOGUE_DRELU)
     return false;
   if (kind != CUBLASLT_EPILOGUE_DEFAULT && kind != CUBLASLT_EPILOGUE_BIAS && d.type == CUDA_R_64F) return false;

@@ -1,4 +1,4 @@
-// Code that is compiled at run time, without NVRTC and a GPU: by the host's compiler, as one block of one thread.
+// Runs code that is compiled at run time without NVRTC or a GPU: the host's compiler compiles it, and it runs as one block of one thread.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ class Emulated : public RuntimeFunction {
   explicit Emulated(Function function) : function_(function) {}
   void Launch(int64_t, int, const void* arguments, size_t bytes, cudaStream_t stream) override {
     EmulatedLaunch(stream, [function = function_, copy = std::string(static_cast<const char*>(arguments), bytes)] {
-      // The struct wants its alignment.
+      // The struct must be aligned.
       alignas(16) char aligned[4096];
       copy.copy(aligned, copy.size());
       function(aligned);
@@ -44,7 +44,7 @@ class Emulated : public RuntimeFunction {
   Function function_;
 };
 
-// Where compiled code is kept: for all processes of a test that names a folder, else for this one, whose folder is removed at its end.
+// The folder for compiled code: shared by all processes of a test that names one, otherwise this process's own, which is removed at exit.
 const std::string& Folder() {
   static const struct Made {
     std::string path;
@@ -85,7 +85,7 @@ Emulated::Function Compiled(const std::string& source, const std::string& name) 
 }  // namespace
 
 std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string&, int) {
-  static std::map<std::string, Emulated::Function> compiled;  // by source
+  static std::map<std::string, Emulated::Function> compiled;  // by source text
   Emulated::Function& function = compiled[source];
   if (function == nullptr) function = Compiled(source, name);
   return std::make_shared<Emulated>(function);

@@ -1,5 +1,6 @@
-// cuDNN without a GPU, for tests: problems in double along the strides of their tensors, as its documentation states them. What the library
-// has an algorithm for, and what that needs, only the library knows.
+// cuDNN without a GPU, for tests: problems are computed in double, with the strides of their tensors, as specified in cuDNN's
+// documentation.
+// Only the real library knows which problems it has an algorithm for, and how much workspace that needs.
 #include "tests/cuda/emulated_dnn.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool& HasAlgorithms() {
   return has;
 }
 
-// A function of the addresses that a step gives, on a stream. All scratch memory that was granted is overwritten.
+// A function of the addresses that a step passes, run on a stream. It overwrites all the scratch memory that it is given.
 class EmulatedPlan : public DnnPlan {
  public:
   EmulatedPlan(int64_t scratch_bytes, std::function<void(const Addresses&)> compute)
@@ -44,7 +45,7 @@ class EmulatedPlan : public DnnPlan {
   std::function<void(const Addresses&)> compute_;
 };
 
-// f(index) for each element of a tensor of these dimensions.
+// Calls f(index) for each element of a tensor of these dimensions.
 void ForEachIndex(const std::vector<int64_t>& dims, const std::function<void(const std::vector<int64_t>&)>& f) {
   std::vector<int64_t> index(dims.size(), 0);
   for (size_t dim = 1; dim > 0;) {
@@ -53,7 +54,7 @@ void ForEachIndex(const std::vector<int64_t>& dims, const std::function<void(con
   }
 }
 
-// The spatial dimensions of [N, C, ...], three of them.
+// The spatial dimensions of [N, C, ...], extended to three.
 struct Volume {
   std::array<int64_t, 3> extent{1, 1, 1}, stride{0, 0, 0};
 
@@ -69,7 +70,7 @@ struct Volume {
   int64_t Place(const std::array<int64_t, 3>& p) const { return p[0] * stride[0] + p[1] * stride[1] + p[2] * stride[2]; }
 };
 
-// f(x's place, w's place, y's place) for each product of the convolution.
+// Calls f(offset in x, offset in w, offset in y) for each product of the convolution.
 template <typename F>
 void ForEachProduct(const DnnConvolution& c, F f) {
   const int64_t group_x = c.w.dims[1], group_y = c.y.dims[1] / (c.x.dims[1] / group_x);
@@ -112,7 +113,7 @@ void Convolve(const DnnConvolution& c, const Addresses& addresses) {
   tensors[made].Store(const_cast<void*>(addresses[made]));
 }
 
-// As cuDNN does for tensors and descriptors that contradict each other.
+// Rejects inconsistent tensors and descriptors, as cuDNN does.
 bool IsConsistent(const DnnConvolution& c) {
   const size_t rank = c.x.dims.size();
   if (rank < 4 || rank > 5 || c.w.dims.size() != rank || c.y.dims.size() != rank || c.pads.size() != rank - 2) return false;
@@ -124,7 +125,7 @@ bool IsConsistent(const DnnConvolution& c) {
   return true;
 }
 
-// Attention of one query at a time.
+// Attention, one query at a time.
 struct Attention {
   DnnAttention a;
   EmulatedTensor q, k, v, o, sums, mask;
@@ -152,7 +153,7 @@ struct Attention {
   }
 };
 
-// f(batch, head, query).
+// Calls f(batch, head, query).
 template <typename F>
 void ForEachQuery(const DnnAttention& a, F f) {
   ForEachIndex({a.q.dims[0], a.q.dims[1], a.q.dims[2]}, [&](const std::vector<int64_t>& at) { f(at[0], at[1], at[2]); });
@@ -222,7 +223,7 @@ std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& attention,
   return Plan(scratch_bytes, why, [=](const Addresses& addresses) { AttendGradient(attention, addresses); });
 }
 
-// The handle is the real library's.
+// Only the real library has a handle.
 cudnnContext* NewDnn() { throw Error(ErrorCode::kDevice, "the emulated cuDNN has no handle"); }
 void DeleteDnn(cudnnContext*) noexcept {}
 

@@ -2,7 +2,7 @@
 
 namespace gradloom::emulated {
 
-// Whether the emulated cuDNN has an algorithm for every problem (as at first), or for none.
+// Sets whether the emulated cuDNN has an algorithm for every problem (the default), or for none.
 void SetDnnHasAlgorithms(bool all);
 
 }  // namespace gradloom::emulated

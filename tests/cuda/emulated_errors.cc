@@ -1,4 +1,4 @@
-// The names of the errors that the emulated runtime gives.
+// The names of the errors that the emulated runtime returns.
 #include <cuda_runtime_api.h>
 
 extern "C" {

@@ -1,6 +1,8 @@
-// NCCL without GPUs, over host memory and, between processes, a socket of each to the process that made the id: what runtime/device/cuda
-// calls of it. Sums are those of the fixed tree, so that the bits are those of one process. A process that is gone is an error of the
-// others' communicators, one that is stopped is waited for until somebody aborts; collectives in another order than theirs are an error.
+// NCCL without GPUs: the functions that runtime/device/cuda calls, over host memory and, between processes, a socket from each process to
+// the
+// one that created the id. Reductions use the fixed summation tree, so that the bits match those of one process. If a process ends, the
+// communicators of the others report an error. If a process is stopped, the others wait for it until they abort. Collectives in a different
+// order than on other members are an error.
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -33,13 +35,13 @@ namespace {
 
 enum class Kind : int32_t { kAllReduce, kReduceScatter, kBroadcast, kAllGather };
 
-// What all members do together, the same in all processes.
+// One operation of all members, the same in all processes.
 struct Collective {
   Kind kind{};
   int32_t root = 0;
   int32_t dtype = 0;
   int32_t reserved = 0;
-  int64_t read_bytes = 0, write_bytes = 0;  // of a member
+  int64_t read_bytes = 0, write_bytes = 0;  // per member
   bool operator==(const Collective&) const = default;
 };
 
@@ -48,11 +50,11 @@ struct Operand {
   char* write = nullptr;
 };
 
-// A socket to another process. Messages are a size and as many bytes.
+// A socket to another process. A message is its size followed by that many bytes.
 struct Connection {
   int fd = -1;
   std::string in, out;
-  std::vector<int32_t> ranks;  // of the other side, once it has said so
+  std::vector<int32_t> ranks;  // the ranks of the other side, once it has sent them
   bool lost = false;
 
   void Put(const std::string& message) {
@@ -60,7 +62,7 @@ struct Connection {
     out.append(reinterpret_cast<const char*>(&size), sizeof size);
     out += message;
   }
-  // Whether there is a whole message.
+  // Takes the next message, if a complete one has arrived.
   bool Take(std::string& message) {
     uint64_t size = 0;
     if (in.size() < sizeof size) return false;
@@ -70,7 +72,7 @@ struct Connection {
     in.erase(0, sizeof size + size);
     return true;
   }
-  // Reads and writes what can be.
+  // Reads and writes as much as possible without blocking.
   void Pump() {
     while (!out.empty() && !lost) {
       const ssize_t n = send(fd, out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -89,7 +91,7 @@ struct Connection {
   }
 };
 
-// The listening sockets of the ids that this process has made.
+// The listening sockets of the ids that this process has created.
 std::map<std::string, int>& Listeners() {
   static std::map<std::string, int> listeners;
   return listeners;
@@ -97,14 +99,14 @@ std::map<std::string, int>& Listeners() {
 
 sockaddr_un AddressOf(const std::string& id) {
   sockaddr_un address{};
-  address.sun_family = AF_UNIX;  // a name that begins with 0 is in no file system
+  address.sun_family = AF_UNIX;  // a name that starts with 0 is in the abstract namespace, not in the file system
   std::memcpy(address.sun_path + 1, id.data(), std::min(id.size(), sizeof address.sun_path - 1));
   return address;
 }
 
 }  // namespace
 
-// The members of one communicator that are in this process.
+// The members of one communicator that belong to this process.
 class Clique {
  public:
   Clique(std::string id, int size) : id_(std::move(id)), size_(size) {}
@@ -113,9 +115,9 @@ class Clique {
     if (listener_ >= 0) close(listener_);
   }
 
-  // Graphs that have collectives of the communicator.
+  // The number of graphs that contain collectives of the communicator.
   std::atomic<int>& in_graphs() { return in_graphs_; }
-  // As NCCL, which ends no communicator before those are gone; where they stay it waits for ever.
+  // NCCL does not destroy a communicator before these graphs are destroyed; if they stay, it waits forever.
   void AwaitGraphs() {
     for (const auto begin = std::chrono::steady_clock::now(); in_graphs_ > 0; std::this_thread::yield()) {
       AdvanceStreams();
@@ -129,7 +131,7 @@ class Clique {
   int size() const { return size_; }
   void Abort() { aborted_ = true; }
 
-  // All members of this process have been added.
+  // Called when all members of this process have been added.
   ncclResult_t Meet() {
     std::sort(ranks_.begin(), ranks_.end());
     if (static_cast<int>(ranks_.size()) == size_) return state_ = ncclSuccess;
@@ -151,13 +153,13 @@ class Clique {
     return state_ = ncclInProgress;
   }
 
-  // ncclInProgress until all have come.
+  // ncclInProgress until all processes have connected.
   ncclResult_t State() {
     if (state_ == ncclInProgress || state_ == ncclSuccess) Look();
     return state_;
   }
 
-  // One collective from its beginning to its end, called until it is at that.
+  // Advances one collective; returns true once it has completed. Called until then.
   bool Run(const Collective& collective, const std::vector<Operand>& operands) {
     if (aborted_ || State() != ncclSuccess) return aborted_;
     if (!under_way_) {
@@ -211,7 +213,7 @@ class Clique {
     }
     for (Connection& connection : connections_) connection.Pump();
     if (!met_) Greet();
-    // One that has what it came for may leave first: an end is an error to those who wait.
+    // A process that has its result may leave first. A closed connection is an error only for those that still wait.
     for (const Connection& connection : connections_) {
       if (connection.lost && connection.in.empty() && (under_way_ || !met_)) state_ = ncclRemoteError;
     }
@@ -239,7 +241,7 @@ class Clique {
     if (met_) state_ = ncclSuccess;
   }
 
-  // Of the processes that lead nothing: whether all have given theirs.
+  // On a process that does not lead: whether all operands have arrived.
   bool TakeGiven(const Collective& collective) {
     bool all = true;
     for (Connection& connection : connections_) {
@@ -298,16 +300,16 @@ class Clique {
   ncclResult_t state_ = ncclInProgress;
   std::atomic<bool> aborted_ = false;
   bool met_ = false;
-  int listener_ = -1;  // of the process that made the id
+  int listener_ = -1;  // only in the process that created the id
   std::vector<Connection> connections_;
   bool under_way_ = false;
   std::vector<std::string> given_;     // by rank
-  std::set<const Connection*> taken_;  // those that have given
+  std::set<const Connection*> taken_;  // those whose operands have arrived
 };
 
 namespace {
 
-// Belongs to a graph.
+// Registers with a graph for the lifetime of this object.
 class InGraph {
  public:
   explicit InGraph(std::shared_ptr<Clique> clique) : clique_(std::move(clique)) { ++clique_->in_graphs(); }
@@ -319,7 +321,7 @@ class InGraph {
   const std::shared_ptr<Clique> clique_;
 };
 
-// What was asked for since the outermost begin.
+// The calls since the outermost ncclGroupStart.
 struct Asked {
   std::shared_ptr<Clique> clique;
   int rank = 0;
@@ -340,7 +342,7 @@ Group& TheGroup() {
   return group;
 }
 
-// The n-th collective of each member of a communicator is one.
+// The n-th collectives of the members of a communicator are matched with each other.
 ncclResult_t EnqueueAll(std::vector<Asked> asked) {
   while (!asked.empty()) {
     const std::shared_ptr<Clique> clique = asked.front().clique;
@@ -410,7 +412,7 @@ const char* ncclGetErrorString(ncclResult_t result) { return result == ncclRemot
 const char* ncclGetLastError(ncclComm_t) { return "emulated"; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  // Sandboxes of tests have processes of the same number, and may have one space of names.
+  // Sandboxed tests may have equal process ids and share the namespace of sockets.
   std::random_device random;
   *id = {};
   std::snprintf(id->internal, sizeof id->internal, "gradloom-emulated-nccl-%08x%08x%08x", random(), random(), random());

@@ -1,4 +1,4 @@
-// Puts the emulated device in the place of CUDA's for the whole process.
+// Makes the emulated device the CUDA platform of the whole process.
 #include "kernels/cuda/rows/rows.h"
 #include "runtime/device/plugin.h"
 

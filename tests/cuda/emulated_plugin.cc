@@ -1,6 +1,7 @@
-// How the emulated device is set up in a program that opens it as a library: GRADLOOM_EMULATED_DEVICES says how many GPUs there are,
-// GRADLOOM_EMULATED_OLDER how many of them are of an older kind, GRADLOOM_EMULATED_KERNEL_US how many microseconds each kernel takes
-// besides, GRADLOOM_EMULATED_NO_ALGORITHMS=1 that cuBLASLt and cuDNN have nothing for any problem.
+// Configures the emulated device in a program that loads it as a library. GRADLOOM_EMULATED_DEVICES is the number of GPUs,
+// GRADLOOM_EMULATED_OLDER the number of those with an older architecture, GRADLOOM_EMULATED_KERNEL_US an additional time in microseconds
+// for
+// each kernel. GRADLOOM_EMULATED_NO_ALGORITHMS=1 means that cuBLASLt and cuDNN have no algorithm for any problem.
 #include <cstdlib>
 
 #include "tests/cuda/emulated_dnn.h"

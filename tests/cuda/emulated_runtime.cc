@@ -21,24 +21,24 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/emulated_launch.h"
 
-// One piece of work of a stream: it may begin when everything before it in its stream is done, and `after`.
+// A work item of a stream. It may start when all earlier items of its stream and those in `after` are done.
 struct Work {
-  std::function<bool()> run;  // whether it is through, else it is asked again; empty: a record or a wait
+  std::function<bool()> run;  // returns whether the work is complete, and is called again if not; empty for a record or a wait
   std::vector<std::shared_ptr<Work>> after;
   bool done = false;
 };
 using WorkPtr = std::shared_ptr<Work>;
 
 struct CUevent_st {
-  WorkPtr recorded;  // the last record; null: never
-  int capture = 0;   // the capture in which it was recorded; 0: none
+  WorkPtr recorded;  // the last record; null if never recorded
+  int capture = 0;   // the capture in which it was recorded; 0 if none
   int device = 0;
-  // When that was reached. An event may be gone by then.
+  // When the record was reached. The event may have been destroyed by then.
   std::shared_ptr<std::chrono::steady_clock::time_point> time = std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 struct CUgraph_st {
-  std::vector<std::pair<int, WorkPtr>> work;  // by stream of the capture, in order
+  std::vector<std::pair<int, WorkPtr>> work;  // work by the capture's streams, in order
   std::vector<std::shared_ptr<void>> kept;
   bool joined = true;
 };
@@ -51,9 +51,9 @@ struct CUstream_st {
   int number = 0;
   int device = 0;
   std::deque<WorkPtr> queue;
-  WorkPtr last;      // of the queue, done or not
-  int capture = 0;   // number of the capture that it takes part in; 0: none
-  WorkPtr captured;  // its last work in that
+  WorkPtr last;      // the last item of the queue, done or not
+  int capture = 0;   // number of the capture that the stream takes part in; 0 if none
+  WorkPtr captured;  // its last item in that capture
   bool origin = false;
 };
 
@@ -66,10 +66,10 @@ struct Capture {
   CUgraph_st graph;
 };
 
-using Block = std::pair<size_t, int>;  // size and device; -1: pinned
+using Block = std::pair<size_t, int>;  // size and device; -1 for pinned memory
 
 struct World {
-  std::recursive_mutex mutex;  // inputs of a next step are copied on a thread of their own
+  std::recursive_mutex mutex;  // the inputs of the next step are copied on a separate thread
   Options options;
   std::mt19937_64 random{1};
   CUstream_st legacy;
@@ -77,12 +77,12 @@ struct World {
   std::set<CUevent_st*> events;
   std::map<void*, Block> memory;
   int captures = 0;
-  std::unique_ptr<Capture> capture;  // one at a time
+  std::unique_ptr<Capture> capture;  // only one at a time
   std::vector<Call> calls;
-  std::set<std::pair<int, int>> peers;  // who reads whose memory
+  std::set<std::pair<int, int>> peers;  // pairs (reader, owner of the memory)
 };
 
-// Of a thread.
+// Per-thread state of the runtime.
 thread_local int the_device = 0;
 thread_local cudaError_t the_last_error = cudaSuccess;
 
@@ -97,7 +97,7 @@ std::unique_lock<std::recursive_mutex> Locked() { return std::unique_lock(TheWor
 
 CUstream_st* StreamOf(cudaStream_t stream) { return stream == nullptr ? &TheWorld().legacy : stream; }
 
-// Whether a call that is illegal during a capture must be refused.
+// Whether calls that are illegal during a capture must be refused.
 bool Capturing() { return TheWorld().capture != nullptr; }
 
 bool FailsNow() {
@@ -135,8 +135,7 @@ bool Ready(const Work& work) {
   return std::all_of(work.after.begin(), work.after.end(), [](const WorkPtr& before) { return before->done; });
 }
 
-// Runs what there is, in a random order, until `until` says so or nothing is left that can go on now. Whether there is something that waits
-// for other processes.
+// Runs ready work in a random order until `until` returns true or nothing can proceed. Returns whether some work waits for other processes.
 template <typename Until>
 bool Advance(Until until) {
   const auto lock = Locked();
@@ -165,20 +164,20 @@ bool Advance(Until until) {
   return false;
 }
 
-// As Advance, and waits for other processes where that is what it takes.
+// Like Advance, but also waits for other processes when necessary.
 template <typename Until>
 void AdvanceWaiting(Until until) {
   while (Advance(until)) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-// A launch of a graph: its parts as one piece of work, in a random order that keeps what the capture states.
+// A launch of a graph: its nodes as one work item, run in a random order that respects the captured dependencies.
 class GraphRun {
  public:
   explicit GraphRun(const CUgraph_st& graph) : kept_(graph.kept) {
     for (const auto& [stream, work] : graph.work) left_.push_back(work);
   }
 
-  // Whether all parts have run. Those that wait for other processes are asked again.
+  // Returns whether all nodes have run. Nodes that wait for other processes are called again.
   bool Continue() {
     std::set<const Work*> waiting;
     while (!left_.empty()) {
@@ -212,7 +211,7 @@ int ComputeMajor(int device) {
   return device < options.devices - options.older ? 9 : 8;
 }
 
-constexpr int kPoison = 0xCB;  // a large negative float, an index out of range
+constexpr int kPoison = 0xCB;  // reads as a large negative float, and as an index out of range
 
 cudaError_t Take(void** address, size_t bytes, int device) {
   const auto lock = Locked();
@@ -221,7 +220,7 @@ cudaError_t Take(void** address, size_t bytes, int device) {
   int64_t taken = 0;
   for (const auto& [at, block] : world.memory) taken += block.second == device ? static_cast<int64_t>(block.first) : 0;
   if (device >= 0 && taken + static_cast<int64_t>(bytes) > world.options.memory_bytes) return Fail(cudaErrorMemoryAllocation);
-  // Of that very size, so that AddressSanitizer sees what is read behind it.
+  // Allocates exactly this size, so that AddressSanitizer detects reads past the end.
   if (::posix_memalign(address, 512, bytes) != 0) return Fail(cudaErrorMemoryAllocation);
   std::memset(*address, kPoison, bytes);
   world.memory[*address] = {bytes, device};
@@ -246,16 +245,16 @@ const Block* BlockOf(const void* address) {
   return known ? &block->second : nullptr;
 }
 
-// The device whose memory this is; -1: the host's.
+// The device that owns this memory; -1 for the host.
 int DeviceOf(const void* address) {
   const Block* const block = BlockOf(address);
   return block == nullptr ? -1 : block->second;
 }
 
-// That of the legacy stream is the current one.
+// The legacy stream belongs to the current device.
 int DeviceOf(cudaStream_t stream) { return stream == nullptr ? the_device : stream->device; }
 
-// Of no bytes, the addresses may be none.
+// With zero bytes the addresses may be null.
 void CopyBytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -272,7 +271,7 @@ cudaError_t Synchronize(cudaStream_t given) {
   if (stream->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = stream->last;
   if (last != nullptr) AdvanceWaiting([&] { return last->done; });
-  if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait for ever
+  if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait forever
   return cudaSuccess;
 }
 
@@ -329,7 +328,7 @@ void AdvanceStreams() {
 
 namespace gradloom::cuda {
 
-// Throws what a launch on a GPU leaves for cudaGetLastError.
+// Throws the error that a launch on a GPU leaves for cudaGetLastError.
 void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
   if (emulated::DeviceOf(stream) != emulated::the_device) CheckCuda(cudaErrorInvalidResourceHandle, "launch");
   const std::chrono::microseconds takes(emulated::TheWorld().options.kernel_us);
@@ -453,7 +452,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stre
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = StreamOf(stream)->last;
-  // A GPU goes on by itself, for as long as it takes.
+  // A GPU proceeds by itself while the host does something else.
   if (last != nullptr) {
     const auto lock = Locked();
     Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
@@ -486,7 +485,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t given, unsi
   if (const cudaError_t error = Enqueue(given, "record", [time = event->time] { *time = std::chrono::steady_clock::now(); });
       error != cudaSuccess)
     return error;
-  if (external) return cudaSuccess;  // what waits for the event does so outside of the graph
+  if (external) return cudaSuccess;  // work that waits for the event does so outside the graph
   event->recorded = stream->capture != 0 ? stream->captured : stream->last;
   event->capture = stream->capture;
   return cudaSuccess;
@@ -494,9 +493,9 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t given, unsi
 cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned) {
   const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
-  if (event->recorded == nullptr) return cudaSuccess;  // as CUDA: nothing to wait for
+  if (event->recorded == nullptr) return cudaSuccess;  // as in CUDA, there is nothing to wait for
   if (event->capture != 0) {
-    // The stream joins the capture of the event.
+    // The stream joins the event's capture.
     World& world = TheWorld();
     if (world.capture == nullptr || world.capture->number != event->capture) return Fail(cudaErrorStreamCaptureIsolation);
     stream->capture = event->capture;
@@ -537,7 +536,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   World& world = TheWorld();
   *graph = nullptr;
   if (!Capturing() || world.capture->origin != stream) return Fail(cudaErrorStreamCaptureUnmatched);
-  // Every stream that took part must have been joined: its last work is before the origin's last.
+  // Every stream that took part must have been joined: its last item must precede the last item of the origin stream.
   std::set<const Work*> before;
   std::vector<const Work*> open;
   if (stream->captured != nullptr) open.push_back(stream->captured.get());

@@ -1,9 +1,11 @@
 // CUDA's runtime library without a GPU, for tests: the functions that Gradloom calls, over host memory.
 //
-// Streams are queues. Nothing runs until somebody waits; then the heads of the queues are taken in a random order that keeps only what
-// streams and events state, so that a missing event shows as wrong numbers. Fresh memory is poisoned. What is illegal while a graph is
-// captured is refused as CUDA refuses it; so are launches on another device's stream than the current one's, and copies between the host
-// and a device on the stream of another.
+// Streams are queues. Nothing runs until somebody waits. Then work is taken from the heads of the queues in a random order that respects
+// only
+// streams and events, so a missing event shows as wrong results. New memory is poisoned. Calls that CUDA refuses during a graph capture are
+// refused here as well, and so are launches on a stream of a device other than the current one, and copies between the host and a device on
+// a
+// stream of another device.
 #pragma once
 
 #include <driver_types.h>
@@ -21,48 +23,49 @@ namespace gradloom::emulated {
 
 struct Options {
   int devices = 1;
-  int older = 0;                            // how many of them, the last ones, have compute capability 8.0; the others have 9.0
-  int64_t memory_bytes = int64_t{8} << 30;  // of a device
-  uint64_t seed = 1;                        // of the order in which streams advance
+  int older = 0;                            // this many of the devices, the last ones, have compute capability 8.0; the others have 9.0
+  int64_t memory_bytes = int64_t{8} << 30;  // per device
+  uint64_t seed = 1;                        // determines the order in which streams advance
   bool pinning_fails = false;
-  bool peers = true;     // devices can read each other's memory, once that is enabled
-  int kernel_us = 0;     // that each kernel takes besides
-  int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
+  bool peers = true;     // devices can read each other's memory once this is enabled
+  int kernel_us = 0;     // additional time of each kernel
+  int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1 for none
 };
 
-// Begins anew: no devices' memory, streams or events are left over from before, or the test has leaked them, which fails.
+// Starts over. Device memory, streams or events that still exist are a leak of the test, which fails.
 void Reset(const Options& options);
 
-// What was enqueued since the last Reset, in the order of the calls: "launch", "copy", "record e3", "wait e3", on which stream. Graph
-// launches are one line, what was captured stands before them.
+// The calls since the last Reset that enqueued work, in order: "launch", "copy", "record e3", "wait e3", and their streams. A graph launch
+// is
+// one entry; the calls that were captured come before it.
 struct Call {
   std::string what;
-  int stream = 0;  // number of the stream in the order of creation; 0: the default stream
+  int stream = 0;  // the stream's number in the order of creation; 0 for the default stream
   bool captured = false;
 };
 const std::vector<Call>& Calls();
 
-// Enqueues work that begins when all these streams have come to it, and behind which all go on. `run` says whether it is through; it is
-// asked until it is, and whoever waits for a stream may give that up.
+// Enqueues work that starts when all these streams have reached it; no stream proceeds before it is complete. `run` returns whether it is
+// complete and is called until then, unless whoever waits for a stream gives up.
 cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run);
 
-// Of the capture that is going on, if there is one: `object` is kept until its graph is gone and no launch of it is under way.
+// During a capture, keeps `object` alive until the captured graph is destroyed and none of its launches is under way.
 void KeepByGraph(std::shared_ptr<void> object);
 
-// Runs what can run now.
+// Runs the work that can run now.
 void AdvanceStreams();
 
-// Whether cuBLASLt knows an algorithm for any product, from now on.
+// Sets whether cuBLASLt has an algorithm for any product.
 void SetBlasHasAlgorithms(bool all);
-// Whether it knows one for products with an epilogue other than a bias.
+// Sets whether it has one for products with an epilogue other than a bias.
 void SetBlasHasEpilogues(bool all);
-// How many algorithms it knows for each, and which is the fastest, counted from 1; those before it take a millisecond. And how often its
-// heuristics have been asked since, and which have run.
+// Sets the number of algorithms for each product, and which of them is the fastest, counted from 1. Those before it take a millisecond.
+// BlasAsked returns how often the heuristics were queried since, and BlasRan which algorithms have run.
 void SetBlasAlgorithms(int count, int fastest);
 int BlasAsked();
 std::set<int> BlasRan();
 
-// Which device may read the memory of which other one, by the calls since the last Reset.
+// The pairs (reader, owner) for which peer access was enabled since the last Reset.
 std::set<std::pair<int, int>> EnabledPeers();
 
 }  // namespace gradloom::emulated

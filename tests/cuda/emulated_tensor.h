@@ -10,7 +10,7 @@
 
 namespace gradloom::cuda {
 
-// The elements of a tensor of 16-bit or float32 numbers as doubles, by their place in memory: zeros until they are loaded.
+// The elements of a 16-bit or float32 tensor as doubles, indexed by their offset in memory. They are zero until loaded.
 struct EmulatedTensor {
   DnnTensor tensor;
   DType dtype;
@@ -38,7 +38,7 @@ struct EmulatedTensor {
       }
     }
   }
-  // What lies between its elements belongs to others.
+  // Memory between the elements belongs to others and is not written.
   void Store(void* memory) const {
     std::vector<int64_t> index(tensor.dims.size(), 0);
     for (size_t dim = 1; dim > 0;) {

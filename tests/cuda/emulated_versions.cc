@@ -1,4 +1,4 @@
-// What the emulated libraries say of themselves.
+// The versions that the emulated libraries report.
 #include "runtime/device/cuda/versions.h"
 
 namespace gradloom::cuda {

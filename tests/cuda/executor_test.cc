@@ -1,4 +1,4 @@
-// Plans on emulated GPUs: the executor's streams, events, graphs and memory, with the numbers of the CPU.
+// Plans on emulated GPUs: the executor's streams, events, graphs and memory. Results must match the CPU.
 #include "runtime/exec/executor.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr char kRecorded[] = "tests/conformance/recorded/";
 class OnEmulatedGpus : public testing::Test {
  protected:
   void SetUp() override { emulated::Reset({.devices = 2, .seed = 7}); }
-  // What is left over aborts.
+  // Aborts if anything is left over.
   void TearDown() override { emulated::Reset({}); }
 };
 
@@ -42,7 +42,7 @@ TEST_F(OnEmulatedGpus, CasesTrainAsRecorded) {
   for (const char* name : {"housing_mlp", "linear_5_2", "lstm_classifier", "recommender", "tiny_gpt"}) {
     EXPECT_EQ(Failures(Case(name), {.devices = "cuda:0"}), "") << name;
   }
-  // Every step but the first of each entry was one launch.
+  // Every step except the first of each entry was a single graph launch.
   EXPECT_GT(Count("graph"), 0);
 }
 
@@ -56,7 +56,7 @@ TEST_F(OnEmulatedGpus, GraphsAndSingleLaunchesGiveTheSameBits) {
   EXPECT_EQ(captured.losses, single.losses);
 }
 
-// Streams advance in a random order that keeps only what events state.
+// Streams advance in a random order that respects only the events.
 TEST_F(OnEmulatedGpus, NoOrderOfStreamsChangesABit) {
   const TrainingCase recorded = Case("lenet");
   std::vector<double> losses;
@@ -70,8 +70,8 @@ TEST_F(OnEmulatedGpus, NoOrderOfStreamsChangesABit) {
   }
 }
 
-// Branches and loops are decided on the host, in whatever order the streams run beside that.
-TEST_F(OnEmulatedGpus, DecisionsAreThoseOfTheCpu) {
+// Branches and loops are decided on the host, for any order of the streams.
+TEST_F(OnEmulatedGpus, BranchesAndLoopsMatchTheCpu) {
   for (const char* name :
        {"control_branch", "control_branches", "control_loop_over_time", "control_loop_repeated", "control_scan", "control_until"}) {
     const TrainingCase recorded = ReadTrainingCase(kRecorded + std::string(name));
@@ -79,13 +79,13 @@ TEST_F(OnEmulatedGpus, DecisionsAreThoseOfTheCpu) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       emulated::Reset({.devices = 2, .seed = seed});
       const TrainingRun run = RunCase(recorded, {.streams = seed == 1 ? 1 : 3, .devices = "cuda:0", .graph = seed != 3});
-      // What lies between decisions is captured.
+      // The work between two decisions is captured.
       EXPECT_EQ(Count("graph") > 0, seed != 3) << name;
       if (losses.empty()) losses = run.losses;
       EXPECT_EQ(run.losses, losses) << name << ", seed " << seed;
       for (const std::string& failure : Compare(recorded, run).failures) ADD_FAILURE() << name << ": " << failure;
     }
-    // Constants of a body are those of the device that has the part.
+    // The constants of a body belong to the device that runs its stage.
     EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,0", .stages = 2, .place_seed = 1, .chaos = 2}), "") << name;
   }
 }
@@ -98,8 +98,8 @@ TEST_F(OnEmulatedGpus, SeveralDevicesShareABatch) {
   }
 }
 
-// Each adds up its own gradients, and the update, a graph of its own, sums them.
-TEST_F(OnEmulatedGpus, SeveralDevicesShareTheBatchesOfAnUpdate) {
+// Each device accumulates its own gradients, and the update, a separate graph, sums them.
+TEST_F(OnEmulatedGpus, SeveralDevicesAccumulateGradients) {
   for (const char* name : {"clip_accumulate", "batches_accumulate_uneven"}) {
     const TrainingCase recorded = ReadTrainingCase(kRecorded + std::string(name));
     EXPECT_EQ(Failures(recorded, {.streams = 2, .devices = "cuda:0,0,1"}), "") << name;
@@ -108,7 +108,7 @@ TEST_F(OnEmulatedGpus, SeveralDevicesShareTheBatchesOfAnUpdate) {
   }
 }
 
-TEST_F(OnEmulatedGpus, PartsOfAModelAreOnDevicesOfTheirOwn) {
+TEST_F(OnEmulatedGpus, ModelStagesOnSeparateDevices) {
   const TrainingCase recorded = Case("lenet");
   EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .stages = 2, .place_seed = 3}), "");
   EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,0", .gather_to = 0}), "");
@@ -120,12 +120,12 @@ TEST_F(OnEmulatedGpus, DelaysChangeNoBit) {
   EXPECT_EQ(RunCase(recorded, {.devices = "cuda:0", .chaos = 5}).losses, calm.losses);
 }
 
-TEST_F(OnEmulatedGpus, WithoutPinnedMemoryCopiesArePlain) {
+TEST_F(OnEmulatedGpus, WorksWithoutPinnedMemory) {
   emulated::Reset({.devices = 1, .seed = 2, .pinning_fails = true});
   EXPECT_EQ(Failures(Case("housing_mlp"), {.devices = "cuda:0"}), "");
 }
 
-TEST_F(OnEmulatedGpus, WorkThatFailsNamesItsNode) {
+TEST_F(OnEmulatedGpus, FailingLaunchNamesItsNode) {
   const TrainingCase recorded = Case("housing_mlp");
   int named = 0;
   for (int call = 0; call < 300; call += 23) {
@@ -141,7 +141,7 @@ TEST_F(OnEmulatedGpus, WorkThatFailsNamesItsNode) {
   EXPECT_GT(named, 0);
 }
 
-TEST_F(OnEmulatedGpus, ADeviceThatIsNotThereIsAnError) {
+TEST_F(OnEmulatedGpus, MissingDeviceIsAnError) {
   try {
     RunCase(Case("housing_mlp"), {.devices = "cuda:5"});
     FAIL();
@@ -151,7 +151,7 @@ TEST_F(OnEmulatedGpus, ADeviceThatIsNotThereIsAnError) {
   }
 }
 
-TEST_F(OnEmulatedGpus, MemoryThatIsShortIsSaidInBytes) {
+TEST_F(OnEmulatedGpus, ReportsMissingMemoryInBytes) {
   const TrainingCase recorded = Case("lenet");
   const auto refusal = [&](int64_t memory_bytes) {
     emulated::Reset({.devices = 1, .memory_bytes = memory_bytes});
@@ -167,7 +167,7 @@ TEST_F(OnEmulatedGpus, MemoryThatIsShortIsSaidInBytes) {
   EXPECT_NE(nothing.find("0 MiB"), std::string::npos) << nothing;
   EXPECT_EQ(nothing.find("--batch"), std::string::npos) << "no batch fits: " << nothing;
   EXPECT_NE(nothing.find("--precision bf16"), std::string::npos) << nothing;
-  // Somewhere between nothing and enough a smaller batch is advised, and with enough there is no refusal.
+  // With little memory a smaller batch is suggested; with enough, nothing is refused.
   std::string some;
   int64_t bytes = 4096;
   for (std::string last = nothing; !last.empty(); bytes += bytes / 4) {
@@ -177,7 +177,7 @@ TEST_F(OnEmulatedGpus, MemoryThatIsShortIsSaidInBytes) {
   EXPECT_NE(some.find(", which fits"), std::string::npos) << some;
 }
 
-TEST_F(OnEmulatedGpus, APlanForAnotherKindOfDeviceIsRefused) {
+TEST_F(OnEmulatedGpus, RejectsPlansForAnotherArchitecture) {
   try {
     RunCase(Case("housing_mlp"), {.devices = "cuda:0", .isa = "sm_80"});
     FAIL();

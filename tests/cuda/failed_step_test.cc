@@ -1,4 +1,4 @@
-// What lives between steps stays as it is where kernels refuse a batch, though the step goes on to its end behind them.
+// If kernels refuse a batch, the state that lives between steps stays unchanged, although the step runs to its end.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 using Change = void (*)(CompileOptions&);
 
-// On these physical devices, launched one by one and captured, in several orders of streams.
+// Runs on these physical devices, with single launches and with captured graphs, and in several orders of streams.
 void ExpectUnchanged(
     FailedStepCase c, const std::vector<int>& ordinals, Change change = [](CompileOptions&) {}, bool peers = true) {
   c.devices = static_cast<int>(ordinals.size());
@@ -28,7 +28,7 @@ void ExpectUnchanged(
     options.graph = seed == 1;
     ExpectFailedStepsChangeNothing(c, options, false);
   }
-  // What is left over aborts.
+  // Aborts if anything is left over.
   emulated::Reset({});
 }
 
@@ -40,7 +40,7 @@ TEST(FailedStepOnGpus, ChangesNothing) {
   ExpectUnchanged({.name = "a branch and a loop", .streams = 2, .decides = true}, {0});
 }
 
-TEST(FailedStepOnGpus, ChangesNothingWhateverKeepsState) {
+TEST(FailedStepOnGpus, ChangesNothingForAnyKindOfState) {
   ExpectUnchanged({.name = "an update each"}, {0}, [](CompileOptions& o) { o.control.disabled = {"join_updates"}; });
   ExpectUnchanged({.name = "norms"}, {0}, [](CompileOptions& o) { Optimizer(o, "lamb"); });
   ExpectUnchanged({.name = "no state of the optimizer"}, {0}, [](CompileOptions& o) { Optimizer(o, "sgd"); });
@@ -50,12 +50,12 @@ TEST(FailedStepOnGpus, ChangesNothingWhateverKeepsState) {
   });
 }
 
-TEST(FailedStepOnGpus, ChangesNothingOnAnyOfSeveral) {
+TEST(FailedStepOnGpus, ChangesNothingOnSeveralDevices) {
   ExpectUnchanged({.name = "on one GPU"}, {0, 0});
   ExpectUnchanged({.name = "unlike shares", .streams = 2}, {0, 0, 1});
   ExpectUnchanged({.name = "a device without samples", .samples = 2}, {0, 0, 1});
   ExpectUnchanged({.name = "statistics of all"}, {0, 1}, [](CompileOptions& o) { o.recipe.sync_bn = true; });
-  // Through a word in memory of the host.
+  // The devices share the fault through a word in host memory.
   ExpectUnchanged(
       {.name = "that cannot read each other"}, {0, 1}, [](CompileOptions&) {}, false);
   ExpectUnchanged({.name = "two batches an update"}, {0, 1}, [](CompileOptions& o) {
@@ -65,7 +65,7 @@ TEST(FailedStepOnGpus, ChangesNothingOnAnyOfSeveral) {
   });
 }
 
-TEST(FailedStepOnGpus, ChangesNothingOfWhatEachHasAccumulated) {
+TEST(FailedStepOnGpus, ChangesNoAccumulatedGradients) {
   const auto parts = [](CompileOptions& o) {
     o.recipe.accumulate = 2;
     o.recipe.fetch_gradients = false;

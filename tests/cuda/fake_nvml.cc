@@ -1,9 +1,9 @@
-// NVIDIA's management library as runtime/device/cuda/sensors.cc calls it: GPU 1 is hot and half full, the others are idle.
+// A fake of NVIDIA's management library for runtime/device/cuda/sensors.cc: GPU 1 is hot and half full, the others are idle.
 #include <cstdlib>
 
 namespace {
 
-// "00000000:01:00.0" is the bus of the emulated GPU 1; a handle is its number and one.
+// "00000000:01:00.0" is the PCI bus id of the emulated GPU 1. A handle is the GPU's number plus one.
 long NumberOf(void* device) { return reinterpret_cast<long>(device) - 1; }
 
 }  // namespace

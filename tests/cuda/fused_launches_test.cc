@@ -1,4 +1,4 @@
-// Launches that the compiler has made fewer of for GPUs: products with what follows them, updates of many parameters.
+// Launches that the compiler merges for GPUs: products with their epilogues, and updates of many parameters.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -24,7 +24,7 @@ struct Case {
   int64_t relus = 0, gelus = 0, gelu_gradients = 0, bias_gradients = 0;
 };
 
-// The last layer has a bias of its own. More forms, without a device: tests/passes/fuse_epilogues_test.cc.
+// The last layer has its own bias. tests/passes/fuse_epilogues_test.cc covers more forms, without a device.
 const Case kCases[] = {
     {"a GELU as torch.onnx writes it", " h = Gemm (rows, w, b)\n" + std::string(kGelu), Precision::kBfloat16, true, 0, 1, 1, 1},
 };
@@ -39,7 +39,7 @@ std::string Net(const Case& c, std::mt19937& random) {
 
 CompileOptions OnGpu(Precision precision) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {5});
-  // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+  // Adam would turn the rounding error of a nearly zero gradient into a full step.
   options.recipe.optimizer.type = "sgd";
   options.recipe.device = DeviceKind::kCuda;
   options.recipe.isa = "sm_90";
@@ -53,7 +53,7 @@ std::vector<Batch> Batches(std::mt19937& random) {
   return batches;
 }
 
-TEST(FuseEpilogues, GivesTheSameNumbers) {
+TEST(FuseEpilogues, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(11);
@@ -67,12 +67,12 @@ TEST(FuseEpilogues, GivesTheSameNumbers) {
     EXPECT_EQ(Count(plan, "GemmBiasGrad"), c.bias_gradients);
     const auto fused = Train(model, options, batches);
     options.control.disabled = {"fuse_epilogues", "fuse_gelu"};
-    // In 16 bits what is fused is rounded less often.
+    // In 16 bits, fused operators round less often.
     ExpectNear(Train(model, options, batches), fused, c.precision == Precision::kFloat32 ? 1e-5 : 6e-2);
   }
 }
 
-// Two layers with norms before and behind the residual sum. Steps of the same bits, and fewer casts.
+// Two layers with norms before and after the residual addition. The bits stay the same, with fewer casts.
 TEST(FuseCasts, ChangesNoBit) {
   std::mt19937 random(6);
   std::string weights;
@@ -91,14 +91,14 @@ TEST(FuseCasts, ChangesNoBit) {
     const auto fused = Train(model, options, batches);
     options.control.disabled = {"fuse_casts"};
     EXPECT_EQ(Count(Compile(model, options), "LayerNormCast"), 0);
-    // Of both results, of the gradient that reaches the first norm alone, and of the one that is added to another before the second.
+    // Casts of both results, of the gradient that reaches only the first norm, and of the one that is added to another before the second.
     EXPECT_EQ(Count(Compile(model, options), "Cast") - casts, precision == Precision::kFloat32 ? 0 : 4);
     ExpectSameBits(Train(model, options, batches), fused);
   }
 }
 
-// A float32 weight of a 16-bit convolution lies as the convolution reads its copy: nothing but the input is reordered.
-TEST(AssignLayouts, WeightsOfHalvesLieAsTheirCopiesAreRead) {
+// A float32 weight of a 16-bit convolution has the layout in which the convolution reads its 16-bit copy, so only the input is reordered.
+TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
   std::mt19937 random(9);
   const std::string head = "g (float[N, 8, 6, 6] x) => (float[N, 2] z)\n<";
   const Model model = ModelOf(head + Weights(random, "w0", {16, 8, 3, 3}, 0.2F) + ",\n" + Weights(random, "w1", {8, 16, 3, 3}, 0.1F) +
@@ -124,7 +124,7 @@ TEST(AssignLayouts, WeightsOfHalvesLieAsTheirCopiesAreRead) {
     }
     for (const StateTensor& state : plan.state) in_order += state.layout == ChannelsLast(4);
     EXPECT_EQ(of_weights, 0);
-    // Weights and what the optimizer keeps beside them.
+    // The weights and their optimizer state.
     EXPECT_EQ(in_order, optimizer == std::string("adam") ? 6 : 2);
     const auto ordered = Train(model, options, batches);
     options.control.disabled = {"assign_layouts"};
@@ -171,7 +171,7 @@ TEST(JoinUpdates, ChangesNoBit) {
     CompileOptions options = OnGpu(Precision::kFloat32);
     options.recipe.optimizer.type = optimizer;
     options.recipe.optimizer.clip_norm = 1;
-    // 41 parameters, 32 a launch.
+    // 41 parameters, 32 per launch.
     EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), std::string(optimizer) == "lamb" ? 0 : 2);
     const auto joined = Train(model, options, batches);
     options.control.disabled = {"join_updates"};

@@ -1,5 +1,4 @@
-// What events are for: a plan of several streams whose waits were taken out gives wrong numbers, and the plan as it was compiled never
-// does.
+// Shows what events are for: a plan with several streams gives wrong results when its waits are removed, and never does as it was compiled.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +18,7 @@ namespace {
 
 constexpr int kRuns = 20;
 
-// An initializer of normal numbers in ONNX text.
+// A normally distributed initializer in ONNX text.
 std::string Weights(std::mt19937& random, const std::string& name) {
   std::normal_distribution<float> normal(0, 0.1F);
   std::string text = "float[64,64] " + name + " = {";
@@ -27,7 +26,7 @@ std::string Weights(std::mt19937& random, const std::string& name) {
   return text + "}";
 }
 
-// Sums of chains that have nothing to do with each other: each chain can have a stream, and every sum has to wait.
+// Adds several independent chains: each chain can have its own stream, and every addition has to wait.
 Model Chains(std::mt19937& random) {
   std::string text = "chains (float[N,64] x) => (float[N,64] y) <" + Weights(random, "w0") + ", " + Weights(random, "w1") + ", " +
                      Weights(random, "w2") + "> {\n";
@@ -42,7 +41,7 @@ Model Chains(std::mt19937& random) {
   return ModelOf(text + "  s = Add(c0_3, c1_3)\n  y = Add(s, c2_3)\n}");
 }
 
-// What a run fetches, bit for bit.
+// The fetches of a run, bit for bit.
 std::string Outcome(const std::shared_ptr<const Plan>& plan, const Batch& batch, uint64_t chaos) {
   const std::unique_ptr<Executor> executor = Executor::Make(plan, {.ordinals = {0}});
   executor->SetChaos(chaos);
@@ -59,7 +58,7 @@ std::string Outcome(const std::shared_ptr<const Plan>& plan, const Batch& batch,
   return bits;
 }
 
-TEST(StreamHazard, OnlyThePlanWithItsEventsIsRight) {
+TEST(StreamHazard, PlanIsCorrectOnlyWithItsEvents) {
   std::mt19937 random(3);
   const Batch batch = {{"x", Random(random, {16, 64})}, {"t", Random(random, {16, 64})}};
   CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, 1, {16});

@@ -1,4 +1,4 @@
-// A net of one product, of which a step on GPUs asks for a forward product and a gradient's.
+// A network of one product, whose step on GPUs requests a forward product and one for the gradient.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct MeasuredNet {
     batch = {{"x", Random(random, Shape{4, 8})}, {"target", Random(random, Shape{4, 8})}};
   }
 
-  // One step; its loss, which the executor keeps until its next step.
+  // Runs one step and returns its loss, which is valid until the executor's next step.
   TensorView Step(Executor& executor) const {
     std::vector<TensorView> feeds;
     for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(batch.at(feed.name).view());

@@ -1,4 +1,4 @@
-// The measured choice among a library's plans, over plans that are made up.
+// Measured selection among a library's plans, with made-up plans.
 #include "kernels/cuda/measured_plan.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 struct MadeUp {
   std::string name;
-  int milliseconds = 0;  // that a run takes
+  int milliseconds = 0;  // run time
   bool can_be_taken = true, runs = true;
 };
 
@@ -63,7 +63,7 @@ class MeasuredPlan : public testing::Test {
   }
   void TearDown() override { unsetenv("GRADLOOM_CACHE"); }
 
-  // The plan that is chosen of these, where the first is what the library has chosen.
+  // Returns the chosen plan. The first one is the library's own choice.
   std::string Choose(MadeUpPlans& plans, Algorithms::Mode mode, const std::string& given = "") {
     EXPECT_EQ(libraries_.algorithms().Set(mode, given), "");
     ChooseMeasured(plans, {.problem = "p", .what = "a problem", .bytes = {400, 80}, .scratch_bytes = 512}, libraries_);
@@ -78,43 +78,43 @@ class MeasuredPlan : public testing::Test {
 
 using Mode = Algorithms::Mode;
 
-TEST_F(MeasuredPlan, IsTheFastestThatCanBeTakenAndRuns) {
+TEST_F(MeasuredPlan, ChoosesTheFastestUsablePlan) {
   const std::vector<MadeUp> all{{"first", 3}, {"too large", 0, false}, {"broken", 0, true, false}, {"fast", 1}, {"slow", 5}};
   MadeUpPlans plans(all);
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "fast");
   EXPECT_EQ(plans.ran, (std::set<std::string>{"first", "broken", "fast", "slow"}));
-  // It is kept: nothing is measured the second time, nor by a process that is told of it.
+  // The choice is cached: nothing is measured the second time, nor by a process that is given the choice.
   MadeUpPlans again(all);
   EXPECT_EQ(Choose(again, Mode::kMeasured), "fast");
   EXPECT_TRUE(again.ran.empty());
   MadeUpPlans told(all);
   EXPECT_EQ(Choose(told, Mode::kGiven, "a device\tp\tslow\n"), "slow");
   EXPECT_TRUE(told.ran.empty());
-  // Another kind of device's choice is none here.
+  // The choice for another kind of device is ignored.
   MadeUpPlans other(all);
   EXPECT_EQ(Choose(other, Mode::kGiven, "another device\tp\tslow\n"), "first");
   EXPECT_TRUE(other.ran.empty());
 }
 
-TEST_F(MeasuredPlan, StaysTheFirstWhereNothingIsMeasured) {
+TEST_F(MeasuredPlan, KeepsTheFirstWithoutMeasurement) {
   MadeUpPlans plans({{"first", 3}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kFirst), "first");
   EXPECT_TRUE(plans.ran.empty());
 }
 
-TEST_F(MeasuredPlan, StaysTheFirstWhereNoneRuns) {
+TEST_F(MeasuredPlan, KeepsTheFirstIfNoneRuns) {
   MadeUpPlans plans({{"first", 0, true, false}, {"other", 0, true, false}});
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "first");
 }
 
-TEST_F(MeasuredPlan, StaysTheFirstWhereWhatWasKeptIsGone) {
+TEST_F(MeasuredPlan, KeepsTheFirstIfTheCachedPlanIsGone) {
   MadeUpPlans plans({{"first", 3}, {"kept", 0, false}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kGiven, "a device\tp\tkept\n"), "first");
   EXPECT_EQ(Choose(plans, Mode::kGiven, "a device\tp\tof another version\n"), "first");
   EXPECT_TRUE(plans.ran.empty());
 }
 
-TEST_F(MeasuredPlan, StaysTheFirstWhereThereIsNoMemory) {
+TEST_F(MeasuredPlan, KeepsTheFirstWithoutMemory) {
   emulated::Reset({.devices = 1, .memory_bytes = 256});
   MadeUpPlans plans({{"first", 3}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "first");
@@ -125,7 +125,7 @@ TEST_F(MeasuredPlan, StaysTheFirstWhereThereIsNoMemory) {
   emulated::Reset({});
 }
 
-TEST_F(MeasuredPlan, LooksAtTheFirstEightAlone) {
+TEST_F(MeasuredPlan, MeasuresOnlyTheFirstEight) {
   std::vector<MadeUp> all;
   for (int i = 0; i < 9; ++i) all.push_back({"plan " + std::to_string(i), i == 8 ? 0 : 1});
   MadeUpPlans plans(all);

@@ -1,4 +1,4 @@
-// A library that is not there, or is none of ours, is a sentence and no crash.
+// A plugin library that is missing, or is not Gradloom's, is reported as an error and does not crash.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,12 +9,12 @@
 namespace gradloom {
 namespace {
 
-TEST(CudaPlugin, ALibraryThatIsNotThereIsSaid) {
+TEST(CudaPlugin, ReportsAMissingLibrary) {
   setenv("GRADLOOM_CUDA_LIBRARY", "/nowhere/libgradloom_cuda.so", 1);
   std::string why;
   EXPECT_EQ(CudaPlatform(&why), nullptr);
   EXPECT_NE(why.find("/nowhere/libgradloom_cuda.so"), std::string::npos) << why;
-  // It is tried once.
+  // Loading is tried once.
   EXPECT_EQ(CudaPlatform(&why), nullptr);
 }
 

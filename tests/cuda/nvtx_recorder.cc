@@ -1,5 +1,5 @@
-// What a profiler would see of NVTX: a library that the program loads where NVTX_INJECTION64_PATH names it. Writes ranges, indented by
-// their depth, and names of streams into the file GRADLOOM_TEST_RANGES.
+// Records what a profiler would see of NVTX. The program loads this library from NVTX_INJECTION64_PATH. It writes ranges, indented by their
+// depth, and names of streams to the file GRADLOOM_TEST_RANGES.
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCudaRt.h>
 

@@ -1,7 +1,8 @@
-// The table of operator cases on the CUDA device: each node of a case and of its gradient, in four floating types, against the reference
-// kernel over the same operands. Linked with the emulated runtime it tests what kernels compute; with CUDA's own, the GPU.
+// The table of operator cases on the CUDA device: each node of a case and of its gradient, in four floating-point types, is compared with
+// the
+// reference kernel on the same operands. Linked with the emulated runtime this tests what kernels compute; with CUDA's own, the GPU.
 //
-// GRADLOOM_OPS=A,B restricts it to these operators (gradloom.A for those of ours).
+// GRADLOOM_OPS=A,B restricts it to these operators (gradloom.A for Gradloom's own).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ double Epsilon(DType dtype) {
   }
 }
 
-// The largest finite magnitude among floating elements.
+// The largest finite magnitude among the floating-point elements.
 double LargestOf(const std::vector<Tensor>& tensors) {
   double largest = 0;
   for (const Tensor& tensor : tensors) {
@@ -56,8 +57,9 @@ double LargestOf(const std::vector<Tensor>& tensors) {
   return largest;
 }
 
-// "" or where they differ. Functions are other approximations: some roundings of the largest element, or of operands that cancel. Sums are
-// made in another order, of as many operands as there are for an element, in float32 at least.
+// Describes the difference, or returns "". Functions may be approximated differently: a few roundings of the largest element, or of
+// operands
+// that cancel, are permitted. Sums may be computed in another order, over as many terms as an element has operands, in float32 or wider.
 std::string Difference(const Tensor& got, const Tensor& wanted, const std::vector<Tensor>& inputs) {
   const double operands = LargestOf(inputs), largest = std::max({LargestOf({wanted}), operands / 20, 1e-3});
   int64_t elements = 0;
@@ -92,7 +94,7 @@ std::string Describe(const KernelCall& call) {
   return text + " )";
 }
 
-// Compares one row, and again for each of its permitted aliasings.
+// Compares one row, and again with each of its permitted aliasings.
 void CompareRow(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
   std::vector<const Aliasing*> aliases{nullptr};
   for (const Aliasing& alias : row.may_alias) {
@@ -115,7 +117,7 @@ void CompareRow(const KernelRow& row, const KernelCall& call, const std::vector<
   }
 }
 
-// The call; as the rows of its operator wish its operands to lie; and with the channels innermost in all operands of full rank.
+// The call in plain layouts, in the layouts that its operator's rows prefer, and with channels innermost in all operands of full rank.
 std::vector<KernelCall> InLayouts(const KernelCall& call) {
   std::vector<KernelCall> calls{call};
   for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) {
@@ -139,8 +141,9 @@ std::vector<KernelCall> InLayouts(const KernelCall& call) {
   return calls;
 }
 
-// By every row that serves the call, in any layout. Of rows that are compiled for each call the first few calls will do: emulation compiles
-// them slowly.
+// Compares every row that serves the call, in each layout. For rows that are compiled per call, only the first few calls are compared,
+// since
+// the emulation compiles slowly.
 void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted, Tally& tally) {
   const std::string name = FullName(call.domain, call.op);
   if (!Wanted(name)) return;
@@ -160,7 +163,7 @@ void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, cons
   }
 }
 
-// Every node of the graph, in order, by the reference kernels; each is compared.
+// Runs the graph's nodes in order with the reference kernels and compares each of them.
 void CompareGraph(const Graph& graph, const std::map<ValueId, Tensor>& feeds, Tally& tally) {
   std::vector<Tensor> values(static_cast<size_t>(graph.num_values()));
   for (const Value& value : graph.values()) {
@@ -199,7 +202,7 @@ void CompareCase(const OpCase& op_case, const TypeRules& rules, DType dtype, Tal
       Differentiate(builder, loss, program.wanted);
     }
   } catch (const Error&) {
-    return;  // the operator does not take the type
+    return;  // the operator does not support the type
   }
   CompareGraph(*program.graph, program.feeds, tally);
 }
@@ -214,7 +217,7 @@ TEST(CudaKernels, AgreeWithTheReference) {
       try {
         CompareCase(op_case, rules, dtype, tally);
       } catch (const Error& error) {
-        // The reference does not serve the type.
+        // The reference does not support the type.
         if (error.code() != ErrorCode::kType && error.code() != ErrorCode::kUnsupported) ADD_FAILURE() << error.Describe();
       }
     }

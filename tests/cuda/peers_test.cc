@@ -1,4 +1,4 @@
-// GPUs that read each other's memory, and GPUs that cannot.
+// GPUs with and without access to each other's memory.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -27,33 +27,33 @@ class Peers : public testing::Test {
   TrainingCase recorded_ = ReadTrainingCase("tests/conformance/cases/lenet");
 };
 
-TEST_F(Peers, PartsOfAModelMayReadEachOther) {
+TEST_F(Peers, StagesEnablePeerAccess) {
   const RunOptions parts{.devices = "cuda:0,2", .stages = 2, .place_seed = 3};
   emulated::Reset({.devices = 3, .seed = 4});
   EXPECT_EQ(Failures(parts), "");
   EXPECT_EQ(emulated::EnabledPeers(), (Pairs{{0, 2}, {2, 0}}));
-  // Once for a process: the driver says so the second time, and that is no error.
+  // Access is enabled once per process. The second time the driver says so, which is not an error.
   EXPECT_EQ(Failures(parts), "");
   EXPECT_EQ(emulated::EnabledPeers(), (Pairs{{0, 2}, {2, 0}}));
 }
 
-TEST_F(Peers, OneDeviceHasNone) {
+TEST_F(Peers, OneDeviceEnablesNoAccess) {
   emulated::Reset({.devices = 2, .seed = 4});
   EXPECT_EQ(Failures({.devices = "cuda:0,0", .stages = 2, .place_seed = 3}), "");
   EXPECT_EQ(emulated::EnabledPeers(), Pairs());
 }
 
-TEST_F(Peers, WithoutAccessPartsTrainAllTheSame) {
+TEST_F(Peers, StagesTrainWithoutPeerAccess) {
   emulated::Reset({.devices = 2, .seed = 4, .peers = false});
   for (const bool graph : {true, false}) {
     EXPECT_EQ(Failures({.devices = "cuda:0,1", .graph = graph, .stages = 2, .place_seed = 3}), "");
   }
   EXPECT_EQ(emulated::EnabledPeers(), Pairs());
-  // NCCL finds ways of its own.
+  // NCCL does not need peer access.
   EXPECT_EQ(Failures({.devices = "cuda:0,1"}), "");
 }
 
-TEST_F(Peers, KernelsOfOursNeedAccess) {
+TEST_F(Peers, OwnKernelsNeedPeerAccess) {
   const RunOptions mixed{.devices = "cuda:0,0,1"};
   emulated::Reset({.devices = 2, .seed = 4});
   EXPECT_EQ(Failures(mixed), "");

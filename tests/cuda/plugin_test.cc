@@ -1,4 +1,4 @@
-// The real CUDA library, opened as the command opens it: on a machine without driver it says so, and nothing else happens.
+// Loads the real CUDA library as the command does. On a machine without a driver it reports this, and nothing else happens.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-TEST(CudaPlugin, OpensAndKnowsItsLibraries) {
+TEST(CudaPlugin, LoadsAndReportsItsLibraries) {
   setenv("GRADLOOM_CUDA_LIBRARY", "runtime/device/cuda/libgradloom_cuda.so", 1);
   std::string why;
   DevicePlatform* const platform = CudaPlatform(&why);

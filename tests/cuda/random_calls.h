@@ -1,4 +1,4 @@
-// Calls of random sizes and contents, and their results on the CUDA device beside the reference kernel's.
+// Calls of random sizes and contents, compared between the CUDA device and the reference kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ struct Case {
   KernelCall call;
   std::vector<Tensor> inputs;
 
-  // Operands by their tensors; undefined ones are absent. Integers that a GPU must know are given as known.
+  // Takes the operands' types from the tensors; undefined tensors are absent operands. Integers that must be known on a GPU are passed as
+  // known.
   Case(std::string op, std::string domain, std::vector<Tensor> operands, std::vector<OperandType> outputs, Attributes attributes = {})
       : call{.op = std::move(op),
              .domain = std::move(domain),
@@ -64,7 +65,7 @@ struct Case {
   }
 };
 
-// A type and a shape as an output.
+// An output with this type and shape.
 inline OperandType Out(DType dtype, Shape shape) { return {dtype, std::move(shape), {}}; }
 
 inline std::string Describe(const KernelCall& call) {
@@ -73,7 +74,7 @@ inline std::string Describe(const KernelCall& call) {
   return text + " )";
 }
 
-// The device's result is the reference's but for `allowed` in each element; NaN is NaN.
+// Compares the device's result with the reference, up to `allowed` per element. NaN equals NaN.
 inline void Compare(const Case& c, double allowed = 0) {
   std::string why;
   const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, c.call, &why);
@@ -89,7 +90,7 @@ inline void Compare(const Case& c, double allowed = 0) {
   }
 }
 
-// `rounds` cases, each of a seed of its own, which is printed where one fails.
+// Runs `rounds` cases, each with its own seed, which is printed if the case fails.
 template <typename Draw>
 void ForEachSeed(int rounds, const Draw& draw) {
   const uint64_t first = GivenSeed().value_or(1);

@@ -1,5 +1,6 @@
-// Calls of random sizes and contents on the CUDA device against the reference kernel: operators whose paths depend on their data more than
-// a few cases show. GRADLOOM_SEED=N draws others.
+// Calls of random sizes and contents on the CUDA device, compared with the reference kernel, for operators whose code paths depend on the
+// data
+// more than a few fixed cases can show. GRADLOOM_SEED=N draws different calls.
 #include "tests/cuda/random_calls.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ namespace {
 
 using namespace random_calls;  // NOLINT: all of it
 
-// More elements than a block counts at a time, of which few or many are zero.
+// More elements than a block counts at once, few or many of them zero.
 TEST(CudaRandomCalls, NonZero) {
   ForEachSeed(12, [](Random& r) {
     Shape shape;
@@ -32,7 +33,7 @@ TEST(CudaRandomCalls, NonZero) {
   });
 }
 
-// A NaN is its own like, a negative zero a zero.
+// A NaN equals only NaN, and negative zero equals zero.
 TEST(CudaRandomCalls, Unique) {
   ForEachSeed(12, [](Random& r) {
     const bool flat = r.Coin();
@@ -50,7 +51,7 @@ TEST(CudaRandomCalls, Unique) {
   });
 }
 
-// Rows that a thread, a warp and a block share; results in float32 and 16 bits, and gradients that come in 16 bits.
+// Rows handled by a thread, a warp or a block; results in float32 and 16 bits, and incoming gradients in 16 bits.
 TEST(CudaRandomCalls, LayerNormOfTwoTypes) {
   ForEachSeed(12, [](Random& r) {
     const DType half = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
@@ -86,7 +87,7 @@ TEST(CudaRandomCalls, NonMaxSuppression) {
 
 TEST(CudaRandomCalls, Repack) {
   ForEachSeed(20, [](Random& r) {
-    // The same factors, put together in two ways.
+    // The same factors, grouped in two ways.
     const int64_t a = r.Int(0, 5), b = r.Int(1, 5), c = r.Int(1, 5);
     const Ints from{a, b * c}, to = r.Coin() ? Ints{a * b, c} : Ints{b, a, c};
     const auto roomy = [&](const Ints& extents) {
@@ -101,7 +102,7 @@ TEST(CudaRandomCalls, Repack) {
   });
 }
 
-// Boxes within the images, across their edges, outside, and the wrong way round.
+// Boxes inside the images, across their edges, outside, and inverted.
 TEST(CudaRandomCalls, RegionsOfInterest) {
   ForEachSeed(40, [](Random& r) {
     const Shape x{r.Int(1, 3), r.Int(1, 3), r.Int(1, 9), r.Int(1, 9)};
@@ -125,7 +126,7 @@ TEST(CudaRandomCalls, RegionsOfInterest) {
       attributes.set("pooled_shape", Ints{rows, columns});
     }
     const std::string op = aligned ? "RoiAlign" : "MaxRoiPool";
-    // Weights of at most 1 whose sum over the points of a bin is at most 1, for each bin of each box: some roundings for each.
+    // Weights of at most 1 that sum to at most 1 over the points of a bin, for each bin of each box: a few roundings each.
     const double each = 1e-15 * 64;
     Compare(Case(op, "", inputs, {Out(DType::kFloat64, y)}, attributes), each);
     inputs.push_back(r.Reals(y));
@@ -152,7 +153,7 @@ TEST(CudaRandomCalls, DeformConv) {
     inputs.push_back(r.Coin() ? r.Reals({x[0], offset_groups * taps, y[2], y[3]}) : Tensor());
     Attributes attributes{
         {"group", groups}, {"offset_group", offset_groups}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
-    // Products of numbers of at most 2, and as many in a sum as there are at most.
+    // Products of numbers up to 2, for the largest possible number of terms in a sum.
     const double terms = static_cast<double>(channels * taps + x[0] * y[2] * y[3] * taps * filters);
     Compare(Case("DeformConv", "", inputs, {Out(DType::kFloat64, y)}, attributes), 1e-15 * 16 * terms);
     Ints wanted{0, 1, 2};
@@ -168,7 +169,7 @@ TEST(CudaRandomCalls, DeformConv) {
   });
 }
 
-// Sums of integers, and what is rounded of them once: the same.
+// Sums of integers, and results that are rounded from them once, are exact.
 TEST(CudaRandomCalls, QuantizedProducts) {
   ForEachSeed(30, [](Random& r) {
     const auto byte = [&] { return r.Coin() ? DType::kInt8 : DType::kUint8; };
@@ -203,7 +204,7 @@ TEST(CudaRandomCalls, Spectra) {
     const int64_t bins = onesided && !inverse ? length / 2 + 1 : length;
     const Attributes attributes{{"inverse", int64_t{inverse}}, {"onesided", int64_t{onesided}}};
     const Shape y{2, bins, inner, onesided && inverse ? 1 : 2};
-    // Sums of at most `length` products of numbers of at most 1, with roots that are rounded once.
+    // Sums of up to `length` products of numbers up to 1, with roots of unity that are rounded once.
     const double allowed = 1e-15 * 16 * static_cast<double>(length + 1);
     Compare(Case("DFT", "", {r.Reals({2, n, inner, parts}), Tensor::Scalar<int64_t>(length), Tensor::Scalar<int64_t>(1)},
                  {Out(DType::kFloat64, y)}, attributes)
@@ -220,7 +221,7 @@ TEST(CudaRandomCalls, Spectra) {
   });
 }
 
-// Trees as attributes write them, made from their roots down.
+// Decision trees in the form of attributes, generated from their roots down.
 class RandomTrees {
  public:
   RandomTrees(Random& random, int64_t features, int64_t targets) : random_(random), features_(features), targets_(targets) {}
@@ -269,7 +270,7 @@ class RandomTrees {
     return node;
   }
 
-  // A NaN ends the set of each node that asks for membership.
+  // A NaN ends the member list of each node that tests membership.
   std::vector<double> MembersInOrder() const {
     std::vector<double> all;
     for (size_t i = 0; i < modes_.size(); ++i) {
@@ -298,7 +299,7 @@ TEST(CudaRandomCalls, Trees) {
   });
 }
 
-// Few items, so that n-grams occur, with and without others between them.
+// Few distinct items, so that n-grams occur, with and without other items in between.
 TEST(CudaRandomCalls, NGrams) {
   ForEachSeed(20, [](Random& r) {
     const int64_t rows = r.Int(1, 4), width = r.Int(1, 12), longest = r.Int(1, 3), least = r.Int(1, longest);
@@ -335,7 +336,7 @@ TEST(CudaRandomCalls, ThresholdsColumnsAndRows) {
   });
 }
 
-// Every narrow type, numbers around all of its own, and all it does with those that it lacks.
+// Every narrow type, with inputs around all of its values, and all conversions of inputs that it cannot represent.
 TEST(CudaRandomCalls, NarrowElements) {
   constexpr DType kNarrow[] = {DType::kFloat8E4M3Fn, DType::kFloat8E4M3Fnuz, DType::kFloat8E5M2, DType::kFloat8E5M2Fnuz,
                                DType::kFloat8E8M0,   DType::kFloat6E2M3,     DType::kFloat6E3M2, DType::kFloat4E2M1,
@@ -359,7 +360,7 @@ TEST(CudaRandomCalls, NarrowElements) {
   });
 }
 
-// Sums of up to k terms of at most 1, of up to m of which some are summed, times a slope of at most 1.13: a few roundings of those.
+// Sums of up to k terms of at most 1, and sums of up to m of those, times a slope of at most 1.13: a few roundings of these.
 TEST(CudaRandomCalls, ProductsWithEpilogues) {
   ForEachSeed(40, [](Random& r) {
     const std::pair<DType, double> types[] = {
@@ -382,7 +383,7 @@ TEST(CudaRandomCalls, ProductsWithEpilogues) {
   });
 }
 
-// Of one launch and of many: the same bits.
+// One launch and many launches give the same bits.
 TEST(CudaRandomCalls, MultiTensorUpdates) {
   ForEachSeed(30, [](Random& r) {
     const std::pair<const char*, std::vector<int>> optimizers[] = {{"Sgd", {0, 1}},  {"Adam", {2, 3}},  {"RmsProp", {1, 2, 3}},

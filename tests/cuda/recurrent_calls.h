@@ -1,4 +1,4 @@
-// Recurrent calls on the CUDA device beside the reference kernels, in three types.
+// Recurrent calls on the CUDA device, compared with the reference kernels in three types.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 
 namespace gradloom::recurrent_calls {
 
-// The call with operands of this type. What a training form keeps stays float32. In 16 bits R is made so small that no rounding of a state
-// grows from step to step: the reference rounds none.
+// The call with operands of this type. Values saved by the training form stay float32. In 16 bits R is scaled down until no rounding error
+// of
+// a state grows from step to step, since the reference does not round states.
 inline Drawn InType(Drawn drawn, DType dtype) {
   KernelCall& call = drawn.call;
   const auto change = [&](OperandType& type) {
@@ -42,7 +43,7 @@ inline std::vector<Tensor> OnDevice(const Drawn& drawn, const std::string& row) 
   return RunKernel(*FindKernel(row), drawn.call, drawn.inputs);
 }
 
-// Of the largest element, or of what is left where large terms cancel. In 16 bits the states are rounded between the steps, which the
+// Relative to the largest element, or to what remains where large terms cancel. In 16 bits the states are rounded between steps, which the
 // reference does not do.
 inline double ToleranceOf(DType dtype) { return dtype == DType::kFloat32 ? 2e-5 : dtype == DType::kFloat16 ? 4e-3 : 3e-2; }
 

@@ -1,4 +1,4 @@
-// LSTM, GRU and RNN over products on the CUDA device against the reference kernels.
+// LSTM, GRU and RNN computed as products on the CUDA device, compared with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ using namespace recurrent_calls;  // NOLINT: all of it
 
 constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 
-// f(case, drawn, where) for each kind and case in each type.
+// Calls f(case, drawn, where) for each kind and case in each type.
 template <typename Make, typename F>
 void ForEachCase(const Make& make, const F& f) {
   std::mt19937_64 random(TestSeed());
@@ -37,7 +37,7 @@ TEST(CudaRecurrent, Forward) {
     ExpectNear(OnDevice(drawn, row), wanted, tolerance);
     drawn.call.outputs = {{}, drawn.call.outputs[1]};
     ExpectNear(OnDevice(drawn, row), {Tensor(), wanted[1]}, tolerance);
-    // What is optional may not even have a place.
+    // Trailing optional operands may be left out entirely.
     drawn.call.inputs.resize(3);
     drawn.inputs.resize(3);
     ExpectNear(OnDevice(drawn, row), RunReference(drawn.call, drawn.inputs), tolerance);
@@ -61,11 +61,11 @@ TEST(CudaRecurrent, Gradient) {
     const std::string row = "cublas.gradloom." + kind.gradient;
     const std::vector<Tensor> wanted = RunReference(drawn.call, drawn.inputs);
     const std::vector<Tensor> alone = OnDevice(drawn, row);
-    // At the kinks of Relu a state that is rounded to 16 bits decides otherwise than one that is not.
+    // At the kink of Relu, a state that is rounded to 16 bits may fall on the other side.
     const std::vector<std::string> activations = drawn.call.attributes.Strings("activations");
     const bool kinks = !activations.empty() && activations[0] == "Relu" && drawn.call.inputs[0].dtype != DType::kFloat32;
     if (!kinks) ExpectNear(alone, wanted, tolerance);
-    // What the forward pass has kept gives the same bits.
+    // Values saved by the forward pass give the same bits.
     Drawn forward = drawn;
     forward.call.op = kind.op;
     forward.call.domain = "";
@@ -81,7 +81,7 @@ TEST(CudaRecurrent, Gradient) {
       drawn.inputs.push_back(kept[i]);
     }
     EXPECT_EQ(BytesOf(OnDevice(drawn, row)), BytesOf(alone));
-    // One gradient of one output alone.
+    // A single gradient of a single output.
     drawn.call.attributes.set("wanted", std::vector<int64_t>{2});
     drawn.call.outputs = {drawn.call.inputs[2]};
     for (int64_t i = 1; i < kind.outputs; ++i) {
@@ -92,7 +92,7 @@ TEST(CudaRecurrent, Gradient) {
   });
 }
 
-TEST(CudaRecurrent, NothingPastTheEndOfASequenceIsRead) {
+TEST(CudaRecurrent, ReadsNothingPastTheEndOfASequence) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     for (const bool batch_first : {false, true}) {
@@ -100,14 +100,14 @@ TEST(CudaRecurrent, NothingPastTheEndOfASequenceIsRead) {
       drawn.inputs[4].as<int32_t>()[0] = 4;
       drawn.inputs[4].as<int32_t>()[1] = 3;
       const auto x = drawn.inputs[0].as<float>();
-      // Of the second sequence the last step lies last in both orders.
+      // The last step of the second sequence is last in memory in either order of the axes.
       std::fill(x.end() - 3, x.end(), std::numeric_limits<float>::quiet_NaN());
       ExpectNear(OnDevice(drawn, "cublas.gradloom." + kind.gradient), RunReference(drawn.call, drawn.inputs), 2e-5);
     }
   }
 }
 
-TEST(CudaRecurrent, NotesALengthThatIsNone) {
+TEST(CudaRecurrent, ReportsInvalidLengths) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     Drawn drawn = DrawGradient({4, 2, 3, 5, "bidirectional", false, true, true, true}, kind, random);
@@ -122,7 +122,7 @@ TEST(CudaRecurrent, NotesALengthThatIsNone) {
   }
 }
 
-TEST(CudaRecurrent, WhatIsUnusualGoesToPlainKernels) {
+TEST(CudaRecurrent, UnusualCallsUsePlainKernels) {
   std::mt19937_64 random(3);
   for (const Kind& kind : kKinds) {
     const Drawn drawn = Draw(kCases[0], kind, random);
@@ -136,7 +136,7 @@ TEST(CudaRecurrent, WhatIsUnusualGoesToPlainKernels) {
     other.attributes.set("activations", std::vector<std::string>{"Softsign", "Softsign", "Softsign"});
     EXPECT_EQ(chosen(other), "cuda." + kind.op);
     EXPECT_EQ(chosen(InType(drawn, DType::kFloat64).call), "cuda." + kind.op);
-    // Plain kernels have no training form, and their gradients use nothing that was kept.
+    // Plain kernels have no training form, and their gradients use no saved values.
     KernelCall gradient = DrawGradient(kCases[0], kind, random).call;
     gradient.attributes.set("clip", 1.0);
     EXPECT_EQ(chosen(gradient), "cuda.gradloom." + kind.gradient);

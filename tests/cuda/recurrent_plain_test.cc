@@ -1,4 +1,4 @@
-// Recurrent nets where cuBLASLt has no algorithm for their products.
+// Recurrent networks if cuBLASLt has no algorithm for their products.
 #include <gtest/gtest.h>
 
 #include "tests/cuda/emulated_runtime.h"
@@ -9,11 +9,11 @@ namespace {
 
 using namespace recurrent_calls;  // NOLINT: all of it
 
-TEST(CudaRecurrent, ProductsOfOursGiveTheSameNumbers) {
+TEST(CudaRecurrent, OwnProductsGiveTheSameResults) {
   std::mt19937_64 random(8);
   for (const Kind& kind : kKinds) {
     for (const Case& c : kCases) {
-      // Emulation computes slowly.
+      // The emulation is slow.
       if (c.hidden > 20) continue;
       for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
         const Drawn drawn = InType(DrawGradient(c, kind, random), dtype);
@@ -25,7 +25,7 @@ TEST(CudaRecurrent, ProductsOfOursGiveTheSameNumbers) {
         emulated::SetBlasHasAlgorithms(true);
         ExpectNear(ours, library, ToleranceOf(dtype));
         const std::vector<std::string> notes = TheLibraries().TakeNotes();
-        // W, the steps, their gradient, and those of X, W and R; three more of a reset gate.
+        // W, the steps, their gradient, and the gradients of X, W and R; three more with a reset gate.
         const bool resets = kind.op == "GRU" && c.linear == 0;
         ASSERT_EQ(notes.size(), resets ? 9U : 6U);
         EXPECT_TRUE(notes[0].starts_with("cuBLASLt has nothing for a product of a " + kind.gradient + " of")) << notes[0];

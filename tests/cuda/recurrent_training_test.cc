@@ -1,4 +1,4 @@
-// Nets with LSTM, GRU and RNN compiled for a GPU: they keep what their gradients need, and give the bits of those that compute it again.
+// Models with LSTM, GRU and RNN, compiled for a GPU. The forward pass saves what the gradients need, with the same bits as recomputing it.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,7 +30,7 @@ CompileOptions OnGpu(Precision precision) {
   return options;
 }
 
-TEST(CudaRecurrentTraining, KeptStepsGiveTheSameBits) {
+TEST(CudaRecurrentTraining, SavedStepsGiveTheSameBits) {
   for (const RecurrentCase& c : kCases) {
     for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
       SCOPED_TRACE(c.op + " " + c.attributes);
@@ -49,8 +49,8 @@ TEST(CudaRecurrentTraining, KeptStepsGiveTheSameBits) {
   }
 }
 
-// In launches, where these take a second each and nothing else takes time.
-TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
+// Counted in launches: in this simulation each launch takes a second and nothing else takes time.
+TEST(CudaRecurrentTraining, SimulatorCountsRecomputedSteps) {
   Cluster cluster = LocalCluster(DeviceKind::kCuda, 1);
   cluster.device = {.flops_per_second = 1e30,
                     .tf32_flops_per_second = 1e30,
@@ -69,14 +69,14 @@ TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
   }
 }
 
-TEST(CudaRecurrentTraining, WhatNoKernelKeepsIsComputedAgain) {
+TEST(CudaRecurrentTraining, RecomputesWhatNoKernelSaves) {
   std::mt19937 random(5);
   const Plan plan = Compile(ModelOf(RecurrentNet({"LSTM", ", clip = 0.5", 4, 1}, random)), OnGpu(Precision::kFloat32));
   EXPECT_EQ(Count(plan, "LSTM"), 1);
   EXPECT_EQ(Count(plan, "LstmGrad"), 1);
 }
 
-TEST(CudaRecurrentTraining, TheSameNumbersAsOnTheCpu) {
+TEST(CudaRecurrentTraining, MatchesTheCpu) {
   for (const RecurrentCase& c : kCases) {
     SCOPED_TRACE(c.op + " " + c.attributes);
     std::mt19937 random(7);

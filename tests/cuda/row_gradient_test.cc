@@ -1,5 +1,6 @@
-// The gradients of normalisations of long rows, which the table of operators does not have: by blocks that go through runs of rows, and
-// where rows are too long for that.
+// Gradients of normalizations over long rows, which the table of operators does not cover: computed by blocks over runs of rows, and for
+// rows
+// that are too long for that.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 
 using cuda::RowRuns;
 
-// dy is rounded to `narrow` where that is a type of 16 bits.
+// dy is rounded to `narrow` if that is a 16-bit type.
 struct Types {
   DType wide, narrow;
 };
@@ -30,7 +31,7 @@ Tensor Random(DType dtype, const Shape& shape, std::mt19937_64& random, double m
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const double value = normal(random);
     if (dtype == DType::kFloat64) tensor.as<double>()[static_cast<size_t>(i)] = value;
-    // As a 16-bit number has it, so that all types see the same.
+    // Rounded so that 16-bit types represent it exactly and all types see the same values.
     if (dtype == DType::kFloat32) tensor.as<float>()[static_cast<size_t>(i)] = std::round(static_cast<float>(value) * 16) / 16;
   }
   return tensor;
@@ -73,8 +74,8 @@ void Compare(const std::string& op, int64_t rows, int64_t columns, const Types& 
 
 constexpr Types kFloat{DType::kFloat32, DType::kFloat32}, kDouble{DType::kFloat64, DType::kFloat64};
 
-TEST(RowGradient, OfRuns) {
-  // Rows of one run, runs of unequal lengths, more runs than there may be; sums of 8 KiB and of more.
+TEST(RowGradient, RunsOfRows) {
+  // Runs of one row, runs of unequal lengths, more rows than the permitted number of runs; sums of 8 KiB and more.
   const auto serve = [](int64_t rows, int64_t columns, int64_t number) { return RowRuns({rows, columns}).serve(number); };
   EXPECT_EQ(RowRuns({9, 600}).runs(), 3);
   EXPECT_EQ(RowRuns({3000, 512}).runs(), 640);
@@ -93,7 +94,7 @@ TEST(RowGradient, OfRuns) {
   EXPECT_FALSE(serve(4, 511, 4));
 }
 
-TEST(RowGradient, OfRowsThatAreTooShortOrTooLong) {
+TEST(RowGradient, RowsTooShortOrTooLongForRuns) {
   for (const std::string op : {"LayerNormGrad", "RmsNormGrad"}) {
     for (const Types& types : {kFloat, kDouble}) {
       Compare(op, 40, 100, types);
@@ -102,7 +103,7 @@ TEST(RowGradient, OfRowsThatAreTooShortOrTooLong) {
   }
 }
 
-TEST(RowGradient, OfWhatIsWanted) {
+TEST(RowGradient, SubsetsOfGradients) {
   Compare("LayerNormGrad", 30, 512, kFloat, {0});
   Compare("LayerNormGrad", 30, 512, kFloat, {1});
   Compare("LayerNormGrad", 30, 512, kFloat, {2});

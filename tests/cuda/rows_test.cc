@@ -1,4 +1,4 @@
-// The rows of the catalog and the kernels of the CUDA library: one for each, and names by one rule.
+// The catalog rows and the kernels of the CUDA library correspond one to one, and names follow one rule.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -9,19 +9,19 @@
 namespace gradloom {
 namespace {
 
-TEST(CudaRows, EachHasAKernelAndEachKernelARow) {
+TEST(CudaRows, RowsAndKernelsCorrespond) {
   std::set<std::string> rows, kernels;
   for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) rows.emplace(row->name);
   for (const cuda::CudaKernel* kernel : cuda::AllCudaKernels()) kernels.emplace(kernel->row);
   EXPECT_EQ(rows, kernels);
 }
 
-// Operators that run on the CPU and not on a GPU: this list is what is missing.
-TEST(CudaRows, EveryOperatorOfTheCpuIsThere) {
+// The operators that run on the CPU but not on a GPU.
+TEST(CudaRows, CoverTheOperatorsOfTheCpu) {
   const std::set<std::string> missing = {
-      // Constants are gone when a plan is made.
+      // Constants no longer exist when a plan is made.
       ".Constant",
-      // An Identity behind differentiation.
+      // It becomes an Identity after differentiation.
       "gradloom.StopGradient",
   };
   std::set<std::string> cpu, cuda;

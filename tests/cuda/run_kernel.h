@@ -1,4 +1,4 @@
-// One kernel of the CUDA device over tensors of the host.
+// Runs one kernel of the CUDA device on host tensors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +17,7 @@
 
 namespace gradloom {
 
-// A block of the device's memory.
+// A block of device memory.
 class DeviceBytes {
  public:
   explicit DeviceBytes(int64_t bytes) { GRADLOOM_CUDA(cudaMalloc(&data_, static_cast<size_t>(std::max<int64_t>(bytes, 1)))); }
@@ -37,8 +37,8 @@ inline cuda::Libraries& TheLibraries() {
   return libraries;
 }
 
-// The outputs of a kernel over plain operands, which lie in the layouts of the call while it runs. `alias`: the operands that share memory,
-// or null. `fault_found`: gets what the kernel found wrong with its data; null: it must find nothing.
+// Runs a kernel on plain operands, which are converted to the layouts of the call, and returns its outputs. `alias` gives the operands that
+// share memory, or is null. `fault_found` receives the fault that the kernel found in its data; if it is null, there must be none.
 inline std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs,
                                      const Aliasing* alias = nullptr, cuda::DataFault* fault_found = nullptr) {
   DeviceBytes fault(sizeof(cuda::DataFault));

@@ -1,4 +1,4 @@
-// Every source that is compiled at run time, by the compiler that will do it: NVRTC needs no GPU.
+// Compiles every source that is compiled at run time, with the actual compiler: NVRTC needs no GPU.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/libraries.h"
@@ -9,7 +9,7 @@ namespace gradloom {
 namespace {
 
 TEST(RuntimeSources, CompileForEveryArchitecture) {
-  // Every function of pointwise programs in one call each, so that none is left out.
+  // Every function of pointwise programs, one call each, so that none is left out.
   for (int op = 0; op < kNumPointwiseOps; ++op) {
     const auto function = static_cast<PointwiseOp>(op);
     const int operands = PointwiseOperands(function);
@@ -51,7 +51,7 @@ TEST(RuntimeSources, ShapesDecideTheWidth) {
   EXPECT_EQ(width({}, {}, {}, DType::kFloat32), 1);
 }
 
-TEST(RuntimeSources, WhatDoesNotCompileSaysWhy) {
+TEST(RuntimeSources, ReportsCompileErrors) {
   try {
     cuda::CompileForDevice("extern \"C\" __global__ void f( {", "sm_90");
     FAIL();

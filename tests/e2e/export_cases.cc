@@ -1,9 +1,11 @@
 // export_cases [--inline-bytes N] OUT CASE...
 //
-// Trains each recorded case for a few batches, exports the model to OUT/NAME.onnx, and writes OUT/NAME.npz: the
-// inputs of a batch ("input/NAME") and what Gradloom itself predicts for them ("output/NAME"). The batch is the one
-// that the file declares, else the case's first. With --inline-bytes, models of more bytes keep their weights in a file
-// beside them. One line a case that fails; exit code 11 if any does.
+// Trains each recorded case for a few batches, exports the model to OUT/NAME.onnx, and writes OUT/NAME.npz: the inputs of a batch
+// ("input/NAME") and Gradloom's own predictions for them ("output/NAME"). The batch size is the one that the file declares, otherwise that
+// of
+// the case's first batch. With --inline-bytes, larger models keep their weights in an external file. Prints a line for each case that
+// fails,
+// and exits with code 11 if any does.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int kBatches = 3;
 
-// The batch that the file fixes, or 0.
+// The batch size that the file fixes, or 0.
 int64_t DeclaredBatch(const Model& model) {
   try {
     return Import(model).batch;
@@ -37,7 +39,7 @@ int64_t DeclaredBatch(const Model& model) {
   }
 }
 
-// As many samples as `extent` along `axis`: the tensor's own, from the start again where it has fewer.
+// Resizes a tensor to `extent` samples along `axis`, repeating its samples if it has fewer.
 Tensor WithExtent(const TensorView& from, int axis, int64_t extent) {
   Shape shape = from.shape;
   if (axis < 0 || shape[axis] == extent) return Tensor::Copy(from);
@@ -77,8 +79,9 @@ void ExportCase(const TrainingCase& recorded, const std::string& stem, const Exp
   for (const Feed& feed : plan->entries[static_cast<size_t>(plan->FindEntry(EntryKind::kPredict, options.entries.back().batch))].feeds) {
     const auto found = first.find(feed.name);
     if (found == first.end()) throw Error(ErrorCode::kData, "the case feeds no '" + Escaped(feed.name) + "'");
-    // Another batch than the case's has the file's extents; else they are those of the case, which may have an axis of its own beside the
-    // batch (all words of some bags).
+    // For a batch size other than the case's, the extents are the file's. Otherwise they are the case's, which may have a second open axis
+    // besides
+    // the batch (such as all words of several bags).
     const int axis = options.entries.back().batch == recorded.batch_sizes.front() ? -1 : feed.batch_axis;
     Tensor& input = inputs[feed.name] = WithExtent(found->second, axis, axis < 0 ? 0 : feed.shape[axis]);
     feeds.emplace(feed.name, input.view());

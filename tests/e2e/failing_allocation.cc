@@ -1,6 +1,7 @@
-// Preloaded into a command: of what main and its threads ask of operator new, aligned_alloc and mmap, GRADLOOM_FAIL_ALLOCATION counts from
-// 1 which one there is no memory for, and who asked for it is said on stderr; 0 fails none. Where main returns, "allocations N" says on
-// stderr how many there were.
+// Preloaded into a command to make one allocation fail. Allocations of main and its threads through operator new, aligned_alloc and mmap
+// are
+// counted from 1. The one with the number GRADLOOM_FAIL_ALLOCATION fails, and its call stack is printed to stderr; 0 fails none. When main
+// returns, "allocations N" is printed to stderr.
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -19,7 +20,7 @@ std::atomic<bool> counting{false};
 std::atomic<int64_t> asked{0};
 int64_t fails_at = 0;
 
-// Before main nobody could catch what is thrown, and behind it nobody does.
+// Before main starts and after it ends, nobody can catch the exception.
 bool Fails() {
   if (!counting.load(std::memory_order_relaxed) || asked.fetch_add(1, std::memory_order_relaxed) + 1 != fails_at) return false;
   void* callers[40];

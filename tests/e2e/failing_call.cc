@@ -1,7 +1,8 @@
-// Preloaded into a command: of its calls that make, write, sync, rename, shorten or remove a file with GRADLOOM_FAIL_PATH in its path,
-// counted from 1, number GRADLOOM_FAIL_CALL goes wrong as GRADLOOM_FAIL_HOW says: an errno ("28"), an errno from there on ("28+"), "kill"
-// (SIGKILL as the call begins), or "short" (of a write, half of the bytes are written). Where the command ends, "calls N" says on stderr
-// how many there were, and "failed NAME PATH" which it was.
+// Preloaded into a command to make one system call fail. Calls that create, write, sync, rename, truncate or remove a file with
+// GRADLOOM_FAIL_PATH in its path are counted from 1. The one with the number GRADLOOM_FAIL_CALL fails as GRADLOOM_FAIL_HOW says: an errno
+// ("28"), an errno from this call on ("28+"), "kill" (SIGKILL when the call begins), or "short" (a write writes half of its bytes). When
+// the
+// command ends, "calls N" with the number of calls and "failed NAME PATH" are printed to stderr.
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -44,7 +45,7 @@ Function Next(const char* name) {
 
 enum class Fault { kNone, kError, kShort };
 
-// Whether this call goes wrong; errno is set for one that fails.
+// Whether this call fails. Sets errno for one that does.
 Fault FaultOf(const char* name, const std::string& path) {
   Plan& plan = ThePlan();
   if (plan.part.empty() || path.find(plan.part) == std::string::npos) return Fault::kNone;
@@ -70,7 +71,7 @@ constexpr int kWritten = 0103;  // O_WRONLY, O_RDWR or O_CREAT
 
 }  // namespace
 
-// By other names than the system's headers have, which may define some of them in line.
+// Uses names of its own, because the system's headers may define some of these functions inline.
 extern "C" {
 
 int FailingOpen(const char* path, int flags, ...) __asm__("open");

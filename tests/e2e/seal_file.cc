@@ -1,5 +1,6 @@
-// Puts the right hash into plans and manifests that were changed, so that what is behind the hash is reached; prints the hash of every
-// other file. The places of the hashes are those of docs/plan-format.md and docs/checkpoints.md.
+// Corrects the hash of plans and manifests that were modified, so that the code behind the hash check is reached. Prints the hash of any
+// other
+// file. docs/plan-format.md and docs/checkpoints.md give the offsets of the hashes.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

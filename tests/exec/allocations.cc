@@ -1,4 +1,4 @@
-// In a file of its own, so that the compiler sees no pair of new and free.
+// This is a separate file so that the compiler cannot elide pairs of new and delete.
 #include "tests/exec/allocations.h"
 
 #include <algorithm>

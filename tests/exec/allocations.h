@@ -1,11 +1,11 @@
-// Counts what a test asks of operator new.
+// Counts the calls of operator new in a test.
 #pragma once
 
 #include <cstdint>
 
 namespace gradloom {
 
-// Since the start of the process, by all threads.
+// The number since the start of the process, in all threads.
 int64_t Allocations();
 
 }  // namespace gradloom

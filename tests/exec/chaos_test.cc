@@ -1,4 +1,4 @@
-// Four devices with four streams each: whatever the timing, every bit of every step is the same.
+// Four devices with four streams each: every bit of every step is the same, whatever the timing.
 //
 // GRADLOOM_CHAOS_SEEDS: how many seeds of random delays to try (default 20).
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ int Seeds() {
 
 class Chaos : public testing::TestWithParam<const char*> {};
 
-// The fetches of three steps from the initial state, and every device's state after them.
+// The fetches of three steps from the initial state, and the final state of every device.
 std::string Outcome(HostExecutor& executor, const TrainingCase& recorded, const std::vector<std::string>& initial) {
   for (size_t rank = 0; rank < initial.size(); ++rank) {
     std::memcpy(executor.state().at(static_cast<int>(rank), 0), initial[rank].data(), initial[rank].size());

@@ -1,4 +1,4 @@
-// Sessions whose plan grows by an entry whenever a batch of another size comes.
+// Sessions whose plan gains an entry whenever a batch of a new size arrives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace gradloom {
 namespace {
 
-// Of one device has a constant of its own for each batch size: the numbers of the samples.
+// On one device the model has a separate constant for each batch size: the indices of the samples.
 Model Net(std::mt19937& random, int devices) {
   const std::string moved = devices > 1 ? "  moved = Identity(h)\n" : R"(
   shape = Shape(x)
@@ -57,7 +57,7 @@ CompileOptions OptionsOf(const Way& way, const std::vector<int64_t>& sizes) {
   return options;
 }
 
-// Fetches of each step, and the state after the last.
+// The fetches of each step, and the final state.
 std::map<std::string, Tensor> Outcome(Session& session, const std::vector<Batch>& batches, bool chaos) {
   if (chaos) session.executor().SetChaos(5);
   std::map<std::string, Tensor> results;
@@ -73,7 +73,7 @@ std::map<std::string, Tensor> Outcome(Session& session, const std::vector<Batch>
 
 class Extend : public testing::TestWithParam<Way> {};
 
-TEST_P(Extend, GivesWhatAPlanWithAllSizesGives) {
+TEST_P(Extend, MatchesAPlanWithAllSizes) {
   std::mt19937 random(11);
   const Model model = Net(random, GetParam().devices);
   const std::vector<Batch> batches = Batches(random, {4, 7, 4, 2, 300, 4, 7, 300, 2, 900, 301, 4, 301});
@@ -89,7 +89,7 @@ TEST_P(Extend, GivesWhatAPlanWithAllSizesGives) {
     EXPECT_EQ(growing.executor().memory()[0].allocated, whole.executor().memory()[0].allocated);
     EXPECT_EQ(growing.executor().transient_bytes(), whole.executor().transient_bytes());
   }
-  // After its memory was given back, too.
+  // Also after the memory was released.
   growing.ReleaseMemory();
   whole.ReleaseMemory();
   ExpectSameBits(Outcome(whole, batches, false), Outcome(growing, batches, false));
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Extend,
                                   (way.copy_inputs ? "Copies" : "");
                          });
 
-TEST(Extend, KeepsWhatIsPrepared) {
+TEST(Extend, KeepsPreparedKernels) {
   std::mt19937 random(11);
   const Model model = Net(random, 1);
   const CompileOptions one = OptionsOf({}, {4});
@@ -126,8 +126,8 @@ TEST(Extend, KeepsWhatIsPrepared) {
   EXPECT_EQ(time(), before) << "the counts of the first entry are gone, and so are its kernels";
 }
 
-// An input that all samples share, with as many rows as the batch that the file was made for.
-TEST(Extend, KeepsWhatHasNoBatch) {
+// An input that all samples share, whose number of rows equals the batch size that the file was made for.
+TEST(Extend, KeepsInputsWithoutBatchAxis) {
   std::mt19937 random(11);
   const Model model = ModelOf("net (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) <" + Weights(random, "w", {8, 8}) + R"(> {
   h = MatMul(x, w)
@@ -149,7 +149,7 @@ TEST(Extend, KeepsWhatHasNoBatch) {
       EXPECT_NEAR(loss, losses[i], 1e-5 * losses[i]) << "step " << i << " on " << devices;
     }
   }
-  // What is fed says it, too.
+  // The fed shapes show it as well.
   const CompileOptions plain = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, 1, {4});
   Session session(std::make_shared<const Plan>(Compile(model, plain)),
                   {.source = std::make_shared<CompilingSource>(model, plain), .executor = {}});
@@ -157,7 +157,7 @@ TEST(Extend, KeepsWhatHasNoBatch) {
     EXPECT_NEAR(session.Step(Views(batches[i])).loss, losses[i], 1e-5 * losses[i]) << "step " << i;
 }
 
-TEST(Extends, TellsAPlanWithMoreFromAnother) {
+TEST(Extends, DistinguishesExtendedPlansFromOthers) {
   std::mt19937 random(11);
   const Model model = Net(random, 1);
   const CompileOptions options = OptionsOf({}, {4});

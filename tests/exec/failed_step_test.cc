@@ -1,4 +1,4 @@
-// A step that fails by what it is fed changes nothing that lives between steps, on one device as on several, whatever the timing.
+// A step that fails because of its feeds changes no state that lives between steps, on one device or several, whatever the timing.
 #include "gtest/gtest.h"
 #include "tests/exec/failed_steps.h"
 
@@ -32,10 +32,10 @@ const FailedStepCase kCases[] = {
            for (EntryRequest& entry : o.entries) entry.kind = EntryKind::kAccumulate;
            o.entries.push_back({EntryKind::kUpdate, 0});
          }},
-    // Each device keeps its own part of the gradients: the loss is all by which they meet.
+    // Each device keeps its own part of the gradients, so the all-reduce of the loss is their only collective.
     {.name = "parts of two batches", .devices = 2, .change = KeepParts},
     {.name = "parts of two batches, three devices, two streams", .devices = 3, .streams = 2, .change = KeepParts},
-    // Something may refuse the batch behind the loss.
+    // A node after the loss may refuse the batch.
     {.name = "parts of two batches behind a branch and a loop", .devices = 2, .change = KeepParts, .decides = true},
     {.name = "parts of two batches, two copies in two parts each",
      .devices = 4,

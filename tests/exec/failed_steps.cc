@@ -18,7 +18,7 @@ constexpr char kStatistics[] =
     "float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}, float[4] m1 = {0, 0, 0, 0}, float[4] v1 = {1, 1, 1, 1},"
     "\nfloat[4] m2 = {0, 0, 0, 0}, float[4] v2 = {1, 1, 1, 1}";
 
-// Rows of a table, normalised, twice; then other rows, chosen behind the normalisation; two losses, of which one is not behind the other.
+// Rows of a table, normalized twice; then other rows, gathered after the normalization; two losses, one of which does not depend on that.
 Model Net() {
   std::mt19937 random(3);
   return ModelOf("g (int64[N] word, int64[N] other) => (float[N, 3] z, float[N, 3] w)\n<" + Weights(random, "table", {kWords, 4}) + ", " +
@@ -29,8 +29,9 @@ Model Net() {
                  " z = MatMul (n, u)\n y = Gather (late, other)\n q = Add (n, y)\n w = MatMul (q, v)\n}\n");
 }
 
-// A number chosen within a branch, and one that a loop lets grow until it is past a limit. As its gradient keeps what
-// it was in each round, there is a bound.
+// A number gathered within a branch, and one that a loop increases until it exceeds a limit. The loop has a bound because its gradient
+// saves
+// the value of each iteration.
 Model DecidingNet() {
   std::mt19937 random(4);
   return ModelOf("g (float[N, 4] x, int64 i, float growth) => (float[N, 3] z)\n<" + Weights(random, "u", {4, kClasses}) + ", " +
@@ -59,7 +60,7 @@ Batch Good(const FailedStepCase& c, std::mt19937& random) {
   return batch;
 }
 
-// What is wrong with a batch, and how it gets so.
+// A defect of a batch: its name, and a function that introduces it.
 using Flaw = std::pair<std::string, std::function<void(Batch&)>>;
 
 std::vector<Flaw> Flaws(const FailedStepCase& c) {
@@ -74,14 +75,14 @@ std::vector<Flaw> Flaws(const FailedStepCase& c) {
   if (c.decides) {
     outside("first", {0});
     outside("i", {0});
-    // The loop goes on past its bound.
+    // The loop runs past its bound.
     flaws.emplace_back("no growth", [](Batch& batch) { batch.at("growth") = Tensor::Scalar<float>(0); });
     return flaws;
   }
   for (const char* feed : {"word", "other", "first", "second"}) {
     outside(feed, {0});
     outside(feed, {c.samples - 1});
-    // Of several devices.
+    // The cases for several devices.
     outside(feed, {0, c.samples - 1});
   }
   return flaws;
@@ -96,7 +97,7 @@ CompileOptions OptionsOf(const FailedStepCase& c) {
   return options;
 }
 
-// By name: the state of every device that holds it, byte for byte. The memory of devices that tests have is the host's.
+// By name: the state on every device that holds it, byte for byte. Test devices use host memory.
 std::map<std::string, std::string> StateOf(Session& session) {
   std::map<std::string, std::string> bytes;
   const StateArena& arena = session.executor().state();
@@ -136,7 +137,7 @@ void ExpectFailedStepsChangeNothing(const FailedStepCase& c, const ExecutorOptio
       for (const auto& [name, bytes] : StateOf(session)) EXPECT_TRUE(bytes == before.at(name)) << name << " has changed";
     }
   }
-  // The position, too: by it learning rate and random numbers go.
+  // The position as well, since the learning rate and random numbers depend on it.
   EXPECT_EQ(session.step(), undisturbed.step());
   EXPECT_EQ(session.batch(), undisturbed.batch());
   EXPECT_TRUE(StateOf(session) == StateOf(undisturbed));

@@ -1,4 +1,4 @@
-// Steps that fail by what they are fed: nothing that lives between steps may change by them, on any device.
+// Steps that fail because of their feeds must not change any state that lives between steps, on any device.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ struct FailedStepCase {
   std::string name;
   int devices = 1;
   int streams = 0;
-  int64_t samples = 8;  // fewer than devices: some have none
+  int64_t samples = 8;  // fewer than devices means that some have none
   std::function<void(CompileOptions&)> change = [](CompileOptions&) {};
-  bool decides = false;  // a net with a branch and a loop
+  bool decides = false;  // a model with a branch and a loop
 };
 
-// Trains by good batches, with bad ones between them, each of another kind, and compares with a training by the good ones alone. `options`
-// of the sessions; `chaos`: with random delays, which keep devices from capturing steps.
+// Trains on good batches with bad ones in between, each with a different defect, and compares with training on the good ones alone.
+// `options`
+// are those of the sessions. `chaos` adds random delays, which keep devices from capturing steps.
 void ExpectFailedStepsChangeNothing(const FailedStepCase& c, const ExecutorOptions& options, bool chaos);
 
 }  // namespace gradloom

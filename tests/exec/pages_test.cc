@@ -18,15 +18,15 @@ int64_t Faults() {
   return usage.ru_minflt;
 }
 
-TEST(Pages, AreThereBeforeTheFirstTouch) {
+TEST(Pages, ArePopulatedBeforeTheFirstAccess) {
   const int64_t page = sysconf(_SC_PAGESIZE), pages = 512;
   const auto length = static_cast<size_t>(pages * page);
   void* const mapped = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(mapped, MAP_FAILED);
-  // One fault would find a huge page.
+  // Otherwise one page fault might map a huge page.
   madvise(mapped, length, MADV_NOHUGEPAGE);
   auto* const bytes = static_cast<volatile std::byte*>(mapped);
-  // Within its first and its last page, which it then has whole.
+  // The range starts within the first page and ends within the last; both pages must be populated.
   PopulatePages(static_cast<std::byte*>(mapped) + page / 2, (pages - 1) * page);
   const int64_t before = Faults();
   for (int64_t i = 0; i < pages; ++i) bytes[i * page] = std::byte{1};
@@ -34,7 +34,7 @@ TEST(Pages, AreThereBeforeTheFirstTouch) {
   munmap(mapped, length);
 }
 
-TEST(Pages, KeepWhatIsThere) {
+TEST(Pages, KeepTheirContents) {
   std::vector<unsigned char> bytes(1 << 20);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 7 + 1);
   const std::vector<unsigned char> expected = bytes;

@@ -20,7 +20,7 @@ using Work = std::function<void()>;
 
 int graph_launches = 0;
 
-// What has been enqueued while it was captured, in that order, which is one that events allow.
+// The work enqueued during a capture, in that order, which satisfies all events.
 class PlainGraph : public DeviceGraph {
  public:
   explicit PlainGraph(std::vector<Work> work) : work_(std::move(work)) {}
@@ -33,7 +33,7 @@ class PlainGraph : public DeviceGraph {
   std::vector<Work> work_;
 };
 
-// Everything of a device goes through here: done at once, or kept while a capture is under way.
+// All work of a device goes through this queue: it is done at once, or recorded during a capture.
 class Queue {
  public:
   void Do(Work work) {
@@ -51,10 +51,10 @@ class Queue {
   std::vector<Work> captured_;
 };
 
-// Kernels of plans may write where they read, those of the reference may not: inputs are copied first.
+// Kernels of plans may write where they read, but reference kernels may not, so inputs are copied first.
 class PlainKernel : public Kernel {
  public:
-  // `keeps`: where it is true, outputs stay as they are.
+  // If `*keeps` is true, outputs stay as they are.
   PlainKernel(KernelCall call, Queue& queue, const bool* keeps) : call_(std::move(call)), queue_(queue), keeps_(keeps) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
@@ -80,7 +80,7 @@ class PlainKernel : public Kernel {
   const bool* const keeps_;
 };
 
-// What memory the device has given out.
+// The memory blocks that the device has allocated.
 using Blocks = std::map<const std::byte*, int64_t>;
 
 struct Event {
@@ -111,7 +111,7 @@ class PlainDevice : public Device {
   void* NewEvent(bool) override { return new Event; }
   void DeleteEvent(void* event) noexcept override { delete static_cast<Event*>(event); }
 
-  // Streams do everything in the order in which it is enqueued, so there is nothing to wait for.
+  // Streams execute everything in the order of the calls, so there is nothing to wait for.
   void Record(void* event, void*) override {
     queue_.Do([event] { static_cast<Event*>(event)->reached = std::chrono::steady_clock::now(); });
   }
@@ -157,7 +157,7 @@ class PlainDevice : public Device {
   void Refuse(void*) override {
     queue_.Do([this] { refused_ = true; });
   }
-  // The reference says at once, as an error, what is wrong with its data, and nothing behind it is done.
+  // The reference reports faulty data immediately, as an error, and nothing after it runs.
   std::optional<FoundFault> TakeFault() override {
     refused_ = false;
     return std::nullopt;
@@ -166,7 +166,7 @@ class PlainDevice : public Device {
  private:
   Blocks& blocks_;
   Queue queue_;
-  bool refused_ = false;  // the present step
+  bool refused_ = false;  // in the current step
 };
 
 class Platform : public DevicePlatform {

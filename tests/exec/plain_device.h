@@ -1,5 +1,6 @@
-// The shortest device with a memory of its own: it is a part of the host's, streams do at once what they are given, and kernels are the
-// reference. docs/extending.md goes through it; plans for GPUs run on it where there is no toolkit.
+// The shortest device with its own memory: its memory is part of the host's, streams execute work immediately, and kernels are the
+// reference
+// kernels. docs/extending.md explains it. It runs plans for GPUs on machines without the CUDA toolkit.
 #pragma once
 
 #include "runtime/device/device.h"
@@ -9,7 +10,7 @@ namespace gradloom {
 // One device, for SetCudaPlatform. It has no groups: plans for several devices are refused.
 DevicePlatform& PlainPlatform();
 
-// Launches of captured graphs so far.
+// The number of graph launches so far.
 int PlainGraphLaunches();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Plans for GPUs on the shortest device there is: the executor's part, without a toolkit.
+// Plans for GPUs on the shortest device: tests the executor without the CUDA toolkit.
 #include "tests/exec/plain_device.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Recorded trainings in mixed precision: near those in float32, and the same bits however a plan is arranged.
+// Recorded training runs in mixed precision: close to float32, and with the same bits however the plan is arranged.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 struct Example {
   const char* name;
-  double bfloat16, float16;  // how far losses may be from those in float32, relative
+  double bfloat16, float16;  // how far losses may deviate from float32, relative
 };
 
 class PrecisionTest : public testing::TestWithParam<Example> {
@@ -41,14 +41,14 @@ class PrecisionTest : public testing::TestWithParam<Example> {
   }
 };
 
-TEST_P(PrecisionTest, LossesAreThoseOfFloat32) {
+TEST_P(PrecisionTest, LossesAreCloseToFloat32) {
   const TrainingRun wide = Train(Precision::kFloat32), bfloat16 = Train(Precision::kBfloat16), float16 = Train(Precision::kFloat16);
   std::printf("%s: bfloat16 %.2e, float16 %.2e\n", GetParam().name, Distance(wide, bfloat16), Distance(wide, float16));
   EXPECT_LE(Distance(wide, bfloat16), GetParam().bfloat16);
   EXPECT_LE(Distance(wide, float16), GetParam().float16);
-  // Rounding is seen, or nothing was lowered.
+  // Rounding must be visible, otherwise nothing was lowered.
   EXPECT_GT(Distance(wide, bfloat16), 0);
-  // Parameters are float32 in all of them.
+  // Parameters are float32 in every precision.
   for (const std::string& name : Recorded().trainable) EXPECT_EQ(bfloat16.parameters.at(name).dtype(), DType::kFloat32) << name;
 }
 

@@ -1,4 +1,4 @@
-// A recorded training, step by step, and what each step gives, bit by bit.
+// Runs a recorded training step by step and collects the fetches, bit by bit.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// Runs the plan's first entry, a step, on the recorded batch `step` (the first is 0), and adds the bytes of all that it fetches.
+// Runs the plan's first entry, a training step, on batch `step` of the recording, counted from 0, and appends the bytes of all fetches.
 inline void AddFetchesOfStep(HostExecutor& executor, const TrainingCase& recorded, int step, std::string& bytes) {
   const Entry& entry = executor.plan().entries[0];
   std::vector<TensorView> feeds;

@@ -1,4 +1,4 @@
-// What a step costs beside its kernels: no memory, little time, and no byte past the plan.
+// The cost of a step besides its kernels: no allocation, little time, and no memory beyond the plan.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -37,7 +37,7 @@ std::vector<TensorView> FeedsOf(const Plan& plan, const TrainingCase& recorded) 
   return feeds;
 }
 
-// The kernels of a plan's first program in a bare loop over memory of its own.
+// Runs the kernels of a plan's first program in a plain loop with memory of its own.
 class BareLoop {
  public:
   BareLoop(const Plan& plan, std::span<const TensorView> feeds)
@@ -69,7 +69,7 @@ class BareLoop {
     for (Launch& launch : launches_) launch.kernel->Run(launch.inputs.data(), launch.outputs.data(), launch.scratch, nullptr);
   }
 
-  // Runs once; what operator new was asked for, by kernel.
+  // Runs once and counts the calls of operator new, by kernel.
   std::map<std::string, int64_t> AllocationsByKernel() {
     std::vector<int64_t> counts(launches_.size());
     for (size_t i = 0; i < launches_.size(); ++i) {
@@ -98,7 +98,7 @@ class BareLoop {
       case Arena::kTransient: return transient_.at(buffer.offset);
       case Arena::kStep: return step_.at(buffer.offset);
       case Arena::kFeed: return const_cast<void*>(feeds[static_cast<size_t>(buffer.feed)].data);
-      case Arena::kInput: return nullptr;  // one stream has no copies
+      case Arena::kInput: return nullptr;  // with one stream there are no input copies
     }
     return nullptr;
   }
@@ -124,7 +124,7 @@ TEST_P(StepTest, AllocatesNothingOfItsOwn) {
   for (const auto& [kernel, count] : bare.AllocationsByKernel()) {
     of_kernels += count;
     if (count > 0) std::printf("%s: %lld allocations a step\n", kernel.c_str(), static_cast<long long>(count));
-    // The library and the last resort may; our kernels take their memory from the plan.
+    // oneDNN and the reference kernels may allocate. Our own kernels use memory from the plan.
     if (kernel.starts_with("cpu.")) {
       EXPECT_EQ(count, 0) << kernel;
     }
@@ -139,7 +139,7 @@ TEST_P(StepTest, AllocatesNothingOfItsOwn) {
   }
 }
 
-TEST_P(StepTest, ReleasedMemoryIsTakenAgain) {
+TEST_P(StepTest, ReallocatesReleasedMemory) {
   HostExecutor kept(plan_), released(plan_);
   for (int64_t step = 1; step <= 3; ++step) {
     for (HostExecutor* executor : {&kept, &released}) executor->Run(0, feeds_, {.lr = 1e-2F, .step = step, .batch = step - 1});
@@ -164,7 +164,7 @@ TEST_P(StepTest, UsesThePlannedPeak) {
 
 TEST(Tensor, IsZeroAndAlignedHoweverLarge) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, (int64_t{1} << 20) - 1, int64_t{1} << 20, (int64_t{5} << 20) + 3}) {
-    // Memory that was used before, too.
+    // The second round reuses memory that was written before.
     for (int round = 0; round < 2; ++round) {
       Tensor tensor(DType::kUint8, {bytes});
       EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data()) % kAlignmentBytes, 0U);
@@ -175,15 +175,15 @@ TEST(Tensor, IsZeroAndAlignedHoweverLarge) {
   }
 }
 
-// What has no elements is not what is absent.
-TEST(Arenas, HaveAnAddressWithoutBytes) {
+// An empty tensor is different from an absent one.
+TEST(Arenas, EmptyArenaHasAnAddress) {
   HostArena none(0, "none"), moved = std::move(none);
   EXPECT_NE(moved.at(0), nullptr);
   EXPECT_NE(HostArena().at(0), nullptr);
 }
 
-// The weights as they were at the start are the caller's alone, who may let go of them.
-TEST_P(StepTest, ASessionKeepsNoWeightsButItsState) {
+// The initial weights belong to the caller alone, who may release them.
+TEST_P(StepTest, SessionKeepsNoCopyOfTheWeights) {
   const Session session(plan_);
   for (size_t i = 0; i < plan_->state.size(); ++i) {
     const Tensor& initial = plan_->state[i].initial;
@@ -195,8 +195,8 @@ TEST_P(StepTest, ASessionKeepsNoWeightsButItsState) {
   }
 }
 
-// What a plan says of a kernel is the plan's, not the model's: a changed file is refused as that, with its place.
-TEST(BadPlan, AnAttributeOfAnotherKindNamesTheLaunch) {
+// The attributes of a kernel come from the plan, not the model. A corrupted file is reported as such, with the location.
+TEST(BadPlan, AttributeOfTheWrongKindNamesTheLaunch) {
   const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/lenet");
   const auto plan = PlanOf(recorded);
   const std::vector<TensorView> feeds = FeedsOf(*plan, recorded);
@@ -231,8 +231,8 @@ double MedianMicroseconds(const std::function<void()>& run) {
   return times[150];
 }
 
-// Printed, not asserted: a busy machine is no fault.
-TEST(StepCost, OfASmallNet) {
+// Printed, not asserted, since a busy machine is not a failure.
+TEST(StepCost, SmallModel) {
   const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/housing_mlp");
   const auto plan = PlanOf(recorded);
   const auto feeds = FeedsOf(*plan, recorded);

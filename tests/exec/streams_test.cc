@@ -1,4 +1,4 @@
-// Streams and ranks as threads: whatever their speeds, a step computes the same bits.
+// Streams and ranks as threads: a step computes the same bits at whatever speeds they run.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace gradloom {
 namespace {
 
-TEST(StreamThreads, EachIndexOnceInEachRun) {
+TEST(StreamThreads, RunEachIndexOnce) {
   StreamThreads threads;
   for (int run = 0; run < 2000; ++run) {
     const int count = 1 + run * 7 % 5;
@@ -34,9 +34,9 @@ TEST(StreamThreads, EachIndexOnceInEachRun) {
   }
 }
 
-TEST(Machine, IsSharedByTheProcessesOfAHost) {
+TEST(Machine, ChecksMemoryOfAllProcessesOfAHost) {
   constexpr int64_t kGiB = int64_t{1} << 30;
-  // Each by itself would fit; a process by itself is asked for when it takes its memory.
+  // Host "a" exceeds its memory only with both claims together. A process that exceeds it alone is reported when it allocates.
   CheckHosts(
       std::vector<HostClaim>{{"a", 3 * kGiB, 8 * kGiB}, {"b", 5 * kGiB, 8 * kGiB}, {"a", 5 * kGiB, 8 * kGiB}, {"c", 9 * kGiB, 8 * kGiB}});
   CheckHosts({});
@@ -55,7 +55,7 @@ TEST(Machine, IsSharedByTheProcessesOfAHost) {
   }
 }
 
-// Devices of `streams` streams each, with so many bytes of state.
+// A plan for `ranks` devices of `streams` streams each, with this much state.
 Plan DevicesOf(int ranks, size_t streams, int64_t state_bytes) {
   Plan plan;
   plan.targets.resize(1);
@@ -75,12 +75,12 @@ void ExpectRefused(const Plan& plan, RankRange own, const std::string& help) {
   }
 }
 
-TEST(Machine, IsAskedForThreadsAndMemory) {
+TEST(Machine, ChecksThreadsAndMemory) {
   CheckMachine(DevicesOf(256, 2, 1 << 10), {0, 256});
   ExpectRefused(DevicesOf(300, 2, 1 << 10), {0, 300}, "--devices cpu:256 ");
-  // Those of this process count, however many the job has.
+  // Only the devices of this process count, however many the job has.
   CheckMachine(DevicesOf(4096, 2, 1 << 10), {16, 32});
-  // One device says it when it takes its memory; another entry may have more streams.
+  // A single device reports it when it allocates. Other entries may have more streams.
   constexpr int64_t kTooMuch = int64_t{1} << 50;
   CheckMachine(DevicesOf(1, 1, kTooMuch), {0, 1});
   CheckMachine(DevicesOf(4, 1, 1 << 20), {0, 4});
@@ -89,17 +89,17 @@ TEST(Machine, IsAskedForThreadsAndMemory) {
   two.programs.push_back({.streams = std::vector<Stream>(2)});
   two.entries.push_back({.ranks = std::vector<RankBinding>(300, RankBinding{.program = 1})});
   ExpectRefused(two, {0, 300}, "--devices cpu:256 ");
-  // Devices of a place share its constants.
+  // The devices of one stage share its constants.
   Plan placed = DevicesOf(4, 1, 1 << 20);
   placed.places[0].constants_bytes = 1 << 10;
   EXPECT_EQ(HostBytesOf(placed, {1, 4}), (3 << 20) + (1 << 10));
   placed.targets[0].device = DeviceKind::kCuda;
   EXPECT_EQ(HostBytesOf(placed, {0, 4}), 0);
-  // Whoever runs a plan asks.
+  // Creating an executor checks the machine.
   EXPECT_THROW(Executor::Make(std::make_shared<const Plan>(DevicesOf(4, 1, kTooMuch))), Error);
 }
 
-// What member m gives at element i, so that the order of sums shows in the bits.
+// Element i of member m, chosen so that the order of summation shows in the bits.
 float Given(size_t m, size_t i) { return 1.0F / static_cast<float>(1 + m * 31 + i * 7) + (m % 2 == 0 ? 1e4F : -1e4F); }
 
 float TreeSum(std::vector<float> values) {
@@ -143,7 +143,7 @@ TEST_P(Collectives, MoveAndSum) {
       run(Collective::kReduceScatterSum, given, scattered[m]);
       run(Collective::kAllGather, given, gathered[m]);
       run(Collective::kBroadcast, sent[m], sent[m]);
-      // Several at one meeting, of other types and sizes.
+      // Several operands in one collective, with different types and sizes.
       std::vector<float> none, again(elements);
       std::vector<int64_t> numbers{member, 7}, sums(2);
       const RankGroup::Operand together[] = {OperandOf(given, again), OperandOf(none, none), OperandOf(numbers, sums)};
@@ -168,7 +168,7 @@ TEST_P(Collectives, MoveAndSum) {
 
 INSTANTIATE_TEST_SUITE_P(Members, Collectives, testing::Values(1, 2, 3, 5, 8));
 
-// Two ranks: each sums its half of the batch over both, gives that to the other, and gets the other's.
+// Two ranks all-reduce their halves of the batch, and then exchange the halves.
 std::shared_ptr<Plan> TwoRanks() {
   auto plan = std::make_shared<Plan>();
   plan->targets.push_back({});
@@ -204,7 +204,7 @@ std::shared_ptr<Plan> TwoRanks() {
   return plan;
 }
 
-TEST(Ranks, MeetInCollectivesAndTransfers) {
+TEST(Ranks, RunCollectivesAndTransfers) {
   const auto plan = TwoRanks();
   VerifyOrThrow(*plan);
   HostExecutor executor(plan);
@@ -215,7 +215,7 @@ TEST(Ranks, MeetInCollectivesAndTransfers) {
     const TensorView feed = x.view();
     executor.Run(0, {&feed, 1}, {});
     const auto* sum = static_cast<const float*>(executor.Fetched(0, 0).data);
-    // Gathered: what the first has of the second, then the other way round.
+    // What the first rank received from the second, then the reverse.
     const TensorView gathered = executor.Fetched(0, 1);
     ASSERT_EQ(gathered.shape, (Shape{4, 3}));
     const auto* others = static_cast<const float*>(gathered.data);
@@ -244,7 +244,7 @@ class StreamsOfCase : public testing::TestWithParam<const char*> {
     return feeds;
   }
 
-  // All fetches of each step, and the state after the last.
+  // All fetches of each step, and the final state.
   std::map<std::string, std::string> Run(const std::shared_ptr<const Plan>& plan, std::optional<uint64_t> chaos) const {
     HostExecutor executor(plan);
     if (chaos) executor.SetChaos(*chaos);
@@ -283,8 +283,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, StreamsOfCase,
                          testing::Values("lenet", "resnet_cifar", "tiny_gpt", "lstm_classifier", "unet_small", "recommender"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A label that the model has no class for is found by a kernel on one of the streams, while others wait for it.
-TEST(Streams, AnErrorEndsTheStepAndNoneAfterIt) {
+// A kernel on one of the streams finds a label for which the model has no class, while other streams wait for it.
+TEST(Streams, AnErrorEndsOnlyItsStep) {
   const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/lenet");
   CompileOptions options;
   options.recipe = recorded.recipe;

@@ -1,4 +1,4 @@
-// Recorded trainings with one, two and three threads: sums are made in an order that hangs on the shapes alone, so all bits are the same.
+// Recorded training runs with one, two and three threads. The order of summation depends only on shapes, so all bits are the same.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,8 +15,9 @@ namespace {
 
 class Threads : public testing::TestWithParam<const char*> {};
 
-// The fetches of the steps of one batch size. Where states lie may hang on the number of threads, as layouts do; what they hold shows in
-// the fetches.
+// The fetches of the steps of one batch size. The arrangement of the state may depend on the number of threads, as layouts do; its contents
+// show
+// in the fetches.
 std::string Outcome(const TrainingCase& recorded, int threads) {
   CompileOptions options;
   options.recipe = recorded.recipe;

@@ -16,7 +16,7 @@ std::string Numbers(int count, uint64_t seed) {
 }  // namespace
 
 Model ModelOf(const ExtentCase& test) {
-  // rows: those of h = x w + v that m keeps, [n,3]; others: those that k keeps, [p,3].
+  // `rows` are the rows of h = x w + v that m selects, [n,3]; `others` are those that k selects, [p,3].
   const std::string text = R"(<ir_version: 10, opset_import: ["": 23]>
   g (float[6,4] x, bool[6] m, bool[6] k, bool[6,4] c, int64[6] ids, int64[6] labels) => (float y)
     <float[4,3] w = {)" + Numbers(12, 1) +
@@ -144,7 +144,7 @@ std::vector<ExtentCase> PlainCases() {
   };
 }
 
-// Layers of many parts, over rows as samples and as steps.
+// Composite layers, over rows as samples and as time steps.
 std::vector<ExtentCase> LayerCases() {
   const std::string steps = "u = Unsqueeze(rows, one)\n ", samples = "u = Unsqueeze(rows, zero)\n ";
   const std::string both = "a = Unsqueeze(rows, one)\n b = Unsqueeze(others, zero)\n u = Add(a, b)\n ";
@@ -193,7 +193,7 @@ std::vector<ExtentCase> LayerCases() {
   };
 }
 
-// Parts of rows, and rows again.
+// Slices of rows that are joined again.
 std::vector<ExtentCase> PartCases() {
   const std::string n = "s = Shape<start = 0, end = 1>(rows)\n ";
   return {
@@ -230,7 +230,7 @@ std::vector<ExtentCase> PartCases() {
   };
 }
 
-// Branches and loops: with the masks known they are taken or written out.
+// Branches and loops. With known masks the branches are resolved and the loops unrolled.
 std::vector<ExtentCase> RegionCases() {
   const std::string few = "s = Shape(rows)\n n = Gather(s, zero_scalar)\n three_scalar = Squeeze(three)\n few = Less(n, three_scalar)\n ";
   return {

@@ -1,4 +1,4 @@
-// Models in which the data of a step decides extents.
+// Models in which the data of a step determine extents.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@ namespace gradloom {
 
 constexpr int64_t kRows = 6;
 
-// What every case sees: x float[6,4], the masks m and k over its rows, c over its elements, ids and labels of its rows; weights w, v.
-// A case makes y of them.
+// The operands of every case: x float[6,4], the masks m and k over its rows, c over its elements, ids and labels of its rows, and weights w
+// and
+// v. The body computes y from them.
 struct ExtentCase {
   std::string name;
   std::string body;

@@ -1,5 +1,6 @@
-// Extents that the data of a step decides: a model that is fed its masks gives the loss, the outputs and the gradients of the same model
-// with the masks known at import, where every shape is a number.
+// Extents that the data of a step determine: a model whose masks are fed gives the same loss, outputs and gradients as the same model with
+// the
+// masks known at import, where all shapes are static.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -39,7 +40,7 @@ Made Trained(const Model& model, const std::map<std::string, Tensor>& feeds, con
   std::vector<TensorView> bound;
   for (const Feed& feed : entry.feeds) bound.push_back(feeds.at(feed.name).view());
   Made made;
-  // Memory that another step has used is what padding finds.
+  // The second step finds memory that the first has used, which is what padding then contains.
   for (int step = 0; step < 2; ++step) executor.Run(0, bound, {});
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
     if (!SaysExtent(entry, i)) made.fetched.emplace(entry.fetches[i].name, Tensor::Copy(executor.Fetched(0, static_cast<int>(i))));
@@ -74,7 +75,7 @@ std::vector<bool> Mask(size_t count, uint64_t seed) {
 
 class Extents : public testing::TestWithParam<ExtentCase> {};
 
-TEST_P(Extents, AsWithKnownMasks) {
+TEST_P(Extents, MatchKnownMasks) {
   const Model model = ModelOf(GetParam());
   std::mt19937_64 random(5);
   std::normal_distribution<float> normal;
@@ -101,7 +102,7 @@ TEST_P(Extents, AsWithKnownMasks) {
   }
 }
 
-// With nothing kept all is padding, which is no error; what is put into places of another tensor leaves that as it is.
+// If no row is selected, everything is padding, which is not an error, and scattering the rows into another tensor leaves that unchanged.
 TEST_P(Extents, NothingKept) {
   const std::vector<bool> none(kRows, false);
   const Tensor zeros(DType::kInt64, Shape{kRows});
@@ -126,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Extents, testing::ValuesIn(Cases()), [](const au
   return name;
 });
 
-// Of an output as much as counts, and of targets as much as of the output that has their extent.
-TEST(DataExtents, ALossGraphSeesWhatCounts) {
+// A loss graph sees the valid part of an output, and the same part of targets that share the output's extent.
+TEST(DataExtents, LossGraphSeesTheValidPart) {
   LossTerm loss{.type = "graph"};
   loss.graph = std::make_shared<const OnnxLoss>(Model::FromText(R"(<ir_version: 10, opset_import: ["": 21]>
   l (float[n,3] y, int64[n] t, float[n,n] between) => (float loss) {
@@ -173,7 +174,7 @@ Plan Compiled(const std::string& body) {
   return Compile(ModelOf({"model", body}), options);
 }
 
-TEST(DataExtents, WhatIsNotTakenIsSaid) {
+TEST(DataExtents, ReportsUnsupportedOperators) {
   const std::pair<const char*, const char*> refused[] = {
       {"t = Transpose(rows)\n y = LayerNormalization<axis = -1>(t, one_scale)", "LayerNormalization"},
       {"u = Unsqueeze(rows, zero)\n y = InstanceNormalization(u, v, v)", "InstanceNormalization"},
@@ -191,7 +192,7 @@ TEST(DataExtents, WhatIsNotTakenIsSaid) {
     const std::string text = std::string("one_scale = ConstantOfShape<value = float[1] {1.0}>(three)\n") + body;
     try {
       Compiled(text);
-      // A branch that is known is none.
+      // A branch with a known condition is no branch.
       EXPECT_EQ(std::string(op), "");
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
@@ -201,7 +202,7 @@ TEST(DataExtents, WhatIsNotTakenIsSaid) {
   }
 }
 
-TEST(DataExtents, WrongOperandsAreErrors) {
+TEST(DataExtents, RejectsWrongOperands) {
   const std::pair<const char*, ErrorCode> wrong[] = {
       {"t = Constant<value_ints = [2]>()\n y = Tile(rows, t)", ErrorCode::kShape},
       {"p = Constant<value_ints = [0, 1]>()\n y = Slice(rows, zero, one, p)", ErrorCode::kShape},
@@ -222,7 +223,7 @@ TEST(DataExtents, WrongOperandsAreErrors) {
   }
 }
 
-TEST(DataExtents, ThePlanSaysThem) {
+TEST(DataExtents, PlanRecordsThem) {
   const Plan plan = Compiled("t = Transpose(rows)\n y = Exp(t)");
   ASSERT_EQ(plan.entries[0].fetches.size(), 2u);
   EXPECT_TRUE(SaysExtent(plan.entries[0], 1));

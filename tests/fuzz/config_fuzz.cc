@@ -1,4 +1,4 @@
-// Configurations: the file, and the same text as the value of a --set flag.
+// Fuzzes configurations: as a file, and with the same text as the value of a --set flag.
 #include <algorithm>
 
 #include "tests/fuzz/fuzz_target.h"
@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   MayRefuse([&] {
     Configuration configuration;
     configuration.ReadFile(file.path());
-    // What was read can be written, and reads back.
+    // Whatever was read can be written and read back.
     const FileInMemory again(configuration.ToToml(false));
     try {
       Configuration().ReadFile(again.path());
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Finding("what was written does not read back: " + error.Describe());
     }
   });
-  // One for all: making one takes as long as reading most files.
+  // One object for all runs, since creating one takes as long as reading most files.
   Configuration configuration;
   for (const std::string key : {"data.map", "optimizer.lr", "model.freeze", "data.map.x"}) {
     MayRefuse([&] { configuration.SetAssignment(key + "=" + text); });

@@ -1,7 +1,8 @@
-// Runs a fuzz target on mutations of its seeds, for compilers that have no libFuzzer:
+// Runs a fuzz target on mutations of its seeds, for compilers without libFuzzer:
 //   npy_fuzz [--runs=N] [--seconds=N] [--seed=N] [--max_bytes=N] [--memory_mb=N] [--write_seeds=DIR] [FILE...]
-// Files are run once each, as they are. Without --seed the seed is drawn from the clock, and printed. An input that ends the process is
-// written to $TEST_UNDECLARED_OUTPUTS_DIR, or the working directory, as finding-SEED-RUN.
+// Files are run once each, unmodified. Without --seed the seed is drawn from the clock and printed. An input that ends the process is
+// written to
+// $TEST_UNDECLARED_OUTPUTS_DIR, or the working directory, as finding-SEED-RUN.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -25,21 +26,21 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/mutator.h"
 
-// Made by a target that knows a better way to change its inputs than by their bytes; libFuzzer has the same hook.
+// Defined by targets that have a better way to mutate their inputs than by bytes. libFuzzer has the same hook.
 extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed);
-// Of the sanitizers, where the program has one: they end the process on their own.
+// Provided by the sanitizers, if the program has one: they end the process on their own.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
 
-// No input of a few kilobytes takes longer, of the processor; by the clock a process that waits for one may take much more.
+// An input of a few kilobytes takes less CPU time than this. Wall-clock time may be much longer if the process has to wait.
 constexpr long kMostSeconds = 20;
 constexpr unsigned kMostSecondsByTheClock = 600;
 constexpr double kSlowSeconds = 3;
 
 std::string g_input, g_path;
 
-// Signals may come while memory is being taken: system calls alone.
+// Signals may arrive during an allocation, so only system calls are allowed here.
 void KeepInput() {
   const int fd = ::open(g_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
@@ -56,7 +57,7 @@ void OnSignal(int signal) {
 }
 
 void CatchSignals() {
-  // A stack that overflowed has no room for the handler.
+  // After a stack overflow there is no room for the handler on the normal stack.
   static char stack[64 << 10];
   stack_t other{};
   other.ss_sp = stack;
@@ -75,7 +76,7 @@ void CatchSignals() {
   ::sigaction(SIGPROF, &action, nullptr);
 }
 
-// Sanitizers reserve terabytes of addresses, so there the limit is none of addresses.
+// Sanitizers reserve terabytes of address space, so the limit cannot apply there.
 void LimitMemory(uint64_t megabytes) {
   if (__sanitizer_set_death_callback != nullptr) return;
   const rlimit limit{megabytes << 20, megabytes << 20};
@@ -201,11 +202,11 @@ int main(int argc, char** argv) {
     if (seconds <= slowest) continue;
     slowest = seconds;
     slowest_run = runs;
-    // To be looked at; no finding.
+    // Worth a look, but not a finding.
     if (seconds > kSlowSeconds) KeepInput();
   }
   std::printf("%llu executions of %zu seeds in %.1f s; the slowest, number %llu, took %.2f s\n", static_cast<unsigned long long>(runs),
               seeds.size(), passed(), static_cast<unsigned long long>(slowest_run), slowest);
-  // Less than this and nothing was tried.
+  // With fewer runs no mutation was tried.
   return runs > seeds.size() ? 0 : 1;
 }

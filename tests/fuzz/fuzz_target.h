@@ -1,6 +1,7 @@
-// What a fuzz target of this folder is made of. A target reads bytes as one of our readers would read them from a file, and returns:
-// everything but a return (a signal, an exception that is not gradloom::Error, Error(kInternal), memory or time without bound) is a
-// finding. The targets have libFuzzer's form, so that they run under it where there is a clang; driver.cc is what runs them without.
+// Shared parts of the fuzz targets in this folder. A target reads bytes as one of Gradloom's readers would read them from a file, and
+// returns.
+// Anything else (a signal, an exception other than gradloom::Error, Error(kInternal), unbounded memory or time) is a finding. Targets have
+// libFuzzer's interface and run under it with clang; driver.cc runs them without it.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace gradloom {
 
-// Files of the kind that the target reads, right ones and damaged ones: where the mutations begin.
+// Files of the kind that the target reads, valid and damaged, from which the mutations start.
 std::vector<std::string> FuzzSeeds();
 
-// Bytes as a file that has a path but lies in memory; it is gone with the object.
+// Bytes as an in-memory file with a path. The file exists as long as the object.
 class FileInMemory {
  public:
   explicit FileInMemory(std::string_view bytes);
@@ -32,10 +33,10 @@ class FileInMemory {
   std::string path_;
 };
 
-// Ends the process with the reason on stderr: a finding.
+// Reports a finding: ends the process with the reason on stderr.
 [[noreturn]] void Finding(const std::string& what);
 
-// Runs `read`, which may refuse what it reads with an error that says what is wrong. A bug of ours is no such error.
+// Runs `read`, which may reject its input with an error. An internal error is a finding.
 template <typename F>
 void MayRefuse(F&& read) {
   try {

@@ -1,4 +1,4 @@
-// IDX files, packed ones too, and files of tokens: each input is read as both.
+// Fuzzes IDX files, also compressed, and token files. Each input is read as both.
 #include <cstring>
 
 #include "runtime/session/idx.h"
@@ -23,12 +23,12 @@ std::string Tokens(int32_t count, size_t data_bytes) {
   return file;
 }
 
-// gzip with its contents stored: what is within can be changed by single bytes.
+// A gzip file with stored (uncompressed) contents, which single-byte changes can reach.
 std::string Stored(const std::string& data) {
   std::string file("\x1f\x8b\x08\0\0\0\0\0\0\xff\x01", 11);
   const auto size = static_cast<uint16_t>(data.size());
   for (const uint16_t word : {size, static_cast<uint16_t>(~size)}) file += {static_cast<char>(word), static_cast<char>(word >> 8)};
-  // The checksum at the end is wrong, and is looked at last.
+  // The checksum at the end is wrong, but it is checked last.
   return file + data + std::string(8, '\0');
 }
 

@@ -1,4 +1,4 @@
-// JPEG and PNG images, and the scaling of what they hold to a model's size.
+// Fuzzes JPEG and PNG images, and resizing them to a model's input size.
 #include <png.h>
 #include <zlib.h>
 
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// A PNG with the checksums that its chunks should have: else libpng looks no further.
+// Corrects the chunk checksums of a PNG, since libpng stops at a wrong one.
 std::string Repaired(std::string png) {
   const auto number = [&](size_t at) {
     uint32_t value = 0;

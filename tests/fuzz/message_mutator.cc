@@ -19,7 +19,7 @@ class MessageMutator {
   void Change(Message& root) {
     std::vector<Message*> all;
     Collect(root, all);
-    // The large messages are few: a kind of message first, then one of its kind.
+    // Large messages are rare, so this first picks a kind of message, then one of that kind.
     const Message* kind = all[Below(all.size())];
     std::vector<Message*> alike;
     const bool any = Below(2) == 0;
@@ -48,7 +48,7 @@ class MessageMutator {
     }
   }
 
-  // Short ones: names, by which messages refer to each other.
+  // Collects short texts: the names by which messages refer to each other.
   void CollectTexts(const Message& message, const FieldDescriptor* field) {
     constexpr size_t kLongest = 64;
     const auto* reflection = message.GetReflection();
@@ -150,7 +150,7 @@ class MessageMutator {
   }
 
   std::mt19937_64 random_;
-  std::vector<std::string> texts_;  // of the whole message
+  std::vector<std::string> texts_;  // of the root message
 };
 
 }  // namespace

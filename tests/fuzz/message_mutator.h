@@ -1,4 +1,4 @@
-// Changes to the fields of a protobuf message, which reach further than changes to its bytes.
+// Mutates the fields of a protobuf message, which reaches deeper than mutating its bytes.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -7,7 +7,9 @@
 
 namespace gradloom {
 
-// One to three fields, anywhere within the message: another number, a text from elsewhere in it, an element more, one fewer, two exchanged.
+// Changes one to three fields anywhere in the message: sets another number, copies a text from elsewhere in the message, adds, removes or
+// swaps
+// elements.
 void MutateMessage(google::protobuf::Message& message, uint64_t seed);
 
 }  // namespace gradloom

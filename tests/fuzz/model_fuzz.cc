@@ -1,4 +1,4 @@
-// ONNX models from memory: read, checked and imported. External data are not looked for, as the bytes have no folder.
+// Fuzzes ONNX models in memory: reads, checks and imports them. External data are not looked for, since the bytes have no folder.
 #include <google/protobuf/descriptor.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Texts of the numbers that initializers hold: an initializer without is no initializer to ONNX's text syntax.
+// Initializer values as text; without values, ONNX's text syntax does not make it an initializer.
 std::string Numbers(int count) {
   std::string text = " = {0.5";
   for (int i = 1; i < count; ++i) text += ", " + std::to_string(i % 5) + ".25";
@@ -35,7 +35,7 @@ std::vector<std::string> Models() {
       "g (float[N, 3, 4] x) => (float[N, 1, 5] y) <float[1, 20, 4] w" + Numbers(80) + ", float[1, 20, 5] r" + Numbers(100) +
           "> { t = Transpose <perm: ints = [1, 0, 2]> (x)  all, last = LSTM <hidden_size: int = 5> (t, w, r)"
           "  y = Transpose <perm: ints = [1, 0, 2]> (last) }",
-      // As many rounds as a number says, and as many as the data do.
+      // A loop with a constant number of iterations, and one whose number is fed.
       "g (float[N, 4] x, int64 rounds) => (float[N, 4] y, float[N, 4] z) <bool go = {1}, int64 three = {3}> {"
       "  y = Loop (three, go, x) <body = b (int64 i, bool c, float[N, 4] v) => (bool d, float[N, 4] u) { d = Identity (c)  u = Sin (v) }>"
       "  z = Loop (rounds, go, x) <body = c (int64 j, bool e, float[N, 4] p) => (bool f, float[N, 4] q) { f = Identity (e)  q = Cos (p) }> "
@@ -44,7 +44,7 @@ std::vector<std::string> Models() {
       "  first = Constant <value_ints: ints = [0]> ()  s = ReduceSum <keepdims: int = 0> (t, first)"
       "  y, all = Scan <num_scan_inputs: int = 1, body = b (float[N, 4] a, float[N, 4] e) => (float[N, 4] c, float[N, 4] d)"
       " { c = Add (a, e)  d = Tanh (c) }> (s, t) }",
-      // Extents that the data decide.
+      // Extents that the data determine.
       "g (float[N, 4] x) => (float[k] y, float[l] z) <float[4] w" + Numbers(4) +
           ", float zero = {0}> { m = Mul (x, w)  p = Greater (m, zero)  i = NonZero (p)  t = Transpose <perm: ints = [1, 0]> (i)"
           "  y = GatherND (m, t)  r = Round (x)  u, a, b, c = Unique (r)  z = Relu (u) }",
@@ -61,7 +61,7 @@ std::vector<std::string> Models() {
   };
 }
 
-// Functions of the model's own, and one with an attribute of its caller.
+// The model's own functions, one of which takes an attribute from its caller.
 constexpr const char* kFunctions =
     "<ir_version: 8, opset_import: [\"\" : 18, \"local\" : 1]> g (float[N, 4] x) => (float[N, 4] y) {"
     "  h = local.Twice (x)  y = local.Power <e: float = 2.0> (h) }"
@@ -88,7 +88,7 @@ void ReadAndImport(std::string_view bytes) {
 
 }  // namespace
 
-// A seed that is refused tries little: each is imported first.
+// A seed that is refused is of little use, so each is imported first.
 std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> texts{kFunctions}, seeds;
   for (const std::string& model : Models()) texts.push_back("<ir_version: 8, opset_import: [\"\" : 18]>\n" + model);

@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-// Where counts, offsets and sizes go wrong.
+// Values at which counts, offsets and sizes tend to go wrong.
 constexpr uint64_t kNumbers[] = {0,
                                  1,
                                  2,
@@ -45,7 +45,7 @@ void Mutator::ChangeOnce(std::string& bytes, const std::string& other) {
     return;
   }
   const size_t at = Below(bytes.size());
-  // Short pieces more often than long ones.
+  // Short pieces are more likely than long ones.
   const size_t piece = 1 + Below(std::min(bytes.size() - at, size_t{1} << Below(12)));
   switch (Below(9)) {
     case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << Below(8))); break;
@@ -73,7 +73,7 @@ void Mutator::ChangeOnce(std::string& bytes, const std::string& other) {
   }
 }
 
-// A number over bytes, of either order.
+// Overwrites bytes with a number, in either byte order.
 void Mutator::PutNumber(std::string& bytes) {
   const size_t width = size_t{1} << Below(4);
   if (bytes.size() < width) return;
@@ -82,13 +82,13 @@ void Mutator::PutNumber(std::string& bytes) {
   char text[8];
   std::memcpy(text, &number, 8);
   if (Below(2) == 0) std::reverse(text, text + width);
-  // Fields of binary formats are aligned more often than not.
+  // Fields of binary formats are usually aligned.
   size_t at = Below(bytes.size() - width + 1);
   if (Below(2) == 0) at -= at % width;
   std::memcpy(bytes.data() + at, text, width);
 }
 
-// Over a number that is written out, or anywhere where there is none.
+// Overwrites a decimal number, or any position if there is none.
 void Mutator::PutDigits(std::string& bytes) {
   const size_t from = Below(bytes.size());
   size_t at = bytes.find_first_of("0123456789", from);

@@ -1,4 +1,4 @@
-// Changes to the bytes of a file, as a bad disk or a bad person makes them.
+// Mutates the bytes of a file, as disk errors or an attacker would.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class Mutator {
   // A number in [0, bound); 0 for the bound 0.
   size_t Below(size_t bound) { return bound == 0 ? 0 : static_cast<size_t>(random_() % bound); }
 
-  // One to five changes; pieces of `other` are spliced in. At most `max_bytes` bytes come out.
+  // Makes one to five changes, which may splice in pieces of `other`. The result has at most `max_bytes` bytes.
   void Change(std::string& bytes, const std::string& other, size_t max_bytes);
 
  private:

@@ -1,4 +1,4 @@
-// .npy and .npz files: whichever the first bytes say, as the names of files do.
+// Fuzzes .npy and .npz files. The first bytes decide which, in place of the file name.
 #include <cstdlib>
 #include <map>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLimitBytes = int64_t{16} << 20;
 
-// A tensor larger than its memory shows here.
+// Reads all elements, which finds a tensor that is larger than its memory.
 void ReadAll(const Tensor& tensor) {
   volatile double element = 0;
   for (int64_t i = 0; i < tensor.elements(); ++i) element = ElementAsDouble(tensor.view(), i);

@@ -1,4 +1,4 @@
-// Plan files: what is read is proved or refused, and shown in every way there is.
+// Fuzzes plan files: what can be read is verified or refused, and printed in every format.
 #include <google/protobuf/message.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ int64_t NumberAt(const std::string& bytes, size_t at) {
   return number;
 }
 
-// The header that the bytes behind it should have: the message ends where it said, or with the file.
+// Corrects the header for the bytes after it. The message ends where the header said, or at the end of the file.
 std::string Repaired(std::string bytes) {
   if (bytes.size() < kHeaderBytes) return bytes;
   const int64_t behind = static_cast<int64_t>(bytes.size() - kHeaderBytes);

@@ -1,4 +1,4 @@
-// Files of weights and the rank files of checkpoints, which are read in two ways.
+// Fuzzes weight files and the rank files of checkpoints, which have separate readers.
 #include <cstring>
 
 #include "runtime/session/safetensors.h"
@@ -16,7 +16,7 @@ std::string File(const std::string& header, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\1');
 }
 
-// The length that the header has in fact: else a change that inserts a byte ends there.
+// Corrects the length of the header; otherwise reading would stop at any inserted byte.
 std::string Repaired(std::string bytes) {
   if (bytes.size() < 8) return bytes;
   const size_t end = bytes.rfind('}');
@@ -32,7 +32,7 @@ void ReadBothWays(const std::string& bytes) {
     for (const auto& [name, entry] : read.entries()) MayRefuse([&, &tensor = name] { read.Read(tensor); });
     MayRefuse([&] { read.Read("w"); });
   });
-  // From memory that is aligned as a string's is.
+  // From memory with the alignment of a string.
   MayRefuse([&] { ViewSafetensors(bytes, "fuzz"); });
 }
 

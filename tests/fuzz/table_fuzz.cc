@@ -1,4 +1,4 @@
-// Tables, plain and packed by gzip: with and without a header, by numbers and by text.
+// Fuzzes tables, plain and compressed by gzip, with and without a header, as numbers and as text.
 #include <zlib.h>
 
 #include "runtime/session/csv.h"

@@ -1,5 +1,6 @@
-// gpu_programs tests|replay|workload WORDS...: all that is run on a GPU, in one program without oneDNN: the tests of kernels, streams and
-// memory (GoogleTest's flags), the recorded trainings (tests/conformance/replay_cases.cc), a benchmark (tests/bench/workload.cc).
+// gpu_programs tests|replay|workload ARGS...: everything that is run on a GPU, in one program without oneDNN: the tests of kernels, streams
+// and memory (with GoogleTest's flags), the recorded training runs (tests/conformance/replay_cases.cc), and a benchmark
+// (tests/bench/workload.cc).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,7 +10,7 @@
 #include "tests/bench/workload.h"
 #include "tests/conformance/replay_cases.h"
 
-// The CUDA device is part of this program, and no library to open.
+// The CUDA device is linked into this program instead of loaded as a library.
 extern "C" gradloom::DevicePlatform* gradloom_cuda_platform(int version);
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// Recorded trainings on a GPU: alone, as two logical devices, captured and not, for long.
+// Recorded training runs on a GPU: on one device, on two logical devices, with and without capture, and over many steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ Model SmallModel() {
                  "> {\n  h = MatMul(x, a)\n  g = Add(h, b)\n  r = Relu(g)\n  y = MatMul(r, c)\n}");
 }
 
-TEST(Gpu, TenThousandStepsTakeNoMemory) {
+TEST(Gpu, TenThousandStepsLeakNoMemory) {
   Session session(std::make_shared<const Plan>(Compile(SmallModel(), SmallNet())), {.executor = {.ordinals = {0}}});
   std::mt19937 random(1);
   const Batch batch = {{"x", Random(random, {32, 64})}, {"t", Random(random, {32, 8})}};
@@ -51,7 +51,7 @@ TEST(Gpu, TenThousandStepsTakeNoMemory) {
   EXPECT_EQ(session.executor().memory()[0].free, free);
 }
 
-TEST(Gpu, ReleasedMemoryIsTheDriversAgain) {
+TEST(Gpu, ReturnsReleasedMemoryToTheDriver) {
   Session session(std::make_shared<const Plan>(Compile(SmallModel(), SmallNet())), {.executor = {.ordinals = {0}}});
   std::mt19937 random(1);
   const Batch batch = {{"x", Random(random, {32, 64})}, {"t", Random(random, {32, 8})}};

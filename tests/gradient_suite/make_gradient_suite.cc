@@ -1,4 +1,4 @@
-// make_gradient_suite DIR: writes the gradient conformance suite. README.md says what is in it.
+// make_gradient_suite DIR: writes the gradient conformance suite, which README.md describes.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -27,19 +27,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTraining[] = "ai.onnx.preview.training";
-// The first opset whose Add, Mul and ReduceSum the losses are made of.
+// The first opset whose Add, Mul and ReduceSum the losses use.
 constexpr int kLeastOpset = 14;
 constexpr int kIrVersion = 10;
 constexpr double kRelative = 1e-3;
-// Of the largest element of a gradient: what sums of float32 leave of elements that are nearly 0.
+// Relative to the largest element of a gradient: the rounding of float32 sums in elements that are nearly 0.
 constexpr double kAbsolute = 1e-5;
 
-// A case with the loss whose gradient it asks for, in float32, and what is expected.
+// A case with the loss whose gradient it requests, in float32, and the expected results.
 struct SuiteCase {
   std::string name;
   OpProgram program;
   ValueId loss = kNoValue;
-  std::vector<Tensor> wanted;  // float64: the loss where it is finite, and the gradient of each wanted operand
+  std::vector<Tensor> wanted;  // float64: the loss if it is finite, and the gradient of each wanted operand
   bool with_loss = true;
 };
 
@@ -52,7 +52,7 @@ std::string NameOf(const OpCase& op_case, std::map<std::string, int>& numbers) {
   return number == 0 ? name : name + "_" + std::to_string(number);
 }
 
-// The same case in float64, with the values that it has in float32.
+// The same case in float64, with its float32 values.
 OpProgram InDouble(const OpProgram& program) {
   OpProgram wide{InDouble(*program.graph), {}, program.outputs, program.wanted};
   for (const auto& [id, tensor] : program.feeds)
@@ -60,7 +60,7 @@ OpProgram InDouble(const OpProgram& program) {
   return wide;
 }
 
-// The loss and the gradients by the operators' rows, in float64.
+// Computes the loss and the gradients by the operators' rows, in float64.
 void Differentiate(SuiteCase& made, const TypeRules& rules) {
   OpProgram copy{made.program.graph->Clone(), made.program.feeds, made.program.outputs, made.program.wanted};
   GraphBuilder builder(*copy.graph, rules);
@@ -75,7 +75,7 @@ void Differentiate(SuiteCase& made, const TypeRules& rules) {
   }
 }
 
-// Throws where finite differences say otherwise.
+// Throws if finite differences disagree.
 void CheckByDifferences(const SuiteCase& made, const OpCase& op_case) {
   const OpProgram wide = InDouble(made.program);
   std::string report;
@@ -186,7 +186,7 @@ class CaseWriter {
   onnx::ModelProto model_;
 };
 
-// Whether the table's case is one of ONNX's, in types that every implementation has.
+// Whether the table's case is for an ONNX operator with types that every implementation has.
 bool IsOnnx(const OpCase& op_case) { return op_case.gradient && op_case.domain.empty() && FindSchema("", op_case.op) != nullptr; }
 
 int Run(const fs::path& root) {
@@ -237,7 +237,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   try {
-    // A relative path is the caller's: `bazel run` starts programs elsewhere.
+    // Relative paths refer to the caller's directory: `bazel run` starts programs elsewhere.
     const char* caller = std::getenv("BUILD_WORKING_DIRECTORY");
     return gradloom::Run(std::filesystem::path(caller != nullptr ? caller : ".") / argv[1]);
   } catch (const gradloom::Error& error) {

@@ -1,4 +1,4 @@
-// Attention over tiles of queries against the reference kernel.
+// Compares attention over tiles of queries with the reference kernel.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ struct Case {
   int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size;
   bool flat = false;
   Attributes attributes = {};
-  Shape mask = {};  // rank 0: none
+  Shape mask = {};  // rank 0 means no mask
   DType mask_dtype = DType::kFloat32;
   bool lengths = false;
   bool drops = false;
@@ -61,7 +61,7 @@ KernelCall CallOf(const Case& c) {
   return call;
 }
 
-// The samples that a device has of a batch of seven more than those, the third first.
+// The index of a device's first sample within a batch that has seven samples more than the device.
 constexpr int64_t kFirstSample = 2;
 
 // The same with dropout: seed, batch number and first sample are the last operands.
@@ -90,7 +90,7 @@ KernelCall GradientOf(const Case& c, std::vector<int64_t> wanted) {
   return WithDropout(c, std::move(call));
 }
 
-// Every case, as it is and with dropout.
+// Every case, without and with dropout.
 std::vector<Case> AllCases() {
   std::vector<Case> cases(std::begin(kCases), std::end(kCases));
   for (const Case& c : kCases) {
@@ -104,7 +104,7 @@ std::string RowOf(const Case& c, bool gradient) {
   return std::string("cpu.Attention") + (c.drops ? "Dropout" : "") + (gradient ? "Grad" : "");
 }
 
-// Sums of some hundred products in another order. Some of a float mask is minus infinity; lengths lie in [0, keys].
+// Sums of a few hundred products in another order. Some elements of a float mask are minus infinity; lengths lie in [0, keys].
 Comparison How(const Case& c) {
   Comparison how{.absolute = 2e-5, .relative = 2e-5, .scale = 1, .low = -1, .high = 1};
   how.fill = [&c](int input, Tensor& tensor, std::mt19937_64& random) {
@@ -139,7 +139,7 @@ TEST(Attention, Gradient) {
   }
 }
 
-// Of a mask that is trained, each head's own.
+// For a trained mask per head.
 TEST(Attention, MaskGradient) {
   const Case cases[] = {
       {2, 4, 2, 6, 9, 4, 4, false, {}, {2, 4, 6, 5}},
@@ -160,7 +160,7 @@ TEST(Attention, MaskGradient) {
   }
 }
 
-// The same with every float of 16 bits, the mask's too: the sums above, rounded once.
+// The same with all floating-point operands in 16 bits, also the mask: the same sums, rounded once.
 TEST(Attention, SixteenBits) {
   std::mt19937_64 random(TestSeed());
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
@@ -192,8 +192,8 @@ TEST(Attention, SixteenBits) {
   }
 }
 
-// A query that sees no key gives zero, and no gradient.
-TEST(Attention, NothingToSee) {
+// A query without visible keys gives zero, and no gradient.
+TEST(Attention, QueryWithoutVisibleKeys) {
   std::mt19937_64 random(TestSeed());
   Case c = kCases[5];
   Comparison how = How(c);
@@ -206,7 +206,7 @@ TEST(Attention, NothingToSee) {
   ExpectSameAsReference(GradientOf(c, {0, 1, 2}), random, how, "cpu.AttentionGrad");
 }
 
-TEST(Attention, LeavesTheUnusualToTheReference) {
+TEST(Attention, LeavesUnusualCallsToTheReference) {
   const auto chosen = [](const KernelCall& call) { return std::string(ChooseKernel(DeviceKind::kCpu, call)->name); };
   const Case& c = kCases[5];
   EXPECT_EQ(chosen(CallOf(c)), "cpu.Attention");
@@ -215,7 +215,7 @@ TEST(Attention, LeavesTheUnusualToTheReference) {
   call.inputs[5] = Float({2, 2, 3, 4});
   EXPECT_EQ(chosen(call), "reference.Attention");
   EXPECT_EQ(chosen(GradientOf(c, {0, 3})), "reference.gradloom.AttentionGrad");
-  // A hostile plan's shapes are refused.
+  // Invalid shapes, as in a hostile plan, are rejected.
   const KernelRow& row = *FindKernel("cpu.Attention");
   const auto refused = [&](size_t input, Shape shape) {
     KernelCall wrong = CallOf(c);
@@ -231,7 +231,7 @@ TEST(Attention, LeavesTheUnusualToTheReference) {
   call = CallOf(c);
   call.outputs[0].shape = {2, 2, 6, 5};
   EXPECT_NE(Rejection(row, call), "");
-  // So are its seeds and samples.
+  // So are invalid seeds and sample indices.
   Case dropped = c;
   dropped.drops = true;
   for (bool gradient : {false, true}) {

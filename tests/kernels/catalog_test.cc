@@ -33,7 +33,7 @@ TEST(Catalog, NamesAreUniqueAndFound) {
   EXPECT_EQ(FindKernel("no such kernel"), nullptr);
 }
 
-TEST(Catalog, EveryReferenceKernelHasARowAfterTheOthers) {
+TEST(Catalog, ReferenceKernelsComeLast) {
   bool seen = false;
   for (const KernelRow* row : KernelRows(DeviceKind::kCpu)) {
     const bool reference = row->name.starts_with("reference.");
@@ -46,7 +46,7 @@ TEST(Catalog, EveryReferenceKernelHasARowAfterTheOthers) {
   }
 }
 
-TEST(Catalog, ChoosesByLayoutAndSaysWhyNot) {
+TEST(Catalog, ChoosesByLayoutAndReportsRejections) {
   KernelCall call = CopyCall({2, 6}, {3, 4});
   const KernelRow* row = ChooseKernel(DeviceKind::kCpu, call);
   ASSERT_NE(row, nullptr);
@@ -63,7 +63,7 @@ TEST(Catalog, ChoosesByLayoutAndSaysWhyNot) {
   }
 }
 
-TEST(CopyKernel, MovesEveryByte) {
+TEST(CopyKernel, CopiesEveryByte) {
   for (int64_t n : {0, 1, 17, 300001}) {
     const KernelCall call = CopyCall({n, 3}, {3, n});
     const KernelRow* row = ChooseKernel(DeviceKind::kCpu, call);

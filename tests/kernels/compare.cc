@@ -40,7 +40,7 @@ void FillRandom(Tensor& tensor, std::mt19937_64& random, double low, double high
   });
 }
 
-// Memory as a plan gives it: aligned, in the operand's layout, and filled with NaN patterns at first.
+// Memory as a plan provides it: aligned, in the operand's layout, and initially filled with NaN patterns.
 struct Memory {
   explicit Memory(const OperandType& type) : bytes(type.bytes()), tensor(DType::kUint8, {std::max<int64_t>(bytes, 1)}) {
     std::memset(tensor.data(), 0xFF, static_cast<size_t>(tensor.bytes()));
@@ -50,7 +50,7 @@ struct Memory {
 };
 
 void Compare(const KernelCall& call, size_t k, const Tensor& wanted, const Tensor& got, const Comparison& how, const std::string& what) {
-  // Equal bits need no look.
+  // Equal bits need no further comparison.
   if (std::memcmp(wanted.data(), got.data(), static_cast<size_t>(wanted.bytes())) == 0) return;
   double largest = 0;
   const bool floating = IsFloating(wanted.dtype());
@@ -69,7 +69,7 @@ void Compare(const KernelCall& call, size_t k, const Tensor& wanted, const Tenso
   }
 }
 
-// Runs once, and gives the results; output alias.output lies on input alias.input where that is not null.
+// Runs once and returns the results. If `alias` is not null, output alias->output shares memory with input alias->input.
 std::vector<Tensor> RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs,
                                   const std::vector<Tensor>& wanted, const Comparison& how, const Aliasing* alias) {
   const std::string what = std::string(row.name) + " threads " + std::to_string(call.threads) +
@@ -114,7 +114,7 @@ bool CanAlias(const KernelCall& call, const Aliasing& alias) {
          call.inputs[in].bytes() == call.outputs[out].bytes();
 }
 
-// What the reference kernel of float32 gives, in the types of the call.
+// The results of the float32 reference kernel, converted to the types of the call.
 std::vector<Tensor> RunWidened(KernelCall call, std::vector<Tensor> inputs) {
   const std::vector<OperandType> outputs = call.outputs;
   const auto is_low = [](DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; };
@@ -176,12 +176,13 @@ void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Compa
     const KernelRow* row = name.empty() ? ChooseKernel(DeviceKind::kCpu, call, &why) : FindKernel(name);
     ASSERT_NE(row, nullptr) << Describe(call) << ": " << why;
     ASSERT_FALSE(row->name.starts_with("reference.")) << Describe(call);
-    // The layouts that were wished for with fewer threads may be others'.
+    // Layouts that were preferred with fewer threads may not be served with three.
     if (threads == 3 && !Rejection(*row, call).empty()) continue;
     ASSERT_EQ(Rejection(*row, call), "") << row->name << ": " << Describe(call);
     const std::vector<Tensor> results = RunAndCompare(*row, call, inputs, wanted, how, nullptr);
-    // But what oneDNN parts by the threads: convolutions, forward and for their input, of some shapes, and products without AVX-512.
-    // bfloat16 rounds most of the difference away, not all.
+    // Not checked for what oneDNN divides by threads: convolutions (forward and input gradient) of some shapes, and products without
+    // AVX-512. Rounding
+    // to bfloat16 hides most, but not all, of the difference.
     const bool any_threads = !IsDividedByThreads(row->name) && BestLoops().name == std::string_view("avx512");
     for (size_t k = 0; any_threads && k < first.size(); ++k) {
       if (!first[k].defined()) continue;

@@ -1,4 +1,4 @@
-// Runs a kernel of the CPU on random operands and compares it with the reference kernel of its operator.
+// Runs a CPU kernel on random operands and compares it with the reference kernel of its operator.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ struct Comparison {
   double relative = 1e-5;
   double scale = 0;
   double low = -2, high = 2;  // range of random float operands
-  // Fills input i, instead of the range; returns false to leave it to the range.
+  // Fills input i instead of drawing it from the range; returns false to use the range.
   std::function<bool(int input, Tensor& tensor, std::mt19937_64& random)> fill = nullptr;
-  // Runs once more for each permitted aliasing on its own.
+  // Also runs once for each permitted aliasing.
   bool check_aliasing = true;
-  // The reference kernel runs in float32 where operands have 16 bits; its results are rounded.
+  // If operands have 16 bits, the reference kernel runs in float32 and its results are rounded.
   bool widen = false;
 };
 
-// A plain operand.
+// An operand in plain layout.
 OperandType Plain(DType dtype, Shape shape);
 
-// Runs the kernel `name` (or the first that serves the call, where empty) with 1, 2 and 3 threads, in the
-// call's layouts, and reports differences from the reference as failures, and any between numbers of threads. `random` also gives the
-// operands' values.
+// Runs the kernel `name` (if empty, the first one that serves the call) with 1, 2 and 3 threads, in the call's layouts. Differences from
+// the
+// reference, and between numbers of threads, are test failures. The operands' values are drawn from `random` as well.
 void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Comparison& how = {}, const std::string& name = "");
 
 // A random shape of this rank with extents in [low, high].

@@ -1,5 +1,6 @@
-// What the catalogue says that kernels refuse, against the kernels: each operator of the list refuses a number that is out of its limits
-// and takes the numbers at them, and a gradient looks for no more than its forward operator.
+// Compares the catalog's list of data checks with the kernels: each operator of the list rejects a number outside its limits and accepts
+// the
+// limits themselves, and a gradient checks no more than its forward operator.
 #include "kernels/catalog/data_checks.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ struct Case {
   std::vector<Shape> outputs;  // float32
   std::vector<int64_t> taken, refused;
   DataCheck::Kind kind = DataCheck::Kind::kIndex;
-  std::string forward;  // of a gradient: the case that has looked at the same before
+  std::string forward;  // for a gradient: the forward case that has already checked the same data
 };
 
 size_t LookedAt(const Case& c) {
@@ -107,7 +108,7 @@ ErrorCode EndOf(const Case& c, int64_t value) {
   return ErrorCode::kCheckFailed;  // nothing was thrown
 }
 
-TEST(DataChecks, AreWhatKernelsRefuse) {
+TEST(DataChecks, MatchTheKernels) {
   const std::vector<Case> cases = Cases();
   for (const Case& c : cases) {
     SCOPED_TRACE(c.op);
@@ -123,7 +124,7 @@ TEST(DataChecks, AreWhatKernelsRefuse) {
       if (c.forward == other.op) {
         EXPECT_TRUE(implied) << other.op;
       }
-      // What it relies upon refuses all that it would refuse.
+      // The forward operator rejects everything that the gradient would reject.
       for (int64_t value : c.refused) {
         if (!implied) continue;
         EXPECT_EQ(EndOf(other, value), ErrorCode::kData) << other.op << " takes " << value;
@@ -132,7 +133,7 @@ TEST(DataChecks, AreWhatKernelsRefuse) {
   }
 }
 
-TEST(DataChecks, OfSomeOperandsAlone) {
+TEST(DataChecks, DependOnOperandTypes) {
   const auto checks = [](const std::string& op, DType dtype) {
     return DataChecksOf(
                {.op = op, .domain = "", .attributes = {}, .inputs = {{dtype, {2}, {}}, {dtype, {2}, {}}}, .outputs = {{dtype, {2}, {}}}})
@@ -141,13 +142,13 @@ TEST(DataChecks, OfSomeOperandsAlone) {
   EXPECT_EQ(checks("Div", DType::kFloat32), 0u);
   EXPECT_EQ(checks("Div", DType::kInt64), 1u);
   EXPECT_EQ(checks("Add", DType::kInt64), 0u);
-  // Operands that fit no operator, as a plan from a stranger may have them.
+  // Operands that fit no operator, as in a plan from an untrusted source.
   for (const char* op : {"Gather", "GatherND", "LSTM", "RoiAlign", "ReverseSequence", "TensorScatter", "SoftmaxCrossEntropyLoss", "Div"})
     DataChecksOf({.op = op, .domain = "", .attributes = {}, .inputs = {}, .outputs = {}});
 }
 
-// Indices that an operator makes are within what it has looked for them in.
-TEST(DataChecks, KnowWhatIndicesThereCanBe) {
+// Indices that an operator computes lie within the range that it searched.
+TEST(DataChecks, KnowTheRangeOfComputedIndices) {
   KernelCall call{
       .op = "TopK", .domain = "", .attributes = {{"axis", int64_t{1}}}, .inputs = {{DType::kFloat32, {2, 7}, {}}}, .outputs = {}};
   EXPECT_EQ(IndicesBelow(call, 1), 7);

@@ -1,4 +1,4 @@
-// Convolutions in groups whose channels are no whole vectors, against the reference kernels.
+// Compares grouped convolutions whose channels do not fill whole vectors with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -41,7 +41,7 @@ struct Case {
     std::vector<KernelCall> calls = {
         call("Conv", "", {Float(x), Float(w()), Float({outputs})}, y()), call("Conv", "", {Float(x), Float(w())}, y()),
         call("ConvGradInput", "gradloom", {Float(y()), Float(w())}, x), call("ConvGradWeight", "gradloom", {Float(x), Float(y())}, w())};
-    // The other way, to an output that its windows reach.
+    // The transposed convolution, with an output of just the size that its windows reach.
     Shape back = x;
     const Windows windows = WindowsOf(attributes(), x, kernel);
     for (size_t i = 0; i < kernel.size(); ++i) {
@@ -53,9 +53,9 @@ struct Case {
   }
 };
 
-// Channels of a group that fill no vector, one or several, one axis and two, strides, dilations, rows and columns that no window has,
-// several images in a chunk and rows in several chunks; weights plain and in another order.
-TEST(GroupedConvolution, AsTheReference) {
+// Groups whose channels fill no vector, one or several; one and two spatial axes; strides, dilations, rows and columns outside all windows;
+// several images in a chunk and an image's rows in several chunks; weights plain and in another layout.
+TEST(GroupedConvolution, MatchesTheReference) {
   std::mt19937_64 random(TestSeed());
   const std::vector<int64_t> one{1, 1};
   const Case cases[] = {{{3, 96, 20, 20}, 96, 4, {3, 3}, one, {1, 1, 1, 1}, one},
@@ -87,13 +87,13 @@ TEST(GroupedConvolution, AsTheReference) {
       ExpectSameAsReference(call, random, close, name);
     }
   }
-  // Which ones the library has vectors for differs with the instructions.
+  // For which cases the library itself is vectorized depends on the instruction set.
   const std::string_view isa = BestLoops().name;
   EXPECT_GE(served, isa == "avx512" ? 20 : isa == "avx2" ? 10 : 0);
 }
 
-// As a plain convolution asks for it; and the library where it has vectors for a group's channels.
-TEST(GroupedConvolution, WhereTheLibraryHasNoVectors) {
+// In the layouts that a plain convolution prefers. The library runs where it is vectorized for a group's channels.
+TEST(GroupedConvolution, RunsWhereTheLibraryIsNotVectorized) {
   if (BestLoops().name != std::string_view("avx512")) GTEST_SKIP() << "no AVX-512";
   const std::vector<int64_t> one{1, 1}, pads{1, 1, 1, 1};
   const Case odd = {{2, 96, 16, 16}, 96, 4, {3, 3}, one, pads, one}, whole = {{2, 64, 16, 16}, 64, 4, {3, 3}, one, pads, one};

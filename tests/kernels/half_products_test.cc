@@ -1,5 +1,6 @@
-// Products and convolutions of 16-bit elements: those that widen parts of their operands, and oneDNN's of bfloat16. Run twice: as the
-// machine is, and with its bfloat16 instructions hidden from oneDNN.
+// Products and convolutions of 16-bit elements: kernels that widen parts of their operands, and oneDNN's bfloat16 kernels. Runs twice: with
+// the
+// machine's instructions, and with its bfloat16 instructions hidden from oneDNN.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace gradloom {
 namespace {
 
 struct Kind {
-  const char* rows;  // what the names of the rows begin with
+  const char* rows;  // prefix of the row names
   DType dtype;
 };
 
@@ -29,7 +30,7 @@ class HalfProductsTest : public testing::TestWithParam<Kind> {
 
   static KernelCall MatMul(Shape a, Shape b, Shape y) { return MatMulCall(GetParam().dtype, {std::move(a), std::move(b), std::move(y)}); }
 
-  // Sums of k products of numbers below 1 in float32, then a step of the type.
+  // The rounding of float32 sums of k products of numbers below 1, then one step of the type.
   static Comparison Sums(int64_t k) {
     return {.absolute = 1e-6 * static_cast<double>(k),
             .relative = GetParam().dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7,
@@ -39,7 +40,7 @@ class HalfProductsTest : public testing::TestWithParam<Kind> {
             .widen = true};
   }
 
-  // Small integers, whose sums float32 has exactly: what is expected is the one rounding of the exact sum.
+  // Small integers, whose sums are exact in float32, so the result is the exact sum rounded once.
   static Comparison Exact() {
     Comparison exact{.absolute = 0, .relative = 0};
     exact.widen = true;
@@ -71,7 +72,7 @@ TEST_P(HalfProductsTest, GemmWithItsOptions) {
   });
 }
 
-// However work is shared.
+// However the work is divided.
 TEST_P(HalfProductsTest, ThreadsChangeNoBit) {
   std::mt19937_64 random(TestSeed());
   KernelCall call = MatMul({150, 700}, {700, 410}, {150, 410});
@@ -94,7 +95,7 @@ TEST_P(HalfProductsTest, ThreadsChangeNoBit) {
   }
 }
 
-TEST_P(HalfProductsTest, LeavesTheUnusual) {
+TEST_P(HalfProductsTest, LeavesUnusualCallsToOthers) {
   KernelCall call = MatMul({3, 0}, {0, 4}, {3, 4});
   EXPECT_NE(Rejection(*FindKernel(Row("MatMul")), call), "");
   call = MatMul({3, 5}, {5, 4}, {3, 4});
@@ -112,8 +113,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, HalfProductsTest,
                            return std::string(info.param.rows[0] == 'c' ? "own" : "onednn") + std::string(DTypeName(info.param.dtype));
                          });
 
-// oneDNN's come first where they are faster, and are there in any case.
-TEST(Bfloat16, IsChosenByTheMachine) {
+// oneDNN's kernels come first if they are faster; otherwise they follow.
+TEST(Bfloat16, IsChosenByInstructionSet) {
   const OperandType square = Plain(DType::kBfloat16, {64, 64}), image = Plain(DType::kBfloat16, {2, 16, 8, 8});
   const KernelCall product{.op = "MatMul", .domain = "", .attributes = {}, .inputs = {square, square}, .outputs = {square}};
   const KernelCall convolution{.op = "Conv",
@@ -145,7 +146,7 @@ const ConvCase kConvolutions[] = {
     {{4, 64, 7, 7}, {64, 64, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
 };
 
-// Plain, in the layouts that are wished for, and in those of another machine where oneDNN has nothing here.
+// In plain layouts, in the preferred layouts, and in another machine's preferred layouts if oneDNN has none here.
 TEST(Bfloat16, Convolutions) {
   std::mt19937_64 random(TestSeed());
   const auto low = [](Shape shape) { return Plain(DType::kBfloat16, std::move(shape)); };
@@ -158,7 +159,7 @@ TEST(Bfloat16, Convolutions) {
     for (const KernelCall& plain :
          {call("Conv", "", {low(c.x), low(c.w)}, y), call("Conv", "", {low(c.x), low(c.w), low({c.w[0]})}, y),
           call("ConvGradInput", "gradloom", {low(y), low(c.w)}, c.x), call("ConvGradWeight", "gradloom", {low(c.x), low(y)}, c.w)}) {
-      // The largest sums are those of the gradient of weights, over all places of y.
+      // The largest sums are in the gradient of the weights, over all points of y.
       const int64_t terms = std::max(c.w.elements(), y.elements() / c.w[0]);
       const Comparison how{
           .absolute = 1e-6 * static_cast<double>(terms), .relative = 0x1p-7, .scale = 0, .low = -1, .high = 1, .widen = true};

@@ -1,4 +1,4 @@
-// 16-bit elements on the CPU: conversions, pointwise programs over them, kernels that widen them.
+// 16-bit elements on the CPU: conversions, pointwise programs over them, and kernels that widen them.
 #include "runtime/base/half.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(Conversions, EveryValueLoads) {
   }
 }
 
-// Every 16-bit value, and floats around each: the value, half a step beyond it, and one unit next to either.
+// Every 16-bit value, and floats around each: the value, the point half a step beyond it, and the floats next to both.
 std::vector<float> AroundEveryValue(float (*convert)(uint16_t)) {
   std::vector<float> all;
   for (uint32_t i = 0; i < 65536; ++i) {
@@ -88,7 +88,7 @@ class HalfTest : public testing::TestWithParam<DType> {
  protected:
   OperandType Low(Shape shape) const { return Plain(GetParam(), std::move(shape)); }
   OperandType Wide(Shape shape) const { return Plain(DType::kFloat32, std::move(shape)); }
-  // Two results that float32 has on the two sides of a rounding boundary.
+  // Two float32 results may lie on different sides of a rounding boundary.
   double step() const { return GetParam() == DType::kFloat16 ? 0x1p-10 : 0x1p-7; }
   Comparison Near() const { return {.absolute = 1e-6, .relative = step(), .scale = 0.25, .low = -1, .high = 1}; }
 };
@@ -135,7 +135,7 @@ TEST_P(HalfTest, ProgramsOfMixedElements) {
                     .attributes = program.ToAttributes(),
                     .inputs = {Low(shape), Low(Shape{shape[1]}), Wide(shape)},
                     .outputs = {Low(shape), Wide(shape), Plain(DType::kBool, shape)}};
-    // An element of 16 bits may not lie on one of 32, however many bytes both tensors have.
+    // A 16-bit element may not alias a 32-bit one, whatever the sizes of the tensors in bytes.
     ExpectSameAsReference(call, random, {.absolute = 0, .relative = 0}, "cpu.FusedMixed");
     call.inputs[2] = Low(shape);
     call.outputs = {Low(shape), Low(shape)};
@@ -146,7 +146,7 @@ TEST_P(HalfTest, ProgramsOfMixedElements) {
   }
 }
 
-// A rounding that storing repeats is left out, one whose result is read is not: with numbers that lie between those of the type.
+// A rounding that the store repeats is omitted, but not one whose result is read. Inputs lie between the numbers of the type.
 TEST_P(HalfTest, LastRoundings) {
   std::mt19937_64 random(TestSeed());
   const PointwiseOp rounding = GetParam() == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16;
@@ -193,10 +193,10 @@ TEST_P(HalfTest, KernelsThatWiden) {
          "cpu.widened.BatchNormTrain");
 }
 
-// Where the channels are innermost, parts are widened in the cache.
+// With channels innermost, parts are widened in the cache.
 TEST_P(HalfTest, BatchNormalization) {
   std::mt19937_64 random(TestSeed());
-  // Sums over all elements of a channel in another order, then a step of the type.
+  // Sums over all elements of a channel in another order, then one step of the type.
   Comparison near{.absolute = 1e-4, .relative = step(), .scale = 0.01, .low = -1, .high = 1, .widen = true};
   near.fill = [](int input, Tensor& tensor, std::mt19937_64& from) {
     if (input != 2 && input != 4) return false;
@@ -229,7 +229,7 @@ TEST_P(HalfTest, BatchNormalization) {
   }
 }
 
-// So many samples that they are widened by parts; the gradient of weights is a sum of them.
+// The samples are widened in several parts, and the gradient of the weights sums over them.
 TEST_P(HalfTest, ConvolutionsByParts) {
   std::mt19937_64 random(TestSeed());
   const Shape x{12, 16, 40, 40}, w{8, 16, 3, 3}, y{12, 8, 40, 40};
@@ -247,7 +247,7 @@ TEST_P(HalfTest, ConvolutionsByParts) {
         .absolute = 1e-6 * std::sqrt(static_cast<double>(terms)) * 10, .relative = step(), .low = -1, .high = 1, .widen = true};
     const std::string name = "cpu.widened." + plain.op;
     const KernelRow& row = *FindKernel(name);
-    // Twice as many samples are twice as many parts.
+    // Twice as many samples give twice as many parts.
     KernelCall twice = plain;
     for (auto* operands : {&twice.inputs, &twice.outputs}) {
       for (OperandType& operand : *operands) {

@@ -1,4 +1,4 @@
-// Kernels whose operands have their channels innermost, against the reference kernels; and changes of layout.
+// Compares kernels with channels-innermost operands with the reference kernels, and tests changes of layout.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -38,8 +38,9 @@ Shape Filters(int64_t outputs, int64_t inputs, const std::vector<int64_t>& kerne
   return w;
 }
 
-// oneDNN keeps primitives it has made, by what they compute and by the size of the team that made them: a kernel for one
-// thread must not get one that parts its work, and wants the memory, for two.
+// oneDNN caches primitives by what they compute and by the size of the thread team that created them. A kernel for one thread must not get
+// a
+// primitive that divides the work, and needs the memory, for two.
 TEST(Convolution, OneThreadAfterTwo) {
   omp_set_num_threads(2);
   std::mt19937_64 random(TestSeed());
@@ -53,9 +54,9 @@ TEST(Physical, OneOrderForAllOperands) {
   const Shape x{2, 3, 4, 5};
   EXPECT_TRUE(order(Call("Add", "", {Last(x), Last(x)}, {Last(x)})));
   EXPECT_TRUE(order(Call("Add", "", {Last(x), Float({3, 1, 1})}, {Last(x)})));
-  EXPECT_TRUE(order(Call("Add", "", {Last(x), Float({2, 3, 1, 1})}, {Last(x)})));  // N before C in both
+  EXPECT_TRUE(order(Call("Add", "", {Last(x), Float({2, 3, 1, 1})}, {Last(x)})));  // N precedes C in both
   EXPECT_FALSE(order(Call("Add", "", {Last(x), Float(x)}, {Last(x)})));
-  EXPECT_FALSE(order(Call("Add", "", {Last(x), Float({3, 4, 1})}, {Last(x)})));  // C before H in one, after it in the other
+  EXPECT_FALSE(order(Call("Add", "", {Last(x), Float({3, 4, 1})}, {Last(x)})));  // C precedes H in one and follows it in the other
   const PhysicalCall physical = *PhysicalOf(Call("Add", "", {Last(x), Float({3, 1, 1})}, {Last(x)}));
   EXPECT_EQ(physical.call.inputs[0].shape, (Shape{2, 4, 5, 3}));
   EXPECT_EQ(physical.call.inputs[1].shape, (Shape{1, 1, 1, 3}));
@@ -76,7 +77,7 @@ TEST(ChannelsLast, Pointwise) {
   }
 }
 
-// Sums of values in [low, high]: sums in double of what both kernels see.
+// Sums of values in [low, high], accumulated in double over what both kernels see.
 TEST(ChannelsLast, BatchNormalizationByDevices) {
   std::mt19937_64 random(TestSeed());
   for (const Shape& x : {Shape{16, 5}, Shape{300, 70}, Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{3, 600, 5, 5}}) {
@@ -86,22 +87,22 @@ TEST(ChannelsLast, BatchNormalizationByDevices) {
       const Comparison how{.absolute = 1e-3, .relative = 1e-5, .low = 0.5, .high = 2};
       ExpectSameAsReference(Call("BatchNormSums", "gradloom", {t}, {sums}), random, how, "cpu.BatchNormSums");
       ExpectSameAsReference(Call("BatchNormGradSums", "gradloom", {t, t, c}, {sums}), random, how, "cpu.BatchNormGradSums");
-      // Sums of any numbers are sums of some values: a variance below 0 counts as 0.
+      // Arbitrary sums correspond to some values, where a negative variance counts as 0.
       ExpectSameAsReference(Call("BatchNormApply", "gradloom", {t, c, c, sums}, {t}, {{"epsilon", 1e-1}, {"count", count}}), random,
                             {.absolute = 1e-4, .relative = 1e-4, .low = 0.5, .high = 2}, "cpu.BatchNormApply");
       ExpectSameAsReference(Call("BatchNormGradApply", "gradloom", {t, t, c, c, c, sums}, {t}, {{"count", count}}), random,
                             {.absolute = 1e-4, .relative = 1e-4, .low = 0.5, .high = 2}, "cpu.BatchNormGradApply");
     }
   }
-  // Of two samples of float64 all have the form of their sums.
+  // With two float64 samples all operands have the shape of their sums.
   const OperandType two{DType::kFloat64, {2, 5}, {}};
   EXPECT_TRUE(ChooseKernel(DeviceKind::kCpu, Call("BatchNormSums", "gradloom", {two}, {two}))->name.starts_with("reference."));
 }
 
 TEST(ChannelsLast, BatchNormalization) {
   std::mt19937_64 random(TestSeed());
-  // One part and many, more channels than a group of registers and fewer, whole vectors of them and not, more rows than groups; no
-  // points at all.
+  // One part and many; more and fewer channels than a group of registers; whole and partial vectors; more rows than groups; no spatial
+  // axes.
   for (const Shape& x :
        {Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{2, 33, 3, 4, 5}, Shape{3, 600, 5, 5}, Shape{128, 256},
         Shape{5000, 3}, Shape{9, 20, 1, 1}, Shape{300, 2}, Shape{300, 6}, Shape{2, 24, 9, 7}, Shape{2, 58, 5, 5}}) {
@@ -136,7 +137,7 @@ TEST(ChannelsLast, Pooling) {
                         {{2, 65, 11}, {3}, {2}, {1, 1}},
                         {{1, 2, 5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {0, 1, 0, 1, 1, 0}},
                         {{2, 5, 1, 1}, {3, 3}, {1, 1}, {2, 2, 2, 2}},
-                        // Few channels: rows of windows at once.
+                        // Few channels: several windows of a row at once.
                         {{64, 6, 28, 28}, {2, 2}, {2, 2}, {0, 0, 0, 0}},
                         {{3, 6, 7, 9}, {2, 2}, {2, 2}, {0, 0, 0, 0}},
                         {{2, 1, 9, 50}, {3, 3}, {3, 3}, {0, 0, 0, 0}},
@@ -144,7 +145,7 @@ TEST(ChannelsLast, Pooling) {
                         {{2, 3, 8, 21}, {1, 2}, {2, 4}, {0, 0, 0, 0}},
                         {{2, 10, 6, 12}, {3, 3}, {1, 1}, {0, 0, 0, 0}},
                         {{3, 7, 40}, {4}, {2}, {0, 0}}};
-  // A few values, so that most windows have their largest more than once, and some NaN.
+  // Few distinct values, so that most windows contain their maximum more than once, and some NaN.
   const auto ties = [](int, Tensor& tensor, std::mt19937_64& from) {
     for (int64_t i = 0; i < tensor.elements(); ++i) {
       const int64_t drawn = static_cast<int64_t>(from() % 40);
@@ -171,7 +172,7 @@ TEST(ChannelsLast, Pooling) {
   }
 }
 
-TEST(ChannelsLast, ReductionsKeepTheOrderOfTheirResults) {
+TEST(ChannelsLast, ReductionsKeepTheOrderOfResults) {
   std::mt19937_64 random(TestSeed());
   const Shape x{3, 20, 6, 7};
   const auto reduce = [&](std::vector<int64_t> axes, OperandType y, bool keep) {
@@ -192,7 +193,7 @@ TEST(ChannelsLast, ReductionsKeepTheOrderOfTheirResults) {
   ExpectSameAsReference(Call("GlobalAveragePool", "", {Last(x)}, {Float({3, 20, 1, 1})}), random, {}, "cpu.GlobalAveragePool");
   ExpectSameAsReference(Call("GlobalMaxPool", "", {Last(x)}, {Float({3, 20, 1, 1})}), random, {}, "cpu.GlobalMaxPool");
   ExpectSameAsReference(Call("GlobalAveragePool", "", {Float(x)}, {Float({3, 20, 1, 1})}), random, {}, "cpu.GlobalAveragePool");
-  // Rows of H and W after C would come out before it.
+  // Reducing H and W, which follow C in memory, would change the order of the results.
   EXPECT_NE(Rejection(*FindKernel("cpu.ReduceSum"), Call("ReduceSum", "", {Last(x)}, {Float({20, 6})})), "");
 }
 
@@ -216,8 +217,8 @@ TEST(ChannelsLast, ConcatAndSplit) {
   }
 }
 
-// Whatever layouts a convolution wishes for, it computes the same in them.
-TEST(ChannelsLast, ConvolutionsInTheLayoutsTheyWishFor) {
+// A convolution computes the same in whatever layouts it prefers.
+TEST(ChannelsLast, ConvolutionsInPreferredLayouts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
     Shape x, w;
@@ -244,7 +245,7 @@ TEST(ChannelsLast, ConvolutionsInTheLayoutsTheyWishFor) {
       ASSERT_NE(row->prefers, nullptr) << row->name;
       if (!row->prefers(call)) continue;
       ++wishes;
-      row = ChooseKernel(DeviceKind::kCpu, call);  // the one with the wish, or one before it in the list
+      row = ChooseKernel(DeviceKind::kCpu, call);  // the one with the preference, or an earlier row
       ASSERT_NE(row, nullptr);
       ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, std::string(row->name));
     }
@@ -252,7 +253,7 @@ TEST(ChannelsLast, ConvolutionsInTheLayoutsTheyWishFor) {
   EXPECT_GE(wishes, 6) << "a library that no longer likes channels innermost: look whether layouts still pay";
 }
 
-// The input's gradient where the input has few channels, in the layouts that oneDNN wishes for.
+// The input gradient where the input has few channels, in the layouts that oneDNN prefers.
 TEST(ChannelsLast, InputGradientsOfFewChannels) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -276,14 +277,15 @@ TEST(ChannelsLast, InputGradientsOfFewChannels) {
     call.inputs[1].layout = {};
     ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradInput");
   }
-  // The library wishes for fewer of them channels innermost where there is no AVX-512, and for none without AVX2.
+  // Without AVX-512 the library prefers channels innermost for fewer of the cases, and without AVX2 for none.
   const std::string_view isa = BestLoops().name;
   EXPECT_GE(served, isa == "avx512" ? 4 : isa == "avx2" ? 3 : 0);
 }
 
-// The weights' gradient of a filter for each channel: windows of any size, strides, rows and columns that no window has, and channels that
-// are no whole vectors.
-TEST(ChannelsLast, WeightGradientsOfAFilterForEachChannel) {
+// The weight gradient of a depthwise convolution: windows of any size, strides, rows and columns outside all windows, and channels that do
+// not
+// fill whole vectors.
+TEST(ChannelsLast, DepthwiseWeightGradients) {
   std::mt19937_64 random(TestSeed());
   struct Case {
     Shape x;
@@ -301,8 +303,8 @@ TEST(ChannelsLast, WeightGradientsOfAFilterForEachChannel) {
   }
 }
 
-// The weights' gradient of dense convolutions: chunks of rows and of images, the last of fewer, channels that fill no panel, windows beside
-// the input, points that no window has, and weights of any layout, with padding too.
+// The weight gradient of dense convolutions: chunks of rows and of images, the last one smaller; channels that do not fill a panel; windows
+// outside the input; points outside all windows; and weights in any layout, also with padding.
 TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -329,7 +331,8 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
       OperandType weights = Float(w);
       if (layout == std::string_view("blocks")) weights.layout = Layout::FromString(w.rank() == 4 ? "0231:0x24" : "021:0x24");
       const KernelCall call = Call("ConvGradWeight", "gradloom", {Last(c.x), Last(y)}, {weights}, attributes);
-      // Processors without AVX2 have the library's, and so have those with AVX-512 where windows lie side by side over much for few sums.
+      // Without AVX2 the library's kernel is used. With AVX-512 it is used as well, for unstrided windows over large operands with few
+      // sums.
       const std::string_view isa = BestLoops().name;
       const bool strided = *std::max_element(c.strides.begin(), c.strides.end()) > 1;
       if (isa == "baseline" || (isa == "avx512" && !strided && w.elements() * 16 < c.x.elements() + y.elements())) {
@@ -341,8 +344,9 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
   }
 }
 
-// The same by the library, in parts of images and of rows: with fewer images than parts, rows with padding alone under their windows, last
-// windows that end before the input does.
+// The same with the library's kernel, in parts of images and rows: fewer images than parts, rows whose windows see only padding, and last
+// windows
+// that end before the input does.
 TEST(ChannelsLast, WeightGradientsInParts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -373,8 +377,9 @@ TEST(ChannelsLast, WeightGradientsInParts) {
   }
 }
 
-// Winograd's kernels: rows and columns that fill no tile, all paddings, tiles in several groups and parts, few of them beside many filters,
-// and panels of one vector; with any number of threads the same bits.
+// Winograd kernels: rows and columns that do not fill a tile, all paddings, tiles in several groups and parts, few tiles with many filters,
+// and
+// panels of one vector. The bits do not depend on the number of threads.
 TEST(ChannelsLast, WinogradConvolutions) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -412,9 +417,9 @@ TEST(ChannelsLast, WinogradConvolutions) {
   }
 }
 
-// Where there is next to nothing to gain, or nothing at all: one point for each tile, few tiles for many filters, few channels, channels
-// that are no whole vectors, and what is no 3 x 3 window at each point.
-TEST(ChannelsLast, WinogradConvolutionsAreNotForAll) {
+// Cases with little or no gain: one point per tile, few tiles for many filters, few channels, channels that do not fill whole vectors, and
+// anything but a 3 x 3 window with stride 1.
+TEST(ChannelsLast, WinogradRejectsUnprofitableCalls) {
   const auto rejects = [](Shape x, int64_t outputs, std::vector<int64_t> kernel, Attributes attributes) {
     const Windows windows = WindowsOf(attributes, x, kernel);
     const Shape y{x[0], outputs, windows.Count(0, x[2], false), windows.Count(1, x[3], false)};
@@ -452,8 +457,8 @@ TEST(ChannelsLast, LocalResponse) {
   }
 }
 
-// Tables for the innermost dimensions are cut where they would be long: element by element nothing changes.
-TEST(Layouts, ElementsLieWhereTheirOffsetSays) {
+// Offset tables of the innermost dimensions are cut if they would become long. The order of elements does not change.
+TEST(Layouts, ElementsLieAtTheirOffsets) {
   for (const Shape& shape : {Shape{5, 3, 3, 3}, Shape{3, 70, 9, 9}, Shape{2, 5, 1, 5000}}) {
     for (const char* name : {"0231", "3210", "0123:1x8,0x8", "0231:0x16", "1023:1x4,0x8"}) {
       const Layout layout = Layout::FromString(name);
@@ -484,7 +489,7 @@ TEST(Reorder, BetweenPlainPermutedAndBlocked) {
       call.inputs[0].layout = Layout::FromString(from);
       call.outputs[0].layout = Layout::FromString(to);
       if (Rejection(*FindKernel("cpu.Reorder"), call) != "") {
-        // 8 and 4 nest, but a block of 8 cuts what 4 and 2 were.
+        // 8 and 4 nest, but a block of 8 does not align with blocks of 4 and 2.
         EXPECT_TRUE(std::string(from).find("1x4") != std::string::npos || std::string(to).find("1x4") != std::string::npos) << from << to;
         continue;
       }

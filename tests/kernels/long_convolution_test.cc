@@ -1,4 +1,4 @@
-// Convolutions along one axis with long windows, by polynomials, against the reference kernels.
+// Compares convolutions along one axis with long windows, computed by polynomial products, with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
 
-// Sums of many products: the tolerance of an element is a part of the largest's.
+// Sums of many products: the tolerance of an element is relative to the largest element.
 Comparison Close() { return {.absolute = 1e-4, .relative = 1e-4, .scale = 0.1}; }
 
 struct Case {
@@ -52,9 +52,10 @@ struct Case {
   }
 };
 
-// One block with its padding around it, blocks the last of which is shorter, rows of several blocks in parts, channels that fill no vector
-// or several, groups, even and odd windows, no padding, more of it than windows have points, and windows longer than the input.
-TEST(LongConvolution, AsTheReference) {
+// A single block with padding around it, blocks with a shorter last one, rows of several blocks in parts, channels that fill no vector or
+// several,
+// groups, even and odd windows, no padding, more padding than the window is long, and windows longer than the input.
+TEST(LongConvolution, MatchesTheReference) {
   std::mt19937_64 random(TestSeed());
   const Case cases[] = {{{2, 96, 60}, 96, 128, {64, 64}, 2},  {{3, 40, 100}, 24, 95, {47, 47}, 2}, {{2, 16, 700}, 32, 31, {15, 15}},
                         {{4, 48, 150}, 32, 64, {0, 0}, 2},    {{2, 20, 90}, 35, 40, {45, 60}},     {{35, 16, 200}, 16, 48, {47, 0}},
@@ -69,8 +70,8 @@ TEST(LongConvolution, AsTheReference) {
   }
 }
 
-// Drawn at random, of those that it serves.
-TEST(LongConvolution, AsTheReferenceWhateverTheExtents) {
+// Random extents among those that the kernel serves.
+TEST(LongConvolution, MatchesTheReferenceForRandomExtents) {
   std::mt19937_64 random(TestSeed());
   const auto between = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
@@ -92,8 +93,8 @@ TEST(LongConvolution, AsTheReferenceWhateverTheExtents) {
   EXPECT_GE(served, 40);
 }
 
-// It is chosen where it saves most of the products, and the operands stay plain.
-TEST(LongConvolution, WhereItSaves) {
+// The kernel is chosen where it saves most of the products; the operands stay plain.
+TEST(LongConvolution, IsChosenWhereItSavesProducts) {
   const auto chosen = [](const KernelCall& call) { return std::string(ChooseKernel(DeviceKind::kCpu, call)->name); };
   const Case position = {{4, 768, 149}, 768, 128, {64, 64}, 16};
   EXPECT_EQ(chosen(position.Forward(true)), "cpu.LongConv");
@@ -119,7 +120,7 @@ TEST(LongConvolution, WhereItSaves) {
   EXPECT_NE(Rejection(*FindKernel("cpu.LongConv"), half), "");
 }
 
-// The root of the mean square of the error, over that of the result, of a kernel against the reference in float64; operands are normal.
+// The relative root-mean-square error of a kernel against the float64 reference, for normally distributed operands.
 double ErrorOf(const std::string& name, const KernelCall& call, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -147,8 +148,8 @@ double ErrorOf(const std::string& name, const KernelCall& call, uint64_t seed) {
   return std::sqrt(error / size);
 }
 
-// Nothing is given up for it: sums of many products round more than transforms do.
-TEST(LongConvolution, AsNearToFloat64AsTheLibrary) {
+// Accuracy is not sacrificed: sums of many products round more than the transforms do.
+TEST(LongConvolution, IsAsAccurateAsTheLibrary) {
   const Case cases[] = {{{4, 96, 149}, 96, 128, {64, 64}, 2}, {{4, 64, 400}, 64, 31, {15, 15}}, {{2, 32, 1200}, 32, 300, {299, 0}, 2}};
   for (const Case& c : cases) {
     for (const KernelCall& call : {c.Forward(false), c.GradInput(), c.GradWeight()}) {
@@ -159,7 +160,7 @@ TEST(LongConvolution, AsNearToFloat64AsTheLibrary) {
   }
 }
 
-// Coefficients of products, for every number of elements that there is, against sums in float64.
+// Coefficients of polynomial products, for every supported number of elements, compared with float64 sums.
 TEST(Ring, Products) {
   std::mt19937_64 random(TestSeed());
   std::normal_distribution<float> normal;

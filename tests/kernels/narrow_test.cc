@@ -1,4 +1,4 @@
-// Elements of at most eight bits: each code and its number, roundings, and how files pack them.
+// Elements of at most eight bits: the value of each code, rounding, and packing in files.
 #include "runtime/base/narrow.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<DType> NarrowTypes() {
 
 TEST(Narrow, ThereAreTwelve) { EXPECT_EQ(NarrowTypes().size(), 12u); }
 
-TEST(Narrow, EveryNumberIsItsOwnRounding) {
+TEST(Narrow, EveryValueRoundsToItself) {
   for (DType dtype : NarrowTypes()) {
     for (int code = 0; code < 1 << NarrowBits(dtype); ++code) {
       const double value = NarrowValue(dtype, static_cast<uint8_t>(code));
@@ -39,7 +39,7 @@ TEST(Narrow, EveryNumberIsItsOwnRounding) {
   }
 }
 
-// The nearest of all numbers; of two as near the one of even code.
+// Rounds to the nearest number, with ties to the even code.
 TEST(Narrow, RoundsToTheNearest) {
   for (DType dtype : {DType::kFloat8E4M3Fn, DType::kFloat8E4M3Fnuz, DType::kFloat8E5M2, DType::kFloat8E5M2Fnuz, DType::kFloat6E2M3,
                       DType::kFloat6E3M2, DType::kFloat4E2M1}) {
@@ -55,7 +55,7 @@ TEST(Narrow, RoundsToTheNearest) {
   }
 }
 
-TEST(Narrow, WhatIsTooLargeSaturatesOrNot) {
+TEST(Narrow, OverflowSaturatesIfRequested) {
   struct Row {
     DType dtype;
     double largest, past;
@@ -71,7 +71,7 @@ TEST(Narrow, WhatIsTooLargeSaturatesOrNot) {
   }
 }
 
-TEST(Narrow, PowersOfTwoRoundAsAsked) {
+TEST(Narrow, PowersOfTwoRoundInTheGivenMode) {
   const auto rounded = [](double value, NarrowRounding::Power power) {
     return NarrowValue(DType::kFloat8E8M0, NarrowElement(DType::kFloat8E8M0, value, {.power = power}));
   };
@@ -87,7 +87,7 @@ TEST(Narrow, IntegersKeepTheirLowBits) {
   EXPECT_EQ(NarrowValue(DType::kInt2, NarrowElement(DType::kInt2, -2)), -2);
 }
 
-TEST(Narrow, PackingGivesBackWhatItTook) {
+TEST(Narrow, PackingRoundTrips) {
   for (DType dtype : NarrowTypes()) {
     for (int64_t n : {0, 1, 3, 4, 7, 64}) {
       std::vector<uint8_t> elements, again(static_cast<size_t>(n));
@@ -102,7 +102,7 @@ TEST(Narrow, PackingGivesBackWhatItTook) {
 }
 
 // ONNX's example: the first element is in the lowest bits.
-TEST(Narrow, TheFirstElementIsLowest) {
+TEST(Narrow, FirstElementIsInTheLowestBits) {
   const std::vector<uint8_t> elements{1, 2, 3};
   uint8_t packed[2] = {};
   PackNarrow(DType::kUint4, elements, packed);

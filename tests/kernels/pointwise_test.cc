@@ -21,7 +21,7 @@ KernelCall Call(const std::string& op, std::vector<OperandType> inputs, Shape ou
 
 OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
 
-// A shape that broadcasts to `shape`: some axes 1, some leading ones left out.
+// A shape that broadcasts to `shape`: some extents are 1, and some leading axes are left out.
 Shape RandomPart(std::mt19937_64& random, const Shape& shape) {
   Shape part;
   const auto first = static_cast<int>(random() % static_cast<uint64_t>(shape.rank() + 1));
@@ -105,7 +105,7 @@ TEST(Pointwise, SpecialValues) {
     ExpectSameAsReference(Call(op, {Float({n})}, {n}), random, {.absolute = 1e-7, .relative = 1e-6, .fill = fill});
   }
   ExpectSameAsReference(Call("IsNaN", {Float({n})}, {n}, DType::kBool), random, {.fill = fill});
-  // Every special value against every other.
+  // Every special value with every other.
   const auto rows = [&](int input, Tensor& tensor, std::mt19937_64&) {
     for (int64_t i = 0; i < n * n; ++i)
       tensor.as<float>()[static_cast<size_t>(i)] = special[static_cast<size_t>(input == 0 ? i / n : i % n)];
@@ -184,13 +184,13 @@ TEST(Pointwise, BlockedOperandsKeepTheirPadding) {
   std::string why;
   EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, in_blocks(Call("Sigmoid", {Float(shape)}, shape)), &why), nullptr);
   EXPECT_NE(why.find("padding"), std::string::npos) << why;
-  // Without padding any function will do.
+  // Without padding any function is allowed.
   const Shape full{2, 16, 5, 7};
   ExpectSameAsReference(in_blocks(Call("Sigmoid", {Float(full)}, full)), random);
   ExpectSameAsReference(in_blocks(Call("Mul", {Float(full), Float({})}, full)), random);
 }
 
-// One set of bits on every machine with fused multiply-add.
+// All machines with fused multiply-add compute the same bits.
 TEST(Pointwise, InstructionSetsAgree) {
   const Loops* avx2 = LoopsByName("avx2");
   const Loops* avx512 = LoopsByName("avx512");

@@ -1,4 +1,4 @@
-// Poolings and their gradients against the reference kernels.
+// Compares pooling and its gradients with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -60,8 +60,8 @@ TEST(Pooling, ForwardAndGradients) {
   }
 }
 
-// The windows of a hostile plan's shapes are refused, not read past.
-TEST(Pooling, RefusesOperandsThatDoNotFit) {
+// Windows that do not fit the shapes, as in a hostile plan, are rejected and not read out of bounds.
+TEST(Pooling, RejectsInvalidOperands) {
   const Attributes attributes = {{"kernel_shape", std::vector<int64_t>{2, 2}}, {"strides", std::vector<int64_t>{2, 2}}};
   const auto rejects = [&](const KernelCall& call) {
     for (const CpuKernel* kernel : CpuKernels()) {

@@ -1,4 +1,4 @@
-// Calls of products, for the kernels of every type.
+// Calls of matrix products and convolutions, for kernels of every type.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace gradloom {
 
-// The extents of y = x * w, for x[N, C, ...] and w[O, I, kernel ...].
+// The shape of y for x[N, C, ...] convolved with w[O, I, kernel ...].
 inline Shape Convolved(const Shape& x, const Shape& w, const Attributes& attributes) {
   const Windows windows = WindowsOf(attributes, x, {w.begin() + 2, w.end()});
   Shape y{x[0], w[0]};
@@ -55,8 +55,9 @@ inline KernelCall MatMulCall(DType dtype, const ProductShapes& shapes) {
           .outputs = {Plain(dtype, shapes.y)}};
 }
 
-// f(call, k) for `rounds` calls of Gemm with all its options, whose sums have k terms. A bias has one of the shapes that `biases` gives
-// for m and n, or is absent.
+// Calls f(call, k) for `rounds` random Gemm calls with all options, whose sums have k terms. A bias is absent, or has one of the shapes
+// that
+// `biases` returns for m and n.
 inline void ForEachGemm(DType dtype, int rounds, const std::function<std::vector<Shape>(int64_t m, int64_t n)>& biases,
                         std::mt19937_64& random, const std::function<void(const KernelCall& call, int64_t k)>& f) {
   for (int round = 0; round < rounds; ++round) {
