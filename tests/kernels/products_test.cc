@@ -1,4 +1,4 @@
-// Matrix products and convolutions against the reference kernels.
+// Compares matrix products and convolutions with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,7 +18,7 @@ KernelCall Call(const std::string& op, const std::string& domain, std::vector<Op
       .op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {Float(std::move(output))}};
 }
 
-// Sums of k products of numbers below 1: the rounding of float against double.
+// Sums of k products of numbers below 1: the rounding of float compared with double.
 const Comparison kClose{.absolute = 1e-6, .relative = 2e-6, .scale = 1, .low = -1, .high = 1};
 
 TEST(MatMul, Shapes) {
@@ -32,7 +32,7 @@ TEST(MatMul, GemmWithItsOptions) {
   ForEachGemm(DType::kFloat32, 160, biases, random, [&](const KernelCall& call, int64_t) { ExpectSameAsReference(call, random, kClose); });
 }
 
-// Rows 4 KiB apart, of either operand, which kernels may copy to their scratch memory first; alone and with an addend.
+// Rows of either operand that are 4 KiB apart, which kernels may first copy to scratch memory; with and without an addend.
 TEST(MatMul, RowsAPageApart) {
   std::mt19937_64 random(TestSeed());
   for (int64_t ta : {0, 1}) {
@@ -48,7 +48,7 @@ TEST(MatMul, RowsAPageApart) {
   }
 }
 
-// Long sums with few results, which a library may part among threads.
+// Long sums with few results, which the library may divide among threads.
 TEST(MatMul, LongSums) {
   std::mt19937_64 random(TestSeed());
   const Comparison close{.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -1, .high = 1};

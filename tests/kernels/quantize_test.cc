@@ -1,4 +1,5 @@
-// QuantizeLinear and DequantizeLinear against the reference kernels: saturation, ties, one scale and one for each place of an axis.
+// Compares QuantizeLinear and DequantizeLinear with the reference kernels: saturation, ties, one scale per tensor and one per index of an
+// axis.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Numbers that a quotient by a quarter puts halfway between integers as often as not, some of them past the ends.
+// Scales of 1/4, 1/2 and 1, and multiples of 1/8: many quotients lie halfway between two integers, and some are out of range.
 bool FillQuarters(int input, Tensor& tensor, std::mt19937_64& random) {
   if (tensor.dtype() != DType::kFloat32) return false;
   for (float& x : tensor.as<float>()) {
@@ -19,7 +20,7 @@ bool FillQuarters(int input, Tensor& tensor, std::mt19937_64& random) {
   return true;
 }
 
-TEST(Quantize, BothWays) {
+TEST(Quantize, QuantizeAndDequantize) {
   std::mt19937_64 random(TestSeed());
   struct Case {
     Shape x, scale;
@@ -42,8 +43,8 @@ TEST(Quantize, BothWays) {
   }
 }
 
-// A scale for each block, and tensors that hold other numbers, are the reference kernel's.
-TEST(Quantize, Refuses) {
+// Blockwise scales and other element types are left to the reference kernel.
+TEST(Quantize, LeavesOtherCallsToTheReference) {
   const auto chosen = [](const OperandType& x, const Shape& scale, DType dtype, Attributes attributes) {
     return std::string(ChooseKernel(DeviceKind::kCpu, {.op = "QuantizeLinear",
                                                        .domain = "",

@@ -1,4 +1,4 @@
-// Dropout and random tensors against the reference kernels: the same numbers, whatever part of a batch a device has.
+// Compares Dropout and random tensors with the reference kernels: the same numbers, whichever part of a batch a device has.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 struct Part {
   int64_t elements;
-  std::vector<int64_t> samples;  // as SamplePlaces; empty: the whole
+  std::vector<int64_t> samples;  // as in SamplePlaces; empty for the whole batch
   int64_t first = 0;
 };
 
@@ -25,7 +25,7 @@ const Part kParts[] = {{1, {}},
                        {3 * 5000, {9, 3, 5000}, 1},
                        {2 * 40 * 33, {100, 40, 33}, 59}};
 
-// Seed, batch number and first sample from input `seeds` on.
+// The inputs from `seeds` on are the seed, the batch number and the first sample.
 Comparison WithSeeds(int seeds, int64_t first, Comparison how) {
   how.fill = [=](int input, Tensor& tensor, std::mt19937_64& random) {
     if (input < seeds) return false;
@@ -49,7 +49,7 @@ TEST(Random, Dropout) {
       const OperandType x = Plain(dtype, {part.elements});
       KernelCall call = Call("Dropout", {x}, {x, Plain(DType::kBool, x.shape)}, part);
       call.attributes.set("ratio", 0.3f);
-      // What is rounded to 16 bits may be rounded to the next number.
+      // After rounding to 16 bits the result may be the neighbouring number.
       const double relative = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 1e-3 : 8e-3;
       ExpectSameAsReference(call, random, WithSeeds(1, part.first, {.absolute = 0, .relative = relative}), "cpu.Dropout");
       call.outputs.pop_back();
@@ -79,8 +79,8 @@ TEST(Random, Tensors) {
   ExpectSameAsReference(like, random, {.absolute = 3e-6}, "cpu.RandomNormalLike");
 }
 
-// Operands of a stranger's plan that would be read past their ends, or divided by.
-TEST(Random, Refuses) {
+// Operands of an untrusted plan that would be read past their ends, or used as divisors.
+TEST(Random, RejectsInvalidOperands) {
   const OperandType x = Plain(DType::kFloat32, {6});
   const auto rejects = [](const KernelCall& call) { return Rejection(*FindKernel("cpu.Dropout"), call) != ""; };
   const KernelCall sound = Call("Dropout", {x}, {x}, {6, {}});

@@ -29,7 +29,7 @@ struct Case {
   std::string activation = "Tanh";  // RNN
 };
 
-// One thread has a few sequences, threads share the hidden units, rows are no multiple of a tile: all of them must give the same.
+// A thread has only a few sequences, threads share the hidden units, rows are not a multiple of a tile. All must give the same results.
 inline const Case kCases[] = {
     {5, 3, 4, 6, "forward"},
     {5, 3, 4, 6, "reverse", false, true, true, true, false, 1},
@@ -44,7 +44,7 @@ inline const Case kCases[] = {
     {3, 2, 16, 300, "reverse", false, true, true, true},
 };
 
-// A call with random operands; lengths lie in [0, steps].
+// A call with random operands. Sequence lengths lie in [0, steps].
 struct Drawn {
   KernelCall call;
   std::vector<Tensor> inputs;
@@ -96,7 +96,7 @@ inline KernelCall TrainingOf(KernelCall call, const Kind& kind) {
   return call;
 }
 
-// A gradient with random gradients of the outputs, of every input that has one.
+// A gradient call with random output gradients, for every differentiable input.
 inline Drawn DrawGradient(const Case& c, const Kind& kind, std::mt19937_64& random) {
   Drawn drawn = Draw(c, kind, random);
   KernelCall& call = drawn.call;
@@ -120,7 +120,7 @@ inline Drawn DrawGradient(const Case& c, const Kind& kind, std::mt19937_64& rand
   return drawn;
 }
 
-// Gives a gradient what the forward pass computes.
+// Passes the values saved by the forward pass to a gradient call.
 inline void GiveSteps(Drawn& drawn, const Kind& kind) {
   KernelCall forward = drawn.call;
   forward.op = kind.op;

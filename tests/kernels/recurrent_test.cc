@@ -1,4 +1,4 @@
-// LSTM, GRU and RNN over products against the reference kernels.
+// Compares LSTM, GRU and RNN, computed as products, with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace recurrent_calls;  // NOLINT: all of it
 
-// How close sums of some hundred products in another order are.
+// The tolerance of sums of a few hundred products in another order.
 const Comparison kHow{.absolute = 3e-5, .relative = 3e-5, .scale = 1, .low = -0.5, .high = 0.5};
 
 Comparison How(const Drawn& drawn) {
@@ -38,7 +38,7 @@ TEST(Recurrent, Forward) {
       }
       drawn.call.outputs = {{}, drawn.call.outputs[1]};
       ExpectSameAsReference(drawn.call, random, How(drawn), "cpu." + kind.op);
-      // What is optional may not even have a place.
+      // Trailing optional operands may be left out entirely.
       drawn.call.inputs.resize(3);
       drawn.inputs.resize(3);
       ExpectSameAsReference(drawn.call, random, How(drawn), "cpu." + kind.op);
@@ -55,7 +55,7 @@ TEST(Recurrent, Gradient) {
       ExpectSameAsReference(drawn.call, random, How(drawn), name);
       GiveSteps(drawn, kind);
       ExpectSameAsReference(drawn.call, random, How(drawn), name);
-      // One gradient of one output alone.
+      // A single gradient of a single output.
       drawn.call.attributes.set("wanted", std::vector<int64_t>{2});
       drawn.call.outputs = {drawn.call.inputs[2]};
       for (int64_t i = 1; i < kind.outputs; ++i) drawn.call.inputs[static_cast<size_t>(kind.inputs + i)] = {};
@@ -84,12 +84,12 @@ std::vector<char> BytesOf(const KernelCall& call, const std::string& name, const
   return bytes;
 }
 
-// However threads share the steps, the states are the same bit by bit. (Products over all steps are parted by the library.)
+// The states have the same bits however threads share the steps. (The library divides the products over all steps among threads.)
 TEST(Recurrent, StatesDoNotDependOnThreads) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     Drawn drawn = Draw({5, 6, 8, 384, "bidirectional"}, kind, random);
-    // Without inputs that matter: the projection is 0.
+    // The projection is 0, so the inputs have no effect.
     std::fill(drawn.inputs[1].as<float>().begin(), drawn.inputs[1].as<float>().end(), 0.0f);
     const std::vector<char> one = BytesOf(drawn.call, "cpu." + kind.op, drawn.inputs);
     for (int threads : {2, 3, 4, 8}) {
@@ -99,7 +99,7 @@ TEST(Recurrent, StatesDoNotDependOnThreads) {
   }
 }
 
-TEST(Recurrent, NothingPastTheEndOfASequenceIsRead) {
+TEST(Recurrent, ReadsNothingPastTheEndOfASequence) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     Drawn drawn = DrawGradient({4, 2, 3, 5, "bidirectional", false, true, true, true}, kind, random);
@@ -110,7 +110,7 @@ TEST(Recurrent, NothingPastTheEndOfASequenceIsRead) {
   }
 }
 
-TEST(Recurrent, RefusesALengthThatIsNone) {
+TEST(Recurrent, RejectsInvalidLengths) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     Drawn drawn = Draw({4, 2, 3, 5, "forward", false, true, true, true}, kind, random);
@@ -126,7 +126,7 @@ TEST(Recurrent, RefusesALengthThatIsNone) {
   }
 }
 
-TEST(Recurrent, LeavesTheUnusualToTheReference) {
+TEST(Recurrent, LeavesUnusualCallsToTheReference) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     const KernelCall call = Draw(kCases[0], kind, random).call;
@@ -138,7 +138,7 @@ TEST(Recurrent, LeavesTheUnusualToTheReference) {
     other = call;
     other.attributes.set("activations", std::vector<std::string>{"Softsign", "Softsign", "Softsign"});
     EXPECT_EQ(chosen(other), "reference." + kind.op);
-    // A hostile plan's shapes are refused.
+    // Invalid shapes, as in a hostile plan, are rejected.
     const KernelRow& row = *FindKernel("cpu." + kind.op);
     other = call;
     other.inputs[1].shape = {1, 24, 5};

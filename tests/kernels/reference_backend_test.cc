@@ -1,4 +1,4 @@
-// The CPU device of programs that must be small (--define=cpu=reference): the reference kernels alone, without oneDNN.
+// The CPU backend for programs that must be small (--define=cpu=reference): reference kernels only, without oneDNN.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-// That this links is half of it: every family that cpu_kernels.cc lists has its empty stand-in.
+// Linking is half of the test: every family that cpu_kernels.cc lists needs an empty replacement.
 TEST(ReferenceBackend, HasNoOtherKernels) { EXPECT_TRUE(CpuKernels().empty()); }
 
 }  // namespace

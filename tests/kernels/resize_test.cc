@@ -1,4 +1,4 @@
-// Resize and its gradient against the reference kernels.
+// Compares Resize and its gradient with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 struct ResizeCase {
   Shape x, y;
-  std::vector<float> scales;  // empty: by the extents of Y
+  std::vector<float> scales;  // empty: given by the extents of Y
 };
 
 const ResizeCase kCases[] = {
@@ -24,7 +24,7 @@ const ResizeCase kCases[] = {
     {{1, 2, 3, 4, 5}, {1, 2, 6, 4, 9}, {}},
     {{1, 2, 3, 4, 5}, {1, 2, 2, 7, 11}, {}},
     {{2, 3, 1, 6}, {2, 3, 5, 6}, {}},
-    {{3, 4, 5, 2}, {3, 4, 5, 7}, {1, 1, 1.1f, 3.5f}},  // an axis that keeps its extent and moves its elements
+    {{3, 4, 5, 2}, {3, 4, 5, 7}, {1, 1, 1.1f, 3.5f}},  // an axis that keeps its extent but moves its elements
     {{3, 4, 2, 5}, {3, 4, 7, 5}, {1, 1, 3.5f, 1.1f}},
     {{4, 3, 5, 6}, {7, 5, 5, 3}, {}},
 };
@@ -47,7 +47,7 @@ void Check(const ResizeCase& c, const Attributes& attributes, const Layout& layo
     if (input == 3) std::copy(c.y.begin(), c.y.end(), tensor.as<int64_t>().begin());
     return input > 0;
   };
-  how.scale = 1;  // sums of several products, whose order differs
+  how.scale = 1;  // sums of several products in another order
   ExpectSameAsReference(Call(c, false, attributes, layout), random, how, "cpu.Resize");
   ExpectSameAsReference(Call(c, true, attributes, layout), random, how, "cpu.ResizeGrad");
 }
@@ -78,7 +78,7 @@ TEST(Resize, ChannelsInnermost) {
   }
 }
 
-// Sizes that are data: the tables of a step are not those of the one before.
+// Sizes are data here, so a step must not use the tables of the previous one.
 TEST(Resize, FollowsItsScales) {
   const ResizeCase c{{1, 1, 4}, {1, 1, 8}, {1, 1, 2}};
   for (const CpuKernel* kernel : CpuKernels()) {

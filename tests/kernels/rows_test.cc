@@ -1,4 +1,4 @@
-// Reductions, softmax, normalisations, losses, optimizers and moves against the reference kernels.
+// Compares reductions, softmax, normalizations, losses, optimizers and data movement with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ KernelCall Call(const std::string& op, const std::string& domain, std::vector<Op
   return {.op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = std::move(outputs)};
 }
 
-// Gives one integer operand its values.
+// Sets the values of one integer operand.
 Comparison WithIntegers(int operand, std::vector<int64_t> values, Comparison how = {}) {
   how.fill = [=](int input, Tensor& tensor, std::mt19937_64&) {
     if (input != operand) return false;
@@ -42,10 +42,10 @@ TEST(Reduce, AnyAxes) {
         if (subset >> axis & 1) axes.push_back(random() % 2 == 0 ? axis : axis - shape.rank());
         out.push_back(subset >> axis & 1 ? 1 : shape[axis]);
       }
-      // No axes at all: every axis.
+      // An empty list reduces all axes.
       if (axes.empty()) out = Shape(std::vector<int64_t>(static_cast<size_t>(shape.rank()), 1));
       const auto count = static_cast<int64_t>(axes.size());
-      // Terms of a sum may cancel: what float rounds away is relative to the terms, not to their sum.
+      // Terms of a sum may cancel: float rounding is relative to the terms, not to their sum.
       const double rounding = 1e-8 * static_cast<double>(shape.elements());
       for (const char* op :
            {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp"}) {
@@ -60,7 +60,7 @@ TEST(Reduce, AnyAxes) {
   ExpectSameAsReference(Call("ReduceSum", "", {Float({3, 4})}, {Float({3, 4})}, {{"noop_with_empty_axes", int64_t{1}}}), random);
 }
 
-// Numbers of which no exponential is finite, and what is no number.
+// Numbers whose exponentials all overflow or underflow, and NaN.
 TEST(Reduce, LogSumExpOfAnything) {
   std::mt19937_64 random(TestSeed());
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -87,7 +87,7 @@ TEST(Softmax, AnyAxis) {
   for (const Shape& shape : {Shape{5}, Shape{33, 10}, Shape{4, 1000}, Shape{2, 5000}, Shape{3, 7, 300}, Shape{2, 3, 5, 9}}) {
     for (int axis = 0; axis < shape.rank(); ++axis) {
       for (const char* op : {"Softmax", "LogSoftmax"}) {
-        // A logarithm is a difference of numbers as large as the operands: it rounds as they do.
+        // A logarithm is a difference of numbers as large as the operands, and rounds as they do.
         const double rounding = op[0] == 'L' ? 8e-6 : 1e-7;
         ExpectSameAsReference(Call(op, "", {Float(shape)}, {Float(shape)}, {{"axis", int64_t{axis}}}), random,
                               {.absolute = rounding, .relative = 2e-6, .low = -30, .high = 30});
@@ -142,14 +142,14 @@ TEST(Normalization, RootMeanSquare) {
   }
 }
 
-// Far from zero, too: the mean is taken away before anything is squared.
+// Also for values far from zero, since the mean is subtracted before squaring.
 TEST(Normalization, GroupsOfChannels) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 48; ++round) {
     const int64_t groups = 1 + static_cast<int64_t>(random() % 5), rank = 2 + static_cast<int64_t>(random() % 4);
     Shape shape = RandomShape(random, static_cast<int>(rank), 1, 12);
     shape[1] *= groups;
-    if (round % 8 == 0 && rank == 4) shape[2] = 50;  // more rows than one float sum has
+    if (round % 8 == 0 && rank == 4) shape[2] = 50;  // more rows than are summed in float before the sums are widened
     OperandType x = Float(shape);
     if (round % 2 == 0) x.layout = ChannelsLast(shape.rank());
     const OperandType channels = Float({shape[1]});
@@ -159,7 +159,7 @@ TEST(Normalization, GroupsOfChannels) {
     ExpectSameAsReference(Call("GroupNormalization", "", {x, channels, channels}, {x}, attributes), random, how, "cpu.GroupNormalization");
     ExpectSameAsReference(Call("InstanceNormalization", "", {x, channels, channels}, {x}, attributes), random, how,
                           "cpu.InstanceNormalization");
-    // Of one element the normalised value is rounding alone, which the gradient divides by the root of epsilon.
+    // With few elements the normalized value may be nothing but rounding error, which the gradient divides by the square root of epsilon.
     if (shape.elements() / (shape[0] * groups) < 4) continue;
     how.low = round % 3 == 0 ? 1 : -2, how.high = 3, how.absolute = how.relative = 1e-3;
     ExpectSameAsReference(Call("GroupNormGrad", "gradloom", {x, x, channels}, {x, channels, channels}, attributes), random, how,
@@ -207,8 +207,8 @@ TEST(Loss, BadLabelsAreErrors) {
   }
 }
 
-// The same arithmetic, so the same bits.
-TEST(Optimizers, AreTheReferenceBitForBit) {
+// The same arithmetic gives the same bits.
+TEST(Optimizers, MatchTheReferenceBitForBit) {
   std::mt19937_64 random(TestSeed());
   struct Case {
     const char* op;
@@ -241,7 +241,7 @@ TEST(Optimizers, AreTheReferenceBitForBit) {
         call.outputs.push_back(p);
       }
       Comparison how{.absolute = 0, .relative = 0, .low = 0.5, .high = 2};
-      // A direction that is not applied may be anything finite.
+      // If it is not applied, the direction may be any finite number.
       if (std::string(c.op) == "LambDirection") call.inputs[5] = OperandType{};
       ExpectSameAsReference(call, random, WithIntegers(3, {1 + round}, how));
     }
@@ -316,14 +316,14 @@ TEST(Index, GatherAndItsGradient) {
     const Shape table = {outer, extent, inner}, indices = RandomShape(random, 2, 1, 20), out = {outer, indices[0], indices[1], inner};
     std::vector<int64_t> values;
     for (int64_t i = 0; i < indices.elements(); ++i) {
-      // Of half of them most follow the one before, as in windows over an axis.
+      // In half of the rounds most indices follow their predecessor, as for windows along an axis.
       const bool follows = round % 2 == 0 && i > 0 && values.back() + 1 < extent && random() % 4 != 0;
       values.push_back(follows ? values.back() + 1 : static_cast<int64_t>(random() % static_cast<uint64_t>(2 * extent)) - extent);
     }
     const Attributes along = {{"axis", int64_t{1}}, {"shape", table.dims()}};
     ExpectSameAsReference(Call("Gather", "", {Float(table), Plain(DType::kInt64, indices)}, {Float(out)}, along), random,
                           WithIntegers(1, values));
-    // A row may get all 400 addends, and in another order: what rounding leaves is measured by the largest sum, not by one that cancels.
+    // A row may receive all 400 addends in another order, so the tolerance is relative to the largest sum, not to one whose terms cancel.
     ExpectSameAsReference(Call("GatherGrad", "gradloom", {Plain(DType::kInt64, indices), Float(out)}, {Float(table)}, along), random,
                           WithIntegers(0, values, {.relative = 1e-5, .scale = 1}));
   }
@@ -363,7 +363,7 @@ TEST(Moves, PadAndItsGradient) {
       std::vector<int64_t> pads(static_cast<size_t>(2 * rank));
       for (int axis = 0; axis < rank; ++axis) {
         for (int side : {0, 1}) {
-          const int64_t pad = random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % 4) - 1;  // -1 cuts
+          const int64_t pad = random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % 4) - 1;  // -1 crops
           pads[static_cast<size_t>(side * rank + axis)] = pad;
           to[axis] += pad;
         }

@@ -1,4 +1,4 @@
-// Kernels that choose, move by index, run along an axis or draw from a grid, against the reference kernels.
+// Compares kernels that select, move by index, accumulate along an axis or sample a grid with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ KernelCall Call(const std::string& op, const std::string& domain, std::vector<Op
   return {.op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = std::move(outputs)};
 }
 
-// Few numbers, many of them equal, with what is no number and both zeros.
+// Few distinct values, many of them equal, with NaN, infinities and both zeros.
 bool FillWithTies(Tensor& tensor, std::mt19937_64& random) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kValues[] = {-2, -1, -0.0f, 0, 1, 2, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
@@ -31,7 +31,7 @@ bool FillWithTies(Tensor& tensor, std::mt19937_64& random) {
   return true;
 }
 
-// Input `operand` gets the numbers; of the others float32 ones get ties, where wanted.
+// Input `operand` receives `values`. With `ties`, float32 inputs are filled by FillWithTies.
 Comparison Filled(int operand, std::vector<int64_t> values, bool ties = false) {
   Comparison how;
   how.fill = [=](int input, Tensor& tensor, std::mt19937_64& random) {
@@ -44,7 +44,7 @@ Comparison Filled(int operand, std::vector<int64_t> values, bool ties = false) {
 
 int64_t Below(std::mt19937_64& random, int64_t bound) { return static_cast<int64_t>(random() % static_cast<uint64_t>(bound)); }
 
-TEST(ArgExtreme, FirstOrLastOfEqualOnes) {
+TEST(ArgExtreme, FirstOrLastOfEqualElements) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 60; ++round) {
     const Shape shape = round % 10 == 0 ? Shape{2, 5000, 3} : RandomShape(random, 3, 1, round % 3 == 0 ? 90 : 7);
@@ -180,7 +180,7 @@ TEST(GridSample, EveryModeAndItsGradient) {
         grid.push_back(dims);
         const Attributes attributes = {
             {"mode", std::string(mode)}, {"padding_mode", std::string(padding)}, {"align_corners", int64_t{round / 3}}};
-        // A third of the points lies beyond the border, or none.
+        // A third of the points lies outside the border, or none.
         const double reach = round % 2 == 0 ? 1.5 : 0.4;
         const Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -reach, .high = reach};
         ExpectSameAsReference(Call("GridSample", "", {Float(x), Float(grid)}, {Float(y)}, attributes), random, how, "cpu.GridSample");
@@ -197,7 +197,7 @@ TEST(GridSample, EveryModeAndItsGradient) {
   }
 }
 
-// On samples, on the border and on its corners, at infinity and where there is no number.
+// On samples, on the border and its corners, at infinity, and NaN.
 TEST(GridSample, CoordinatesAtTheEdges) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kEdges[] = {-1, 1, 0, -0.75f, 0.75f, 0.5f, -3, 3, 5, -5, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
@@ -223,7 +223,7 @@ TEST(GridSample, CoordinatesAtTheEdges) {
   }
 }
 
-// Windows with gaps, padding and strides, of rows and of planes.
+// Windows with dilation, padding and strides, for one and two spatial axes.
 TEST(Columns, OfImagesAndBack) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 40; ++round) {
@@ -258,7 +258,7 @@ TEST(Columns, OfImagesAndBack) {
   }
 }
 
-// Groups of channels and of offsets in every relation, taps within the planes, across their border and far outside.
+// Groups of channels and of offsets in every combination; taps inside the planes, across their border and far outside.
 TEST(DeformConv, SamplesAndEveryGradient) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 24; ++round) {
@@ -293,7 +293,7 @@ TEST(DeformConv, SamplesAndEveryGradient) {
   }
 }
 
-// Boxes within their images and across the border, turned around, of no extent, far outside and with corners that are no numbers.
+// Boxes inside their images, across the border, inverted, empty, far outside, and with NaN corners.
 TEST(RoiAlign, MeansAndTheirGradient) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 80; ++round) {
@@ -320,7 +320,7 @@ TEST(RoiAlign, MeansAndTheirGradient) {
   }
 }
 
-TEST(RoiAlign, AnImageThatIsNotThereIsTold) {
+TEST(RoiAlign, RejectsMissingImages) {
   const KernelCall call = Call("RoiAlign", "", {Float({2, 1, 4, 4}), Float({1, 4}), Int64({1})}, {Float({1, 1, 2, 2})});
   const KernelRow& row = *FindKernel("cpu.RoiAlign");
   const Tensor x(DType::kFloat32, {2, 1, 4, 4}), boxes(DType::kFloat32, {1, 4}), images = Tensor::From<int64_t>({2}, {1});

@@ -1,4 +1,4 @@
-// Fast Fourier transforms against sums by their definition.
+// Compares fast Fourier transforms with sums by definition.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,10 +11,10 @@
 namespace gradloom {
 namespace {
 
-// Powers, products of small primes, primes.
+// Powers of two, products of small primes, and primes.
 const int64_t kLengths[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 30, 49, 60, 64, 97, 100, 128, 210, 256, 441};
 
-// The integers among the operands: by input.
+// Sets the integer operands, by input.
 Comparison With(std::vector<int64_t> ints) {
   return {.absolute = 0, .relative = 1.2e-7, .scale = 1e-3, .fill = [ints](int input, Tensor& tensor, std::mt19937_64&) {
             if (tensor.dtype() != DType::kInt64) return false;
@@ -45,13 +45,13 @@ TEST(Signal, Dft) {
               With({0, 0, axis}), "cpu.DFT");
         }
       }
-      // Real numbers to half a spectrum, and back.
+      // Real input to a one-sided spectrum, and back.
       ExpectSameAsReference(Call("DFT", {Plain(DType::kFloat32, shape(n, 1)), Int(), Int()}, shape(half, 2), {{"onesided", int64_t{1}}}),
                             random, With({0, n, axis - 4}), "cpu.DFT");
       ExpectSameAsReference(Call("DFT", {Plain(DType::kFloat32, shape(half, 2)), Int(), Int()}, shape(n, 1),
                                  {{"onesided", int64_t{1}}, {"inverse", int64_t{1}}}),
                             random, With({0, n, axis}), "cpu.DFT");
-      // Cut, and filled with zeros.
+      // Truncated input, and input padded with zeros.
       ExpectSameAsReference(Call("DFT", {Plain(DType::kFloat32, shape(n + 3, 2)), Int(), Int()}, shape(n, 2), {}), random,
                             With({0, n, axis}), "cpu.DFT");
       ExpectSameAsReference(Call("DFT", {Plain(DType::kFloat32, shape(half, 1)), Int(), Int()}, shape(n, 2), {}), random,

@@ -1,4 +1,4 @@
-// Which process of a job this is, by the environments that launchers give: each row is what one of them sets.
+// Determines a process's place in its job from the environment variables of launchers. Each row is what one launcher sets.
 #include "runtime/comm/job_topology.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// "A=1 B=2", values without spaces.
+// Parses "A=1 B=2"; values contain no spaces.
 EnvironmentVariables Variables(const std::string& text) {
   EnvironmentVariables variables;
   std::istringstream in(text);
@@ -19,7 +19,7 @@ EnvironmentVariables Variables(const std::string& text) {
   return variables;
 }
 
-// "torchrun 1/2 local 1/2 node 0/1 127.0.0.1:29500"; the block of the error where there is one.
+// "torchrun 1/2 local 1/2 node 0/1 127.0.0.1:29500", or the description of the error.
 std::string Resolved(const std::string& environment, const JobFlags& flags = {}) {
   try {
     const JobTopology t = ResolveJobTopology(flags, Variables(environment));
@@ -61,7 +61,7 @@ std::string Torchrun(int rank, int node, const std::string& more) {
   return text + more;
 }
 
-TEST(JobTopology, WhatLaunchersSet) {
+TEST(JobTopology, LaunchersAreRecognized) {
   const std::string torchrun = Torchrun(1, 0, "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500");
   const std::string torchrun_nodes = Torchrun(3, 1, "WORLD_SIZE=4 GROUP_WORLD_SIZE=2 MASTER_ADDR=node0.cluster MASTER_PORT=29401");
   const std::string slurm = kSlurmStep;
@@ -73,7 +73,7 @@ TEST(JobTopology, WhatLaunchersSet) {
        "RANK=1 LOCAL_RANK=0 GROUP_RANK=0 LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 GROUP_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=29500 "
        "TORCHELASTIC_RUN_ID=none CUDA_VISIBLE_DEVICES=1",
        "torchrun 1/2 local 0/2 node 0/1 localhost:29500"},
-      // Before PyTorch 1.9: no variable of the agent, no size of the host.
+      // Before PyTorch 1.9: neither the agent's variables nor the number of local processes.
       {"torch.distributed.launch --use_env, old",
        "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=4 RANK=2 LOCAL_RANK=2 OMP_NUM_THREADS=1",
        "environment 2/4 local 2/4 node 0/1 127.0.0.1:29500"},
@@ -123,7 +123,7 @@ TEST(JobTopology, WhatLaunchersSet) {
        "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
        "OMPI_COMM_WORLD_NODE_RANK=1",
        "Open MPI 3/4 local 1/2 node 1/2"},
-      // The daemon's step has one task a host; the allocation's first host has rank 0.
+      // The daemon's step has one task per host. The first host of the allocation has rank 0.
       {"mpirun in a Slurm allocation, on a host where srun has started its daemon",
        "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_RANK=3 "
        "SLURM_JOB_ID=812 "
@@ -146,12 +146,12 @@ TEST(JobTopology, WhatLaunchersSet) {
       {"MVAPICH2",
        "MV2_COMM_WORLD_RANK=1 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_LOCAL_RANK=0 MV2_COMM_WORLD_LOCAL_SIZE=1 MASTER_ADDR=a MASTER_PORT=7",
        "MVAPICH2 1/2 local 0/1 node 1/2 a:7"},
-      // No rank: it follows from the place on the host.
+      // No rank is set; it follows from the local rank.
       {"Lightning's own processes", "MASTER_ADDR=127.0.0.1 MASTER_PORT=41234 NODE_RANK=0 LOCAL_RANK=1 WORLD_SIZE=2",
        "environment 1/2 local 1/2 node 0/1 127.0.0.1:41234"},
       {"Lightning's, the second host", "MASTER_ADDR=10.0.0.1 MASTER_PORT=41234 NODE_RANK=1 LOCAL_RANK=1 WORLD_SIZE=4 GROUP_WORLD_SIZE=2",
        "environment 3/4 local 1/2 node 1/2 10.0.0.1:41234"},
-      // A batch script exports the master and the size, srun says the rest.
+      // A batch script exports the master's address and the size; srun sets the rest.
       {"sbatch script with an address, and srun", slurm + "MASTER_ADDR=gpu01.cluster MASTER_PORT=29500 WORLD_SIZE=8",
        "Slurm 5/8 local 1/2 node 2/4 gpu01.cluster:29500"},
       {"by hand on one host", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost", "environment 1/2 local 1/2 node 0/1 localhost:29500"},
@@ -162,7 +162,7 @@ TEST(JobTopology, WhatLaunchersSet) {
   for (const Row& row : rows) EXPECT_EQ(Resolved(row.environment), row.expected) << row.launcher;
 }
 
-TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
+TEST(JobTopology, ReportsContradictions) {
   const Row rows[] = {
       {"", "RANK=5 WORLD_SIZE=4", "RANK=5 WORLD_SIZE=4 contradict each other: a rank must be below the number of processes"},
       {"", "RANK=4 WORLD_SIZE=4", "RANK=4 WORLD_SIZE=4 contradict"},
@@ -188,7 +188,7 @@ TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
       {"", "PMI_RANK=2 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1", "PMI_RANK=2 PMI_SIZE=2 contradict"},
       // Half of one job and half of another.
       {"", "WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4", "WORLD_SIZE=2 and SLURM_PROCID=1 SLURM_NTASKS=4 contradict"},
-      // What torchrun, or launch, is to start.
+      // Variables that tell torchrun or `launch` what to start.
       {"", "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=a", "PET_NNODES=2 PET_NPROC_PER_NODE=4 configures torchrun"},
       {"", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=a:29400 PET_RDZV_BACKEND=c10d", "PET_NNODES=1:4 PET_NPROC_PER_NODE=1 configures torchrun"},
       {"", "PET_NNODES=1 PET_NPROC_PER_NODE=auto", "PET_NPROC_PER_NODE=auto says what torchrun"},
@@ -196,13 +196,13 @@ TEST(JobTopology, ContradictionsOfALauncherAreNamed) {
   for (const Row& row : rows) EXPECT_NE(Resolved(row.environment).find(row.expected), std::string::npos) << Resolved(row.environment);
 }
 
-TEST(JobTopology, FlagsCorrectEverything) {
+TEST(JobTopology, FlagsOverrideTheEnvironment) {
   const std::string pai = "KUBERNETES_PORT=x MASTER_ADDR=dlc1-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 NPROC_PER_NODE=8";
   EXPECT_EQ(Resolved(pai, {.rank = 9, .world = 16, .local_rank = 1, .local_world = 8}),
             "flags 9/16 local 1/8 node 1/2 dlc1-master-0:23456");
   EXPECT_EQ(Resolved(pai, {.world = 1}), "flags 0/1 local 0/1 node 0/1");
   EXPECT_EQ(Resolved(pai, {.rank = 0, .world = 1}), "flags 0/1 local 0/1 node 0/1");
-  // torch.distributed.launch before 1.9 says the local rank as a flag alone.
+  // Before 1.9, torch.distributed.launch passes the local rank only as a flag.
   EXPECT_EQ(Resolved("MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=1", {.local_rank = 1}),
             "environment 1/2 local 1/2 node 0/1 127.0.0.1:29500");
   EXPECT_EQ(Resolved("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", {.master_port = 7, .master_address = "b"}),
@@ -214,17 +214,17 @@ TEST(JobTopology, FlagsCorrectEverything) {
             std::string::npos);
 }
 
-TEST(JobTopology, LowerLevelsThatDisagreeAreNamed) {
+TEST(JobTopology, NotesIgnoredLaunchersThatDisagree) {
   using Notes = std::vector<std::string>;
   const std::string torchrun = Torchrun(1, 0, "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ");
   EXPECT_EQ(NotesOf(torchrun), Notes{});
   EXPECT_EQ(NotesOf(torchrun + kSlurmStep), Notes{"ignored: SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 (Slurm)"});
   EXPECT_EQ(NotesOf(torchrun + "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1"),
             Notes{"ignored: OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 (Open MPI)"});
-  // The same job as another launcher sees it is no disagreement.
+  // Another launcher's view of the same job is not a contradiction.
   EXPECT_EQ(NotesOf(std::string(kSlurmStep) + "PMIX_RANK=5 PMI_RANK=5 PMI_SIZE=8"), Notes{});
   EXPECT_EQ(NotesOf("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", {.rank = 0, .world = 1}), Notes{"ignored: RANK=1 WORLD_SIZE=2 (environment)"});
-  // What is garbage and does not count does no harm.
+  // Garbage in variables that do not count is ignored.
   EXPECT_EQ(NotesOf(torchrun + "PMI_RANK=x PMI_SIZE=").size(), 1u);
 
   const Notes pai = NotesOf("KUBERNETES_PORT=x MASTER_ADDR=dlc1-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 NPROC_PER_NODE=8");
@@ -242,8 +242,9 @@ TEST(JobTopology, LowerLevelsThatDisagreeAreNamed) {
       << guessed[0];
 }
 
-// Every rank of a job of equal hosts is found again, whether hosts are filled one after the other or in turn, as far as numbers tell.
-TEST(JobTopology, HostsFollowFromRanks) {
+// In a job of equal hosts every rank is placed on its host, whether hosts are filled one after the other or in turn, as far as the numbers
+// determine it.
+TEST(JobTopology, DerivesHostsFromRanks) {
   const auto resolve = [](int rank, int world, int local, int per_node) {
     return ResolveJobTopology({}, {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
                                    {"OMPI_COMM_WORLD_SIZE", std::to_string(world)},
@@ -264,7 +265,7 @@ TEST(JobTopology, HostsFollowFromRanks) {
   }
 }
 
-TEST(JobTopology, IsPrinted) {
+TEST(JobTopology, ToString) {
   const auto text = [](const std::string& environment) { return ToString(ResolveJobTopology({}, Variables(environment))); };
   EXPECT_EQ(text(""), "single process");
   EXPECT_EQ(text(Torchrun(1, 0, "WORLD_SIZE=2 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500")),
@@ -272,7 +273,7 @@ TEST(JobTopology, IsPrinted) {
   EXPECT_EQ(text("RANK=1 WORLD_SIZE=2 MASTER_ADDR=fe80::1 MASTER_PORT=7"), "environment rank 1 of 2, node 1 of 2, master [fe80::1]:7");
 }
 
-TEST(HostList, IsExpanded) {
+TEST(HostList, Expands) {
   using Hosts = std::vector<std::string>;
   EXPECT_EQ(HostsOf("node[01-03,7]"), (Hosts{"node01", "node02", "node03", "node7"}));
   EXPECT_EQ(HostsOf("login"), Hosts{"login"});

@@ -1,5 +1,6 @@
-// print_metrics FILE.npz BATCH AXIS IGNORE THRESHOLD METRIC...: metrics of the arrays "output" and "target", given in
-// batches of BATCH rows, as one JSON object. IGNORE: a class that is ignored, or "none". For metrics_test.py.
+// print_metrics FILE.npz BATCH AXIS IGNORE THRESHOLD METRIC...: computes metrics of the arrays "output" and "target" in batches of BATCH
+// rows,
+// and prints them as one JSON object. IGNORE is a class to ignore, or "none". Used by metrics_test.py.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>

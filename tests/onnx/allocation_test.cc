@@ -1,4 +1,4 @@
-// A lack of memory is no fault of a model: it comes out as std::bad_alloc, wherever it strikes, and never as an error of the file.
+// Running out of memory is not an error of the model: wherever it happens, the result is std::bad_alloc, never an error about the file.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace {
 
-thread_local int64_t left = -1;  // allocations until one fails, and none after it; negative: none does
+thread_local int64_t left = -1;  // number of allocations that still succeed; negative: all do
 
 void* Allocate(size_t bytes) {
   if (left >= 0 && left-- == 0) throw std::bad_alloc();
@@ -32,9 +32,9 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace gradloom {
 namespace {
 
-// Runs f with each of its allocations failing in turn, until there is none left to fail; how many there were.
+// Runs f repeatedly, failing each of its allocations in turn, until no failure is left. Returns the number of allocations.
 int64_t FailEach(const std::function<void()>& f) {
-  f();  // what is made once is there then
+  f();  // creates what is allocated only once
   for (int64_t fails = 0;; ++fails) {
     left = fails;
     try {

@@ -1,5 +1,6 @@
-// Loops over bags, as exporters write nn.EmbeddingBag, are computed at once: at the batch of the file, at others, and in a form that does
-// not hang on it.
+// Loops over bags, the form in which exporters write nn.EmbeddingBag, are replaced by one vectorized computation: at the batch size of the
+// file,
+// at other batch sizes, and in a form that does not depend on it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int64_t kLength = 2;
 
-// Three bags of two words, and what is made of each round.
+// A model with three bags of two words and the given loop over bags.
 std::string Bags(const std::string& inputs, const std::string& tensors, const std::string& before, const std::string& loop) {
   return "<ir_version: 10, opset_import: [\"\" : 18]>\ng (" + inputs +
          ") => (float[b, 2] y) <float[4, 2] w = {0.5, -1, 2, 3, -4, 0.25, 7, -2}, int64[1] all = {-1}, int64[1] first = {0}, bool yes = "
@@ -23,7 +24,7 @@ std::string Bags(const std::string& inputs, const std::string& tensors, const st
          tensors + "> { " + before + loop + " }";
 }
 
-// The older exporter's: rounds are counted, and rows gathered.
+// The form of the older exporter: a fixed number of iterations, whose rows are gathered as scan outputs.
 std::string Legacy(const std::string& made, const std::string& cuts = "cuts") {
   return Bags(
       "int64[3, 2] x", "int64[1] last = {9}",
@@ -34,7 +35,9 @@ std::string Legacy(const std::string& made, const std::string& cuts = "cuts") {
           made + " on = Cast <to: int = 9> (going) }>");
 }
 
-// The default one's: an integer that is carried ends it, rows are put into a sequence, and a bag may be empty. The last one ends by itself.
+// The form of the default exporter: a carried integer ends the loop, rows are inserted into a sequence, and a bag may be empty. The last
+// bag
+// has its own branch.
 std::string Default(const std::string& last, const std::string& other, const std::string& joined = "") {
   return Bags(
       "int64[3, 2] x", "float[1, 2] none = {0, 0}", "i = Reshape (x, all) rows = Gather (w, i) size = Shape (i) empty = SequenceEmpty () ",
@@ -48,7 +51,7 @@ std::string Default(const std::string& last, const std::string& other, const std
           (joined.empty() ? "y = ConcatFromSequence <axis: int = 0> (r)" : joined));
 }
 
-// The default one's with padding: a loop within keeps the places of what is no padding.
+// The default exporter's form with padding: an inner loop collects the positions of the words that are not padding.
 std::string Padded(const std::string& made) {
   return Bags(
       "int64[3, 2] x", "float[1, 2] none = {0, 0}, int64[0] nothing = {}",
@@ -72,7 +75,7 @@ std::string Padded(const std::string& made) {
 
 Tensor Words(int64_t batch) {
   Tensor x(DType::kInt64, Shape{batch, kLength});
-  // The first bag is padding alone; padding may be counted from behind.
+  // The first bag consists of padding alone. Padding may also be given as a negative index.
   for (int64_t i = 0; i < x.elements(); ++i) x.as<int64_t>()[static_cast<size_t>(i)] = i < kLength ? 0 : (i * 3 + 1) % 4 - (i == 3 ? 4 : 0);
   return x;
 }
@@ -87,7 +90,7 @@ constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
 
 enum class By { kSum, kMean, kMax };
 
-// By hand.
+// The expected result, computed directly.
 std::vector<float> Expected(const Tensor& x, By by, bool padded) {
   std::vector<float> rows;
   for (int64_t bag = 0; bag < x.shape()[0]; ++bag) {
@@ -107,7 +110,9 @@ std::vector<float> Expected(const Tensor& x, By by, bool padded) {
   return rows;
 }
 
-// The rows of bags that begin where `cuts` say, without a word beside padding: zeros. `ends`: of the last bag, and what it is divided by.
+// The same for bags that begin at `cuts`. Bags without words other than padding are zero. The last bag stops at `end`, and a mean divides
+// it by
+// the number of words up to `divided_to`.
 std::vector<float> Expected(const Tensor& x, By by, bool padded, const std::vector<int64_t>& cuts, int64_t end, int64_t divided_to) {
   std::vector<float> rows;
   for (size_t bag = 0; bag < cuts.size(); ++bag) {
@@ -153,8 +158,8 @@ std::vector<Form> Forms() {
   };
 }
 
-// The same nodes at each batch: what divides a batch over devices asks for that.
-TEST(BagLoops, AreComputedAtOnceAtAnyBatch) {
+// The nodes are the same at each batch size, which data parallelism requires.
+TEST(BagLoops, AreVectorizedAtAnyBatch) {
   for (const Form& form : Forms()) {
     SCOPED_TRACE(form.what);
     const Model model = Model::FromText(form.text);
@@ -173,8 +178,8 @@ TEST(BagLoops, AreComputedAtOnceAtAnyBatch) {
   }
 }
 
-// At the file's own batch with nothing that looks at another one beside it.
-TEST(BagLoops, AreComputedAtTheirOwnBatch) {
+// At the file's own batch size, without comparing with another one.
+TEST(BagLoops, AreVectorizedAtTheirOwnBatch) {
   for (const Form& form : Forms()) {
     SCOPED_TRACE(form.what);
     const ImportedGraph imported = Import(Model::FromText(form.text));
@@ -183,8 +188,8 @@ TEST(BagLoops, AreComputedAtTheirOwnBatch) {
   }
 }
 
-// One row of the sequence alone.
-TEST(BagLoops, GiveASequenceWhereOneIsRead) {
+// Only one row of the sequence is read.
+TEST(BagLoops, YieldASequenceIfOneIsRead) {
   const std::string sum = "v = Slice (rows, b, e) d1 = ReduceSum (v, first)", same = "v = Slice (rows, b, e) d2 = ReduceSum (v, first)";
   const ImportedGraph imported = Import(Model::FromText(Default(sum, same, "y = SequenceAt (r, one)")));
   const Tensor x = Words(3);
@@ -192,14 +197,14 @@ TEST(BagLoops, GiveASequenceWhereOneIsRead) {
   EXPECT_EQ(Computed(*imported.graph, x), (std::vector<float>{all[2], all[3]}));
 }
 
-// What looks like one and is not is run round by round, and means what it says.
-TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
+// A loop that only resembles this form is run as a loop, with the results that it specifies.
+TEST(BagLoops, ExcludeUnevenBagsAndDifferingIterations) {
   const std::string uneven = Legacy("row = ReduceSum <keepdims = 0> (v, first)", "uneven");
   std::string cut = uneven;
   cut.replace(cut.find("int64[1] last"), 0, "int64[4] uneven = {0, 1, 4, 6}, ");
   const Tensor x = Words(3);
   const std::vector<float> made = Computed(*Import(Model::FromText(cut)).graph, x);
-  // Words 0 | 0 -1 2 | 1 0 by their rows.
+  // The words 0 | 0 -1 2 | 1 0, summed per bag.
   std::vector<float> expected(6, 0);
   for (int64_t i = 0; i < 6; ++i) {
     const size_t bag = i < 1 ? 0 : i < 4 ? 1 : 2, word = static_cast<size_t>((x.as<int64_t>()[static_cast<size_t>(i)] + 4) % 4);
@@ -207,7 +212,7 @@ TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
   }
   EXPECT_EQ(made, expected);
   EXPECT_THROW(Import(Model::FromText(cut), {.batch = 5}), Error);
-  // The last round makes something else of its part.
+  // The last iteration computes something else.
   const std::string other = Default("v = Slice (rows, b, e) d1 = ReduceMax (v, first)", "v = Slice (rows, b, e) d2 = ReduceSum (v, first)");
   std::vector<float> mixed = Expected(x, By::kSum, false);
   const std::vector<float> largest = Expected(x, By::kMax, false);
@@ -215,7 +220,7 @@ TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
   EXPECT_EQ(Computed(*Import(Model::FromText(other)).graph, x), mixed);
 }
 
-// The text of a form with bags that the data decide: `cuts` is fed, or made of where each of them begins.
+// Changes a model to bags that the data determine: `cuts` is fed, or is computed from the fed beginnings.
 std::string ByData(std::string text, bool ends) {
   const auto replace = [&](const std::string& was, const std::string& now) {
     ASSERT_NE(text.find(was), std::string::npos) << was;
@@ -231,11 +236,11 @@ std::string ByData(std::string text, bool ends) {
 
 struct Bounds {
   std::vector<int64_t> begins;
-  int64_t end;  // of the last one
+  int64_t end;  // of the last bag
 };
 
-// With any number of words, bags without a word, and words in front of the first bag and behind the last one.
-TEST(BagLoops, AreComputedAtOnceWhereTheDataSayWhereBagsBegin) {
+// Any number of words, empty bags, and words before the first and after the last bag.
+TEST(BagLoops, AreVectorizedForOffsetsFromData) {
   for (const Form& form : Forms()) {
     for (const bool ends : {true, false}) {
       SCOPED_TRACE(std::string(form.what) + (ends ? ", with an end" : ""));
@@ -250,7 +255,7 @@ TEST(BagLoops, AreComputedAtOnceWhereTheDataSayWhereBagsBegin) {
           std::vector<int64_t> fed = bags.begins;
           if (ends) fed.push_back(bags.end);
           const int64_t end = ends && !to_end ? bags.end : all;
-          if (divides && bags.begins.back() == all) continue;  // 0 / 0, as the form is written here
+          if (divides && bags.begins.back() == all) continue;  // 0 / 0 in this form
           const Tensor cuts = Tensor::From<int64_t>(fed, Shape{static_cast<int64_t>(fed.size())});
           const std::vector<Tensor> made = Interpret(
               *imported.graph, {{imported.graph->inputs.at(0), x}, {imported.graph->inputs.at(1), cuts}}, imported.graph->outputs);
@@ -264,8 +269,8 @@ TEST(BagLoops, AreComputedAtOnceWhereTheDataSayWhereBagsBegin) {
   }
 }
 
-// Bounds that are not those of one bag behind the other are read as they are.
-TEST(BagLoops, ByDataAreOnlyThoseThatEndWhereTheNextOneBegins) {
+// If a bag does not end where the next one begins, the loop is run as it is.
+TEST(BagLoops, ExcludeOverlappingBags) {
   std::string text = ByData(Legacy("row = ReduceSum <keepdims = 0> (v, first)"), true);
   const std::string was = "e = Gather (ends, t)";
   text.replace(text.find(was), was.size(), "e = Gather (cuts, three)");
@@ -282,8 +287,8 @@ TEST(BagLoops, ByDataAreOnlyThoseThatEndWhereTheNextOneBegins) {
   EXPECT_EQ(std::vector<float>(values.begin(), values.end()), expected);
 }
 
-// A body of any depth is read on a stack of any size.
-TEST(BagLoops, AreNotSoughtInBodiesThatAreTooDeep) {
+// A deep body does not overflow the stack.
+TEST(BagLoops, ImportDeepBodies) {
   const auto loop = [](const std::string& rounds, const std::string& nodes) {
     return Model::FromText(
         "<ir_version: 10, opset_import: [\"\" : 18]>\ng (float[2] x) => (float[n, 2] y) <bool yes = {1}, int64 rounds = {" + rounds +

@@ -1,4 +1,4 @@
-// Models that were exported with the batch as a number, at other batches.
+// Models whose batch size was exported as a number, used at other batch sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,12 +34,12 @@ ImportedGraph At(const std::string& graph, int64_t batch) {
 }
 
 struct Trained {
-  std::vector<double> losses;                // by step
-  std::map<std::string, Tensor> parameters;  // behind the last one
+  std::vector<double> losses;                // per step
+  std::map<std::string, Tensor> parameters;  // after the last step
   ModelInfo info;
 };
 
-// Steps over batches of these sizes, each an entry of one plan: a last batch is smaller.
+// Trains on batches of these sizes, each an entry of one plan. The last batch of an epoch may be smaller.
 Trained Train(const Model& model, const std::vector<int64_t>& sizes, int devices = 1) {
   CompileOptions options;
   options.recipe.losses = {{.type = "mse", .output = "z", .target = "y"}};
@@ -78,8 +78,8 @@ struct Network {
 
 class BakedBatch : public ::testing::TestWithParam<Network> {};
 
-// As the export of the same network with a dynamic batch: at a larger, a smaller, its own and a single batch.
-TEST_P(BakedBatch, TrainsAtOtherBatchesAsTheDynamicExport) {
+// Matches the export of the same network with a dynamic batch: at larger, smaller, its own, and single-sample batches.
+TEST_P(BakedBatch, MatchesTheDynamicExportAtOtherBatches) {
   const std::string path = kFolder + std::string(GetParam().name);
   const std::vector<int64_t> sizes = {7, 2, 7, GetParam().declared, 3, 1};
   const std::vector<double> fixed = LossesOf(path + "_fixed.onnx", sizes), dynamic = LossesOf(path + "_dynamic.onnx", sizes);
@@ -89,12 +89,13 @@ TEST_P(BakedBatch, TrainsAtOtherBatchesAsTheDynamicExport) {
 
 struct Copies {
   const char* name;
-  std::map<std::string, std::string> weights;  // by tensor of the fixed export: the parameter of the dynamic one
+  std::map<std::string, std::string> weights;  // tensor of the fixed export -> parameter of the dynamic export
 };
 
-// The exporter has folded an Expand: the file has a class token, a table of places, a first state for each sample. They are one weight
-// at each batch, the file's own too, and go back into the file as copies.
-TEST(BakedBatchCopies, AreOneWeight) {
+// The exporter has folded an Expand, so the file holds a class token, a table of positions, or an initial state once per sample. Each
+// becomes
+// one weight at every batch size, including the file's own, and is exported as copies.
+TEST(BakedBatchCopies, BecomeOneWeight) {
   for (const Copies& file : {Copies{"transformer_dynamo", {{"expand_1", "token"}, {"embedding", "places.weight"}}},
                              Copies{"lstm_dynamo", {{"val_15", "start"}}}}) {
     const std::string path = kFolder + std::string(file.name);
@@ -106,7 +107,7 @@ TEST(BakedBatchCopies, AreOneWeight) {
         for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], dynamic.losses[i], 1e-5) << "step " << i;
         const std::string written = ::testing::TempDir() + "copies.onnx";
         ExportTrained(fixed.info, fixed.parameters, written);
-        // Read at its own batch, where it is one weight again.
+        // Imported at its own batch size, where it becomes one weight again.
         const ImportedGraph again = Import(Model::Load(written));
         for (const auto& [copies, weight] : file.weights) {
           const Tensor &one = fixed.parameters.at(copies), &expected = dynamic.parameters.at(weight);
@@ -124,8 +125,8 @@ TEST(BakedBatchCopies, AreOneWeight) {
   }
 }
 
-// A weight that has the batch's extent by chance, in front of what is the same for each sample, is no copy of anything.
-TEST(BakedBatchCopies, AreNotWhatDiffersFromSampleToSample) {
+// A weight whose extent equals the batch size by chance, before values that are the same for each sample, is not a set of copies.
+TEST(BakedBatchCopies, ExcludeWeightsThatAreReduced) {
   const std::string graph = R"(
 g (float[BATCH, 4] x) => (float[BATCH, 4] z)
 <float[3, 4] w = {1, 2, 0.5, -1, 0.3, -0.2, 1.1, 0.7, -0.6, 0.9, 0.4, 0.8}, int64[1] first = {0}, int64[2] times = {3, 1}>
@@ -147,9 +148,9 @@ g (float[BATCH, 4] x) => (float[BATCH, 4] z)
   }
 }
 
-// What reads them otherwise sees as many as there are, each the same weight: so at the file's own batch. At another one it is not known
-// what that would see.
-TEST(BakedBatchCopies, ThatAreReadOtherwiseAreOneWeightAtTheirOwnBatch) {
+// Other readers of the copies see one copy per sample, all of the same weight, at the file's own batch size. At any other batch size it is
+// unknown what they should see.
+TEST(BakedBatchCopies, WithOtherReadersFitOnlyTheirOwnBatch) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
 g (float[4, 2] x) => (float[4, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}>
 {
@@ -181,8 +182,8 @@ g (float[4, 2] x) => (float[4, 2] z) <float[1, 2] w = {1, 2}, int64[2] shape = {
   }
 }
 
-// Where the file fits no other batch, it cannot be seen what reads them as one: a warning names them.
-TEST(BakedBatchCopies, ThatTrainApartAreNamed) {
+// If the file fits no other batch size, the readers that treat the copies as one weight cannot be found, so a warning names the tensor.
+TEST(BakedBatchCopies, WarnIfTheyTrainSeparately) {
   const std::vector<std::string> warnings = Import(Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
 g (float[4, 2] x) => (float[3, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}, float[4, 2] ones = {1, 1, 1, 1, 1, 1, 1, 1}, int64[3] some = {0, 3, 2}>
 {
@@ -195,8 +196,8 @@ g (float[4, 2] x) => (float[3, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}, 
   EXPECT_NE(warnings[0].find("'w' holds a copy of one weight for each of the 4 samples"), std::string::npos) << warnings[0];
 }
 
-// Zeros of as many rows as there are samples are a weight as any other.
-TEST(BakedBatchCopies, AreNotWeightsThatHappenToRepeat) {
+// Zeros with as many rows as there are samples are an ordinary weight.
+TEST(BakedBatchCopies, ExcludeConstantWeights) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
 g (float[4, 4] x) => (float[4, 2] z) <float[4, 2] w = {0, 0, 0, 0, 0, 0, 0, 0}, float[2] b = {0, 0}>
 {
@@ -206,8 +207,10 @@ g (float[4, 4] x) => (float[4, 2] z) <float[4, 2] w = {0, 0, 0, 0, 0, 0, 0, 0}, 
   EXPECT_EQ(Train(model, {4, 4}).parameters.at("w").shape(), (Shape{4, 2}));
 }
 
-// A learned first state, expanded to the batch and taken through weights that have the batch's extent by chance, as cells written out do.
-TEST(BakedBatchCopies, AreNotWeightsThatAStartIsTakenThrough) {
+// A learned initial state that is expanded to the batch and multiplied by weights whose extents equal the batch size by chance, as in
+// recurrent
+// cells that are written out.
+TEST(BakedBatchCopies, ExcludeWeightsAppliedToInitialStates) {
   const char* graph = R"(
 g (float[4, 4] x) => (float[4, 4] y)
 <float[1, 4] start = {1, 2, 3, 4}, float[4, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, float[4] b = {0, 0, 0, 0},
@@ -252,7 +255,7 @@ struct Rewritten {
   Shape at3, at1;
 };
 
-// Exported for one sample, its inputs given an open batch behind the exporter's back.
+// Exported for one sample, with the batch axis of its inputs made open afterwards.
 std::string OpenFile(const std::string& shape, const std::string& out = "N, 2, 3") {
   return "g (float[N, 6] x) => (float[" + out +
          "] z) <float[6, 6] w = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, -0.1, -0.2, -0.3, "
@@ -262,7 +265,7 @@ std::string OpenFile(const std::string& shape, const std::string& out = "N, 2, 3
          "r) }";
 }
 
-TEST(OpenBatch, OfAFileForOneSampleIsFound) {
+TEST(OpenBatch, FindsFilesForOneSample) {
   for (const char* shape : {"1, 2, 3", "1, -1, 3", "1, 2, -1"}) {
     for (const int64_t batch : {1, 3, 4}) {
       const ImportedGraph imported = At(OpenFile(shape), batch);
@@ -276,11 +279,11 @@ TEST(OpenBatch, OfAFileForOneSampleIsFound) {
   }
 }
 
-TEST(OpenBatch, OfAFileThatFitsIsAsItIs) {
+TEST(OpenBatch, LeavesFittingFilesUnchanged) {
   const ImportedGraph imported = At(OpenFile("-1, 2, 3"), 4);
   EXPECT_EQ(imported.declared_batch, 0);
   EXPECT_TRUE(imported.warnings.empty());
-  // Made for two.
+  // Exported for two samples.
   try {
     At(OpenFile("2, 2, 3"), 4);
     ADD_FAILURE() << "it is taken";
@@ -290,7 +293,7 @@ TEST(OpenBatch, OfAFileThatFitsIsAsItIs) {
   }
 }
 
-TEST(OpenBatch, OfAFileForOneSampleTrainsAsAnyOther) {
+TEST(OpenBatch, FilesForOneSampleTrainAtAnyBatch) {
   const auto model = [](const std::string& shape) {
     return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + OpenFile(shape));
   };
@@ -304,7 +307,7 @@ TEST(OpenBatch, OfAFileForOneSampleTrainsAsAnyOther) {
   }
 }
 
-// Extents of 4 that are the batch and extents of 4 that are not.
+// Extents of 4 that are the batch size and extents of 4 that are not.
 const Rewritten kRewritten[] = {
     {"a target with the rest open",
      "g (float[4, 2, 4] x) => (float[4, 8] y) <int64[2] s = {4, -1}> { y = Reshape (x, s) }",
@@ -417,9 +420,8 @@ TEST(BakedBatchGraphs, ShapesFollowTheBatch) {
   }
 }
 
-// Indices and what they write, for each sample of the batch that the file was made for. At a larger batch they fit, too, and the samples
-// behind them would be left as they are.
-TEST(BakedBatchElements, AreWrittenInAllSamples) {
+// Indices and updates for each sample of the file's batch. They would also fit a larger batch, but leave the remaining samples unchanged.
+TEST(BakedBatchElements, ScatterIntoAllSamples) {
   const auto model = [](const std::string& batch, const std::string& tensors, const std::string& before) {
     return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 4] x) => (float[" + batch +
                            ", 4] z) <float[4, 4] w = {1, 0, 0.5, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0.25, 0, 1}, " + tensors +
@@ -437,9 +439,10 @@ TEST(BakedBatchElements, AreWrittenInAllSamples) {
   }
 }
 
-// Of a table that all samples share each takes what its own indices say, and gradients are of all samples; not what the number of the
-// sample says, which is another one on another device.
-TEST(BakedBatchElements, AreTakenFromATableOnEachDevice) {
+// Each device gathers from a shared table by its own indices, and gradients sum over all samples. The indices must not be mistaken for
+// sample
+// numbers, which differ between devices.
+TEST(BakedBatchElements, GatherFromASharedTableOnEachDevice) {
   const auto train = [](const std::string& taken, int devices) {
     const Model model = Model::FromText(
         "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 2] x) => (float[N, 2] z) <float[2, 2] w = {1, 0.5, -0.5, 1}, "
@@ -538,7 +541,7 @@ const Refused kRefused[] = {
      "its operand 5 [1,2,1] has that batch size"},
 };
 
-TEST(BakedBatchGraphs, WhatCannotBeProvenNamesTheNode) {
+TEST(BakedBatchGraphs, RefusalsNameTheNode) {
   for (const Refused& refused : kRefused) {
     SCOPED_TRACE(refused.what);
     try {
@@ -553,9 +556,10 @@ TEST(BakedBatchGraphs, WhatCannotBeProvenNamesTheNode) {
   }
 }
 
-// Bodies are not made for another batch. Of two branches of which one has the file's batch the results would be padded to the larger one,
-// and the loss be that of a part of the samples.
-TEST(BakedBatch, OfABranchThatTheDataDecidesIsRefused) {
+// Bodies are not rewritten for another batch size. If one of two branches had the file's batch size, the results would be padded to the
+// larger
+// one, and the loss would cover only some of the samples.
+TEST(BakedBatch, RefusesDataDependentBranches) {
   const auto message_of = [](const std::string& taken, int64_t batch) {
     const std::string graph =
         "g (float[4, 6] x, bool on) => (float[4, 5] z) <float[5] c = {1, 2, 3, 4, 5}, int64[2] big = {4, 5}, int64[2] first = {0, 0}, "
@@ -576,7 +580,7 @@ TEST(BakedBatch, OfABranchThatTheDataDecidesIsRefused) {
     const std::string message = message_of(taken, 8);
     EXPECT_NE(message.find("a batch size of 4"), std::string::npos) << message;
     EXPECT_NE(message.find("pick"), std::string::npos) << message;
-    EXPECT_EQ(message.find("float32["), std::string::npos) << message;  // of a batch that nobody gave
+    EXPECT_EQ(message.find("float32["), std::string::npos) << message;  // the shape at a batch size that the user did not ask for
   }
   EXPECT_EQ(message_of("y = Mul (h, c)", 8), "");
 }

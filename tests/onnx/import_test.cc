@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// A model of opset 28 around the signature and nodes of its main graph.
+// An opset 28 model with this main graph.
 std::string Onnx(const std::string& graph, int opset = 28) {
   return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\n" + graph;
 }
@@ -25,7 +25,7 @@ ImportedGraph ImportText(const std::string& text, const ImportOptions& options =
   return imported;
 }
 
-// "op op op" of the graph's nodes.
+// The operators of the graph's nodes, separated by spaces.
 std::string Operators(const Graph& graph) {
   std::string text;
   for (const Node& node : graph.nodes) text += (text.empty() ? "" : " ") + node.op;
@@ -50,7 +50,7 @@ linear (float[N, 5] x) => (float[N, 2] pred)
   [fc] pred = Gemm <transB = 1> (x, w, b)
 })";
 
-TEST(Import, NamesAndTypesAreTheFiles) {
+TEST(Import, KeepsNamesAndTypes) {
   const ImportedGraph imported = ImportText(Onnx(kLinear), {.batch = 4, .shapes = {}});
   const Graph& graph = *imported.graph;
   EXPECT_EQ(ToText(graph),
@@ -79,8 +79,8 @@ TEST(Import, SymbolicDimensionsNeedAnExtent) {
             "graph g\ninput x float32[2,7]\ny float32[2,7] = Relu(x)\noutput y\n");
 }
 
-// tf2onnx and the list form of PyTorch's dynamic_axes give the batch of each input a name of its own.
-TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
+// tf2onnx and the list form of PyTorch's dynamic_axes give each input's batch axis its own symbol.
+TEST(Import, GeneratedFirstDimensionsAreTheBatch) {
   const auto axes = [](const std::string& inputs, const ImportOptions& options) {
     return ImportText(Onnx("g (" + inputs + ") => (float[M, 2] y) { y = Relu(x)\n other = Relu(z) }"), options).batch_axes;
   };
@@ -93,13 +93,13 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
   const std::map<std::string, Shape> equal = {{"x", Shape{4, 2}}, {"z", Shape{4, 3}}}, unequal = {{"x", Shape{4, 2}}, {"z", Shape{5, 3}}};
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = equal}), both);
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = unequal}), first);
-  // A name that someone gave means something.
+  // A symbol that a person chose has a meaning of its own.
   EXPECT_EQ(FailureOf(Onnx("g (float[N, 2] x, float[nodes, 3] z) => (float[M, 2] y) { y = Relu(x) }"), {.batch = 4, .shapes = {}}),
             ErrorCode::kConfig);
 }
 
-// Recurrent nets have time first, and who names the batch says where it is.
-TEST(Import, TheBatchMayBeTheSecondDimension) {
+// Recurrent models may have time first. The symbol for the batch says where it is.
+TEST(Import, BatchMayBeTheSecondDimension) {
   const auto axes = [](const std::string& input, const ImportOptions& options) {
     return ImportText(Onnx("g (float[" + input + "] x) => (float[T, B, 3] y) { y = Relu(x) }"), options).batch_axes;
   };
@@ -109,8 +109,10 @@ TEST(Import, TheBatchMayBeTheSecondDimension) {
   EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
 }
 
-// A number of steps, then samples: outputs begin with what all inputs have next. Of a single first place nobody can tell.
-TEST(Import, TheBatchIsWhatOutputsBeginWith) {
+// If the inputs have a number of steps first, the batch is the symbol with which outputs begin and which all inputs have second. A symbol
+// that is
+// first in a single place is ambiguous.
+TEST(Import, BatchIsTheFirstDimensionOfOutputs) {
   const auto axes = [](const std::string& inputs, const std::string& outputs, const ImportOptions& options) {
     return ImportText(Onnx("g (" + inputs + ") => (" + outputs + ") { y = Identity(x) }"), options).batch_axes;
   };
@@ -119,7 +121,7 @@ TEST(Import, TheBatchIsWhatOutputsBeginWith) {
   EXPECT_EQ(axes("float[5, N, 3] x, float[7, N] z", "float[N, 2] y", batch), (std::vector<int>{1, 1}));
   EXPECT_EQ(axes("float[T, N, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{1, 0}));
   EXPECT_EQ(axes("float[N, T, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{0, 0}));
-  // Turned for a loss that wants time first.
+  // The output is transposed for a loss that expects time first.
   EXPECT_EQ(axes("float[N, T, 3] x", "float[T, N, 3] y", {.batch = 4, .shapes = {{"T", 6}}}), std::vector<int>{0});
   EXPECT_EQ(axes("float[1, N, 3] x", "float[N, 2] y", length), std::vector<int>{0});
   EXPECT_EQ(axes("float[5, N, 3] x", "float[5, N, 3] y", length), std::vector<int>{0});
@@ -127,8 +129,8 @@ TEST(Import, TheBatchIsWhatOutputsBeginWith) {
             (std::vector<int>{0, -1}));
 }
 
-// Older exporters write -1 for an extent that they do not know.
-TEST(Import, AnExtentOfMinusOneIsOpen) {
+// Older exporters write -1 for an unknown extent.
+TEST(Import, ExtentMinusOneIsOpen) {
   onnx::ModelProto proto;
   ASSERT_TRUE(onnx::OnnxParser(Onnx("g (float[N, 2] x) => (float[N, 2] y) { y = Relu(x) }").c_str()).Parse(proto).IsOK());
   for (auto* info : {proto.mutable_graph()->mutable_input(0), proto.mutable_graph()->mutable_output(0)}) {
@@ -141,8 +143,8 @@ TEST(Import, AnExtentOfMinusOneIsOpen) {
   EXPECT_TRUE(imported.warnings.empty());
 }
 
-// ONNX's body of the operator squeezes the sample away where there is one.
-TEST(Import, AGridForOneSample) {
+// ONNX's function body of AffineGrid squeezes the batch axis if there is one sample.
+TEST(Import, AffineGridForOneSample) {
   const std::string text = Onnx(R"(g (float[N, 2, 3] theta) => (float[N, 4, 5, 2] grid) <int64[3] rest = {1, 4, 5}>
 { n = Shape <start = 0, end = 1> (theta)  size = Concat <axis = 0> (n, rest)  grid = AffineGrid (theta, size) })");
   for (const int64_t batch : {1, 3}) {
@@ -151,8 +153,8 @@ TEST(Import, AGridForOneSample) {
   }
 }
 
-// What a file says of a shape within it and is not so: what is made counts, and the first such value is named.
-TEST(Import, DeclaredExtentsThatContradictAreNamed) {
+// If an intermediate shape that the file declares is wrong, the inferred shape is used, and the first such value is named in a warning.
+TEST(Import, WarnsAboutContradictoryDeclaredShapes) {
   const auto warnings = [](const std::string& declared, const ImportOptions& options) {
     return ImportText(Onnx("g (float[2, 3] x) => (float[2, 3] y) <float" + declared + " h> { h = Relu(x) y = Tanh(h) }"), options).warnings;
   };
@@ -161,12 +163,12 @@ TEST(Import, DeclaredExtentsThatContradictAreNamed) {
   EXPECT_NE(wrong[0].find("declares 'h' as [2,7]"), std::string::npos) << wrong[0];
   EXPECT_NE(wrong[0].find("produces [2,3]"), std::string::npos) << wrong[0];
   for (const char* right : {"[2, 3]", "[N, 3]", "[?, 3]", "[0, 3]"}) EXPECT_TRUE(warnings(right, {}).empty()) << right;
-  // The file's own batch.
+  // The file's own batch size.
   EXPECT_TRUE(warnings("[2, 3]", {.batch = 5}).empty());
 }
 
-// An input whose first extent happens to be the batch that the file was exported with, and that all samples share.
-TEST(Import, InputsThatStayAsDeclaredHaveNoBatch) {
+// An input that all samples share, whose first extent happens to equal the batch size of the export.
+TEST(Import, SharedInputsHaveNoBatch) {
   const std::string scores = "g (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";
   const std::string swapped = "g (float[4, 8] table, float[4, 8] x) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";
   const std::string longer = "g (float[9, 8] table, float[4, 8] x) => (float[4, 9] y) { t = Transpose(table)\n y = MatMul(x, t) }";
@@ -192,8 +194,8 @@ TEST(Import, InputsThatStayAsDeclaredHaveNoBatch) {
   EXPECT_EQ(FailureOf(Onnx(scores), {.inputs = {{"x", Shape{6, 8}}, {"table", Shape{5, 8}}}}), ErrorCode::kShape);
 }
 
-// Type inference does not look at what a Gemm adds: of constants that did not fit a kernel made an internal error.
-TEST(Import, WhatAGemmAddsFits) {
+// onnx's type inference ignores the addend of a Gemm. Constants that did not fit caused an internal error in a kernel.
+TEST(Import, ChecksTheAddendOfGemm) {
   const auto failure = [](const std::string& c) {
     return FailureOf(
         Onnx("g (float[2, 3] x, " + c + " c) => (float[2, 4] y) <float[3, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3}> { y = Gemm(x, w, c) }"), {});
@@ -206,8 +208,8 @@ TEST(Import, WhatAGemmAddsFits) {
   }
 }
 
-// Type inference does not look at these; a kernel would read past the updates.
-TEST(Import, ElementsAreGatheredAndScatteredByOneIndexEach) {
+// onnx's type inference does not check these shapes, and a kernel would read past the updates.
+TEST(Import, ChecksElementwiseGatherAndScatter) {
   const auto failure = [](const std::string& graph) { return FailureOf(Onnx(graph, 18), {}); };
   const std::string scatter = " => (float[2, 3] y) { y = ScatterElements <axis = 1> (x, i, u) }",
                     gather = " => (float[M, K] y) { y = GatherElements <axis = 1> (x, i) }";
@@ -220,7 +222,7 @@ TEST(Import, ElementsAreGatheredAndScatteredByOneIndexEach) {
   EXPECT_EQ(Operators(*ImportText(Onnx("g (float[2, 3] x, int64[1, 4] i)" + gather, 18)).graph), "GatherElements");
 }
 
-TEST(Import, InputsThatMustBeThereAreNotAbsent) {
+TEST(Import, RejectsMissingRequiredInputs) {
   const auto scan = [](const std::string& scanned) {
     return Onnx(
         "g (float[2, 3] x) => (float[2, 3] y) { y = Scan <num_scan_inputs = 1, body = b (float[3] e) => (float[3] d) { d = Tanh(e) }> (" +
@@ -236,7 +238,7 @@ TEST(Import, InputsThatMustBeThereAreNotAbsent) {
   EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x) y = SequenceAt(s, \"\")"), {}), ErrorCode::kArity);
 }
 
-TEST(Import, TuplesOfMoreAxesThanTheDataHasAreRefused) {
+TEST(Import, RejectsIndexTuplesLongerThanTheRank) {
   const auto graph = [](const std::string& node) {
     return Onnx(
         "g (float[2, 3] x, float[6] u) => (float[k] y) <float zero = {0}> { p = Greater(x, zero) i = NonZero(p) t = Transpose<perm = [1, "
@@ -249,7 +251,7 @@ TEST(Import, TuplesOfMoreAxesThanTheDataHasAreRefused) {
   EXPECT_NE(Operators(*ImportText(graph("y = GatherND(x, t)")).graph), "");
 }
 
-TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
+TEST(Import, AcceptsADomainImportedTwice) {
   const auto text = [](const std::string& second) {
     return "<ir_version: 10, opset_import: [\"\" : 17, \"\" : " + second + "]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }";
   };
@@ -258,7 +260,7 @@ TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
 }
 
 // skl2onnx writes such nodes around the layers of a classifier.
-TEST(Import, TraditionalOperatorsSayWhatHelps) {
+TEST(Import, TraditionalOperatorsSuggestAFix) {
   std::string message;
   const std::string head =
       "<ir_version: 10, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[2, 3] x) => (float[2, 3] y) { y = ai.onnx.ml.";
@@ -268,8 +270,8 @@ TEST(Import, TraditionalOperatorsSayWhatHelps) {
   EXPECT_NE(message.find("MLPRegressor"), std::string::npos) << message;
 }
 
-// Steps in front of a net are its preprocessing; their numbers are no weights.
-TEST(Import, StepsOfAPipelineAreWrittenOut) {
+// Pipeline steps before a network are its preprocessing, and their numbers are not weights.
+TEST(Import, ExpandsPipelineSteps) {
   const auto import = [](const std::string& node) {
     return ImportText(
         "<ir_version: 10, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[2, 3] x) => (float[2, 3] y) { y = ai.onnx.ml." + node +
@@ -281,8 +283,8 @@ TEST(Import, StepsOfAPipelineAreWrittenOut) {
   EXPECT_THROW(import("Normalizer <norm = \"L3\">"), Error);
 }
 
-// Converters to half precision append their casts; onnxruntime sorts what it reads.
-TEST(Import, NodesOutOfOrderAreSorted) {
+// Half-precision converters append their casts at the end, and onnxruntime sorts the nodes it reads.
+TEST(Import, SortsNodes) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2, 3] x) => (float[2, 3] y) <bool on = {1}> {
   y = own.late (k)
@@ -299,8 +301,8 @@ g (float[2, 3] x) => (float[2, 3] y) <bool on = {1}> {
   EXPECT_NE(message.find("cycle"), std::string::npos) << message;
 }
 
-// What of onnxruntime's operators is taken is in tests/conformance:contrib_operators_test.
-TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
+// tests/conformance:contrib_operators_test covers the supported operators of onnxruntime.
+TEST(Import, RejectsUnsupportedFormsOfContribOperators) {
   std::string message;
   const auto refused = [&](const std::string& inputs, const std::string& node, const char* why) {
     const std::string head =
@@ -323,7 +325,7 @@ TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
   refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Celu\"> (x, w)", "'Celu'");
 }
 
-TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
+TEST(Import, RemovesAliasesAndKeepsOutputNames) {
   const ImportedGraph imported =
       ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "
                       "Identity(b) w = Identity(x) }"));
@@ -333,8 +335,8 @@ TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
             "output y\noutput z\noutput w\n");
 }
 
-// What torch.export calls what became of a detach().
-TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
+// The name that torch.export gives to the result of detach().
+TEST(Import, DetachedValuesStopGradients) {
   const std::string text = Onnx(
       "g (float[2] x, int64[2] i) => (float[2] y, int64[2] j) <float[2] w = {1, 2}, float half = {0.5}> { a = Mul(x, w) [node_detach] "
       "detach "
@@ -342,15 +344,16 @@ TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
       "Neg(detach_2) [detach] same = Identity(b) y = Relu(same) }");
   const std::string kept = ToText(*ImportText(text).graph);
   EXPECT_NE(kept.find("detach float32[2] = gradloom.StopGradient(a)\n"), std::string::npos) << kept;
-  // A number may be an operand that must be known, integers have no gradient, and the last Identity has the name by chance.
+  // A scalar may be an operand that must be known at compile time, integers have no gradient, and the last Identity has this name by
+  // chance.
   EXPECT_EQ(Operators(*ImportText(text).graph), "Mul StopGradient Mul Neg Relu");
   ImportOptions through;
   through.detach = false;
   EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
 }
 
-// Files of PyTorch's older exporter say nothing of it.
-TEST(Import, ValuesAreDetachedByName) {
+// Files of PyTorch's older exporter do not record it.
+TEST(Import, DetachesValuesByName) {
   const std::string text = Onnx(
       "g (float[2] x) => (float[2] y, float[2] z, float[2] o) <float[2] w = {1, 2}> { a = Mul(x, w) [first] b = Relu(a) [second] c = "
       "Neg(a) "
@@ -361,18 +364,18 @@ TEST(Import, ValuesAreDetachedByName) {
   const auto has = [](const std::string& graph, const std::string& line) {
     EXPECT_NE(graph.find(line + "\n"), std::string::npos) << line << "\n" << graph;
   };
-  // Wherever it is read.
+  // For all readers.
   std::string graph = imported({"a"});
   has(graph, "a/detached float32[2] = gradloom.StopGradient(a) {by_name=1}");
   has(graph, "b float32[2] = Relu(a/detached)");
   has(graph, "c float32[2] = Neg(a/detached)");
   has(graph, "d float32[2] = Sub(a/detached, w)");
-  // By one node, which goes by its name or by what it makes; a weight, too.
+  // For one reader, given by its name or by its output. Works for a weight as well.
   graph = imported({"a@second", "w@d"});
   has(graph, "b float32[2] = Relu(a)");
   has(graph, "c float32[2] = Neg(second/a/detached)");
   has(graph, "d float32[2] = Sub(a, d/w/detached)");
-  // Under another name, and an output, whose name stays.
+  // By another name of the value; and for an output, which keeps its name.
   has(imported({"same"}), "d float32[2] = Sub(same/detached, w)");
   graph = imported({"y"});
   has(graph, "z float32[2] = Abs(y/detached)");
@@ -384,7 +387,7 @@ TEST(Import, ValuesAreDetachedByName) {
   EXPECT_EQ(Operators(*ImportText(text, options).graph), "Mul Relu StopGradient Neg StopGradient Sub Sum Abs Exp");
 }
 
-TEST(Import, NamesOfDetachedValuesAreOfFunctionsAndBodies) {
+TEST(Import, DetachesValuesInFunctionsAndBodies) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
   [call] a = own.twice (w)
@@ -400,7 +403,7 @@ g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
   EXPECT_NE(imported("a@y").find("y float32[2] = Add(b, y/a/detached)"), std::string::npos) << imported("a@y");
 }
 
-TEST(Import, NamesOfDetachedValuesThatFitNothingAreRefused) {
+TEST(Import, RejectsUnknownDetachedNames) {
   const std::string text =
       Onnx("g (float[2] x) => (float[2] out) <float[2] w = {1, 2}> { [scale] scaled = Mul(x, w) [last] out = Relu(scaled) }");
   const auto refused = [&](const std::string& name) {
@@ -422,7 +425,7 @@ TEST(Import, NamesOfDetachedValuesThatFitNothingAreRefused) {
   has(refused(""), "VALUE@NODE");
 }
 
-TEST(Import, NotesOfWhatIsDetachedMayBeOfAnAbsentInput) {
+TEST(Import, AcceptsDetachNotesOnAbsentInputs) {
   onnx::ModelProto model;
   const char* text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x) z = own.bounded (x, least) }
@@ -437,7 +440,7 @@ g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x)
   EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
 }
 
-TEST(Import, FunctionsAreWrittenOut) {
+TEST(Import, InlinesFunctions) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2, 3] x) => (float[2, 3] y) { [first] h = own.twice <factor = 3.0> (x) [second] y = own.twice (h) }
 <domain: "own", opset_import: ["" : 18]> twice <factor: float = 2.0> (a) => (b) { f = Constant <value_float: float = @factor> () c = Mul (a, f) b = Relu (c) }
@@ -451,15 +454,15 @@ g (float[2, 3] x) => (float[2, 3] y) { [first] h = own.twice <factor = 3.0> (x) 
   EXPECT_EQ(graph.data(graph.nodes[2].inputs[1])->as<float>()[0], 2.0f);
 }
 
-TEST(Import, AllUnknownOperatorsAtOnce) {
+TEST(Import, ReportsAllUnknownOperators) {
   std::string message;
   EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { a = Foo(x) b = Bar(a) y = Relu(b) }"), {}, &message), ErrorCode::kUnsupported);
   EXPECT_NE(message.find("'Foo'"), std::string::npos) << message;
   EXPECT_NE(message.find("'Bar'"), std::string::npos) << message;
 }
 
-// Which elements of a weight are positive, and which is the largest, is known of its first values alone.
-TEST(Import, WhatIsDecidedByAWeightChangesWithIt) {
+// Which elements of a weight are positive, and which is the largest, is known only for its initial values.
+TEST(Import, KeepsDecisionsThatDependOnWeights) {
   const ImportedGraph imported = ImportText(Onnx(R"(g (float[N, 3] x) => (float[N, 3] y, int64[1] k)
 <float[3] w = {1, -2, 3}, float zero = {0}, float one = {1}, float minus = {-1}>
 {
@@ -472,8 +475,8 @@ TEST(Import, WhatIsDecidedByAWeightChangesWithIt) {
   EXPECT_EQ(Operators(*imported.graph), "GreaterOrEqual Where Mul ArgMax");
 }
 
-// What only another output needs is not there, and may be what nobody knows.
-TEST(Import, OutputsThatAreNotAskedForAreLeftOut) {
+// Nodes that only another output needs are removed, and may be unknown operators.
+TEST(Import, OmitsUnrequestedOutputs) {
   const std::string text = Onnx(R"(g (float[N, 2] x) => (float[N, 2] y, float[N, 2] z) <float[2] w = {1, 2}, float[2] v = {3, 4}>
 {
   a = Mul (x, w)
@@ -502,7 +505,7 @@ TEST(Import, ErrorsNameTheNode) {
   EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Relu<alpha=1.0>(x) }"), {}, &message), ErrorCode::kAttr);
 }
 
-// The one node that an old form of an operator becomes.
+// Imports a graph in an old opset, whose nodes are upgraded.
 Graph UpgradedGraph(const std::string& graph, int opset) { return *ImportText(Onnx(graph, opset)).graph; }
 
 TEST(Upgrade, AttributesThatBecameInputs) {
@@ -540,7 +543,7 @@ TEST(Upgrade, OldSamplers) {
   }
 }
 
-// Below along what grows, above along what shrinks: two of today's where both are there.
+// Old nodes sample the nearest element below along growing axes, and above along shrinking ones. A node with both becomes two Resize nodes.
 TEST(Upgrade, OldSamplersThatGrowAndShrink) {
   const Graph graph =
       UpgradedGraph("g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
@@ -559,7 +562,7 @@ TEST(Import, ScalesOfAllExtents) {
   const ImportedGraph ones = ImportText(text("e = Shape(x) t = ConstantOfShape<value = float[1] {1}>(e) "));
   EXPECT_EQ(Operators(*ones.graph), "RMSNormalization");
   EXPECT_EQ(ones.graph->value(ones.graph->nodes[0].inputs[1]).shape, (Shape{1}));
-  // Made for four samples, and read with two.
+  // Exported for four samples, and imported for two.
   const std::string folded = "g (float[N,3] x) => (float[N,3] y) <float[4,3] t = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = RMSNormalization(x, t) }";
   EXPECT_EQ(ImportText(Onnx(folded), {.batch = 2}).graph->nodes[0].op, "RMSNormalization");
   EXPECT_EQ(Operators(*ImportText(text("t = Exp(s) ")).graph), "Exp RMSNormalization Mul");
@@ -584,7 +587,7 @@ TEST(Upgrade, NearestOfTensorFlow) {
 TEST(Upgrade, Dropout) {
   const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
   EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);
-  // AlexNet, VGG and their kin name a mask that nobody reads; it was of its data's type.
+  // AlexNet, VGG and similar models name a mask that nothing reads. Its type used to be that of the data.
   const Graph named = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { d, mask = Dropout<ratio = 0.25>(x) y = Add (d, mask) }", 7);
   EXPECT_EQ(Operators(named), "Dropout Cast Add");
 }

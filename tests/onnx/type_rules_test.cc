@@ -9,7 +9,7 @@ class TypeRulesTest : public testing::Test {
  protected:
   ValueId Input(Shape shape, DType dtype = DType::kFloat32) { return graph_.AddValue("x", dtype, std::move(shape), Role::kInput); }
 
-  // The first output of a node on these inputs.
+  // The type of the first output of a node with these inputs.
   ValueType Infer(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     Node node;
     node.op = op;
@@ -20,7 +20,7 @@ class TypeRulesTest : public testing::Test {
     return rules_.Infer(graph_, node)[0];
   }
 
-  // The class of the error that the node meets, with its message in error_.
+  // The class of the error that the node causes. Its message goes to error_.
   ErrorCode Fails(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     try {
       Infer(op, std::move(inputs), std::move(attributes));
@@ -38,7 +38,7 @@ class TypeRulesTest : public testing::Test {
   std::string error_;
 };
 
-TEST_F(TypeRulesTest, SchemasGiveShapes) {
+TEST_F(TypeRulesTest, SchemasInferShapes) {
   EXPECT_EQ(Infer("MatMul", {Input({2, 3, 4}), Input({4, 5})}).shape, (Shape{2, 3, 5}));
   EXPECT_EQ(Infer("Conv", {Input({1, 3, 8, 8}), Input({6, 3, 3, 3})},
                   {{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"strides", std::vector<int64_t>{2, 2}}})
@@ -48,7 +48,7 @@ TEST_F(TypeRulesTest, SchemasGiveShapes) {
   EXPECT_EQ(Infer("Softmax", {Input({2, 3})}).shape, (Shape{2, 3}));
 }
 
-TEST_F(TypeRulesTest, ConstantOperandsDecideShapes) {
+TEST_F(TypeRulesTest, ConstantOperandsDetermineShapes) {
   EXPECT_EQ(Infer("Reshape", {Input({2, 6}), b_.Ints({-1, 4})}).shape, (Shape{3, 4}));
   EXPECT_EQ(Infer("ReduceSum", {Input({2, 6}), b_.Ints({1})}, {{"keepdims", int64_t{0}}}).shape, (Shape{2}));
   EXPECT_EQ(Infer("Expand", {Input({1}), b_.Ints({4, 2})}).shape, (Shape{4, 2}));
@@ -71,7 +71,7 @@ TEST_F(TypeRulesTest, Arity) {
   EXPECT_EQ(Fails("Gemm", {x, x, x, x}), ErrorCode::kArity);
   EXPECT_NE(error_.find("expects 2 to 3 inputs, but this node has 4"), std::string::npos) << error_;
   EXPECT_EQ(Fails("Gemm", {x, kNoValue}), ErrorCode::kArity);
-  // Of any number of operands each is there.
+  // Variadic operands may not be absent.
   EXPECT_EQ(Fails("Einsum", {kNoValue, x}, {{"equation", std::string("bi,bi->b")}}), ErrorCode::kArity);
   EXPECT_EQ(Fails("Concat", {x, kNoValue}, {{"axis", int64_t{0}}}), ErrorCode::kArity);
   EXPECT_EQ(Fails("Max", {x, kNoValue, x}), ErrorCode::kArity);
@@ -84,7 +84,7 @@ TEST_F(TypeRulesTest, Attributes) {
   EXPECT_EQ(Fails("Gemm", {x, x}, {{"alpha", std::string("str")}}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Cast", {x}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Concat", {x, x}, {{"axis", int64_t{99}}}), ErrorCode::kAttr);
-  // onnx's inference would make a part for each of them.
+  // onnx's inference would create an output for each.
   EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{1} << 40}}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{0}}}), ErrorCode::kAttr);
   EXPECT_NE(error_.find("this node has 1 outputs"), std::string::npos) << error_;
@@ -104,8 +104,8 @@ TEST_F(TypeRulesTest, Shapes) {
   EXPECT_EQ(Fails("Add", {Input({2, 3}), Input({4, 5})}), ErrorCode::kShape);
 }
 
-// Kernels read as many elements as the first operand has channels, places or sequences. onnx's type inference does not count them.
-TEST_F(TypeRulesTest, OperandsThatAreReadBesideTheFirst) {
+// Kernels read as many elements as the first operand has channels, positions or sequences, which onnx's type inference does not check.
+TEST_F(TypeRulesTest, ChecksExtentsOfFurtherOperands) {
   const ValueId x = Input({4, 5, 6});
   EXPECT_EQ(Fails("InstanceNormalization", {x, Input({2}), Input({5})}), ErrorCode::kShape);
   EXPECT_NE(error_.find("a scale of [2] does not fit 5 channels"), std::string::npos) << error_;
@@ -126,8 +126,8 @@ TEST_F(TypeRulesTest, OperandsThatAreReadBesideTheFirst) {
   EXPECT_NE(error_.find("lengths of [4] do not fit 5 sequences"), std::string::npos) << error_;
 }
 
-// onnx's own test of `output_shape` asks for one element more than there is, oneDNN has no convolution for seven more.
-TEST_F(TypeRulesTest, TransposedConvolutionsReach) {
+// onnx's own test of `output_shape` requests one element more than the windows reach. oneDNN has no convolution for seven more.
+TEST_F(TypeRulesTest, TransposedConvolutionOutputShape) {
   const std::vector<int64_t> strides{3, 2}, asked{10, 8};
   const ValueId w = Input({1, 2, 3, 3});
   EXPECT_EQ(Infer("ConvTranspose", {Input({1, 1, 3, 3}), w}, {{"strides", strides}, {"output_shape", asked}}).shape, (Shape{1, 2, 10, 8}));
@@ -140,7 +140,7 @@ TEST_F(TypeRulesTest, ShapesThatDependOnData) {
   EXPECT_EQ(Fails("NonZero", {Input({2, 3})}), ErrorCode::kUnsupported);
 }
 
-TEST_F(TypeRulesTest, HugeShapesAreNoShapes) {
+TEST_F(TypeRulesTest, RejectsHugeShapes) {
   EXPECT_EQ(Fails("Expand", {Input({1}), b_.Ints({int64_t{1} << 40, int64_t{1} << 22})}), ErrorCode::kLimit);
 }
 

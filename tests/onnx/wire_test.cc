@@ -1,4 +1,4 @@
-// Models that are read by our reader of bytes, against the same parsed by protobuf alone. GRADLOOM_SEED=N draws others.
+// Compares models read by Gradloom's wire reader with the same models parsed by protobuf alone. GRADLOOM_SEED=N draws different models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string Bytes(Random& random, int64_t count) {
   return bytes;
 }
 
-// Names may be anything here, and data as large as the reader's buffer.
+// Arbitrary names, and data up to the size of the reader's buffer.
 void Fill(Random& random, onnx::TensorProto& tensor) {
   static constexpr int kTypes[] = {onnx::TensorProto::FLOAT,    onnx::TensorProto::DOUBLE, onnx::TensorProto::FLOAT16,
                                    onnx::TensorProto::INT64,    onnx::TensorProto::BOOL,   onnx::TensorProto::UINT8,
@@ -109,7 +109,7 @@ struct Read {
   std::string rest;  // the model without elements
 };
 
-// Of the message alone where `raw` is empty.
+// Of the message alone if `raw` is empty.
 Read TensorsOf(onnx::ModelProto& model, const std::vector<Tensor>& raw) {
   const LoadOptions options;
   ExternalData external("", options);
@@ -158,7 +158,7 @@ std::string Hash(std::string_view bytes) {
   return hash.Hex();
 }
 
-TEST(Wire, RandomModelsAreWhatProtobufReads) {
+TEST(Wire, RandomModelsMatchProtobuf) {
   Random random(TestSeed());
   const std::string path = testing::TempDir() + "/wire.onnx";
   for (int i = 0; i < 100; ++i) {
@@ -173,7 +173,7 @@ TEST(Wire, RandomModelsAreWhatProtobufReads) {
     ExpectSame(ReadByUs(ModelBytes(file, &from_file)), expected);
     EXPECT_EQ(from_memory.Hex(), Hash(bytes));
     EXPECT_EQ(from_file.Hex(), Hash(bytes));
-    // Without elements, nothing but those is missing.
+    // When elements are skipped, nothing else is missing.
     ModelBytes skipping(file, nullptr);
     onnx::ModelProto skipped;
     ASSERT_TRUE(skipped.ParseFromString(ReadWire(skipping, Elements::kSkipped, "test", {}).message));
@@ -187,7 +187,7 @@ TEST(Wire, RandomModelsAreWhatProtobufReads) {
   }
 }
 
-// A model with one initializer, of these bytes.
+// A model whose only initializer consists of these bytes.
 std::string WithTensor(const std::string& tensor) {
   const auto sized = [](char tag, const std::string& content) { return std::string{tag, static_cast<char>(content.size())} + content; };
   return sized(7 << 3 | 2, sized(5 << 3 | 2, tensor));
@@ -203,7 +203,7 @@ onnx::TensorProto Floats(float value) {
   return tensor;
 }
 
-TEST(Wire, ATypeBehindItsDataIsReadAllTheSame) {
+TEST(Wire, AcceptsTheTypeAfterTheData) {
   onnx::TensorProto data = Floats(3), type;
   data.clear_data_type();
   type.set_data_type(onnx::TensorProto::FLOAT);
@@ -211,21 +211,21 @@ TEST(Wire, ATypeBehindItsDataIsReadAllTheSame) {
   EXPECT_EQ(read.tensors.at(0).data.as<float>()[0], 3);
 }
 
-TEST(Wire, ATypeThatIsSaidTwiceIsTheLast) {
+TEST(Wire, LastOfTwoTypesCounts) {
   onnx::TensorProto type;
   type.set_data_type(onnx::TensorProto::INT32);
   const Read read = ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(type)), nullptr));
   EXPECT_EQ(read.tensors.at(0).data.as<int32_t>()[0], 0x3F800000);
 }
 
-TEST(Wire, RawDataTwiceIsRefused) {
+TEST(Wire, RejectsDuplicateRawData) {
   onnx::TensorProto more = Floats(2);
   more.clear_dims();
   EXPECT_THROW(ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(more)), nullptr)), Error);
 }
 
-// What says in our messages that elements were taken says nothing in a file.
-TEST(Wire, AFileCannotNameElements) {
+// The fields that mark moved elements in Gradloom's own messages have no meaning in a file.
+TEST(Wire, FilesCannotReferToMovedElements) {
   for (const bool last : {false, true}) {
     onnx::TensorProto marked;
     marked.mutable_unknown_fields()->AddVarint((1 << 29) - 1, 7);
@@ -240,7 +240,7 @@ TEST(Wire, AFileCannotNameElements) {
   }
 }
 
-TEST(Wire, TheHashIsOfContentWhereverItIsCut) {
+TEST(Wire, HashIgnoresHowContentIsSplit) {
   Random random(1);
   const std::string bytes = Bytes(random, 1000);
   for (int i = 0; i < 200; ++i) {
@@ -253,7 +253,7 @@ TEST(Wire, TheHashIsOfContentWhereverItIsCut) {
     hash.EndPiece();
     ASSERT_EQ(hash.Hex(), Hash(bytes));
   }
-  // Checkpoints name their model by it.
+  // Checkpoints identify their model by this hash, so it must not change.
   ContentHash hash;
   hash.Add("0123456789abcdef!");
   hash.Add("");
@@ -261,8 +261,8 @@ TEST(Wire, TheHashIsOfContentWhereverItIsCut) {
   EXPECT_EQ(hash.Hex(), "cdf7c3907e79e5c60163f534ee626033");
 }
 
-// Those are hashed behind the reader, and stay in order.
-TEST(Wire, TheHashOfManyBytesIsThatOfAll) {
+// Large pieces are hashed on another thread, in order.
+TEST(Wire, HashCoversLargeFiles) {
   Random random(3);
   onnx::ModelProto model;
   for (const int bytes : {5 << 20, 100, 3 << 20, (256 << 10) + 8, 2 << 20}) {
@@ -271,7 +271,7 @@ TEST(Wire, TheHashOfManyBytesIsThatOfAll) {
     tensor.add_dims(bytes / 4);
     tensor.set_raw_data(Bytes(random, bytes));
   }
-  // A text that is as long is read into memory that moves.
+  // A text of this size is read into memory that may move.
   model.set_doc_string(std::string(3 << 20, 'x'));
   const std::string path = testing::TempDir() + "/many.onnx", bytes = model.SerializeAsString();
   std::ofstream(path, std::ios::binary) << bytes;
@@ -286,10 +286,10 @@ TEST(Wire, TheHashOfManyBytesIsThatOfAll) {
   }
 }
 
-TEST(Wire, AFileThatHasBecomeShorterIsAnError) {
+TEST(Wire, TruncatedFileIsAnError) {
   Random random(2);
   const std::string path = testing::TempDir() + "/short.onnx";
-  // The longer is read by several threads, the first of which still find what they want.
+  // The longer file is read by several threads; the first of them still find their part.
   for (const int64_t length : {800'000, 20'000'000}) {
     onnx::ModelProto model;
     onnx::TensorProto& tensor = *model.mutable_graph()->add_initializer();
@@ -310,8 +310,8 @@ TEST(Wire, AFileThatHasBecomeShorterIsAnError) {
   }
 }
 
-// The reader's buffer is taken again only when its bytes are hashed.
-TEST(Wire, HashesABufferBeforeItIsFilledAgain) {
+// The reader refills its buffer only after the bytes have been hashed.
+TEST(Wire, HashesABufferBeforeItIsRefilled) {
   Random random(TestSeed());
   const std::string bytes = Bytes(random, int64_t{8} << 20), path = testing::TempDir() + "/buffers.onnx";
   std::ofstream(path, std::ios::binary) << bytes;

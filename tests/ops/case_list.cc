@@ -5,7 +5,7 @@ namespace {
 
 using Cases = std::vector<OpCase> (*)();
 
-// One family a line.
+// One family per line.
 // clang-format off
 constexpr Cases kFamilies[] = {
     UnaryCases,

@@ -1,4 +1,4 @@
-// The tables of cases, one file a family or two.
+// The tables of cases, one or two families per file.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ std::vector<OpCase> PoolingCases();
 std::vector<OpCase> RecurrentCases();      // cases_recurrent.cc
 std::vector<OpCase> NormalizationCases();  // cases_normalization.cc
 std::vector<OpCase> SoftmaxCases();
-std::vector<OpCase> RandomCases();            // dropout too
+std::vector<OpCase> RandomCases();            // includes dropout
 std::vector<OpCase> LossCases();              // cases_loss.cc
 std::vector<OpCase> ResizeCases();            // cases_resize.cc
 std::vector<OpCase> GridSampleCases();        // cases_grid_sample.cc

@@ -25,7 +25,7 @@ std::vector<OpCase> ActivationCases() {
   both("ThresholdedRelu", {{"alpha", 0.5}});
   both("Shrink", {{"lambd", 1.0}, {"bias", 0.5}});
   for (OpCase& op_case : cases) {
-    // A value that rounds past a threshold jumps.
+    // A rounded input may cross the threshold, where the function jumps.
     if (op_case.op == "ThresholdedRelu" || op_case.op == "Shrink") op_case.half = false;
   }
   cases.push_back({"PRelu", {In({2, 3, 4}), In({2, 3, 4})}});

@@ -3,10 +3,10 @@
 namespace gradloom {
 
 std::vector<OpCase> AttentionCases() {
-  // Scores and weights are kept in double: float16 is not there yet.
+  // Scores and weights are computed in double; float16 is not supported yet.
   const int64_t one = 1;
   const OpOperand q = In({2, 2, 3, 4}, -1, 1), k = In({2, 1, 5, 4}, -1, 1), v = In({2, 1, 5, 3}, -1, 1);
-  // Seed, batch number and, of samples 1 and 2 of 5, the first.
+  // Seed, batch number and first sample, for samples 1 and 2 of a batch of 5.
   const auto number = [](int64_t n) { return Fed(Tensor::Scalar<int64_t>(n)); };
   const Attributes dropped{{"ratio", 0.4}, {"origin", int64_t{17}}, {"samples", std::vector<int64_t>{5, 2, 30}}};
   return {

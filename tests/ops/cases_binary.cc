@@ -7,7 +7,7 @@ constexpr int64_t kOne = 1;
 
 Attributes Cast(DType to) { return {{"to", static_cast<int64_t>(to)}}; }
 
-// Broadcasts: the same shape, trailing, both ways, a scalar on either side, an empty axis.
+// Broadcasting: equal shapes, trailing axes, both ways, a scalar on either side, an empty axis.
 void AddBroadcasts(std::vector<OpCase>& cases, const std::string& op, double low, double high) {
   const std::vector<std::pair<Shape, Shape>> shapes = {{{2, 3}, {2, 3}}, {{2, 3, 4}, {4}}, {{2, 1, 4}, {3, 1}}, {{}, {2, 2}},
                                                        {{3, 2}, {}},     {{2, 0}, {1, 1}}, {{1, 1, 3}, {3}}};

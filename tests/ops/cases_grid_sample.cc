@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-// Coordinates that lie on no sample and no border: there the gradient of the grid jumps.
+// No coordinate lies on a sample or on the border, where the gradient of the grid jumps.
 std::vector<OpCase> GridSampleCases() {
   std::vector<OpCase> cases;
   const OpOperand x = In({2, 3, 4, 5}), grid = Distinct({2, 3, 3, 2}, -1.4317, 1.3729);

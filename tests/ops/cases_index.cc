@@ -33,7 +33,7 @@ OpOperand Known(const std::vector<bool>& values) {
   return operand;
 }
 
-// Repeated indices with a reduction; distinct ones without, where the order would decide.
+// Repeated indices with a reduction, and distinct ones without, where the order would matter.
 void AddScatters(std::vector<OpCase>& cases) {
   cases.push_back({"ScatterElements", {In({3, 4}), At({2, 0, 1, -3, 0, 2, 0, 1}, {2, 4}), In({2, 4})}});
   cases.push_back({"ScatterND", {In({4, 3}), At({2, -4}, {2, 1}), In({2, 3})}});
@@ -56,7 +56,7 @@ void AddScatters(std::vector<OpCase>& cases) {
                    "zeros"});
 }
 
-// Results with as many elements as the data says, in room for the most.
+// Results whose number of valid elements depends on the data, with room for the maximum.
 void AddExtents(std::vector<OpCase>& cases) {
   const auto add = [&](OpCase one) {
     one.domain = "gradloom";

@@ -19,7 +19,7 @@ void AddGemms(std::vector<OpCase>& cases) {
   cases.push_back({"Gemm", {In({3, 4}), In({4, 5}), In({3, 5})}});
 }
 
-// What is made of a Gemm behind differentiation.
+// The fused forms of a Gemm that are created after differentiation.
 void AddEpilogues(std::vector<OpCase>& cases) {
   for (int64_t ta : {0, 1}) {
     for (int64_t tb : {0, 1}) {
@@ -66,7 +66,7 @@ void AddEinsums(std::vector<OpCase>& cases) {
   add("ab,bc,cd->ad", {{2, 3}, {3, 2}, {2, 4}});
   add("...i->...", {{2, 3, 4}});
   add("i...->...i", {{2, 3, 4}});
-  add("bkl,ikj->blj", {{2, 1, 1}, {1, 3, 2}});  // an axis that repeats beside one that is summed
+  add("bkl,ikj->blj", {{2, 1, 1}, {1, 3, 2}});  // a repeated axis next to one that is summed
   add(" b n , n -> b ", {{2, 3}, {3}});
   add("ij,kj->i", {{2, 3}, {4, 3}});
   add("bij,bj->bi", {{1, 3, 4}, {5, 4}});
@@ -92,7 +92,7 @@ std::vector<OpCase> MatMulCases() {
   cases.push_back({"Det", {Fed({1, 2, 3, 2, 4, 6, 1, 0, 1}, {3, 3})}, {}, "", 1, "rank 2 of 3"});
   cases.push_back({"Det", {Fed({1, 2, 3, 2, 4, 6, 3, 6, 9}, {3, 3})}, {}, "", 1, "rank 1 of 3"});
   for (OpCase& op_case : cases) {
-    // The rounding of an input moves a determinant by far more than a rounding of it.
+    // Rounding of an input changes a determinant by far more than one rounding of the result.
     if (op_case.op == "Det") op_case.half = false;
   }
   OpOperand a = Indices({2, 3}, -9, 9), b = Indices({3, 4}, 0, 9);

@@ -40,7 +40,7 @@ void AddLayerNormalization(std::vector<OpCase>& cases) {
   cases.push_back({"LayerNormalization", {In({2, 3, 4}), In({4})}, {{"epsilon", 1e-2}}});
   cases.push_back({"LayerNormalization", {In({2, 3, 4}), In({3, 4}), In({3, 4})}, {{"axis", kOne}}});
   cases.push_back({"LayerNormalization", {In({2, 3, 4}), In({1, 4}), In({})}, {{"axis", kOne}}, "", 1, "broadcast"});
-  // The statistics are float32 whatever the input is: no sum with the output for a loss in float64.
+  // The statistics are float32 for any input type, so a float64 loss cannot add them to the output.
   cases.push_back({.op = "LayerNormalization",
                    .operands = {In({2, 3}), In({2, 3}), In({2, 3})},
                    .attributes = {{"axis", int64_t{-2}}},

@@ -15,7 +15,7 @@ OpOperand Narrow(DType dtype, std::vector<double> values, Shape shape) {
 
 }  // namespace
 
-// Scales of quantised tensors have gradients; the integers have none.
+// The scales of quantized tensors have gradients, the integers have none.
 std::vector<OpCase> QuantizedCases() {
   const OpOperand bytes = Whole(DType::kUint8, {2, 3, 4}, 0, 256);
   std::vector<OpCase> cases = {

@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-// One case a direction; tests/recurrent has the options.
+// One case per direction. tests/recurrent covers the options.
 std::vector<OpCase> RecurrentCases() {
   std::vector<OpCase> cases;
   for (const auto& [op, gates] : {std::pair<const char*, int64_t>{"RNN", 1}, {"GRU", 3}, {"LSTM", 4}}) {

@@ -21,7 +21,7 @@ std::vector<OpCase> RegionOfInterestCases() {
        .operands = {In({1, 1, 2, 2}), Fed(Tensor::From<int64_t>({5, 7, 13, 15}, {1, 1, 2, 2})), Ints({1, 1, 5, 5})},
        .attributes = {{"kernel_shape", twos}, {"strides", twos}}},
   };
-  // Offsets that put no point on a pixel: there the gradient of an offset jumps.
+  // Offsets that place no point on a pixel, where the gradient of an offset jumps.
   const OpOperand x = In({2, 4, 4, 5}), w = In({4, 2, 2, 2}), offset = Distinct({2, 16, 3, 4}, -0.4317, 0.4729);
   const Attributes grouped{{"group", int64_t{2}}, {"offset_group", int64_t{2}}, {"kernel_shape", twos}};
   cases.push_back({.op = "DeformConv", .operands = {x, w, offset, In({4}), In({2, 8, 3, 4})}, .attributes = grouped, .half = false});
@@ -43,7 +43,7 @@ std::vector<OpCase> RegionOfInterestCases() {
                        .half = false});
     }
   }
-  // A box within its image, one of a pixel, and one that sticks out.
+  // A box inside its image, a box of one pixel, and one that extends past the border.
   const OpOperand regions = Fixed({1, 0.6, 1.2, 7.1, 6.9, 0, 4.2, 2.4, 4.2, 2.4, 1, -4.0, 6.0, 3.0, 20.0}, {3, 5});
   for (const double scale : {1.0, 0.5}) {
     cases.push_back({.op = "MaxRoiPool",

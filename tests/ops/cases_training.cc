@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-// (R, T, two tensors, their gradients, their states): the first step, which some count otherwise, and a later one.
+// (R, T, two tensors, their gradients, their states): the first step, which some optimizers treat differently, and a later one.
 std::vector<OpCase> TrainingCases() {
   std::vector<OpCase> cases;
   const OpOperand rate = In({}, 0.01, 0.2), x = In({2, 3}), y = In({4}), squares_x = In({2, 3}, 0.1, 2), squares_y = In({4}, 0.1, 2);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kElementByElement = 64;
 constexpr int kDirections = 4;
-// Truncation grows with the square of the step, rounding with its inverse; both are near 1e-10 here.
+// The truncation error grows with the square of the step, the rounding error with its inverse. Both are near 1e-10 here.
 constexpr double kStep = 1e-5;
 
 double LossAt(const Graph& graph, std::map<ValueId, Tensor> feeds, ValueId loss, ValueId operand, const std::vector<double>& direction,
@@ -25,7 +25,7 @@ double LossAt(const Graph& graph, std::map<ValueId, Tensor> feeds, ValueId loss,
   return Interpret(graph, feeds, std::vector<ValueId>{loss})[0].as<double>()[0];
 }
 
-// The program over float32 in float64, whatever its operators' schemas say.
+// Converts the float32 program to float64, even where an operator's schema does not allow it.
 void MakeFloat64(OpProgram& program) {
   program.graph = InDouble(*program.graph);
   for (auto& [id, tensor] : program.feeds) {
@@ -101,13 +101,13 @@ std::string CompareForward(const OpCase& op_case, const TypeRules& rules, DType 
   try {
     narrow = BuildOpCase(op_case, rules, floating);
   } catch (const Error& error) {
-    // The schema has no such type.
+    // The schema does not allow this type.
     if (error.code() == ErrorCode::kType && floating != DType::kFloat32) return "";
     throw;
   }
   OpProgram wide = BuildOpCase(op_case, rules, op_case.float64 ? DType::kFloat64 : DType::kFloat32);
   if (!op_case.float64) MakeFloat64(wide);
-  // The same values: those that the narrow type can hold.
+  // The same values in both programs: those that the narrow type can represent.
   auto to = wide.feeds.begin();
   for (const auto& [id, tensor] : narrow.feeds) (to++)->second = Converted(tensor.view(), to->second.dtype());
   for (const Value& value : wide.graph->values()) {

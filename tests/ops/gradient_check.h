@@ -1,4 +1,4 @@
-// Gradients against finite differences in float64.
+// Compares gradients with finite differences in float64.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace gradloom {
 
-// Differentiates the loss of the case and compares with central differences: element by element for
-// operands of up to 64 elements, along random directions for larger ones. Returns "" or what differs.
+// Differentiates the loss of the case and compares with central differences: element by element for operands of up to 64 elements, along
+// random
+// directions for larger ones. Returns "" or a description of the differences.
 std::string CheckGradient(const OpCase& op_case, const TypeRules& rules);
 
-// The same of one gradient, of a program in float64. Returns "" or what differs.
+// The same for one gradient of a float64 program. Returns "" or a description of the differences.
 std::string CompareWithDifferences(const OpProgram& program, ValueId loss, ValueId operand, const Tensor& gradient, double tolerance);
 
-// The forward values in float32, float16 and bfloat16 (where the operator's types allow it) against those
-// in float64. Returns "" or what differs.
+// Compares the forward values in float32, float16 and bfloat16 (if the operator's types allow it) with those in float64. Returns "" or a
+// description of the differences.
 std::string CheckForward(const OpCase& op_case, const TypeRules& rules);
 
 }  // namespace gradloom

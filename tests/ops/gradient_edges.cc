@@ -47,12 +47,12 @@ std::vector<Edge> BinaryEdges() {
   return {
       {{"Max", {V({1, 2, 3}), V({2, 2, 2})}}, {{0, 0.5, 1}, {1, 0.5, 0}}},
       {{"Min", {V({1, 2, 3}), V({2, 2, 2})}}, {{1, 0.5, 0}, {0, 0.5, 1}}},
-      // Three operands, as torch.stack(...).amax(0) has it.
+      // Three operands, like torch.stack(...).amax(0).
       {{"Max", {V({1, 2}), V({2, 2}), V({0, 2})}}, {{0, 1.0 / 3}, {1, 1.0 / 3}, {0, 1.0 / 3}}},
       {{"Pow", {V({0, 0, 0, 2}), V({0, 1, 2, 0})}}, {{0, 1, 0, 0}, {0, 0, 0, 0.6931471805599453}}},
       {{"Pow", {V({-2, -2}), Fixed({2, 3}, {2})}}, {{-4, 12}}},
       {{"Pow", {V({0, 4}), Fixed({0.5}, {})}}, {{kInf, 0.25}}},
-      // Zeros, not nothing: weight decay goes on.
+      // The gradient is zero, not absent, so weight decay still applies.
       {{"Pow", {V({-2, 0, 3}), Fixed({0}, {})}}, {{0, 0, 0}}},
       {{"Div", {V({1, 1}), V({0, 2})}}, {{kInf, 0.5}, {-kInf, -0.25}}},
       {{"Mod", {V({5, -5}), V({3, 3})}, {{"fmod", int64_t{1}}}}, {{1, 1}, {-1, 1}}},
@@ -70,7 +70,7 @@ std::vector<Edge> OtherEdges() {
       {{"CumProd", {V({2, 0, 3, 0}), Int(0)}}, {{1, 8, 0, 0}}},
       {{"ScatterElements", {V({1, 5}), Fed(Tensor::From<int64_t>({0, 0, 1}, {3})), V({1, 1, 5})}, {{"reduction", std::string("max")}}},
        {{1.0 / 3, 0.5}, {1.0 / 3, 1.0 / 3, 0.5}}},
-      // Of equal elements the first are chosen here; which, is nobody's promise.
+      // Of equal elements the first ones are chosen here. No standard prescribes which.
       {{"TopK", {V({2, 2, 1, 2}), Ints({2})}, {}, "", 2}, {{1, 1, 0, 0}}, false},
   };
 }

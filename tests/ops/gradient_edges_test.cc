@@ -30,14 +30,14 @@ void Check(const GradientEdge& edge) {
   }
 }
 
-TEST(GradientEdges, AsPyTorch) {
+TEST(GradientEdges, MatchPyTorch) {
   for (const GradientEdge& edge : GradientEdges()) {
     SCOPED_TRACE(edge.op_case.Name());
     Check(edge);
   }
 }
 
-TEST(GradientEdges, AtInfinitiesAsPyTorch) {
+TEST(GradientEdges, MatchPyTorchAtInfinities) {
   for (const GradientEdge& edge : GradientsAtInfinities()) {
     SCOPED_TRACE(edge.op_case.Name());
     Check(edge);

@@ -1,5 +1,5 @@
-// Printed by PyTorch 2.15.0 in float64, each operator at infinities, zeros and numbers between them; points at which PyTorch has no number
-// are left out.
+// Printed by PyTorch 2.15.0 in float64: each operator at infinities, zeros and numbers in between. Points where PyTorch returns NaN are
+// omitted.
 #include <limits>
 #include <utility>
 

@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Uniform numbers by a counter: the same on every machine.
+// Uniform random numbers from a counter, the same on every machine.
 class Random {
  public:
   explicit Random(const std::string& name) {

@@ -1,5 +1,6 @@
-// One table of operator cases drives every check: types, forward values, gradients, and later each
-// backend against the oracle. A case is an operator, its operands and its attributes.
+// One table of operator cases drives every check: types, forward values, gradients, and each backend against the oracle. A case is an
+// operator
+// with its operands and attributes.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,12 @@
 
 namespace gradloom {
 
-// An operand and how its values are drawn. Floating operands are float32 in the table; a check may build
-// the whole case in another floating type.
+// An operand and how its values are drawn. Floating-point operands are float32 in the table; a check may build the case in another type.
 struct OpOperand {
   enum class Values {
-    kAbsent,    // an optional operand that is not given
-    kUniform,   // floating in [low, high); integers in {low, ..., high - 1}; bool by a coin
-    kDistinct,  // a shuffle of `low` to `high` in equal steps: no two elements are close
+    kAbsent,    // an absent optional operand
+    kUniform,   // floating-point in [low, high); integers in {low, ..., high - 1}; bool with equal probability
+    kDistinct,  // a permutation of equally spaced values from `low` to `high`, so that no two elements are close
     kFixed,     // `data`, known at compile time
     kFed,       // `data`, fed at run time
   };
@@ -48,32 +48,31 @@ struct OpCase {
   Attributes attributes = {};
   std::string domain = "";
   int outputs = 1;
-  std::string note = {};  // what is special about it, for the name
+  std::string note = {};  // what distinguishes the case, for its name
   // Whether the gradients of the fed floating operands are checked against finite differences.
   bool gradient = true;
-  // Whether the forward values are compared in float16 and bfloat16 too; not where rounding decides a branch.
+  // Whether forward values are also compared in float16 and bfloat16. False if rounding decides a branch.
   bool half = true;
-  // Whether the operator takes float64. Where not, a case is built in float32 and computed in float64 all the same.
+  // Whether the operator supports float64. If not, the case is built in float32 and still computed in float64.
   bool float64 = true;
-  // The most by which a gradient may differ from them, relative to the largest element.
+  // The maximum difference between gradients and finite differences, relative to the largest element.
   double tolerance = 1e-6;
 
   std::string Name() const;  // "Clip #note float32[2,3] ..."
 };
 
-// A case as a graph: the operands as inputs or constants, one node.
+// A case as a graph: operands as inputs or constants, and one node.
 struct OpProgram {
   std::unique_ptr<Graph> graph;
   std::map<ValueId, Tensor> feeds;
   std::vector<ValueId> outputs;
-  std::vector<ValueId> wanted;  // fed operands of the floating type
+  std::vector<ValueId> wanted;  // the fed operands of the floating-point type
 };
 
-// Builds the case with `floating` in place of float32, in operands, `to` and `dtype`. Values depend on
-// the case's name alone.
+// Builds the case with `floating` instead of float32 in operands, `to` and `dtype`. Values depend only on the case's name.
 OpProgram BuildOpCase(const OpCase& op_case, const TypeRules& rules, DType floating);
 
-// Appends a loss, the sum of all floating outputs with random weights, and returns it.
+// Appends a loss, the sum of all floating-point outputs with random weights, and returns it.
 ValueId AddLoss(OpProgram& program, const TypeRules& rules);
 
 // Every case of every family (case_list.cc).

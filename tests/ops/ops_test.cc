@@ -1,5 +1,6 @@
-// The table of operator cases: every row with a gradient has one; forward values agree between types;
-// gradients agree with finite differences.
+// The table of operator cases: every operator with a gradient has a case, forward values agree between types, and gradients agree with
+// finite
+// differences.
 #include <set>
 
 #include "compiler/onnx/type_rules.h"
@@ -49,10 +50,11 @@ TEST(Ops, EveryGradientHasACase) {
   }
 }
 
-// What runs its bodies, and is differentiated through them (tests/regions); and what is gone before anything is computed.
+// Operators that run bodies and are differentiated through them (tests/regions), and operators that are replaced before anything is
+// computed.
 const std::set<std::string> kNoKernel = {"gradloom.If", "gradloom.Loop", "gradloom.Derivative", "gradloom.BatchNormalization"};
 
-// Operators through which training is an error: the last resort of second derivatives.
+// Operators whose differentiation is an error: they occur only in gradients, so only second derivatives would need it.
 TEST(Ops, OperatorsWithoutAGradientAreListed) {
   const std::set<std::string> listed = {
       "gradloom.CumProdGrad",
@@ -78,7 +80,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.MaxRoiPoolGrad",
       "gradloom.Fused",
       "gradloom.Reorder",
-      // Made after differentiation.
+      // Created after differentiation.
       "gradloom.LstmTraining",
       "gradloom.GruTraining",
       "gradloom.LayerNormCast",

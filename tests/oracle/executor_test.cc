@@ -1,4 +1,4 @@
-// The executor against the oracle on random training graphs: forward, backward and update.
+// Compares the executor with the oracle on random training graphs: forward, backward and update.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -25,12 +25,12 @@ namespace gradloom {
 namespace {
 
 constexpr int kGraphs = 150;
-// How many times the rounding error of float32, as the oracle shows it, a kernel's own order may make.
+// The factor by which a kernel's order of summation may exceed the float32 rounding error that the oracle shows.
 constexpr double kFactor = 64;
 
 uint64_t FirstSeed() { return GivenSeed().value_or(20261121); }
 
-// p' = p - 0.1 * gradient for every parameter; every gradient can be fetched too.
+// Adds p' = p - 0.1 * gradient for every parameter, and makes every gradient a fetch.
 void AddUpdates(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients) {
   Graph& graph = b.graph();
   b.set_phase(Phase::kUpdate);
@@ -127,7 +127,7 @@ struct Division {
 
 class ExecutorAgainstOracle : public testing::TestWithParam<Division> {};
 
-TEST_P(ExecutorAgainstOracle, OnRandomGraphs) {
+TEST_P(ExecutorAgainstOracle, MatchesOnRandomGraphs) {
   const uint64_t first = FirstSeed();
   std::printf("seeds %llu to %llu (GRADLOOM_SEED sets the first)\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + kGraphs - 1));

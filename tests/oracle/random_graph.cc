@@ -15,7 +15,7 @@ class Generator {
     for (int i = 0; i < 2; ++i) pool_.push_back(Input(i));
     for (int i = 0; i < 3; ++i) pool_.push_back(Parameter(Shape{Extent(), Extent()}));
     for (int i = 0; i < num_nodes; ++i) Step();
-    // Every value that nothing reads joins the loss, so that nothing is dead.
+    // Every value without readers is added to the loss, so that nothing is dead.
     const Uses uses(*made_.graph);
     std::vector<ValueId> leaves;
     for (ValueId id : pool_) {

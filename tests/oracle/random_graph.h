@@ -1,4 +1,4 @@
-// Random training graphs: what passes, kernels and executors are compared on.
+// Random training graphs, on which passes, kernels and executors are compared.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@ struct RandomGraph {
   ValueId loss = kNoValue;
 };
 
-// A graph of about `num_nodes` forward operators over two inputs and a few parameters: pointwise
-// operators with broadcasting, matrix products, reductions, reshapes, transposes, concatenations, slices
-// and gathers, in float32. Values are kept near 1, so that no operator blows up. The same seed gives the
-// same graph.
+// A graph of about `num_nodes` forward operators over two inputs and a few parameters: pointwise operators with broadcasting, matrix
+// products,
+// reductions, reshapes, transposes, concatenations, slices and gathers, in float32. Values are kept near 1, so that no operator overflows.
+// The
+// same seed gives the same graph.
 RandomGraph MakeRandomGraph(uint64_t seed, int num_nodes, const TypeRules& rules);
 
 }  // namespace gradloom

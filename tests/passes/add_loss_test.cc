@@ -50,8 +50,8 @@ g (float[N, 6] x) => (float[N, 2, 3] a, float[N, 3, 2] b) <float[6] w = {1, 2, 3
 }
 )";
 
-// As many elements in another order are not the same target.
-TEST(AddLoss, TargetsOfAnotherShapeAreRefused) {
+// The same number of elements in another shape is not the same target.
+TEST(AddLoss, RejectsTargetsOfAnotherShape) {
   const Error error = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "y"}, {.type = "l1", .output = "b", .target = "y"}});
   EXPECT_EQ(error.code(), ErrorCode::kShape);
   ExpectHas(error.message(), "target 'y' is [2,2,3], but this loss expects [2,3,2]");
@@ -67,8 +67,8 @@ g (float[N, 1] x) => (float[N, 1] column, float[N] row) <float[1, 1] w = {2}, in
 }
 )";
 
-// [B] and [B,1]: four numbers against four, never sixteen differences.
-TEST(AddLoss, ColumnsAndRowsAreAligned) {
+// [B] and [B,1]: four differences, not sixteen.
+TEST(AddLoss, AlignsColumnsAndRows) {
   Session session =
       SessionOf(kColumn, {{.type = "mse", .output = "column", .target = "y"}, {.type = "mse", .output = "row", .target = "y"}}, 4);
   const Tensor x = Tensor::From<float>({1, 2, 3, 4}, Shape{4, 1}), y = Tensor::From<float>({2, 4, 6, 12}, Shape{4, 1});
@@ -84,7 +84,7 @@ g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 3}>
 }
 )";
 
-// What the target is called is the data's business: an inner value of the same name stays what it is.
+// The name of a target belongs to the data. An intermediate value with the same name is unaffected.
 TEST(AddLoss, TargetNamedLikeAnInnerValueIsFed) {
   for (const char* name : {"y", "w"}) {
     const Model model = ModelOf(kInner);
@@ -98,14 +98,14 @@ TEST(AddLoss, TargetNamedLikeAnInnerValueIsFed) {
   }
 }
 
-TEST(AddLoss, TargetThatIsAnOutputIsRefused) {
+TEST(AddLoss, RejectsAnOutputAsTarget) {
   const Error error = Refused(kInner, {{.type = "mse", .output = "z", .target = "z"}});
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
   ExpectHas(error.message(), "the target 'z' is an output of the model");
 }
 
-// An input can be its own target, as an autoencoder's; of another shape it is none.
-TEST(AddLoss, ModelInputsAreTargetsAsTheyAre) {
+// An input can be its own target, as in an autoencoder, if the shapes are equal.
+TEST(AddLoss, ModelInputsCanBeTargets) {
   Session session = SessionOf(kInner, {{.type = "mse", .output = "z", .target = "x"}}, 1);
   const Tensor x = Tensor::From<float>({1, 1}, Shape{1, 2});
   EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}}).loss), 2);
@@ -117,7 +117,7 @@ TEST(AddLoss, ModelInputsAreTargetsAsTheyAre) {
   ExpectHas(type.message(), "float32[2,2], but this loss expects int64[2]");
 }
 
-TEST(AddLoss, UnknownOutputsAreNamedWithTheNearest) {
+TEST(AddLoss, UnknownOutputsSuggestTheNearest) {
   const Error error = Refused(kColumn, {{.type = "mse", .output = "colum", .target = "y"}});
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
   ExpectHas(error.help(), "did you mean 'column'?   its outputs are: column, row");
@@ -130,7 +130,7 @@ g (float[N, 3, M] x) => (float[N, 3, M] z) <float[3, 1] w = {1, -2, 0.5}>
 }
 )";
 
-// One-hot probabilities are classes; both places of the batch beside the class axis count.
+// One-hot probabilities are equivalent to classes. Both axes besides the class axis count.
 TEST(AddLoss, ClassProbabilitiesAgreeWithClasses) {
   const Tensor x = Tensor::From<float>({1, 2, -1, 0.5f, 3, -2, 0, 1, 2, -3, 0.25f, 1}, Shape{2, 3, 2});
   const Tensor classes = Tensor::From<int64_t>({0, 2, 1, 1}, Shape{2, 2});
@@ -151,7 +151,7 @@ TEST(AddLoss, ClassProbabilitiesAgreeWithClasses) {
   EXPECT_GT(std::abs(gradients[0][0]), 1e-3);
 }
 
-// Of a softmax, and of what is none but adds up to one, with a class that has no chance at all.
+// For a softmax, and for other values that sum to one, with a class of probability zero.
 TEST(AddLoss, CrossEntropyOfProbabilities) {
   const std::string text = R"(
 g (float[N, 3] x) => (float[N, 3] z, float[N, 3] p, float[N, 3] q) <float[3] w = {1, -2, 0.5}, int64[1] axis = {1}>
@@ -176,7 +176,7 @@ g (float[N, 3] x) => (float[N, 3] z, float[N, 3] p, float[N, 3] q) <float[3] w =
     EXPECT_NEAR(losses[i], losses[0], 1e-6);
     for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(gradients[3 * i + k][0], gradients[k][0], 1e-5);
   }
-  // The class that is right has a probability of zero in float32.
+  // The correct class has a probability of zero in float32.
   const Tensor wrong = Tensor::From<int64_t>({1, 2}, Shape{2});
   for (const char* const output : {"p", "q"}) {
     Session session = SessionOf(text, {{.type = "cross_entropy_of_probabilities", .output = output, .target = "y"}}, 2);
@@ -186,8 +186,8 @@ g (float[N, 3] x) => (float[N, 3] z, float[N, 3] p, float[N, 3] q) <float[3] w =
   }
 }
 
-// Between the classes: -(0.25 log p0 + 0.75 log p1), each times its weight, over two rows.
-TEST(AddLoss, ClassProbabilitiesBetweenClasses) {
+// Probabilities that are not one-hot: -(0.25 log p0 + 0.75 log p1), each term with its weight, over two rows.
+TEST(AddLoss, SoftClassProbabilities) {
   Session session = SessionOf(R"(
 g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 1}> { z = Mul (x, w) })",
                               {{.type = "cross_entropy", .output = "z", .target = "y", .probabilities = true, .class_weight = {1, 2}}}, 2);

@@ -1,4 +1,4 @@
-// Planned layouts change no number beyond rounding, and nothing that a caller sees.
+// Planned layouts change results only by rounding, and are invisible to callers.
 #include "compiler/passes/assign_layouts.h"
 
 #include <gtest/gtest.h>
@@ -18,13 +18,15 @@
 namespace gradloom {
 namespace {
 
-// What inputs moved by a rounding error do to a result is allowed, some times over, and besides, of the largest element, this much: which
-// of two nearly equal elements is a window's largest is a rounding error's choice, both choices are right, and each sends a gradient to
-// another place. A wrong layout puts every element into a wrong place.
+// The tolerance is a multiple (kMoved) of the effect of perturbing the inputs by a rounding error, plus a share of the largest element.
+// With
+// max pooling the share is larger (kTies): which of two nearly equal elements is a window's maximum depends on rounding, both choices are
+// correct, and each sends the gradient to a different element. A wrong layout misplaces every element.
 constexpr double kTolerance = 1e-3, kTies = 2e-2, kMoved = 20;
 
-// Convolution networks as ONNX text: chains of convolutions (some grouped, some of channels that no block divides),
-// normalizations, activations, poolings, residual sums, concatenations and gates of a number for each channel.
+// Convolutional networks as ONNX text: chains of convolutions (some grouped, some with channels that no block size divides),
+// normalizations,
+// activations, pooling, residual additions, concatenations and per-channel gates.
 class RandomNet {
  public:
   explicit RandomNet(uint64_t seed) : random_(seed) {}
@@ -88,7 +90,7 @@ class RandomNet {
       case 2: h_ = Node("BatchNormalization", {h_, Ones(c, "1"), Ones(c, "0"), Ones(c, "0"), Ones(c, "1")}); break;
       case 3:
         Conv(h_, c, c, 3, 1, 1);
-        // No kink, at which a rounding error would decide.
+        // Has no kink, where a rounding error would decide.
         h_ = Node("Softplus", {Node("Add", {h_, before})});
         break;
       case 4: {
@@ -126,10 +128,10 @@ std::shared_ptr<const Plan> PlanOf(const std::string& text, bool layouts, int th
 
 double Distance(const TensorView& a, const TensorView& b, int64_t i) { return std::abs(ElementAsDouble(a, i) - ElementAsDouble(b, i)); }
 
-// `moved`: what b is where the inputs are moved. `tolerance`: of the largest element.
+// `moved` is the value of `b` with perturbed inputs. `tolerance` is relative to the largest element.
 void ExpectNear(const TensorView& a, const TensorView& b, const TensorView& moved, double tolerance, const std::string& what) {
   ASSERT_EQ(a.shape, b.shape) << what;
-  // The gradient of a bias before a normalization is nothing but rounding.
+  // The gradient of a bias before a normalization is nothing but rounding error.
   double largest = 1e-6, sensitive = 0;
   for (int64_t i = 0; i < b.elements(); ++i) {
     largest = std::max(largest, std::abs(ElementAsDouble(b, i)));

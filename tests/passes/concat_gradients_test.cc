@@ -1,4 +1,4 @@
-// Gradients of parts of one tensor, put together, are what their sum is.
+// Gradients of parts of one tensor, concatenated, equal their sum.
 #include "compiler/passes/concat_gradients.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;                                        // from h [N, 3, 4] to r [N, 4]
-  int64_t slice_grads = 0, gather_grads = 0, concats = 1;  // of the step
+  std::string body;                                        // computes r [N, 4] from h [N, 3, 4]
+  int64_t slice_grads = 0, gather_grads = 0, concats = 1;  // in a training step
 };
 
 const Case kCases[] = {
@@ -69,7 +69,7 @@ std::string Net(const Case& c, std::mt19937& random) {
          c.body + " z = MatMul (r, v)\n}\n";
 }
 
-TEST(ConcatGradients, GivesTheSameNumbers) {
+TEST(ConcatGradients, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(13);
@@ -86,8 +86,8 @@ TEST(ConcatGradients, GivesTheSameNumbers) {
   }
 }
 
-// The sums of a net that is written out step by step grow with its steps, not with their square.
-TEST(ConcatGradients, LeavesNoSumOfSteps) {
+// In a network that is unrolled over time, the gradient sums grow linearly with the number of steps, not quadratically.
+TEST(ConcatGradients, LeavesNoSumOverSteps) {
   std::mt19937 random(14);
   std::string steps = " s0 = Gather <axis = 1> (h, i0)\n", constants = "int64 i0 = {0}";
   constexpr int kSteps = 50;

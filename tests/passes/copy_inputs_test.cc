@@ -1,4 +1,4 @@
-// Inputs that are copied ahead of their step against inputs that are read in place.
+// Compares inputs that are copied ahead of their step with inputs that are read in place.
 #include "compiler/passes/copy_inputs.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace gradloom {
 namespace {
 
-// Sequences with the samples along axis 1: those of a device do not lie together.
+// Sequences with the samples along axis 1, so the samples of one device are not contiguous.
 const std::string kSequences = R"(
 g (float[5, 6, 4] x) => (float[6, 3] z)
 <float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}> {
@@ -49,7 +49,7 @@ int CopyStreams(const Plan& plan) {
   return count;
 }
 
-TEST(CopyInputs, GivesTheBitsOfInputsReadInPlace) {
+TEST(CopyInputs, KeepsBits) {
   const Model model = ModelOf(kSequences);
   const std::vector<Batch> batches = Make({6, 6, 6, 6, 6});
   const auto one = Train(model, Options(1, false), batches);
@@ -66,7 +66,7 @@ TEST(CopyInputs, GivesTheBitsOfInputsReadInPlace) {
   }
 }
 
-TEST(CopyInputs, OnlyWhatCannotBeReadInPlace) {
+TEST(CopyInputs, CopiesOnlyWhatCannotBeReadInPlace) {
   const Model model = ModelOf(kSequences);
   EXPECT_EQ(CopyStreams(Compile(model, Options(1, false))), 0);
   const Plan plan = Compile(model, Options(2, false));
@@ -79,7 +79,7 @@ TEST(CopyInputs, OnlyWhatCannotBeReadInPlace) {
   }
 }
 
-TEST(CopyInputs, TheNextOnesAreAskedForWhileAStepRuns) {
+TEST(CopyInputs, NextInputsAreRequestedDuringAStep) {
   const Model model = ModelOf(kSequences);
   const std::vector<Batch> batches = Make({6, 6, 6});
   Session session(std::make_shared<const Plan>(Compile(model, Options(2, true))));
@@ -93,7 +93,7 @@ TEST(CopyInputs, TheNextOnesAreAskedForWhileAStepRuns) {
   }
 }
 
-TEST(CopyInputs, ACopyStreamDoesNothingElse) {
+TEST(CopyInputs, CopyStreamOnlyCopies) {
   Plan plan = Compile(ModelOf(kSequences), Options(1, true));
   ASSERT_TRUE(Verify(plan).empty());
   Program& program = plan.programs.Mutable(0);

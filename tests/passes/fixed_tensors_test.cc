@@ -34,7 +34,7 @@ TEST(FixedTensorsTest, PositionsAsSinesAndCosines) {
   const auto turns = [](int64_t i) { return i % 2 == 0 ? std::sin(Angle(i / 8, i % 8 / 2)) : std::cos(Angle(i / 8, i % 8 / 2)); };
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{6, 8}, halves)));
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{1, 6, 8}, turns)));
-  // Rows and columns of an image, each in halves.
+  // Rows and columns of an image, each in one half.
   const auto both = [&](int64_t i) { return halves(8 * (i % 16 < 8 ? i / 64 : i / 16 % 4) + i % 8); };
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{16, 16}, both)));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{16, 16}, [&](int64_t i) { return both(i) + (i == 200 ? 0.1 : 0); })));
@@ -42,7 +42,7 @@ TEST(FixedTensorsTest, PositionsAsSinesAndCosines) {
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return i < 8 ? 0 : halves(i); })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return halves(i) + (i == 47 ? 0.1 : 0); })));
   EXPECT_FALSE(IsSinusoidTable(Random(Shape{6, 8})));
-  // A row for each sample, on a circle by chance.
+  // One row per sample, which lies on a circle by chance.
   const double row[] = {-0.5, -1.0 / 6, 1.0 / 6, 0.5};
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{1, 4, 4}, [&](int64_t i) { return row[i % 4]; })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [](int64_t) { return 1.0; })));
@@ -56,7 +56,7 @@ TEST(FixedTensorsTest, RotationsInTwoTables) {
   EXPECT_TRUE(IsRotation(sines, cosines));
   EXPECT_FALSE(IsRotation(cosines, cosines));
   EXPECT_FALSE(IsRotation(cosines, Random(cosines.shape())));
-  // Two scales that nobody trained yet.
+  // Two scales that have not been trained yet.
   const Tensor ones = Filled(Shape{64}, [](int64_t) { return 1.0; });
   EXPECT_FALSE(IsRotation(ones, ones));
 }
@@ -97,7 +97,7 @@ TEST(FixedTensorsTest, NamesOfConstantNodes) {
     EXPECT_FALSE(IsCalledConstant(name)) << name;
 }
 
-// What is trained of a graph, names in the order of the file.
+// The names of the trained initializers, in the order of the file.
 std::string Trained(const std::string& graph, const std::string& producer = "hand") {
   const std::string header = "<ir_version: 10, opset_import: [\"\" : 17], producer_name: \"" + producer + "\">\n";
   const ImportedGraph imported = Import(Model::FromText(header + graph), {.batch = 2, .shapes = {}});
@@ -116,7 +116,7 @@ constexpr char kNorm[] =
   root = Sqrt (moved)
 )";
 
-// A tool has made initializers of Constants. Where all weights were such (torch.jit.freeze), they are weights still.
+// A tool has turned Constant nodes into initializers. If all weights were such nodes (torch.jit.freeze), they are still weights.
 TEST(FixedTensorsTest, ConstantsThatBecameInitializers) {
   const std::string scaled = R"(g (float[2, 2] x) => (float[2, 2] y)
     <float[2, 2] WEIGHT = {1, 2, 3, 4}, float[2] "/bn/Constant_1_output_0" = {1.5, 0.5}>
@@ -130,7 +130,7 @@ TEST(FixedTensorsTest, ConstantsThatBecameInitializers) {
   EXPECT_EQ(with("\"/fc/Constant_output_0\""), "/fc/Constant_output_0 /bn/Constant_1_output_0");
 }
 
-// A sparse layer, as it is after pruning.
+// A sparse layer after pruning.
 TEST(FixedTensorsTest, MasksOfWeights) {
   EXPECT_EQ(
       Trained(R"(g (float[N, 2] x) => (float[N, 2] y) <float[2, 2] w = {0.5, 1, 2, 3}, float[2, 2] m = {1, 0, 0, 1}, float[2] s = {1, 1}>
@@ -142,8 +142,8 @@ TEST(FixedTensorsTest, MasksOfWeights) {
       "w s");
 }
 
-// Keras: x * (g / root) - c * (g / root) + b, with what JAX or TensorFlow make of it.
-TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
+// Keras: x * (g / root) - c * (g / root) + b, and what JAX and TensorFlow turn it into.
+TEST(FixedTensorsTest, StatisticsOfExpandedNormalizations) {
   const std::string head = "g (float[N, 2] x) => (float[N, 2] y) ";
   EXPECT_EQ(Trained(head + kNorm + R"(
   inverse = Div (one, root)
@@ -173,7 +173,7 @@ TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
 })";
   EXPECT_EQ(Trained(head + "<float[2] c = {0, 0}, float[2] g = {1, 1}, float[2] b = {0, 0}>" + folded), "g b");
   EXPECT_EQ(Trained(head + "<float[2] c = {0, 0}, float[2] g = {1, 1}, float[1] b = {0}>" + folded), "c g");
-  // A variance that is trained as it stands would become negative; a bias and a scale before a root do not.
+  // A variance that is trained directly would become negative. A bias and a scale before a square root are trained.
   EXPECT_EQ(Trained(head + R"(<float[2] v = {1, 1}, float e = {0.001}>
 {
   square = Mul (x, x)
@@ -183,7 +183,7 @@ TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
             "v");
 }
 
-// Caffe's models and their kin take pixels from 0 to 255, less the mean of each channel or of each place; a learned shift is small.
+// Caffe models and similar ones take pixels from 0 to 255 minus the mean per channel or per pixel. A learned shift is small.
 TEST(FixedTensorsTest, MeansOfPixels) {
   const auto trained = [](const std::string& mean, const std::string& nodes, const std::string& rest = "") {
     return Trained("g (float[N, 3, 2, 2] x) => (float[N, 3, 2, 2] y) <float[3, 1, 1] m = {" + mean +
@@ -196,11 +196,11 @@ TEST(FixedTensorsTest, MeansOfPixels) {
   EXPECT_EQ(trained("0.3, 116.8, 123.7", "c = Sub (x, m) t = Tanh (c) y = Mul (t, s)"), "m s");
   EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Add (x, m) t = Tanh (c) y = Mul (t, s)"), "m s");
   EXPECT_EQ(trained("103.9, 116.8, 123.7", "h = Tanh (x) c = Sub (h, m) t = Tanh (c) y = Mul (t, s)"), "m s");
-  // Added again behind the layer, as sparse autoencoders do.
+  // Added again after the layer, as in sparse autoencoders.
   EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Sub (x, m) t = Tanh (c) z = Mul (t, s) y = Add (z, m)"), "m s");
 }
 
-TEST(FixedTensorsTest, CountsNormalizationsThatAreWrittenOut) {
+TEST(FixedTensorsTest, CountsExpandedNormalizations) {
   const std::string graph = "g (float[N, 2] x) => (float[N, 2] y) " + std::string(kNorm) + R"(
   centred = Sub (x, c)
   normal = Div (centred, root)
@@ -223,7 +223,7 @@ TEST(FixedTensorsTest, MeanAndDeviationOfTheData) {
   y = MatMul (normal, w)
 })"),
             "w");
-  // The same of a value in the net is a layer.
+  // The same applied to an intermediate value is a layer.
   EXPECT_EQ(Trained("g (float[N, 2] x) => (float[N, 1] y) " + weights + R"(
 {
   h = Tanh (x)
@@ -242,7 +242,7 @@ TEST(FixedTensorsTest, FiltersOfOnesAreWindows) {
   EXPECT_EQ(Trained(graph("window", "1, 2")), "window");
 }
 
-TEST(FixedTensorsTest, TheBiasOfALayerWithOneFeature) {
+TEST(FixedTensorsTest, BiasOfALayerWithOneFeature) {
   const auto graph = [](const std::string& bias, const std::string& extent) {
     return "g (float[N, 2] x) => (float[N, " + extent + "] y) <float[2, " + extent + "] w = {" + (extent == "1" ? "1, 2" : "1, 2, 3, 4") +
            "}, " + bias + ">\n" + "{ product = MatMul (x, w)\n y = Add (product, b) }";
@@ -252,7 +252,8 @@ TEST(FixedTensorsTest, TheBiasOfALayerWithOneFeature) {
   EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "2")), "w");
 }
 
-// PyTorch's older exporter keeps numbers in the code in Constant nodes: what else is called as an attribute of the outermost module is one.
+// PyTorch's older exporter writes numbers in the code as Constant nodes, so an initializer that is named like an attribute of the outermost
+// module is one.
 TEST(FixedTensorsTest, SingleNumbersOfTheOutermostModule) {
   const std::string graph = R"(
 g (float[N, 2] x) => (float[N, 2] y) <float temperature = {0.5}, float[1] p = {3}, float[2] token = {1, 2}, float least = {0.1}, float mask = {-10000}, bool[2] hidden = {0, 1}>
@@ -269,7 +270,7 @@ g (float[N, 2] x) => (float[N, 2] y) <float temperature = {0.5}, float[1] p = {3
   EXPECT_EQ(Trained(graph), "");
 }
 
-// What distributions are summed over, as a filter (YOLO's head) and in a product.
+// The numbers over which distributions are summed, as a filter (YOLO's head) and in a product.
 TEST(FixedTensorsTest, NumbersInOrder) {
   EXPECT_TRUE(IsCounting(Filled(Shape{1, 16, 1, 1}, [](int64_t i) { return i; })));
   EXPECT_FALSE(IsCounting(Filled(Shape{16}, [](int64_t i) { return i + 1; })));

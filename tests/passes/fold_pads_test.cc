@@ -1,4 +1,4 @@
-// Zeros in front of a convolution give the same numbers as pads of it.
+// Zero padding before a convolution, folded into its pads, gives the same results.
 #include "compiler/passes/fold_pads.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;  // from x [N, 3, 6, 5] to y
+  std::string body;  // computes y from x [N, 3, 6, 5]
   int64_t pads_left;
 };
 
@@ -40,7 +40,7 @@ const Case kCases[] = {
      1},
 };
 
-TEST(FoldPads, GivesTheSameNumbers) {
+TEST(FoldPads, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(5);

@@ -1,4 +1,4 @@
-// Attention that an exporter wrote as products and a softmax gives the same numbers as one operator.
+// Attention that an exporter wrote as products and a softmax gives the same results as one operator.
 #include "compiler/passes/fuse_attention.h"
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ constexpr int64_t kHeads = 2, kSize = 3, kWidth = kHeads * kSize, kLength = 5;
 
 struct Case {
   std::string name;
-  // ONNX text between q, k, v [N, T, 2, 3] of the model and y [N, T, 6], and what it adds to initializers and inputs.
+  // ONNX text from the model's q, k, v [N, T, 2, 3] to y [N, T, 6], and the initializers and inputs that it adds.
   std::string body;
   std::string initializers = "", inputs = "";
   bool fuses = true;
   bool flat = true;
 };
 
-// From q, k and v to [N, heads, T, size], k with the last two exchanged.
+// Reshapes q, k and v to [N, heads, T, size], with the last two axes of k exchanged.
 const std::string kSplit =
     "qh = Transpose <perm = [0, 2, 1, 3]> (q)\n kt = Transpose <perm = [0, 2, 3, 1]> (k)\n vh = Transpose <perm = [0, 2, 1, 3]> (v)\n";
 const std::string kJoin = "o = MatMul (p, vh)\n ot = Transpose <perm = [0, 2, 1, 3]> (o)\n y = Reshape (ot, flat)\n";
@@ -38,7 +38,7 @@ std::string Triangle(const std::string& seen, const std::string& hidden) {
   return "[1, 1, 5, 5] mask = {" + text + "}";
 }
 
-// A weight that is added to scores.
+// A weight that is added to the scores.
 std::string Bias(int heads) {
   std::string text;
   for (int i = 0; i < heads * 25; ++i) text += (i ? ", " : "") + std::to_string(0.1 * (i % 7));
@@ -89,7 +89,7 @@ std::vector<Case> Cases() {
   };
 }
 
-// A case whose probabilities go through Dropout.
+// The case with Dropout applied to the probabilities.
 Case WithDropout(Case c) {
   const std::string product = "o = MatMul (p, vh)";
   c.name += ", with dropout";
@@ -108,7 +108,7 @@ std::string Net(const Case& c, std::mt19937& random) {
       "int64[3] flat = {0, 0, 6}" +
       c.initializers + ">\n{\n";
   std::string body = c.body;
-  // Text has no infinity.
+  // ONNX text has no literal for infinity.
   if (const size_t at = body.find("minus"); at != std::string::npos) {
     body = "minus_inf = Div (minus, zero)\n" + body.replace(at, 5, "minus_inf");
   }
@@ -125,7 +125,7 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
     batch.emplace("mask", std::move(mask));
   } else if (!c.inputs.empty()) {
     Tensor mask(DType::kBool, {4, 1, 1, kLength});
-    // No row is left without a key by chance.
+    // Ensures that every row has a visible key.
     const bool blind = c.name.starts_with("nothing"), shown = c.name.find("hidden") == std::string::npos;
     for (int64_t i = 0; i < mask.elements(); ++i) {
       const int64_t sample = i / kLength, key = i % kLength;
@@ -137,7 +137,7 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
   return batch;
 }
 
-// `attention`: the operator that there is once.
+// `attention` is the operator that must occur once.
 void ExpectSameNumbers(const Case& c, const std::string& attention) {
   SCOPED_TRACE(c.name);
   std::mt19937 random(7);
@@ -145,7 +145,7 @@ void ExpectSameNumbers(const Case& c, const std::string& attention) {
   const std::vector<Batch> batches = {BatchOf(c, random), BatchOf(c, random)};
   for (int devices : {1, 2}) {
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {4});
-    // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+    // Adam would turn the rounding error of a nearly zero gradient into a full step.
     options.recipe.optimizer.type = "sgd";
     const Plan plan = Compile(model, options);
     EXPECT_EQ(Count(plan, attention), c.fuses ? 1 : 0);
@@ -158,16 +158,16 @@ void ExpectSameNumbers(const Case& c, const std::string& attention) {
   }
 }
 
-TEST(FuseAttention, GivesTheSameNumbers) {
+TEST(FuseAttention, KeepsResults) {
   for (const Case& c : Cases()) ExpectSameNumbers(c, "Attention");
 }
 
-// The same elements are dropped, and are on two devices.
-TEST(FuseAttention, DropsTheSameProbabilities) {
+// The same elements are dropped, also on two devices.
+TEST(FuseAttention, DropoutDropsTheSameProbabilities) {
   for (const Case& c : Cases()) ExpectSameNumbers(WithDropout(c), "AttentionDropout");
 }
 
-// On a GPU in 16 bits, where nothing is dropped.
+// On a GPU in 16 bits, without dropout.
 TEST(FuseAttention, OnAGpu) {
   for (const Precision precision : {Precision::kFloat32, Precision::kTf32, Precision::kBfloat16}) {
     for (bool drops : {false, true}) {
@@ -186,8 +186,8 @@ TEST(FuseAttention, OnAGpu) {
   }
 }
 
-// In every precision and with dropout, too, where it is causal and long.
-TEST(FuseAttention, OnAGpuWhereItIsCausalAndLong) {
+// In every precision, and with dropout as well, if the attention is causal and long.
+TEST(FuseAttention, OnAGpuIfCausalAndLong) {
   for (const int64_t length : {511, 512}) {
     for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
       for (bool drops : {false, true}) {
@@ -210,7 +210,7 @@ TEST(FuseAttention, OnAGpuWhereItIsCausalAndLong) {
         EXPECT_EQ(Count(plan, drops ? "AttentionDropoutGrad" : "AttentionGrad"), fuses ? 1 : 0) << length;
         for (const Instruction& instruction : plan.programs.at(0).instructions) {
           if (!instruction.op.starts_with("Attention")) continue;
-          // cuDNN has nothing for vectors of three elements.
+          // cuDNN does not support vectors of three elements.
           EXPECT_TRUE(instruction.kernel.starts_with("cublas.")) << instruction.kernel;
         }
       }
@@ -218,7 +218,7 @@ TEST(FuseAttention, OnAGpuWhereItIsCausalAndLong) {
   }
 }
 
-TEST(FuseAttention, LeavesADropoutWhoseMaskIsRead) {
+TEST(FuseAttention, LeavesDropoutIfItsMaskIsRead) {
   std::mt19937 random(7);
   Case c = WithDropout(Cases()[0]);
   const std::string dropout = "d, kept = Dropout (p, part, yes)";
@@ -229,7 +229,7 @@ TEST(FuseAttention, LeavesADropoutWhoseMaskIsRead) {
   EXPECT_EQ(Count(plan, "AttentionDropout"), 0);
 }
 
-TEST(FuseAttention, KnowsACausalMask) {
+TEST(FuseAttention, RecognizesACausalMask) {
   for (const Case& c : Cases()) {
     std::mt19937 random(7);
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {4});

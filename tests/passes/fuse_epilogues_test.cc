@@ -1,4 +1,4 @@
-// What is made fewer launches of for GPUs computes what it computed before.
+// Graphs with launches merged for GPUs compute what they computed before.
 #include "compiler/passes/fuse_epilogues.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ int Count(const Graph& graph, const std::string& op) {
 
 ValueId GeluNode(B& b, ValueId h) { return b.Op("Gelu", {h}, {{"approximate", std::string("tanh")}}); }
 
-// As torch.onnx writes it before opset 20, and as others do.
+// The tanh approximation as torch.onnx writes it before opset 20, and as others do.
 ValueId GeluByProducts(B& b, ValueId h) {
   const ValueId cubic = b.Scale(b.Mul(b.Mul(h, h), h), 0.044715);
   const ValueId t = b.Op("Tanh", {b.Scale(b.Add(h, cubic), 0.7978845608028654)});
@@ -111,14 +111,14 @@ void CheckCase(const Case& c, bool sequences, bool turned) {
   for (size_t k = 0; k < wanted.size(); ++k) {
     double largest = 0;
     for (int64_t i = 0; i < before[k].elements(); ++i) largest = std::max(largest, std::fabs(ElementAsDouble(before[k].view(), i)));
-    // 16 bits: sums of 15 terms, each of which went through about ten roundings of 2^-9, and now through one.
+    // 16 bits: sums of 15 terms, each of which was rounded about ten times to 2^-9 before, and only once now.
     const double allowed = (c.dtype == DType::kFloat32 ? 1e-5 : 0.08) * largest;
     for (int64_t i = 0; i < before[k].elements(); ++i)
       ASSERT_NEAR(ElementAsDouble(before[k].view(), i), ElementAsDouble(after[k].view(), i), allowed) << "output " << k << " " << i;
   }
 }
 
-TEST(FuseEpilogues, GivesTheSameNumbers) {
+TEST(FuseEpilogues, KeepsResultsOfGraphs) {
   for (const Case& c : kCases) {
     for (bool sequences : {false, true}) {
       for (bool turned : {false, true}) CheckCase(c, sequences, turned);
@@ -135,7 +135,7 @@ TEST(JoinUpdates, ChangesNoBit) {
     B b(graph, rules);
     std::map<ValueId, ValueId> gradients;
     std::map<ValueId, Tensor> feeds;
-    // 40 small ones, one of them of no element, and a large one.
+    // 40 small parameters, one of them empty, and a large one.
     for (int i = 0; i < 41; ++i) {
       const Shape shape = i == 0 ? Shape{300, 300} : i == 1 ? Shape{0} : Shape{i};
       const ValueId parameter = graph.AddData("p" + std::to_string(i), Random(random, shape), Role::kParam);

@@ -1,4 +1,4 @@
-// A group normalisation as PyTorch writes it up to opset 20 gives the same numbers as one operator.
+// Group normalization as PyTorch exports it up to opset 20 gives the same results as one operator.
 #include "compiler/passes/fuse_group_norm.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;  // from x [N, 6, 2, 3] to y
+  std::string body;  // computes y from x [N, 6, 2, 3]
   int64_t fused;
   std::string ones = "{1, 1, 1}";
 };
@@ -41,7 +41,7 @@ const Case kCases[] = {
      0},
 };
 
-TEST(FuseGroupNorm, GivesTheSameNumbers) {
+TEST(FuseGroupNorm, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(7);

@@ -1,4 +1,4 @@
-// A linear layer that an exporter wrote as a transposition, a product and a sum gives the same numbers as one Gemm.
+// A linear layer that an exporter wrote as a transposition, a product and a sum gives the same results as one Gemm.
 #include "compiler/passes/fuse_linear.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;  // from x [N, 3, 4] and rows [N, 4] to y
+  std::string body;  // computes y from x [N, 3, 4] and rows [N, 4]
   std::string reduce = "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n";
-  int gemms = 1;  // forward, with the last layer's
+  int gemms = 1;  // in the forward pass, including the last layer's
   int64_t transposes = 0;
 };
 
@@ -45,7 +45,7 @@ std::string Net(const Case& c, std::mt19937& random) {
          c.body + c.reduce + "z = MatMul (r, v)\n}\n";
 }
 
-TEST(FuseLinear, GivesTheSameNumbers) {
+TEST(FuseLinear, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(11);
@@ -64,7 +64,7 @@ TEST(FuseLinear, GivesTheSameNumbers) {
   }
 }
 
-// Features of which there are none: a product over no elements is zeros, and the bias remains.
+// With no features, a product over no elements is zero, and the bias remains.
 TEST(FuseLinear, NoFeatures) {
   const Model model = ModelOf(R"(
 g (float[N, 3, 4] x) => (float[N, 3, 2] z)

@@ -1,4 +1,4 @@
-// Slices put together in another order, and gathers around transpositions, give the same numbers as what is made of them.
+// Slices concatenated in another order, and gathers between transpositions, give the same results as the operators that replace them.
 #include "compiler/passes/fuse_moves.h"
 
 #include <gtest/gtest.h>
@@ -15,12 +15,12 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;                           // from x [N, 3, 4], ids [N, 3], w [8, 4], table [6, 4] to r [N, 4]
-  int64_t slices = 0, transposes = 0;         // of the prediction
-  int64_t slice_grads = 0, gather_grads = 0;  // of the step
+  std::string body;                           // computes r [N, 4] from x [N, 3, 4], ids [N, 3], w [8, 4], table [6, 4]
+  int64_t slices = 0, transposes = 0;         // in a prediction
+  int64_t slice_grads = 0, gather_grads = 0;  // in a training step
 };
 
-// What is behind `c`, a reordered w, of the cases of slices.
+// The nodes after `c`, a reordered w, in the cases with slices.
 const std::string kLayer =
     " t = Transpose <perm = [1, 0]> (c)\n p = MatMul (x, t)\n m = ReduceMean <keepdims = 0, axes = [1]> (p)\n"
     " r = MatMul (m, w)\n";
@@ -69,7 +69,7 @@ std::string Net(const Case& c, std::mt19937& random) {
          c.body + " z = MatMul (r, v)\n}\n";
 }
 
-TEST(FuseMoves, GivesTheSameNumbers) {
+TEST(FuseMoves, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(12);
@@ -80,7 +80,7 @@ TEST(FuseMoves, GivesTheSameNumbers) {
       for (int64_t& id : ids.as<int64_t>()) id = static_cast<int64_t>(random() % 6);
       batches.push_back({{"x", Random(random, Shape{5, 3, 4})}, {"ids", std::move(ids)}, {"target", Classes(random, 5, 2)}});
     }
-    // Gradients of slices would be put together.
+    // Counted without concat_gradients, which would concatenate the gradients of slices.
     const auto look = [&](const CompileOptions& options) {
       CompileOptions predict = options;
       predict.entries = {{EntryKind::kPredict, 5}};

@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-TEST(FusePointwise, MakesOneNodeOfAChainAndKeepsWhatIsReadOutside) {
+TEST(FusePointwise, FusesAChainAndKeepsValuesReadOutside) {
   const OnnxTypeRules rules;
   Graph graph;
   const ValueId x = graph.AddValue("x", DType::kFloat32, {4, 3}, Role::kInput), w = graph.AddValue("w", DType::kFloat32, {3}, Role::kInput);
@@ -38,7 +38,7 @@ TEST(FusePointwise, MakesOneNodeOfAChainAndKeepsWhatIsReadOutside) {
   EXPECT_EQ(graph.nodes[1].op, "ReduceSum");
 }
 
-TEST(FusePointwise, StopsWhereAnotherNodeReads) {
+TEST(FusePointwise, StopsAtOtherReaders) {
   const OnnxTypeRules rules;
   Graph graph;
   const ValueId x = graph.AddValue("x", DType::kFloat32, {3, 3}, Role::kInput);
@@ -46,7 +46,7 @@ TEST(FusePointwise, StopsWhereAnotherNodeReads) {
   GraphBuilder b(graph, rules);
   const ValueId a = b.Op("Exp", {b.Neg(x)});
   const ValueId product = b.MatMul(a, x);
-  // Reads a value of the first group and one that depends on it through the product.
+  // Reads a value of the first group, and a value that depends on it through the product.
   const ValueId y = b.Add(b.Mul(product, a), a);
   graph.outputs = {y};
   FusePointwise(graph);
@@ -81,7 +81,7 @@ TEST(FusePointwise, RandomTrainingGraphs) {
   EXPECT_GT(groups, 60);
 }
 
-TEST(PointwiseProgram, BrokenAttributesAreErrors) {
+TEST(PointwiseProgram, RejectsInvalidAttributes) {
   PointwiseProgram program;
   program.num_inputs = 1;
   program.outputs = {program.Emit(PointwiseOp::kExp, 0)};
@@ -95,7 +95,7 @@ TEST(PointwiseProgram, BrokenAttributesAreErrors) {
   expect_refused("functions", std::vector<std::string>{"system"});
   expect_refused("operands", std::vector<int64_t>{1, -1, -1});   // its own result
   expect_refused("operands", std::vector<int64_t>{0, 0, -1});    // one operand too many
-  expect_refused("operands", std::vector<int64_t>{-1, -1, -1});  // none
+  expect_refused("operands", std::vector<int64_t>{-1, -1, -1});  // no operand
   expect_refused("results", std::vector<int64_t>{0});            // an input
   expect_refused("results", std::vector<int64_t>{2});
   expect_refused("results", std::vector<int64_t>{});

@@ -1,4 +1,4 @@
-// A replicated trunk whose tail and loss are on one device, against one device.
+// Compares a replicated trunk whose tail and loss are on one device with a single device.
 #include "compiler/passes/gather_tail.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-// Dropout in trunk and tail, a weight that both read.
+// Dropout in the trunk and the tail, and a weight that both read.
 const std::string kNet = R"(
 g (float[N, 4] x) => (float[N, 3] z)
 <float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
@@ -35,7 +35,7 @@ g (float[N, 4] x) => (float[N, 3] z)
 }
 )";
 
-// Means in the tail behind a weight and behind rows of a table: their gradient is spread over an axis that grows with the batch.
+// Means in the tail after a weight and after rows of a table: their gradient is broadcast along an axis that grows with the batch.
 const std::string kMeans = R"(
 g (float[N, 4] x) => (float[N, 3] z)
 <float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
@@ -84,7 +84,7 @@ void ExpectGathers(const std::function<void(CompileOptions&)>& change, const std
   }
 }
 
-TEST(GatherTail, GivesWhatOneDeviceGives) {
+TEST(GatherTail, MatchesOneDevice) {
   ExpectGathers([](CompileOptions&) {});
 }
 
@@ -96,11 +96,11 @@ TEST(GatherTail, ClippedAndAccumulated) {
   });
 }
 
-TEST(GatherTail, MeansOfTheWholeBatch) {
+TEST(GatherTail, MeansOverTheGlobalBatch) {
   ExpectGathers([](CompileOptions&) {}, kMeans);
 }
 
-TEST(GatherTail, TheTailsWeightsAreOnOneDevice) {
+TEST(GatherTail, WeightsOfTheTailAreOnOneDevice) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 3, {9});
   options.recipe.gather_to = 1;
   options.recipe.place = {{"h*", 1}};
@@ -117,7 +117,7 @@ TEST(GatherTail, TheTailsWeightsAreOnOneDevice) {
   EXPECT_GT(report.places[1].total_bytes(), report.places[0].total_bytes());
 }
 
-TEST(GatherTail, RefusesWhatIsNoDevice) {
+TEST(GatherTail, RejectsInvalidDevices) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 2, {9});
   options.recipe.gather_to = 2;
   EXPECT_THROW(Compile(ModelOf(kNet), options), Error);

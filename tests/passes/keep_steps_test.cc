@@ -1,4 +1,4 @@
-// A gradient that is given the forward pass's steps computes the bits that it computes by itself.
+// A gradient that uses steps saved by the forward pass computes the same bits as one that recomputes them.
 #include "compiler/passes/keep_steps.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ const RecurrentCase kCases[] = {
     {"RNN", ", activations = [\"Relu\"]", 1, 1, true, 5},
 };
 
-TEST(KeepSteps, GivesTheSameBits) {
+TEST(KeepSteps, KeepsBits) {
   for (const RecurrentCase& c : kCases) {
     SCOPED_TRACE(c.op + " " + c.attributes);
     std::mt19937 random(5);
@@ -42,7 +42,7 @@ TEST(KeepSteps, GivesTheSameBits) {
   }
 }
 
-TEST(KeepSteps, LeavesHalvesAndOtherKernelsAlone) {
+TEST(KeepSteps, Leaves16BitsAndOtherKernelsAlone) {
   std::mt19937 random(5);
   for (const std::string attributes : {"", ", clip = 0.5"}) {
     const RecurrentCase c{"LSTM", attributes, 4, 1};

@@ -71,7 +71,7 @@ struct Run {
   std::map<std::string, Tensor> gradients, parameters;
 };
 
-// A whole batch, a part of one, and a whole one again.
+// A full batch, a partial one, and a full one again.
 Run Train(std::vector<LossTerm> losses) {
   Session session(PlanOf(std::move(losses)));
   Run run;
@@ -116,7 +116,7 @@ l (float[N, 3] z, float[N, 3] tz) => (float loss)
 }
 )";
 
-TEST(LossGraph, MeanOfSquaresTrainsAsTheBuiltInLoss) {
+TEST(LossGraph, MeanOfSquaresMatchesTheBuiltInLoss) {
   ExpectSameTraining({{.type = "mse", .output = "z", .target = "tz"}}, {GraphTerm(kSquares)});
 }
 
@@ -137,7 +137,7 @@ l (float[N, 3] z, int64[N] label) => (float loss) <int64[1] one = {1}>
 )")});
 }
 
-// A batch that the file declares as a number is the model's batch; a loss of shape [1] is a scalar.
+// A batch size that the loss's file declares as a number is the model's batch size. A loss of shape [1] is a scalar.
 TEST(LossGraph, DeclaredBatchesAndShapeOne) {
   ExpectSameTraining({{.type = "mse", .output = "z", .target = "tz"}}, {GraphTerm(R"(
 l (float[7, 3] z, float[7, 3] tz) => (float[1, 1] loss)
@@ -156,7 +156,7 @@ TEST(LossGraph, WeightedSumWithBuiltInLossesSharesTargets) {
                      {{.type = "mse", .output = "z", .target = "tz"}, squares, {.type = "l1", .output = "side", .target = "ts"}});
 }
 
-TEST(LossGraph, InputsAreBoundToOtherNames) {
+TEST(LossGraph, BindsInputsToOtherNames) {
   LossTerm term = GraphTerm(R"(
 l (float[N, 3] prediction, float[N, 3] truth) => (float loss)
 {
@@ -169,7 +169,7 @@ l (float[N, 3] prediction, float[N, 3] truth) => (float loss)
   ExpectSameTraining({{.type = "mse", .output = "z", .target = "tz"}}, {term});
 }
 
-// sqrt(d^2 + eps^2) of two outputs against two targets, and the model's input as a penalty's weight.
+// sqrt(d^2 + eps^2) of two outputs and two targets, with the model's input as the weight of a penalty.
 const std::string kCharbonnier = R"(
 l (float[N, 3] z, float[N, 2] side, float[N, 3] tz, float[N, 2] ts, float[N, 3] x) => (float loss)
   <float eps2 = {0.01}, float half = {0.5}>
@@ -217,7 +217,7 @@ TEST(LossGraph, TwoOutputsAndTwoTargetsAgainstFiniteDifferences) {
   for (const StateTensor& state : session.plan().state) EXPECT_EQ(state.name.find("eps2"), std::string::npos) << "a constant is trained";
 }
 
-// Random numbers of a loss are drawn anew at each batch, and the same for the same seed.
+// A loss draws new random numbers for each batch, and the same ones for the same seed.
 TEST(LossGraph, RandomNumbersFollowTheSeedAndTheBatch) {
   const std::string noise = R"(
 l (float[N, 3] z) => (float loss)
@@ -239,7 +239,7 @@ l (float[N, 3] z) => (float loss)
   EXPECT_EQ(losses[1], losses[3]);
 }
 
-TEST(LossGraph, PlansOfOtherLossesAreTold) {
+TEST(LossGraph, DistinguishesPlansOfOtherLosses) {
   const PlanIdentity a = IdentityOf(*PlanOf({GraphTerm(kSquares)})), same = IdentityOf(*PlanOf({GraphTerm(kSquares)}));
   const PlanIdentity other = IdentityOf(*PlanOf({GraphTerm(kSquares + " ")}));
   EXPECT_TRUE(DifferencesOf(a, same).empty());
@@ -333,7 +333,7 @@ const Refusal kRefusals[] = {
      ""},
 };
 
-TEST(LossGraph, WhatDoesNotFitIsRefusedByName) {
+TEST(LossGraph, RejectsMismatchesByName) {
   for (const Refusal& refusal : kRefusals) {
     SCOPED_TRACE(refusal.what);
     try {

@@ -1,4 +1,4 @@
-// Scaled losses: what overflows is left out, and what is not gives the update of an unscaled loss.
+// Scaled losses: updates that overflow are skipped, and all others equal those of an unscaled loss.
 #include "compiler/passes/loss_scale.h"
 
 #include <gtest/gtest.h>
@@ -66,8 +66,8 @@ class Training {
 
 constexpr LossScale kDynamic{.initial = 65536, .dynamic = true, .growth_interval = 3};
 
-TEST(LossScale, InFloat32TheUpdatesAreThoseOfAnUnscaledLoss) {
-  // A power of two changes no bit but for exponents.
+TEST(LossScale, MatchesAnUnscaledLossInFloat32) {
+  // A power of two changes only exponents.
   Training scaled(Options(kDynamic, Precision::kFloat32)), plain(Options({}, Precision::kFloat32));
   for (const Batch& batch : Batches(5)) {
     scaled.Step(batch);
@@ -80,7 +80,7 @@ TEST(LossScale, InFloat32TheUpdatesAreThoseOfAnUnscaledLoss) {
 TEST(LossScale, GrowsAfterGoodUpdatesAndFallsWhereGradientsOverflow) {
   Training run(Options(kDynamic));
   std::vector<double> scales;
-  // Targets of this size give gradients of about 1: with 65536 they overflow float16, with a fourth of it they do not.
+  // Targets of this size give gradients of about 1. They overflow float16 with a scale of 65536, but not with a fourth of it.
   for (const Batch& batch : Batches(12, 30)) {
     const auto before = run.Parameters();
     const double scale = run.scale();
@@ -94,14 +94,14 @@ TEST(LossScale, GrowsAfterGoodUpdatesAndFallsWhereGradientsOverflow) {
   }
   EXPECT_GT(run.skipped(), 0);
   EXPECT_LT(run.skipped(), 9);
-  // Somewhere three good updates followed each other.
+  // At some point three good updates followed each other.
   bool grew = false;
   for (size_t i = 1; i < scales.size(); ++i) grew |= scales[i] == 2 * scales[i - 1];
   EXPECT_TRUE(grew);
 }
 
-TEST(LossScale, AnUpdateThatWasLeftOutIsNotCounted) {
-  // Adam's first updates depend on their numbers.
+TEST(LossScale, SkippedUpdatesAreNotCounted) {
+  // Adam's first updates depend on the step number.
   Training run(Options({.initial = 8, .dynamic = true})), same(Options({.initial = 8}));
   std::vector<Batch> batches = Batches(4);
   Batch broken{{"x", Tensor::Copy(batches[0].at("x").view())}, {"target", Tensor::Copy(batches[0].at("target").view())}};
@@ -118,7 +118,7 @@ TEST(LossScale, AnUpdateThatWasLeftOutIsNotCounted) {
   ExpectNear(same.Parameters(), run.Parameters(), 1e-3);
 }
 
-TEST(LossScale, ClippingSeesTheGradientsThemselves) {
+TEST(LossScale, ClippingSeesUnscaledGradients) {
   CompileOptions scaled = Options({.initial = 1024}, Precision::kFloat32), plain = Options({}, Precision::kFloat32);
   scaled.recipe.optimizer.clip_norm = plain.recipe.optimizer.clip_norm = 0.01;
   Training a(scaled), b(plain);
@@ -136,7 +136,7 @@ TEST(LossScale, FetchedGradientsAreUnscaled) {
   for (const char* name : {"grad/w@0", "grad/v@1"}) ExpectNear({{name, plain.at(name)}}, {{name, scaled.at(name)}}, 1e-6);
 }
 
-TEST(LossScale, EveryOptimizerLeavesItsStateAlone) {
+TEST(LossScale, SkippedUpdatesKeepOptimizerState) {
   for (const std::string& type : OptimizerTypes()) {
     CompileOptions options = Options({.initial = 2});
     options.recipe.optimizer.type = type;
@@ -167,7 +167,7 @@ TEST(LossScale, AccumulatedBatchesShareOneDecision) {
   for (size_t i = 0; i < batches.size(); ++i) {
     const double scale = run.scale();
     run.Step(batches[i]);
-    // In the middle of an update nothing is decided.
+    // Nothing is decided in the middle of an update.
     EXPECT_TRUE(i % 2 == 1 || run.scale() == scale);
     skipped = run.skipped();
   }
@@ -176,7 +176,7 @@ TEST(LossScale, AccumulatedBatchesShareOneDecision) {
 }
 
 TEST(LossScale, DevicesAgree) {
-  // Train checks that devices have the same bits of every state.
+  // Train checks that all devices have the same bits of every state.
   const auto one = Train(ModelOf(kModel), Options(kDynamic), Batches(8, 30));
   const auto two = Train(ModelOf(kModel), Options(kDynamic, Precision::kFloat16, 2), Batches(8, 30), 5);
   for (std::string_view name : {kLossScaleState, kSkippedUpdatesState, kGoodUpdatesState}) {

@@ -1,4 +1,4 @@
-// What mixed precision computes in 16 bits, and what stays float32.
+// Which operators mixed precision computes in 16 bits, and which stay in float32.
 #include "compiler/passes/lower_precision.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class LowerPrecisionTest : public testing::TestWithParam<DType> {
     LowerPrecision(b, GetParam(), first_loss_node);
     VerifyGraph(graph);
   }
-  // The type of the first floating operand of each operator, in the order of the nodes.
+  // The type of the first floating-point operand of each operator, in the order of the nodes.
   std::vector<std::string> Types() const {
     std::vector<std::string> types;
     for (const Node& node : graph.nodes) {
@@ -54,7 +54,7 @@ class LowerPrecisionTest : public testing::TestWithParam<DType> {
 
 using Strings = std::vector<std::string>;
 
-TEST_P(LowerPrecisionTest, ProductsLowerAndWhatLiesBetweenFollows) {
+TEST_P(LowerPrecisionTest, LowersProductsAndTheNodesBetween) {
   const ValueId x = Input("x", Shape{2, 3, 8, 8});
   const ValueId first = b.Op("Conv", {x, Parameter("w1", Shape{4, 3, 3, 3})}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
   const ValueId norm =
@@ -69,12 +69,12 @@ TEST_P(LowerPrecisionTest, ProductsLowerAndWhatLiesBetweenFollows) {
   Lower();
   EXPECT_EQ(Types(), (Strings{"Conv:low", "BatchNormTrain:low", "Relu:low", "Conv:low", "Add:low", "GlobalAveragePool:low", "Flatten:low",
                               "Gemm:low", "Softmax:wide"}));
-  // x, the three weights and the bias of the product go down; the logits come up, once for both readers.
+  // x, the three weights and the bias of the product are cast down; the logits are cast up, once for both readers.
   EXPECT_EQ(Casts(), 6);
-  // Outputs are the values that they were.
+  // The outputs are the same values as before.
   EXPECT_EQ(graph.outputs, (std::vector<ValueId>{y, logits}));
   EXPECT_EQ(graph.value(logits).dtype, DType::kFloat32);
-  // Scale, bias and statistics of a normalisation stay float32.
+  // The scale, bias and statistics of a normalization stay float32.
   for (const Node& node : graph.nodes) {
     if (node.op != "BatchNormTrain") continue;
     for (size_t i : {1, 2}) EXPECT_EQ(graph.value(node.inputs[i]).dtype, DType::kFloat32);
@@ -82,7 +82,7 @@ TEST_P(LowerPrecisionTest, ProductsLowerAndWhatLiesBetweenFollows) {
   }
 }
 
-TEST_P(LowerPrecisionTest, GradientsOfParametersAreWide) {
+TEST_P(LowerPrecisionTest, ParameterGradientsAreFloat32) {
   const ValueId x = Input("x", Shape{2, 3}), w = Parameter("w", Shape{3, 4}), v = Parameter("v", Shape{4, 1});
   const ValueId loss = b.ReduceSum(b.MatMul(b.Op("Tanh", {b.MatMul(x, w)}), v), {}, false);
   graph.outputs = {loss};
@@ -96,7 +96,7 @@ TEST_P(LowerPrecisionTest, GradientsOfParametersAreWide) {
   }
 }
 
-TEST_P(LowerPrecisionTest, WhatMeetsFloat32StaysFloat32) {
+TEST_P(LowerPrecisionTest, NodesWithFloat32OperandsStayFloat32) {
   const ValueId x = Input("x", Shape{2, 4});
   const ValueId product = b.MatMul(x, Parameter("w", Shape{4, 4}));
   const ValueId sum = b.Add(product, b.Op("Exp", {x}));
@@ -105,7 +105,7 @@ TEST_P(LowerPrecisionTest, WhatMeetsFloat32StaysFloat32) {
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Exp:wide", "Add:wide"}));
 }
 
-// As the powers that they were before simplification: 300 * 300 is infinite in float16.
+// Like the powers that they were before simplification: 300 * 300 overflows float16.
 TEST_P(LowerPrecisionTest, SquaresStayFloat32) {
   const ValueId x = Input("x", Shape{2, 4});
   const ValueId product = b.MatMul(x, Parameter("w", Shape{4, 4}));
@@ -116,7 +116,7 @@ TEST_P(LowerPrecisionTest, SquaresStayFloat32) {
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Mul:wide", "Mul:wide", "Mul:wide", "Add:wide"}));
 }
 
-TEST_P(LowerPrecisionTest, ConstantsThatWouldLoseTheirMeaningKeepTheirNodes) {
+TEST_P(LowerPrecisionTest, ConstantsOutOfRangeKeepTheirNodesInFloat32) {
   const ValueId x = Input("x", Shape{2, 4});
   const ValueId product = b.MatMul(x, Parameter("w", Shape{4, 4}));
   // A mask, an epsilon, a zero and an infinity.
@@ -127,7 +127,7 @@ TEST_P(LowerPrecisionTest, ConstantsThatWouldLoseTheirMeaningKeepTheirNodes) {
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Add:wide", "Add:wide", "Max:low", "Min:low"}));
 }
 
-TEST_P(LowerPrecisionTest, TheLossIsFloat32) {
+TEST_P(LowerPrecisionTest, LossIsFloat32) {
   const ValueId x = Input("x", Shape{2, 4}), target = Input("t", Shape{2, 4});
   const ValueId product = b.MatMul(x, Parameter("w", Shape{4, 4}));
   const NodeId first = graph.next_node_id();
@@ -137,7 +137,7 @@ TEST_P(LowerPrecisionTest, TheLossIsFloat32) {
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Relu:wide", "Sub:wide", "Mul:wide", "ReduceSum:wide"}));
 }
 
-TEST_P(LowerPrecisionTest, AGraphWithoutProductsStaysAsItIs) {
+TEST_P(LowerPrecisionTest, LeavesGraphsWithoutProductsUnchanged) {
   const ValueId x = Input("x", Shape{2, 4});
   graph.outputs = {b.Op("Relu", {b.Add(x, Parameter("b", Shape{4}))})};
   Lower();

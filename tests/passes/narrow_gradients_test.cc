@@ -1,4 +1,4 @@
-// Updates that read 16-bit gradients give the bits of those that read them widened, without the memory.
+// Updates that read 16-bit gradients give the same bits as updates that read them widened, and need less memory.
 #include "compiler/passes/narrow_gradients.h"
 
 #include <gtest/gtest.h>
@@ -51,8 +51,8 @@ TEST(NarrowGradients, ChangeNoBit) {
   }
 }
 
-// What else reads a gradient in float32 keeps the cast: the user, the test for infinities of a loss scale, another device.
-TEST(NarrowGradients, LeaveWhatOthersRead) {
+// Other readers of a gradient in float32 keep the cast: the user, a loss scale's test for infinities, another device.
+TEST(NarrowGradients, LeaveGradientsWithOtherReaders) {
   std::mt19937 random(7);
   const Model model = TwoLayers(random);
   const std::vector<Batch> batches = Batches(random);

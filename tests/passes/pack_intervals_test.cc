@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Sorted by place, what is alive at a step does not overlap; looked at where intervals begin, as others begin nowhere.
+// Sorted by offset, the intervals that are alive at a step must not overlap. It is enough to check the steps at which intervals begin.
 void ExpectApart(const std::vector<Interval>& intervals, int64_t size, int every = 1) {
   for (size_t i = 0; i < intervals.size(); i += static_cast<size_t>(every)) {
     std::vector<std::pair<int64_t, int64_t>> ranges;
@@ -46,7 +46,8 @@ TEST(PackIntervals, RandomLifetimes) {
   }
 }
 
-// What the forward pass of a long chain makes is read in the reverse order: so many are in use together that not all pairs are looked at.
+// The forward pass of a long chain creates values that are read in reverse order. So many are alive at once that not all pairs are
+// compared.
 TEST(PackIntervals, LongChain) {
   constexpr int kNodes = 20000;
   std::mt19937_64 random(3);

@@ -1,4 +1,4 @@
-// Parts of a model on devices of their own against the whole of it on one.
+// Compares a model divided into stages on several devices with the same model on one device.
 #include "compiler/passes/place_devices.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace gradloom {
 namespace {
 
-// Two towers that meet, a weight that both read, and a branch around one layer.
+// Two towers that are joined, a weight that both read, and a branch around one layer.
 const std::string kTowers = R"(
 g (float[N, 8] x, float[N, 8] y) => (float[N, 4] z)
 <float[8, 8] shared, float[8, 8] left, float[8, 8] right, float[16, 4] head, float[4] bias> {
@@ -51,7 +51,7 @@ class PlaceDevices : public testing::Test {
   std::vector<PlaceRule> AnyPlacement(int stages) {
     std::vector<PlaceRule> rules;
     for (const std::string& node : kNodes) rules.push_back({node, static_cast<int>(random_() % static_cast<uint64_t>(stages))});
-    rules.back().stage = stages - 1;  // as many as that
+    rules.back().stage = stages - 1;  // so that the plan has exactly this many stages
     return rules;
   }
 
@@ -60,7 +60,7 @@ class PlaceDevices : public testing::Test {
   std::vector<Batch> batches_;
 
  private:
-  // Values in the text would hide the graph.
+  // Inlined values would obscure the graph.
   Model WithWeights() {
     std::string text = kTowers;
     std::normal_distribution<float> normal(0, 0.4F);
@@ -75,7 +75,7 @@ class PlaceDevices : public testing::Test {
   }
 };
 
-TEST_F(PlaceDevices, AnyPlacementGivesTheBitsOfOneDevice) {
+TEST_F(PlaceDevices, AnyPlacementMatchesOneDevice) {
   const auto one = Train(model_, Options(1), batches_);
   for (int stages : {2, 3, 4}) {
     for (int round = 0; round < 6; ++round) {
@@ -89,7 +89,7 @@ TEST_F(PlaceDevices, AnyPlacementGivesTheBitsOfOneDevice) {
   }
 }
 
-TEST_F(PlaceDevices, CopiesShareTheBatch) {
+TEST_F(PlaceDevices, ReplicasShareTheBatch) {
   const auto one = Train(model_, Options(1), batches_);
   for (int copies : {2, 3, 8}) {
     SCOPED_TRACE(std::to_string(copies) + " copies");
@@ -120,7 +120,7 @@ TEST_F(PlaceDevices, ClippedAndAccumulated) {
   }
 }
 
-TEST_F(PlaceDevices, AStateIsInOnePlace) {
+TEST_F(PlaceDevices, EachStateIsOnOneStage) {
   CompileOptions options = Options(2);
   options.recipe.place = {{"b*", 1}, {"head", 1}};
   const Plan plan = Compile(model_, options);
@@ -129,11 +129,11 @@ TEST_F(PlaceDevices, AStateIsInOnePlace) {
     const bool second = state.name.starts_with("right") || state.name.starts_with("head") || state.name.starts_with("bias");
     EXPECT_EQ(state.places, std::vector<int>{second ? 1 : 0}) << state.name;
   }
-  // A layer's rows behind a boundary need no more than its own memory.
+  // The second stage allocates only the state of its own layers.
   EXPECT_LT(plan.places[1].state_bytes, plan.places[0].state_bytes + 1024);
 }
 
-TEST_F(PlaceDevices, ANodeInheritsItsOperandsDevice) {
+TEST_F(PlaceDevices, NodesInheritTheDeviceOfTheirOperands) {
   CompileOptions options = Options(3);
   options.recipe.place = {{"left", 1}, {"head", 2}};
   const Plan plan = Compile(model_, options);
@@ -148,12 +148,12 @@ TEST_F(PlaceDevices, ANodeInheritsItsOperandsDevice) {
     return places;
   };
   EXPECT_EQ(place_of("a1"), std::set<int>{0});
-  EXPECT_EQ(place_of("a3"), std::set<int>{1});  // reads the weight, forward and backward
+  EXPECT_EQ(place_of("a3"), std::set<int>{1});  // reads the weight in the forward and the backward pass
   EXPECT_EQ(place_of("b3"), std::set<int>{0});
   EXPECT_EQ(place_of("c2"), std::set<int>{2});
 }
 
-// Each model has the bits of its run alone, dropout included, as it is told by the names of its nodes.
+// Each model has the same bits as when it runs alone, including dropout, which is keyed by the names of its nodes.
 TEST_F(PlaceDevices, IndependentModelsInOneJob) {
   const std::string weights = "float[4, 3] wNAME = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}";
   const std::string nodes = "[NAME1] hNAME = MatMul (xNAME, wNAME)\n[NAME2] dNAME = Dropout (hNAME, p, t)\n[NAME3] zNAME = Tanh (dNAME)\n";
@@ -201,14 +201,14 @@ TEST_F(PlaceDevices, IndependentModelsInOneJob) {
       EXPECT_EQ(std::memcmp(together.at(there).data(), tensor.data(), static_cast<size_t>(tensor.bytes())), 0) << there;
     }
   }
-  // On one device the sum is one loss.
+  // On one device the weighted sum is a single loss.
   CompileOptions one = options(names);
   one.recipe.devices = 1;
   EXPECT_TRUE(Train(all, one, batches).contains("loss@0"));
 }
 
-// A node of the model may be called as ours are.
-TEST_F(PlaceDevices, NamesOfTheModelAreItsOwn) {
+// A model's node may have the same name as one that the compiler adds.
+TEST_F(PlaceDevices, NodeNamesMayCollideWithGeneratedOnes) {
   const Model model = ModelOf(R"(
 g (float[N, 4] x) => (float[N, 2] y, float[N, 2] z)
 <float[4, 2] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1}, float[4, 2] v = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35}, float[2] b = {0.1, -0.2}> {
@@ -241,7 +241,7 @@ void ExpectRefused(const Model& model, const CompileOptions& options, const std:
   }
 }
 
-TEST_F(PlaceDevices, RefusesWhatFitsNothing) {
+TEST_F(PlaceDevices, RejectsRulesThatMatchNothing) {
   CompileOptions options = Options(2);
   options.recipe.place = {{"encoder*", 1}};
   ExpectRefused(model_, options, "--place 'encoder*' matches no node");
@@ -249,14 +249,14 @@ TEST_F(PlaceDevices, RefusesWhatFitsNothing) {
   ExpectRefused(model_, options, "--place 'head' matches no node");
 }
 
-TEST_F(PlaceDevices, RefusesDevicesThatHoldNoWholeCopies) {
+TEST_F(PlaceDevices, RejectsDeviceCountsThatAreNoMultipleOfTheStages) {
   CompileOptions options = Options(3);
   options.recipe.place = {{"c*", 1}};
   ExpectRefused(model_, options, "3 devices do not hold whole copies");
 }
 
-TEST_F(PlaceDevices, AutomaticallyToFitTheLimit) {
-  // Layers whose weights and Adam's moments are what fills a device.
+TEST_F(PlaceDevices, PlacesAutomaticallyToFitTheLimit) {
+  // Layers whose weights and Adam moments take most of a device's memory.
   std::string text = "g (float[N, 32] x) => (float[N, 32] z)\n<";
   for (int i = 0; i < 6; ++i) {
     text += (i == 0 ? "float[32, 32] w" : ", float[32, 32] w") + std::to_string(i) + " = {";
@@ -280,7 +280,7 @@ TEST_F(PlaceDevices, AutomaticallyToFitTheLimit) {
   const int64_t all = ReportMemory(Compile(model, options(1))).fullest().total_bytes();
   CompileOptions placed = options(4);
   placed.recipe.place_auto = true;
-  // No limit: four copies, as nothing else is faster here.
+  // Without a limit there are four replicas, since nothing else is faster here.
   EXPECT_EQ(Compile(model, placed).places.size(), 1U);
   for (const auto& [share, stages] : {std::pair(0.75, 2U), std::pair(0.45, 4U)}) {
     SCOPED_TRACE(share);

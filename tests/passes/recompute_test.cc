@@ -1,4 +1,4 @@
-// A plan that makes activations again computes the same bits in less memory.
+// A plan that recomputes activations computes the same bits in less memory.
 #include "compiler/passes/recompute.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 struct Outcome {
-  std::string bits;  // of all fetches of two steps, and of the state after them
+  std::string bits;  // of all fetches of two steps, and of the final state
   int64_t total_bytes = 0, transient_bytes = 0;
   Recomputed recomputed;
 };
@@ -51,14 +51,14 @@ Outcome Train(const TrainingCase& recorded, int64_t limit, int devices, int stre
 
 class Cases : public testing::TestWithParam<const char*> {};
 
-TEST_P(Cases, TheSameBitsInLessMemory) {
+TEST_P(Cases, KeepsBitsInLessMemory) {
   const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
   for (const auto& [devices, streams] : {std::pair(1, 1), std::pair(2, 2)}) {
     const Outcome all = Train(recorded, 0, devices, streams);
     EXPECT_EQ(all.recomputed.values, 0);
-    // What a limit that nothing can satisfy leaves.
+    // What remains with a limit that cannot be met.
     const Outcome least = Train(recorded, 1, devices, streams);
-    // Where it brings nothing, nothing is made again.
+    // Nothing is recomputed if it saves no memory.
     EXPECT_EQ(least.recomputed.values > 0, least.transient_bytes < all.transient_bytes);
     EXPECT_LE(least.transient_bytes, all.transient_bytes);
     if (devices == 1) {
@@ -66,7 +66,7 @@ TEST_P(Cases, TheSameBitsInLessMemory) {
       EXPECT_GT(least.recomputed.seconds, 0);
     }
     EXPECT_EQ(least.bits == all.bits, true) << GetParam() << " on " << devices << " devices";
-    // In between, no more than is needed.
+    // With a limit in between, no more is recomputed than necessary.
     const int64_t limit = (all.total_bytes + least.total_bytes) / 2;
     const Outcome some = Train(recorded, limit, devices, streams);
     EXPECT_LE(some.total_bytes, limit);
