@@ -1,4 +1,4 @@
-// Activations that are made again give the bits of those that are kept, in less memory.
+// Recomputed activations have the same bits as saved ones, and need less memory.
 #include "compiler/passes/remake_pointwise.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;  // from h [N, 64] to y [N, 64]
+  std::string body;  // computes y [N, 64] from h [N, 64]
   bool saves = true;
 };
 
@@ -37,7 +37,7 @@ std::string Net(const Case& c, std::mt19937& random) {
          ",\nfloat half = {0.5}, float one = {1}, float two = {1.4142135}>\n{\n h = MatMul (x, v)\n" + c.body + " z = MatMul (y, u)\n}\n";
 }
 
-TEST(RemakePointwise, GivesTheSameBitsInLessMemory) {
+TEST(RemakePointwise, KeepsBitsInLessMemory) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(3);

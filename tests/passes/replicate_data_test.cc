@@ -1,4 +1,4 @@
-// Several devices on one batch against one device on all of it.
+// Compares several devices that share a batch with one device that has all of it.
 #include "compiler/passes/replicate_data.h"
 
 #include <gtest/gtest.h>
@@ -42,12 +42,12 @@ Batch FeaturesAndClasses(std::mt19937& random, int64_t size, int64_t classes) {
 Batch ClassifierBatch(std::mt19937& random, int64_t size) { return FeaturesAndClasses(random, size, 3); }
 Batch FeaturesOfFourClasses(std::mt19937& random, int64_t size) { return FeaturesAndClasses(random, size, 4); }
 
-// 10 over 8 is five of 2; 3 over 8 leaves five devices empty; one sample is trained by all.
+// 10 samples over 8 devices are five shards of 2; 3 over 8 leave five devices empty; a single sample is trained by all.
 TEST(ReplicateData, UnevenShardsAndEmptyDevices) {
   ExpectDivides(kClassifier, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 10, 3, 1}, ClassifierBatch);
 }
 
-// Denominators are of the whole batch, whatever a device ignores and weighs of its own.
+// Denominators cover the global batch, whatever samples and weights a device ignores.
 TEST(ReplicateData, IgnoredClassesAndWeights) {
   ExpectDivides(
       kClassifier,
@@ -64,7 +64,7 @@ TEST(ReplicateData, ClippingAndAccumulation) {
                 });
 }
 
-// Elements that devices sum together in an entry of the kind.
+// The number of elements that devices sum in an entry of this kind.
 int64_t ElementsSummed(const Plan& plan, EntryKind kind) {
   const Entry& entry = *std::find_if(plan.entries.begin(), plan.entries.end(), [&](const Entry& e) { return e.kind == kind; });
   const Program& program = plan.programs[static_cast<size_t>(entry.ranks[0].program)];
@@ -78,9 +78,11 @@ int64_t ElementsSummed(const Plan& plan, EntryKind kind) {
   return elements;
 }
 
-// Each device adds up its own gradients, and all of them are summed before the update. The last batch of the run waits for one that does
-// not come; one sample is trained by all devices, each of which takes its share; the gradient of `u` is of no sample and is not counted
-// once for each device.
+// Each device accumulates its own gradients, and they are summed over devices before the update. The last batch of the run waits for one
+// that
+// never comes. A single sample is trained by all devices, each of which takes its share. The gradient of `u` does not depend on samples,
+// and
+// must not be counted once per device.
 TEST(ReplicateData, AccumulatedGradientsAreSummedOncePerUpdate) {
   const std::string graph = R"(
 g (float[N, 4] x, float scale) => (float[N, 3] z, float p)
@@ -116,8 +118,8 @@ g (float[N, 4] x, float scale) => (float[N, 3] z, float p)
   for (const StateTensor& state : plan.state) EXPECT_EQ(state.partial, state.kind == StateKind::kAccumulator) << state.name;
 }
 
-// With the last batch of an update, devices sum the gradients of the last layer while they compute those of the first.
-TEST(ReplicateData, TheLastBatchSumsGradientsDuringItsBackwardPass) {
+// The last batch of an update all-reduces the gradients of the last layer before those of the first are computed.
+TEST(ReplicateData, LastBatchOverlapsAllReducesWithBackward) {
   const std::string graph = R"(
 g (float[N, 4] x) => (float[N, 3] z)
 <float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, float[3, 3] v = {0.1, -0.2, 0.3, 1, 2, -1, 0.5, 0.2, -0.3}>
@@ -151,7 +153,7 @@ g (float[N, 4] x) => (float[N, 3] z)
   EXPECT_LT(sum_v, make_w) << ProgramText(program);
 }
 
-// The same in float16, where the update finds out whether a gradient of any device has been too large.
+// The same in float16, where the update detects whether a gradient overflowed on any device.
 TEST(ReplicateData, AccumulatedGradientsOfAScaledLoss) {
   ExpectDivides(kClassifier, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {6, 6, 4, 4}, ClassifierBatch,
                 [](CompileOptions& options) {
@@ -161,8 +163,8 @@ TEST(ReplicateData, AccumulatedGradientsOfAScaledLoss) {
                 });
 }
 
-// At a batch of 2 the mean over samples, times 2, is a sum; at no other size is it.
-TEST(ReplicateData, SizesThatSimplifyAsNoOtherDoes) {
+// At a batch size of 2, twice the mean over samples is a sum; at any other size it is not.
+TEST(ReplicateData, BatchSizesThatSimplifyDifferently) {
   ExpectDivides(kClassifier, {{.type = "mse", .output = "z", .target = "y", .weight = 6}}, {2, 2}, [](std::mt19937& random, int64_t size) {
     Batch batch;
     batch.emplace("x", Random(random, Shape{size, 4}));
@@ -171,8 +173,8 @@ TEST(ReplicateData, SizesThatSimplifyAsNoOtherDoes) {
   });
 }
 
-// What all devices decide alike: of weights and of what is fed beside the batch.
-TEST(ReplicateData, BranchesAndLoopsThatSeeNoSample) {
+// Conditions that are equal on all devices: of weights, and of feeds without a batch axis.
+TEST(ReplicateData, BranchesAndLoopsIndependentOfSamples) {
   ExpectDivides(R"(
 g (float[N, 4] x, float limit, int64 n) => (float[N, 3] z)
 <float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, float[4, 3] v = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35, 0.8, 0.6, -0.3, 0.2},
@@ -220,7 +222,7 @@ g (float[N, 4] x) => (float[N, 3] z)
 }
 )";
 
-// Samples of which now the one branch is taken, now the other.
+// Samples for which one branch is taken or the other, depending on `tilt`.
 Batch TiltedBatch(std::mt19937& random, int64_t size, float tilt) {
   Batch batch;
   batch.emplace("x", Random(random, Shape{size, 4}));
@@ -229,8 +231,8 @@ Batch TiltedBatch(std::mt19937& random, int64_t size, float tilt) {
   return batch;
 }
 
-// What the whole batch decides, all devices decide alike: each goes the way that one device would go, with its samples.
-TEST(ReplicateData, BranchesThatTheWholeBatchDecides) {
+// If the global batch decides, all devices decide alike: each takes the branch that one device would take, with its own samples.
+TEST(ReplicateData, BranchesDecidedByTheGlobalBatch) {
   for (const char* reduced : {"ReduceSum <keepdims = 0> (x)", "ReduceMean <keepdims = 0> (x)"}) {
     SCOPED_TRACE(reduced);
     std::string graph = kBranches;
@@ -241,7 +243,8 @@ TEST(ReplicateData, BranchesThatTheWholeBatchDecides) {
   }
 }
 
-// A loop over what the samples have, for as long as a sum over the batch says; weights that it reads get their gradients in parts.
+// A loop over values of the samples, repeated while a sum over the batch requires it. Gradients of the weights that it reads are partial
+// sums.
 TEST(ReplicateData, LoopsOverSamples) {
   ExpectDivides(R"(
 g (float[N, 4] x) => (float[N, 4] z)
@@ -276,7 +279,7 @@ g (float[N, 4] x) => (float[N, 4] z)
 }
 
 // Extremes, norms and products over all samples, and their gradients.
-TEST(ReplicateData, WhatIsReducedOverSamples) {
+TEST(ReplicateData, ReductionsOverSamples) {
   for (const char* reduced : {"ReduceMax <axes = [0]> (h)", "ReduceMin <keepdims = 0> (h)", "ReduceL2 <axes = [0]> (h)",
                               "ReduceLogSumExp <axes = [0], keepdims = 0> (h)"}) {
     SCOPED_TRACE(reduced);
@@ -299,8 +302,8 @@ g (float[N, 4] x) => (float[N, 4] z)
   }
 }
 
-// The mask of an element goes by its place in the whole batch.
-TEST(ReplicateData, DropoutIsThatOfOneDevice) {
+// The mask of an element depends on its position in the global batch.
+TEST(ReplicateData, DropoutMatchesOneDevice) {
   ExpectDivides(R"(
 g (float[N, 4, 3] x) => (float[N, 4, 3] z) <float[4, 1] w = {1, -2, 0.5, 3}, float r = {0.4}, bool t = {1}>
 {
@@ -318,8 +321,8 @@ g (float[N, 4, 3] x) => (float[N, 4, 3] z) <float[4, 1] w = {1, -2, 0.5, 3}, flo
                 });
 }
 
-// Within branches and loops, too, in one another; each round draws others.
-TEST(ReplicateData, RandomNumbersInBodiesAreThoseOfOneDevice) {
+// Also within nested branches and loops; each iteration draws different numbers.
+TEST(ReplicateData, RandomNumbersInBodiesMatchOneDevice) {
   ExpectDivides(R"(
 g (float[N, 4] x) => (float[N, 4] z)
 <float[4, 4] w = {0.1, -0.2, 0.5, 0.1, 0.3, 0.2, -0.1, 0.1, 0.7, -0.4, 0.2, 0.9, 0.1, -0.6, 0.8, -0.3}, float zero = {0}, float r = {0.4}, bool t = {1},
@@ -372,17 +375,18 @@ Batch ImageBatch(std::mt19937& random, int64_t size) {
   return batch;
 }
 
-TEST(ReplicateData, SharedBatchStatisticsAreThoseOfOneDevice) {
+TEST(ReplicateData, SynchronizedBatchStatisticsMatchOneDevice) {
   ExpectDivides(kNormalized, {{.type = "mse", .output = "z", .target = "y"}}, {9, 9, 4}, ImageBatch, [](CompileOptions& options) {
     options.recipe.sync_bn = true;
-    // The gradient of w is nothing but rounding errors, which adam would make steps of. On one device an activation is done with the
-    // normalisation otherwise, and that rounds at other places.
+    // The gradient of w is only rounding error, which Adam would turn into full steps. On one device the activation is fused with the
+    // normalization
+    // differently, which rounds elsewhere.
     options.recipe.optimizer.type = "sgd";
     options.control.disabled = {"split_batch_norm"};
   });
 }
 
-// By default each device normalises by its own samples; what is kept is their average by sample count.
+// By default each device normalizes by its own samples. The running statistics are averages weighted by the number of samples.
 TEST(ReplicateData, LocalBatchStatisticsAreAveraged) {
   std::mt19937 random(3);
   const std::vector<Batch> batches{ImageBatch(random, 5)};
@@ -408,7 +412,7 @@ TEST(ReplicateData, LocalBatchStatisticsAreAveraged) {
   }
 }
 
-// Samples along another axis than the first; targets flattened with them inside.
+// Samples along an axis other than the first, and targets flattened with the samples inside.
 TEST(ReplicateData, SamplesAlongTheSecondAxis) {
   ExpectDivides(R"(
 g (float[5, 6, 3] x) => (float[M, 4] z)
@@ -431,7 +435,7 @@ g (float[5, 6, 3] x) => (float[M, 4] z)
                 [](CompileOptions& options) { options.import.batch_axis = 1; });
 }
 
-// Sums that are ready one after the other meet together; what is read earlier meets earlier.
+// Sums that become ready one after the other share a collective. A sum that is read earlier is all-reduced earlier.
 TEST(ReplicateData, BucketsGatherSums) {
   const auto meetings = [](int64_t bucket_bytes) {
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, 2, {6});
@@ -444,7 +448,7 @@ TEST(ReplicateData, BucketsGatherSums) {
     }
     return operands;
   };
-  // The denominator of the loss; the loss itself with the gradients of v, b and w.
+  // The denominator of the loss; then the loss itself with the gradients of v, b and w.
   EXPECT_EQ(meetings(1 << 20), (std::vector<size_t>{1, 4}));
   EXPECT_EQ(meetings(1), (std::vector<size_t>{1, 1, 1, 1, 1}));
   // 4 bytes of loss and 72 of v, then 96 of w, then 24 of b.
@@ -452,7 +456,7 @@ TEST(ReplicateData, BucketsGatherSums) {
   EXPECT_EQ(meetings(120), (std::vector<size_t>{1, 2, 2}));
 }
 
-// What is predicted comes back in the order of what was fed.
+// Predictions are returned in the order of the fed samples.
 TEST(ReplicateData, PredictionsAreGatheredInOrder) {
   std::mt19937 random(11);
   const Model model = ModelOf(kClassifier);
@@ -480,8 +484,8 @@ Error Refused(const std::string& graph, const std::vector<LossTerm>& losses) {
   return Error(ErrorCode::kInternal, "none");
 }
 
-// PyTorch's slice_scatter: slices are written behind the axis that chooses them, where the samples lie.
-TEST(ReplicateData, SlicesThatAreWrittenOver) {
+// PyTorch's slice_scatter: slices are written along an axis after the one that selects them, which holds the samples.
+TEST(ReplicateData, SliceScatter) {
   const std::string graph = R"(
 g (float[N, 4] x) => (float[N, 4] z)
 <float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, float[4, 2] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1},
@@ -498,8 +502,8 @@ g (float[N, 4] x) => (float[N, 4] z)
   ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, FeaturesOfFourClasses);
 }
 
-// Two heads of each sample along one axis, with a number for each head that repeats from sample to sample.
-TEST(ReplicateData, ConstantsThatRepeatWithTheSamples) {
+// Two heads per sample along one axis, with a constant per head that repeats from sample to sample.
+TEST(ReplicateData, ConstantsThatRepeatPerSample) {
   const std::string graph = R"(
 g (float[N, 4] x) => (float[N, 4] z)
 <float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, int64[2, 1] slopes = {1, 2},
@@ -520,8 +524,8 @@ g (float[N, 4] x) => (float[N, 4] z)
   ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, FeaturesOfFourClasses);
 }
 
-// An operator that lets samples meet is named.
-TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
+// The error names an operator that mixes samples.
+TEST(ReplicateData, RejectsOperatorsThatMixSamples) {
   const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
   for (const auto& [node, why] : std::map<std::string, std::string>{
            {"z = Softmax <axis = 0> (h)", "it operates along the batch axis"},
@@ -543,8 +547,8 @@ TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   }
 }
 
-// Nor is a vector's batch sought along a second axis, where nothing would be in the way.
-TEST(ReplicateData, OperatorsThatChooseAmongNumbersAreRefused) {
+// The batch of a vector is not moved to a second axis either, where nothing would prevent the division.
+TEST(ReplicateData, RejectsGathersOfSamplesByNumber) {
   const Error error = Refused(
       "g (float[6] x) => (float[6, 2] z) <float[1, 2] w = {1, 2}, int64[1] one = {1}, int64[6] order = {1, 0, 3, 2, 4, 5}> "
       "{ column = Unsqueeze (x, one) h = MatMul (column, w) z = Gather (h, order) }",
@@ -553,8 +557,9 @@ TEST(ReplicateData, OperatorsThatChooseAmongNumbersAreRefused) {
   EXPECT_NE(error.message().find("selects samples of the batch by index"), std::string::npos) << error.message();
 }
 
-// Nor is it sought where one device is fed otherwise: the elements of a sample can be divided, and data have as many as they have.
-TEST(ReplicateData, TheBatchIsTheSameOnOneDevice) {
+// Nor is it moved to an axis that one device treats differently: the elements of a sample can be divided, and any number of them can be
+// fed.
+TEST(ReplicateData, KeepsTheBatchAxisOfOneDevice) {
   const Error error = Refused(
       "g (float[3, 6] x) => (float[3, 3] z) <float[1, 1] w = {2}, float[1, 1] v = {0.5}> "
       "{ k = Mul (x, w) h = Add (k, v) t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t) }",
@@ -563,8 +568,8 @@ TEST(ReplicateData, TheBatchIsTheSameOnOneDevice) {
   EXPECT_NE(error.message().find("two axes that depend on the batch size"), std::string::npos) << error.message();
 }
 
-// As torch.chunk.
-TEST(DivideBatch, IsThatOfChunk) {
+// Like torch.chunk.
+TEST(DivideBatch, MatchesTorchChunk) {
   const auto lengths = [](int64_t batch, int devices) {
     std::vector<int64_t> made;
     int64_t start = 0;

@@ -1,4 +1,5 @@
-// Elements that are taken and written by the number of their sample: in files for any batch and in files for one, on one device and on
+// Elements that are gathered and scattered by the index of their sample: in files for any batch size and for a fixed one, on one device and
+// on
 // several.
 #include <gtest/gtest.h>
 
@@ -15,8 +16,9 @@ namespace {
 
 struct Form {
   const char* name;
-  // With `ids`: int64[BATCH], the numbers of the samples; h: float[BATCH, 4, 3]; n: int64[BATCH], each from 0 to 3. Makes float[BATCH,
-  // ...].
+  // The graph has ids: int64[BATCH], the indices of the samples; h: float[BATCH, 4, 3]; n: int64[BATCH], each from 0 to 3. The nodes
+  // compute
+  // z: float[BATCH, ...].
   const char* nodes;
   const char* out = "BATCH, 3";  // the shape of z
 };
@@ -69,7 +71,7 @@ std::string Replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-// batch 0: for any.
+// A batch of 0 leaves the batch size open.
 std::string GraphOf(const Form& form, int64_t batch) {
   std::string numbers = "{";
   for (int64_t i = 0; i < batch; ++i) numbers += (i > 0 ? ", " : "") + std::to_string(i);
@@ -105,11 +107,11 @@ const std::vector<LossTerm> kLoss = {{.type = "output", .output = "z"}};
 
 class SampleNumbers : public ::testing::TestWithParam<Form> {};
 
-TEST_P(SampleNumbers, AreCountedByEachDevice) { ExpectDivides(GraphOf(GetParam(), 0), kLoss, {10, 10, 3, 1}, MakeBatch); }
-TEST_P(SampleNumbers, OfAFileForOneBatchAreCountedByEachDevice) { ExpectDivides(GraphOf(GetParam(), 6), kLoss, {6, 10, 3, 1}, MakeBatch); }
+TEST_P(SampleNumbers, AreCountedPerDevice) { ExpectDivides(GraphOf(GetParam(), 0), kLoss, {10, 10, 3, 1}, MakeBatch); }
+TEST_P(SampleNumbers, AreCountedPerDeviceForAFixedBatch) { ExpectDivides(GraphOf(GetParam(), 6), kLoss, {6, 10, 3, 1}, MakeBatch); }
 
-// A single sample's number is a 0, which may be anything; a batch of two has a step between any two numbers.
-TEST_P(SampleNumbers, OfAFileForOneBatchGoOnAtAnother) {
+// The index of a single sample is 0, which could mean anything; with two samples there is one step between any two indices.
+TEST_P(SampleNumbers, OfAFixedBatchExtendToOthers) {
   const std::vector<int64_t> sizes = {7, 2, 6, 1, 3};
   std::mt19937 random(3);
   std::vector<Batch> batches;
@@ -134,7 +136,7 @@ void ExpectRefused(const std::string& graph, const std::string& message) {
   }
 }
 
-// What is made of the numbers otherwise would be others on each device.
+// Other uses of the indices would differ between devices.
 TEST(SampleNumbersElsewhere, AreRefused) {
   ExpectRefused(
       GraphOf({"value", "f = Cast <to = 1> (ids) c = Unsqueeze (f, last) m = ReduceMean <axes = [1], keepdims = 0> (h) z = Mul (m, c)"}, 0),
@@ -146,8 +148,8 @@ TEST(SampleNumbersElsewhere, AreRefused) {
   ExpectRefused(GraphOf({"double", "rows = Reshape (h, flat) b = Add (ids, ids) z = Gather (rows, b)"}, 0), "select among samples");
 }
 
-// The places that a MaxPool finds count through all samples.
-TEST(SampleNumbersElsewhere, PlacesOfExtremesAreNotFetched) {
+// The indices that MaxPool returns count through all samples.
+TEST(SampleNumbersElsewhere, RejectFetchesOfMaxPoolIndices) {
   const std::string graph = R"(
 g (float[N, 2, 6] x) => (float[N, 2, 3] z, int64[N, 2, 3] places)
 <float[2] w = {1, -2}>

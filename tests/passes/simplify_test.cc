@@ -1,4 +1,4 @@
-// What simplification computes otherwise gives the same numbers.
+// Simplified graphs give the same results.
 #include "compiler/passes/simplify.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Simplify, PowersAreProducts) {
     CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, 1, {5});
     options.recipe.optimizer.type = "sgd";
     const auto with = Train(model, options, batches);
-    options.control.disabled = {"fuse_pointwise"};  // which hides what it takes
+    options.control.disabled = {"fuse_pointwise"};  // it would hide the operators that are counted
     EXPECT_EQ(Count(Compile(model, options), "Pow"), power.left);
     options.control.disabled = {"simplify_forward", "simplify", "simplify_device"};
     ExpectNear(Train(model, options, batches), with, 1e-5);

@@ -56,7 +56,6 @@ CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::
   return options;
 }
 
-// What training on the batches in order gives: losses, all fetches of each step, the state after the last.
 std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches, uint64_t chaos) {
   Session session(std::make_shared<const Plan>(Compile(model, options)));
   if (chaos != 0) session.executor().SetChaos(chaos);
@@ -73,7 +72,7 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
       }
     }
   }
-  // Every device that has it has the same bits.
+  // Every device that holds the tensor must have the same bits.
   const Plan& plan = session.plan();
   const StateArena& state = session.executor().state();
   for (const StateTensor& tensor : plan.state) {
@@ -149,7 +148,7 @@ void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses
     const auto several = Train(model, options(devices), batches);
     ExpectNear(one, several, 2e-5);
     ExpectSameBits(several, Train(model, options(devices), batches, 5));
-    // A meeting for each sum, and streams of computation.
+    // One collective per sum, and several compute streams.
     CompileOptions apart = options(devices);
     apart.recipe.bucket_bytes = 1;
     apart.recipe.streams = 2;

@@ -1,4 +1,4 @@
-// A batch normalisation whose result what follows makes in one pass gives the numbers of one that stores it.
+// A batch normalization that is recomputed by its readers gives the same results as one whose result is stored.
 #include "compiler/passes/split_batch_norm.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ namespace {
 
 struct Case {
   std::string name;
-  std::string body;  // from n, the normalised [N, 8, 6, 6], and h, what is normalised, to y
+  std::string body;  // computes y from n, the normalized [N, 8, 6, 6], and h, the input of the normalization
   bool split = true;
-  bool saves = false;  // memory
+  bool saves = false;  // whether the split saves memory
 };
 
 const Case kCases[] = {
@@ -32,7 +32,7 @@ const Case kCases[] = {
     {"the user reads it", " y = Relu (n)\n out = Identity (n)\n", false},
 };
 
-// A convolution, its normalisation and the body; all values have names that end in _`layer`.
+// A convolution, its normalization and the body. The names of all values end in _`layer`.
 std::string Layer(const Case& c, const std::string& x, const std::string& weight, const std::string& layer) {
   const std::string text = " h = Conv <kernel_shape = [1, 1]> (" + x + ", " + weight +
                            ")\n n, m, v = BatchNormalization <training_mode = 1> (h, scale, bias, mean, var)\n" + c.body;
@@ -49,7 +49,7 @@ std::string Net(const Case& c, std::mt19937& random) {
          " p = GlobalAveragePool (y_2)\n f = Flatten (p)\n z = MatMul (f, u)\n}\n";
 }
 
-TEST(SplitBatchNorm, GivesTheSameNumbers) {
+TEST(SplitBatchNorm, KeepsResults) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(5);
@@ -58,7 +58,7 @@ TEST(SplitBatchNorm, GivesTheSameNumbers) {
     for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{16, 8, 6, 6})}, {"target", Classes(random, 16, 2)}});
     for (int devices : {1, 2}) {
       CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {16});
-      // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+      // Adam would turn the rounding error of a nearly zero gradient into a full step.
       options.recipe.optimizer.type = "sgd";
       options.recipe.fetch_outputs = c.body.find("out =") != std::string::npos;
       const Plan plan = Compile(model, options);
@@ -66,7 +66,7 @@ TEST(SplitBatchNorm, GivesTheSameNumbers) {
       options.control.disabled = {"split_batch_norm"};
       const Plan whole = Compile(model, options);
       ExpectNear(Train(model, options, batches), split, 1e-4);
-      // Over two devices the statistics are of both, and operators of their own.
+      // On two devices the statistics cover both, and are computed by separate operators.
       if (devices > 1) continue;
       const int64_t layers = options.recipe.fetch_outputs ? 1 : 2;
       EXPECT_EQ(Count(plan, "BatchNormLine"), c.split ? layers : 0);

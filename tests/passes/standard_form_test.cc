@@ -1,4 +1,6 @@
-// Operators of our own in the form of ONNX's: both compute the same, for every optimizer with all its options and for losses over classes.
+// Gradloom's own operators and their form in standard ONNX operators compute the same, for every optimizer with all its options, and for
+// losses
+// over classes.
 #include "compiler/passes/standard_form.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +70,7 @@ std::vector<OptimizerOptions> AllOptimizers() {
   return all;
 }
 
-TEST(StandardForm, OptimizersAreTheSame) {
+TEST(StandardForm, OptimizersMatch) {
   const OnnxTypeRules rules;
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     for (const OptimizerOptions& options : AllOptimizers()) {
@@ -91,7 +93,7 @@ TEST(StandardForm, OptimizersAreTheSame) {
         std::vector<ValueId> olds, wanted;
         for (const Value& value : graph.values()) {
           if (value.role == Role::kState) {
-            // Averages of a variance keep below it.
+            // A squared average gradient must stay below the average square.
             const double most = value.name.ends_with("grad_avg") ? 0.1 : 0.5;
             const double least = value.name.ends_with("grad_avg") ? 0.0 : 0.2;
             feeds.insert_or_assign(value.id, step == 1 ? Tensor(dtype, value.shape) : Drawn(dtype, value.shape, least, most, ++key));
@@ -119,7 +121,7 @@ TEST(StandardForm, OptimizersAreTheSame) {
   }
 }
 
-TEST(StandardForm, LossesOverClassesAreTheSame) {
+TEST(StandardForm, LossesOverClassesMatch) {
   const OnnxTypeRules rules;
   for (const bool weighted : {false, true}) {
     for (const double smoothing : {0.0, 0.3}) {
@@ -147,7 +149,7 @@ TEST(StandardForm, LossesOverClassesAreTheSame) {
   }
 }
 
-TEST(StandardForm, WhatHasNoneIsNamed) {
+TEST(StandardForm, ReportsOperatorsWithoutStandardForm) {
   const OnnxTypeRules rules;
   Graph graph;
   GraphBuilder builder(graph, rules);

@@ -1,4 +1,4 @@
-// Path covers, transitive reductions and events against brute force on small random orders.
+// Compares path covers, transitive reductions and events with brute force on small random orders.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Dependencies RandomOrder(std::mt19937_64& random, size_t n) {
   return dependencies;
 }
 
-// before[i][j]: j must have ended when i begins.
+// before[i][j]: j must have ended before i begins.
 std::vector<std::vector<bool>> Closure(const Dependencies& dependencies) {
   const size_t n = dependencies.size();
   std::vector<std::vector<bool>> before(n, std::vector<bool>(n));
@@ -42,7 +42,7 @@ std::vector<std::vector<bool>> Closure(const Dependencies& dependencies) {
   return before;
 }
 
-TEST(TransitiveReduction, LeavesTheFewestThatMeanTheSame) {
+TEST(TransitiveReduction, IsMinimalAndEquivalent) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 300; ++round) {
     const Dependencies dependencies = RandomOrder(random, 1 + random() % 90);
@@ -60,7 +60,7 @@ TEST(TransitiveReduction, LeavesTheFewestThatMeanTheSame) {
   }
 }
 
-// The largest number of nodes that can have a predecessor of their own, by trying all.
+// The largest number of nodes that can each have a separate predecessor, by exhaustive search.
 size_t LargestMatching(const Dependencies& dependencies, size_t node, std::set<int>& taken) {
   if (node == dependencies.size()) return 0;
   size_t most = LargestMatching(dependencies, node + 1, taken);
@@ -72,7 +72,7 @@ size_t LargestMatching(const Dependencies& dependencies, size_t node, std::set<i
   return most;
 }
 
-TEST(PathCover, IsAMinimum) {
+TEST(PathCover, IsMinimal) {
   std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 300; ++round) {
     const Dependencies dependencies = RandomOrder(random, 1 + random() % 9);
@@ -88,7 +88,7 @@ TEST(PathCover, IsAMinimum) {
   }
 }
 
-// A graph of additions over the given order.
+// A graph of additions with these dependencies.
 Graph GraphOf(const Dependencies& dependencies) {
   Graph graph;
   const ValueId x = graph.AddValue("x", DType::kFloat32, {4}, Role::kInput);
@@ -104,7 +104,7 @@ Graph GraphOf(const Dependencies& dependencies) {
   return graph;
 }
 
-TEST(Events, ThoseLeftAreNeededAndEnough) {
+TEST(Events, RemainingEventsAreNecessaryAndSufficient) {
   std::mt19937_64 random(TestSeed());
   int64_t inserted = 0, kept = 0;
   for (int round = 0; round < 300; ++round) {

@@ -23,7 +23,7 @@ std::shared_ptr<const Plan> PlanOf(const std::string& graph, int64_t batch) {
   return std::make_shared<const Plan>(Compile(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), options));
 }
 
-// One normalization applied to two values, as a module called twice: both batches count, in order.
+// One normalization applied to two values, like a module that is called twice: both batches update the statistics, in order.
 TEST(TrainingView, SharedStatisticsAreUpdatedByEachUse) {
   Session session(PlanOf(R"(
 g (float[N, 1] x) => (float[N, 1] y) <float[1] s = {1}, float[1] b = {0}, float[1] m = {8}, float[1] v = {1}, float[1] one = {1}>
@@ -41,8 +41,8 @@ g (float[N, 1] x) => (float[N, 1] y) <float[1] s = {1}, float[1] b = {0}, float[
   EXPECT_FLOAT_EQ(session.Get("v").as<float>()[0], 1);
 }
 
-// What a node in training form gives of its statistics is the statistics themselves when nothing is trained.
-TEST(TrainingView, StatisticsThatAreReadAreThereWithoutTraining) {
+// If nothing is trained, a node in training form outputs the stored statistics.
+TEST(TrainingView, StatisticsAreReadableWithoutTraining) {
   Session session(PlanOf(R"(
 g (float[N, 1] x) => (float[N, 1] y, float[1] mean) <float[1] s = {1}, float[1] b = {0}, float[1] m = {8}, float[1] v = {4}>
 {
@@ -57,8 +57,9 @@ g (float[N, 1] x) => (float[N, 1] y, float[1] mean) <float[1] s = {1}, float[1] 
   EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[1], 4);
 }
 
-// Of what is quantised and dequantised at once: as it stands, with the gradients of what was not rounded, where the integers are in range.
-// The scale is no weight.
+// Values that are quantized and immediately dequantized: the forward value is rounded, and gradients pass as if it were not, where the
+// integers
+// are in range. The scale is not a weight.
 TEST(FakeQuantize, GradientsPassStraightThrough) {
   const std::shared_ptr<const Plan> plan = PlanOf(R"(
 g (float[N, 3] x) => (float[N, 3] y)
@@ -76,7 +77,7 @@ g (float[N, 3] x) => (float[N, 3] y)
   Session session(plan);
   for (const StateTensor& state : plan->state) EXPECT_TRUE(state.name == "w" || state.name == "v") << state.name;
   const Tensor x = Tensor::From<float>({1, 2, 1}, Shape{1, 3});
-  // 0.33 is 13 of [0, 255] less 10; 40 is out of range, 245 less 10; -3 is -30, out of range too.
+  // 0.33 becomes 13, which is 3 with the zero point of 10; 40 is clipped to 255, which is 245; -3 would be -20 and is clipped to 0.
   const auto outputs = session.Predict({{"x", x.view()}});
   const auto& y = outputs.at("y");
   const float d[] = {0.3f, 24.5f, -1.0f};
@@ -94,7 +95,7 @@ g (float[N, 3] x) => (float[N, 3] y)
   }
 }
 
-// torch.fake_quantize_* from 0 to 127 has a Clip between the two; and what is quantised once may be read twice.
+// torch.fake_quantize_* with the range 0 to 127 has a Clip between the two nodes. A quantized value may also have two readers.
 TEST(FakeQuantize, SevenBitsAndTwoReaders) {
   Session session(PlanOf(R"(
 g (float[N, 3] x) => (float[N, 3] y)
@@ -109,7 +110,7 @@ g (float[N, 3] x) => (float[N, 3] y)
 })",
                          1));
   const Tensor x = Tensor::From<float>({1, 1, 1}, Shape{1, 3});
-  // 9 is 90 + 60: in range of eight bits, out of that of seven.
+  // 9 becomes 150: in the range of eight bits, but not of seven.
   const auto outputs = session.Predict({{"x", x.view()}});
   EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[0], 0.6f);
   EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[1], 6.7f + 9);
@@ -121,8 +122,8 @@ g (float[N, 3] x) => (float[N, 3] y)
   EXPECT_FLOAT_EQ(session.Get("w").as<float>()[2], -3 - 2 * lr / 3);
 }
 
-// What is left of a detach() in the files of torch.onnx's older exporter: each of these passes the gradient of y to h whole.
-TEST(StraightThrough, DifferencesFromStepsGetNoGradient) {
+// The traces of a detach() in files of torch.onnx's older exporter: in each form the gradient of y passes to h unchanged.
+TEST(StraightThrough, DifferencesFromStepFunctionsGetNoGradient) {
   for (const char* form : {"d = Sub (s, h) y = Add (h, d)", "d = Sub (s, h) y = Add (d, h)", "d = Sub (h, s) y = Sub (h, d)",
                            "d = Add (s, h) y = Sub (d, h)", "d = Add (h, s) i = Identity (h) y = Sub (d, i)"}) {
     SCOPED_TRACE(form);
@@ -148,9 +149,10 @@ g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}> { h = Mul (x, w)
   }
 }
 
-// Rounded by the largest of a row, as activations of few bits are, where nothing is said of a detach(): the scale, which has a gradient, is
-// of the step.
-TEST(StraightThrough, AStepThatIsScaledBackGetsNone) {
+// Rounding relative to the maximum of a row, as for low-bit activations, without a recorded detach(). The scale, which has a gradient,
+// belongs
+// to the step function.
+TEST(StraightThrough, RescaledStepFunctionsGetNoGradient) {
   for (const char* scaled : {"s = Mul (r, m)", "s = Div (r, n)", "l = Clip (r, low, high) s = Mul (m, l)"}) {
     SCOPED_TRACE(scaled);
     Session session(PlanOf(
@@ -167,8 +169,8 @@ TEST(StraightThrough, AStepThatIsScaledBackGetsNone) {
   }
 }
 
-// As trained steps of quantisation are written: (h - h / 4).detach() + h / 4 is h with a quarter of its gradient.
-TEST(StraightThrough, AMultipleOfAValueScalesItsGradient) {
+// The form of learned step sizes in quantization: (h - h / 4).detach() + h / 4 is h with a quarter of its gradient.
+TEST(StraightThrough, DetachedPartScalesTheGradient) {
   for (const char* form : {"q = Mul (h, c) d = Sub (h, q) y = Add (d, q)", "q = Mul (c, h) d = Sub (h, q) p = Mul (h, c) y = Add (p, d)",
                            "q = Div (h, f) i = Identity (h) d = Sub (i, q) y = Add (d, q)"}) {
     SCOPED_TRACE(form);
@@ -184,8 +186,8 @@ TEST(StraightThrough, AMultipleOfAValueScalesItsGradient) {
   }
 }
 
-// Where both have a gradient, they are what the file says.
-TEST(StraightThrough, WhatIsLearnedOnBothSidesStays) {
+// If both operands are trained, the gradient is as the file specifies.
+TEST(StraightThrough, LearnedOperandsKeepTheirGradients) {
   Session session(PlanOf(R"(
 g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}, float[2] v = {1, 2}>
 {

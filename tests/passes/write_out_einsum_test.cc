@@ -1,4 +1,4 @@
-// An Einsum and the products, sums and moves that it is written out as train alike, whatever its equation is.
+// An Einsum and the products, sums and transpositions that replace it train alike for any equation.
 #include "compiler/passes/write_out_einsum.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace gradloom {
 namespace {
 
-// Trains z = x-dependent `body`, one device and two, with the pass and without it.
+// Trains z, which `body` computes from x, on one device and two, with the pass and without it.
 void ExpectAlike(const std::string& text, const Shape& x, std::mt19937& random, int64_t einsums_left, int64_t products) {
   const Model model = ModelOf(text);
   Shape batch = x;
@@ -57,8 +57,8 @@ TEST(WriteOutEinsum, KnownForms) {
       {"b...i,ij->b...j", {1, 2, 2, 3}, {3, 4}, 1},
       {"bij,ij->b", {1, 3, 4}, {3, 4}, 1},
       {"bi,j->bij", {1, 3}, {4}, 0},
-      {"bij,ik->bk", {1, 3, 4}, {3, 5}, 1},   // j is summed before
-      {"bij,kl->bi", {1, 3, 4}, {3, 5}, 0},   // all of w is
+      {"bij,ik->bk", {1, 3, 4}, {3, 5}, 1},   // j is summed first
+      {"bij,kl->bi", {1, 3, 4}, {3, 5}, 0},   // all of w is summed
       {"bij,ik->kjb", {1, 3, 4}, {3, 5}, 1},  // samples last
       {"bij,ij", {1, 3, 4}, {3, 4}, 1},       // implicit output
       {"bii,ij->bj", {1, 3, 3}, {3, 4}, -1, 2},
@@ -78,7 +78,7 @@ TEST(WriteOutEinsum, KnownForms) {
   }
 }
 
-// Random equations of two to four operands; the first, which has the samples, keeps them in front.
+// Random equations of two to four operands. The first operand has the samples, as its first axis.
 TEST(WriteOutEinsum, RandomEquations) {
   std::mt19937 random(static_cast<uint32_t>(TestSeed()));
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
@@ -97,7 +97,7 @@ TEST(WriteOutEinsum, RandomEquations) {
       if (i > 0 && term.empty()) term = "i";
       std::shuffle(term.begin() + (i == 0 ? 1 : 0), term.end(), random);
       Shape shape;
-      for (char letter : term) shape.push_back(letter != 'b' && draw(6) == 0 ? 1 : extents[letter]);  // some repeat
+      for (char letter : term) shape.push_back(letter != 'b' && draw(6) == 0 ? 1 : extents[letter]);  // some broadcast
       if (i == 0) {
         x = shape;
         for (int axis = 1; axis < shape.rank(); ++axis) head += ", " + std::to_string(shape[axis]);
@@ -124,8 +124,8 @@ TEST(WriteOutEinsum, RandomEquations) {
   }
 }
 
-// A mixture of experts as it is written in one equation: from the left to the right there would be 16 x 64 numbers a sample on the way.
-TEST(WriteOutEinsum, TheOrderIsTheOneThatMovesLeast) {
+// A mixture of experts in a single equation: evaluated from left to right, it would need an intermediate of 16 x 64 numbers per sample.
+TEST(WriteOutEinsum, ChoosesTheOrderThatMovesLeast) {
   std::mt19937 random(3);
   const Model model =
       ModelOf("g (float[N, 16] x) => (float[N, 64] z)\n<" + Weights(random, "g", {16, 8}) + ",\n" + Weights(random, "w", {8, 16, 64}) +

@@ -33,7 +33,7 @@ Plan Small() {
   return plan;
 }
 
-TEST(MemoryReport, ArenasAreThoseOfTheReport) {
+TEST(MemoryReport, ArenasAddUpToTheReport) {
   Plan plan = Small();
   plan.programs.Mutable(0).input_bytes = 65;
   plan.places.push_back({.state_bytes = 5});
@@ -54,7 +54,7 @@ TEST(MemoryReport, StateByRole) {
   EXPECT_EQ(report.fullest().total_bytes(), 512 + 64 + 1280);
 }
 
-TEST(MemoryReport, TheFullestMomentByRole) {
+TEST(MemoryReport, PeakByRole) {
   const ProgramMemory memory = ReportMemory(Small()).programs[0];
   EXPECT_EQ(memory.fullest, 0);
   EXPECT_EQ(memory.scratch, 256);
@@ -71,7 +71,7 @@ TEST(MemoryReport, InPlaceCountsOnce) {
   Plan plan = Small();
   plan.programs.Mutable(0).buffers[2].bytes = 0;  // no scratch
   EXPECT_EQ(ReportMemory(plan).programs[0].live(), 1024);
-  plan.programs.Mutable(0).buffers[3].offset = 1280;  // g beside h
+  plan.programs.Mutable(0).buffers[3].offset = 1280;  // g next to h
   plan.programs.Mutable(0).buffers[3].bytes = 128;
   const ProgramMemory memory = ReportMemory(plan).programs[0];
   EXPECT_EQ(memory.fullest, 1);

@@ -1,4 +1,4 @@
-// Plans on disk: what is written comes back, and what nobody wrote does not come in.
+// Plans on disk: a written plan reads back unchanged, and invalid files are rejected.
 #include "runtime/plan/plan_file.h"
 
 #define XXH_INLINE_ALL
@@ -25,8 +25,8 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 64;
 
-// The bytes of a plan file taken apart, and put together again with a hash that is right. Written from
-// docs/plan-format.md, not with the code that it checks.
+// The parts of a plan file, which can be reassembled with a correct hash. Written from docs/plan-format.md, independently of the code under
+// test.
 struct Parts {
   std::string header;
   file::Plan message;
@@ -64,7 +64,7 @@ Plan Sample(const std::string& name) {
   throw Error(ErrorCode::kInternal, "no sample plan " + name);
 }
 
-// A plan with something in every field.
+// A plan with a value in every field.
 Plan Rich() {
   Plan plan = Sample("training");
   plan.model = {"linear\x01 model", "0123abcd", std::string("\0onnx", 5)};
@@ -97,7 +97,7 @@ class PlanFileTest : public testing::Test {
   }
 
   Plan Read(const std::string& bytes) const {
-    // Not WriteFileAtomically: thousands of syncs would take a minute.
+    // Not WriteFileAtomically, because thousands of syncs would take a minute.
     std::ofstream(Path(), std::ios::binary) << bytes;
     return ReadPlan(Path());
   }
@@ -110,7 +110,7 @@ class PlanFileTest : public testing::Test {
     EXPECT_NE(error.help(), "");
   }
 
-  // A plan that is well formed as a file, and unsound.
+  // Expects a plan that is well formed as a file, but unsound, to be refused.
   void ExpectUnsound(const Plan& plan, const std::string& says) const {
     const Plan read = Read(Written(plan));
     const Error error = ErrorOf([&] { VerifyOrThrow(read, FindTestKernel); });
@@ -122,7 +122,7 @@ class PlanFileTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PlanFileTest, ComesBack) {
+TEST_F(PlanFileTest, RoundTrip) {
   std::vector<std::pair<std::string, Plan>> plans = SamplePlans();
   plans.emplace_back("rich", Rich());
   plans.emplace_back("empty", Plan());
@@ -167,7 +167,7 @@ TEST_F(PlanFileTest, HashTellsPlansApart) {
 }
 
 // P01 to P05, P27, P30.
-TEST_F(PlanFileTest, RefusesWhatIsNoPlan) {
+TEST_F(PlanFileTest, RejectsForeignFiles) {
   const std::string bytes = Written(Rich());
   ExpectRefused("", "empty");
   ExpectRefused(
@@ -200,7 +200,7 @@ TEST_F(PlanFileTest, RefusesEveryFlippedBit) {
   const std::string bytes = Written(Rich());
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
-      // All bits of the header, and one of each byte after it.
+      // All bits of the header, and one bit of each byte after it.
       if (i >= kHeaderBytes && bit != static_cast<int>(i * 2654435761U >> 7 & 7)) continue;
       std::string flipped = bytes;
       flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
@@ -210,8 +210,8 @@ TEST_F(PlanFileTest, RefusesEveryFlippedBit) {
   }
 }
 
-// Files whose hash is right and whose structure no plan has.
-TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
+// Files with a correct hash and an impossible structure.
+TEST_F(PlanFileTest, RejectsImpossibleStructures) {
   const Parts good(Written(Rich()));
   EXPECT_NO_THROW(Read(good.Sealed()));
   const auto refused = [&](const std::string& says, const std::function<void(file::Plan&)>& change) {
@@ -250,11 +250,11 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   refused("a text has 65537 bytes", [&](file::Plan& p) { buffer(p)->set_name(std::string(65537, 'a')); });
   refused("do not match float32[17]", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, 17); });
   refused("do not match", [&](file::Plan& p) { p.mutable_constants(0)->mutable_value()->set_dims(0, int64_t{1} << 62); });
-  refused("do not match", [&](file::Plan& p) {  // the product wraps to 16
+  refused("do not match", [&](file::Plan& p) {  // the product wraps around to 16
     auto* value = p.mutable_constants(0)->mutable_value();
     for (int i = 0; i < 3; ++i) value->add_dims(int64_t{1} << 32);
   });
-  // P27: more bytes than there are, and bytes that another tensor has.
+  // P27: more bytes than the file has, and bytes of another tensor.
   refused("do not directly follow", [&](file::Plan& p) {
     auto* value = p.mutable_constants(0)->mutable_value();
     value->set_dims(0, int64_t{1} << 40);
@@ -268,7 +268,7 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
 
 TEST_F(PlanFileTest, BoundsWhatItParses) {
   const Parts good(Written(Sample("control")));
-  // P31: bodies in bodies. The serializer recurses as well, so these bytes are made from the inside out.
+  // P31: nested bodies. The serializer is recursive as well, so these bytes are built from the inside out.
   const auto field = [](int number, const std::string& bytes) {
     std::string text;
     {
@@ -284,13 +284,13 @@ TEST_F(PlanFileTest, BoundsWhatItParses) {
     for (int i = 0; i < depth; ++i) program = field(4, field(13, program));
     ExpectRefused(good.Sealed(field(10, program)), "nested too deeply");
   }
-  // P30: two bytes each, a hundred times as much in memory.
+  // P30: two bytes each in the file, a hundred times as much in memory.
   std::string many;
   for (int i = 0; i < (1 << 23) + 1; ++i) many += std::string("\x22\0", 2);
   ExpectRefused(good.Sealed(field(10, many)), "parts");
 }
 
-// Any bytes under a right hash: refused, or read as something that the verifier can judge.
+// Random bytes with a correct hash are rejected, or read as a plan that the verifier can check.
 TEST_F(PlanFileTest, SurvivesRandomStructures) {
   const uint32_t seed = 20261121;
   std::printf("seed %u\n", seed);
@@ -317,7 +317,7 @@ TEST_F(PlanFileTest, SurvivesRandomStructures) {
   EXPECT_GT(accepted, 0);
 }
 
-// P06 to P26, P28, P32, P33: files that read well and must not run.
+// P06 to P26, P28, P32, P33: files that can be read but must not run.
 TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
   const auto changed = [](const std::string& name, const std::function<void(Plan&)>& change) {
     Plan plan = Sample(name);

@@ -33,8 +33,8 @@ TEST(PlanText, ShowsAProgram) {
             "  #4 s1 all_reduce_sum g1(z\\x0a%2) -> z\\x0a%2\n");
 }
 
-// It is for plans that are refused, too.
-TEST(PlanText, ShowsPlacesThatNoMemoryHas) {
+// Plans that are rejected must be printable too.
+TEST(PlanText, ShowsInvalidOffsets) {
   Plan plan = EmptyPlan();
   AddState(plan, "w", 8);
   plan.state.back().bytes = INT64_MAX;
@@ -42,8 +42,8 @@ TEST(PlanText, ShowsPlacesThatNoMemoryHas) {
   EXPECT_NE(PlanText(plan).find("w: parameter float32[8], bytes 64 to 64 + 9223372036854775807, "), std::string::npos) << PlanText(plan);
 }
 
-// Numbers of a file that was made to deceive: an overflow for UndefinedBehaviorSanitizer.
-TEST(PlanText, SamplesOfRanksMayBeAnyNumbers) {
+// Numbers from a hostile file, which UndefinedBehaviorSanitizer would report as an overflow.
+TEST(PlanText, ToleratesAnySampleCounts) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan);
   plan.programs.push_back(b.Take());

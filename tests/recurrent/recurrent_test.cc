@@ -23,7 +23,7 @@ Tensor Wave(const Shape& shape, int seed, DType dtype) {
 struct Case {
   std::string op;
   Attributes attributes;
-  std::string operands;  // of B, L (sequence_lens), h, c and P
+  std::string operands;  // B, L (sequence_lens), h, c and P, those that are given
   int64_t directions = 1;
 };
 
@@ -75,13 +75,13 @@ void ExpectRecorded(const Case& c, const std::vector<float>& expected) {
 
 const Attributes kBoth{{"direction", std::string("bidirectional")}};
 
-TEST(Recurrent, LstmAsRecorded) {
+TEST(Recurrent, LstmMatchesRecording) {
   ExpectRecorded({"LSTM", kBoth, "BLhcP", 2}, {0.148149f, 0.248434f, 0.106768f, -0.028093f, 0.089553f, 0.072162f,  0.156237f, 0.154276f,
                                                0.185250f, 0.148598f, 0.122615f, 0.021480f,  0.162228f, 0.055109f,  0.115553f, 0.091866f,
                                                0.117680f, 0.196920f, 0.000000f, 0.000000f,  0.033905f, -0.043036f, 0.000000f, 0.000000f});
 }
 
-TEST(Recurrent, GruAsRecorded) {
+TEST(Recurrent, GruMatchesRecording) {
   ExpectRecorded({"GRU", kBoth, "BLh", 2}, {0.344349f,  0.051170f, 0.196432f, 0.374518f, -0.059254f, -0.068900f, 0.352482f, -0.096313f,
                                             -0.073576f, 0.359968f, 0.050554f, 0.289739f, 0.327521f,  -0.024025f, 0.056155f, -0.227473f,
                                             0.232126f,  0.070254f, 0.000000f, 0.000000f, -0.055058f, -0.350312f, 0.000000f, 0.000000f});
@@ -92,13 +92,13 @@ TEST(Recurrent, GruAsRecorded) {
                                              0.459688f, 0.038415f, 0.000000f, 0.000000f, -0.156059f, -0.420432f, 0.000000f,  0.000000f});
 }
 
-TEST(Recurrent, RnnAsRecorded) {
+TEST(Recurrent, RnnMatchesRecording) {
   ExpectRecorded({"RNN", kBoth, "BLh", 2}, {-0.763233f, -0.755994f, -0.774686f, -0.363666f, 0.723855f, 0.926905f, 0.717960f, 0.504441f,
                                             -0.103727f, 0.790327f,  -0.328835f, 0.347790f,  0.904505f, 0.435993f, 0.562763f, -0.084772f,
                                             -0.796035f, -0.733013f, 0.000000f,  0.000000f,  0.390190f, 0.646707f, 0.000000f, 0.000000f});
 }
 
-// The loss is the sum of the outputs `used`, each weighted element by element.
+// The loss is the weighted sum of all elements of the outputs `used`.
 void ExpectGradients(const Case& c, const std::vector<size_t>& used) {
   Program p;
   Build(c, DType::kFloat64, p);
@@ -166,11 +166,11 @@ ErrorCode CodeOf(const Case& c) {
   return ErrorCode::kInternal;
 }
 
-TEST(Recurrent, RefusesWhatDoesNotFit) {
+TEST(Recurrent, RejectsInvalidOperands) {
   EXPECT_EQ(CodeOf({"LSTM", {{"direction", std::string("sideways")}}, ""}), ErrorCode::kAttr);
   EXPECT_EQ(CodeOf({"LSTM", {{"activations", std::vector<std::string>{"Tanh"}}}, ""}), ErrorCode::kAttr);
   EXPECT_EQ(CodeOf({"RNN", {{"activations", std::vector<std::string>{"Gelu"}}}, ""}), ErrorCode::kAttr);
-  EXPECT_EQ(CodeOf({"GRU", kBoth, "", 1}), ErrorCode::kShape);  // weights of one direction for two
+  EXPECT_EQ(CodeOf({"GRU", kBoth, "", 1}), ErrorCode::kShape);  // weights of one direction for a bidirectional layer
 }
 
 }  // namespace

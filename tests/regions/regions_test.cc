@@ -1,5 +1,6 @@
-// Branches and loops that are decided during a step: forward values and gradients of the plan against the model as the oracle runs it in
-// float64, by finite differences. On the CPU, and built once more with ON_CUDA on emulated GPUs (tests/cuda/BUILD).
+// Branches and loops that are decided during a step: forward values and gradients of the plan are compared with the model in the float64
+// oracle,
+// by finite differences. Runs on the CPU, and, built again with ON_CUDA, on emulated GPUs (tests/cuda/BUILD).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,8 +37,8 @@ using Feeds = std::map<std::string, Tensor>;
 struct Trained {
   double loss = 0;
   std::map<std::string, Tensor> gradients;  // by parameter
-  int decisions = 0;                        // branches and loops of the plan
-  std::map<std::string, Tensor> states;     // behind the last step
+  int decisions = 0;                        // number of branches and loops in the plan
+  std::map<std::string, Tensor> states;     // after the last step
 };
 
 CompileOptions Options(const ImportOptions& import, int streams) {
@@ -54,7 +55,7 @@ CompileOptions Options(const ImportOptions& import, int streams) {
   return options;
 }
 
-// The mean of the model's first output, and its gradients, by a plan.
+// Computes the mean of the model's first output and its gradients with a plan.
 Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& import = {}, int streams = 1, int steps = 1,
               Precision precision = Precision::kFloat32) {
   CompileOptions options = Options(import, streams);
@@ -79,7 +80,7 @@ Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& impor
   return trained;
 }
 
-// The same loss of the imported graph in float64, with one element of a parameter moved.
+// The same loss from the imported graph in float64, with one element of a parameter perturbed.
 class Oracle {
  public:
   Oracle(const Model& model, const Feeds& feeds, const ImportOptions& import = {}) : graph_(InDouble(*Import(model, import).graph)) {
@@ -131,7 +132,7 @@ void ExpectGradients(const Model& model, const Feeds& feeds, const std::vector<s
       EXPECT_NEAR(ElementAsDouble(gradient.view(), i), slope, 1e-4 * (1 + std::abs(slope))) << name << " element " << i;
     }
   }
-  // What a step leaves behind is not seen by the next one, nor by other streams.
+  // What one step leaves in memory must not be visible to the next step or to other streams.
   const Trained again = Train(model, feeds, import, 1, 3), streams = Train(model, feeds, import, 3, 2);
   EXPECT_EQ(trained.loss, again.loss);
   EXPECT_EQ(trained.loss, streams.loss);
@@ -158,14 +159,14 @@ branches (float[2,3] x) => (float[2,2] y)
 }
 )";
 
-TEST(Regions, ABranchIsTakenByTheDataOfAStep) {
+TEST(Regions, BranchDecidedByData) {
   const Model model = Model::FromText(kBranches);
   for (const float scale : {0.1f, 10.0f}) {
     SCOPED_TRACE(scale);
     const Feeds feeds = {{"x", Random({2, 3}, 5, scale)}};
     ExpectGradients(model, feeds, {"w1", "w2", "b"}, 2);
   }
-  // A branch that is not taken gives no gradient.
+  // The branch that is not taken contributes no gradient.
   const Trained taken = Train(model, {{"x", Random({2, 3}, 5, 10)}});
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(ElementAsDouble(taken.gradients.at("w2").view(), i), 0);
 }
@@ -174,7 +175,7 @@ std::string Replaced(std::string text, const std::string& part, const std::strin
   return text.replace(text.find(part), part.size(), by);
 }
 
-// Rows past those that a branch gives are no part of what is computed of them.
+// Rows beyond the extent of the taken branch must not enter later results.
 TEST(Regions, BranchesOfDifferentExtents) {
   std::string text = Replaced(kBranches, "t = Tanh (p)", "r = Tanh (p) t = Concat <axis = 0> (r, h2, r)");
   text = Replaced(text, "h = Mul (x, x)", "h = Mul (x, x) h2 = MatMul (x, w1)");
@@ -190,8 +191,8 @@ TEST(Regions, BranchesOfDifferentExtents) {
   }
 }
 
-// The branch that is not taken may do what would be an error, or no number.
-TEST(Regions, ABranchThatIsNotTakenDoesNothing) {
+// The branch that is not taken may contain an error, or produce NaN.
+TEST(Regions, UntakenBranchHasNoEffect) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
 guarded (float[4] x, int64 i) => (float y) <float[4] w = {1, 2, 3, 4}, int64 four = {4}, float zero = {0}>
 {
@@ -226,7 +227,7 @@ until (float[2,3] x) => (float[2,2] y)
 }
 )";
 
-TEST(Regions, ALoopEndsByTheDataOfAStep) {
+TEST(Regions, LoopEndedByData) {
   const Model model = Model::FromText(kUntil);
   for (const float scale : {0.01f, 1.0f, 20.0f}) {
     SCOPED_TRACE(scale);
@@ -234,7 +235,7 @@ TEST(Regions, ALoopEndsByTheDataOfAStep) {
   }
 }
 
-TEST(Regions, ALoopOfAFedCount) {
+TEST(Regions, LoopWithFedCount) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
 counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most = {6}, bool yes = {1}>
 {
@@ -246,7 +247,7 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
 )");
   CompileOptions options = Options({}, 1);
   options.recipe.losses = {LossTerm{.type = "output"}};
-  // Without a gradient nothing is kept, and any number of rounds will do.
+  // Without a gradient nothing is saved, and the number of iterations is unlimited.
   CompileOptions predict = options;
   predict.entries = {{EntryKind::kPredict, 0}};
   const auto plan = std::make_shared<const Plan>(Compile(model, predict));
@@ -258,7 +259,7 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
     EXPECT_EQ(ElementAsDouble(executor->Fetched(0, 0), 0), 3 * std::pow(0.5, rounds));
     EXPECT_EQ(ElementAsDouble(executor->Fetched(0, 0), 1), std::pow(2, rounds));
   }
-  // With one, what a round begins with is kept, for so many rounds.
+  // With a gradient, the values at the start of each iteration are saved, up to this number of iterations.
   const auto feeds = [](int64_t n) { return Feeds{{"x", Tensor::From<float>({3, 1}, {2})}, {"n", Tensor::Scalar<int64_t>(n)}}; };
   ImportOptions three;
   three.loop_bound = 3;
@@ -272,8 +273,9 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
   }
 }
 
-// What is dropped in a round is dropped in its gradient too, and each round, and each round within it, drops something else.
-TEST(Regions, RoundsDropDifferentElements) {
+// The gradient of an iteration uses the same dropout mask as the iteration, and each iteration, also of the inner loop, draws a different
+// one.
+TEST(Regions, IterationsDropDifferentElements) {
   constexpr int64_t kElements = 64;
   std::string ones;
   for (int64_t i = 0; i < kElements; ++i) ones += i > 0 ? ", 1" : "1";
@@ -317,7 +319,7 @@ dropping (float[64] x, int64 n) => (float[64] y)
     ++drawn[static_cast<int>(std::lround(gradient * kElements / 2))];
   }
   EXPECT_NEAR(trained.loss, sum, 1e-5);
-  // Binomial: were two of the draws the same, odd counts would be fewer.
+  // The counts are binomial. If two of the draws were equal, fewer of them would be odd.
   int odd = 0;
   for (const auto& [count, times] : drawn) odd += count % 2 == 1 ? times : 0;
   EXPECT_GE(drawn.size(), 5u);
@@ -325,7 +327,7 @@ dropping (float[64] x, int64 n) => (float[64] y)
   EXPECT_LT(odd, 44);
 }
 
-// A recurrent layer over a Scan that goes forwards and one that goes backwards, whose rows are put along another axis.
+// A recurrent layer as a forward Scan and a reverse Scan, whose results are concatenated along another axis.
 constexpr char kScan[] = R"(<ir_version: 10, opset_import: ["" : 20]>
 scanned (float[5,2,3] x) => (float[2,5,4] y)
 <float[3,4] w = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, -0.8, 0.9, 0.15, -0.25, 0.35},
@@ -355,7 +357,7 @@ scanned (float[5,2,3] x) => (float[2,5,4] y)
 }
 )";
 
-TEST(Regions, RoundsOfAScanAreTheSameWrittenOutOrNot) {
+TEST(Regions, ScanMatchesUnrolledScan) {
   const Model model = Model::FromText(kScan);
   const Feeds feeds = {{"x", Random({5, 2, 3}, 21)}};
   ImportOptions decided;
@@ -370,7 +372,7 @@ TEST(Regions, RoundsOfAScanAreTheSameWrittenOutOrNot) {
   }
 }
 
-// A loop that exchanges what it carries, with a branch within it, over rows that are read by the number of the round.
+// A loop that swaps its carried values, with a branch inside, over rows that are read by the iteration number.
 constexpr char kNested[] = R"(<ir_version: 10, opset_import: ["" : 20]>
 nested (float[4,3] x) => (float[3] y)
 <float[3] w = {0.5, -0.5, 0.25}, float[3] v = {0.9, 1.1, -0.7}, float zero = {0}, int64 four = {4}, bool yes = {1}>
@@ -404,7 +406,7 @@ TEST(Regions, BranchesWithinLoops) {
   ImportOptions decided;
   decided.unrolled_nodes = 0;
   ExpectGradients(model, feeds, {"w", "v"}, 2, decided);
-  // Written out, there is a branch in each round.
+  // Unrolled, there is a branch in each iteration.
   ExpectGradients(model, feeds, {"w", "v"}, 8);
 }
 
@@ -418,7 +420,7 @@ void ExpectRefused(const std::string& text, const std::string& part) {
   }
 }
 
-TEST(Regions, WhatHangsOnTheDecisionIsRefused) {
+TEST(Regions, RejectsShapesThatDependOnADecision) {
   ExpectRefused(Replaced(kBranches, "t = Tanh (p)", "axis = Constant <value_ints = [0]> () t = Unsqueeze (p, axis)"),
                 "in one branch and float32[2,2] in the other");
   ExpectRefused(Replaced(kUntil, "next = Add (grown, b)", "more = Add (grown, b) next = Concat <axis = 0> (more, more)"), "after it");
@@ -458,7 +460,7 @@ void ExpectNear(const std::map<std::string, Tensor>& got, const std::map<std::st
   }
 }
 
-// Each round, and the branch that is taken, updates the running statistics in turn.
+// Each iteration, and the branch that is taken, updates the running statistics in turn.
 TEST(Regions, BatchStatisticsInBodies) {
   ImportOptions decided;
   decided.unrolled_nodes = 0;
@@ -475,13 +477,13 @@ TEST(Regions, BatchStatisticsInBodies) {
       EXPECT_NEAR(bodies.loss, written.loss, 1e-5);
       ExpectNear(bodies.gradients, written.gradients, 2e-5);
       ExpectNear(bodies.states, written.states, 1e-5);
-      // They move.
+      // The statistics change.
       EXPECT_GT(std::abs(ElementAsDouble(bodies.states.at("mean").view(), 0) - 0.1), 1e-3);
     }
   }
 }
 
-// Products are rounded in bodies as they are where the rounds are written out; what goes round has 32 bits here and 16 there.
+// Products are rounded in bodies just as in unrolled iterations. Carried values are float32 in bodies and 16-bit when unrolled.
 TEST(Regions, BodiesIn16Bits) {
   const Feeds feeds = {{"x", Random({5, 2, 3}, 21)}};
   ImportOptions decided;
@@ -491,7 +493,7 @@ TEST(Regions, BodiesIn16Bits) {
   for (const Precision precision : {Precision::kBfloat16, Precision::kFloat16}) {
     const Trained bodies = Train(model, feeds, decided, 1, 1, precision), written = Train(model, feeds, {}, 1, 1, precision);
     EXPECT_GT(bodies.decisions, 0);
-    // Some roundings of numbers of about one.
+    // A few roundings of numbers near one.
     const double unit = precision == Precision::kBfloat16 ? 0x1p-9 : 0x1p-12;
     EXPECT_NEAR(bodies.loss, written.loss, 8 * unit);
     EXPECT_NEAR(bodies.loss, exact.loss, 8 * unit);

@@ -22,7 +22,7 @@ Tensor Wave(const Shape& shape, int seed, DType dtype) {
 
 std::string Text(const char* text) { return text; }
 
-// X [1, 1, 3, 4] resized by `scales`, or to `sizes` where there are no scales.
+// X [1, 1, 3, 4] resized by `scales`, or to `sizes` if there are no scales.
 struct Program {
   Graph graph;
   OnnxTypeRules rules;
@@ -51,7 +51,7 @@ void ExpectRecorded(const Attributes& attributes, const std::vector<float>& expe
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(y.as<float>()[i], expected[i], 2e-6) << "element " << i;
 }
 
-TEST(Resize, AsRecorded) {
+TEST(Resize, MatchesRecording) {
   ExpectRecorded({{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}},
                  {0.594999f, 0.594999f, 0.405278f, 0.024948f, 0.024948f, -0.367115f, -0.586518f, -0.586518f, -0.530073f, -0.224326f,
                   -0.224326f, 0.186925f});
@@ -71,8 +71,10 @@ TEST(Resize, AsRecorded) {
                  {0, 0, 0.1f, -0.2f, 1, 1, 0.9f, 1.2f});
 }
 
-// What PyTorch's interpolate and onnxruntime take, whose places are float32: [n] by a scale of float32, or to a size.
-TEST(Resize, TheNearestElementIsThatOfFloat32) {
+// The elements that PyTorch's interpolate and onnxruntime select, which compute positions in float32: [n] resized by a float32 scale, or to
+// a
+// size.
+TEST(Resize, NearestElementIsComputedInFloat32) {
   const auto chosen = [](int64_t n, const std::vector<float>& scales, const std::vector<int64_t>& sizes, const char* place = "asymmetric",
                          const char* nearest = "floor") {
     Graph graph;
@@ -100,8 +102,9 @@ TEST(Resize, TheNearestElementIsThatOfFloat32) {
   EXPECT_EQ(chosen(5, {2.3f}, {}, "half_pixel_symmetric", "ceil"), (std::vector<float>{0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4}));
 }
 
-// PyTorch has 7 of 5 by 1.4 and of 10 by 0.7, and so has onnxruntime; the products with the scales' float32 are less.
-TEST(Resize, ExtentsAreProductsOfFloat32) {
+// PyTorch and onnxruntime compute an extent of 7 from 5 by 1.4 and from 10 by 0.7; the exact products with the float32 scales are less than
+// 7.
+TEST(Resize, ExtentsAreFloat32Products) {
   Graph graph;
   OnnxTypeRules rules;
   GraphBuilder b(graph, rules);
@@ -146,7 +149,7 @@ TEST(Resize, Gradients) {
   }
 }
 
-TEST(Resize, RefusesWhatDoesNotFit) {
+TEST(Resize, RejectsInvalidOperands) {
   const auto code = [](const Attributes& attributes) {
     try {
       Program p(DType::kFloat32, attributes, {}, {1, 1, 2, 2}, {});

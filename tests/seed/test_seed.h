@@ -1,4 +1,4 @@
-// The seed of tests over random cases.
+// The seed of randomized tests.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline std::optional<uint64_t> GivenSeed() {
   return given == nullptr ? std::nullopt : std::optional<uint64_t>(std::strtoull(given, nullptr, 10));
 }
 
-// That, or else one that is drawn: the same for the whole process, and printed, so that what failed can be run again.
+// The given seed, or a random one, the same for the whole process. It is printed, so that a failure can be reproduced.
 inline uint64_t TestSeed() {
   static const uint64_t seed = [] {
     const uint64_t chosen = GivenSeed().value_or(std::random_device()());

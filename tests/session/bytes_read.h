@@ -1,4 +1,4 @@
-// What a process reads.
+// Counts the bytes that a process reads.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// Bytes that this process has read from files so far; -1 where the system does not say it.
+// The bytes that this process has read from files so far; -1 if the system does not report it.
 inline int64_t BytesRead() {
   std::ifstream in("/proc/self/io");
   std::string name;

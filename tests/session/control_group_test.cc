@@ -27,7 +27,7 @@ class ControlGroupTest : public ::testing::Test {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-TEST_F(ControlGroupTest, TheTightestOfAllAroundCounts) {
+TEST_F(ControlGroupTest, TightestEnclosingLimitCounts) {
   Write("cpu.max", "max 100000\n");
   Write("jobs/cpu.max", "350000 100000\n");
   Write("jobs/memory.max", std::to_string(512 * kMiB) + "\n");
@@ -41,8 +41,8 @@ TEST_F(ControlGroupTest, TheTightestOfAllAroundCounts) {
   EXPECT_EQ(limits.free_bytes, 312 * kMiB);
 }
 
-// The names are the host's, and what is mounted is the container's.
-TEST_F(ControlGroupTest, AContainerSeesItsOwnAsTheRoot) {
+// The paths are those of the host, but the mounted tree is that of the container.
+TEST_F(ControlGroupTest, ContainerSeesItsOwnGroupAsRoot) {
   Write("cpu.max", "150000 100000\n");
   Write("memory.max", "1048576\n");
   Write("memory.current", "2097152\n");
@@ -52,7 +52,7 @@ TEST_F(ControlGroupTest, AContainerSeesItsOwnAsTheRoot) {
   EXPECT_EQ(limits.free_bytes, 0);
 }
 
-TEST_F(ControlGroupTest, TheFirstFormHasATreeEach) {
+TEST_F(ControlGroupTest, Version1HasSeparateTrees) {
   Write("cpu/cpu.cfs_quota_us", "-1\n");
   Write("cpu/cpu.cfs_period_us", "100000\n");
   Write("cpu/slurm/cpu.cfs_quota_us", "200000\n");
@@ -67,7 +67,7 @@ TEST_F(ControlGroupTest, TheFirstFormHasATreeEach) {
   EXPECT_EQ(limits.free_bytes, 52 * kMiB);
 }
 
-TEST_F(ControlGroupTest, WhatCannotBeReadIsNoLimit) {
+TEST_F(ControlGroupTest, UnreadableFilesAreNoLimit) {
   Write("cpu.max", "0 0\n");
   Write("memory.max", "much\n");
   for (const char* groups : {"0::/\n", "", "nothing\n0:\n", "0::no/slash\n"}) {

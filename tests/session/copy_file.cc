@@ -1,5 +1,6 @@
-// copy_file FROM TO: reads a .npy, .npz or .safetensors file and writes what it read. An error goes to
-// stderr as the command prints it, and its exit code is the command's.
+// copy_file FROM TO: reads a .npy, .npz or .safetensors file and writes its contents to TO. Errors are printed to stderr in the format of
+// the
+// command, with the command's exit code.
 #include <cstdio>
 #include <exception>
 #include <string>

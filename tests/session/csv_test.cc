@@ -30,7 +30,7 @@ class CsvTest : public ::testing::Test {
     return {tensor.as<int64_t>().begin(), tensor.as<int64_t>().end()};
   }
 
-  // Expects E-DATA at this place behind the path (":line:column", or nothing).
+  // Expects E-DATA with this location after the path (":line:column", or "").
   Error Refused(const std::string& text, const std::string& place, const CsvSelection& selection = {"0..-1"},
                 const CsvOptions& options = {}) {
     const Error error = ErrorOf([&] { Read(text, {selection}, options); });
@@ -67,7 +67,7 @@ TEST_F(CsvTest, ColumnsByNameRangeAndIndex) {
   EXPECT_EQ(read[2].values.as<double>()[1], 5);
 }
 
-TEST_F(CsvTest, NamesWinOverIndicesAndMayHoldDots) {
+TEST_F(CsvTest, NamesTakePrecedenceOverIndicesAndMayContainDots) {
   EXPECT_EQ(Floats("1,0,x..y\n10,20,30\n", "0", {.header = CsvOptions::Header::kPresent}), (Values{20}));
   EXPECT_EQ(Floats("a,b,x..y\n10,20,30\n", "x..y"), (Values{30}));
   EXPECT_EQ(Floats("a,x.,y\n10,20,30\n", "a..x."), (Values{10, 20}));
@@ -77,7 +77,7 @@ TEST_F(CsvTest, UnknownColumns) {
   const std::string text = "a,b,c\n1,2,3\n";
   for (const char* columns : {"d", "a..d", "3", "-4", "", "a,,b", "c..a"}) Refused(text, "", {columns});
   EXPECT_NE(Refused(text, "", {"d"}).help().find("a, b, c"), std::string::npos);
-  Refused("a,b,a\n1,2,3\n", "", {"a"});  // two of that name
+  Refused("a,b,a\n1,2,3\n", "", {"a"});  // two columns have this name
   EXPECT_EQ(Floats("a,b,a\n1,2,3\n", "2"), (Values{3}));
 }
 
@@ -86,7 +86,7 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   EXPECT_EQ(Floats("x,y\n3,4\n", "0"), (Values{3}));
   EXPECT_EQ(Floats("1,nan\n3,4\n", "0"), (Values{1, 3}));
   EXPECT_EQ(Floats("1,2\n3,4\n", "0", {.header = CsvOptions::Header::kPresent}), (Values{3}));
-  // A damaged number in the first row is an error, not a header.
+  // An invalid number in the first row is an error, not a header.
   EXPECT_NE(Refused("1,2,?\n3,4,5\n", ":1:3").help().find("header"), std::string::npos);
   Refused("1,,3\n3,4,5\n", ":1:2");
   WriteQuickly(path_,
@@ -99,7 +99,7 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   EXPECT_EQ(ErrorOf([&] { CsvSelectors(path_); }).message(), "the table has no rows");
 }
 
-// As spreadsheets write it that know of no UTF-8. A run keeps names as UTF-8.
+// The encoding of spreadsheets without UTF-8 support. A run stores names as UTF-8.
 TEST_F(CsvTest, NamesOfLatin1) {
   const std::string text =
       "gr\xF6\xDF"
@@ -112,7 +112,7 @@ TEST_F(CsvTest, NamesOfLatin1) {
 TEST_F(CsvTest, QuotesAndLineEnds) {
   EXPECT_EQ(Floats("\"a\"\"b\",c\r\n\"1\",2\r\n\r\n3,\"4\"", "a\"b"), (Values{1, 3}));
   EXPECT_EQ(Floats("a,b\n1, 2 \n\n\n3,\t4\n\n", "b"), (Values{2, 4}));
-  // A line break within quotes counts as a line but ends no row.
+  // A line break within quotes counts as a line, but does not end the row.
   EXPECT_EQ(Floats("\"a\nb\",c\n1,2\n", "c"), (Values{2}));
   Refused("\"a\nb\",c\n1,2\nx,2\n", ":4:1");
   Refused("a,b\n1,\"2\n3,4\n", ":2:1");
@@ -120,13 +120,13 @@ TEST_F(CsvTest, QuotesAndLineEnds) {
   EXPECT_EQ(Floats("a;b\n1;2\n", "b", {.delimiter = ';'}), (Values{2}));
 }
 
-// As Python's csv and spreadsheets have it: two rows were one, and its fields in other columns, where each of them had such a quote.
+// Like Python's csv module and spreadsheets. Otherwise two rows with such a quote each were read as one row, with shifted columns.
 TEST_F(CsvTest, QuotesWithinTextAreText) {
   const std::string text = "1,2,3,5\" pipe,0\n4,5,6,7\" pipe,1\n";
   EXPECT_EQ(Floats(text, "0..2"), (Values{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(Ints(text, "-1"), (Integers{0, 1}));
   EXPECT_EQ(Floats("a,b,c\nsay \"hi\",1,\"x\n\"\"y\"\n'\"',2,\"\"\n", "b"), (Values{1, 2}));
-  // Wherever a piece of the file ends that is read at once.
+  // At every offset relative to the end of the reader's buffer.
   for (size_t filled = (64 << 10) - 8; filled < (64 << 10) + 8; ++filled) {
     const std::string header = "n" + std::string(filled - 8, 'o') + ",v\n";
     EXPECT_EQ(Floats(header + "5\" p,1\n\"a \"\"b\"\"\n\",2\n", "v", {.max_field_bytes = 1 << 20}), (Values{1, 2}));
@@ -189,7 +189,7 @@ TEST_F(CsvTest, Gzip) {
   const std::string good = ReadWholeFile(path_);
   for (size_t length = 2; length < good.size(); ++length) {
     WriteQuickly(path_, good.substr(0, length));
-    // Where the second member has not begun, the file is whole.
+    // Up to the beginning of the second member, the file is complete.
     try {
       EXPECT_EQ(ReadCsv(path_, {{"b"}})[0].values.elements(), 1) << length;
     } catch (const Error& error) {
@@ -216,8 +216,8 @@ TEST_F(CsvTest, GzipBomb) {
   EXPECT_EQ(ErrorOf([&] { ReadCsv(path_, {{"0"}}, {.limit_bytes = 1 << 20}); }).code(), ErrorCode::kLimit);
 }
 
-// Rows of every length across the borders of the reader's pieces, against the numbers they were made from.
-TEST_F(CsvTest, RandomTablesComeBack) {
+// Rows of every length across the reader's buffer boundaries, compared with the numbers they were written from.
+TEST_F(CsvTest, RandomTablesRoundTrip) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);

@@ -49,7 +49,7 @@ TEST(DataFilesTest, TokensAndSetsOfIdxFiles) {
   EXPECT_EQ(LoadData(folder / "train-labels-idx1-ubyte", {{"label", ""}}).data.column("label").shape(), (Shape{2}));
 }
 
-TEST(DataFilesTest, ArraysByTheirNamesOrByMap) {
+TEST(DataFilesTest, ArraysByNameOrMap) {
   const TemporaryFolder folder;
   WriteNpz(folder / "a.npz", {{"x", Tensor(DType::kFloat32, {3, 2})}, {"y", Tensor(DType::kInt64, {3})}});
   EXPECT_EQ(LoadData(folder / "a.npz", {}).data.columns().size(), 2u);

@@ -49,7 +49,7 @@ TEST(DatasetTest, FitConvertsWithoutLoss) {
   data.Fit("d", DType::kFloat32, {1});
   EXPECT_EQ(data.column("d").as<float>()[0], 0.1f);
   EXPECT_EQ(data.column("d").shape(), (Shape{2, 1}));
-  // Whatever an integer type cannot hold is named, not wrapped.
+  // Values that an integer type cannot represent are an error, and do not wrap around.
   for (const char* name : {"half", "nan"}) EXPECT_EQ(ErrorOf([&] { data.Fit(name, DType::kInt64, {}); }).code(), ErrorCode::kData);
   for (const DType narrow : {DType::kUint8, DType::kInt8}) {
     const Error error = ErrorOf([&] { data.Fit("i", narrow, {}); });
@@ -60,8 +60,8 @@ TEST(DatasetTest, FitConvertsWithoutLoss) {
   EXPECT_NO_THROW(data.Fit("i", DType::kFloat32, {}));
 }
 
-// Six numbers are no [2,3] because they are as many.
-TEST(DatasetTest, FitReshapesNothingThatHasAnOrderOfItsOwn) {
+// Six numbers are not a [2,3] just because the counts are equal.
+TEST(DatasetTest, FitReshapesOnlyFlatRows) {
   Dataset data({{"flat", Tensor(DType::kFloat32, {4, 6})},
                 {"turned", Tensor(DType::kFloat32, {4, 3, 2})},
                 {"image", Tensor(DType::kFloat32, {4, 2, 3})},
@@ -101,8 +101,9 @@ TEST(DatasetTest, ShuffleIsAPermutationOfSeedAndEpoch) {
   EXPECT_NE(ShuffledRows(1000, 7, 3), ShuffledRows(1000, 8, 3));
 }
 
-// Each of the 24 orders of four rows is as likely: chi-squared over the epochs, 23 degrees of freedom. The
-// seed is fixed, so this passes or fails for good; 49.7 is passed by chance once in a thousand seeds.
+// Each of the 24 orders of four rows is equally likely: a chi-squared test over the epochs with 23 degrees of freedom. The seed is fixed,
+// so
+// the result is deterministic; by chance one seed in a thousand would exceed 49.7.
 TEST(DatasetTest, ShuffleIsFair) {
   std::map<std::vector<int64_t>, int> seen;
   constexpr int kEpochs = 24000;
@@ -113,7 +114,7 @@ TEST(DatasetTest, ShuffleIsFair) {
   EXPECT_LT(chi, 49.7);
 }
 
-TEST(DatasetTest, SplitsPartTheRows) {
+TEST(DatasetTest, SplitsDivideTheRows) {
   const Split tail = TailSplit(10, 0.2);
   EXPECT_EQ(tail.eval, (std::vector<int64_t>{8, 9}));
   EXPECT_EQ(tail.train.size(), 8u);
@@ -150,10 +151,10 @@ TEST(DatasetTest, EveryRowIsInOneBatch) {
   }
   EXPECT_EQ(BatchSizes(10, 4), (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(BatchSizes(8, 4), (std::vector<int64_t>{4}));
-  EXPECT_EQ(BatchSizes(3, 4), (std::vector<int64_t>{3}));  // fewer samples than one batch
+  EXPECT_EQ(BatchSizes(3, 4), (std::vector<int64_t>{3}));  // fewer samples than a batch
 }
 
-// Rows that are their numbers; it knows which were read.
+// Rows that contain their own numbers. Records which rows were read.
 class Numbers : public RowSource {
  public:
   explicit Numbers(int64_t rows) : rows_(rows) {}
@@ -177,8 +178,8 @@ class Numbers : public RowSource {
   mutable std::set<int64_t> read_;
 };
 
-// What a process of several does: it reads what its own devices need.
-TEST(DatasetTest, OnlyAPartOfEachBatchIsRead) {
+// A process of a job reads only what its own devices need.
+TEST(DatasetTest, ReadsOnlyAPartOfEachBatch) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -210,14 +211,14 @@ TEST(DatasetTest, OnlyAPartOfEachBatchIsRead) {
   }
 }
 
-TEST(DatasetTest, StandardizeOnTheTrainingPartAlone) {
+TEST(DatasetTest, StandardizesByTheTrainingPartAlone) {
   Tensor train = Tensor::From<float>({1, 5, 3, 5, 5, 5}, {3, 2}), eval = Tensor::From<float>({3, 6}, {1, 2});
   const Transform transform = Transform::Parse("standardize", train);
   transform.Apply(train);
   transform.Apply(eval);
   const float deviation = std::sqrt(8.0f / 3);
   EXPECT_FLOAT_EQ(train.as<float>()[0], -2 / deviation);
-  EXPECT_FLOAT_EQ(train.as<float>()[1], 0);  // a feature that never changes is only shifted
+  EXPECT_FLOAT_EQ(train.as<float>()[1], 0);  // a constant feature is only shifted
   EXPECT_FLOAT_EQ(eval.as<float>()[0], 0);
   EXPECT_FLOAT_EQ(eval.as<float>()[1], 1);
 }

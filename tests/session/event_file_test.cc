@@ -19,7 +19,7 @@ uint64_t LittleEndian(const std::string& bytes, size_t at, int count) {
   return value;
 }
 
-// The examples of RFC 3720, B.4.
+// The examples in RFC 3720, appendix B.4.
 TEST(EventFileTest, Checksum) {
   EXPECT_EQ(Unmasked(MaskedCrc32c(std::string(32, '\0'))), 0x8A9136AAu);
   EXPECT_EQ(Unmasked(MaskedCrc32c(std::string(32, '\xff'))), 0x62A8AB43u);
@@ -28,7 +28,7 @@ TEST(EventFileTest, Checksum) {
   EXPECT_EQ(Unmasked(MaskedCrc32c(rising)), 0x46DD794Eu);
 }
 
-TEST(EventFileTest, RecordsAreFramedAndReachTheFileAtOnce) {
+TEST(EventFileTest, RecordsAreFramedAndWrittenImmediately) {
   const TemporaryFolder folder;
   EventFile file(folder.path());
   file.Add(7, {{"train/loss", 0.5}, {"train/lr", 1e-3}});
@@ -47,7 +47,7 @@ TEST(EventFileTest, RecordsAreFramedAndReachTheFileAtOnce) {
   EXPECT_NE(bytes.find("train/loss"), std::string::npos);
 }
 
-TEST(EventFileTest, TwoFilesOfOneProcessHaveTwoNames) {
+TEST(EventFileTest, FilesOfOneProcessHaveDistinctNames) {
   const TemporaryFolder folder;
   const EventFile a(folder.path()), b(folder.path());
   EXPECT_NE(a.path(), b.path());

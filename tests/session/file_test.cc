@@ -34,7 +34,7 @@ TEST(FileTest, WithoutCommitTheOldFileStays) {
   EXPECT_EQ(folder.entries(), 1);
 }
 
-TEST(FileTest, SeekWritesOver) {
+TEST(FileTest, SeekOverwrites) {
   const TemporaryFolder folder;
   AtomicFile file(folder / "x");
   file.Write("0123456789");
@@ -56,14 +56,14 @@ TEST(FileTest, ReadsByRange) {
   EXPECT_EQ(error.where(), folder / "x");
 }
 
-TEST(FileTest, AbsentFileIsNamed) {
+TEST(FileTest, MissingFileIsNamed) {
   const Error error = ErrorOf([] { ReadWholeFile("/no/such\nfile"); });
   EXPECT_EQ(error.code(), ErrorCode::kIo);
   EXPECT_EQ(error.where(), "/no/such\\x0afile");
   EXPECT_NE(error.message().find("No such file"), std::string::npos) << error.message();
 }
 
-TEST(FileTest, AProcessThatMayOpenNoMoreIsToldSo) {
+TEST(FileTest, ReportsTheLimitOfOpenFiles) {
   const TemporaryFolder folder;
   WriteFileAtomically(folder / "x", "a");
   rlimit before;
@@ -111,7 +111,7 @@ TEST(FileTest, FullDiskNamesPathAndFreeBytes) {
 TEST(FileTest, FailedWriteLeavesTheOldFileAlone) {
   const TemporaryFolder folder;
   WriteFileAtomically(folder / "x", "old");
-  // The size limit of the process stands in for a full disk.
+  // The file size limit of the process simulates a full disk.
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
@@ -133,7 +133,7 @@ TEST(FileTest, TargetsThatCannotBeWritten) {
   }
 }
 
-TEST(FileTest, FolderOfAPath) {
+TEST(FileTest, ParentFolder) {
   EXPECT_EQ(FolderOf("a/b"), "a");
   EXPECT_EQ(FolderOf("b"), ".");
   EXPECT_EQ(FolderOf("/b"), "/");

@@ -1,4 +1,4 @@
-// A command that is ended while it writes leaves nothing half written, nor what others have left.
+// A command that is terminated while it writes leaves no partial file, and removes those that others have left.
 #include "tools/run/half_files.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-// Runs `child` in a process of its own; what that ended by.
+// Runs `child` in a forked process and returns its wait status.
 template <typename F>
 int EndOf(F&& child) {
   const pid_t pid = ::fork();
@@ -28,7 +28,7 @@ int EndOf(F&& child) {
   return status;
 }
 
-TEST(HalfFiles, GoWhenASignalEndsTheProcess) {
+TEST(HalfFiles, AreRemovedWhenASignalEndsTheProcess) {
   const TemporaryFolder folder;
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const int status = EndOf([&] {
@@ -39,14 +39,14 @@ TEST(HalfFiles, GoWhenASignalEndsTheProcess) {
       if (folder.entries() != 3) ::_exit(1);
       ::raise(signal);
     });
-    // Whoever waits for it sees what has ended it.
+    // The parent sees which signal ended the process.
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
     EXPECT_EQ(WTERMSIG(status), signal);
     EXPECT_EQ(folder.entries(), 0) << signal;
   }
 }
 
-TEST(HalfFiles, WhatIsIgnoredStaysSo) {
+TEST(HalfFiles, IgnoredSignalsStayIgnored) {
   const TemporaryFolder folder;
   const int status = EndOf([&] {
     ::signal(SIGHUP, SIG_IGN);
@@ -60,7 +60,7 @@ TEST(HalfFiles, WhatIsIgnoredStaysSo) {
   EXPECT_EQ(ReadWholeFile(folder / "x"), "all");
 }
 
-TEST(HalfFiles, OfProcessesThatWereKilledGoLater) {
+TEST(HalfFiles, OfKilledProcessesAreRemovedLater) {
   const TemporaryFolder folder;
   const int status = EndOf([&] {
     AtomicFile file(folder / "x");
@@ -68,7 +68,7 @@ TEST(HalfFiles, OfProcessesThatWereKilledGoLater) {
   });
   ASSERT_TRUE(WIFSIGNALED(status));
   ASSERT_EQ(folder.entries(), 1);
-  // Names that are not of such a file, and one whose writer lives.
+  // Names that do not belong to such a file, and a file whose writer is alive.
   for (const char* name : {"x.tmp.1", "x.tmp.1.", "x.tmp.a.0", "x.tmp.1.0.y", "y.tmp.99999999.0", "x"}) WriteQuickly(folder / name, "kept");
   AtomicFile writing(folder / "x");
   const int kept = folder.entries() - 1;
@@ -79,8 +79,8 @@ TEST(HalfFiles, OfProcessesThatWereKilledGoLater) {
   EXPECT_EQ(ReadWholeFile(folder / "x"), "all");
 }
 
-// The number of a process says nothing where another host shares the folder; the lock does.
-TEST(HalfFiles, ThatAreBeingWrittenElsewhereStay) {
+// If another host shares the folder, the process id in the name means nothing; the lock decides.
+TEST(HalfFiles, OfWritersOnOtherHostsStay) {
   const TemporaryFolder folder;
   const std::string theirs = folder / "x.tmp.99999999.0";
   {

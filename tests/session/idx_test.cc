@@ -52,7 +52,7 @@ TEST(Idx, ReadsGzip) {
   EXPECT_EQ(ReadIdx(path).as<uint8_t>()[1], 'b');
 }
 
-TEST(Idx, RefusesWhatIsDamaged) {
+TEST(Idx, RejectsDamagedFiles) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& text) {
     WriteFileAtomically(folder / "x.idx", text);
@@ -62,7 +62,7 @@ TEST(Idx, RefusesWhatIsDamaged) {
   EXPECT_NE(error("PK\x03\x04zip").find("not an IDX file"), std::string::npos);
   EXPECT_NE(error(Head(8, {4}) + "abc").find("ends before"), std::string::npos);
   EXPECT_NE(error(Head(8, {2}) + "abc").find("after the last"), std::string::npos);
-  // Extents of a hostile file make no large tensor.
+  // The extents in a hostile file do not cause a large allocation.
   EXPECT_NE(error(Head(8, {0x7FFFFFFF})).find("too short"), std::string::npos);
   EXPECT_NE(error(Head(8, {0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF})).find("limit"), std::string::npos);
 }

@@ -43,14 +43,14 @@ TEST(Image, PngIsExactAndJpegIsClose) {
   }
 }
 
-TEST(Image, GreyAndColourGiveEachOther) {
+TEST(Image, ConvertsBetweenGrayAndColor) {
   const Image colour = DecodeImage(PngOf(Picture(4, 4, 1)), 3, "test");
   EXPECT_EQ(colour.at(1, 2)[0], Picture(4, 4, 1).at(1, 2)[0]);
   EXPECT_EQ(colour.at(1, 2)[2], Picture(4, 4, 1).at(1, 2)[0]);
 }
 
-// A PNG's greys were those of mixed light, (255, 0, 0) 127 and not 76.
-TEST(Image, GreysArePillowsAndTheSameOfPngAndJpeg) {
+// Gray values of a PNG must not be computed in linear light, where (255, 0, 0) is 127 instead of 76.
+TEST(Image, GrayMatchesPillowForPngAndJpeg) {
   Image colours{2, 2, 3, {255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30}};
   EXPECT_EQ(DecodeImage(PngOf(colours), 1, "test").samples, (std::vector<uint8_t>{76, 150, 29, 18}));
   Image red{16, 16, 3, {}};
@@ -58,10 +58,10 @@ TEST(Image, GreysArePillowsAndTheSameOfPngAndJpeg) {
   EXPECT_NEAR(DecodeImage(JpegOf(red, 100), 1, "test").at(8, 8)[0], 76, 1);
 }
 
-// 16 bits a sample, as scientific pictures have them: 32896 of 65535 is 128 of 255.
-TEST(Image, SamplesOf16BitsKeepTheirShareOfTheWhole) {
+// 16 bits per sample, as in scientific images: 32896 of 65535 is 128 of 255.
+TEST(Image, ScalesSamplesOf16Bits) {
   png_image png{.version = PNG_IMAGE_VERSION, .width = 2, .height = 1, .format = PNG_FORMAT_LINEAR_Y};
-  // libpng says in a chunk gAMA that they are of linear light, which other readers, too, leave alone.
+  // libpng's gAMA chunk says that the samples are linear, which other readers ignore as well.
   const uint16_t samples[] = {32896, 257};
   png_alloc_size_t bytes = 0;
   ASSERT_NE(png_image_write_to_memory(&png, nullptr, &bytes, 0, samples, 0, nullptr), 0);
@@ -70,14 +70,14 @@ TEST(Image, SamplesOf16BitsKeepTheirShareOfTheWhole) {
   EXPECT_EQ(DecodeImage(file, 1, "test").samples, (std::vector<uint8_t>{128, 1}));
 }
 
-TEST(Image, RefusesWhatIsDamaged) {
+TEST(Image, RejectsDamagedFiles) {
   EXPECT_EQ(CodeOf([] { DecodeImage("", 3, "x"); }), ErrorCode::kData);
   EXPECT_EQ(CodeOf([] { DecodeImage("GIF89a", 3, "x"); }), ErrorCode::kData);
   for (const std::string& whole : {PngOf(Picture(40, 40, 3)), JpegOf(Picture(40, 40, 3))}) {
     EXPECT_EQ(CodeOf([&] { DecodeImage(whole.substr(0, whole.size() / 2), 3, "x"); }), ErrorCode::kData);
     EXPECT_EQ(CodeOf([&] { DecodeImage(whole.substr(0, 12), 3, "x"); }), ErrorCode::kData);
   }
-  // No byte flipped in either makes a crash or a picture of another size than the header says.
+  // No flipped byte in either file causes a crash, or an image of another size than the header says.
   for (std::string whole : {PngOf(Picture(12, 10, 3)), JpegOf(Picture(12, 10, 3))}) {
     for (size_t i = 0; i < whole.size(); ++i) {
       std::string flipped = whole;
@@ -91,9 +91,9 @@ TEST(Image, RefusesWhatIsDamaged) {
   }
 }
 
-TEST(Image, ClaimsOfAHugePictureTakeNoMemory) {
+TEST(Image, HugeHeadersAllocateNoMemory) {
   std::string png = PngOf(Picture(4, 4, 1));
-  // Width and height of the header, 65,535 each; its checksum no longer fits, which is an error before that or after.
+  // The header claims a width and height of 65,535. Its checksum is wrong now, which may be reported first.
   for (size_t at : {16, 20}) png.replace(at, 4, std::string("\0\0\xFF\xFF", 4));
   EXPECT_NE(CodeOf([&] { DecodeImage(png, 1, "x"); }), ErrorCode::kInternal);
   std::string jpeg = JpegOf(Picture(8, 8, 1));
@@ -103,7 +103,7 @@ TEST(Image, ClaimsOfAHugePictureTakeNoMemory) {
   EXPECT_EQ(CodeOf([&] { DecodeImage(jpeg, 1, "x"); }), ErrorCode::kLimit);
 }
 
-TEST(Image, ScansWithoutEndAreRefused) {
+TEST(Image, RejectsEndlessScans) {
   Image grey = Picture(64, 64, 1);
   const std::string jpeg = JpegOf(grey, 95, true);
   const size_t last = jpeg.rfind("\xFF\xDA");
@@ -117,11 +117,11 @@ TEST(Image, ScansWithoutEndAreRefused) {
 TEST(Image, ResizingAverages) {
   Image image{2, 4, 1, {0, 100, 200, 40, 0, 100, 200, 40}};
   EXPECT_EQ(Resized(image, 2, 4).samples, image.samples);
-  // Halved with a triangle two samples wide on each side: weights 3/7, 3/7, 1/7 at the edge.
+  // Halved, with a triangle filter two samples wide on each side: weights 3/7, 3/7, 1/7 at the edge.
   const Image half = Resized(image, 1, 2);
   EXPECT_NEAR(half.samples[0], (0 * 3 + 100 * 3 + 200 * 1) / 7.0, 1);
   EXPECT_NEAR(half.samples[1], (100 * 1 + 200 * 3 + 40 * 3) / 7.0, 1);
-  // Doubled: quarters between the neighbours.
+  // Doubled: interpolated in quarters between neighbours.
   const Image twice = Resized(Image{1, 2, 1, {0, 100}}, 1, 4);
   EXPECT_EQ(twice.samples, (std::vector<uint8_t>{0, 25, 75, 100}));
   const Image flat = Resized(Image{3, 5, 1, std::vector<uint8_t>(15, 77)}, 7, 2);
@@ -136,7 +136,7 @@ TEST(Image, CroppingAndFlipping) {
   EXPECT_EQ(Flipped(image).samples, (std::vector<uint8_t>{2, 1, 4, 3}));
 }
 
-// 2 classes, 6 pictures of 8 x 8.
+// 2 classes, 6 images of 8 x 8.
 struct Pictures {
   TemporaryFolder folder;
   Pictures() {
@@ -152,7 +152,7 @@ struct Pictures {
 
 const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {2, 3, 8, 8}, 0}, {"y", DType::kInt64, {2}, 0}};
 
-TEST(ImageRows, AFolderGivesImagesAndClasses) {
+TEST(ImageRows, FolderYieldsImagesAndClasses) {
   const Pictures pictures;
   DataOptions options{.train = pictures.root(), .transforms = {{"x", {"scale 1/255"}}}};
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
@@ -164,10 +164,10 @@ TEST(ImageRows, AFolderGivesImagesAndClasses) {
   const auto feeds = batches.Get(0);
   const auto* x = static_cast<const float*>(feeds.at("x").data);
   EXPECT_EQ(feeds.at("x").shape, (Shape{2, 3, 8, 8}));
-  // Channel 1 of pixel (2, 3) of picture 2.
+  // Channel 1 of pixel (2, 3) of image 2.
   EXPECT_FLOAT_EQ(x[64 + 2 * 8 + 3], static_cast<float>(Picture(8, 8, 3, 2).at(2, 3)[1]) / 255);
   EXPECT_EQ(batches.Get(1).at("x").shape, (Shape{1, 3, 8, 8}));
-  // What was fitted comes back as it was.
+  // The fitted transforms round-trip.
   ColumnMap columns;
   std::map<std::string, std::vector<Transform>> fitted;
   TrainingNames names;
@@ -179,8 +179,8 @@ TEST(ImageRows, AFolderGivesImagesAndClasses) {
   EXPECT_EQ(std::memcmp(same.Get(0).at("x").data, batches.Get(0).at("x").data, 2 * 3 * 64 * 4), 0);
 }
 
-// Of data with fewer classes, or others, a label means what it means in the training data.
-TEST(ImageRows, OtherDataAreLabelledByTheClassesTrainedOn) {
+// In data with fewer or other classes, a label has the meaning that it has in the training data.
+TEST(ImageRows, OtherDataUseTheTrainingClasses) {
   const Pictures pictures, others;
   std::filesystem::rename(others.folder / "cats", others.folder / "wolves");
   DataOptions options{.train = pictures.root(), .eval = others.root()};
@@ -195,7 +195,7 @@ TEST(ImageRows, OtherDataAreLabelledByTheClassesTrainedOn) {
   EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, {}, false, data.names).column("y").as<int64_t>()[0], 1);
 }
 
-TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
+TEST(ImageRows, SkipsHiddenFilesAndReportsOtherKinds) {
   const Pictures pictures;
   std::filesystem::create_directory(pictures.folder / ".ipynb_checkpoints");
   std::filesystem::create_directory(pictures.folder / "cats/.thumbnails");
@@ -209,7 +209,7 @@ TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
   EXPECT_EQ(data.notes[1], "warning 2 files are skipped, neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
 }
 
-TEST(ImageRows, ATableNamesThePaths) {
+TEST(ImageRows, TableOfPaths) {
   const Pictures pictures;
   WriteFileAtomically(pictures.folder / "list.csv", "path,a,b\ncats/1.png,0,1\ndogs/2.JPG,1,0.5\n");
   const std::vector<Feed> feeds = {{"x", DType::kFloat32, {2, 3, 4, 4}, 0}, {"y", DType::kFloat32, {2, 2}, 0}};
@@ -234,19 +234,19 @@ std::vector<float> AllRows(const Dataset& data, PhiloxKey draw, int workers) {
   return all;
 }
 
-TEST(ImageRows, RandomTransformsFollowTheSeedAlone) {
+TEST(ImageRows, RandomTransformsDependOnTheSeedAlone) {
   const Pictures pictures;
   DataOptions options{.train = pictures.root(), .eval = pictures.root(), .transforms = {{"x", {"random_crop 2", "random_flip"}}}};
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
   const std::vector<float> once = AllRows(data.train, {1, 2}, 1);
   EXPECT_EQ(once, AllRows(data.train, {1, 2}, 4));
   EXPECT_NE(once, AllRows(data.train, {1, 3}, 4));
-  // Evaluation sees the pictures as they are.
+  // Evaluation uses the images unchanged.
   EXPECT_EQ(AllRows(data.eval, {1, 2}, 2), AllRows(data.eval, {5, 6}, 2));
   EXPECT_EQ(AllRows(data.eval, {1, 2}, 2)[9], static_cast<float>(Picture(8, 8, 3, 0).at(1, 1)[0]));
 }
 
-TEST(ImageRows, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
+TEST(ImageRows, BrokenFileIsReportedWithItsBatch) {
   const Pictures pictures;
   std::filesystem::resize_file(pictures.folder / "dogs/1.JPG", 200);
   const TrainingData data = LoadTrainingData({.train = pictures.root()}, kFeeds, 1);
@@ -257,10 +257,10 @@ TEST(ImageRows, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
   EXPECT_EQ(CodeOf([&] { batches.Get(1); }, &where), ErrorCode::kData);
   EXPECT_NE(where.find("dogs/1.JPG"), std::string::npos);
   EXPECT_NO_THROW(batches.Get(2));
-  EXPECT_NO_THROW(batches.Get(0));  // back: made anew
+  EXPECT_NO_THROW(batches.Get(0));  // an earlier batch is decoded again
 }
 
-TEST(ImageRows, AClassWithoutImagesIsAClassAndIsWarnedOf) {
+TEST(ImageRows, WarnsAboutAClassWithoutImages) {
   const Pictures pictures;
   std::filesystem::create_directory(pictures.folder / "ants");
   const TrainingData data = LoadTrainingData({.train = pictures.root()}, kFeeds, 1);
@@ -268,8 +268,8 @@ TEST(ImageRows, AClassWithoutImagesIsAClassAndIsWarnedOf) {
   EXPECT_NE(std::find(data.notes.begin(), data.notes.end(), "warning no images of the class 'ants'"), data.notes.end());
 }
 
-// Few pixels, and many once the shorter side is as long as the model's.
-TEST(ImageRows, LongImagesAreRefusedBeforeTheyAreScaled) {
+// Few pixels at first, but many once the shorter side is scaled to the model's size.
+TEST(ImageRows, RejectsLongImagesBeforeScaling) {
   const Pictures pictures;
   WriteFileAtomically(pictures.folder / "cats/0.png", PngOf(Picture(60000, 1, 3)));
   const std::vector<Feed> feeds = {{"x", DType::kFloat32, {2, 3, 64, 64}, 0}, kFeeds[1]};
@@ -285,7 +285,7 @@ TEST(ImageRows, LongImagesAreRefusedBeforeTheyAreScaled) {
   EXPECT_NE(where.find("cats/0.png"), std::string::npos);
 }
 
-// As Keras' models have them.
+// The channel order of Keras models.
 TEST(ImageRows, ChannelsMayBeLast) {
   const Pictures pictures;
   const std::vector<Feed> first = {{"x", DType::kFloat32, {2, 3, 8, 6}, 0}, kFeeds[1]},
@@ -306,15 +306,15 @@ TEST(ImageRows, ChannelsMayBeLast) {
   }
 }
 
-// One of the folder's entries was a link to itself, and nothing else was said of it.
-TEST(ImageRows, LinksThatLeadNowhereAreNoClasses) {
+// Links to themselves or to nothing are ignored; reading the folder must not fail because of them.
+TEST(ImageRows, DanglingLinksAreNoClasses) {
   const Pictures pictures;
   std::filesystem::create_symlink("loop", std::filesystem::path(pictures.root()) / "loop");
   std::filesystem::create_symlink("gone", std::filesystem::path(pictures.root()) / "dangling");
   EXPECT_EQ(ListImages(pictures.root()).classes, ListImages(Pictures().root()).classes);
 }
 
-TEST(ImageRows, RefusesOtherTransformsAndShapes) {
+TEST(ImageRows, RejectsUnsupportedTransformsAndShapes) {
   const Pictures pictures;
   EXPECT_EQ(CodeOf([&] { LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"blur"}}}}, kFeeds, 1); }), ErrorCode::kConfig);
   EXPECT_EQ(CodeOf([&] {

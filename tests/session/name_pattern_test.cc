@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-TEST(NamePattern, StarsAreAnyTextAndQuestionMarksOneByte) {
+TEST(NamePattern, StarMatchesAnyTextAndQuestionMarkOneByte) {
   EXPECT_TRUE(FitsPattern("", ""));
   EXPECT_FALSE(FitsPattern("", "a"));
   EXPECT_TRUE(FitsPattern("*", ""));
@@ -17,22 +17,22 @@ TEST(NamePattern, StarsAreAnyTextAndQuestionMarksOneByte) {
   EXPECT_TRUE(FitsPattern("fc?.bias", "fc1.bias"));
   EXPECT_FALSE(FitsPattern("fc?.bias", "fc.bias"));
   EXPECT_FALSE(FitsPattern("fc?.bias", "fc12.bias"));
-  // The first place where the text behind a star could begin is not the one.
+  // The first possible match for the text after a star is not the right one.
   EXPECT_TRUE(FitsPattern("*ab*ac", "aabxabac"));
   EXPECT_FALSE(FitsPattern("*ab*ad", "aabxabac"));
-  // A name that has stars itself.
+  // A name that contains stars itself.
   EXPECT_TRUE(FitsPattern("a*b", "a*b"));
   EXPECT_TRUE(FitsPattern("a*", "a*b"));
 }
 
-TEST(NamePattern, AllElseStandsForItself) {
+TEST(NamePattern, OtherCharactersMatchThemselves) {
   EXPECT_TRUE(FitsPattern("blocks[0]*", "blocks[0].weight"));
   EXPECT_FALSE(FitsPattern("blocks[0]*", "blocks0.weight"));
   EXPECT_TRUE(FitsPattern("/net/*\\?", "/net/Add/a\\1"));
   EXPECT_FALSE(FitsPattern("Net*", "net.weight"));
 }
 
-TEST(NamePattern, OneOfSeveral) {
+TEST(NamePattern, AnyOfSeveralPatterns) {
   const std::vector<std::string> texts{"*.bias", "head*"};
   EXPECT_TRUE(FitsAnyPattern(texts, "head.weight"));
   EXPECT_FALSE(FitsAnyPattern(texts, "trunk.weight"));

@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// A version 1.0 file with this dict and body.
+// A file of version 1.0 (or `version`) with this header dict and body.
 std::string Npy(const std::string& dict, const std::string& body, char version = 1) {
   std::string text = std::string("\x93NUMPY", 6) + version + '\0';
   text += static_cast<char>(dict.size() & 0xFF);
@@ -66,15 +66,15 @@ TEST(NpyTest, AllVersionsAndSpellings) {
   EXPECT_EQ(Parse(Npy("{\"shape\": (1L, 2L), 'fortran_order':False,'descr':'=f4'}", body)).shape(), (Shape{1, 2}));
 }
 
-TEST(NpyTest, FortranOrderIsTurned) {
-  // numpy.asfortranarray([[1, 2, 3], [4, 5, 6]]) lies as 1 4 2 5 3 6.
+TEST(NpyTest, ConvertsFortranOrder) {
+  // numpy.asfortranarray([[1, 2, 3], [4, 5, 6]]) is stored as 1 4 2 5 3 6.
   const Tensor tensor = Parse(Npy(Dict("<f4", "(2, 3)", "True"), Bytes<float>({1, 4, 2, 5, 3, 6})));
   EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
   for (int i = 0; i < 6; ++i) EXPECT_EQ(tensor.as<float>()[static_cast<size_t>(i)], i + 1);
   EXPECT_EQ(Parse(Npy(Dict("<f4", "(4611686018427387904, 0)", "True"), "")).elements(), 0);
 }
 
-TEST(NpyTest, BigEndianIsTurned) {
+TEST(NpyTest, ConvertsBigEndian) {
   EXPECT_EQ(Parse(Npy(Dict(">i2", "(2,)"), std::string("\x01\x02\xff\xfe", 4))).as<int16_t>()[0], 0x0102);
   EXPECT_EQ(Parse(Npy(Dict(">f8", "()"), std::string("\x3f\xf8\0\0\0\0\0\0", 8))).as<double>()[0], 1.5);
 }
@@ -84,18 +84,18 @@ TEST(NpyTest, BooleansBecomeZeroOrOne) {
   EXPECT_EQ(std::memcmp(tensor.data(), "\0\1\1", 3), 0);
 }
 
-TEST(NpyTest, DamagedFilesAreRefused) {
+TEST(NpyTest, RejectsDamagedFiles) {
   const std::string good = Npy(Dict("<f4", "(2,)"), Bytes<float>({1, 2}));
   ASSERT_NO_THROW(Parse(good));
   const std::string cases[] = {
       "",
       "\x93NUMPX" + good.substr(6),
-      Npy(Dict("<f4", "(2,)"), Bytes<float>({1, 2}), 4),                       // a version of the future
+      Npy(Dict("<f4", "(2,)"), Bytes<float>({1, 2}), 4),                       // a future version
       good + "x",                                                              // trailing bytes
       Npy(Dict("<f4", "(4611686018427387904, 4611686018427387904)"), "abcd"),  // the product overflows
-      Npy(Dict("<f4", "(4611686018427387904,)"), "abcd"),                      // so do the bytes
+      Npy(Dict("<f4", "(4611686018427387904,)"), "abcd"),                      // so does the number of bytes
       Npy(Dict("<f4", "(-2, -1)"), Bytes<float>({1, 2})),                      // negative, the product is positive
-      Npy(Dict("<f4", "(99999999999999999999,)"), "abcd"),                     // past 64 bits
+      Npy(Dict("<f4", "(99999999999999999999,)"), "abcd"),                     // more than 64 bits
       Npy(Dict("<f4", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,)"), "abcd"),
       Npy(Dict("|O", "(2,)"), "12345678"),  // pickled
       Npy(Dict("O", "(2,)"), "12345678"),

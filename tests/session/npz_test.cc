@@ -59,7 +59,7 @@ TEST_F(NpzTest, NoArrays) {
   EXPECT_TRUE(ReadNpz(path_).empty());
 }
 
-TEST_F(NpzTest, LimitHoldsForTheUnpackedBytes) {
+TEST_F(NpzTest, LimitAppliesToUncompressedBytes) {
   WriteNpz(path_, Arrays(), true);
   EXPECT_EQ(ErrorOf([&] { ReadNpz(path_, 100000); }).code(), ErrorCode::kLimit);
   EXPECT_NO_THROW(ReadNpz(path_, 1000000));
@@ -79,7 +79,7 @@ TEST_F(NpzTest, EveryTruncationIsRefused) {
   for (size_t length = 0; length < good.size(); ++length) EXPECT_EQ(Refused(good.substr(0, length)).code(), ErrorCode::kData) << length;
 }
 
-TEST_F(NpzTest, FlippedBitsNeverPassForOtherData) {
+TEST_F(NpzTest, FlippedBitsNeverYieldOtherData) {
   const std::map<std::string, Tensor> arrays = {{"x", Tensor::From<float>({1, 2, 3}, {3})}};
   for (const bool compress : {false, true}) {
     WriteNpz(path_, arrays, compress);
@@ -89,7 +89,7 @@ TEST_F(NpzTest, FlippedBitsNeverPassForOtherData) {
       bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
       WriteQuickly(path_, bad);
       try {
-        // Dates, attributes and the name carry no checksum; the array does.
+        // Dates, attributes and the name have no checksum, but the array has one.
         const auto read = ReadNpz(path_);
         if (read.size() == 1) ExpectEqual({{"x", arrays.at("x")}}, {{"x", read.begin()->second}});
       } catch (const Error& error) {
@@ -99,7 +99,7 @@ TEST_F(NpzTest, FlippedBitsNeverPassForOtherData) {
   }
 }
 
-// Replaces `from` by `to` of the same length, everywhere in the file.
+// Replaces all occurrences of `from` with `to`, which has the same length.
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
   return text;
@@ -112,12 +112,12 @@ TEST_F(NpzTest, EntryNames) {
   EXPECT_EQ(Refused(Replaced(good, "ab/c.", "a/../")).code(), ErrorCode::kData);
   EXPECT_EQ(Refused(Replaced(good, "ab/c", "..\\c")).code(), ErrorCode::kData);
   EXPECT_EQ(Refused(Replaced(good, "c.npy", "c.txt")).code(), ErrorCode::kData);
-  EXPECT_EQ(Refused(Replaced(good, "ab/c", "ab/d")).code(), ErrorCode::kData);  // twice
+  EXPECT_EQ(Refused(Replaced(good, "ab/c", "ab/d")).code(), ErrorCode::kData);  // the name occurs twice
   EXPECT_EQ(ErrorOf([&] { WriteNpz(path_, {{"../x", Tensor(DType::kFloat32, {1})}}); }).code(), ErrorCode::kData);
   EXPECT_NO_THROW(WriteNpz(path_, {{"..x", Tensor(DType::kFloat32, {1})}}));
 }
 
-TEST_F(NpzTest, WriteErrorsAreOurs) {
+TEST_F(NpzTest, WriteErrorsAreReported) {
   const Error error = ErrorOf([&] { WriteNpz(folder_ / "no/such/folder.npz", Arrays()); });
   EXPECT_EQ(error.code(), ErrorCode::kResource);
   EXPECT_EQ(ErrorOf([&] { WriteNpz(path_, {{"x", Tensor(DType::kBfloat16, {1})}}); }).code(), ErrorCode::kType);

@@ -1,5 +1,4 @@
-// Learning rates reduced on a plateau against those of torch.optim.lr_scheduler.ReduceLROnPlateau: the numbers are
-// record_schedules.py's.
+// Compares learning rates reduced on a plateau with those of torch.optim.lr_scheduler.ReduceLROnPlateau, recorded by record_schedules.py.
 #include "runtime/session/plateau.h"
 
 #include <limits>
@@ -77,7 +76,7 @@ const std::vector<Recorded> kRecorded = {
     {"tiny", {.factor = 0.0001, .patience = 0}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {0.2, 2e-05, 2e-09, 2e-09, 2e-09, 2e-09, 2e-09, 2e-09, 2e-09}},
 };
 
-TEST(Plateau, GivesTorchsBits) {
+TEST(Plateau, MatchesTorchBitForBit) {
   for (const Recorded& recorded : kRecorded) {
     Plateau plateau(recorded.options, 0.2);
     for (size_t i = 0; i < recorded.values.size(); ++i) {
@@ -86,7 +85,7 @@ TEST(Plateau, GivesTorchsBits) {
   }
 }
 
-TEST(Plateau, GoesOnFromItsStateAnywhere) {
+TEST(Plateau, ResumesFromAnyState) {
   for (const Recorded& recorded : kRecorded) {
     for (size_t cut = 0; cut <= recorded.values.size(); ++cut) {
       Plateau before(recorded.options, 0.2);
@@ -99,7 +98,7 @@ TEST(Plateau, GoesOnFromItsStateAnywhere) {
   }
 }
 
-TEST(Plateau, RefusesWhatCannotBe) {
+TEST(Plateau, RejectsInvalidOptions) {
   for (const double factor : {0.0, 1.0, 2.0, kNan}) EXPECT_THROW(Plateau({.factor = factor}, 0.1), Error);
   Plateau plateau({}, 0.1);
   for (const char* text : {"", "{}", "[1]", "{\"lr\": \"fast\"}"}) EXPECT_THROW(plateau.set_state(text), Error);

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// A file with this header and this many bytes of data.
+// A file with this header and this number of data bytes.
 std::string Encoded(const std::string& header, size_t data_bytes) {
   const uint64_t length = header.size();
   std::string file(8, '\0');
@@ -79,7 +79,7 @@ TEST_F(SafetensorsTest, DataStartAligned) {
 TEST_F(SafetensorsTest, AcceptsWhatTheFormatAllows) {
   EXPECT_TRUE(Read(Encoded("{}", 0)).empty());
   EXPECT_TRUE(Read(Encoded("{\"__metadata__\":{}}   ", 0)).empty());
-  // Any order of keys and tensors, space anywhere but at the start.
+  // Keys and tensors may be in any order, with white space anywhere but at the start.
   const auto tensors = Read(Encoded("{ " + Field("b", "U8", "[4]", "[4, 8]") + ",\n" + Field("a", "F32", "[ ]", "[0,4]") + " }", 8));
   EXPECT_EQ(tensors.at("b").shape(), (Shape{4}));
   EXPECT_EQ(tensors.at("a").shape(), (Shape{}));
@@ -108,7 +108,7 @@ TEST_F(SafetensorsTest, DamagedFraming) {
 TEST_F(SafetensorsTest, DamagedEntries) {
   const std::string a = Field("a", "U8", "[4]", "[0,4]"), b = Field("b", "U8", "[4]", "[4,8]");
   ASSERT_NO_THROW(Read(Encoded("{" + a + "," + b + "}", 8)));
-  // S08: the reference takes the last one.
+  // S08: the reference implementation takes the last one.
   RefusedHeader("{" + a + "," + a + "," + b + "}");
   RefusedHeader("{" + a + "," + Field("\\u0061", "U8", "[4]", "[4,8]") + "}");
   RefusedHeader("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}");
@@ -150,7 +150,7 @@ TEST_F(SafetensorsTest, DamagedEntries) {
   RefusedHeader("{" + Field("a", "U8", "[7]", "[0,8]") + "}");
   RefusedHeader("{" + Field("a", "F32", "[8]", "[0,8]") + "}");
   RefusedHeader("{" + Field("a", "U8", "[8]", "[8,0]") + "}");
-  // S19 and other forms of the three fields
+  // S19, and other types in the three fields
   RefusedHeader("{" + Field("a", "U8", "[8]", "[0,8.0]") + "}");
   RefusedHeader("{" + Field("a", "U8", "[1.0e0,8]", "[0,8]") + "}");
   for (const char* offsets : {"[0]", "[]", "[0,8,8]", "8", "\"0,8\"", "{}", "[[0,8]]", "[\"0\",\"8\"]"}) {
@@ -188,7 +188,7 @@ TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
   for (size_t length = 0; length < good.size(); ++length) Refused(good.substr(0, length));
 }
 
-TEST_F(SafetensorsTest, WhatCannotBeWritten) {
+TEST_F(SafetensorsTest, RefusesToWriteUnsupportedTensors) {
   const std::map<std::string, TensorView> string = {{"s", TensorView{DType::kString, {1}, nullptr}}};
   EXPECT_EQ(ErrorOf([&] { WriteSafetensors(path_, string); }).code(), ErrorCode::kCheckpoint);
   const Tensor one(DType::kFloat32, {1});

@@ -1,4 +1,4 @@
-// Learning rates against those of torch.optim.lr_scheduler: the numbers are record_schedules.py's.
+// Compares learning rates with those of torch.optim.lr_scheduler, recorded by record_schedules.py.
 #include "runtime/session/schedule.h"
 
 #include <cmath>
@@ -56,7 +56,7 @@ TEST(Schedule, AgreesWithTorch) {
   }
 }
 
-TEST(Schedule, StaysAtItsEnd) {
+TEST(Schedule, KeepsItsLastRate) {
   EXPECT_NEAR(LearningRate({"cosine", 1, {{"total_steps", int64_t{10}}, {"min_lr", 0.25}}}, 1000), 0.25, 1e-15);
   EXPECT_NEAR(LearningRate({"linear", 1, {{"total_steps", int64_t{10}}}}, 1000), 0, 1e-15);
   EXPECT_NEAR(LearningRate({"factors", 1, {{"factors", std::vector<double>{3, 2}}}}, 1000), 2, 1e-15);
@@ -74,7 +74,7 @@ TEST(Schedule, WarmUpOfTheWholeRun) {
   EXPECT_NEAR(LearningRate(schedule, 4), 0, 1e-15);
 }
 
-TEST(Schedule, RefusesWhatItCannotEvaluate) {
+TEST(Schedule, RejectsInvalidSchedules) {
   const std::vector<Schedule> wrong = {
       {"cosin", 1, {}},
       {"cosine", 1, {}},

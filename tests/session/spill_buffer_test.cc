@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// TMPDIR for as long as it lives.
+// Sets TMPDIR for the lifetime of this object.
 class TemporaryFiles {
  public:
   explicit TemporaryFiles(const std::string& folder) {
@@ -37,8 +37,8 @@ void ExpectRanges(const SpillBuffer& buffer, const std::string& wanted, std::mt1
   }
 }
 
-// Pieces of random sizes; of all bytes up to some threshold that is random, too, so that they are in memory, in a file, or in both.
-TEST(SpillBufferTest, GivesWhatItWasGiven) {
+// Pieces of random sizes, with a random memory threshold, so that they end up in memory, in a file, or in both.
+TEST(SpillBufferTest, RoundTrip) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -46,7 +46,7 @@ TEST(SpillBufferTest, GivesWhatItWasGiven) {
   const TemporaryFiles there(folder.path());
   SpillBuffer probe(0);
   probe.Append("x", 1);
-  const bool disk = probe.spilled();  // some machines have such folders in memory
+  const bool disk = probe.spilled();  // on some machines the folder for temporary files is in memory
   for (int round = 0; round < 8; ++round) {
     const auto memory_bytes = static_cast<int64_t>(random() % (6 << 20));
     SpillBuffer buffer(memory_bytes);
@@ -63,7 +63,7 @@ TEST(SpillBufferTest, GivesWhatItWasGiven) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the file has a name";
 }
 
-TEST(SpillBufferTest, StaysInMemoryWhereThereIsNoDisk) {
+TEST(SpillBufferTest, StaysInMemoryWithoutDisk) {
   std::mt19937 random(5);
   const std::string all(9 << 20, 'x');
   for (const char* folder : {"/dev/shm", "/no such folder", "/proc"}) {

@@ -1,4 +1,4 @@
-// A fresh folder for one test, removed with all that is in it.
+// A new folder for one test, removed with its contents at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class TemporaryFolder {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
 
-  // The names in it.
+  // The number of entries.
   int entries() const {
     int n = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++n;
@@ -34,16 +34,16 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Writes without waiting for the disk, for tests that make thousands of damaged files.
+// Writes without syncing to disk, for tests that create thousands of damaged files.
 inline void WriteQuickly(const std::string& path, const std::string& content) {
-  // Anew: ext4 flushes a file that was emptied and written again.
+  // Removes the file first, because ext4 flushes a file that is truncated and rewritten.
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary);
   file << content;
   ASSERT_TRUE(file.flush().good());
 }
 
-// The error that `run` throws; a test failure where it throws none.
+// Returns the error that `run` throws. It is a test failure if it throws none.
 template <typename F>
 Error ErrorOf(F&& run) {
   try {

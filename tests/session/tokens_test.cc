@@ -29,7 +29,7 @@ TEST(Tokens, RoundTripAndPlainFiles) {
   EXPECT_EQ(ReadTokens(folder / "b.bin"), (std::vector<uint16_t>{1, 258}));
 }
 
-TEST(Tokens, RefusesWhatIsDamaged) {
+TEST(Tokens, RejectsDamagedFiles) {
   const TemporaryFolder folder;
   WriteTokens(folder / "a.bin", {1, 2, 3});
   std::string text = ReadWholeFile(folder / "a.bin");
@@ -41,7 +41,7 @@ TEST(Tokens, RefusesWhatIsDamaged) {
   EXPECT_NE(message("abc").find("not a whole number"), std::string::npos);
   text[4] = 9;
   EXPECT_NE(message(text).find("version 9"), std::string::npos);
-  // Tokens of 32 bits were read as twice as many of 16, the header among them.
+  // 32-bit tokens must not be read as twice as many 16-bit ones, including the header.
   const int32_t wide[] = {20240801, 7, 4};
   text.resize(1024 + 16);
   std::memcpy(text.data(), wide, sizeof wide);
@@ -54,7 +54,7 @@ TEST(Tokens, WindowsAreFollowedByTheNextToken) {
   EXPECT_EQ(w.tokens.as<int64_t>()[3], 4);
   EXPECT_EQ(w.next.as<int64_t>()[2], 4);
   EXPECT_EQ(w.next.as<int64_t>()[5], 7);
-  EXPECT_EQ(WindowsOf({1, 2, 3, 4, 5, 6}, 3, "test").tokens.shape(), (Shape{1, 3}));  // the second lacks its last target
+  EXPECT_EQ(WindowsOf({1, 2, 3, 4, 5, 6}, 3, "test").tokens.shape(), (Shape{1, 3}));  // the second window lacks its last target
   EXPECT_NE(MessageOf([] { WindowsOf({1, 2, 3}, 3, "test"); }).find("too few for a window"), std::string::npos);
   EXPECT_NE(MessageOf([] { WindowsOf({}, 3, "test"); }).find("too few for a window"), std::string::npos);
 }

@@ -35,7 +35,7 @@ class TrainingDataTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TrainingDataTest, LastColumnIsTheTargetUnlessSaid) {
+TEST_F(TrainingDataTest, LastColumnIsTheDefaultTarget) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n5,6,2\n");
   const TrainingData guessed = LoadTrainingData({.train = path}, kFeeds, 1);
   EXPECT_EQ(guessed.columns, (ColumnMap{{"x", "a..b"}, {"y", "c"}}));
@@ -47,13 +47,13 @@ TEST_F(TrainingDataTest, LastColumnIsTheTargetUnlessSaid) {
   EXPECT_TRUE(said.notes.empty());
 }
 
-TEST_F(TrainingDataTest, FilesOfAPatternAreOneTable) {
+TEST_F(TrainingDataTest, PatternSelectsOneTable) {
   Write("b.csv", "a,b,c\n7,8,0\n");
   Write("B.csv", "a,b,c\n5,6,2\n");
   Write("a10.csv", "a,b,c\n1,2,0\n3,4,1\n");
   Write("a9.csv", "a,b,c\n9,9,1\n");
   Write("other.txt", "nothing");
-  // By the bytes of their names, whatever a locale says of capitals and numbers.
+  // Sorted by the bytes of the names, regardless of the locale's rules for case and digits.
   const TrainingData data = LoadTrainingData({.train = folder_ / "*.csv"}, kFeeds, 1);
   EXPECT_EQ(data.files, (std::vector<FileRows>{{"B.csv", 1}, {"a10.csv", 2}, {"a9.csv", 1}, {"b.csv", 1}}));
   ASSERT_EQ(data.train.rows(), 5);
@@ -62,7 +62,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternAreOneTable) {
   EXPECT_EQ(data.train.column("y").as<int64_t>()[0], 2);
   std::vector<std::string> notes;
   EXPECT_EQ(LoadFeeds(folder_ / "{b,a9}.csv", {kFeeds[0]}, data.columns, {}, notes).column("x").as<float>()[0], 9);
-  // A name that only looks like one.
+  // The name of an existing file that looks like a pattern.
   EXPECT_EQ(LoadTrainingData({.train = Write("a[1].csv", "1,2,0\n")}, kFeeds, 1).train.rows(), 1);
   const Error none = ErrorOf([&] { LoadTrainingData({.train = folder_ / "*.npz"}, kFeeds, 1); });
   EXPECT_EQ(none.code(), ErrorCode::kData);
@@ -71,7 +71,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternAreOneTable) {
   EXPECT_NE(mixed.message().find("B.csv"), std::string::npos) << mixed.message();
 }
 
-TEST_F(TrainingDataTest, FilesOfAPatternThatDifferAreNamed) {
+TEST_F(TrainingDataTest, RejectsFilesOfAPatternThatDiffer) {
   const auto refused = [&](const std::string& second) {
     Write("2.csv", second);
     const Error error = ErrorOf([&] { LoadTrainingData({.train = folder_ / "?.csv"}, kFeeds, 1); });
@@ -95,7 +95,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternThatDifferAreNamed) {
   EXPECT_NE(types.where().find("2.npz"), std::string::npos);
 }
 
-TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
+TEST_F(TrainingDataTest, FilesOfAPatternCanStayOnDisk) {
   for (int64_t file = 0; file < 3; ++file) {
     Tensor x(DType::kFloat32, {4 + file, 2}), y(DType::kInt64, {4 + file});
     for (int64_t i = 0; i < x.elements(); ++i) x.as<float>()[static_cast<size_t>(i)] = static_cast<float>(100 * file + i);
@@ -106,7 +106,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
     DataOptions options{.train = folder_ / "*.npz", .eval_split = "tail:25%", .transforms = {{"x", {transform}}}};
     const TrainingData at_once = LoadTrainingData(options, kFeeds, 1);
     options.on_demand = true;
-    // The last file alone is large, so that its rows stay where they are and the others' do not.
+    // Only the last file is large, so its rows stay on disk and those of the others do not.
     options.large_bytes = 3 * 48;
     const TrainingData on_demand = LoadTrainingData(options, kFeeds, 1);
     EXPECT_TRUE(on_demand.train.made("x"));
@@ -122,7 +122,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
       }
     }
   }
-  // What is wrong with a row that is read later names its file.
+  // An error in a row that is read later names its file.
   WriteNpz(folder_ / "2.npz",
            std::map<std::string, Tensor>{{"x", Tensor(DType::kFloat32, {1, 2})}, {"y", Tensor::From<int64_t>({9}, {1})}});
   const TrainingData data =
@@ -134,7 +134,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
   EXPECT_NE(error.message().find("row 0 "), std::string::npos) << error.message();
 }
 
-TEST_F(TrainingDataTest, MoreFilesThanAProcessMayOpenAreToldBeforehand) {
+TEST_F(TrainingDataTest, ReportsTooManyFilesInAdvance) {
   constexpr rlim_t kAllowed = 128;
   constexpr int64_t kFiles = 150;
   for (int64_t file = 0; file < kFiles; ++file) {
@@ -147,13 +147,13 @@ TEST_F(TrainingDataTest, MoreFilesThanAProcessMayOpenAreToldBeforehand) {
   ASSERT_GT(before.rlim_max, 2 * kAllowed);
   const rlimit few{kAllowed, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  // As far as the system permits it, a process takes more.
+  // Up to the hard limit of the system, the process raises its own limit.
   EXPECT_EQ(LoadTrainingData(stay_open, kFeeds, 1).train.rows(), 2 * kFiles);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   const auto limited = [&] {
     const rlimit hard{kAllowed, kAllowed};
     if (::setrlimit(RLIMIT_NOFILE, &hard) != 0) ::_exit(1);
-    // Those that are read at once are closed again.
+    // Files that are read immediately are closed again.
     DataOptions at_once = stay_open;
     at_once.on_demand = false;
     if (LoadTrainingData(at_once, kFeeds, 1).train.rows() != 2 * kFiles) ::_exit(1);
@@ -165,7 +165,7 @@ TEST_F(TrainingDataTest, MoreFilesThanAProcessMayOpenAreToldBeforehand) {
               "150 data files must stay open .*the limit of a process is 128\n  --> .*/0.npz");
 }
 
-TEST_F(TrainingDataTest, WindowsOfTokensEndWithTheirFile) {
+TEST_F(TrainingDataTest, TokenWindowsDoNotCrossFiles) {
   WriteTokens(folder_ / "a.bin", {1, 2, 3, 4, 5, 6});
   WriteTokens(folder_ / "b.bin", {11, 12, 13});
   const std::vector<Feed> feeds = {{"x", DType::kInt64, {4, 2}, 0}, {"y", DType::kInt64, {4, 2}, 0}};
@@ -175,7 +175,7 @@ TEST_F(TrainingDataTest, WindowsOfTokensEndWithTheirFile) {
   EXPECT_EQ(std::vector<int64_t>(y.begin(), y.end()), (std::vector<int64_t>{2, 3, 4, 5, 12, 13}));
 }
 
-TEST_F(TrainingDataTest, AChangedListOfFilesIsTold) {
+TEST_F(TrainingDataTest, ReportsAChangedListOfFiles) {
   Write("1.csv", "a,b,c\n1,2,0\n");
   Write("2.csv", "a,b,c\n1,2,0\n3,4,1\n");
   const TrainingData data = LoadTrainingData({.train = folder_ / "*.csv"}, kFeeds, 1);
@@ -189,7 +189,7 @@ TEST_F(TrainingDataTest, AChangedListOfFilesIsTold) {
   EXPECT_EQ(DataToJson(one).find("files"), std::string::npos);
 }
 
-TEST_F(TrainingDataTest, AFormatWinsOverTheName) {
+TEST_F(TrainingDataTest, FormatOverridesTheName) {
   const std::string tabs = Write("table.dat", "a\tb\tc\n1\t2\t0\n");
   EXPECT_EQ(LoadTrainingData({.train = tabs, .format = "tsv"}, kFeeds, 1).train.column("x").as<float>()[1], 2);
   const std::string commas = Write("table.tsv", "a,b,c\n1,2,0\n");
@@ -203,14 +203,14 @@ TEST_F(TrainingDataTest, AFormatWinsOverTheName) {
   EXPECT_EQ(LoadTrainingData({.train = folder_ / "tokens", .format = "tokens"}, feeds, 1).train.rows(), 1);
 }
 
-TEST_F(TrainingDataTest, ColumnsFeedWhatIsCalledAsTheyAre) {
+TEST_F(TrainingDataTest, ColumnsFeedInputsOfTheSameName) {
   const auto columns_of = [&](const std::string& text, ColumnMap said = {}) {
     return LoadTrainingData({.train = Write("a.csv", text), .columns = std::move(said)}, kFeeds, 1).columns;
   };
   EXPECT_EQ(columns_of("1,2,0\n3,4,1\n"), (ColumnMap{{"x", "0..1"}, {"y", "2"}}));
   EXPECT_EQ(columns_of("y,b,c\n0,1,2\n"), (ColumnMap{{"x", "b..c"}, {"y", "y"}}));
   EXPECT_EQ(columns_of("a,y,c\n1,0,2\n"), (ColumnMap{{"x", "a,c"}, {"y", "y"}}));
-  // The same of a feed that no map mentions.
+  // The same for a feed without a map.
   const TrainingData data = LoadTrainingData({.train = Write("a.csv", "a,y,c\n1,0,2\n"), .columns = {{"x", "a,c"}}}, kFeeds, 1);
   EXPECT_EQ(data.train.column("y").as<int64_t>()[0], 0);
   const std::vector<Feed> scalars = {{"x", DType::kFloat32, {4}, 0}, {"w", DType::kFloat32, {4}, 0}, {"y", DType::kInt64, {4}, 0}};
@@ -227,20 +227,20 @@ TEST_F(TrainingDataTest, TablesForPredictionsMayHaveATarget) {
   }
 }
 
-TEST_F(TrainingDataTest, TextThatIsNoCommaSeparatedUtf8IsNamed) {
+TEST_F(TrainingDataTest, ReportsOtherSeparatorsAndEncodings) {
   const auto refused = [&](const std::string& text) {
     return ErrorOf([&] { LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1); }).message();
   };
   EXPECT_NE(refused("a;b;c\n1;2;0\n").find("semicolons"), std::string::npos);
   EXPECT_NE(refused("a\tb\tc\n1\t2\t0\n").find("tabs"), std::string::npos);
-  // Carriage returns alone are line ends as good as others.
+  // Single carriage returns are valid line ends.
   EXPECT_EQ(LoadTrainingData({.train = Write("r.csv", "a,b,c\r1,2,0\r3,4,1\r")}, kFeeds, 1).train.rows(), 2);
   EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);
   EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = Write("e.csv", "")}, kFeeds, 1); }).message(), "the table has no rows");
 }
 
-// A range is what lay between its ends in the training data.
-TEST_F(TrainingDataTest, OtherTablesMayHaveTheirColumnsInAnotherOrder) {
+// A range selects the columns that lay between its ends in the training data.
+TEST_F(TrainingDataTest, OtherTablesMayReorderColumns) {
   const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3}, 0}, {"y", DType::kInt64, {4}, 0}};
   const std::string path = Write("a.csv", "a,b,c,y\n1,2,3,0\n"), other = Write("b.csv", "y,a,c,more,b\n1,1,3,9,2\n");
   const TrainingData data = LoadTrainingData({.train = path, .eval = other}, feeds, 1);
@@ -268,8 +268,8 @@ TEST_F(TrainingDataTest, EvaluationDataMayBeOfAnotherKind) {
   EXPECT_EQ(LoadTrainingData({.train = arrays, .eval = table}, kFeeds, 1).eval.column("y").as<int64_t>()[1], 1);
 }
 
-// Infinity would train to NaN, and nobody would know why.
-TEST_F(TrainingDataTest, NumbersThatDoNotFitAreRefused) {
+// Infinity would silently turn the training into NaN.
+TEST_F(TrainingDataTest, RejectsNumbersOutOfRange) {
   Tensor x = Tensor::From(std::vector<double>{1, 2, 3, -1e300}, {2, 2}), y = Tensor::From(std::vector<int64_t>{0, 1}, {2});
   const std::string path = folder_ / "wide.npz";
   WriteNpz(path, {{"x", x.view()}, {"y", y.view()}});
@@ -281,7 +281,7 @@ TEST_F(TrainingDataTest, NumbersThatDoNotFitAreRefused) {
   EXPECT_EQ(ErrorOf([&] { Batches(stored.train, last, 1).Get(0); }).message(), error.message());
 }
 
-TEST_F(TrainingDataTest, NamesThatAreNoFeedAreRefusedWithTheNearest) {
+TEST_F(TrainingDataTest, RejectsUnknownFeedsAndSuggestsTheNearest) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n");
   for (const DataOptions& options :
        {DataOptions{.train = path, .columns = {{"yy", "a"}}}, DataOptions{.train = path, .transforms = {{"yy", {"scale 2"}}}}}) {
@@ -293,8 +293,8 @@ TEST_F(TrainingDataTest, NamesThatAreNoFeedAreRefusedWithTheNearest) {
   EXPECT_EQ(missing.help(), "--map y=COLUMNS");
 }
 
-// The numbers of a table have no shape, an array has one; inputs may come as flat rows, targets not.
-TEST_F(TrainingDataTest, TargetsHaveTheShapeOfTheirRows) {
+// The numbers of a table have no shape, but an array has one. Inputs may be given as flat rows, targets may not.
+TEST_F(TrainingDataTest, TargetsKeepTheirShape) {
   const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 2, 2}, 0}, {"y", DType::kFloat32, {4, 2, 2}, 0}};
   const Tensor flat(DType::kFloat32, {3, 4}), square(DType::kFloat32, {3, 2, 2});
   const std::string wrong = folder_ / "wrong.npz", right = folder_ / "right.npz";
@@ -316,7 +316,7 @@ TEST_F(TrainingDataTest, TransformsAreFittedOnTheTrainingPartAndUsedOnTheRest) {
   ASSERT_EQ(data.train.rows(), 2);
   EXPECT_EQ(data.train.column("x").as<float>()[0], -2);
   EXPECT_EQ(data.train.column("x").as<float>()[2], 2);
-  // Mean 1 and deviation 1 are those of the two rows before.
+  // The mean of 1 and the deviation of 1 are those of the first two rows.
   EXPECT_EQ(data.eval.column("x").as<float>()[0], 198);
   std::vector<std::string> notes;
   const Dataset again = LoadFeeds(path, {kFeeds[0]}, data.columns, data.fitted, notes);
@@ -324,14 +324,14 @@ TEST_F(TrainingDataTest, TransformsAreFittedOnTheTrainingPartAndUsedOnTheRest) {
   EXPECT_FALSE(again.has("y"));
 }
 
-// Some elements that each dtype has, whatever it is.
+// Arbitrary elements that every dtype can represent.
 Tensor SomeElements(DType dtype, const Shape& shape, std::mt19937& random) {
   Tensor values(DType::kInt64, shape);
   for (int64_t& value : values.as<int64_t>()) value = static_cast<int64_t>(random() % (dtype == DType::kBool ? 2 : 100));
   return Converted(values.view(), dtype);
 }
 
-// Both have the same batches, as far as the first half of each, which is all that is read of `other`.
+// Checks that both have the same batches. Only the first half of each batch is read from `other`.
 void ExpectSameBatches(const Dataset& data, const Dataset& other, unsigned seed) {
   ASSERT_EQ(data.rows(), other.rows());
   const std::vector<int64_t> order = ShuffledRows(data.rows(), seed, 0);
@@ -356,7 +356,7 @@ std::string BigEndian(int64_t value, int bytes) {
   return text;
 }
 
-// Whether what is too large for memory finds room elsewhere.
+// Whether data that do not fit in memory can be spilled to disk.
 bool HasDisk() {
   SpillBuffer probe(0);
   probe.Append("x", 1);
@@ -377,7 +377,7 @@ std::string Packed(const std::string& text) {
   return packed;
 }
 
-TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
+TEST_F(TrainingDataTest, RowsReadOnDemandHaveTheSameBits) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -400,7 +400,7 @@ TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
     const int64_t before = BytesRead();
     ExpectSameBatches(at_once.train, on_demand.train, seed);
     const int64_t read = BytesRead() - before, file = static_cast<int64_t>(std::filesystem::file_size(path));
-    // 43 of 61 rows are trained on, of which this reads about half.
+    // Training uses 43 of the 61 rows, of which this reads about half.
     if (stays && before >= 0 && large_bytes == kLargeBytes) {
       EXPECT_LT(read, file / 2);
     }
@@ -423,7 +423,7 @@ TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
   WriteNpz(folder_ / "plain.npz", views);
   check(folder_ / "plain.npz", "standardize", false);
 
-  // What is large enough stays out of memory whatever it is: measured, compressed, text, in rows of a few bytes. The labels are not.
+  // Large columns stay out of memory in every case: standardized, compressed, as text, and in rows of a few bytes. The labels do not.
   constexpr int64_t kLarge = kRows * 8 + 1;
   check(folder_ / "plain.npz", " standardize", true, kLarge);
   check(folder_ / "packed.npz", "standardize", true, kLarge);
@@ -436,7 +436,7 @@ TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
   check(Write("table.csv", table), "", HasDisk(), kLarge);
   check(Write("table.csv", table), "scale 1/9", false);
 
-  // Big-endian float32, and the labels beside it.
+  // Big-endian float32, and the label file next to it.
   std::string images = std::string("\0\0\x0d\x04", 4), classes = std::string("\0\0\x08\x01", 4) + BigEndian(kRows, 4);
   for (const int64_t extent : {kRows, int64_t{3}, int64_t{16}, int64_t{16}}) images += BigEndian(extent, 4);
   for (const uint8_t pixel : pixels.as<uint8_t>()) images += BigEndian(std::bit_cast<int32_t>(static_cast<float>(pixel) / 3), 4);
@@ -468,8 +468,8 @@ TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
             ErrorOf([&] { LoadTrainingData(set, feeds, seed); }).message());
 }
 
-// Those of a table that are too many for memory: what is wrong with them is said as ever, whole numbers become what the model wants.
-TEST_F(TrainingDataTest, LargeTablesAreReadAsSmallOnes) {
+// Tables too large for memory: errors in them are reported as usual, and whole numbers are converted to the model's type.
+TEST_F(TrainingDataTest, LargeTablesReadLikeSmallOnes) {
   if (!HasDisk()) GTEST_SKIP() << "temporary files are in memory here";
   std::string text = "a,b,c\n";
   for (int i = 0; i < 50; ++i) text += std::to_string(i) + ".5," + std::to_string(2 * i) + "," + std::to_string(i % 3) + "\n";
@@ -480,7 +480,7 @@ TEST_F(TrainingDataTest, LargeTablesAreReadAsSmallOnes) {
   const TrainingData small = load(path, kFeeds, false), large = load(path, kFeeds, true);
   EXPECT_TRUE(large.train.made("x") && large.train.made("y"));
   ExpectSameBatches(small.train, large.train, 3);
-  // Every value is looked at, so that all are read.
+  // Every value is checked, so all are read.
   const std::vector<Feed> bytes = {kFeeds[0], {"y", DType::kUint8, {4}, 0}};
   EXPECT_EQ(load(path, bytes, true).train.column("y").as<uint8_t>()[5], 2);
   const std::string nan = Write("nan.csv", text + "nan,1,1\n");
@@ -503,8 +503,8 @@ TEST_F(TrainingDataTest, LargeTablesAreReadAsSmallOnes) {
             ErrorCode::kData);
 }
 
-// Those of a run that was trained on images, for an array.
-TEST_F(TrainingDataTest, TransformsOfMadeRowsAreForOthersToo) {
+// The transforms of a run that was trained on images, applied to an array.
+TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
   const std::string path = folder_ / "a.npz";
   WriteNpz(path, {{"x", Tensor::From<float>({1, 2, 3, 4}, {2, 2})}, {"y", Tensor::From<int64_t>({0, 1}, {2})}});
   std::vector<std::string> notes;
@@ -514,7 +514,7 @@ TEST_F(TrainingDataTest, TransformsOfMadeRowsAreForOthersToo) {
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
 }
 
-TEST_F(TrainingDataTest, TokensThatStayInTheirFileHaveTheSameBits) {
+TEST_F(TrainingDataTest, TokensReadOnDemandHaveTheSameBits) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
@@ -530,7 +530,7 @@ TEST_F(TrainingDataTest, TokensThatStayInTheirFileHaveTheSameBits) {
   const TrainingData on_demand = LoadTrainingData(options, feeds, seed);
   EXPECT_TRUE(on_demand.train.made("ids") && on_demand.train.made("following"));
   ExpectSameBatches(at_once.train, on_demand.train, seed);
-  // A class that the model has not: of the row that is read.
+  // A class that the model does not have is reported with the row that is read.
   tokens[static_cast<size_t>(7 * kWindow + 3)] = kClasses;
   WriteTokens(path, tokens);
   const TrainingData wrong = LoadTrainingData(options, feeds, seed);
@@ -542,7 +542,7 @@ TEST_F(TrainingDataTest, TokensThatStayInTheirFileHaveTheSameBits) {
   EXPECT_NE(error.message().find("row 7 (counted from 0) has class 500 in 'following'"), std::string::npos) << error.message();
 }
 
-TEST_F(TrainingDataTest, TwoSourcesOfEvaluationDataAreTooMany) {
+TEST_F(TrainingDataTest, RejectsTwoSourcesOfEvaluationData) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n");
   EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = path, .eval = path, .eval_split = "50%"}, kFeeds, 1); }).code(), ErrorCode::kConfig);
   EXPECT_EQ(LoadTrainingData({.train = path, .eval = path}, kFeeds, 1).eval.rows(), 2);

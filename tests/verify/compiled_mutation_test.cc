@@ -1,7 +1,8 @@
-// The verifier against faults planted in plans as the compiler makes them: of real models, on several streams and devices. A mutant is
-// refused, or it computes the plan's bits whatever the delays; those that do are listed.
+// Tests the verifier with faults planted in compiled plans of real models, on several streams and devices. A mutant is refused, or it
+// computes
+// the plan's bits with any delays; the latter are listed.
 //
-// GRADLOOM_MUTANTS: at how many places to try each kind of fault in each program or rank (default 1; 0: at all).
+// GRADLOOM_MUTANTS: the number of places at which each kind of fault is tried in each program or rank (default 1; 0 tries all).
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -22,7 +23,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kOrders = 3;  // random orders in which a survivor runs
+constexpr int kOrders = 3;  // the number of random orders in which a surviving mutant runs
 
 // The last ones have branches and loops that are decided during a step, and run on one device.
 const char* const kCases[] = {"cases/housing_mlp",        "cases/linear_5_2",         "cases/lenet",
@@ -38,7 +39,7 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
 }
 
-// Of a device, how many devices there are, and how many of them hold a copy of the model together.
+// Streams per device, the number of devices, and how many of them together hold one replica of the model.
 struct Parallel {
   int streams, devices, stages = 1;
 };
@@ -59,7 +60,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   return plan;
 }
 
-// The bytes of all fetches of two steps of the first entry and one of each other entry, and of the state after them.
+// The bytes of all fetches and of the state, over two steps of the first entry and one of each other entry.
 std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase& recorded, uint64_t chaos) {
   HostExecutor executor(plan);
   executor.SetChaos(chaos);
@@ -82,7 +83,7 @@ std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase&
   return bytes;
 }
 
-// As a plan file is checked: that operators take their operands first, on which the rows of kernels rely.
+// The checks that a plan file gets. Kernel rows rely on operands that fit their operator, which VerifyLaunches checks.
 bool IsRefused(const Plan& plan) {
   try {
     VerifyLaunches(plan);
@@ -120,7 +121,7 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
       SampleMutations(wanted, seed + static_cast<uint64_t>(plans));
       ++plans;
       for (const MutationKind& kind : MutationKinds()) {
-        // Another feed of the same type is another plan, and as sound.
+        // With another feed of the same type it is a different plan, which is just as sound.
         if (kind.name == "another feed" && HasEqualFeeds(plan)) continue;
         Row& row = table[kind.name];
         kind.for_each(plan, [&](const Plan& mutant, const std::string& site) {

@@ -1,5 +1,4 @@
-// The verifier against planted faults: every mutant is refused, or does what the plan did in whatever order
-// its streams run.
+// Tests the verifier with planted faults: every mutant is refused, or computes the same as the plan in any order of its streams.
 #include <cstdio>
 #include <map>
 
@@ -15,14 +14,14 @@ namespace {
 
 constexpr uint32_t kOrders = 40;
 
-TEST(Simulator, GivesOneResultForASoundPlan) {
+TEST(Simulator, SoundPlanHasOneResult) {
   for (const auto& [name, plan] : SamplePlans()) {
     const uint64_t result = Simulate(plan, 0);
     for (uint32_t seed = 1; seed < kOrders; ++seed) EXPECT_EQ(Simulate(plan, seed), result) << name << ", seed " << seed;
   }
 }
 
-TEST(Simulator, SeesARace) {
+TEST(Simulator, DetectsARace) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
   const int a = b.Value("a", 16), c = b.Value("c", 16);

@@ -14,10 +14,10 @@ using Kind = InstructionKind;
 size_t sampled_places = 0;
 std::mt19937_64 sampling;
 
-// Whether this one of so many places is among those that are tried.
+// Whether this one of `places` places is in the sample.
 bool Sampled(size_t places) { return sampled_places == 0 || sampling() % std::max<size_t>(places, 1) < sampled_places; }
 
-// A program of a plan, or a body within one: the way to it, by instruction and body.
+// The path to a program of a plan or to a body within one, by instruction and body.
 struct Way {
   size_t program = 0;
   std::vector<std::pair<size_t, size_t>> bodies;
@@ -55,7 +55,7 @@ std::vector<Way> WaysOf(const Plan& plan) {
   return ways;
 }
 
-// One mutant for each instruction of a program or a body that `change` has something to change in (it says so).
+// Visits one mutant for each instruction of a program or body in which `change` returns that it changed something.
 template <typename F>
 void EachInstruction(const Plan& plan, const Visit& visit, F&& change) {
   for (const Way& way : WaysOf(plan)) {
@@ -88,7 +88,7 @@ void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
   }
 }
 
-// Where a program meets others.
+// The collectives and transfers of a program.
 std::vector<size_t> MeetingsOf(const Program& program) {
   std::vector<size_t> meetings;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -98,7 +98,7 @@ std::vector<size_t> MeetingsOf(const Program& program) {
   return meetings;
 }
 
-// The same on one rank alone, which gets a program of its own.
+// Visits mutants in which a collective or transfer changes on one rank only, which gets a copy of its program.
 template <typename F>
 void EachMeetingOfARank(const Plan& plan, const Visit& visit, F&& change) {
   if (plan.entries[0].ranks.size() < 2) return;

@@ -1,15 +1,16 @@
-// Sound plans, each around one way in which memory, streams or ranks meet.
+// Sound plans, each for one kind of interaction of memory, streams or ranks.
 #include "tests/verify/plan_builder.h"
 
 namespace gradloom {
 namespace {
 
-constexpr int64_t kN = 16;  // elements of most values: 64 bytes
+constexpr int64_t kN = 16;  // number of elements of most values: 64 bytes
 
 void AddProgram(Plan& plan, ProgramBuilder& b) { plan.programs.push_back(b.Take()); }
 
-// One stream: forward, backward, and an update of the weight where it lies. A dead value's bytes are used
-// again, an output lies on its input, a constant and the learning rate are read.
+// One stream: forward, backward, and an in-place update of the weight. The memory of a dead value is reused, an output aliases its input,
+// and a
+// constant and the learning rate are read.
 Plan Training() {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", kN), m = AddState(plan, "w/momentum", kN, StateKind::kOptimizer, 0);
@@ -32,7 +33,7 @@ Plan Training() {
   return plan;
 }
 
-// Three streams: two branches at once, their bytes used again after both have been joined.
+// Three streams: two concurrent branches whose memory is reused after both have been joined.
 Plan Branches() {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 3);
@@ -59,8 +60,9 @@ Plan Branches() {
   return plan;
 }
 
-// Gradients of two weights side by side in a bucket, summed over four ranks on a communication stream while
-// the next bucket is made; two groups of ranks have the same program.
+// The gradients of two weights, adjacent in a bucket, are summed over four ranks on a communication stream while the next bucket is
+// computed.
+// Two groups of ranks share the program.
 Plan Replicas() {
   Plan plan = EmptyPlan();
   const int w0 = AddState(plan, "w0", kN), w1 = AddState(plan, "w1", 2 * kN), w2 = AddState(plan, "w2", kN);
@@ -92,7 +94,7 @@ Plan Replicas() {
   return plan;
 }
 
-// An uneven batch: three programs share one state; the rank without samples joins the collectives.
+// An uneven batch: three programs share one state, and the rank without samples takes part in the collectives.
 Plan UnevenReplicas() {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", kN);
@@ -128,7 +130,8 @@ Plan UnevenReplicas() {
   return plan;
 }
 
-// Two stages on two ranks: activations go forth, gradients come back. Each rank holds its own stage's weight alone, and its peers are both
+// Two stages on two ranks: activations are sent forward, gradients back. Each rank holds only its own stage's weight, and its peers are
+// both
 // ranks.
 Plan Stages() {
   Plan plan = EmptyPlan();
@@ -173,7 +176,7 @@ Plan Stages() {
   return plan;
 }
 
-// The collectives that divide: a reduce-scatter, an update of the own part, an all-gather, a broadcast.
+// The sharded collectives: a reduce-scatter, an update of the rank's shard, an all-gather, a broadcast.
 Plan Sharded() {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", kN);
@@ -194,8 +197,8 @@ Plan Sharded() {
   return plan;
 }
 
-// Accumulation: one entry adds to the sum of gradients, another applies it and clears it; evaluation
-// reads the same state. The input is copied ahead on a stream of its own, and a kernel has scratch.
+// Gradient accumulation: one entry adds to the sum of gradients, another applies and clears it, and an evaluation reads the same state. The
+// input is copied ahead on its own stream, and a kernel has scratch memory.
 Plan Accumulation() {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", kN), sum = AddState(plan, "w/grad_sum", kN, StateKind::kAccumulator, 0);
@@ -232,7 +235,7 @@ Plan Accumulation() {
   return plan;
 }
 
-// Two ranks each add to a sum of their own. An update sums both; so does the last batch, with its own gradients.
+// Two ranks each add to their own partial sum. The update all-reduces them; the last-batch entry does so with its gradients added.
 Plan Parts() {
   Plan plan = EmptyPlan();
   plan.accumulate = 2;
@@ -271,7 +274,7 @@ Plan Parts() {
   return plan;
 }
 
-// An if whose branches use memory of their own, and a loop that carries a value and its condition.
+// An If whose branches use memory of their own, and a Loop that carries a value and its condition.
 Plan Control() {
   Plan plan = EmptyPlan();
   AddConstant(plan, "c", kN);
@@ -323,7 +326,7 @@ Plan Control() {
   return plan;
 }
 
-// A long chain over three streams in turn, in as little memory as it needs.
+// A long chain that alternates between three streams, in as little memory as possible.
 Plan Ring() {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 3);

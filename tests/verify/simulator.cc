@@ -15,7 +15,7 @@ namespace {
 uint64_t Join(uint64_t a, uint64_t b) { return Mix64(a * 31 + Mix64(b)); }
 uint64_t NameOf(const std::string& text) { return std::hash<std::string>()(text); }
 
-// Bytes of an arena as ranges of values.
+// The bytes of an arena, as ranges of symbolic values.
 class SymbolicMemory {
  public:
   uint64_t Read(int64_t begin, int64_t end) const {
@@ -93,7 +93,7 @@ class Simulation {
   }
 
  private:
-  // A stream with its instructions. `running`: begun, and its writes are to come.
+  // A stream with its instructions. `running` means that the current instruction has begun but has not written its results.
   struct Lane {
     size_t rank;
     const Program* program;
@@ -123,7 +123,7 @@ class Simulation {
   }
 
   bool RunLanes(std::vector<Lane>& lanes) {
-    // Events of a rank's own program: ranks share programs, so the key has the rank.
+    // Ranks may share a program, so the key of an event includes the rank.
     std::set<std::pair<size_t, int>> recorded;
     std::vector<size_t> order(lanes.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -142,7 +142,7 @@ class Simulation {
     }
   }
 
-  // One half of an instruction; false where it has to wait.
+  // Executes one half of an instruction; returns false if it has to wait.
   bool Advance(std::vector<Lane>& lanes, Lane& lane, std::set<std::pair<size_t, int>>& recorded) {
     const Instruction& i = lane.head();
     switch (i.kind) {
@@ -209,8 +209,8 @@ class Simulation {
   }
 
   void End(Lane& lane, const Instruction& i) {
-    // Read again: another stream may have changed the inputs while the kernel ran. What it wrote itself in
-    // place of an input is not such a change.
+    // Reads again, since another stream may have changed the inputs while the kernel ran. An output in place of an input is not such a
+    // change.
     bool in_place = false;
     ForUses(lane, i, Access::kRead, [&](const Buffer& r) {
       ForUses(lane, i, Access::kWrite, [&](const Buffer& w) { in_place |= r.arena == w.arena && r.offset == w.offset; });

@@ -1,7 +1,8 @@
-// Runs a plan on symbols: memory holds names of values, a kernel's output is a name made from its inputs'.
-// Streams of all ranks advance in a random order, and a running instruction leaves rubbish where it will
-// write. So a plan with a race, an early reuse or an uninitialised read gives different results under
-// different seeds or another result than the plan it was made from. Shares no code with the verifier.
+// Runs a plan on symbolic values: the output of a kernel is a name derived from its inputs' names. The streams of all ranks advance in a
+// random
+// order, and a running instruction leaves garbage in its outputs until it ends. So a plan with a race, an early reuse or an uninitialized
+// read
+// gives different results for different seeds, or a result different from that of the original plan. Shares no code with the verifier.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,7 @@
 
 namespace gradloom {
 
-// A number for what all state tensors and fetches hold after every entry has run twice, or a random one
-// where the ranks wait for each other for ever. Ids must be in range.
+// A hash of all state tensors and fetches after every entry has run twice, or a random number if the ranks deadlock. Ids must be in range.
 uint64_t Simulate(const Plan& plan, uint32_t seed);
 
 }  // namespace gradloom

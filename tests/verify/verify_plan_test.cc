@@ -21,7 +21,7 @@ std::string Text(const std::vector<PlanFault>& faults) {
   return text;
 }
 
-// Some fault is of this check and says these things.
+// Expects a fault of this check whose text contains all of these.
 void ExpectFault(const Plan& plan, std::string_view check, std::initializer_list<std::string_view> says) {
   const std::vector<PlanFault> faults = Verify(plan, FindTestKernel);
   for (const PlanFault& fault : faults) {
@@ -44,7 +44,7 @@ TEST(VerifyPlan, AcceptsSoundPlans) {
   for (const auto& [name, plan] : SamplePlans()) EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "") << name;
 }
 
-TEST(VerifyPlan, ThrowsTheFirstFaultWithItsPlace) {
+TEST(VerifyPlan, ThrowsTheFirstFaultWithItsLocation) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions[1].stream = 3;
   try {
@@ -57,7 +57,7 @@ TEST(VerifyPlan, ThrowsTheFirstFaultWithItsPlace) {
   }
 }
 
-// A tensor of 100 x 100 filled by a slow kernel on one stream and read on another without a wait.
+// A 100 x 100 tensor filled by a slow kernel on one stream and read on another without a wait.
 Plan Hazard(bool with_event) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
@@ -70,7 +70,7 @@ Plan Hazard(bool with_event) {
   return plan;
 }
 
-TEST(VerifyPlan, FindsTheHazardOfTwoStreamsWithoutAWait) {
+TEST(VerifyPlan, FindsRaceBetweenTwoStreams) {
   EXPECT_EQ(Text(Verify(Hazard(true), FindTestKernel)), "");
   const std::vector<PlanFault> faults = Verify(Hazard(false), FindTestKernel);
   ASSERT_EQ(faults.size(), 1U);
@@ -82,11 +82,11 @@ TEST(VerifyPlan, FindsTheHazardOfTwoStreamsWithoutAWait) {
 }
 
 TEST(VerifyPlan, FindsEarlyReuse) {
-  // On one stream: the bytes of h are taken before its last reader.
+  // On one stream: h's memory is reused before its last reader.
   Plan plan = Sample("training");
   plan.programs.Mutable(0).buffers[6].offset = plan.programs.Mutable(0).buffers[4].offset;  // loss on h
   ExpectFault(plan, "values", {"#4 launch test.Map", "reads 'h'", "#2 launch test.Mix", "'loss'"});
-  // On two: nothing makes the second writer wait for the reader.
+  // On two streams: nothing makes the second writer wait for the reader.
   plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
   const int a = b.Value("a", kN), c = b.Value("c", kN), d = b.Value("d", kN, 0);
@@ -101,7 +101,7 @@ TEST(VerifyPlan, FindsEarlyReuse) {
       {"#4 launch test.Fill", "writes 'd'", "#3 launch test.Map on stream 1", "which reads 'a'", "stream 0 up to #4, and only then #3"});
 }
 
-TEST(VerifyPlan, ProvesWhatIsNewInAPlanThatExtendsAnother) {
+TEST(VerifyPlan, VerifiesOnlyTheNewPartOfAnExtendedPlan) {
   const Plan proved = Hazard(true);
   const auto with = [&](const Program& program) {
     Plan plan = proved;
@@ -115,19 +115,19 @@ TEST(VerifyPlan, ProvesWhatIsNewInAPlanThatExtendsAnother) {
   std::vector<PlanFault> faults = Verify(with(hazard), FindTestKernel, &proved);
   ASSERT_EQ(faults.size(), 1U);
   EXPECT_EQ(faults[0].where, "program 1, #1 launch test.Map on stream 1 ('/Map1')");
-  // A new entry of a program that was proved: what it fetches was not.
+  // A new entry for a verified program: its fetches have not been verified.
   Plan plan = proved;
   AddEntry(plan, EntryKind::kPredict, 2, {0}).fetches = {{"filled", plan.programs[0].instructions[0].uses[0].buffer, -1}};
   EXPECT_EQ(Text(Verify(plan, FindTestKernel, &proved)), Text(Verify(plan, FindTestKernel)));
   plan.entries[1].fetches[0].buffer = 99;
   EXPECT_NE(Text(Verify(plan, FindTestKernel, &proved)), "");
-  // Of a plan that does not extend it, all is proved.
+  // A plan that does not extend the other is verified completely.
   plan = with(proved.programs[0]);
   plan.programs.Mutable(0) = hazard;
   faults = Verify(plan, FindTestKernel, &proved);
   ASSERT_EQ(faults.size(), 1U);
   EXPECT_EQ(faults[0].where, "program 0, #1 launch test.Map on stream 1 ('/Map1')");
-  // What was proved is believed.
+  // Whatever was verified before is trusted.
   const Plan believed = Hazard(false);
   EXPECT_EQ(Text(Verify(believed, FindTestKernel, &believed)), "");
 }
@@ -145,7 +145,7 @@ TEST(VerifyPlan, OrdersByTransitivity) {
   plan.programs.push_back(b.Take());
   AddEntry(plan, EntryKind::kPredict, 1, {0});
   EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
-  // A record that comes before the work says nothing about it.
+  // A record that precedes the work does not cover it.
   std::swap(plan.programs.Mutable(0).instructions[0], plan.programs.Mutable(0).instructions[1]);
   ExpectFault(plan, "order", {"#6 launch test.Mix on stream 2", "reads 'a'"});
 }
@@ -162,7 +162,7 @@ TEST(VerifyPlan, FindsUpdatesThatComeTooEarly) {
   ExpectFault(plan, "values", {"#0 launch test.Update", "reads 'g1 sum'", "before"});
 }
 
-// Rows of a table by indices of the batch, and an update of another weight, on streams of their own; the two wait as it is said.
+// Rows of a table by indices from the batch, and an update of another weight, on separate streams. `waits` says which of them waits.
 enum class Waits { kNo, kUpdate, kRows };
 Plan RowsAndUpdate(Waits waits, int64_t table = kN) {
   Plan plan = EmptyPlan();
@@ -177,7 +177,7 @@ Plan RowsAndUpdate(Waits waits, int64_t table = kN) {
   if (waits == Waits::kUpdate) b.Order(0, 1);
   b.Launch("Update", {before, x}, {next}, 1);
   if (waits == Waits::kRows) b.Order(1, 0);
-  // By the same indices, once they have been looked at.
+  // The same indices again, which have already been checked.
   b.Gather(b.Constant(1), indices, again, 0);
   plan.programs.push_back(b.Take());
   Entry& entry = AddEntry(plan, EntryKind::kStep, kN, {0});
@@ -188,24 +188,25 @@ Plan RowsAndUpdate(Waits waits, int64_t table = kN) {
   return plan;
 }
 
-TEST(VerifyPlan, LetsAStepThatFailsChangeNothing) {
+TEST(VerifyPlan, FailedStepMustNotChangeState) {
   EXPECT_EQ(Text(Verify(RowsAndUpdate(Waits::kUpdate), FindTestKernel)), "");
   const auto refused = [](const Plan& plan, std::string_view by) {
     ExpectFault(plan, "order", {"launch test.Update on stream 1", "changes state 'w'", by, "which may refuse the batch"});
   };
   refused(RowsAndUpdate(Waits::kNo), "#0 launch test.Gather on stream 0");
-  // A table with fewer rows has a question of its own.
+  // A table with fewer rows needs a check of its own.
   refused(RowsAndUpdate(Waits::kUpdate, kN - 1), "#4 launch test.Gather on stream 0");
-  // An update before all that may refuse is as wrong.
+  // An update before the last instruction that may refuse the batch is an error too.
   refused(RowsAndUpdate(Waits::kRows), "#0 launch test.Gather on stream 0");
-  // Plans of before promise nothing.
+  // Older plans make no such promise.
   Plan before = RowsAndUpdate(Waits::kNo);
   before.properties.clear();
   EXPECT_EQ(Text(Verify(before, FindTestKernel)), "");
 }
 
-// The test kernels as a device's, whose steps go on behind a refusal; the update is of a row that looks whether there was one, or of
-// another.
+// The test kernels for a device on which a step continues after a refusal. `kKeepsState` says whether the rows check for a refusal before
+// they
+// update state.
 template <bool kKeepsState>
 const KernelRow* FindDeviceKernel(std::string_view name) {
   static std::map<std::string_view, KernelRow> rows;
@@ -217,19 +218,19 @@ const KernelRow* FindDeviceKernel(std::string_view name) {
   return &of_device;
 }
 
-TEST(VerifyPlan, LetsADeviceKeepStateInAStepThatFails) {
+TEST(VerifyPlan, DeviceKernelsMustKeepStateInAFailedStep) {
   Plan plan = RowsAndUpdate(Waits::kUpdate);
   plan.targets.front().device = DeviceKind::kCuda;
   EXPECT_EQ(Text(Verify(plan, FindDeviceKernel<true>)), "");
   const std::string refused = Text(Verify(plan, FindDeviceKernel<false>));
   EXPECT_NE(refused.find("changes state 'w', but does not check whether the batch was refused"), std::string::npos) << refused;
-  // Where nothing refuses, nothing has to be kept.
+  // If nothing can refuse the batch, no check is needed.
   Plan taken = Sample("training");
   taken.targets.front().device = DeviceKind::kCuda;
   EXPECT_EQ(Text(Verify(taken, FindDeviceKernel<false>)), "");
 }
 
-// Two copies of a model, each of which looks at its indices, meets the other and updates, in this order or another.
+// Two replicas of a model. Each checks its indices, all-reduces and updates, in this order or with the update first.
 Plan CopiesThatRefuse(bool updates_first) {
   Plan plan = EmptyPlan();
   plan.properties.emplace(kFailedSteps, kChangeNothing);
@@ -249,31 +250,31 @@ Plan CopiesThatRefuse(bool updates_first) {
   return plan;
 }
 
-TEST(VerifyPlan, LetsAStepThatFailsElsewhereChangeNothing) {
+TEST(VerifyPlan, FailedStepOnAnotherRankMustNotChangeState) {
   EXPECT_EQ(Text(Verify(CopiesThatRefuse(false), FindTestKernel)), "");
   ExpectFault(CopiesThatRefuse(true), "ranks",
               {"rank 0", "changes state before it has synchronized with rank 1", "which may refuse the batch"});
 }
 
-TEST(VerifyPlan, RefusesWhatIsNeverWritten) {
+TEST(VerifyPlan, RejectsReadsOfUnwrittenMemory) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions.erase(plan.programs.Mutable(0).instructions.begin());
   ExpectFault(plan, "values", {"reads 'h'", "which is never written"});
 }
 
-TEST(VerifyPlan, RefusesHolesInABucket) {
+TEST(VerifyPlan, RejectsHolesInABucket) {
   Plan plan = Sample("replicas");
   for (Buffer& buffer : plan.programs.Mutable(0).buffers) {
     if (buffer.name == "g1") buffer.bytes = 64, buffer.shape = {16};
   }
-  // The kernel refuses the operands as well, so look at the bucket alone.
+  // The kernel row rejects the operands as well, so only the bucket is used here.
   for (Instruction& i : plan.programs.Mutable(0).instructions) {
     if (i.op == "Map") i.op = "Fill", i.kernel = "test.Fill", i.uses.erase(i.uses.begin());
   }
   ExpectFault(plan, "values", {"reads 'bucket'"});
 }
 
-TEST(VerifyPlan, RefusesWritesToWhatIsGiven) {
+TEST(VerifyPlan, RejectsWritesToFeedsAndConstants) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions[0].uses.back().buffer = 0;  // x
   ExpectFault(plan, "writes", {"#0 launch test.Mix", "'feed0'", "read-only"});
@@ -282,7 +283,7 @@ TEST(VerifyPlan, RefusesWritesToWhatIsGiven) {
   ExpectFault(plan, "writes", {"'half'", "read-only"});
 }
 
-TEST(VerifyPlan, RefusesStateChangesInEvaluation) {
+TEST(VerifyPlan, RejectsStateChangesInEvaluation) {
   Plan plan = Sample("training");
   plan.entries[0].kind = EntryKind::kEval;
   ExpectFault(plan, "writes", {"changes state 'w'", "#6 launch test.Update"});
@@ -290,17 +291,17 @@ TEST(VerifyPlan, RefusesStateChangesInEvaluation) {
   ExpectFault(plan, "writes", {"changes state 'w/momentum'"});
 }
 
-TEST(VerifyPlan, RefusesOutputsOnInputsThatTheKernelStillReads) {
+TEST(VerifyPlan, RejectsOutputsOnInputsThatTheKernelStillReads) {
   Plan plan = Sample("training");
-  plan.programs.Mutable(0).buffers[6].offset = plan.programs.Mutable(0).buffers[5].offset;  // loss on y, an input of the same Mix
+  plan.programs.Mutable(0).buffers[6].offset = plan.programs.Mutable(0).buffers[5].offset;  // loss on y, another input of the same Mix
   ExpectFault(plan, "writes", {"#2 launch test.Mix", "over its own operand 'y'"});
-  // Permitted on the first input, but the second one lies there too.
+  // Aliasing the first input is permitted, but the second input has the same memory.
   plan = Sample("training");
   plan.programs.Mutable(0).instructions[4].uses[1].buffer = plan.programs.Mutable(0).instructions[4].uses[0].buffer;
   ExpectFault(plan, "writes", {"#4 launch test.Map", "over its own operand 'dy'"});
 }
 
-TEST(VerifyPlan, RefusesEventsThatDoNotPair) {
+TEST(VerifyPlan, RejectsEventsThatDoNotPair) {
   Plan plan = Sample("branches");
   std::vector<Instruction>& list = plan.programs.Mutable(0).instructions;
   std::swap(list[1], list[2]);
@@ -311,7 +312,7 @@ TEST(VerifyPlan, RefusesEventsThatDoNotPair) {
   ExpectFault(plan, "order", {"was already recorded by #1"});
 }
 
-TEST(VerifyPlan, RefusesAWaitCycle) {
+TEST(VerifyPlan, RejectsAWaitCycle) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
   b.program().num_events = 2;
@@ -324,7 +325,7 @@ TEST(VerifyPlan, RefusesAWaitCycle) {
   ExpectFault(plan, "order", {"#0 wait event 1 on stream 0", "by #3 record event 1 on stream 1", "the two streams deadlock"});
 }
 
-// A copy of a program for one rank alone.
+// Gives one rank its own copy of the program.
 Program& OwnProgram(Plan& plan, size_t rank) {
   RankBinding& binding = plan.entries[0].ranks[rank];
   plan.programs.push_back(plan.programs.Mutable(static_cast<size_t>(binding.program)));
@@ -332,8 +333,8 @@ Program& OwnProgram(Plan& plan, size_t rank) {
   return plan.programs.Mutable(plan.programs.size() - 1);
 }
 
-TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
-  // One rank sums nothing, and updates with its own gradient.
+TEST(VerifyPlan, RejectsMismatchedCollectives) {
+  // One rank does not all-reduce, and updates with its own gradient.
   Plan plan = Sample("uneven replicas");
   Program* own = &OwnProgram(plan, 1);
   std::erase_if(own->instructions, [](const Instruction& i) { return i.kind == InstructionKind::kCollective; });
@@ -365,9 +366,9 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
   ExpectFault(plan, "ranks", {"root 2 is out of range"});
 }
 
-TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
+TEST(VerifyPlan, RejectsCollectivesOfDifferentSizes) {
   Plan plan = Sample("uneven replicas");
-  // The short rank sums half as much.
+  // The short rank sums half as many elements.
   for (Buffer& buffer : plan.programs.Mutable(2).buffers) {
     if (buffer.arena == Arena::kTransient) buffer.shape = {8}, buffer.bytes = 32;
   }
@@ -379,8 +380,8 @@ TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
   ExpectFault(plan, "ranks", {"another collective, tag, type, root, layout or size (32 and 64 bytes)", "rank 3"});
 }
 
-// A part of a sum is no gradient, and nothing but a sum has parts.
-TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
+// A partial sum is not a gradient, and only sums can be partial.
+TEST(VerifyPlan, RejectsPartialSumsThatAreNotReduced) {
   Plan plan = Sample("parts");
   for (Instruction& i : plan.programs.Mutable(1).instructions) {
     if (i.op == "Update") i.uses[1].buffer = 1;
@@ -406,7 +407,7 @@ TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
   ExpectFault(plan, "names", {"'w'", "has a part on each rank"});
 }
 
-// A plan with the same tensors, of which ranks hold the same in place of parts, is another one.
+// A plan with the same tensors that are equal on all ranks instead of partial does not extend it.
 TEST(VerifyPlan, ExtendsPlansWithTheSameParts) {
   const Plan base = Sample("parts");
   Plan other = base;
@@ -415,7 +416,7 @@ TEST(VerifyPlan, ExtendsPlansWithTheSameParts) {
   EXPECT_FALSE(Extends(other, base));
 }
 
-TEST(VerifyPlan, RefusesUnorderedCommunication) {
+TEST(VerifyPlan, RejectsUnorderedCommunication) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
   const int a = b.Value("a", kN), c = b.Value("c", kN), a2 = b.Value("a2", kN), c2 = b.Value("c2", kN);
@@ -429,7 +430,7 @@ TEST(VerifyPlan, RefusesUnorderedCommunication) {
               {"#3 collective on stream 1", "wait for #2 collective on stream 0", "ranks could communicate in different orders"});
 }
 
-TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
+TEST(VerifyPlan, RejectsMismatchedTransfers) {
   Plan plan = Sample("stages");
   std::swap(plan.programs.Mutable(0).instructions[1], plan.programs.Mutable(0).instructions[2]);
   ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits forever", "rank 1, #0 recv"});
@@ -450,19 +451,19 @@ TEST(VerifyPlan, ChecksBodies) {
   ExpectFault(plan, "values", {"program 0, #2, body 1, at its end", "'y'"});
 
   plan = Sample("control");
-  body(2, 1).buffers[0].offset = plan.programs[0].buffers[5].offset;  // reads what its instruction does not name
+  body(2, 1).buffers[0].offset = plan.programs[0].buffers[5].offset;  // reads a buffer that its instruction does not list
   ExpectFault(plan, "bounds", {"program 0, #2, body 1", "reads 'a'"});
 
   plan = Sample("control");
-  body(5, 0).buffers[2].offset = body(5, 0).buffers[1].offset;  // writes over a captured value
+  body(5, 0).buffers[2].offset = body(5, 0).buffers[1].offset;  // overwrites a captured value
   ExpectFault(plan, "bounds", {"program 0, #5, body 0", "writes 't'"});
 
   plan = Sample("control");
-  plan.programs.Mutable(0).instructions[5].uses[3].buffer = 3;  // what is carried has no first value
+  plan.programs.Mutable(0).instructions[5].uses[3].buffer = 3;  // a carried value without initial value
   ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first iteration"});
 }
 
-TEST(VerifyPlan, RefusesDeepNesting) {
+TEST(VerifyPlan, RejectsDeepNesting) {
   Plan plan = EmptyPlan();
   const std::function<Program(int)> nested = [&](int depth) {
     ProgramBuilder b(plan);
@@ -476,7 +477,7 @@ TEST(VerifyPlan, RefusesDeepNesting) {
   ExpectFault(plan, "names", {"nested more than 16 deep"});
 }
 
-TEST(VerifyPlan, RefusesWrongShards) {
+TEST(VerifyPlan, RejectsWrongShards) {
   Plan plan = Sample("replicas");
   plan.entries[0].ranks[1].shard_length += 1;
   ExpectFault(plan, "ranks", {"do not divide the batch"});
@@ -488,7 +489,7 @@ TEST(VerifyPlan, RefusesWrongShards) {
   ExpectFault(plan, "bounds", {"'feed0'", "does not fit the shard of feed 'x'"});
 }
 
-// Many faults end in a short list, and a large plan is a matter of milliseconds.
+// Many faults give a short list, and a large plan takes milliseconds.
 TEST(VerifyPlan, IsQuickOnLargePlans) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 4);
