@@ -1,7 +1,7 @@
-"""The binary interface: what the libraries export, and that structs, constants and the table only ever grow at their ends.
+"""Checks the binary interface: what the libraries export, and that structs, constants and the function table only grow at their ends.
 
-Arguments: the header, the description that it must still fit (abi_v1.txt), libraries. With --update first the description is written anew, if it
-only grows.
+Arguments: the header, the recorded description that it must still fit (abi_v1.txt), and the libraries. With --update as the first argument
+the description is rewritten, provided that it only grows.
 """
 import ctypes
 import os
@@ -26,7 +26,7 @@ def describe(header):
 
 
 def breaks(old, new):
-    """What a program that was compiled with the old description would trip over."""
+    """Changes that would break a program compiled against the old description."""
     found = [line for line in old if not line.startswith("struct") and line not in new]
     for line in old:
         match = re.fullmatch(r"struct (\w+) size (\d+)", line)
@@ -34,7 +34,7 @@ def breaks(old, new):
             continue
         name, size = match.group(1), int(match.group(2))
         now = [int(other.split()[-1]) for other in new if other.startswith(f"struct {name} ")]
-        # One that says its size, and the table, may grow.
+        # A struct that carries its size, and the table, may grow.
         grows = f"field {name}.size at 0 size 8" in old or name == "GradloomApi"
         if not now or now[0] < size or (now[0] != size and not grows):
             found.append(line)
@@ -47,7 +47,7 @@ def breaks(old, new):
 
 def exported(library):
     output = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
-    # "A": the name of the symbols' version itself.
+    # "A" marks the name of the symbol version itself.
     return sorted(line.split()[-1].split("@")[0] for line in output.splitlines() if line.split()[-2] != "A")
 
 

@@ -1,7 +1,7 @@
-"""The archive and the Debian package: they work where they are unpacked, with CMake, pkg-config and a plain compiler, and have the licence of
-everything in them.
+"""Tests the archive and the Debian package: they work wherever they are unpacked, with CMake, pkg-config and a plain compiler, and contain
+the licenses of everything in them.
 
-Arguments: the archive, the Debian package, docs/dependencies.md, docs/install.md, and the plug-ins that were built, with commas between.
+Arguments: the archive, the Debian package, docs/dependencies.md, docs/install.md, and the plug-ins that were built, separated by commas.
 """
 import json
 import os
@@ -19,12 +19,12 @@ import onnxruntime
 DIST, DEB, DEPENDENCIES, INSTALL = (os.path.abspath(word) for word in sys.argv[1:5])
 BUILT = set(filter(None, sys.argv[5].split(",")))
 sys.argv[1:6] = []
-# The system's on any Linux; the plug-in for GPUs asks for NVIDIA's, too.
+# Libraries of every Linux system. The GPU plug-in also needs NVIDIA's.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
-# Opened at run time: what they ask for is the machine's, and where it lies besides the system's folders.
+# Opened at run time. Their dependencies belong to the machine; the second entry is where they may lie besides the system's folders.
 CUDA, MPI = "libgradloom_cuda.so", "libgradloom_mpi.so"
 PLUGINS = {CUDA: ("lib(cu|nv|nccl)", ":/usr/local/cuda/lib64"), MPI: ("libmpi", "")}
-# As in a shell that knows nothing of Gradloom.
+# The environment of a shell that has no settings for Gradloom.
 PLAIN = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
 
 
@@ -53,9 +53,9 @@ def installed(*packages):
 
 
 def train_by_mpirun(program, example, out):
-    """What two processes with MPI between them say."""
-    # Several ranks on a core, as root too; no look into each other's memory, which containers forbid. Sockets lie in TMPDIR, and their paths
-    # are short.
+    """Runs two processes over MPI and returns their output."""
+    # Oversubscribes cores, permits running as root, and disables reading each other's memory, which containers forbid. Sockets lie in
+    # TMPDIR, and their paths must be short.
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                 "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "TMPDIR": short}
@@ -88,7 +88,7 @@ class DistTest(unittest.TestCase):
             self.assertNotIn("..", member.name.split("/"))
 
     def test_the_command_trains_from_any_folder(self):
-        """Also from one with a blank in its name, which the archive was moved to."""
+        """Also from a folder with a space in its name, to which the archive was moved."""
         moved = f"{self.folder}/moved to here"
         shutil.copytree(self.root, moved, symlinks=True)
         said = run(f"{moved}/bin/gradloom", "train", f"{self.example}/housing_mlp.onnx", "--data", f"{self.example}/boston.csv", "--map",
@@ -108,11 +108,11 @@ class DistTest(unittest.TestCase):
                 here = os.path.exists(f"{self.root}/lib/{needed}")
                 self.assertTrue(here or needed in OF_THE_SYSTEM or (of_the_machine and re.match(of_the_machine, needed)), f"{path} needs {needed}")
 
-    def test_has_what_was_built_for_devices_and_clusters(self):
+    def test_contains_the_plugins(self):
         self.assertEqual({os.path.basename(path) for path in elf_files(self.root)} & set(PLUGINS), BUILT)
 
     def test_mpi_carries_messages(self):
-        """Of processes that mpirun starts from the archive, with no other Gradloom about."""
+        """Between processes that mpirun starts from the archive, without any other Gradloom on the path."""
         if MPI not in BUILT or not installed("mpirun"):
             self.skipTest("no MPI here")
         self.assertRegex(train_by_mpirun(f"{self.root}/bin/gradloom", self.example, f"{self.folder}/mpi"), r"transport MPI \(")
@@ -127,12 +127,13 @@ class DistTest(unittest.TestCase):
                     self.assertRegex(file.read(), r"(?i)licen[cs]e|copyright|redistribut", path)
         self.assertEqual({os.path.basename(path) for path in elf_files(f"{self.root}/lib")} -
                          {"libgradloom.so", "libgradloom_runtime.so", *PLUGINS}, {name for name in index if ".so" in name})
-        # What Debian's files refer to is there.
+        # The texts that Debian's license files refer to are included.
         for path in [path for paths in index.values() for path in paths if path.endswith("copyright")]:
             with open(f"{licenses}/{path}") as file:
                 if "/usr/share/common-licenses/Apache-2.0" in file.read():
                     self.assertTrue(os.path.exists(f"{licenses}/common-licenses/Apache-2.0"))
-        # Whatever the page of dependencies says is in the product is in the index; NVIDIA's libraries, MPI and zlib are the machine's.
+        # Everything that the page of dependencies lists as part of the product is in the index. NVIDIA's libraries, MPI and zlib belong to
+        # the machine.
         with open(DEPENDENCIES) as file:
             product = file.read().split("## In the product")[1].split("##")[0]
         names = [line.split("|")[1].strip() for line in product.splitlines() if line.startswith("| ") and not line.startswith("| name")]
@@ -147,7 +148,7 @@ class DistTest(unittest.TestCase):
     def test_cmake_of_a_program_in_c(self):
         if not installed("cmake"):
             self.skipTest("no CMake here")
-        # The table alone is for C, and another version is refused.
+        # The C interface alone is enough for C programs, and another version is rejected.
         os.mkdir(f"{self.folder}/c")
         with open(f"{self.folder}/c/CMakeLists.txt", "w") as file:
             file.write("cmake_minimum_required(VERSION 3.16)\nproject(c C)\nfind_package(Gradloom REQUIRED)\nadd_executable(c c.c)\n"
@@ -161,7 +162,7 @@ class DistTest(unittest.TestCase):
         run(f"{self.folder}/c/build/c")
 
     def test_page(self):
-        """docs/install.md from the archive to the programs that CMake, pkg-config and g++ made, in an empty folder."""
+        """Runs docs/install.md in an empty folder, from the archive to the programs built with CMake, pkg-config and g++."""
         if not installed("cmake", "pkg-config"):
             self.skipTest("no CMake or pkg-config here")
         with open(INSTALL) as file:
@@ -173,7 +174,7 @@ class DistTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(DIST, folder)
             said = run("bash", "-c", "set -euo pipefail\n" + "\n".join(blocks[:2]), cwd=folder)
-            # Once by each program.
+            # One line from each program.
             errors = [float(number) for number in re.findall(r"held back: ([\d.]+)", said)]
             self.assertEqual(len(errors), 2)
             self.assertLess(max(errors), 60)
@@ -218,13 +219,13 @@ class DebTest(unittest.TestCase):
         packages = set()
         for soname in needed:
             if not os.path.exists(f"{self.lib}/{soname}") and not os.path.exists(f"{self.lib}/gradloom/{soname}"):
-                # Of the places that a library may be listed at, /lib and /usr/lib are one.
+                # /lib and /usr/lib are the same folder, whichever of them the package lists.
                 place = r"^([^:\s]+):(?:amd64:)? (?:/usr)?/lib(?:/x86_64-linux-gnu|64)?/" + re.escape(soname) + "$"
                 owners = re.findall(place, run("dpkg", "-S", soname), re.M)
                 packages.update(owner.removesuffix(":amd64") for owner in owners)
         self.assertEqual({word.split()[0] for word in self.fields["Depends"].split(", ")}, packages)
 
-    def test_has_what_was_built_for_devices_and_clusters(self):
+    def test_contains_the_plugins(self):
         found = {os.path.basename(path): path for path in elf_files(self.folder)}
         self.assertEqual(set(found) & set(PLUGINS), BUILT)
         for name in BUILT:

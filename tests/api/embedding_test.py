@@ -1,4 +1,5 @@
-"""Compiles and runs every program of docs/embedding.md, in order, in one folder with the files that they name; then looks at what they wrote.
+"""Compiles and runs every program of docs/embedding.md, in order, in one folder with the files that they name, and then checks what they
+wrote.
 
 Arguments: the page, the archive, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
 """
@@ -54,7 +55,7 @@ def main():
             print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
             assert ran.returncode == 0, f"program {number} of the page fails"
             assert ran.stdout, f"program {number} of the page says nothing"
-        # The command of the page, behind the build of the archive.
+        # The page's compile command, after the build of the archive.
         shutil.copy(os.path.join(folder, "p1.cpp"), os.path.join(folder, "train.cc"))
         subprocess.run(["bash", "-euc", commands[0].split("\n", 1)[1]], cwd=folder, env={**os.environ, "dir": sdk}, check=True)
         subprocess.run([os.path.join(folder, "train")], cwd=folder, check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""The Python package with GPUs, on the emulated device: tensors of a GPU are inputs where they lie.
+"""The Python package with GPUs, on the emulated device: tensors in GPU memory are used as inputs without a copy to the host.
 
 Arguments: the header, the library, the emulated device, the folder of the package.
 """
@@ -19,7 +19,7 @@ sys.path.insert(0, PACKAGE)
 import gradloom  # noqa: E402
 
 CUDA_HOST_TO_DEVICE, KDL_CUDA = 1, 2
-USED = b"used_dltensor"  # kept, as a capsule does not copy its name
+USED = b"used_dltensor"  # kept alive, since a capsule does not copy its name
 
 
 class DLTensor(ctypes.Structure):
@@ -29,7 +29,7 @@ class DLTensor(ctypes.Structure):
 
 
 class GpuTensor:
-    """float32 elements in a GPU's memory, as PyTorch would give them."""
+    """float32 elements in GPU memory, exported like a PyTorch tensor."""
 
     def __init__(self, runtime, array, ordinal):
         self.runtime, self.device, self.bytes = runtime, ordinal, array.nbytes
@@ -50,7 +50,7 @@ class GpuTensor:
         return new(ctypes.addressof(self.managed), b"dltensor", None)
 
     def read(self):
-        return ctypes.string_at(self.memory, self.bytes)  # emulated memory is the host's
+        return ctypes.string_at(self.memory, self.bytes)  # emulated device memory is host memory
 
     def free(self):
         self.runtime.cudaFree(self.memory)
@@ -72,22 +72,22 @@ class GpuTest(unittest.TestCase):
         self.addCleanup(tensor.free)
         return tensor
 
-    def test_inputs_of_a_gpu_are_read_where_they_lie(self):
-        # One GPU; and two that share the batch, of which one has the inputs.
+    def test_gpu_inputs_are_read_in_place(self):
+        # With one GPU, and with two that share the batch, of which one holds the inputs.
         for devices in ("cuda:0", "cuda:0,1"):
             plan = self.compiled(devices)
             ours, theirs = gradloom.Session(plan), gradloom.Session(plan)
             x = self.on_gpu(self.x)
             for _ in range(3):
                 expected = theirs.step(features=self.x, target=self.y).loss
-                # From a GPU and from the host together, in either part.
+                # One input on the GPU and the other on the host, in both combinations.
                 self.assertEqual(ours.step(features=x, target=self.y).loss, expected)
             self.assertEqual(ours.step(features=self.x, target=self.on_gpu(self.y)).loss, theirs.step(features=self.x, target=self.y).loss)
             np.testing.assert_array_equal(ours.predict(features=x)["value"], theirs.predict(features=self.x)["value"])
             self.assertEqual(x.read(), self.x.tobytes(), "an input was altered")
 
-    def test_outputs_stay_where_they_are(self):
-        """A copy on the GPU, which has the output's bits after later steps and the session's end, and is an input as it stands."""
+    def test_outputs_stay_on_the_gpu(self):
+        """A copy on the GPU, which keeps the output's bits after later steps and after the session's end, and can be used as an input."""
         session = gradloom.Session(self.compiled("cuda:0"))
         self.assertEqual((session.devices, session.default_device), (["cuda:0"], "cuda:0"))
         session.predict(features=self.x)
@@ -99,7 +99,7 @@ class GpuTest(unittest.TestCase):
         self.assertEqual((value.__dlpack_device__(), value.shape), ((KDL_CUDA, 0), (32, 1)))
         weight = session.on_device("layer1.weight", "state")
         start = session.parameter("layer1.weight")
-        # An output as a target: nothing of it comes to the host, and the loss is that of a prediction that is right.
+        # An output as target: it is not copied to the host, and the loss is that of a perfect prediction.
         self.assertEqual(session.evaluate(features=self.x, target=value).loss, 0)
         with self.assertRaisesRegex(BufferError, "taken"):
             value.__dlpack__()
@@ -115,7 +115,7 @@ class GpuTest(unittest.TestCase):
             gradloom.Session(self.compiled("cuda:0")).on_device("layer1.bias", "state").__dlpack__(dl_device=(1, 0))
 
     def taken(self, tensor):
-        """As another library takes it: the struct, which its deleter frees when the test has ended."""
+        """Imports the struct as another library would. Its deleter frees it when the test has ended."""
         capsule = tensor.__dlpack__(stream=1)
         pointer, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -135,7 +135,7 @@ class GpuTest(unittest.TestCase):
         session = gradloom.Session(plan)
         session.backward(features=self.x, target=self.y)
         self.assertEqual(self.elements(self.taken(session.on_device("layer2.weight", "gradient"))), session.gradient("layer2.weight").tobytes())
-        # Two that share the batch: a parameter is on both, an output in parts.
+        # Two devices share the batch: each holds the parameters, and an output is divided between them.
         session = gradloom.Session(self.compiled("cuda:0,1"))
         self.assertEqual(session.devices, ["cuda:0", "cuda:1"])
         session.predict(features=self.x)
@@ -146,10 +146,10 @@ class GpuTest(unittest.TestCase):
         with self.assertRaisesRegex(gradloom.Error, "E-CONFIG.*no state 'nothing'"):
             session.on_device("nothing", "state")
 
-    def test_capsules_that_nobody_takes_are_freed(self):
+    def test_unused_capsules_are_freed(self):
         session = gradloom.Session(self.compiled("cuda:0"))
         session.predict(features=self.x)
-        session.on_device("value")  # the first one opens the device
+        session.on_device("value")  # the first use opens the device
         free = session.memory().free_bytes
         for _ in range(50):
             session.on_device("value")

@@ -1,4 +1,4 @@
-"""The package's view of gradloom_c.h, and the library by its table alone, for tests of that table."""
+"""The Python package's view of gradloom_c.h, and the library through its function table alone, for tests of that table."""
 import os
 import sys
 

@@ -1,6 +1,6 @@
-"""Every function of the table with what nobody should give it: null in place of each pointer, numbers that are no such constants, tensors and
-structs that describe nothing, calls at the wrong time. A status has to come back; a crash ends this process and fails the test. What is called is
-read from the header, so that a new function is in it.
+"""Calls every function of the table with invalid arguments: null for each pointer, numbers that are not valid constants, tensors and
+structs that describe nothing, calls at the wrong time. Each call must return a status; a crash ends this process and fails the test. The
+functions are read from the header, so new ones are covered automatically.
 
 Arguments: the header, the library, the model, its table.
 """
@@ -16,14 +16,14 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from header import Gradloom  # noqa: E402
 
-# No extent of the model's: a tensor of a batch is no bias.
+# Not an extent of the model, so a batch tensor cannot be mistaken for a bias.
 BATCH = 12
-# May be null.
+# Parameters that may be null.
 OPTIONAL = {"options", "checkpoint", "result", "eval", "callbacks", "step", "batch"}
 OPTIONAL_OF = {("Step", "names"), ("StepAsync", "names"), ("TrainStep", "names"), ("EvalStep", "names"), ("Predict", "names"),
                ("ExportModelForInferencing", "outputs"), ("ShareParameters", "name")}
 NEEDED = {("CreateBatches", "options"), ("GetCheckpointProperty", "checkpoint")}
-# How much there is of an array: no number can be told from another one.
+# Lengths of arrays, which the library cannot check.
 COUNTS = ("num_bytes", "num_inputs", "num_columns", "num_outputs", "num_elements")
 NUMBERS = (-(2**63), -(2**31), -1, 7, 2**31 - 1, 2**63 - 1)
 
@@ -80,7 +80,7 @@ class HostileTest(unittest.TestCase):
         return os.path.join(self.folder.name, name).encode()
 
     def good_arguments(self, name):
-        """Arguments with which the function succeeds, or (for some) fails for their state alone; by the names of its parameters."""
+        """Valid arguments by parameter name. The function succeeds with them, or (for some) fails only because of its state."""
         g = self.g
         handle, number, text = ctypes.c_void_p(), ctypes.c_int64(), ctypes.c_char_p()
         bias = np.zeros(16, np.float32)
@@ -107,7 +107,7 @@ class HostileTest(unittest.TestCase):
             g.ShareParameters(session, shared)
             g.AttachParameters(shared, ctypes.byref(attached))
             self.addCleanup(g.ReleaseAttached, attached)
-            # The biases of the first layer are the parameter of that size.
+            # The bias of the first layer is the parameter of this size.
             index = [g.GetParameterName(session, i, ctypes.byref(text)) or text.value for i in range(6)].index(b"layer1.bias")
             given.update(name=ctypes.byref(text) if name == "GetAttached" else shared, attached=attached, index=index)
             if name == "GetAttached":
@@ -179,7 +179,7 @@ class HostileTest(unittest.TestCase):
             yield name, returns.replace(" ", "") == "GradloomStatus*", parameters
 
     def call(self, name, arguments):
-        """Whether it succeeded; a status says what was wrong."""
+        """Returns whether the call succeeded; otherwise the status must describe the error."""
         status = getattr(self.g.api, name)(*arguments)
         if not status:
             return True
@@ -235,7 +235,7 @@ class HostileTest(unittest.TestCase):
                 given[parameter] = 1 << 30
                 self.assertFalse(self.call(name, [given[p] for _, p, _ in self.g.header.functions[name][1]]))
 
-    def test_tensors_that_are_none(self):
+    def test_invalid_tensors(self):
         bad = [{"dtype": d} for d in (-1, 0, 8, 14, 15, 29, 1 << 30, 7)]
         bad += [{"rank": r} for r in (-1, -(2**31), 1, 33, 2**31 - 1)]
         bad += [{"shape": None}, {"data": None}, {"data": self.features.ctypes.data + 1}]
@@ -243,7 +243,7 @@ class HostileTest(unittest.TestCase):
             shape = (ctypes.c_int64 * 2)(*extents)
             self.keep.append(shape)
             bad.append({"shape": ctypes.addressof(shape)})
-        more = ctypes.addressof(self.keep[-1])  # than there is: nobody can see that
+        more = ctypes.addressof(self.keep[-1])  # longer than the array, which nobody can detect
         session = self.session()
         out = ctypes.c_void_p()
         for fields in bad:
@@ -256,7 +256,7 @@ class HostileTest(unittest.TestCase):
                 self.assertFalse(self.call("UpdateParameter", (session, b"layer1.bias", ctypes.byref(inputs[0]))))
                 if fields.get("dtype") != 7 and fields.get("shape") != more:
                     self.call("ToDLPack", (ctypes.byref(inputs[0]), ctypes.byref(out)))
-        # Names: too few, twice, another, null among them.
+        # Names: too few, duplicate, unknown, or null.
         for names in ((b"features", b"features"), (b"features", b"other"), (b"features", None), (b"", b"target")):
             self.assertFalse(self.call("Step", (session, (ctypes.c_char_p * 2)(*names), self.inputs, 2, None)), names)
         for count in (0, 1):
@@ -264,7 +264,7 @@ class HostileTest(unittest.TestCase):
             self.assertFalse(self.call("Step", (session, self.names, self.inputs, count, None)))
         self.assertTrue(self.call("Step", (session, self.names, self.inputs, 2, None)))
 
-    def test_structs_of_no_size(self):
+    def test_structs_without_size(self):
         calls = {"CreateTrainingSession": "GradloomSessionOptions", "Compile": "GradloomCompileOptions", "LoadModel": "GradloomLoadOptions",
                  "LoadDataset": "GradloomDataOptions", "CreateBatches": "GradloomBatchOptions", "Fit": "GradloomFitOptions"}
         for (name, struct), size in itertools.product(calls.items(), (0, 1, 7, 1 << 40)):
@@ -277,7 +277,7 @@ class HostileTest(unittest.TestCase):
         result = self.g.struct("GradloomStepResult")
         result.size = 0
         self.assertFalse(self.call("Step", (self.session(), None, self.inputs, 2, ctypes.byref(result))))
-        # Of an older caller, who knows the loss alone: nothing is written behind it.
+        # From an older caller that knows only the loss: nothing may be written after it.
         result.size, result.lr = 16, 123
         self.assertTrue(self.call("Step", (self.session(), None, self.inputs, 2, ctypes.byref(result))))
         self.assertGreater(result.loss, 0)
@@ -299,7 +299,7 @@ class HostileTest(unittest.TestCase):
         self.assertTrue(self.call("ReleaseMemory", (session,)))
         self.assertFalse(self.call("GetOutput", (session, b"loss", ctypes.byref(self.g.struct("GradloomTensor")))))
         self.assertTrue(self.call("Step", (session, None, self.inputs, 2, None)))
-        # Within a callback of Fit nothing trains beside it; reading is allowed.
+        # Within a callback of Fit, training is an error and reading is allowed.
         session = self.session()
         answers = []
 
@@ -315,7 +315,7 @@ class HostileTest(unittest.TestCase):
         self.assertTrue(self.call("Fit", (session, self.dataset, None, None, ctypes.byref(callbacks), None)))
         self.assertEqual(answers, [[False, False, False, False, True, True]])
 
-    def test_files_that_are_none(self):
+    def test_invalid_files(self):
         out = ctypes.c_void_p()
         with open(self.path("noise"), "wb") as file:
             file.write(b"\x07 no file of any kind" * 100)

@@ -1,4 +1,5 @@
-"""The wheel as pip installs it: its form, docs/python.md from top to bottom, the notebook, mistakes, threads, other libraries' tensors.
+"""Tests the wheel as installed by pip: its structure, docs/python.md from top to bottom, the notebook, errors, threads, and other
+libraries' tensors.
 
 Arguments: the wheel, docs/python.md, pyproject.toml, build_backend.py, a folder of models and data (with models/housing.py).
 """
@@ -28,7 +29,7 @@ import numpy as np
 
 WHEEL, PAGE, PYPROJECT, BACKEND, MODELS = (os.path.abspath(word) for word in sys.argv[1:6])
 sys.argv[1:6] = []
-# What a manylinux wheel may ask of the system.
+# The system libraries that a manylinux wheel may depend on.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
 
 
@@ -48,7 +49,7 @@ def readelf(flags, file):
 
 
 class WheelTest(unittest.TestCase):
-    def test_records_what_is_in_it(self):
+    def test_record_lists_all_files(self):
         with zipfile.ZipFile(WHEEL) as archive:
             names = archive.namelist()
             info = next(name for name in names if name.endswith(".dist-info/RECORD"))[:-len("RECORD")]
@@ -70,13 +71,14 @@ class WheelTest(unittest.TestCase):
             gradloom.__author__
 
     def test_types_and_docstrings(self):
-        """Everything public says what it is, and what it takes and gives."""
+        """Everything public has a docstring and type annotations."""
         import gradloom
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(gradloom.__file__), "py.typed")))
         for name in gradloom.__all__:
             public = getattr(gradloom, name)
             members = {} if inspect.isfunction(public) else {member: value for member, value in vars(public).items() if not member.startswith("_")}
-            self.assertTrue(public.__doc__ and not public.__doc__.startswith(f"{name}("), name)  # which a dataclass would say of itself
+            # a dataclass generates this docstring by itself
+            self.assertTrue(public.__doc__ and not public.__doc__.startswith(f"{name}("), name)
             for member, value in {name: public, **members}.items():
                 function = value.fget if isinstance(value, property) else value
                 if inspect.isfunction(function):
@@ -86,23 +88,23 @@ class WheelTest(unittest.TestCase):
                     for parameter in list(signature.parameters.values())[0 if function is public else 1:]:
                         self.assertIsNot(parameter.annotation, inspect.Parameter.empty, f"{name}.{member}({parameter.name})")
 
-    def test_asks_of_the_system_what_its_tag_says(self):
-        """No library but those that every Linux has, and of the C library no newer version than that of the tag."""
+    def test_system_dependencies_match_the_tag(self):
+        """Depends only on libraries that every Linux system has, and on no newer version of the C library than its tag declares."""
         lib = f"{FOLDER}/site/gradloom/lib"
         allowed = tuple(int(number) for number in re.findall(r"manylinux_(\d+)_(\d+)", WHEEL)[0])
         newest = (0, 0)
         for name in os.listdir(lib):
             dynamic = readelf("-dW", f"{lib}/{name}")
             if name == "libgradloom_cuda.so":
-                continue  # opened where there is a driver; NVIDIA's libraries are the machine's
+                continue  # opened only if there is a driver; NVIDIA's libraries belong to the machine
             for needed in re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic):
                 self.assertTrue(needed in OF_THE_SYSTEM or os.path.exists(f"{lib}/{needed}"), f"{name} needs {needed}")
             self.assertEqual(re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic), ["$ORIGIN"], name)
             newest = max([newest] + [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-VW", f"{lib}/{name}"))])
         self.assertLessEqual(newest, allowed)
 
-    def test_pip_builds_it_from_the_repository(self):
-        """With a bazel that says what it was called with, and has made the wheel."""
+    def test_pip_builds_from_the_repository(self):
+        """With a fake bazel that records its arguments and provides the finished wheel."""
         source, out = f"{FOLDER}/source", f"{FOLDER}/built"
         for path in ("python", "bin", "made/tools/dist"):
             os.makedirs(f"{source}/{path}")
@@ -156,8 +158,8 @@ class SessionTest(unittest.TestCase):
         random = np.random.default_rng(5)
         cls.x, cls.y = random.normal(size=(16, 13)).astype(np.float32), random.normal(size=(16, 1)).astype(np.float32)
 
-    def test_steps_are_those_of_one_formula(self):
-        """A step of SGD in numpy: the gradient of a bias of the last layer is the mean of what is wrong, twice."""
+    def test_steps_match_the_formula(self):
+        """An SGD step computed in numpy: the gradient of the last layer's bias is twice the mean error."""
         plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="sgd", lr=0.1, batch=16)
         session = self.gradloom.Session(plan)
         value = session.predict(features=self.x)["value"]
@@ -167,13 +169,13 @@ class SessionTest(unittest.TestCase):
         np.testing.assert_allclose(session.parameter("layer3.bias"), before - 0.1 * np.mean(2 * (value - self.y)), rtol=1e-4, atol=1e-5)
         self.assertEqual((result.step, result.batch, result.updated, session.num_updates), (1, 1, True, 1))
 
-    def test_takes_arrays_of_every_order_and_lists(self):
+    def test_accepts_arrays_of_any_order_and_lists(self):
         losses = []
         for x in (self.x, np.asfortranarray(self.x), np.repeat(self.x, 2, axis=0)[::2], self.x.astype(">f4"), self.x.tolist()):
             losses.append(self.gradloom.Session(self.plan).step(features=x, target=self.y).loss)
         self.assertEqual(losses, losses[:1] * len(losses))
 
-    def test_takes_whole_numbers_of_numpy_and_no_others(self):
+    def test_accepts_integral_numpy_numbers_only(self):
         for batch, rows in ((np.int64(16), 16), (np.array([16, 8]), 16), ([8, 16], 8)):
             plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=batch)
             self.assertEqual(plan.inputs()[0].shape, (rows, 13))
@@ -183,9 +185,9 @@ class SessionTest(unittest.TestCase):
         image = np.zeros((2, 1, 8, 8), np.float32)
         self.assertGreater(digits.step(image=image, label=[3, 1]).loss, 0)
         with self.assertRaisesRegex(self.gradloom.Error, "'label' is float64, but the model expects int64"):
-            digits.step(image=image, label=[3.5, 1])  # 3 would be another class
+            digits.step(image=image, label=[3.5, 1])  # converting it to 3 would silently select another class
 
-    def test_reads_files_of_a_pattern_in_a_format_that_is_said(self):
+    def test_reads_patterns_of_files_in_a_given_format(self):
         with tempfile.TemporaryDirectory() as folder, open(f"{FOLDER}/boston.csv") as table:
             header, *lines = table.read().splitlines(keepends=True)
             for name, part in (("part-0", lines[:200]), ("part-1", lines[200:])):
@@ -197,8 +199,8 @@ class SessionTest(unittest.TestCase):
             with self.assertRaisesRegex(self.gradloom.Error, "unknown data format 'xls'"):
                 self.gradloom.Dataset(f"{folder}/part-*", self.plan, columns=columns, format="xls")
 
-    def test_is_neither_copied_nor_pickled(self):
-        """The copy would have the same handle."""
+    def test_sessions_cannot_be_copied_or_pickled(self):
+        """A copy would share the handle."""
         data = self.gradloom.Dataset.from_arrays(features=self.x)
         for owner in (self.gradloom.Session(self.plan), self.plan, data):
             for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -207,7 +209,7 @@ class SessionTest(unittest.TestCase):
         error = pickle.loads(pickle.dumps(self.gradloom.Error("E-DATA", "what", "where", "help")))
         self.assertEqual((error.code, error.message, error.where, error.help), ("E-DATA", "what", "where", "help"))
 
-    def test_takes_tensors_with_dlpack(self):
+    def test_accepts_dlpack_tensors(self):
         class Tensor:
             def __init__(self, array, device=1):
                 self.array, self.device = array, device
@@ -295,7 +297,7 @@ class SessionTest(unittest.TestCase):
             session.fit(data, epochs=9, batch=16, on_step=fails)
 
     def script(self, text, within=60):
-        """What a program says, and its exit code. It has a session on the devices that it is told, and inputs."""
+        """Runs a program that has a session on the given devices, and inputs. Returns its output and exit code."""
         begin = f"""
 import os, signal, sys, threading, time
 import gradloom, numpy as np
@@ -309,7 +311,7 @@ def session(devices="cpu"):
         return done.stdout, done.returncode
 
     def test_an_interrupt_ends_a_fit(self):
-        """At the next step, whether there are callbacks or not, and none is lost on the way to one."""
+        """Ends at the next step, with or without callbacks, and interrupts that arrive between steps are not lost."""
         for callbacks in ("", "on_step=lambda step: None", "on_step=lambda step: time.sleep(1e-3)", "on_epoch=lambda epoch: None"):
             with self.subTest(callbacks=callbacks):
                 said = self.script(f"""
@@ -324,7 +326,7 @@ except KeyboardInterrupt:
                 self.assertEqual(said, ("interrupted True True\n", 0))
 
     def test_a_fork_leaves_sessions_to_the_parent(self):
-        """Their threads are in no child: one that ends lets them alone, and one that uses them is told."""
+        """A child has none of the session's threads: when it exits it leaves the sessions alone, and when it uses one it gets an error."""
         for devices in ("cpu", "cpu:2"):
             said = self.script(f"""
 trained = session("{devices}")
@@ -340,7 +342,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), trained.step(features=
 """)
             self.assertEqual(said, ("E-CONFIG the session was created before a fork, and the child process does not have its threads\n7 2\n", 0))
 
-    def test_closes_when_the_calls_of_other_threads_have_ended(self):
+    def test_close_waits_for_calls_of_other_threads(self):
         said = self.script("""
 trained, ended = session(), []
 def run():
@@ -366,7 +368,7 @@ except gradloom.Error as error:
                                 "a callback of fit cannot close its session\n", 0))
 
     def test_predictions_of_threads_are_their_own(self):
-        """Of one session that several use."""
+        """Several threads use one session."""
         session = self.gradloom.Session(self.plan)
         inputs = [np.full((16, 13), value, np.float32) for value in range(4)]
         expected = [session.predict(features=x)["value"] for x in inputs]
@@ -385,7 +387,7 @@ except gradloom.Error as error:
         self.assertEqual(wrong, [])
 
     def test_sessions_run_in_threads(self):
-        """And to the bits of one after the other."""
+        """With the same bits as one after the other."""
         expected = self.train()
         results = [None] * 4
 
@@ -406,8 +408,8 @@ except gradloom.Error as error:
             session.step(features=self.x, target=self.y)
         return session.flat_parameters()
 
-    def test_goes_on_to_the_same_bits(self):
-        """Also where a batch size was compiled on the way, and of a plan and checkpoint that lay in files."""
+    def test_resumes_to_the_same_bits(self):
+        """Also if a batch size was compiled in the meantime, and if the plan and the checkpoint were read from files."""
         plan, session = self.plan, self.gradloom.Session(self.plan, seed=9)
         session.step(features=self.x, target=self.y)
         session.step(features=self.x[:5], target=self.y[:5])
@@ -453,16 +455,16 @@ except gradloom.Error as error:
             attached["no such parameter"]
 
     def test_every_function_of_the_table_is_used(self):
-        """What C can, Python can: but for what the package does by itself."""
+        """Whatever is possible in C is possible in Python, except for what the package does by itself."""
         from gradloom import _library
         sources = "".join(path.read_text() for path in pathlib.Path(_library.__file__).parent.glob("*.py"))
-        left_out = {"GetErrorCode",  # the name says it
-                    "GetDTypeName", "GetDTypeBytes",  # numpy's
-                    "GetModelInputCount", "GetModelInputName",  # a model is only compiled; the plan has its inputs
-                    "CopyOutput",  # GetOutput, copied
-                    "RegisterLinearLRScheduler", "SchedulerStep",  # learning_rate is set, or the plan has a schedule
-                    "GetDeviceCount", "GetDeviceInfo",  # devices() has that and more
-                    "ToDLPack"}  # arrays of numpy have DLPack
+        left_out = {"GetErrorCode",  # part of the exception's name
+                    "GetDTypeName", "GetDTypeBytes",  # numpy has these
+                    "GetModelInputCount", "GetModelInputName",  # a model can only be compiled; its plan has the inputs
+                    "CopyOutput",  # GetOutput and a copy
+                    "RegisterLinearLRScheduler", "SchedulerStep",  # learning_rate can be set, or the plan has a schedule
+                    "GetDeviceCount", "GetDeviceInfo",  # devices() has this and more
+                    "ToDLPack"}  # numpy arrays support DLPack
         missing = {name for name in _library.library().header.functions if not re.search(rf'\b{name}\b', sources)}
         missing -= {"GetInputCount", "GetInputInfo", "GetOutputCount", "GetOutputInfo"}  # Get{kind}Count
         self.assertEqual(missing, left_out)

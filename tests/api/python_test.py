@@ -1,4 +1,5 @@
-"""Python drives the C interface by ctypes: trains with numpy's buffers, exchanges tensors by DLPack, and onnxruntime reads what comes out.
+"""Python drives the C interface through ctypes: trains on numpy buffers and exchanges tensors by DLPack. onnxruntime reads the exported
+model.
 
 Arguments: the header, the library, the model, the command.
 """
@@ -21,7 +22,7 @@ BATCH = 64
 
 
 def tensor(g, array):
-    """A GradloomTensor that borrows the array; keeps the array and its shape alive with it."""
+    """A GradloomTensor that borrows the array, and keeps the array and its shape alive."""
     code = {"float32": 1, "int64": 7}[array.dtype.name]
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     made = g.struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=code)
@@ -30,7 +31,7 @@ def tensor(g, array):
 
 
 class Capsule:
-    """What numpy.from_dlpack takes: an object that gives a capsule with a DLManagedTensor."""
+    """An object for numpy.from_dlpack, which returns a capsule with a DLManagedTensor."""
 
     def __init__(self, managed):
         self.managed = managed
@@ -58,7 +59,7 @@ class PythonTest(unittest.TestCase):
         cls.plan = ctypes.c_void_p()
         cls.g.Compile(cls.model, ctypes.byref(options), ctypes.byref(cls.plan))
         random = np.random.default_rng(1)
-        # Classes that can be told apart: each has a pattern of its own under noise.
+        # Separable classes: each has its own pattern plus noise.
         patterns = random.normal(size=(10, 1, 8, 8)).astype(np.float32)
         cls.labels = random.integers(0, 10, BATCH).astype(np.int64)
         cls.images = (patterns[cls.labels] + 0.3 * random.normal(size=(BATCH, 1, 8, 8))).astype(np.float32)
@@ -85,7 +86,7 @@ class PythonTest(unittest.TestCase):
         np.testing.assert_array_equal(images, self.images)
         np.testing.assert_array_equal(labels, self.labels)
 
-    def test_onnxruntime_gives_what_the_session_predicts(self):
+    def test_onnxruntime_matches_the_session(self):
         session = self.session()
         for _ in range(5):
             self.step(session, self.images, self.labels)
@@ -99,7 +100,7 @@ class PythonTest(unittest.TestCase):
             onnx.checker.check_model(path, full_check=True)
             theirs = onnxruntime.InferenceSession(path).run(["logits"], {"image": self.images})[0]
             np.testing.assert_allclose(logits, theirs, atol=1e-5 * np.abs(theirs).max())
-            # And the same weights, as Python's safetensors reads them.
+            # The weights are the same when read by Python's safetensors.
             self.g.SaveCheckpoint(session, path.encode(), 0)
             saved = load_file(path)
         count = ctypes.c_size_t()
@@ -111,7 +112,7 @@ class PythonTest(unittest.TestCase):
             np.testing.assert_array_equal(mine, value)
 
     def test_plans_of_the_command(self):
-        """With --gradients they have what TrainStep runs, without it an error says how to get it."""
+        """Plans compiled with --gradients contain what TrainStep needs; without it the error explains how to get it."""
         inputs = [tensor(self.g, self.images), tensor(self.g, self.labels)]
         inputs = self.g.array("GradloomTensor", inputs), inputs
         with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +140,7 @@ class PythonTest(unittest.TestCase):
             copy = np.from_dlpack(Capsule(managed.value))
             self.assertEqual(copy.dtype, array.dtype)
             np.testing.assert_array_equal(copy, array)
-        # The other way: a capsule of numpy's.
+        # In the other direction: a capsule from numpy.
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         writable = self.images.copy()
@@ -153,7 +154,8 @@ class PythonTest(unittest.TestCase):
             self.g.FromDLPack(pointer(transposed, b"dltensor"), ctypes.byref(borrowed))
 
     def test_keeps_a_chosen_output(self):
-        """Of a model with two outputs one is exported, with what it needs alone; branches see the names around them."""
+        """One of a model's two outputs is exported, with only the nodes that it needs. Branches may refer to names of the enclosing graph.
+        """
         helper = onnx.helper
 
         def value(name, shape, kind=1):

@@ -1,6 +1,6 @@
-"""The library without a compiler: runs plans that the full one made to the same bits, and says what it does not have.
+"""The library without a compiler: it runs plans that the full library compiled, with the same bits, and reports what it lacks.
 
-Arguments: the header, the full library, the one without a compiler, the model.
+Arguments: the header, the full library, the library without a compiler, the model.
 """
 import ctypes
 import os
@@ -18,7 +18,7 @@ BATCH = 16
 
 
 def in_a_process(*words):
-    """Runs a function of this file in a process of its own: protobuf takes the messages of one library alone."""
+    """Runs a function of this file in a separate process, because protobuf accepts the messages of only one library per process."""
     ran = subprocess.run([sys.executable, os.path.abspath(__file__), "--", *words], capture_output=True, text=True)
     assert ran.returncode == 0, f"{words}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
     return ran.stdout
@@ -37,7 +37,8 @@ def compile_plan(header, library, model_path, plan_path):
 
 
 def train(header, library, plan_path, folder):
-    """Steps, a checkpoint, more steps from it, whose parameters it leaves in the folder; says what it answers to another batch and to an export."""
+    """Takes steps, saves a checkpoint, takes more steps from it, and leaves the resulting parameters in the folder. Prints the answers to a
+    different batch size and to an export."""
     g = Gradloom(header, library)
     random = np.random.default_rng(3)
     arrays = [random.normal(size=(BATCH, 13)).astype(np.float32), random.normal(size=(BATCH, 1)).astype(np.float32)]
@@ -85,7 +86,7 @@ class RuntimeTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plan = os.path.join(folder, "m.plan")
             in_a_process("compile_plan", header, full, model, plan)
-            # Of another batch both say which shapes there are: the plan is loaded, not compiled here.
+            # Both list the available shapes for another batch size, since the plan was loaded and not compiled here.
             shapes = r"E-DATA: [^\n]*'features' is \[15,13\][^\n]*\n  help: the plan takes: features float32\[16,13\], target float32\[16,1\]\n"
             self.assertRegex(in_a_process("train", header, full, plan, folder), "^" + shapes + "exports\n$")
             expected = np.load(os.path.join(folder, "parameters.npy"))
@@ -93,7 +94,7 @@ class RuntimeTest(unittest.TestCase):
             np.testing.assert_array_equal(np.load(os.path.join(folder, "parameters.npy")), expected)
         self.assertRegex(in_a_process("load_model", header, runtime, model), "E-UNSUPPORTED: .*not in this build")
 
-    def test_has_no_trace_of_the_compiler(self):
+    def test_contains_no_compiler(self):
         symbols = subprocess.run(["strings", "-n", "12", ARGUMENTS[2]], check=True, capture_output=True, text=True).stdout
         self.assertIn("cpu.Gemm", subprocess.run(["strings", "-n", "6", ARGUMENTS[2]], check=True, capture_output=True, text=True).stdout)
         self.assertNotIn("onnx.ModelProto", symbols)

@@ -1,4 +1,5 @@
-"""Parameters that a session shares with other processes: seen as they change, there as long as anybody has them, and never believed.
+"""Parameters that a session shares with other processes: readers see them change, they exist as long as anybody has them attached, and
+readers do not trust their contents.
 
 Arguments: the header, the library, the model, which has convolutions.
 """
@@ -28,7 +29,7 @@ F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 
 
 class Owner:
-    """In a process of its own: trains, shares, and does what it is told by lines."""
+    """Runs in a separate process: trains, shares, and executes commands that it reads line by line."""
 
     @staticmethod
     def run(arguments, name):
@@ -47,7 +48,7 @@ class Owner:
             g.struct("GradloomTensor", data=a.ctypes.data, shape=ctypes.addressof(shape), rank=a.ndim, dtype=code)
             for a, shape, code in zip((images, labels), shapes, (1, 7))])
         names = (ctypes.c_char_p * 2)(b"image", b"label")
-        # What is prepared before the state moves works on.
+        # Kernels prepared before the state moves still work afterwards.
         g.Step(session, names, inputs, 2, None)
         g.ShareParameters(session, name)
         print("ready", flush=True)
@@ -102,7 +103,7 @@ class SharingTest(unittest.TestCase):
         return attached
 
     def values(self, attached):
-        """As the owner tells them; and how many are had without a copy."""
+        """The values as the owner reports them, and how many are available without a copy."""
         count, values, direct = ctypes.c_size_t(), {}, 0
         self.g.GetAttachedCount(attached, ctypes.byref(count))
         for i in range(count.value):
@@ -117,7 +118,7 @@ class SharingTest(unittest.TestCase):
             values[name.value.decode()] = [shape, value.tobytes().hex()]
         return values, direct
 
-    def test_they_are_seen_as_they_change(self):
+    def test_readers_see_changes(self):
         owner = Owner(self.name)
         try:
             self.assertEqual(owner.said, "ready\n")
@@ -132,7 +133,7 @@ class SharingTest(unittest.TestCase):
                 self.share_again()
         finally:
             owner.end()
-        # The session has ended; what is attached stays.
+        # The session has ended, but attached memory stays valid.
         self.assertEqual(self.values(attached)[0], after)
         with self.assertRaisesRegex(Gradloom.Error, "no parameters are shared"):
             self.attach()
@@ -154,7 +155,7 @@ class SharingTest(unittest.TestCase):
         after = owner.tell("step")
         owner.end(kill=True)
         self.assertEqual(self.values(attached)[0], after)
-        # The name is free, and nothing is left of it.
+        # The name is free again, and nothing is left behind.
         again = Owner(self.name)
         self.assertEqual(again.said, "ready\n")
         again.end()
@@ -174,7 +175,7 @@ class SharingTest(unittest.TestCase):
             owner.end()
 
     def serve(self, give):
-        """One attachment to what `give` hands out; the words of the error, or what was had."""
+        """Attaches once to what `give` returns. Returns the error message, or what was attached."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(b"\0gradloom/parameters/" + self.name)
             listener.listen()
@@ -214,7 +215,7 @@ class SharingTest(unittest.TestCase):
         head = HEADER.pack(fields.get("magic", b"GLSHARE1"), fields.get("table", len(text)), begin, state)
         return (head + text).ljust(4096, b"\0") + b"\x01" * 4096
 
-    def test_what_is_shared_is_not_believed(self):
+    def test_shared_memory_is_not_trusted(self):
         row = {"name": "w", "dtype": 1, "shape": [2, 3], "layout": "plain", "offset": 64}
         self.assertEqual(self.serve(self.memory(self.content([row])))[0]["w"][0], [2, 3])
 
@@ -243,7 +244,7 @@ class SharingTest(unittest.TestCase):
         refused(self.memory(self.content([5])))
 
     def test_damaged_tables(self):
-        """Whatever is in it: an error, or tensors that can be read."""
+        """Whatever the table contains, the result is an error or readable tensors."""
         seed = random.SystemRandom().randrange(10**6)
         print("seed", seed, flush=True)
         rng = random.Random(seed)
@@ -255,7 +256,7 @@ class SharingTest(unittest.TestCase):
             try:
                 self.serve(self.memory(bytes(content)))
             except (Gradloom.Error, ValueError, OverflowError, MemoryError):
-                pass  # another type, or a shape that numpy has not
+                pass  # another type, or a shape that numpy does not support
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Gradloom and its peers on the same workloads, in turns on a quiet machine: a table of step times and their ratio to the best peer.
+"""Compares Gradloom and its peers on the same workloads, in turns on a quiet machine: a table of step times and their ratio to the best
+peer.
 
-    python beside.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
-                     [--threads 2] [--rounds 3] [--cpu-time] [--bf16] [NAME...]
+python beside.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
+[--threads 2] [--rounds 3] [--cpu-time] [--bf16] [NAME...]
 
-DIR holds what peers/workloads.py writes; P and O: Pythons that can run peers/PEER.py (set_up_peers.sh makes them). The binaries are those of
-bazel-bin/tests/bench. A round is one process of each, one after the other; a cell is the median over the rounds of the median step, the worst round
-behind it. `ratio`: the best peer's median divided by ours. `limit`: what the machine needs at least for what our step does, divided by what it takes:
-launches that compute at the rate of a large product, and those that move memory at the rate of a large copy, both measured before (machine.cc).
-`others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again, or with --cpu-time, which counts the
-processes' own time: with one thread that is what a step costs, whatever else runs (but for caches).
+DIR holds the output of peers/workloads.py. P and O are Python interpreters that can run peers/PEER.py (set_up_peers.sh creates them). The
+binaries are taken from bazel-bin/tests/bench. A round runs one process of each, one after the other. A cell shows the median over the
+rounds of the median step, followed by the worst round. `ratio` is the best peer's median divided by Gradloom's. `limit` is the least time
+that the machine needs for the work of Gradloom's step, divided by the time it takes: compute-bound launches at the rate of a large product,
+and memory-bound ones at the rate of a large copy, both measured beforehand (machine.cc). `others` is the largest share of all cores that
+other processes used meanwhile. If it is above 0.05, measure again, or use --cpu-time, which measures the processes' CPU time: with one
+thread this is the cost of a step, whatever else runs (except for shared caches).
 
-With --bf16 ours and the peers (of torch alone) compute in bfloat16; ours in float32 is a column of its own.
+With --bf16, Gradloom and the PyTorch peers compute in bfloat16; Gradloom in float32 has a column of its own.
 
-First losses must agree where the start is the same; JAX draws its own weights, and onnxruntime-training has neither momentum nor this Adam."""
+First losses must agree where the initial weights are the same. JAX draws its own weights, and onnxruntime-training has neither momentum nor
+this variant of Adam."""
 import argparse
 import json
 import os
@@ -27,11 +30,11 @@ BINARIES = HERE.parents[1] / "bazel-bin/tests/bench"
 sys.path.insert(0, str(HERE / "peers"))
 from run_all import STEPS, busy, cpu, own, wait_quiet  # noqa: E402
 
-OWN_START = {"jax_train"}  # peers whose first loss is another one
+OWN_START = {"jax_train"}  # peers with different initial weights, and so a different first loss
 
 
 def run(command, quiet):
-    """The JSON line of one process, with the share of the cores that others used while it ran; or what went wrong."""
+    """The JSON line of one process, with the share of the cores that other processes used while it ran, or the error."""
     if quiet:
         wait_quiet(60)
     clock, begin, mine = os.times().elapsed, busy(), own()
@@ -53,7 +56,7 @@ def middle(rounds, key):
 
 
 def step_cell(rounds):
-    """The median step and the worst round; the reason where a peer cannot."""
+    """The median step and the worst round, or the reason why a peer cannot run the workload."""
     if any("failed" in r for r in rounds):
         return "failed"
     return f"{milliseconds(middle(rounds, 'ms_per_step'))} ({milliseconds(max(r['ms_per_step'] for r in rounds))})"
@@ -83,7 +86,7 @@ def main():
         common = ["--threads", str(arguments.threads), "--steps", str(STEPS.get(name, 30)), "--seconds", str(arguments.seconds), "--json"]
         common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
-        draws = json.loads(files[2].read_text()).get("draws", False)  # random numbers, every peer its own
+        draws = json.loads(files[2].read_text()).get("draws", False)  # random numbers, which differ between peers
         ours, wide, theirs = [], [], {peer: [] for peer in peers}
         low, theirs_low = (["--precision", "bf16"], ["--bf16"]) if arguments.bf16 else ([], [])
         for _ in range(arguments.rounds):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How training scales over devices: DenseNet-121 with 14 sigmoid outputs, binary cross entropy, Adam.
 
-    python densenet.py --cache DIR [--size 64] [--batch 8] [--images 160]
+python densenet.py --cache DIR [--size 64] [--batch 8] [--images 160]
 
-The set-up of a published comparison of frameworks on chest X-rays (ilkarman/DeepLearningFrameworks, 2018), at a size for a small machine: the
-batch and the learning rate go with the number of devices; (a) images decoded from disk with random crop and flip, with validation after
-each epoch, (b) the same number of samples of random numbers in memory. The images are made here: smooth random patterns, 14 labels by their
-amplitudes, as PNG files. Then the plan for 224 x 224 and 64 samples a device is simulated on V100s, beside the published minutes. The binary
-is bazel-bin/tools/gradloom/gradloom. Needs numpy and onnx."""
+The setup of a published comparison of frameworks on chest X-rays (ilkarman/DeepLearningFrameworks, 2018), at a size for a small machine.
+The batch and the learning rate are proportional to the number of devices. (a) Images are decoded from disk with random crops and flips,
+with validation after each epoch. (b) The same number of samples is random data in memory. The images are synthetic: smooth random patterns
+with 14 labels derived from their amplitudes, as PNG files. Then the plan for 224 x 224 and 64 samples per device is simulated on V100s and
+shown next to the published minutes. The binary is bazel-bin/tools/gradloom/gradloom. Needs numpy and onnx."""
 import argparse
 import json
 import os
@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GRADLOOM = ROOT / "bazel-bin/tools/gradloom/gradloom"
 BLOCKS, GROWTH, CLASSES = (6, 12, 24, 16), 32, 14
-# Five epochs of 341 steps of four times 64 samples; minutes on one and four V100, the best of five frameworks.
+# Five epochs of 341 steps with four times 64 samples. Minutes on one and four V100s, best of five frameworks.
 PUBLISHED_SAMPLES = 5 * 341 * 256
 PUBLISHED = {"from disk": {1: 27, 4: 8}, "in memory": {1: 25, 4: 7}}
 
@@ -92,7 +92,7 @@ def png(pixels):
 
 
 def write_images(folder, count, size):
-    """Patterns of 14 waves; a label for each that is strong."""
+    """Patterns of 14 waves, with a label for each strong one."""
     random = np.random.default_rng(14)
     side = size * 264 // 224
     at = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), -1) * (2 * np.pi / side)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Two processes that train one net, beside PyTorch's DistributedDataParallel, and what the second process is worth.
+"""Compares two processes that train one model with PyTorch's DistributedDataParallel, and shows the speed-up of the second process.
 
-    python processes.py --cache DIR --python P [--rounds 5] [NAME...]
+python processes.py --cache DIR --python P [--rounds 5] [NAME...]
 
-DIR holds what peers/workloads.py writes; P: a Python that can run peers/torch_*.py. In turns, each with one thread a process: one process of
-PyTorch, two of them (DDP over gloo), one process of ours, one with two devices, and two processes of one device, which reach each other through
-shared memory, over TCP and, where there is mpirun, by MPI. The batch is that of the whole job. A cell is the median over the rounds of samples a
-second, its least and its most behind it; the table below it has the rate of two over that of one, which is 2 where nothing is lost. `others` is the
-share of all cores that other processes used, at its worst: above 0.05 measure again."""
+DIR holds the output of peers/workloads.py; P is a Python that can run peers/torch_*.py. Runs in turns, each with one thread per process:
+one process of PyTorch, two of them (DDP over gloo), one process of Gradloom, one with two devices, and two processes with one device each,
+which communicate through shared memory, over TCP and, if there is mpirun, by MPI. The batch is that of the whole job. A cell shows the
+median over the rounds of samples per second, followed by the least and the most. The table below it divides the rate of two by that of one,
+which is 2 for ideal scaling. `others` is the largest share of all cores that other processes used; if it is above 0.05, measure again."""
 import argparse
 import json
 import os
@@ -25,13 +25,13 @@ sys.path.insert(0, str(HERE / "peers"))
 from run_all import busy, cpu, own, wait_quiet  # noqa: E402
 
 NAMES = ("lenet", "mlp_wide", "resnet18_cifar")
-SECONDS = 6  # of measured steps in one process, about
+SECONDS = 6  # approximate duration of the measured steps in one process
 LOSSES = {"cross_entropy": "cross_entropy(out, y)", "mse": "mse(out, y)"}
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
 
 
 def training(name, cache, folder, repeats, steps):
-    """Our command for a job of any form: epochs of the four batches there are, so often each."""
+    """The gradloom command for a job of any form. An epoch consists of the four batches, repeated this often."""
     import numpy as np
     case = json.loads((cache / f"{name}.json").read_text())
     data = folder / f"{name}.npz"
@@ -47,7 +47,7 @@ def training(name, cache, folder, repeats, steps):
 
 
 def ours(name, cache, folder, repeats, steps, start, devices, *flags):
-    """Samples a second, of the median epoch after the first."""
+    """Samples per second in the median epoch after the first."""
     words = training(name, cache, folder, repeats, steps)
     run = f"{name}{len(os.listdir(folder))}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}

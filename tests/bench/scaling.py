@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Predicted efficiency of three models over many GPUs: ResNet-50, BERT-base and GPT-2 124M, mixed precision, on nodes of eight.
+"""Predicts the efficiency of three models on many GPUs: ResNet-50, BERT-base and GPT-2 124M in mixed precision, on nodes of eight.
 
-    python scaling.py --cache DIR [--topology models/clusters/h200_nodes.toml] [--one-gpu]
+python scaling.py --cache DIR [--topology models/clusters/h200_nodes.toml] [--one-gpu]
 
-Writes the models' ONNX files into DIR with PyTorch where they are not there (0.5 GB each), compiles each for eight GPUs, which need not be there, and
-simulates the plan on 8 to 4,096 of them: the table of docs/scaling.md. Besides, what one change at a time would bring. With --one-gpu the table of
-docs/gpu.md: a step of one GPU, and of two small nets in float32, whose files peers/workloads.py writes into DIR. The binary is
-bazel-bin/tools/gradloom/gradloom."""
+Writes the models' ONNX files to DIR with PyTorch if they are missing (0.5 GB each), compiles each for eight GPUs, which need not be
+present, and simulates the plan on 8 to 4,096 of them: the table of docs/scaling.md. Also shows the effect of one change at a time. With
+--one-gpu it prints the table of docs/gpu.md: a step on one GPU, and a step of two small models in float32, whose files peers/workloads.py
+writes to DIR. The binary is bazel-bin/tools/gradloom/gradloom."""
 import argparse
 import json
 import pathlib
@@ -19,18 +19,18 @@ GRADLOOM = ROOT / "bazel-bin/tools/gradloom/gradloom"
 sys.path.insert(0, str(ROOT / "tests/bench/peers"))
 
 COUNTS = (1, 8, 64, 512, 4096)
-# By model: samples of a device, optimizer, and what a sample is called.
+# By model: samples per device, optimizer, and what a sample is called.
 MODELS = {"resnet50": (256, "momentum", "images"), "bert_base": (64, "adamw", "sequences of 128"), "gpt2_124m_1024": (16, "adamw", "sequences of 1,024")}
 
 
-# In float32: by model, samples, loss and optimizer.
+# In float32, by model: samples, loss and optimizer.
 SMALL = {"mlp_housing": (64, "mse", "adam"), "lenet": (64, "cross_entropy", "sgd")}
 
 
 def export(name, folder):
     import workloads as w
     if name in w.GPU:
-        w.W[name] = (*w.GPU[name][:2], 2, *w.GPU[name][3:])  # the compiler is told the batch
+        w.W[name] = (*w.GPU[name][:2], 2, *w.GPU[name][3:])  # tells the compiler the batch size
     w.write(name, folder)
 
 

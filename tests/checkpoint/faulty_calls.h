@@ -14,8 +14,7 @@ namespace gradloom {
 class FaultyCalls : public FileCalls {
  public:
   // Calls number `first` to `last`, counted from 0, fail with `error`. If `error` is 0, the process ends there with exit code kExitCode,
-  // and
-  // a write is left half done.
+  // and a write is left half done.
   void FailAt(int first, int last, int error) { first_ = first, last_ = last, error_ = error; }
 
   static constexpr int kExitCode = 77;

@@ -1,8 +1,7 @@
 // kill_at_call PART N VICTIM -- COMMAND...: runs the command and kills a process with SIGKILL when the command, in any of its threads,
-// enters
-// its Nth system call that writes, creates, renames, removes or syncs a file with PART in its path. VICTIM is 0 for the command itself, or
-// the id of another process; in that case the command continues. With N = 0 no process is killed. Prints the number of such calls to stderr
-// ("calls 57"). Exits with the command's code, or with 128 plus the signal's number if a signal ended it.
+// enters its Nth system call that writes, creates, renames, removes or syncs a file with PART in its path. VICTIM is 0 for the command
+// itself, or the id of another process; in that case the command continues. With N = 0 no process is killed. Prints the number of such
+// calls to stderr ("calls 57"). Exits with the command's code, or with 128 plus the signal's number if a signal ended it.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-"""The rank files of a checkpoint are safetensors files: the reference reads the same bits."""
+"""The rank files of a checkpoint are safetensors files: the reference implementation reads the same bits."""
 import json
 import os
 import subprocess

@@ -226,8 +226,7 @@ constexpr char kSeedVariable[] = "GRADLOOM_TEST_SEED";
 // Runs this program again as every process of an mpirun job. Returns its output if that failed.
 std::string RunByMpi(int processes, const std::string& test, uint64_t seed) {
   // Oversubscribes cores, permits running as root, and disables reading each other's memory, which containers forbid. Under
-  // ThreadSanitizer, which
-  // reads TSAN_OPTIONS, lock-order checks are off: Open MPI's TCP component takes two of its locks in both orders.
+  // ThreadSanitizer, which reads TSAN_OPTIONS, lock-order checks are off: Open MPI's TCP component takes two of its locks in both orders.
   const std::string command =
       std::string(kSeedVariable) + "=" + std::to_string(seed) +
       " TSAN_OPTIONS=\"$TSAN_OPTIONS detect_deadlocks=0\" TMPDIR=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "

@@ -1,9 +1,10 @@
-"""Operators of onnxruntime's own (compiler/onnx/contrib_operators.h), in every form that is taken, and those of scikit-learn's preprocessing
-(compiler/onnx/own_bodies.h), beside onnxruntime.
+"""Compares operators of onnxruntime's own domain (compiler/onnx/contrib_operators.h), in every supported form, and those of scikit-learn's
+preprocessing (compiler/onnx/own_bodies.h) with onnxruntime.
 
-    contrib_operators_test.py RUNNER
+contrib_operators_test.py RUNNER
 
-Writes one node a test in the layout of ONNX's own tests, with the outputs that onnxruntime gives, and has the runner of those tests compare them."""
+Writes one node per test in the layout of ONNX's own tests, with the outputs that onnxruntime computes, and runs RUNNER, the runner of those
+tests."""
 import os
 import subprocess
 import sys
@@ -22,7 +23,8 @@ onnxruntime.disable_telemetry_events()
 
 
 class Node:
-    """One node. Absent inputs are None, absent outputs "". `beside`: (op, inputs, attributes) of a node with the same outputs where onnxruntime's CPU lacks this form."""
+    """One node. Absent inputs are None, absent outputs "". `beside` is (op, inputs, attributes) of a node with the same outputs, for forms
+    that onnxruntime's CPU provider lacks."""
 
     def __init__(self, name, op, inputs, outputs=("y",), domain=MICROSOFT, opset=17, beside=None, **attributes):
         self.name, self.op, self.inputs, self.outputs, self.domain, self.opset, self.beside, self.attributes = name, op, inputs, outputs, domain, opset, beside, attributes
@@ -56,7 +58,7 @@ class Node:
 random = np.random.default_rng(1)
 fl = lambda *shape: (random.standard_normal(shape) * 0.7).astype(np.float32)
 i32 = lambda values: np.array(values, np.int32)
-some = lambda *shape: i32((random.random(shape) < 0.5) | (np.arange(shape[-1]) == 0))  # a mask that leaves something everywhere
+some = lambda *shape: i32((random.random(shape) < 0.5) | (np.arange(shape[-1]) == 0))  # a mask with at least one visible key in each row
 
 
 def activations():
@@ -135,7 +137,8 @@ def attention():
     mask, square = i32([[1, 1, 1, 0, 0], [1] * 5]), some(SAMPLES, STEPS, STEPS)
     of = lambda name, *inputs, outputs=("y",), **options: Node(f"attention_{name}", "Attention", list(inputs), outputs, **{"num_heads": HEADS, **options})
     yield of("plain", x, w, b)
-    yield of("no_bias", x, w, beside=("Attention", [x, w, np.zeros_like(b)], dict(num_heads=HEADS)))  # onnxruntime 1.31 ends the process
+    # onnxruntime 1.31 crashes without a bias
+    yield of("no_bias", x, w, beside=("Attention", [x, w, np.zeros_like(b)], dict(num_heads=HEADS)))
     yield of("causal", x, w, b, unidirectional=1)
     yield of("scale", x, w, b, scale=0.2)
     yield of("mask", x, w, b, mask)
@@ -182,7 +185,8 @@ def attention():
 
 
 def grouped():
-    """Llama's attention: four heads of queries over two of keys. onnxruntime takes features by 16, and a past of one sample or one token alone."""
+    """Llama's attention: four heads of queries over two of keys. onnxruntime requires head sizes that are multiples of 16, and a past with
+    one sample or one token only."""
     heads, groups, width, room = 4, 2, 16, 16
     parts = lambda samples, steps, width=width: [fl(samples, steps, n * width) for n in (heads, groups, groups)]
     some, (token_q, token_k, token_v), single = parts(SAMPLES, STEPS), parts(SAMPLES, 1), parts(1, STEPS)
@@ -210,7 +214,7 @@ def grouped():
     yield of("rotary_packed", [packed], tables, do_rotary=1)
     yield of("rotary_interleaved", some, tables, do_rotary=1, rotary_interleaved=1)
     yield of("rotary_part", parts(SAMPLES, STEPS, 32), tables, do_rotary=1)
-    # onnxruntime 1.32 takes the first place of the first sample for all of them, and counts on from there.
+    # onnxruntime 1.32 uses the first position of the first sample for all samples and counts up from it.
     yield of("rotary_places", some, [*tables, np.array([[3, 4, 5, 6, 7]] * SAMPLES, np.int64)], do_rotary=1)
     yield of("bias", some, [None, None, None, fl(1, heads, STEPS, STEPS)])
     yield of("bias_cap", some, [None, None, None, fl(SAMPLES, 1, STEPS, STEPS)], softcap=0.7)
@@ -259,7 +263,7 @@ def preprocessing():
 
 
 class ContribOperatorsTest(unittest.TestCase):
-    def test_beside_onnxruntime(self):
+    def test_matches_onnxruntime(self):
         for family in (activations, products, normalizations, embeddings, attention, grouped, others, preprocessing):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())

@@ -1,4 +1,4 @@
-"""make_node_tests.py OUT.tar: ONNX's backend node tests, as the `onnx` package makes them, in ONNX's own layout:
+"""make_node_tests.py OUT.tar: writes ONNX's backend node tests, as the `onnx` package generates them, in ONNX's own layout:
 NAME/model.onnx, NAME/test_data_set_0/input_0.pb, output_0.pb and so on."""
 
 import io
@@ -12,7 +12,7 @@ from onnx.backend.test import loader
 
 
 def message(value, info):
-    """The protobuf message of an operand, of the kind that its declared type asks for."""
+    """The protobuf message of an operand, in the form that its declared type requires."""
     if isinstance(value, (onnx.TensorProto, onnx.SequenceProto, onnx.OptionalProto)):
         return value
     kind = info.type.WhichOneof("value")

@@ -1,19 +1,16 @@
 // onnx_node_tests DIR [--only TEXT] [--target ISA] [--pending FILE] [--failures] [--page] [--same-page FILE]
 //
 // Runs ONNX's backend tests (folders of DIR with a model.onnx) through the compiler and the executor. Prints a line per operator, followed
-// by
-// the reasons of the tests that did not pass:
+// by the reasons of the tests that did not pass:
 //
 //   Add  passed 12  failed 0  skipped 1
 //     skipped test_add_uint4: E-UNSUPPORTED ...
 //
 // Ends with "N passed, N failed, N skipped". A skipped test needs something that is not supported. --only runs the tests with TEXT in their
 // name; --target sm_90 runs them on a GPU of that kind. Without --pending, any failing test is an error. With it, FILE lists the tests that
-// may
-// fail (a line each: the name, two spaces, the reason), and it is an error if a listed test passes or an unlisted one does not.
+// may fail (a line each: the name, two spaces, the reason), and it is an error if a listed test passes or an unlisted one does not.
 // --failures prints only the tests that did not pass, in the format of that list. --page prints docs/operators.md instead, with the reasons
-// from
-// the list; --same-page makes it an error if FILE differs from that page.
+// from the list; --same-page makes it an error if FILE differs from that page.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -4,8 +4,7 @@
 // [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the executor, compares the results with
-// the
-// recording, and prints a line per case:
+// the recording, and prints a line per case:
 //
 //   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
 //

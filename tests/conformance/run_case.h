@@ -37,8 +37,7 @@ Precision PrecisionNamed(const std::string& text);
 void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& session);
 
 // How the case's model is read: the names of detached values, and the first batch's extents of all open axes but the batch axis. Batches
-// with
-// other extents need a CompilingSource in the session.
+// with other extents need a CompilingSource in the session.
 ImportOptions ReadingOf(const TrainingCase& recorded, const Model& model);
 
 // Compiles the case's model with its recipe, feeds its batches in order, and collects what Compare needs. Throws Error of any class.

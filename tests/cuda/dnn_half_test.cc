@@ -1,8 +1,6 @@
 // Convolutions and attention in 16 bits, which reference kernels do not support: every row is compared with the float32 reference on the
-// same
-// numbers, in plain layouts and in the layouts that the row prefers. Linked with the emulated runtime this tests how cuDNN is called;
-// linked
-// with CUDA's own runtime it tests the GPU.
+// same numbers, in plain layouts and in the layouts that the row prefers. Linked with the emulated runtime this tests how cuDNN is called;
+// linked with CUDA's own runtime it tests the GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>

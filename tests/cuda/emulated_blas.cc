@@ -1,6 +1,5 @@
 // cuBLASLt without a GPU, for tests: products in double over column-major matrices, with their epilogues, as specified in its
-// documentation.
-// The workspace is overwritten, and must have the alignment of CUDA's own allocations.
+// documentation. The workspace is overwritten, and must have the alignment of CUDA's own allocations.
 #include <cublasLt.h>
 
 #include <algorithm>

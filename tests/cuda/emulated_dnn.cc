@@ -1,6 +1,5 @@
 // cuDNN without a GPU, for tests: problems are computed in double, with the strides of their tensors, as specified in cuDNN's
-// documentation.
-// Only the real library knows which problems it has an algorithm for, and how much workspace that needs.
+// documentation. Only the real library knows which problems it has an algorithm for, and how much workspace that needs.
 #include "tests/cuda/emulated_dnn.h"
 
 #include <algorithm>

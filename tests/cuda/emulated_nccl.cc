@@ -1,6 +1,5 @@
 // NCCL without GPUs: the functions that runtime/device/cuda calls, over host memory and, between processes, a socket from each process to
-// the
-// one that created the id. Reductions use the fixed summation tree, so that the bits match those of one process. If a process ends, the
+// the one that created the id. Reductions use the fixed summation tree, so that the bits match those of one process. If a process ends, the
 // communicators of the others report an error. If a process is stopped, the others wait for it until they abort. Collectives in a different
 // order than on other members are an error.
 #include <errno.h>

@@ -1,7 +1,6 @@
 // Configures the emulated device in a program that loads it as a library. GRADLOOM_EMULATED_DEVICES is the number of GPUs,
 // GRADLOOM_EMULATED_OLDER the number of those with an older architecture, GRADLOOM_EMULATED_KERNEL_US an additional time in microseconds
-// for
-// each kernel. GRADLOOM_EMULATED_NO_ALGORITHMS=1 means that cuBLASLt and cuDNN have no algorithm for any problem.
+// for each kernel. GRADLOOM_EMULATED_NO_ALGORITHMS=1 means that cuBLASLt and cuDNN have no algorithm for any problem.
 #include <cstdlib>
 
 #include "tests/cuda/emulated_dnn.h"

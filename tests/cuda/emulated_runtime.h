@@ -1,11 +1,9 @@
 // CUDA's runtime library without a GPU, for tests: the functions that Gradloom calls, over host memory.
 //
 // Streams are queues. Nothing runs until somebody waits. Then work is taken from the heads of the queues in a random order that respects
-// only
-// streams and events, so a missing event shows as wrong results. New memory is poisoned. Calls that CUDA refuses during a graph capture are
-// refused here as well, and so are launches on a stream of a device other than the current one, and copies between the host and a device on
-// a
-// stream of another device.
+// only streams and events, so a missing event shows as wrong results. New memory is poisoned. Calls that CUDA refuses during a graph
+// capture are refused here as well, and so are launches on a stream of a device other than the current one, and copies between the host and
+// a device on a stream of another device.
 #pragma once
 
 #include <driver_types.h>
@@ -36,8 +34,7 @@ struct Options {
 void Reset(const Options& options);
 
 // The calls since the last Reset that enqueued work, in order: "launch", "copy", "record e3", "wait e3", and their streams. A graph launch
-// is
-// one entry; the calls that were captured come before it.
+// is one entry; the calls that were captured come before it.
 struct Call {
   std::string what;
   int stream = 0;  // the stream's number in the order of creation; 0 for the default stream

@@ -1,6 +1,5 @@
 // The table of operator cases on the CUDA device: each node of a case and of its gradient, in four floating-point types, is compared with
-// the
-// reference kernel on the same operands. Linked with the emulated runtime this tests what kernels compute; with CUDA's own, the GPU.
+// the reference kernel on the same operands. Linked with the emulated runtime this tests what kernels compute; with CUDA's own, the GPU.
 //
 // GRADLOOM_OPS=A,B restricts it to these operators (gradloom.A for Gradloom's own).
 #include <gtest/gtest.h>
@@ -58,8 +57,8 @@ double LargestOf(const std::vector<Tensor>& tensors) {
 }
 
 // Describes the difference, or returns "". Functions may be approximated differently: a few roundings of the largest element, or of
-// operands
-// that cancel, are permitted. Sums may be computed in another order, over as many terms as an element has operands, in float32 or wider.
+// operands that cancel, are permitted. Sums may be computed in another order, over as many terms as an element has operands, in float32 or
+// wider.
 std::string Difference(const Tensor& got, const Tensor& wanted, const std::vector<Tensor>& inputs) {
   const double operands = LargestOf(inputs), largest = std::max({LargestOf({wanted}), operands / 20, 1e-3});
   int64_t elements = 0;
@@ -142,8 +141,7 @@ std::vector<KernelCall> InLayouts(const KernelCall& call) {
 }
 
 // Compares every row that serves the call, in each layout. For rows that are compiled per call, only the first few calls are compared,
-// since
-// the emulation compiles slowly.
+// since the emulation compiles slowly.
 void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted, Tally& tally) {
   const std::string name = FullName(call.domain, call.op);
   if (!Wanted(name)) return;

@@ -1,6 +1,5 @@
 // Calls of random sizes and contents on the CUDA device, compared with the reference kernel, for operators whose code paths depend on the
-// data
-// more than a few fixed cases can show. GRADLOOM_SEED=N draws different calls.
+// data more than a few fixed cases can show. GRADLOOM_SEED=N draws different calls.
 #include "tests/cuda/random_calls.h"
 
 #include <gtest/gtest.h>

@@ -12,8 +12,7 @@
 namespace gradloom::recurrent_calls {
 
 // The call with operands of this type. Values saved by the training form stay float32. In 16 bits R is scaled down until no rounding error
-// of
-// a state grows from step to step, since the reference does not round states.
+// of a state grows from step to step, since the reference does not round states.
 inline Drawn InType(Drawn drawn, DType dtype) {
   KernelCall& call = drawn.call;
   const auto change = [&](OperandType& type) {

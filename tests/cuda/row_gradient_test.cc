@@ -1,6 +1,5 @@
 // Gradients of normalizations over long rows, which the table of operators does not cover: computed by blocks over runs of rows, and for
-// rows
-// that are too long for that.
+// rows that are too long for that.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""`gradloom check` names everything that stands in the way of training a model, in one run."""
+"""`gradloom check` lists everything that prevents a model from being trained, in one run."""
 import json
 import os
 import subprocess
@@ -20,7 +20,7 @@ def weight(name, *shape):
 
 
 def detector():
-    """An operator that does not exist, a tensor of complex numbers, and operators without a gradient behind a weight."""
+    """An operator that does not exist, a complex tensor, and operators without a gradient after a weight."""
     nodes = [
         helper.make_node("Conv", ["image", "stem.weight"], ["features"], name="/stem/conv"),
         helper.make_node("Rellu", ["features"], ["active"], name="/stem/rellu"),
@@ -29,7 +29,7 @@ def detector():
         helper.make_node("Cast", ["scale8"], ["scale"], name="/head/cast", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["regions", "scale"], ["scaled"], name="/head/mul"),
         helper.make_node("ReduceMean", ["scaled"], ["score"], name="/head/mean", keepdims=0),
-        # Before any weight, and behind one that leads to no output: neither needs a gradient.
+        # One before any weight, and one after a weight but without effect on an output: neither needs a gradient.
         helper.make_node("SVMRegressor", ["features"], ["unused"], name="/other/norm", domain="ai.onnx.ml"),
     ]
     inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 8, 8])]
@@ -87,7 +87,7 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("stopped with 4 errors (exit 3)", done.stderr)
 
-    def test_a_long_list_is_cut_and_whole_in_json(self):
+    def test_long_lists_are_shortened_except_in_json(self):
         count = 130
         names = [f"layer{i:03}.bias" for i in range(count)]
         nodes = [helper.make_node("Add", [f"h{i}", name], [f"h{i + 1}"]) for i, name in enumerate(names)]
@@ -125,8 +125,8 @@ class CheckTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, block)
 
-    def test_says_what_is_detached(self):
-        """Of a file out of which PyTorch's optimizer took the Identity of a detach(): the notes of what reads it name it still."""
+    def test_reports_detached_values(self):
+        """A file from which PyTorch's optimizer removed the Identity of a detach(). The notes of its readers still name it."""
 
         def node(kind, inputs, output, line):
             made = helper.make_node(kind, inputs, [output], name="node_" + output)
@@ -155,12 +155,12 @@ class CheckTest(unittest.TestCase):
         through = self.check(clear, "--loss", "mse", "--no-detach").stdout
         self.assertNotIn("detach ", through)
         self.assertNotIn("no differentiable path", through)
-        # Two values that no argument is called like: which of them was detached?
+        # No argument identifies which of two values was detached.
         unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
         self.assertIn("1 node reads a value that the module detached, but the file does not say where, so gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
-    def test_detaches_what_is_named(self):
-        """In a file of an exporter that writes nothing of it."""
+    def test_detaches_named_values(self):
+        """In a file of an exporter that does not record it."""
         graph = helper.make_graph(
             [
                 helper.make_node("MatMul", ["x", "first.weight"], ["/first/MatMul_output_0"], name="/first/MatMul"),
@@ -189,7 +189,7 @@ class CheckTest(unittest.TestCase):
         self.assertIn("did you mean '/Relu_output_0'?", wrong.stderr)
 
     def test_trains_what_the_exporter_notes_as_parameters(self):
-        """As torch.export's files have it: kinds of inputs with each value, and all of them with the graph."""
+        """The notes in torch.export's files: the kind of input with each value, and all of them with the graph."""
 
         def model(*left_out):
             kinds = {"layer.weight": "PARAMETER", "scale": "PARAMETER", "power": "PARAMETER", "mask": "BUFFER", "queue": "BUFFER", "gone": "PARAMETER"}
@@ -223,7 +223,7 @@ class CheckTest(unittest.TestCase):
         for line in ("trained  layer.weight", "trained  scale   (a parameter of the module", "trained  power   (a parameter of the module", "frozen   mask   (a mask in Mul",
                      "frozen   queue   (not a parameter of the module", "frozen   gone   (no differentiable path"):
             self.assertIn(line, said)
-        # Flags go before notes.
+        # Flags override notes.
         said = self.check(model(), "--loss", "mse", "--freeze", "scale", "--trainable", "queue").stdout
         self.assertIn("frozen   scale   (frozen by --freeze)", said)
         self.assertIn("trained  queue", said)
@@ -231,7 +231,7 @@ class CheckTest(unittest.TestCase):
         said = self.check(model(), "--loss", "mse", "--freeze", "*", "--trainable", "layer*").stdout
         self.assertIn("trained  layer.weight", said)
         self.assertIn("frozen   scale   (frozen by --freeze)", said)
-        # Of a file that lacks one of the parameters, a buffer with equal elements may be that one as well, but for one that was computed from.
+        # If the file lacks one of the parameters, a buffer of the same size could be that parameter, unless something was computed from it.
         lacks = model("gone")
         said = self.check(lacks, "--loss", "mse").stdout
         self.assertIn("trained  queue   (a bias", said)
@@ -239,7 +239,7 @@ class CheckTest(unittest.TestCase):
         folded = next(info for info in lacks.graph.value_info if info.name == "mask")
         folded.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value="['gone', 'other']"))
         self.assertIn("frozen   queue   (not a parameter", self.check(lacks, "--loss", "mse").stdout)
-        # What was computed of a parameter is one, and what was computed of buffers and numbers alone is none.
+        # A value computed from a parameter is trained; one computed only from buffers and numbers is not.
         computed = model()
         self.assertIn("frozen   val_8   (a single", self.check(computed, "--loss", "mse").stdout)
         self.assertIn("trained  val_9   (a bias", self.check(computed, "--loss", "mse").stdout)
@@ -254,7 +254,7 @@ class CheckTest(unittest.TestCase):
         self.assertIn("frozen   queue   (not a parameter", self.check(varied, "--loss", "mse").stdout)
 
     def test_quantized_weights(self):
-        """What a quantizer has made whole numbers of is not trained, nor are their scales."""
+        """Weights that a quantizer has turned into integers are not trained, and neither are their scales."""
         whole = [numpy_helper.from_array(np.arange(8, dtype="int8").reshape(4, 2), "w"), weight("w_scale", 4), numpy_helper.from_array(np.array(0.2, "float32"), "x_scale")]
         nodes = [
             helper.make_node("QuantizeLinear", ["x", "x_scale"], ["xq"]),
@@ -278,7 +278,7 @@ class CheckTest(unittest.TestCase):
                 node.op_type = "Relu"
         del model.graph.initializer[1]
         model.graph.initializer.append(weight("scale8", 1))
-        # A node that nobody needs has to have a type all the same.
+        # Even a node that nobody needs must have a type.
         del model.graph.node[-1]
         done = self.check(model)
         self.assertEqual(done.returncode, 3, done.stderr)

@@ -1,6 +1,7 @@
-"""Random combinations of flags over random small nets, held against what has to be the same whatever they are.
+"""Random combinations of flags with random small models, checked against properties that hold for all of them.
 
-GRADLOOM_SEED=N walks from another seed, GRADLOOM_WALK_SECONDS=N for so long. What fails is printed with the seed of its own walk."""
+GRADLOOM_SEED=N starts from another seed, GRADLOOM_WALK_SECONDS=N sets the duration. Failures are printed with the seed of their own
+combination."""
 import gzip
 import json
 import os
@@ -28,10 +29,10 @@ onnxruntime.disable_telemetry_events()
 SEED = int(os.environ.get("GRADLOOM_SEED", "1"))
 SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "30"))
 LEAST_WALKS = 4
-# Flags that `check` and `compile` have, too.
+# Flags that `check` and `compile` have as well.
 COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-batch", "--accumulate", "--precision", "--loss-scale", "--devices",
             "--place", "--gather-to", "--sync-bn", "--freeze", "--threads")
-# Of outputs and losses, relative to the largest: the second sums in another order, or in another type, than the first.
+# Tolerances for outputs and losses, relative to the largest: the second run sums in another order, or in another type, than the first.
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
 
 
@@ -46,7 +47,7 @@ def as_words(flags):
 
 
 class Combination:
-    """A model, data and flags, drawn."""
+    """A random model, data and flags."""
 
     def __init__(self, rng, numbers):
         self.rng = rng
@@ -101,12 +102,12 @@ class Combination:
         return [*self.loss, *as_words({name: self.flags[name] for name in COMPILED if name in self.flags})]
 
     def stops_by_value(self):
-        """Whether how long it trains, or how fast, depends on what is evaluated."""
+        """Whether the duration of the training, or its learning rate, depends on evaluations."""
         return "--early-stop" in self.flags or "--plateau-patience" in self.flags
 
 
 class Walk:
-    """A combination's run, and others that are held against it: in a folder of its own, which is the working directory."""
+    """The run of a combination, and others that are compared with it, in a separate working directory."""
 
     def __init__(self, test, seed):
         self.test, self.rng, self.made, self.said = test, random.Random(seed), 0, []
@@ -136,7 +137,7 @@ class Walk:
         return f"runs/{name}"
 
     def begin(self):
-        """Whether there is a run: what cannot be is refused before there is a folder, with a remedy."""
+        """Whether there is a run. An impossible combination is refused with a remedy before a folder is created."""
         self.base = self.run(codes=(0, 4, 10))
         if not self.may_be(self.base):
             return False
@@ -144,7 +145,7 @@ class Walk:
         return True
 
     def may_be(self, run):
-        """Whether the last command made this run. What cannot be is refused before there is a folder, with a remedy."""
+        """Whether the last command created this run. An impossible one is refused with a remedy before a folder is created."""
         if self.last.returncode in (3, 4):
             self.test.assertRegex(self.last.stderr, r"(?s)error\[E-(CONFIG|UNSUPPORTED)\].*\n  help: ")
             self.test.assertFalse(os.path.exists(run))
@@ -156,7 +157,7 @@ class Walk:
         if rows:
             self.test.assertEqual(*(self.table(run) for run in (base, other)))
             for name in ("BEST", "LATEST"):
-                # A second save after the same step has a name of its own.
+                # A second save after the same step has a different name.
                 ours, theirs = (self.pointer(run, name) for run in (base, other))
                 self.test.assertEqual(ours, theirs)
 
@@ -180,19 +181,19 @@ class Walk:
     def near(self, other):
         ours, theirs = self.losses(self.base), self.losses(other)
         self.test.assertEqual([line[:2] for line in ours], [line[:2] for line in theirs])
-        # Optimizers that divide by what was small before make much of a rounding.
+        # Optimizers that divide by small numbers amplify rounding errors.
         np.testing.assert_allclose([line[2] for line in ours], [line[2] for line in theirs], rtol=5e-3, atol=5e-3)
 
     def checkpoints(self, run):
         return sorted(name for name in os.listdir(f"{run}/checkpoints") if name.startswith("step-"))
 
-    # What is tried. Each returns False where the combination has nothing of the kind.
+    # The properties to check. Each function returns False if it does not apply to the combination.
 
     def again(self):
         self.same(self.run())
 
     def what_changes_no_bit(self):
-        """Streams, delays, recomputation, traces, reports and servers; of threads see docs/guarantees.md."""
+        """Streams, delays, recomputation, traces, reports and servers. For threads see docs/guarantees.md."""
         rng = self.rng
         every = {"--streams": rng.randint(1, 3), "--chaos": rng.randrange(99), "--recompute": rng.choice(["full", "none"]), "--metrics-port": 0,
                  rng.choice(["--trace", "--profile"]): "traced", "--no-tensorboard": True, "--report-every": 2, "--log-format": "json", "-v": True}
@@ -230,13 +231,13 @@ class Walk:
         self.same(f"runs/{name}")
 
     def other_files(self):
-        """The same rows as IDX files, in several files by a pattern, and under a name that does not say what they are."""
+        """The same rows as IDX files, as several files selected by a pattern, and under a name that does not reveal the format."""
         arrays, kind = self.drawn.train, self.rng.choice(["idx", "parts", "unnamed"])
         if kind == "unnamed":
             os.symlink("train.npz", "train")
             return self.same(self.run(data="train", more=["--data-format", "npz"]))
         if kind == "idx":
-            # What is trained on is said of both, if at all.
+            # Maps must be given for both training and evaluation data, or for neither.
             maps = [word for name in arrays for word in ("--map", f"{name}={name}")]
             for name, array in arrays.items():
                 write_idx(f"set-{name}-idx{array.ndim}-any{self.rng.choice(['', '.gz'])}", array)
@@ -272,7 +273,7 @@ class Walk:
         return self.same(self.run(changed, data="images"), base=base)
 
     def without_locks(self):
-        """Losses are finite, all updates are made, and what comes out can be used; its numbers are no two times the same."""
+        """Losses are finite, all updates are made, and the results are usable. The numbers differ between runs."""
         if self.drawn.devices > 1:
             return False
         other = self.run({"--sync": "hogwild"}, ["launch", "--nproc-per-node", 2, "--standalone", "--"], codes=(0, 3, 4, 10))
@@ -283,7 +284,7 @@ class Walk:
         return self.used_elsewhere(other)
 
     def cut_by_itself(self):
-        """`--place auto`: parts that fit a limit which the whole does not."""
+        """`--place auto`: stages that fit a limit which the whole model exceeds."""
         flags = self.drawn.flags
         if self.drawn.devices > 1 or flags["--precision"] != "fp32" or self.drawn.stops_by_value():
             return False
@@ -319,7 +320,7 @@ class Walk:
         self.same(self.run({"--batch": flags["--batch"] * flags["--accumulate"], "--micro-batch": flags["--batch"], "--accumulate": None}))
 
     def stops(self):
-        """Killed or stopped three times at most, wherever it is, by delays that make it long enough."""
+        """Killed or stopped at random times, at most three times. Delays make the run long enough."""
         name = self.name()
         for left in (3, 2, 1, 0):
             begun = os.path.exists(f"runs/{name}/plan.plan")
@@ -349,7 +350,7 @@ class Walk:
         self.same(other, rows="--save-every" not in flags)
 
     def goes_back_otherwise(self):
-        """From the start, by other flags: a run by these."""
+        """Compares with a run from the start with other flags."""
         other = f"runs/{self.name()}"
         shutil.copytree(self.base, other)
         flags = {**self.drawn.maybe(0.7, "--lr", "0.007"), **self.drawn.maybe(0.3, "--clip-norm", "0.7"), **self.drawn.maybe(0.3, "--schedule", "step")}
@@ -368,7 +369,7 @@ class Walk:
         self.same(other)
 
     def used_elsewhere(self, run=None):
-        """What `predict` and onnxruntime compute, and that what was not trained has its bits."""
+        """The results of `predict` and onnxruntime match, and frozen tensors have their original bits."""
         run = run or self.base
         predict = ["predict", run, "--data", "inputs.npz", *self.rng.choice([[], ["--devices", "cpu:2"], ["--batch", "3"], ["--streams", "2"]])]
         self.command([*predict, "-o", "outputs.npz"])
@@ -404,17 +405,17 @@ class Walk:
         self.test.assertEqual(last["step"], self.report["steps"])
         found = self.json(["eval", self.base])
         for name in {"loss", "accuracy"} & set(last):
-            # It may have other threads than the run, which change no bit of fp32 alone.
+            # It may use a different number of threads than the run, which leaves the bits unchanged only in fp32.
             within = 0 if self.drawn.flags["--precision"] == "fp32" else ROUNDING[self.drawn.flags["--precision"]]
             self.test.assertAlmostEqual(found[name], last[name], delta=within * max(1, abs(last[name])), msg=name)
-        # By whole batches, or as a step is: either way numbers of one process.
+        # Whether it evaluates by whole batches or divides them like a step, the numbers are those of one process.
         several = self.command(["launch", "--nproc-per-node", 2, "--standalone", "--", "eval", self.base, "--json"])
         self.test.assertEqual(json.loads(several.stdout), found)
         other = self.json(["eval", self.base, *self.rng.choice([["--batch", "7"], ["--devices", "cpu:2"], ["--streams", "2"]])])
         self.test.assertAlmostEqual(other["loss"], found["loss"], delta=ROUNDING[self.drawn.flags["--precision"]] * max(1, found["loss"]))
 
     def memory(self):
-        """`check` and `compile` tell what is needed; a limit is kept, by the same bits, or what does not fit is refused."""
+        """`check` and `compile` report the memory needed. A limit is kept with the same bits, or what does not fit is refused."""
         checked = self.json(["check", "model.onnx", *self.drawn.compiled()])
         compiled = self.json(["compile", "model.onnx", *self.drawn.compiled(), "-o", "checked.plan"])
         for name in ("state_bytes", "transient_bytes"):
@@ -432,7 +433,7 @@ class Walk:
         return True
 
     def begun_with_its_weights(self):
-        """A run that starts from a run's state is one that trains its exported model."""
+        """A run that starts from another run's state is the same as one that trains its exported model."""
         one = self.run({"--init-weights": f"{self.base}/state.safetensors"})
         other = self.run(model=f"{self.base}/export/model.onnx")
         self.test.assertEqual(without_times(f"{one}/metrics.jsonl"), without_times(f"{other}/metrics.jsonl"))

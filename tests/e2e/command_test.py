@@ -1,4 +1,4 @@
-"""Flags that every verb has, what of the configuration has a flag, and what inspect shows of files of all kinds."""
+"""Flags common to all verbs, configuration keys with flags, and the output of `inspect` for all kinds of files."""
 import json
 import os
 import pty
@@ -39,7 +39,7 @@ class CommandTest(unittest.TestCase):
         return done
 
     def on_terminal(self, words, **environment):
-        """What a terminal gets on stderr."""
+        """What a terminal receives on stderr."""
         leader, follower = pty.openpty()
         child = subprocess.Popen([GRADLOOM, *words], stdout=subprocess.DEVNULL, stderr=follower,
                                  env={**os.environ, "TERM": "xterm", **environment})
@@ -59,7 +59,7 @@ class CommandTest(unittest.TestCase):
         self.assertGreater(len(found), 15)
         return found
 
-    # What every verb has.
+    # Features of every verb.
 
     def test_flags_of_every_verb(self):
         for verb in self.verbs():
@@ -77,7 +77,7 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn(ESCAPE, self.run_command(wrong, 2).stderr)
         colored = self.run_command([*wrong, "--color=always", "--log-file", "colors.log"], 2).stderr
         self.assertIn(ESCAPE, colored)
-        # Also where the command line itself is wrong.
+        # Also if the command line itself is wrong.
         self.assertIn(ESCAPE, self.run_command(["verify", "--color", "always", "--nothing"], 4).stderr)
         self.assertIn("expected auto, always or never", self.run_command([*wrong, "--color", "red"], 4).stderr)
         with open("colors.log") as file:
@@ -104,7 +104,7 @@ class CommandTest(unittest.TestCase):
         with open("export.log") as file:
             self.assertIn("-> logged.onnx", file.read())
 
-    def test_a_log_waits_for_no_reader(self):
+    def test_log_to_a_pipe_does_not_block(self):
         os.mkfifo("log.fifo")
         exported = ["export", "runs/main", "-o", "piped.onnx", "--log-file", "log.fifo"]
         self.assertIn("no process reads this FIFO", self.run_command(exported, 8).stderr)
@@ -114,7 +114,7 @@ class CommandTest(unittest.TestCase):
         self.addCleanup(os.close, reader)
         self.run_command(exported)
         self.assertIn(b"-> piped.onnx", os.read(reader, 1 << 16))
-        # A FIFO is nothing that a result could take the place of.
+        # A result must not replace a FIFO.
         self.assertIn("the path exists and is not a regular file", self.run_command(["export", "runs/main", "-o", "log.fifo"], 8).stderr)
 
     # Streams.
@@ -143,7 +143,7 @@ class CommandTest(unittest.TestCase):
             time.sleep(0.05)
         with open("runs/unread/log.txt") as file:
             self.assertIn("epoch=200.00", file.read())
-        # The same of its results, with the exit code of what it was asked to do.
+        # The same for its results, with the exit code of the requested stop.
         run = subprocess.Popen([GRADLOOM, *[word for word in BARE if word not in ("--epochs", "1")], "--epochs", "100000", "--report", "json",
                                 "--report-every", "1", "--name", "stopped"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         run.stdout.readline()
@@ -166,12 +166,12 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(known["enum"], key["words"])
         self.assertFalse(sections["optimizer"]["additionalProperties"])
 
-    def test_places_in_a_file_are_named_for_what_it_maps(self):
+    def test_errors_in_maps_have_a_location(self):
         sample_files.write("map.toml", "version = 1\n[data]\nmap = { input = 'a..d', label = 'label' }\n")
         words = ["train", "-c", "map.toml", "model.onnx", "--data", "train.csv", *LOSS]
         self.assertIn("--> map.toml:3:1", self.run_command(words, 4).stderr)
 
-    def test_checks_data_as_well(self):
+    def test_check_includes_data(self):
         words = ["check", "model.onnx", *LOSS, "--data", "train.csv", "--map", "x=a..d", "--batch", "32"]
         found = json.loads(self.run_command([*words, "--json"]).stdout)
         self.assertEqual(found["data"], {"path": "train.csv", "rows": 60, "eval_rows": 0, "batches": [32, 28]})
@@ -185,7 +185,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(len(json.loads(self.run_command(["predict", "runs/random", "--data", "random:7"]).stdout)["logits"]), 7)
         self.assertIn("random:256", self.run_command(["eval", "runs/random", "--data", "random:x"], 4).stderr)
 
-    def test_best_is_measured_and_has_two_names(self):
+    def test_best_metric_is_computed_and_has_two_names(self):
         sample_files.write("best.toml", "version = 1\n[checkpoint]\nbest = 'eval/acc:max'\n")
         report = json.loads(self.run_command([*TRAIN, "-c", "best.toml", "--eval-split", "20%", "--name", "best", "--json"]).stdout)
         self.assertEqual(report["best"], report["eval_accuracy"])
@@ -199,7 +199,7 @@ class CommandTest(unittest.TestCase):
         return self.run_command([*TRAIN, "--name", name, "--optimizer", "sgd", "--lr", "0.1", "--threads", "1", *flags], code, **environment)
 
     def test_micro_batch(self):
-        # 60 rows: an epoch has two updates of 24 samples, and samples that are left.
+        # 60 rows: an epoch has two updates of 24 samples, and some samples are left over.
         self.train_with("whole", "--batch", "24", "--steps", "2")
         done = self.train_with("parts", "--batch", "24", "--micro-batch", "6")
         self.assertIn("batch 24 = 4 x 6", done.stderr)
@@ -223,7 +223,7 @@ class CommandTest(unittest.TestCase):
         recipe = [*LOSS, "--batch", "16", "--optimizer", "adamw", "--weight-decay", "0.1", "--threads", "1"]
         data = ["--data", "train.csv", "--map", "x=a..d", "--epochs", "2", "--eval-split", "20%", "--metric", "accuracy"]
         self.run_command(["compile", "model.onnx", *recipe, "-o", "t.plan"])
-        # Epochs of 48 rows have a whole number of batches, evaluations have not.
+        # Epochs of 48 rows consist of full batches, evaluations do not.
         self.run_command(["train", "model.onnx", *recipe, *data, "--name", "by_model"])
         os.rename("model.onnx", "elsewhere.onnx")
         try:
@@ -234,7 +234,7 @@ class CommandTest(unittest.TestCase):
         self.run_command(["resume", "runs/by_model", "--epochs", "3"])
         for file in ("state.safetensors", "export/model.onnx"):
             self.assertEqual(*(sample_files.read(f"runs/{run}/{file}") for run in ("by_model", "by_plan")))
-        # What was not compiled for its last batch is, and what goes by a schedule may have another.
+        # A missing last batch is compiled, and a schedule may be changed.
         self.run_command(["train", "--plan", "t.plan", "--data", "train.csv", "--map", "x=a..d", "--lr", "0.1", "--schedule", "cosine"])
         for flags, said in ((["--batch", "8"], "data.batch = 16, but this run has 8"), (["--optimizer", "sgd"], 'optimizer.name = "adamw"'),
                             (["--devices", "cpu:2"], "devices.use"), (["--model", "sequence.onnx"], "another model")):
@@ -283,11 +283,11 @@ class CommandTest(unittest.TestCase):
         self.assertGreater(collectives("--topology", "fast.toml"), collectives())
         self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
 
-    def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
+    def test_invalid_times_and_warm_ups_are_reported_to_a_single_process(self):
         self.assertIn("it reads", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
         self.assertIn("--warmup 5%", self.train_with("x", "--schedule", "cosine", "--warmup", "5000", code=4).stderr)
 
-    def test_reports_on_the_way(self):
+    def test_reports_during_a_run(self):
         done = self.train_with("reports", "--batch", "6", "--eval-split", "20%", "--eval-every", "3", "--report-every", "2", "--report", "json")
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([line["step"] for line in lines if line.get("split") == "train"], [2, 4, 6, 8])
@@ -341,25 +341,25 @@ class CommandTest(unittest.TestCase):
         self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
         self.run_command(["export", "runs/Softmax", "--training", "-o", "again.onnx"])
         self.run_command(["train", "again.onnx", *data[:-2], "--name", "again"])
-        # Who asks for the softmax of a softmax gets it, and is told.
+        # A softmax of a softmax is permitted, with a warning.
         self.assertIn("warning cross_entropy expects scores, but the output 'y' is a softmax",
                       self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
         save("Sigmoid.onnx", "Sigmoid")
-        # A column of yes or no for each output.
+        # One binary column per output.
         data = [word.replace("target=label", "target=label,label,label") for word in data]
         sample_files.write("yes.csv", "\n".join(re.sub(r"[12]$", "1", line) for line in sample_files.read("train.csv").decode().splitlines()) + "\n")
         done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
         self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
 
-    def test_what_comes_of_a_flag_without_a_value(self):
+    def test_flags_without_a_value(self):
         self.assertIn("error[E-CONFIG]: --epochs needs a value\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
 
-    def test_what_comes_through_a_pipe_is_no_file(self):
+    def test_pipes_are_not_files(self):
         os.mkfifo("pipe.csv")
         for words in (["train", "model.onnx", "--data", "pipe.csv"], ["check", "model.onnx", "--data", "pipe.csv"]):
             self.assertIn("a pipe cannot be read more than once", self.run_command(words, 2).stderr)
 
-    def test_lines_of_json_have_null_for_what_is_no_number(self):
+    def test_json_lines_have_null_for_nan(self):
         rows = sample_files.read("train.csv").decode().splitlines()
         sample_files.write("holes.csv", "\n".join([*rows[:9], re.sub("^[^,]*", "nan", rows[9]), *rows[10:]]) + "\n")
         words = [word.replace("train.csv", "holes.csv") for word in BARE]
@@ -368,7 +368,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual([line["loss"] for line in steps].count(None), 1)
         self.assertEqual(len(steps), 10)
 
-    def test_metrics_that_are_the_same_but_for_what_they_look_at(self):
+    def test_one_metric_on_several_outputs(self):
         text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
             <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""
         onnx.save(onnx.parser.parse_model(text), "heads.onnx")
@@ -383,11 +383,11 @@ class CommandTest(unittest.TestCase):
         loss = float(rows[-1].split(",")[header.split(",").index("eval/loss")])
         self.assertAlmostEqual(a * a + b * b, loss, delta=1e-4 * loss)
         self.assertEqual(set(json.loads(self.run_command(["eval", "runs/heads", "--json"]).stdout)) & {*names, "rmse"}, set(names))
-        # The first tells the best where nothing else is said, and any of them can.
+        # The first metric determines the best checkpoint by default, but any of them can.
         self.assertIn("best eval/rmse/a ", self.run_command(["resume", "runs/heads", "--epochs", "3"]).stderr)
         self.assertIn("best eval/rmse/b ", self.run_command([*words[:-1], "by_b", *metrics, "--best", "eval/rmse/b:min"]).stderr)
         self.assertIn("eval/rmse/a, eval/rmse/b", self.run_command([*words[:-1], "by_none", *metrics, "--best", "eval/rmse:min"], 4).stderr)
-        # Names of outputs have colons where TensorFlow has written them.
+        # Names of outputs written by TensorFlow contain colons.
         model = onnx.load("heads.onnx")
         model.graph.node[1].output[0] = "b:0"
         model.graph.output[1].name = "b:0"
@@ -405,21 +405,21 @@ class CommandTest(unittest.TestCase):
         self.assertEqual({event["args"]["step"] for event in slices}, {3, 4, 5})
         self.assertTrue(all(event["dur"] >= 0 for event in slices))
         self.assertEqual({event["args"]["name"] for event in events if event["name"] == "process_name"}, {"cpu:0", "cpu:1", "rank 0"})
-        # What devices do in a step is within the step of the thread that leads them.
+        # What the devices do in a step lies within the step of the thread that drives them.
         host = [event for event in slices if event["cat"] == "host"]
         self.assertEqual([event["args"]["step"] for event in host if event["name"] == "wait for data"], [3, 4, 5])
         for step in (event for event in host if event["name"] == "step"):
             for event in slices:
                 if event["cat"] != "host" and event["args"]["step"] == step["args"]["step"]:
                     self.assertTrue(step["ts"] <= event["ts"] and event["ts"] + event["dur"] <= step["ts"] + step["dur"], (step, event))
-        # A run that goes on leaves the trace of its first part as it is.
+        # A resumed run leaves the trace of its first part unchanged.
         kept = sample_files.read("t.json")
         self.assertIn("so nothing is traced   (--trace-steps 9:11)", self.run_command(["resume", "runs/traced", "--epochs", "2"]).stderr)
         self.assertEqual(sample_files.read("t.json"), kept)
         begun, ended = ({event["id"] for event in events if event["ph"] in phases} for phases in ("s", "tf"))
         self.assertTrue(begun and ended <= begun)
 
-    def test_what_cannot_be_written_is_told_before_there_is_a_run(self):
+    def test_unwritable_paths_are_reported_before_a_run_starts(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
@@ -432,7 +432,7 @@ class CommandTest(unittest.TestCase):
         self.assertFalse(os.path.exists("t"))
         self.assertNotIn("model   model.onnx", self.train_with("main", code=4).stderr)
 
-    # What there is in files.
+    # Contents of files.
 
     def test_compile_emits_what_inspect_writes(self):
         self.run_command(["compile", "model.onnx", *LOSS, "-o", "e.plan", "--emit-onnx", "a.onnx", "--emit-dot", "a.dot", "--emit-html",
@@ -479,7 +479,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(len({len(line) for line in lines[1:]}), 1, lines)
         sample_files.images(np.random.default_rng(0))
         self.assertIn("6 images, 2 classes\n", self.inspect("images")[1])
-        # What is not there is no folder of a run, and nothing else either.
+        # A missing path is reported as such, not as a run folder or anything else.
         self.assertIn("did you mean 'names.csv'?", self.run_command(["inspect", "name.csv"], 2).stderr)
         self.assertIn("error[E-IO]: cannot open the file: No such file", self.run_command(["inspect", "runs/nobody"], 2).stderr)
 

@@ -1,6 +1,6 @@
-"""The command on real data, with the settings of tools/quickstart.sh: digits and housing, several seeds each.
+"""The command on real data with the settings of tools/quickstart.sh: digits and housing, several seeds each.
 
-Each training has one thread, so that as many run at once as there are cores.
+Each training uses one thread, so as many run at once as there are cores.
 """
 import concurrent.futures
 import csv
@@ -108,7 +108,7 @@ class HousingTest(CommandTest):
             ones = lambda a: np.hstack([a, np.ones((len(a), 1))])
             weights = np.linalg.lstsq(ones(x), y, rcond=None)[0]
             linear.append(float(np.sqrt(np.mean((ones(x_test) @ weights - y_test) ** 2))))
-            # The exported model, fed by other hands, is as good as the command says.
+            # Fed independently of Gradloom, the exported model is as good as the command reports.
             values = self.outputs(report, (x_test - x.mean(0)) / x.std(0))[:, 0]
             self.assertAlmostEqual(float(np.sqrt(np.mean((values - y_test) ** 2))), ours[-1], delta=1e-3 * ours[-1])
         print(f"housing: test RMSE {', '.join(f'{r:.3f}' for r in ours)}, median {statistics.median(ours):.3f};"

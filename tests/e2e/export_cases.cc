@@ -2,10 +2,8 @@
 //
 // Trains each recorded case for a few batches, exports the model to OUT/NAME.onnx, and writes OUT/NAME.npz: the inputs of a batch
 // ("input/NAME") and Gradloom's own predictions for them ("output/NAME"). The batch size is the one that the file declares, otherwise that
-// of
-// the case's first batch. With --inline-bytes, larger models keep their weights in an external file. Prints a line for each case that
-// fails,
-// and exits with code 11 if any does.
+// of the case's first batch. With --inline-bytes, larger models keep their weights in an external file. Prints a line for each case that
+// fails, and exits with code 11 if any does.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -80,8 +78,7 @@ void ExportCase(const TrainingCase& recorded, const std::string& stem, const Exp
     const auto found = first.find(feed.name);
     if (found == first.end()) throw Error(ErrorCode::kData, "the case feeds no '" + Escaped(feed.name) + "'");
     // For a batch size other than the case's, the extents are the file's. Otherwise they are the case's, which may have a second open axis
-    // besides
-    // the batch (such as all words of several bags).
+    // besides the batch (such as all words of several bags).
     const int axis = options.entries.back().batch == recorded.batch_sizes.front() ? -1 : feed.batch_axis;
     Tensor& input = inputs[feed.name] = WithExtent(found->second, axis, axis < 0 ? 0 : feed.shape[axis]);
     feeds.emplace(feed.name, input.view());

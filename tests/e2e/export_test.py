@@ -1,7 +1,7 @@
-"""Trained models that Gradloom exports are what ONNX's checker and onnxruntime take them for.
+"""Trained models that Gradloom exports are valid for ONNX's checker and onnxruntime.
 
-Every recorded case is trained for a few batches and exported; the file must pass the full check, be the original
-graph but for its weights, and give in onnxruntime what Gradloom itself predicts.
+Every recorded case is trained for a few batches and exported. The file must pass the full check, be the original graph except for its
+weights, and give the same predictions in onnxruntime as in Gradloom.
 """
 import glob
 import json
@@ -23,9 +23,9 @@ CASES = os.path.dirname(PENDING)
 
 onnxruntime.disable_telemetry_events()
 
-# Of the largest output.
+# Relative to the largest output.
 TOLERANCE = 1e-5
-# Operators of onnxruntime's in ONNX's own domain, which its checker does not know.
+# onnxruntime's own operators in ONNX's domain, which ONNX's checker does not know.
 UNKNOWN = {"SimplifiedLayerNormalization"}
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -40,12 +40,12 @@ def folders():
 def original(folder):
     with open(f"{folder}/case.json") as file:
         path = f"{folder}/{json.load(file)['model']}"
-    # The real place: onnx follows no link to external data.
+    # Resolves links, because onnx does not follow links to external data.
     return onnx.load(os.path.realpath(path))
 
 
 def interface(model):
-    """What must be the same in the exported file."""
+    """The parts of the file that the export must not change."""
     graph = model.graph
     return {
         "opset": sorted((o.domain, o.version) for o in model.opset_import),
@@ -64,7 +64,7 @@ def is_random(model):
 
 
 def trains_in_graph(model):
-    """Whether the file has nodes whose inference form is another."""
+    """Whether the file has nodes whose inference form differs."""
     return any(n.op_type in ("BatchNormalization", "Dropout") for n in model.graph.node)
 
 
@@ -104,7 +104,7 @@ class ExportTest(unittest.TestCase):
                 before, after = original(folder), onnx.load(self.exported(folder) + ".onnx")
                 ours, theirs = interface(after), interface(before)
                 if trains_in_graph(before):
-                    # Outputs and flags that only training has are gone.
+                    # Outputs and attributes that exist only in training are removed.
                     self.assertLessEqual(set(ours.pop("initializers")), set(theirs.pop("initializers")))
                     self.assertEqual(*[[n[:2] for n in i.pop("nodes") if n[1] != "Constant"] for i in (ours, theirs)])
                 self.assertEqual(ours, theirs)
@@ -133,7 +133,7 @@ class ExportTest(unittest.TestCase):
         print(f"{compared} outputs compared; the worst differs by {worst:.1e} of the largest ({where})")
         self.assertGreater(compared, 400)
 
-    def test_large_models_keep_their_weights_beside_them(self):
+    def test_large_models_have_external_data(self):
         with tempfile.TemporaryDirectory() as out:
             case = f"{CASES}/cases/lenet"
             subprocess.run([EXPORT_CASES, "--inline-bytes", "10000", out, case], check=True)
@@ -142,7 +142,7 @@ class ExportTest(unittest.TestCase):
             onnx.checker.check_model(out + "/lenet.onnx", full_check=True)
             for output, error in compare(self, out + "/lenet").items():
                 self.assertLessEqual(error, TOLERANCE, output)
-            # Data of another training beside the model that was there would be other weights of it.
+            # The external data of a previous export must not be left next to a model that would read it.
             os.remove(out + "/lenet.onnx")
             os.mkdir(out + "/lenet.onnx")
             with open(out + "/lenet.onnx.data", "w") as file:
@@ -155,7 +155,7 @@ class ExportTest(unittest.TestCase):
 
 
 def compare(test, stem):
-    """Runs an exported model in onnxruntime; by output the error in units of the largest element."""
+    """Runs an exported model in onnxruntime. Returns the error of each output relative to its largest element."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
@@ -177,9 +177,9 @@ HEADER = '<ir_version: 10, opset_import: ["" : 17, "my" : 1]>\n'
 STATISTICS = {"s": [1, 2], "b": [0, 1], "m": [0, 0], "v": [1, 1]}
 W = [[0.1, 0.2], [-0.3, 0.4], [0.5, 0.6], [0.7, -0.8]]
 
-# What no recorded case has: (model, initializers, what is trained).
+# Models that no recorded case has: (model, initializers, what is trained).
 HAND_MADE = {
-    # One block called twice, with the training forms of its operators and statistics that both calls update.
+    # A block called twice, with operators in training form and statistics that both calls update.
     "function": (
         HEADER
         + """g (float[N, 2] x) => (float[N, 2] y) <bool training = {1}, float ratio = {0.5}>
@@ -267,7 +267,7 @@ class HandMadeTest(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def make_case(self, name):
-        """A case without a recording; the model before training."""
+        """A case without a recording, and the model before training."""
         text, initializers, trainable = HAND_MADE[name]
         model = onnx.parser.parse_model(text)
         for key, value in initializers.items():

@@ -1,4 +1,4 @@
-"""gradloom export --training: files that say themselves how they are trained, which train as the run did that they are from."""
+"""gradloom export --training: files that contain their own training algorithm train in the same way as the run that they come from."""
 import json
 import os
 import subprocess
@@ -36,7 +36,7 @@ SCHEDULES = {
     "one_cycle": "--schedule one_cycle",
     "warmup": "--warmup 3",
 }
-# Of the outputs `scores` [N,3], `classes` [N,4,3] and `chance` [N,3], which lie in (0, 1).
+# For the outputs `scores` [N,3], `classes` [N,4,3] and `chance` [N,3], which lies in (0, 1).
 LOSSES = {
     "classes": "cross_entropy(scores, label)",
     "ignored": "cross_entropy(scores, holes, ignore_index=1, class_weight=1:2:0.5)",
@@ -82,7 +82,7 @@ def perceptron(opset=20):
 
 
 def normalized():
-    """With batch statistics and dropout in training, and a weight in a Constant node."""
+    """A model with batch statistics and dropout in training, and a weight in a Constant node."""
     rng = np.random.default_rng(5)
     draw = lambda *shape: (rng.standard_normal(shape) * 0.4).astype(np.float32)
     node = helper.make_node
@@ -160,7 +160,7 @@ class ExportTrainingTest(unittest.TestCase):
         np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-7, err_msg=run)
 
     def round_trip(self, name, *words):
-        """A run, and one of the file that holds its recipe and its first weights."""
+        """Trains a run, and trains the file that holds its recipe and its initial weights."""
         self.train("model.onnx", name, *words)
         self.run_command("export", f"runs/{name}", "--training", "--weights", "first.safetensors", "-o", f"{name}.onnx")
         self.train(f"{name}.onnx", f"{name}_again")
@@ -171,7 +171,7 @@ class ExportTrainingTest(unittest.TestCase):
         return onnx.load(self.path(f"{name}.onnx"))
 
     def check_file(self, model):
-        """Valid ONNX, and so is the algorithm behind the model's graph as one graph."""
+        """Checks that the file is valid ONNX, and that the model's graph followed by the algorithm is valid as one graph."""
         onnx.checker.check_model(model, full_check=True)
         whole = onnx.ModelProto()
         whole.CopyFrom(model)
@@ -209,12 +209,12 @@ class ExportTrainingTest(unittest.TestCase):
             with self.subTest(name):
                 self.check_file(self.round_trip(f"loss_{name}", "--loss", loss, "--optimizer", "sgd", "--lr", "0.1"))
 
-    def test_several_losses_of_frozen_and_parted_weights(self):
+    def test_several_losses_with_frozen_and_divided_weights(self):
         model = self.round_trip("joined", "--loss", "cross_entropy(scores, label)*0.5", "--loss", LOSSES["file"], "--loss", "l1(chance, bits)",
                                 "--optimizer", "adamw", "--lr", "0.02", "--weight-decay", "0.1", "--freeze", "b1")
         keys = {binding.key for binding in model.training_info[0].update_binding}
         self.assertNotIn("b1", keys)
-        # Nothing of the loss depends on it, so that nothing decays it.
+        # The loss does not depend on it, so not even weight decay changes it.
         self.assertNotIn("w3", keys)
 
     def test_older_operator_sets(self):
@@ -237,7 +237,7 @@ class ExportTrainingTest(unittest.TestCase):
             with self.subTest(name):
                 words = OPTIMIZERS[name].split() + ([] if "--lr" in OPTIMIZERS[name] else ["--lr", "0.02"])
                 run, rest = f"half_{name}", f"rest_{name}"
-                # Whole epochs are one batch, so that the order of rows means nothing.
+                # An epoch is a single batch, so the order of the rows does not matter.
                 self.train("model.onnx", run, "--loss", LOSSES["classes"], "--batch", str(ROWS), "--epochs", "3", "--schedule", "step",
                            "--step-size", "2", "--gamma", "0.5", "--save-every", "1ep", *words)
                 self.run_command("export", f"runs/{run}", "--training", "-o", f"{rest}.onnx")
@@ -264,7 +264,8 @@ class ExportTrainingTest(unittest.TestCase):
             np.testing.assert_allclose(trained[name], kept[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
     def test_layers_that_are_fused(self):
-        """MatMul and Add, as TensorFlow's converter writes a dense layer, become one operator; the updates are nobody's operand meanwhile."""
+        """MatMul and Add, the form of a dense layer in TensorFlow's converter, are fused into one operator although the updates do not read
+        it."""
         rng = np.random.default_rng(5)
         draw = lambda *shape: (rng.standard_normal(shape) * 0.4).astype(np.float32)
         node = helper.make_node
@@ -297,7 +298,7 @@ class ExportTrainingTest(unittest.TestCase):
         self.run_command("export", "runs/dropping", "--training", "-o", "dropping_again.onnx")
         algorithm = self.check_file(onnx.load(self.path("dropping_again.onnx")))
         self.assertIn("Dropout", [node.op_type for node in algorithm.node])
-        # Other masks at every step, though nothing is updated.
+        # Different masks at every step, although nothing is updated.
         again = onnx.load(self.path("dropping_again.onnx"))
         for tensor in again.training_info[0].algorithm.initializer:
             if tensor.name == "training/learning_rate":
@@ -317,7 +318,7 @@ class ExportTrainingTest(unittest.TestCase):
                    for name in ("plain.onnx", "plain_training.onnx")]
         for a, b in zip(*outputs):
             np.testing.assert_array_equal(a, b)
-        # It is one algorithm, whatever it is exported from.
+        # The algorithm is the same, whichever file it is exported from.
         self.train("plain_training.onnx", "plain_again", "--epochs", "1")
         self.run_command("export", "runs/plain_again", "--training", "-o", "plain_thrice.onnx")
         self.assertEqual(len(onnx.load(self.path("plain_thrice.onnx")).training_info), 1)

@@ -1,7 +1,6 @@
 // Preloaded into a command to make one allocation fail. Allocations of main and its threads through operator new, aligned_alloc and mmap
-// are
-// counted from 1. The one with the number GRADLOOM_FAIL_ALLOCATION fails, and its call stack is printed to stderr; 0 fails none. When main
-// returns, "allocations N" is printed to stderr.
+// are counted from 1. The one with the number GRADLOOM_FAIL_ALLOCATION fails, and its call stack is printed to stderr; 0 fails none. When
+// main returns, "allocations N" is printed to stderr.
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>

@@ -1,8 +1,7 @@
 // Preloaded into a command to make one system call fail. Calls that create, write, sync, rename, truncate or remove a file with
 // GRADLOOM_FAIL_PATH in its path are counted from 1. The one with the number GRADLOOM_FAIL_CALL fails as GRADLOOM_FAIL_HOW says: an errno
 // ("28"), an errno from this call on ("28+"), "kill" (SIGKILL when the call begins), or "short" (a write writes half of its bytes). When
-// the
-// command ends, "calls N" with the number of calls and "failed NAME PATH" are printed to stderr.
+// the command ends, "calls N" with the number of calls and "failed NAME PATH" are printed to stderr.
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>

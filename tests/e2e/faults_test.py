@@ -1,7 +1,7 @@
-"""Every call of the command by which a file is written goes wrong: then the old file stands or the new one does, whole, and the message says
-which and why; a run goes on to the bits of one that met no fault.
+"""Every call by which the command writes a file is made to fail. Afterwards the old or the new file must be complete, and the message must
+name the file and the reason. A run must resume to the bits of one without faults.
 
-A test draws some of the calls; GRADLOOM_SEED=N draws others, GRADLOOM_FAULTS=N so many of each command."""
+A test draws some of the calls. GRADLOOM_SEED=N draws others, GRADLOOM_FAULTS=N sets how many for each command."""
 import dataclasses
 import errno
 import json
@@ -31,7 +31,8 @@ ERRORS = {str(number) + more: f"{errno.errorcode[number]}{more}" for number in (
 
 @dataclasses.dataclass
 class Command:
-    """Words of a command that writes `outputs` into the folder outputs. `varies`: how an output is told to be whole that no two commands have alike."""
+    """A command that writes `outputs` into the folder outputs. `varies` tells how to check that an output is complete if it differs between
+    runs."""
     words: str
     outputs: tuple
     varies: object = None
@@ -90,7 +91,7 @@ class FaultsTest(unittest.TestCase):
         return done
 
     def fresh(self, name, out=True):
-        """A copy of the files, with the outputs there already."""
+        """A copy of the files in which the outputs already exist."""
         folder = os.path.join(self.base, name)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.files, folder)
@@ -102,7 +103,7 @@ class FaultsTest(unittest.TestCase):
         return {name: sample_files.read(f"{folder}/outputs/{name}") for name in os.listdir(f"{folder}/outputs")}
 
     def refused(self, done, place):
-        """One error that says where, and what can be done."""
+        """Expects one error with a location and a remedy."""
         error = done.stderr[done.stderr.rfind("error["):]
         self.assertTrue(error.startswith("error[E-RESOURCE]: "), done.stderr)
         self.assertRegex(error, r"\n  --> .*" + re.escape(place), done.stderr)
@@ -113,7 +114,7 @@ class FaultsTest(unittest.TestCase):
             self.assertIn("bytes free", error)
 
     def drawn(self, rng, calls):
-        """Calls and ways to go wrong."""
+        """Pairs of a call's number and how it fails."""
         everything = [(call, how) for call in range(1, calls + 1) for how in [*ERRORS, "kill", "short"]]
         return rng.sample(everything, min(FAULTS, len(everything)))
 
@@ -139,11 +140,11 @@ class FaultsTest(unittest.TestCase):
             self.assertNotIn(OLD, made.values(), done.stderr)
         else:
             self.refused(done, "outputs")
-        # What cannot be removed stays.
+        # A file that cannot be removed may stay.
         if how != "kill" and "failed unlink" not in done.stderr and not how.endswith("+"):
             self.assertEqual(left, [])
         if done.returncode != 0 and name not in ("trace", "profile", "init"):
-            # Nothing that is left stands in the way of another try.
+            # What is left behind does not prevent another attempt.
             again = self.command(words, folder)
             self.assertEqual(again.returncode, 0, again.stderr)
             made = self.made(folder)
@@ -169,7 +170,7 @@ class FaultsTest(unittest.TestCase):
             print(f"{name}: {calls} calls, {len(tried)} faults", flush=True)
 
     def go_on(self, folder, name, changes):
-        """Starts a run, or goes on with it."""
+        """Starts or resumes a run."""
         if os.path.exists(f"{folder}/runs/{name}/plan.plan"):
             done = self.command(changed(["resume", f"runs/{name}"], changes), folder)
         else:
@@ -183,7 +184,7 @@ class FaultsTest(unittest.TestCase):
         self.assertTrue(leaves or not left, left)
 
     def fault_of_run(self, start, begin, whole, call, how, changes):
-        """`start`: where the run is begun, by `begin`, with a fault."""
+        """Starts a run in the folder `start` by `begin`, with a fault."""
         folder = os.path.join(self.base, "fault")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(start, folder)
@@ -196,7 +197,7 @@ class FaultsTest(unittest.TestCase):
             self.refused(done, "runs/r")
         if done.returncode != 0:
             self.go_on(folder, "r", changes)
-        # A folder that could not be removed is so by the next process.
+        # A folder that could not be removed is removed by the next process.
         self.same_run(folder, whole, "failed unlink" in done.stderr)
 
     def faults_of_run(self, kind, start, begin, whole, changes=()):
@@ -215,7 +216,7 @@ class FaultsTest(unittest.TestCase):
         print(f"{kind}: {calls} calls, {len(tried)} faults", flush=True)
 
     def test_runs(self):
-        """A run that is begun, and one that goes on, also for longer."""
+        """A new run, and a resumed run, also with more epochs."""
         whole = self.fresh("whole", out=False)
         self.train(whole, "r")
         longer = self.fresh("longer", out=False)

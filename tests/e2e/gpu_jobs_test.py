@@ -1,4 +1,5 @@
-"""The command with GPUs, on the emulated device: what processes, driver and NCCL say to each other, marks for profilers, what sensors measure."""
+"""The command with GPUs, on the emulated device: the interaction of processes, driver and NCCL, markers for profilers, and sensor readings.
+"""
 import gzip
 import json
 import os
@@ -42,7 +43,8 @@ class GpuJobsTest(JobTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # Emulation is slow, the more so with each batch size: 192 rows to train on, in batches of 48, and as many to evaluate with.
+        # The emulation is slow, and slower with each batch size, so there are 192 rows for training, in batches of 48, and as many for
+        # evaluation.
         with gzip.open("models/data/digits.csv.gz", "rt") as whole, open(cls.out + "/few.csv", "w") as few:
             few.writelines(line for _, line in zip(range(241), whole))
         os.environ.update(GRADLOOM_CUDA_LIBRARY=PLUGIN, GRADLOOM_EMULATED_DEVICES="4", GRADLOOM_EMULATED_CODE=cls.out + "/code")
@@ -63,13 +65,13 @@ class GpuJobsTest(JobTest):
             kept = file.read()
         self.assertIn('use = "cuda:0,1"', kept)
         self.assertNotIn("sm_90", kept, "which GPUs there were is nothing that a run is resumed with")
-        # Two processes of two each, as they name them, and without graphs.
+        # Two processes with two devices each, given by name, and without CUDA graphs.
         self.one(self.train("one4", devices="cuda:0,1,2,3"))
         flags = {rank: self.train("job4", devices=f"cuda:{2 * rank},{2 * rank + 1}", cuda_graph="off") for rank in range(2)}
         self.job(2, [], own=flags)
         self.assert_same_run("job4", "one4")
 
-    def test_kernels_that_stand_in_are_said_once(self):
+    def test_fallback_kernels_are_reported_once(self):
         flags = {"devices": "cuda:0", "eval_every": "never", "epochs": "1"}
         self.one(self.train("libraries", **flags))
         self.assertNotIn("notice", self.read("libraries", "log.txt"))
@@ -83,13 +85,13 @@ class GpuJobsTest(JobTest):
             self.assertEqual(len(re.findall("notice", text)), 1, text)
             self.assertRegex(text, notice)
 
-    def test_parts_of_a_model_in_several_processes(self):
+    def test_model_stages_in_several_processes(self):
         self.one([*self.housing("parts_one", devices="cuda:2,1"), "--place", "layer2*=cuda:1"])
         self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])
         self.assert_same_run("parts_job", "parts_one")
 
     def test_processes_decide_alike(self):
-        """A loop over weights, as long as they are large: each process decides for itself, between what they do together."""
+        """A loop over weights that runs while they are large: each process decides for itself, between collectives."""
         model = onnx.parser.parse_model(SHRUNK)
         onnx.save(model, self.path("shrunk.onnx"))
 
@@ -124,8 +126,8 @@ class GpuJobsTest(JobTest):
             self.assertRegex(said, r"E-PEER\]: rank 1 \(host \S+, pid \d+\) " + reason)
             self.assertIn("gradloom resume " + self.path(f"lost{how}"), said)
 
-    def test_a_rank_that_is_late_is_named(self):
-        # Its GPU is slow: the other one waits within what they do together, where the hosts see nothing of it.
+    def test_a_straggler_is_named(self):
+        # Its GPU is slow, so the other one waits within a collective, where the hosts see nothing of it.
         job = Job(GRADLOOM, 2, self.housing("late", epochs="100000", batch="16", eval_every="never", save_every="never"), last=1,
                   under=lambda _: ["env", "GRADLOOM_EMULATED_KERNEL_US=2000"])
         try:
@@ -138,7 +140,7 @@ class GpuJobsTest(JobTest):
             job.kill()
         self.assertEqual(job.codes(), [138] * 2)
 
-    def test_what_cannot_be_is_refused_by_all(self):
+    def test_invalid_jobs_are_refused_by_all(self):
         def refused(text, own, environment=None, code=4):
             flags = {rank: self.train("refused", devices=devices) for rank, devices in enumerate(own)}
             for said in self.job(len(own), [], own=flags, code=code, environment=environment):
@@ -189,7 +191,7 @@ class GpuJobsTest(JobTest):
         self.assertIn("stream rank 0 stream 0", lines)
         runs = [line for line in lines if re.fullmatch(r"gradloom: step \d+, (accumulate|update|step) of \d+", line)]
         self.assertEqual(len(runs), 8, runs)
-        # Within the first, one deeper, each instruction with its node.
+        # Within the first step, one level deeper, each instruction with its node.
         first = lines[lines.index(runs[0]):][:200]
         self.assertTrue(any(re.fullmatch(r"  gradloom: #\d+ \S*Conv '\S+'", line) for line in first), first[:20])
 

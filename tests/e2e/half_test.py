@@ -1,4 +1,4 @@
-"""Files whose weights have 16 bits are trained as float32 and written as they were."""
+"""Files with 16-bit weights are trained in float32 and written back in 16 bits."""
 import os
 import subprocess
 import sys
@@ -16,7 +16,7 @@ TYPES = {"float16": (TensorProto.FLOAT16, np.float16), "bfloat16": (TensorProto.
 
 
 def linear(dtype, weight, shuffled):
-    """x, cast to 16 bits, times a weight of 16 bits; the result is float32. `shuffled`: with casts behind what reads them, as converters write them."""
+    """x, cast to 16 bits, times a 16-bit weight; the result is float32. `shuffled` puts casts after their readers, as converters do."""
     nodes = [
         helper.make_node("Cast", ["x"], ["narrow"], name="in", to=dtype),
         helper.make_node("MatMul", ["narrow", "w"], ["product"], name="fc"),
@@ -37,7 +37,7 @@ class HalfTest(unittest.TestCase):
 
     def test_steps_that_16_bits_would_lose(self):
         random = np.random.default_rng(4)
-        x = random.integers(-4, 5, (BATCH, 4)).astype("float32") / 4  # exact in either type
+        x = random.integers(-4, 5, (BATCH, 4)).astype("float32") / 4  # exact in both types
         target = np.full((BATCH, 2), 3.0, "float32")
         for name, (dtype, narrow) in TYPES.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
@@ -50,10 +50,10 @@ class HalfTest(unittest.TestCase):
                 self.assertIn("1 parameter is stored in 16 bits in the file", done.stdout + done.stderr)
                 self.run_gradloom(folder, "export", "runs/half", "-o", "trained.onnx")
                 exported = onnx.load(f"{folder}/trained.onnx")
-                onnx.checker.check_model(exported, full_check=True)  # in order, too
+                onnx.checker.check_model(exported, full_check=True)  # also requires sorted nodes
                 (tensor,) = exported.graph.initializer
                 self.assertEqual(tensor.data_type, dtype)
-                # In float64, but for the product's weights and result, and the gradient of that, which are of 16 bits.
+                # In float64, except that the product's weights and result, and its gradient, are rounded to 16 bits.
                 kept = weight.astype("float64")
                 for _ in range(STEPS):
                     y = (x @ kept.astype("float32").astype(narrow).astype("float64")).astype(narrow).astype("float64")

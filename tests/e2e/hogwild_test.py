@@ -1,4 +1,4 @@
-"""Processes that train one set of parameters in shared memory without locks: what is promised of it, and what is left of it."""
+"""Processes that train one set of parameters in shared memory without locks: what is guaranteed, and what remains afterwards."""
 import csv
 import json
 import os
@@ -23,7 +23,7 @@ HOGWILD = {"--sync": "hogwild", "--accumulate": "1", "--transport": "auto"}
 
 
 def memory_of(processes):
-    """Those of the processes that have the parameters of a job mapped."""
+    """The processes that have the parameters of a job mapped."""
     found = []
     for pid in processes:
         try:
@@ -58,7 +58,7 @@ class HogwildTest(unittest.TestCase):
             return [line for line in map(json.loads, file) if line["split"] == split]
 
     def ended(self, job, codes):
-        """What the processes of a job said, which have ended so."""
+        """The output of the processes of a job, which must have ended with these codes."""
         said = job.end()
         self.assertEqual(job.codes(), codes, "\n".join(said))
         self.assertEqual(named_memory(), set())
@@ -75,7 +75,8 @@ class HogwildTest(unittest.TestCase):
         self.wait_for(lambda: os.path.exists(self.path(name, "checkpoints", "LATEST")), job)
 
     def test_every_update_is_counted(self):
-        """The gradient of this loss is 1 for each weight, whatever the weights are: what a weight lacks in the end are the updates lost."""
+        """The gradient of this loss is 1 for each weight, whatever the weights are, so the amount that is missing in the end shows the lost
+        updates."""
         weights = np.zeros((64, 1), "float32")
         graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "linear",
                                   [helper.make_tensor_value_info("x", 1, ["N", 64])], [helper.make_tensor_value_info("y", 1, ["N", 1])],
@@ -96,7 +97,7 @@ class HogwildTest(unittest.TestCase):
         np.testing.assert_array_equal(had, np.round(had), "a part of an update")
         lost = 4000 - had
         self.assertGreaterEqual(lost.min(), 0)
-        # Nothing promises more; that most arrive is what the method lives on.
+        # There is no guarantee, but the method relies on most updates arriving.
         self.assertLess(lost.mean(), 2000)
         self.assertGreaterEqual(said["hogwild"]["marks_lost"], 0)
         print(f"of {had.size * 4000} updates of a weight {int(lost.sum())} were lost; of {said['hogwild']['marks']} marks "
@@ -110,7 +111,7 @@ class HogwildTest(unittest.TestCase):
         self.assertGreater(self.lines("digits", "eval")[-1]["accuracy"], 0.8)
         steps = [line["step"] for line in self.lines("digits", "train")]
         self.assertEqual(steps, sorted(set(steps)))
-        # 29 batches an epoch, each trained on once, by whom it may be.
+        # 29 batches per epoch, each trained on once by some process.
         self.assertRegex(said[0], r"hogwild 4 processes, 232 updates")
         with open(self.path("digits", "results.csv")) as file:
             epochs = list(csv.DictReader(file))
@@ -132,7 +133,7 @@ class HogwildTest(unittest.TestCase):
                 job.kill()
             for rank in {0, 1, 2} - {victim}:
                 self.assertRegex(said[rank], rf"E-PEER\]: rank {victim} \(host \S+, pid {pids[victim]}\) is gone: .*, at step [\d,]+\n")
-        # With another number of processes, and with sums of gradients.
+        # With another number of processes, and with accumulated gradients.
         run = self.path("killed1")
         self.ended(Job(GRADLOOM, 2, ["resume", run, "--steps", "3000", "--eval-every", "never", "--save-every", "never"]), [0, 0])
         self.assertTrue(os.path.isdir(self.path("killed1", "checkpoints", "step-003000")))
@@ -149,10 +150,10 @@ class HogwildTest(unittest.TestCase):
         step = int(re.search(r"stopped by SIGTERM after step (\d+)", said[0]).group(1))
         self.assertTrue(os.path.isdir(self.path("stopped", "checkpoints", f"step-{step:06}")))
         said = self.ended(Job(GRADLOOM, 3, ["resume", self.path("stopped"), "--steps", str(step + 50)]), [0] * 3)
-        # All batches of before had been trained on.
+        # All batches before that had been trained on.
         self.assertRegex(said[0], r"hogwild 3 processes, 50 updates")
 
-    def test_a_reduced_learning_rate_is_gone_on_with(self):
+    def test_a_reduced_learning_rate_is_resumed(self):
         words = self.train("plateau", schedule="constant", steps="60", eval_every="10", plateau_patience="0", plateau_threshold="1",
                            plateau_factor="0.5")
         self.ended(Job(GRADLOOM, 2, words), [0, 0])
@@ -174,7 +175,7 @@ class HogwildTest(unittest.TestCase):
                 with open(latest) as file:
                     return file.read() != seen
             self.wait_for(later, job)
-            # They wait for it in the end alone.
+            # They wait for it only at the end.
             job.processes[0].send_signal(signal.SIGTERM)
             said = [job.processes[rank].communicate(timeout=100)[1] for rank in (0, 2)]
             job.processes[1].send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""What the models of hostile_models.py are put together with."""
+"""Building blocks of the models in hostile_models.py."""
 import struct
 
 import numpy as np
@@ -6,13 +6,13 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
-# y[2,3] = Relu(x[2,4] . w + b), to which most of the table does one thing.
+# y[2,3] = Relu(x[2,4] . w + b), to which most of the table makes one change.
 GEMM = "(float[2,4] x) => (float[2,3] y) { [fc] h = Gemm (x, w, b)  [act] y = Relu (h) }"
 WEIGHTS = {"w": (4, 3), "b": (3,)}
 
 
 def graph(text, opset=17, more="", functions="", **tensors):
-    """A model from ONNX's text syntax. `tensors`: a shape becomes a float weight, a list int64 numbers."""
+    """A model from ONNX's text syntax. In `tensors`, a shape creates a float weight, and a list creates int64 numbers."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}{more}]> g {text} {functions}')
     for name, value in tensors.items():
         model.graph.initializer.append(tensor(name, value))
@@ -33,7 +33,7 @@ def gemm(change=None):
 
 
 def put(**fields):
-    """A change that sets fields of a message."""
+    """A function that sets fields of a message."""
     def change(message):
         for name, value in fields.items():
             setattr(message, name, value)
@@ -62,12 +62,12 @@ def varint(value):
 
 
 def with_graph(content):
-    """A model around the bytes of a graph, for what Python's protobuf refuses to hold."""
+    """A model around the bytes of a graph, for graphs that Python's protobuf cannot represent."""
     return b"\x08\x0a" + field(7, content) + field(8, b"\x10\x11")
 
 
 def deep_ifs(depth):
-    """Branches in branches, by bytes: deeper than Python's protobuf goes."""
+    """Nested branches, built as bytes: deeper than Python's protobuf permits."""
     named_y = field(2, b"b") + field(12, field(1, b"y"))
     branch = field(1, field(1, b"c") + field(2, b"y") + field(4, b"Identity")) + named_y
     for _ in range(depth):
@@ -78,7 +78,7 @@ def deep_ifs(depth):
 
 
 def nested_ifs(depth):
-    """A model of branches in branches, of which no output has a type."""
+    """A model of nested branches whose outputs have no type."""
     def body(level):
         made = (helper.make_node("Identity", ["c"], ["y"]) if level == 0 else
                 helper.make_node("If", ["c"], ["y"], name=f"if{level}", then_branch=body(level - 1), else_branch=body(0)))
@@ -89,7 +89,7 @@ def nested_ifs(depth):
 
 
 def renamed(model, old, new):
-    """The model's bytes with a name replaced by one of the same length that Python would not take."""
+    """The model's bytes with a name replaced by one of the same length that Python would reject."""
     assert len(old) == len(new)
     data = model.SerializeToString()
     assert old in data
@@ -97,7 +97,7 @@ def renamed(model, old, new):
 
 
 def raw(name="w", dims=(4, 3), data_type=TensorProto.FLOAT, **fields):
-    """A tensor as it is told, right or not."""
+    """A tensor as described, valid or not."""
     made = TensorProto(name=name, dims=dims, data_type=data_type)
     for key, value in fields.items():
         if isinstance(value, list):
@@ -108,7 +108,7 @@ def raw(name="w", dims=(4, 3), data_type=TensorProto.FLOAT, **fields):
 
 
 def weight(proto):
-    """The base model with this tensor for its weight."""
+    """The base model with this tensor as its weight."""
     def change(model):
         model.graph.initializer[0].CopyFrom(proto)
     return gemm(change)
@@ -133,7 +133,7 @@ def sparse_weight(proto):
 
 
 def chain(length):
-    """A long way from the input to the weights."""
+    """A deep graph from the input to the weights."""
     nodes = [helper.make_node("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i in range(length - 1)]
     nodes.append(node("Gemm", [f"v{length - 1}", "w", "b"], ["y"]))
     made = helper.make_graph(nodes, "g", [info("x", ("N", 4))], [info("y", ("N", 3))], [tensor(n, s) for n, s in WEIGHTS.items()])
@@ -141,7 +141,7 @@ def chain(length):
 
 
 def wide_sum(count):
-    """Gemm of x added to itself so many times."""
+    """A Gemm of x that is added to itself this many times."""
     def change(model):
         model.graph.node[0].input[0] = "s"
         model.graph.node.insert(0, node("Sum", ["x"] * count, ["s"], "sum"))

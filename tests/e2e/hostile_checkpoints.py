@@ -1,4 +1,4 @@
-"""S01 to S34: safetensors files as weights, checkpoints of a run that is resumed, and what else lies in the folder of a run."""
+"""S01 to S34: safetensors files used as weights, checkpoints of a run that is resumed, and other files in the folder of a run."""
 import json
 import os
 import shutil
@@ -19,7 +19,7 @@ RANK = STEP + "/rank-0.safetensors"
 
 
 def sealed(header, data=b"", length=None):
-    """A safetensors file of a header's text."""
+    """A safetensors file with this header text."""
     text = header if isinstance(header, bytes) else header.encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
@@ -42,7 +42,7 @@ def rows(tools):
         return Row(id, what, lambda: write("w.safetensors", content), WEIGHTS, wanted, says, place)
 
     def header(id, what, entries, says, data=bytes(8), **more):
-        """A header of entries: a dict, or text."""
+        """A header with these entries, given as a dict or as text."""
         return weights(id, what, sealed(entries if isinstance(entries, str) else json.dumps(entries), data), says, **more)
 
     def other_state(id, what, change, says, wanted="E-CHECKPOINT", place="w.safetensors"):
@@ -56,7 +56,7 @@ def rows(tools):
         return Row(id, what, make, command, wanted, says, place, **more)
 
     def forged(id, what, change, says, place="step-000002", wanted="E-CHECKPOINT", **more):
-        """A manifest with something changed and a hash that is right."""
+        """A manifest with a modification and a correct hash."""
         def make():
             file = read(STEP + "/MANIFEST")
             message = Manifest.FromString(file[32:])
@@ -67,7 +67,7 @@ def rows(tools):
         return step(id, what, make, says, place, wanted, **more)
 
     def changed_rank(id, what, change, says, place="step-000002", **more):
-        """Another rank file, which the manifest describes as it is."""
+        """Adds a rank file that the manifest describes correctly."""
         def make_file(message):
             state = safetensors.numpy.load_file(RANK)
             change(state)
@@ -77,7 +77,7 @@ def rows(tools):
         return forged(id, what, make_file, says, place, **more)
 
     def in_parts(id, what, divide, says, place="step-000002", **more):
-        """Two rank files, which the manifest describes as they are: `divide` makes of a state that of each."""
+        """Two rank files that the manifest describes correctly. `divide` returns each file's part of a state."""
         def make_files(message):
             message.world_size = 2
             message.files.add()

@@ -1,4 +1,4 @@
-"""K01 to K12: configurations, and the clusters that the simulator reads, which are TOML too."""
+"""K01 to K12: configurations, and the cluster files of the simulator, which are TOML as well."""
 import hostile_files
 import numpy as np
 import sample_files

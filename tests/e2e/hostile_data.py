@@ -39,7 +39,7 @@ def array_bytes(array):
 
 
 def archive(**entries):
-    """The bytes of an .npz with the right label and what is given: bytes, or (bytes, change of the entry's ZipInfo)."""
+    """The bytes of an .npz with the correct label and the given entries: bytes, or (bytes, change of the entry's ZipInfo)."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for name, content in {"label.npy": array_bytes(np.arange(60) % 3), **entries}.items():
@@ -51,7 +51,7 @@ def archive(**entries):
 
 
 def claims(packed, size, at):
-    """An archive with another size of its entry `at` unpacked, in both of its headers."""
+    """An archive that declares another uncompressed size for its entry `at`, in both headers."""
     made = bytearray(packed)
     for signature, offset in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
         where = -1
@@ -62,7 +62,7 @@ def claims(packed, size, at):
 
 
 def bomb():
-    """Three gigabytes of zeros in three megabytes; its checksum is looked at last."""
+    """Three gigabytes of zeros in three megabytes. Its checksum is checked last."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = packer.compress(bytes(64 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     packed, size = block * 48 + packer.flush(), 3 << 30
@@ -94,7 +94,7 @@ def jpeg_of_size(width, height):
 
 
 def png(width, height, rows):
-    """Grey, 8 bits; `rows` are packed as they are."""
+    """Grayscale, 8 bits; `rows` are compressed as they are."""
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -103,14 +103,14 @@ def png(width, height, rows):
 
 
 def many_scans():
-    """A progressive image whose last scan comes thousands of times."""
+    """A progressive image whose last scan is repeated thousands of times."""
     made = picture("L", size=(256, 256), progressive=True)
     last = made.rindex(b"\xff\xda")
     return made[:-2] + made[last:-2] * 20000 + made[-2:]
 
 
 def table(change):
-    """The good table with one thing changed in its rows."""
+    """The valid table with one change in its rows."""
     rows = [line.split(",") for line in read("train.csv").decode().strip().split("\n")]
     change(rows)
     write("d.csv", "\n".join(",".join(row) for row in rows) + "\n")

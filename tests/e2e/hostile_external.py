@@ -1,4 +1,4 @@
-"""External data that is wrong, in every place of a model where a tensor can be. hostile_test.py runs it."""
+"""Invalid external data at every place of a model where a tensor can be. hostile_test.py runs these."""
 import os
 
 import numpy as np
@@ -7,12 +7,12 @@ from onnx import TensorProto, helper
 
 from hostile_build import WEIGHTS, floats, gemm, graph, put, sparse, sparse_weight
 
-# Of the tensor in each place: 12 floats, or 6 indices.
+# The size of the tensor at each place: 12 floats, or 6 indices.
 BYTES = 48
 
 
 def external(tensor, entries):
-    """The tensor with its elements elsewhere."""
+    """The tensor with its elements in external data."""
     for name in ("raw_data", "float_data", "int64_data"):
         tensor.ClearField(name)
     tensor.data_location = TensorProto.EXTERNAL
@@ -104,7 +104,8 @@ PLACES = {
 
 
 def layout(folder, place):
-    """outside/ with what nobody may read, and outside/a/b, the model's folder, with the data. Returns the model's folder."""
+    """Creates outside/ with a file that must not be read, and outside/a/b, the model's folder, with the data. Returns the model's folder.
+    """
     elements = np.arange(6, dtype="int64").tobytes() if place == "sparse indices" else floats(12)
     model = os.path.join(folder, "a", "b")
     os.makedirs(model)
@@ -119,7 +120,7 @@ def at(location, **more):
 
 
 def made(make, location):
-    """`make` puts something into the model's folder under this name."""
+    """`make` creates something under this name in the model's folder."""
     def place(folder):
         make(os.path.join(folder, location.split("/")[0]))
         return [("location", location)]
@@ -127,7 +128,7 @@ def made(make, location):
 
 
 OK = ()
-# What, the entries of external_data (with what lies in the folder), the class of the error, and words of it.
+# Description, the entries of external_data (and what lies in the folder), the class of the error, and words of the message.
 ROWS = {
     "H00": ("control: w.bin", at("w.bin"), OK, []),
     "H00b": ("control: with its range and a checksum", at("./w.bin", offset=0, length=BYTES, checksum="0"), OK, []),
@@ -162,5 +163,5 @@ ROWS = {
     "H23": ("memory of another process", at("*/_ORT_MEM_ADDR_/*", offset=140000000000000, length=BYTES), "E-PATH", ['"*/_ORT_MEM_ADDR_/*"']),
     "H24": ("no location", lambda folder: [("length", str(BYTES))], "E-TENSOR", ["location"]),
 }
-# Rows of the same kind that are asked for in one place.
+# Other ids of rows that are tested at one place.
 ALIASES = {"H25": ("H01", "sparse values"), "H26": ("H01", "Constant")}

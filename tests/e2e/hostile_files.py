@@ -1,5 +1,5 @@
-"""What the catalogues of malformed files (hostile_plans, hostile_checkpoints, hostile_data, hostile_config) are made of: a row makes a
-file in the folder it is called in, gives it to the command, and says what the command answers."""
+"""Shared code of the catalogs of malformed files (hostile_plans, hostile_checkpoints, hostile_data, hostile_config). A row creates a file
+in the folder in which it is called, gives it to the command, and states the expected answer."""
 import dataclasses
 import os
 import resource
@@ -17,7 +17,7 @@ from sanitized import SANITIZED
 EXIT_CODES = {"OK": 0, "DIFFERS": 11, "E-PARSE": 2, "E-IO": 2, "E-PATH": 2, "E-SHAPE": 2, "E-UNSUPPORTED": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7,
               "E-LIMIT": 8, "E-RESOURCE": 8, "E-DEVICE": 9, "E-DIVERGED": 10}
 
-# No malformed file of a few kilobytes takes longer, or more memory, than this to be refused.
+# A malformed file of a few kilobytes must be refused within this time and memory.
 MOST_SECONDS = 60 if SANITIZED else 20
 MOST_RESIDENT_MB = 3000 if SANITIZED else 700
 MOST_ADDRESSES_MB = 6000
@@ -25,8 +25,8 @@ MOST_ADDRESSES_MB = 6000
 
 @dataclasses.dataclass
 class Row:
-    """`says` stands in the error, or with `before` in what the command says before it; `place` in the line that says where. Of what is
-    accepted, `says` stands anywhere. "": nothing is looked for."""
+    """`says` must occur in the error message, or with `before` in the output before it, and `place` in the line with the location. For
+    accepted files `says` may occur anywhere. "" means that nothing is looked for."""
     id: str
     what: str
     make: Callable[[], None]
@@ -40,7 +40,7 @@ class Row:
 
 @dataclasses.dataclass
 class Elsewhere:
-    """An id of the list that has no row here: `why` says where it is tested, or why it cannot be."""
+    """An id of the list without a row here. `why` says where it is tested, or why it cannot be."""
     id: str
     why: str
 
@@ -55,26 +55,26 @@ class Answer:
 
 
 def keep_only(*names):
-    """What no row needs is not copied for each."""
+    """Files that rows do not modify are not copied for each of them."""
     for name in set(os.listdir(".")) - set(names):
         os.remove(name)
 
 
 @dataclasses.dataclass
 class Tools:
-    """What rows are made with: a command that must succeed, the program that puts right hashes into files, and our messages."""
+    """Tools for rows: a command that must succeed, the program that corrects hashes in files, and Gradloom's messages."""
     right: Callable[[str], None]
     seal: str
     plan_proto: str
     checkpoint_proto: str
 
     def hash(self, path):
-        """Of a plan or manifest: put into it; of any other file: returned."""
+        """Corrects the hash in a plan or manifest; returns the hash of any other file."""
         said = subprocess.run([self.seal, path], check=True, stdout=subprocess.PIPE, text=True).stdout
         return int(said) if said else None
 
     def message(self, proto, name):
-        """The class of a message of a .proto file."""
+        """The class of a message in a .proto file."""
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(["protoc", "-I" + os.path.dirname(proto), f"--descriptor_set_out={folder}/set", proto], check=True)
             pool = descriptor_pool.DescriptorPool()
@@ -84,7 +84,7 @@ class Tools:
 
 
 def ask(gradloom, command, folder, environment=None):
-    """Runs the command in the folder. A child that waits for one that writes its words into files, so that nothing blocks."""
+    """Runs the command in the folder. Output goes to files, so that a process that waits for its child cannot block."""
     def limit():
         if not SANITIZED:
             resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES_MB << 20, MOST_ADDRESSES_MB << 20))

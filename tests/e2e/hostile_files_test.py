@@ -1,5 +1,5 @@
-"""Goes through the catalogues of malformed files: each is refused with its class, its exit code and a message that names file and place,
-in bounded time and memory; every id of the lists has a row, or a reason."""
+"""Runs the catalogs of malformed files: each file is refused with its error class, its exit code and a message that names the file and the
+location, in bounded time and memory. Every id of the lists has a row, or a reason."""
 import concurrent.futures
 import importlib
 import os
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hostile_files  # noqa: E402
 from hostile_files import Elsewhere, Row  # noqa: E402
 
-# The lists: as many ids, from 1 on.
+# The number of ids in each list, counted from 1.
 LISTS = {"hostile_plans": ("P", 36), "hostile_checkpoints": ("S", 34), "hostile_data": ("X", 25), "hostile_config": ("K", 12)}
 INTERNALS = re.compile(r"std::|basic_string|terminate|[Aa]ssert|\.cc:\d|core dumped|Traceback|_ZN|Sanitizer|E-INTERNAL")
 
@@ -39,7 +39,7 @@ class HostileFilesTest(unittest.TestCase):
         self.assertLess(answer.resident_mb, hostile_files.MOST_RESIDENT_MB)
         if row.says:
             self.assertRegex(said, row.says)
-        # Bytes of the file must not reach the terminal.
+        # Raw bytes of the file must not reach the terminal.
         self.assertNotRegex(said, r"[\x00-\x08\x0b-\x1f\x7f]")
         if row.wanted in ("OK", "DIFFERS"):
             self.assertNotIn("error[", said)

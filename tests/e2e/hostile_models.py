@@ -1,4 +1,4 @@
-"""Models that are wrong, or legal and hard to take: what is wrong, the bytes, and what must be said. hostile_test.py runs it."""
+"""Models that are invalid, or valid but difficult: a description, the bytes, and the required messages. hostile_test.py runs these."""
 import random
 
 import numpy as np
@@ -26,7 +26,7 @@ def attribute(**fields):
 
 
 def within(declared):
-    """A file that says this of h[2,3] = Gemm(x, w, b)."""
+    """A file that declares this for h[2,3] = Gemm(x, w, b)."""
     def made():
         model = after("[r] y = Relu (h)")()
         model.graph.value_info.append(declared)
@@ -43,7 +43,7 @@ def pool(flags):
 
 
 def after(text, opset=17, shape="float[N,M]", **tensors):
-    """Operators behind h[2,3] = Gemm(x, w, b), where training needs them."""
+    """Operators after h[2,3] = Gemm(x, w, b), so that training needs their gradients."""
     return lambda: graph(f"(float[2,4] x) => ({shape} y) {{ [fc] h = Gemm (x, w, b)  {text} }}", opset, **WEIGHTS, **tensors)
 
 
@@ -62,7 +62,7 @@ def one_function(text, name="F"):
 
 
 def doubling(count):
-    """Each calls the next twice: 2^(count-1) calls of the last one."""
+    """Each function calls the next one twice: 2^(count-1) calls of the last one."""
     bodies = "".join(one_function(f"[one] m = my.F{i + 1} (a)  [two] r = my.F{i + 1} (m)", f"F{i}") for i in range(count - 1))
     return function(bodies + one_function("r = Relu (a)", f"F{count - 1}"), calls="y = my.F0 (h)")
 
@@ -74,7 +74,7 @@ def branches(then_text, else_text="e = Identity (h)"):
 
 
 def undecided(then_text, else_text):
-    """Branches of which the data of a step takes one."""
+    """Branches that the data of a step select."""
     return lambda: graph(f"""(float[2,4] x, bool c) => (float[2,3] y) {{ [fc] h = Gemm (x, w, b)
         [choice] y = If (c) <then_branch = t () => (float[2,3] e) {{ {then_text} }}, else_branch = f () => (int64[2,3] e) {{ {else_text} }}> }}""", **WEIGHTS)
 
@@ -117,7 +117,7 @@ def input_dims(*dims):
 
 
 OK = ()
-# What, how it is made, the classes of which the error must be (none: the model is right), and words that must be said.
+# Description, how the model is made, the permitted error classes (none: the model is valid), and words that the message must contain.
 ROWS = {
     "A00": ("control: Gemm and Relu", gemm, OK, ["trained  w"]),
     "A01": ("a file of 0 bytes", lambda: b"", "E-PARSE", ["empty"]),
@@ -200,7 +200,7 @@ ROWS = {
     "F03": ("Conv: pads -9", conv("<pads = [-9,-9,-9,-9]>"), "E-ATTR", ["Conv 'conv'", "pads", "-9"]),
     "F04": ("Conv: a weight of rank 5", conv(w=(4, 3, 3, 3, 3)), "E-SHAPE", ["Conv 'conv'", "float32[4,3,3,3,3]", "float32[2,3,8,8]"]),
     "F05": ("Conv: a scalar for its weight", conv(w=()), "E-SHAPE", ["Conv 'conv'", "'w' float32[]"]),
-    # Opset 6 is older than any that is supported.
+    # Opset 6 is older than any supported version.
     "F06": ("Gemm of opset 6 with a scalar", lambda: graph("(float[2,4] x) => (float[2,3] y) { [fc] y = Gemm <broadcast = -436> (x, w, c) }", 6, w=(4, 3), c=()),
             ("E-SHAPE", "E-VERSION"), ["6"]),
     "F07": ("Conv: dilations 2^62", conv(f"<dilations = [{HUGE},{HUGE}]>"), "E-ATTR", ["Conv 'conv'", "dilations", str(HUGE)]),
@@ -238,7 +238,7 @@ ROWS = {
     "F35": ("labels of rank 3 for logits of rank 2", loss("int64[2,1,1] t"), "E-SHAPE", ["SoftmaxCrossEntropyLoss 'loss'", "int64[2,1,1]", "float32[2,3]"]),
     "F36": ("reduction avg", loss(flags='<reduction = "avg">'), "E-ATTR", ["SoftmaxCrossEntropyLoss 'loss'", "reduction", "avg"]),
     "F37": ("Dropout: ratio 2", after("[r] y = Dropout (h, p, t)", p=np.float32(2), t=np.array(True)), "E-VALUE", ["Dropout 'r'", "ratio", "2"]),
-    # Words, numbers and axes that ONNX's schemas leave to text.
+    # Words, numbers and axes that ONNX's schemas do not check.
     "F01b": ("Conv: a padding that there is not", after('[r] y = Conv <auto_pad = "NOPE"> (i, k)', i=(1, 1, 4, 4), k=(1, 1, 3, 3)),
              "E-ATTR", ["Conv 'r'", "auto_pad", "NOPE", "SAME_UPPER"]),
     "F05b": ("RotaryEmbedding: caches of one pair for two", after("[r] y = RotaryEmbedding (i, k, k, s)", 23, "float[A,B,C,D]", i=(1, 2, 3, 4), k=(5, 1), s=[[0, 1, 2]]),
@@ -302,5 +302,5 @@ ROWS = {
     "J01": ("a chain of 200,000 nodes", lambda: chain(200_000), OK, ["trained  w"]),
     "J02": ("Sum of 300,000 inputs", lambda: wide_sum(300_000), OK, ["trained  w"]),
 }
-# Seconds that are allowed, where that is not one.
+# Time limits in seconds, where more than one is allowed.
 SECONDS = {"J01": 10, "J02": 2}

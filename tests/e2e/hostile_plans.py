@@ -1,4 +1,4 @@
-"""P01 to P36: plan files. Most are plans of the command with something changed and a hash that is right."""
+"""P01 to P36: plan files. Most are plans written by the command, with a modification and a correct hash."""
 import os
 import shutil
 import struct
@@ -10,7 +10,7 @@ from hostile_files import Elsewhere, Row, read, write
 
 LOSS = "--loss 'cross_entropy(logits, label)'"
 VERIFY = "verify p.plan"
-# What reads a plan without a word on whether it is sound.
+# Commands that read a plan without verifying it.
 SHOWN = ("inspect p.plan", "inspect p.plan --json", "inspect p.plan --memory", "inspect p.plan --streams", "inspect p.plan --html p.html",
          "inspect p.plan --dot p.dot", "inspect p.plan --onnx p.onnx", "simulate p.plan", "diff p.plan one.plan")
 # InstructionKind and Access of runtime/plan/plan.h.
@@ -19,7 +19,7 @@ READ, WRITE = 0, 1
 
 
 class Parts:
-    """A plan file taken apart as docs/plan-format.md says, and put together again."""
+    """A plan file taken apart as docs/plan-format.md describes, and reassembled."""
     def __init__(self, content, message_class):
         size, data = struct.unpack("<qq", content[16:32])
         self.header, self.plan, self.data = content[:64], message_class.FromString(content[64:64 + size]), content[data:]
@@ -33,7 +33,7 @@ class Parts:
 
 
 def field(number, content):
-    """A field of bytes or a message, with nothing of protobuf's that could end in a stack overflow."""
+    """A field of bytes or a message, encoded without protobuf, whose recursion could overflow the stack."""
     size, length = len(content), b""
     while size > 127:
         length += bytes([size & 127 | 128])
@@ -90,7 +90,7 @@ def rows(tools):
         plan.programs[0].instructions.extend(made)
 
     def other_program(plan, change):
-        """Rank 1 of the training step runs a program of its own."""
+        """Gives rank 1 of the training step its own program."""
         plan.programs.add().CopyFrom(plan.programs[0])
         plan.entries[0].ranks[1].program = len(plan.programs) - 1
         change(plan.programs[-1])
@@ -113,7 +113,7 @@ def rows(tools):
         return Row(id, what, lambda: Parts(read("one.plan"), Plan).written("p.plan", tools, message()), VERIFY, "E-PLAN", says, "p.plan")
 
     def shown(id, what, change, of="one.plan", commands=SHOWN):
-        """Whatever shows a plan refuses it, or shows it: an unsound one must not end the command."""
+        """Every command that shows a plan refuses it, or shows it. An unsound plan must not crash the command."""
         for command in commands:
             wanted = "OK" if command == "inspect p.plan" else "DIFFERS" if command.startswith("diff") else "E-PLAN"
             yield changed(id, f"{what}, shown", change, "unsound plan|has no entry" if wanted == "E-PLAN" else "", "", of, command, wanted)

@@ -1,5 +1,5 @@
-"""Models from strangers (hostile_models.py, hostile_external.py): each that is wrong is refused with its class and exit code, naming file, place
-and value, soon and without memory; each that is right is accepted."""
+"""Untrusted models (hostile_models.py, hostile_external.py): each invalid one is refused with its error class and exit code, naming file,
+location and value, quickly and with little memory. Each valid one is accepted."""
 import json
 import os
 import re
@@ -10,14 +10,14 @@ import unittest
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Before anything large is imported: see there.
+# Before anything large is imported; measured_runs.py explains why.
 RUNS = subprocess.Popen([sys.executable, "-S", os.path.join(HERE, "measured_runs.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                         env={**os.environ, "OMP_NUM_THREADS": "1", "GRADLOOM_CUDA_LIBRARY": "/nowhere/libgradloom_cuda.so"})
 sys.path.insert(0, HERE)
 import hostile_external  # noqa: E402
 import hostile_models  # noqa: E402
 
-# Refused in a second and 256 MiB on an idle machine, which a test machine is not.
+# On an idle machine they are refused within one second and 256 MiB, but a test machine is not idle.
 MOST_SECONDS, MOST_MIB = 10, 256
 EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-LIMIT": 8}
 INTERNALS = re.compile(r"std::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|core dumped|Traceback|Sanitizer|runtime error|E-INTERNAL|E-RESOURCE")
@@ -51,7 +51,7 @@ class HostileTest(unittest.TestCase):
         said, mib = done["said"], (done["kib"] - self.start_kib) / 1024
         context = f"exit {done['code']} after {done['seconds']:.2f} s, {mib:.0f} MiB\n{said[:3000]}"
         self.assertNotRegex(said, INTERNALS)
-        # Only what is meant for a terminal.
+        # Only characters that are safe for a terminal.
         self.assertRegex(said, r"\A[^\x00-\x08\x0b-\x1f\x7f]*\Z", context)
         self.assertLess(len(said), 20_000)
         for word in words:

@@ -1,4 +1,4 @@
-"""Jobs of several processes, and what they train."""
+"""Runs jobs of several processes, and defines what they train."""
 import os
 import re
 import shutil
@@ -11,20 +11,21 @@ import time
 import unittest
 import zlib
 
-# 1,437 rows in batches of 50: the last one has 37, and no number of devices divides it. Dropout, batch statistics, accumulation.
+# 1,437 rows in batches of 50: the last batch has 37 rows, and no number of devices divides it. With dropout, batch statistics, and gradient
+# accumulation.
 DIGITS = ["models/digits_cnn.onnx", "--mode", "train", "--data", "models/data/digits.csv.gz", "--map", "image=p0..p63", "--map", "label=label",
           "--eval-split", "20%", "--loss", "cross_entropy(logits, label)", "--metric", "accuracy", "--metric", "top5", "--optimizer", "adamw",
           "--lr", "0.01", "--schedule", "one_cycle", "--accumulate", "2", "--clip-norm", "1", "--batch", "50", "--epochs", "2", "--eval-every", "7",
           "--save-every", "5", "--log-every", "3", "--threads", "1", "--progress", "none"]
 
-# A net without convolutions, which trains fast. 404 rows in batches of 64, and 20.
+# A model without convolutions, which trains fast: 404 rows in batches of 64, the last one of 20.
 HOUSING = ["models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV", "--transform",
            "features=standardize", "--eval-split", "20%", "--loss", "mse(value, target)", "--optimizer", "adam", "--lr", "0.01", "--batch", "64",
            "--epochs", "3", "--save-every", "5", "--threads", "1", "--progress", "none"]
 
 
 def changed(words, changes):
-    """Words of a command with other values: {"--epochs": "4"}, and flags that they have not."""
+    """The words of a command with other values, such as {"--epochs": "4"}, and with additional flags."""
     words, left = list(words), dict(changes)
     for i in range(1, len(words) - 1):
         if words[i] in left:
@@ -37,7 +38,7 @@ def digits(changes):
 
 
 def write_png(path, rows):
-    """A grey picture."""
+    """Writes a grayscale image."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     with open(path, "wb") as file:
@@ -46,13 +47,13 @@ def write_png(path, rows):
 
 
 def without_times(path):
-    """The lines of a metrics.jsonl but for what no two runs have in common."""
+    """The lines of a metrics.jsonl without the fields that differ between runs."""
     with open(path) as file:
         return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
 
 
 def assert_same_run(test, ours, theirs):
-    """Of the folders of two runs: weights, optimizer state, the model and all numbers that are no times."""
+    """Compares the folders of two runs: weights, optimizer state, the model, and all numbers except times."""
     for name in ("state.safetensors", "export/model.onnx"):
         with open(os.path.join(ours, name), "rb") as a, open(os.path.join(theirs, name), "rb") as b:
             test.assertTrue(a.read() == b.read(), f"{name} of {ours} and {theirs}")
@@ -66,11 +67,11 @@ def free_port():
 
 
 class Job:
-    """The processes of a job, started and not yet ended."""
+    """The processes of a job, which have been started and may still run."""
 
     def __init__(self, gradloom, world, words, own=(), environment=None, under=None, last=0, around=()):
-        """`own`: rank -> other words than all others have. `under`: what makes of the other processes, by rank, the words of a command that
-        starts rank `last`, once they are started. `around`: the words of a command that starts each."""
+        """`own` maps a rank to the words that replace the common command. `under`, called with the other processes by rank once they run,
+        returns a command prefix for rank `last`. `around` is a command prefix for each process."""
         port = free_port()
         started = {}
         for rank in [rank for rank in reversed(range(world)) if rank != last] + [last]:
@@ -83,7 +84,7 @@ class Job:
         self.processes = [started[rank] for rank in range(world)]
 
     def end(self, timeout=180):
-        """What each process printed on stderr; the codes are theirs."""
+        """What each process printed to stderr. The exit codes must be these."""
         try:
             return [process.communicate(timeout=timeout)[1] for process in self.processes]
         finally:
@@ -100,7 +101,7 @@ class Job:
 
 
 class JobTest(unittest.TestCase):
-    """Runs in a folder of the class, which names the command: gradloom."""
+    """Runs commands in a folder of the class, which provides the path of the command as `gradloom`."""
 
     @classmethod
     def setUpClass(cls):
@@ -127,7 +128,7 @@ class JobTest(unittest.TestCase):
             return file.read()
 
     def train(self, name, **changes):
-        """train with the flags of DIGITS, or others: epochs="4"."""
+        """A training command with the flags of DIGITS, changed by keyword arguments: epochs="4"."""
         flags = {"--" + key.replace("_", "-"): value for key, value in changes.items()}
         return ["train", *digits(flags), "--name", name, "--out", self.out]
 
@@ -135,8 +136,8 @@ class JobTest(unittest.TestCase):
         assert_same_run(self, self.path(ours), self.path(theirs))
 
     def interrupted(self, run, world, words, victim, signal_number, codes):
-        """What the processes said of a run that a rank's signal ends after its first checkpoint. On a busy machine a run may have ended before: then
-        it is another's turn."""
+        """The output of the processes of a run that a signal to one rank ends after its first checkpoint. On a busy machine the run may
+        have finished before that; then this is tried again."""
         for _ in range(10):
             shutil.rmtree(self.path(run), ignore_errors=True)
             job = Job(self.gradloom, world, words)
@@ -157,7 +158,7 @@ class JobTest(unittest.TestCase):
         return said
 
     def stopped(self, world, words, run):
-        """The same of SIGTERM to the last rank, which stops all."""
+        """The same with SIGTERM to the last rank, which stops all."""
         return self.interrupted(run, world, words, world - 1, signal.SIGTERM, [138] * world)
 
     def wait_for(self, path, job):

@@ -1,7 +1,7 @@
-"""Jobs whose processes are killed, or lack memory, go on to the bits of an unbroken run.
+"""Jobs whose processes are killed, or run out of memory, resume to the bits of an uninterrupted run.
 
-GRADLOOM_KILLS says how many kills at random times there are, GRADLOOM_EVERY_CALL=1 that each system call of the saves has its turn, for each
-process, and GRADLOOM_ALLOCATIONS how many allocations of each process fail: docs/verification.md has the figures of such a run.
+GRADLOOM_KILLS is the number of kills at random times. GRADLOOM_EVERY_CALL=1 tries each system call of the saves, for each process, and
+GRADLOOM_ALLOCATIONS is the number of allocations that fail in each process. docs/verification.md has the figures of such a run.
 """
 import os
 import random
@@ -22,10 +22,10 @@ ALLOCATIONS = int(os.environ.get("GRADLOOM_ALLOCATIONS", "3"))
 EVERY_CALL = os.environ.get("GRADLOOM_EVERY_CALL") == "1"
 # Two saves, and the last.
 SHORT = {"--steps": "11", "--eval-every": "never"}
-# Under a debugger, as whose processes are stopped at their calls, nobody can look for leaks.
+# Leak detection does not work under ptrace, which stops the processes at their calls.
 if SANITIZED:
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
-# Each process has a part of the model, and saves that.
+# Each process has a stage of the model and saves it.
 PARTS = {"--place": "block3*=cpu:1"}
 
 
@@ -47,10 +47,10 @@ class KilledJobsTest(unittest.TestCase):
         return os.path.join(self.out, *names)
 
     def go_on(self, name, changes=()):
-        """The words that start the run, or go on with it."""
+        """The command that starts or resumes the run."""
         if os.path.exists(self.path(name, "plan.plan")):
             return ["resume", self.path(name)]
-        # Killed before there was a run.
+        # The run was killed before its folder was complete.
         shutil.rmtree(self.path(name), ignore_errors=True)
         return self.train(name, changes)
 
@@ -58,12 +58,12 @@ class KilledJobsTest(unittest.TestCase):
         for file in ("state.safetensors", "export/model.onnx"):
             with open(self.path(name, file), "rb") as ours, open(self.path(other, file), "rb") as theirs:
                 self.assertTrue(ours.read() == theirs.read(), f"{file} of {name}")
-        # A run has the step that its last checkpoint is of, and nothing half done beside it.
+        # A run has exactly the step of its last checkpoint, and no partial files.
         left = [entry for entry in os.listdir(self.path(name, "checkpoints")) if re.search(r"\.(tmp|old)\.", entry)]
         self.assertEqual(left, [])
 
     def end(self, job, killed=()):
-        """0 of each process, or how those end that are killed and those that miss them."""
+        """Each process ends with 0, or with the codes of killed processes and of those that lost a peer."""
         said = job.end()
         for code in job.codes():
             self.assertIn(code, (0, -9, 137, 140) if killed else (0,), "\n".join(said))
@@ -79,12 +79,13 @@ class KilledJobsTest(unittest.TestCase):
             while True:
                 job = Job(GRADLOOM, 2, self.go_on(name))
                 try:
-                    # Where enough were killed, the run may end.
+                    # After enough kills, the run may finish.
                     job.processes[0].wait(timeout=rng.uniform(0.1, 2) if kills < KILLS else 180)
                     self.end(job)
                     break
                 except subprocess.TimeoutExpired:
-                    # One of them, or both; a launcher ends who is left, as one that has not met the other yet would wait for it.
+                    # Kills one of them, or both. A launcher would end the remaining one, which waits for its peer if they have not
+                    # connected yet.
                     for process in rng.choice([job.processes[:1], job.processes[1:], job.processes]):
                         process.kill()
                     for process in job.processes:
@@ -101,7 +102,8 @@ class KilledJobsTest(unittest.TestCase):
         print(f"{kills} kills, {runs} runs", flush=True)
 
     def calls_of(self, name, short, number, traced, victim):
-        """Trains under a count of what a rank changes in the checkpoints; how many such calls there were. At one of them the victim is killed."""
+        """Trains while counting a rank's calls that change the checkpoints, and returns their number. The victim is killed at one of them.
+        """
         part = self.path(name, "checkpoints") + "/"
         job = Job(GRADLOOM, 2, self.train(name, short), last=traced,
                   under=lambda others: [KILL_AT_CALL, part, str(number), str(0 if victim == traced else others[victim].pid), "--"])
@@ -119,7 +121,7 @@ class KilledJobsTest(unittest.TestCase):
                 with self.subTest(call=number, of=traced, victim=victim):
                     name = f"{whole}_at{number}of{traced}_{victim}"
                     self.calls_of(name, short, number, traced, victim)
-                    # From the first save on there is one that loads, whenever that was.
+                    # After the first save, some checkpoint must always load.
                     saved = os.path.exists(self.path(name, "checkpoints", "LATEST"))
                     said = self.end(Job(GRADLOOM, 2, self.go_on(name, short)))
                     if saved:
@@ -127,14 +129,14 @@ class KilledJobsTest(unittest.TestCase):
                     self.assert_same(name, whole)
                     shutil.rmtree(self.path(name))
 
-    # Three files are written in each of the saves, with what makes them safe.
+    # Each save writes three files, and makes the calls that make them durable.
     def test_killed_at_the_calls_of_a_save(self):
         self.kill_at_calls("short", SHORT, 0, 3 * 12)
 
     def test_killed_at_the_calls_of_a_save_in_parts(self):
         self.kill_at_calls("short_parts", {**SHORT, **PARTS}, 0, 3 * 12)
 
-    # Rank 1 writes a file in each.
+    # Rank 1 writes one file per save.
     def test_killed_at_the_calls_of_a_part(self):
         self.kill_at_calls("short_parts", {**SHORT, **PARTS}, 1, 3 * 4)
 
@@ -142,14 +144,15 @@ class KilledJobsTest(unittest.TestCase):
         return ["train", *changed(HOUSING, {"--steps": "7", "--connect-timeout": "20s", "--name": name, "--out": self.out})]
 
     def without(self, name, victim, number):
-        """Trains with one allocation that fails, of the rank `victim`: what its processes said, and their codes."""
+        """Trains with one failing allocation in the rank `victim`. Returns the output and exit codes of its processes."""
         job = Job(GRADLOOM, 2, self.brief(name), last=victim,
                   under=lambda _: ["env", f"LD_PRELOAD={FAILING_ALLOCATION}", f"GRADLOOM_FAIL_ALLOCATION={number}"])
         return job.end(timeout=120), job.codes()
 
     @unittest.skipIf(SANITIZED, "what is preloaded is in a sanitizer's place")
     def test_an_allocation_that_fails(self):
-        """Of one rank, anywhere between main's begin and end: either it can do without, or all end with errors that say why, and the run goes on."""
+        """An allocation of one rank fails, anywhere in main: either the rank can do without, or all processes end with errors that state
+        the reason, and the run can be resumed."""
         seed = random.SystemRandom().randrange(10**6)
         print("seed", seed, flush=True)
         rng = random.Random(seed)
@@ -159,7 +162,8 @@ class KilledJobsTest(unittest.TestCase):
             self.assertEqual(codes, [0, 0], said)
             count = int(re.search(r"^allocations (\d+)$", said[victim], re.MULTILINE).group(1))
             self.assertGreater(count, 10000)
-            # Before the processes have met, which takes an eighth of all, the other one waits for its timeout.
+            # An eighth of the allocations happen before the processes are connected. If one of these fails, the other process waits for its
+            # timeout.
             first = 1 if "GRADLOOM_ALLOCATIONS" in os.environ else count // 5
             numbers = rng.sample(range(first, count + 1), min(ALLOCATIONS, count + 1 - first))
             for number in numbers:
@@ -170,7 +174,7 @@ class KilledJobsTest(unittest.TestCase):
                     if codes != [0, 0]:
                         self.assertEqual(codes[victim], 8, "\n".join(said))
                         self.assertIn("error[E-RESOURCE]", said[victim])
-                        # What rank 0 writes at the end concerns no other any more.
+                        # What rank 0 writes at the end no longer concerns the others.
                         self.assertIn(codes[1 - victim], (140,) if victim == 1 else (140, 0), "\n".join(said))
                         if codes[1 - victim] == 140:
                             self.assertRegex(said[1 - victim], rf"error\[E-PEER\]: (rank {victim} \(host \S+, pid \d+\) (stopped: E-RESOURCE: |is gone: )"

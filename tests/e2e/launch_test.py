@@ -1,5 +1,5 @@
-"""`gradloom launch`, by what its processes see and leave: the variables of torchrun, restarts, the first failure, signals, logs. And which
-process of a job a command is, by flags and by the environment."""
+"""`gradloom launch`, tested by what its processes observe and leave behind: torchrun's variables, restarts, the first failure, signals,
+logs. Also tests how a command determines its place in a job from flags and the environment."""
 import json
 import os
 import pty
@@ -20,8 +20,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import sample_files  # noqa: E402
 from sample_files import TRAIN  # noqa: E402
 
-PATIENCE = 120  # seconds for what takes well under one
-# What a launcher around this test might have set.
+PATIENCE = 120  # seconds, for operations that take well under one
+# Variables that a launcher of this test might have set.
 LAUNCHERS = re.compile(r"(GRADLOOM_(?!CUDA)|TORCHELASTIC_|PET_|SLURM_|OMPI_|PMIX?_|MPI_|MV2_|PALS_|ALPS_|GROUP_|ROLE_|MASTER_)|"
                        r"((LOCAL_)?(RANK|WORLD_SIZE)|NODE_RANK|OMP_NUM_THREADS)$")
 
@@ -35,7 +35,7 @@ def wait_for(condition, what):
 
 
 def processes_with(mark):
-    """The processes that have this in their environment, zombies aside."""
+    """The processes that have this in their environment, except for zombies."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -58,7 +58,7 @@ class LaunchTest(unittest.TestCase):
         self.mark = f"LAUNCH_TEST={uuid.uuid4()}"
 
     def tearDown(self):
-        # Whatever a test has started is gone, also where it failed.
+        # Everything that a test has started is gone, even if it failed.
         left = processes_with(self.mark)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
@@ -90,14 +90,14 @@ class LaunchTest(unittest.TestCase):
         return self.run_command(["launch", *flags, "--", "sh", "-c", script], code, **variables)
 
     def seen(self, rank):
-        """The variables that a rank has seen, as SEE leaves them."""
+        """The variables that a rank has seen, recorded by SEE."""
         return dict(line.split("=", 1) for line in self.read(f"seen{rank}").splitlines() if "=" in line)
 
     # What processes are told.
 
     SEE = 'env > "$F/seen$RANK"'
 
-    def test_variables_are_torchruns(self):
+    def test_variables_match_torchrun(self):
         self.launch(["--nproc-per-node", "2"], self.SEE, GRADLOOM_RANK="7", GRADLOOM_WORLD_SIZE="8", RANK="3", WORLD_SIZE="4", PET_RDZV_ID="job7")
         for rank in (0, 1):
             seen = self.seen(rank)
@@ -145,7 +145,7 @@ class LaunchTest(unittest.TestCase):
 
     # How a job ends.
 
-    def test_all_start_again_after_a_failure_that_may_pass(self):
+    def test_all_restart_after_a_transient_failure(self):
         script = """n=$TORCHELASTIC_RESTART_COUNT
             echo "$n of $TORCHELASTIC_MAX_RESTARTS" >> "$F/rank$RANK"
             [ $n = 2 ] && exit 0
@@ -157,13 +157,13 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(self.read(f"rank{rank}"), "0 of 3\n1 of 3\n2 of 3\n")
         self.assertRegex(said, r"restart 2 of 3: rank 1 \(host .*, pid \d+\) ended with exit 138")
 
-    def test_restarts_come_to_an_end(self):
+    def test_restarts_are_limited(self):
         said = self.launch(["--max-restarts", "2"], 'echo >> "$F/starts"; kill -9 $$', 137).stderr
         self.assertEqual(len(self.read("starts")), 3)
         self.assertRegex(said, r"error\[E-PEER\]: rank 0 \(host .*, pid \d+\) was killed by signal 9 \(SIGKILL\), possibly out of memory: dmesg")
         self.assertTrue(said.endswith("gradloom: the job stopped (exit 137)\n"), said)
 
-    def test_permanent_errors_are_not_tried_again(self):
+    def test_permanent_errors_are_not_retried(self):
         for code in (1, 3, 11, 127):
             self.launch(["--max-restarts", "2"], f'echo >> "$F/starts{code}"; exit {code}', code)
             self.assertEqual(len(self.read(f"starts{code}")), 1)
@@ -174,10 +174,10 @@ class LaunchTest(unittest.TestCase):
         self.assertRegex(lines[-4], rf"failed  rank 1 \(host {re.escape(socket.gethostname())}, pid \d+\) ended with exit 5")
         self.assertRegex(lines[-3], r"  --> .*/attempt_0/1/stderr.log")
         self.assertEqual(lines[-2:], ["from 1", "gradloom: the job stopped (exit 5)"])
-        # The logs of a job that failed stay.
+        # The logs of a failed job are kept.
         self.assertEqual(len(os.listdir(self.path("tmp"))), 1)
 
-    def test_who_only_misses_another_is_not_the_cause(self):
+    def test_losing_a_peer_is_not_the_cause(self):
         script = """if [ $RANK = 0 ]; then
               while [ ! -e "$F/ready" ]; do sleep 0.05; done
               echo $$ > "$F/first"
@@ -191,14 +191,14 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("rank 1 (host", said)
         self.assertIn("was killed by signal 11 (SIGSEGV), the first of 2 that failed", said)
 
-    def test_a_process_that_ends_the_job_says_why_before_it_is_asked_to_end(self):
-        # Rank 0 alone looks whether there is a run of this name, and the other is gone as soon as it is told.
+    def test_a_failing_process_reports_before_it_is_terminated(self):
+        # Rank 0 alone checks whether a run of this name exists, and the other ends as soon as it is told.
         self.run_command([*TRAIN, "--name", "taken"])
         for _ in range(8):
             done = self.run_command(["launch", "--nproc-per-node", "2", "--standalone", "--", *TRAIN, "--name", "taken"], 4)
             self.assertRegex(done.stderr, r"failed  rank 0 \(.* ended with exit 4(.*\n)*error\[E-CONFIG\]: a run with this name exists")
 
-    def test_who_does_not_end_is_ended(self):
+    def test_processes_that_ignore_sigterm_are_killed(self):
         started = time.monotonic()
         self.launch(["--nproc-per-node", "2", "--shutdown-timeout", "1"],
                     "trap '' TERM; touch \"$F/ready$RANK\"; if [ $RANK = 1 ]; then while [ ! -e \"$F/ready0\" ]; do sleep 0.05; done; exit 6; fi; "
@@ -212,7 +212,7 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual([end["exit_code"] for end in report["ranks"] if end["rank"] == 1], [9])
         self.assertEqual(sorted(end["rank"] for end in report["ranks"]), [0, 1])
 
-    # Signals, and what is left.
+    # Signals, and what is left behind.
 
     COUNT_SIGNALS = """
 import os, signal, sys, time
@@ -244,12 +244,12 @@ sys.exit(138)
             wait_for(lambda: all(self.noted(rank) == names[:i + 1] for rank in (0, 1)), name)
         open(self.path("end"), "w").close()
         _, err = launcher.communicate(timeout=PATIENCE)
-        # It was asked to stop: it stops, whatever restarts are left.
+        # A requested stop ends the job, even if restarts are left.
         self.assertEqual(launcher.returncode, 138, err)
         self.assertIn("stopped by SIGUSR1", err)
         self.assertNotIn("restart", err)
 
-    def test_a_failure_on_the_way_out_is_shown(self):
+    def test_a_failure_during_shutdown_is_shown(self):
         script = """trap 'echo "the disk is full" >&2; exit 8' TERM
             touch "$F/ready$RANK"
             while true; do sleep 0.05; done"""
@@ -265,7 +265,7 @@ sys.exit(138)
         self.assertEqual(said.splitlines()[-21:-1], [str(i) for i in range(99981, 100001)])
         self.assertIn("cannot find a folder for temporary files", self.launch([], "true", 8, TMPDIR=self.path("nowhere")).stderr)
 
-    def test_a_key_at_the_terminal_is_one_signal(self):
+    def test_ctrl_c_is_one_signal(self):
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(GRADLOOM, [GRADLOOM, "launch", "--nproc-per-node", "2", "--", sys.executable, "-c", self.COUNT_SIGNALS], self.environment())
@@ -306,13 +306,13 @@ sys.exit(138)
         launcher.communicate(timeout=PATIENCE)
         wait_for(lambda: not processes_with(self.mark), "the end of the ranks")
 
-    def test_nothing_is_left_of_what_ranks_have_started(self):
+    def test_descendants_of_ranks_are_terminated(self):
         for code in (0, 4):
-            # In the group of its rank, and in a session of its own.
+            # In the process group of its rank, and in a session of its own.
             self.launch(["--nproc-per-node", "2"], f"sleep 1000 & setsid sleep 1000 & exit {code}", code)
             self.assertEqual(processes_with(self.mark), [])
 
-    def test_children_that_were_there_before_stay(self):
+    def test_earlier_children_are_left_alone(self):
         script = f'sleep 1000 > /dev/null 2>&1 & echo $! > "$F/own"; exec "{GRADLOOM}" launch -- true'
         done = subprocess.run(["sh", "-c", script], env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -323,7 +323,7 @@ sys.exit(138)
         unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
         if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
             self.skipTest("no process numbers of one's own here")
-        # It reaps what is not its own child, too, and ends on SIGTERM, which does nothing to process 1 by default.
+        # As process 1 it reaps orphaned processes, and ends on SIGTERM, which process 1 ignores by default.
         script = """(sh -c "exit 0" & exec sleep 0) &
             echo $PPID > "$F/parent$RANK"
             trap "exit 138" TERM
@@ -375,23 +375,23 @@ sys.exit(138)
             done = self.run_command(words, 4 if words[0] != "check" else 2, TORCHELASTIC_ERROR_FILE=error_file)
             message = json.loads(self.read("error.json"))["message"]
             self.assertEqual(set(message), {"message", "extraInfo"})
-            # What torchrun shows: not the message, wherever there is a call stack.
+            # torchrun displays this field instead of the message if there is a call stack.
             self.assertEqual(message["extraInfo"]["py_callstack"], message["message"])
             self.assertLess(abs(int(message["extraInfo"]["timestamp"]) - time.time()), 3600)
             self.assertIn(message["message"], done.stderr)
             self.assertRegex(message["message"], r"^error\[E-")
             os.remove(error_file)
-        # A file that cannot be written changes nothing.
+        # If the file cannot be written, nothing else changes.
         self.run_command(["check", "nowhere.onnx"], 2, TORCHELASTIC_ERROR_FILE="/nowhere/error.json")
 
-    def test_error_files_go_up(self):
+    def test_error_files_are_passed_up(self):
         inner = f'exec "{GRADLOOM}" check nowhere$RANK.onnx'
         said = self.launch(["--nproc-per-node", "2", "--redirects", "3"], inner, 2, TORCHELASTIC_ERROR_FILE=self.path("error.json"))
         message = json.loads(self.read("error.json"))["message"]["message"]
         self.assertRegex(message, r"failed  rank [01] [^\n]*ended with exit 2(.|\n)*error\[E-IO\]: cannot open the file(.|\n)*nowhere[01].onnx")
         self.assertIn(message, said.stderr)
 
-    # Which process of a job a verb is.
+    # How a verb finds its place in a job.
 
     def test_verbs_are_launched(self):
         done = self.run_command(["launch", "--nproc-per-node", "2", "--", "doctor", "--json"])
@@ -400,7 +400,7 @@ sys.exit(138)
         self.assertIn("topology gradloom launch rank 0 of 1, node 0 of 1\n", done.stderr)
         self.assertTrue(os.path.exists(self.path("runs/launched/export/model.onnx")))
 
-    def test_a_killed_run_goes_on_and_a_stopped_one_saves(self):
+    def test_a_killed_run_resumes_and_a_stopped_one_saves(self):
         words = [*TRAIN, "--name", "long", "--out", self.path("runs"), "--resume", "auto", "--save-every", "200"]
         words[words.index("--epochs") + 1] = "1000000"
 
@@ -442,14 +442,14 @@ sys.exit(138)
             events = json.loads(self.read(name))["traceEvents"]
             names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
             self.assertEqual(set(names.values()), {"cpu:0", "cpu:1", f"rank {rank}"})
-            # Of the devices it has its own.
+            # Each trace has only the devices of its process.
             self.assertEqual({names[event["pid"]] for event in events if event["ph"] == "X"}, {f"cpu:{rank}", f"rank {rank}"})
 
     def test_topology_of_verbs(self):
         run = self.path("runs/main")
         said = self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"]).stderr
         self.assertTrue(said.startswith("topology single process\n"), said)
-        # Corrected by flags, in both forms; it is nothing that the run keeps.
+        # Overridden by flags, in both spellings. The run does not store it.
         said = self.run_command(["resume", run, "--epochs", "3", "--world_size=1"], **self.TWO).stderr
         self.assertTrue(said.startswith("topology flags rank 0 of 1, node 0 of 1\n"
                                         "topology ignored: RANK=1 WORLD_SIZE=2 (environment)\n"), said)
@@ -465,7 +465,7 @@ sys.exit(138)
         self.assertIn("topology gradloom launch rank 0 of 2, node 0 of 1, master 127.0.0.1:", launched.stderr)
         # Rank 0 speaks for the job.
         self.assertNotIn("rank 1 of 2", launched.stderr)
-        # Text is made by one process.
+        # One process alone generates text.
         for verb in (["predict", run, "--generate", "2"], ["predict", run, "--generate", "2", "--local_rank=1"],
                      ["--local-rank=1", "predict", run, "--generate", "2"], ["--local_rank=1", "predict", run, "--generate", "2"],
                      ["predict", run, "--generate", "2", "--local-rank", "1"]):
@@ -480,7 +480,7 @@ sys.exit(138)
         self.assertIn("3 threads", said)
         said = self.run_command([*TRAIN, "--dry-run", "--threads", "2", "--out", self.path("runs")], OMP_NUM_THREADS="3").stderr
         self.assertIn("2 threads", said)
-        # In a job it is the number of each process.
+        # In a job it is the number of threads of each process.
         words = ["launch", "--nproc-per-node", "2", "--", *TRAIN, "--name", "threads", "--out", self.path("runs"), "--devices", "cpu:1"]
         self.run_command(words, OMP_NUM_THREADS="3")
         self.assertIn("threads = 3", self.read("runs/threads/config.toml"))

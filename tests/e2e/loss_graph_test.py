@@ -1,4 +1,4 @@
-"""Losses given as ONNX files, by the command: check, train, resume, eval; and targets of a wrong shape."""
+"""Losses given as ONNX files, used from the command line: check, train, resume, eval; and targets of a wrong shape."""
 import json
 import os
 import subprocess
@@ -54,7 +54,7 @@ class LossGraphTest(unittest.TestCase):
         return done
 
     def train(self, name, *words):
-        """The last line's report of a run over batches of 8, 8, 8 and 6."""
+        """The report of a run over batches of 8, 8, 8 and 6, from its last line."""
         done = self.run_command("train", "model.onnx", "--data", "data.npz", "--batch", "8", "--epochs", "20", "--lr", "0.05",
                                 "--threads", "1", "--progress", "none", "--report", "json", "--name", name, *words)
         return json.loads(done.stdout)
@@ -84,11 +84,11 @@ class LossGraphTest(unittest.TestCase):
                 self.assertIn(f'"{self.path("my_loss.onnx")}*0.5"', file.read())
             self.assertIn("loss", self.run_command("eval", run, cwd=elsewhere).stdout + self.run_command("eval", run, cwd=elsewhere).stderr)
             self.run_command("resume", run, "--epochs", "3", cwd=elsewhere)
-            # Another loss under the same name is another run.
+            # A different loss under the same name makes it a different run.
             self.save("my_loss.onnx", SQUARES.replace("1.0", "3.0"))
             self.assertIn("loss: my_loss.onnx", self.run_command("resume", run, code=7, cwd=elsewhere).stderr)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_mismatched_losses_are_refused(self):
         self.save("unknown.onnx", SQUARES.replace("s = Mul (d, d)", "[odd] s = Soften (d)"))
         self.save("vector.onnx", SQUARES.replace("float loss", "float[2] loss").replace("<keepdims = 0>", "<axes = [0], keepdims = 0>"))
         self.save("named.onnx", NAMED)

@@ -1,7 +1,7 @@
-"""Runs commands for a test and measures them: one JSON object a line, in and out.
+"""Runs commands for a test and measures them: one JSON object per line, in and out.
 
-A child's greatest resident memory counts what its parent had when it was made, so this is a small process of its own,
-started before the test imports anything large.
+The peak resident memory of a child includes that of its parent at the time of the fork. So this is a small separate process, started before
+the test imports anything large.
 """
 import json
 import os

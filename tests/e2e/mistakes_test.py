@@ -1,5 +1,5 @@
-"""The mistakes that people make with the command, one row each (mistakes.txt): what is said about each, to the letter,
-and that the help helps: its commands run when pasted, and the mended command runs."""
+"""Common mistakes with the command, one row each (mistakes.txt). Checks the exact answer to each, and that its help works: suggested
+commands run when pasted, and the corrected command runs."""
 import json
 import os
 import re
@@ -16,16 +16,16 @@ sys.argv[1:3] = []
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import sample_files  # noqa: E402
 
-# What belongs into a debugger, not before people.
+# Internals that users should never see.
 INTERNALS = re.compile(r"std::|gradloom::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|0x[0-9a-f]{6}|core dumped|Traceback|_ZN|Sanitizer")
 EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7, "E-DEVICE": 9, "E-LIMIT": 8,
               "E-RESOURCE": 8, "E-DIVERGED": 10}
-# A picture, a loss and a disk, which are met after the start.
+# Errors that occur only after the start: a broken image, a diverging loss and a full disk.
 MET_IN_TRAINING = ("--data broken", "--lr 1e30", "--name full")
 
 
 def rows():
-    """Blocks of mistakes.txt: "$ " the command, "~ " how the help mends it, and what is printed."""
+    """Blocks of mistakes.txt: "$ " precedes the command, "~ " says how the help corrects it, then follows the output."""
     with open(TABLE) as file:
         blocks = re.split(r"\n\s*\n", re.sub(r"^#.*\n", "", file.read(), flags=re.M).strip())
     for block in blocks:
@@ -35,12 +35,12 @@ def rows():
 
 
 def without_sizes(line):
-    """Sizes of files and their lines change when something else does."""
+    """Replaces file sizes and line numbers, which change for unrelated reasons."""
     return re.sub(r"(?<=config.toml:)\d+|\d{3,}", "N", line)
 
 
 def words_of(command):
-    """`train ...` stands for a whole training command with these flags over it: --data other.csv, model=other.onnx."""
+    """`train ...` stands for a complete training command that these flags modify: --data other.csv, model=other.onnx."""
     words = shlex.split(command)
     if words[:2] != ["train", "..."]:
         return words
@@ -83,7 +83,7 @@ class MistakesTest(unittest.TestCase):
             raise AssertionError(f"{shlex.join(words)}: exit {done.returncode}\n{done.stderr}")
 
     def fresh(self):
-        """A copy of the files, in which nothing has been repaired yet."""
+        """A copy of the original files, without any corrections."""
         MistakesTest.count += 1
         self.folder = os.path.join(self.base, str(MistakesTest.count))
         shutil.copytree(self.files, self.folder)
@@ -106,7 +106,7 @@ class MistakesTest(unittest.TestCase):
         code = re.match(r"error\[(E-[A-Z]+)\]", said[0])[1]
         self.assertEqual(done.returncode, EXIT_CODES.get(code, 2))
         self.assertEqual(said[-1], f"gradloom: stopped with 1 error (exit {done.returncode})")
-        # What is refused before the first step leaves no folder, whose name would be taken.
+        # An error before the first step must leave no folder behind, whose name would be taken.
         if words[:1] == ["train"] and not any(met in row["command"] for met in MET_IN_TRAINING):
             self.assertEqual(self.runs(self.folder), self.runs(self.files), "a folder of a run is left")
         self.check_json(words, code, limited, said)
@@ -135,7 +135,7 @@ class MistakesTest(unittest.TestCase):
             return
         self.fresh()
         kind, _, rest = repair.partition(" ")
-        if kind == "meant":  # the word that was wrong
+        if kind == "meant":  # the wrong word
             self.assertIsNotNone(near, text)
             mended = [word.replace(rest, near[1].split(" ")[-1]) for word in words]
             self.assertNotEqual(mended, words)

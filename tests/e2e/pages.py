@@ -1,13 +1,14 @@
-"""The blocks and commands of the pages: what a test runs, what it compares, and whether what it cannot run exists at least."""
+"""The blocks and commands of the documentation pages: what a test runs and compares, and whether the parts that it cannot run at least
+exist."""
 import os
 import re
 import shlex
 from typing import NamedTuple
 
 LANGUAGES = {"sh", "text", "python", "cpp", "c"}
-# Others' programs, whose flags are theirs.
+# Foreign programs, whose flags are not checked.
 OTHERS = {"apt-get", "bible", "cat", "cd", "cmake", "docker", "export", "g++", "pip", "sbatch"}
-# What starts a command of ours, which stands behind its own flags.
+# Programs that start a command of ours, which follows their own flags.
 STARTERS = {"torchrun", "srun", "mpirun"}
 
 
@@ -22,7 +23,7 @@ class Block(NamedTuple):
 
 
 def pages(root):
-    """Every page of the tree, by its place beneath the root; what builds and runs leave is none."""
+    """Every page of the source tree by its relative path, without build and run output."""
     found = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith((".", "bazel-")) and os.path.join(folder, name) != os.path.join(root, "runs")]
@@ -31,7 +32,7 @@ def pages(root):
 
 
 def blocks(page, text):
-    """The fenced blocks, without the indentation of a list; ValueError where a block has no language, or no fence."""
+    """The fenced blocks, without the indentation of a list. Raises ValueError if a block has no language or no closing fence."""
     found, lines, i = [], text.split("\n"), 0
     while i < len(lines):
         fence = re.match(r"^( *)```(.*)$", lines[i])
@@ -51,7 +52,7 @@ def blocks(page, text):
 
 
 def inline_commands(text):
-    """What stands in backquotes within the text and begins as a command of ours does."""
+    """Text in backquotes that begins like a command of ours."""
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
     ours = re.compile(r"(gradloom [a-z]|bazel [a-z]|python3? \S|tools/\w+\.sh)")
     return [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose) if ours.match(span)]
@@ -77,7 +78,7 @@ def commands(script):
 
 
 def names_target(root, folder, name):
-    """Also where a list of names makes it, with _test or _fuzz behind each."""
+    """Also if a list of names generates it, with _test or _fuzz appended."""
     try:
         with open(os.path.join(root, folder, "BUILD")) as file:
             quoted = set(re.findall(r'"([A-Za-z0-9_.-]+)"', file.read()))
@@ -87,10 +88,10 @@ def names_target(root, folder, name):
 
 
 class Checker:
-    """Says what of a command does not exist: verbs, flags, targets, scripts."""
+    """Reports what does not exist in a command: verbs, flags, targets, scripts."""
 
     def __init__(self, root, flags):
-        """`flags`: verb -> its flags, or None where there is no such verb."""
+        """`flags` maps a verb to its flags, or to None if there is no such verb."""
         self.root, self.flags = root, flags
 
     def faults(self, page, words):
@@ -144,13 +145,13 @@ class Checker:
                 yield f"there is no target {target}"
 
     def script(self, page, script, words):
-        """Beneath the root, or beside the page."""
+        """Relative to the root, or to the page."""
         for folder in (self.root, os.path.join(self.root, os.path.dirname(page))):
             path = os.path.join(folder, script)
             if os.path.isfile(path):
                 with open(path) as file:
                     text = file.read()
-                # What a script shares with others it has from a module beside it.
+                # Shared flags come from a module next to the script.
                 for name in re.findall(r"^(?:import|from) (\w+)", text, re.M):
                     module = os.path.join(os.path.dirname(path), name + ".py")
                     if os.path.isfile(module):
@@ -173,8 +174,9 @@ def loosely(words):
 
 
 def shown(text):
-    """A pattern of what a block of output says. Numbers that no two runs have in common are any: those with a point, times, processes, ports,
-    hashes, names of hosts and of temporary files. `...` is anything, and what stands three blanks behind a line may be the page's alone."""
+    """A pattern for the output of a block. Numbers that differ between runs match any number: those with a decimal point, times, processes,
+    ports, hashes, and names of hosts and temporary files. `...` matches anything, and text after three spaces at the end of a line may be
+    the page's own."""
     patterns = []
     for line in filter(str.strip, text.splitlines()):
         said, *comment = re.split(r"(?<=\S) {3,}(?=\S)", line, maxsplit=1)

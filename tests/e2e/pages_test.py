@@ -1,12 +1,12 @@
-"""Every page of the tree: its blocks are run from top to bottom, as somebody new would paste them, and what they say is what the page says.
+"""Runs the blocks of every documentation page from top to bottom, as a new user would paste them, and compares their output with the page.
 
-A block that another test runs is in ELSEWHERE, one that no test can run in PARSED, with the reason: of these, and of commands within the text, verbs,
-flags, targets and scripts exist. A block that is in no list is run.
+A block that another test runs is listed in ELSEWHERE, one that no test can run in PARSED with the reason. For these, and for commands in
+the text, the verbs, flags, targets and scripts must exist. A block that is in no list is run.
 
-Three things are not done again inside of a test: packages are not installed, and the build and the test suite are not started; `bazel` only says
-that it was called with targets that there are, or runs what a test has.
+Three things are not repeated within a test: packages are not installed, and the build and the test suite are not started. `bazel` only
+checks that its targets exist, or runs a program that the test provides.
 
-Arguments: the command, WORKSPACE (by whose real place the tree is read), and TARGET=PROGRAM for what `bazel run` runs.
+Arguments: the command, WORKSPACE (whose real path leads to the source tree), and TARGET=PROGRAM for what `bazel run` runs.
 """
 import functools
 import json
@@ -32,7 +32,7 @@ PROGRAMS = {target: os.path.abspath(path) for target, path in (word.split("=") f
 sys.argv[1:] = [word for word in sys.argv[3:] if "=" not in word]
 onnxruntime.disable_telemetry_events()
 
-# Page, language: the test that runs these blocks.
+# Page and language: the test that runs these blocks.
 ELSEWHERE = {
     ("docs/embedding.md", "c"): "tests/api:embedding_test",
     ("docs/embedding.md", "cpp"): "tests/api:embedding_test",
@@ -43,7 +43,7 @@ ELSEWHERE = {
     ("docs/watching.md", "sh"): "tests/e2e:watching_test",
 }
 
-# Page, how a block begins: why it is not run.
+# Page and beginning of a block: why it is not run.
 PARSED = {
     ("README.md", "housing_mlp.onnx ─"): "a picture",
     ("docs/architecture.md", "include/gradloom/"): "folders, which are looked for",
@@ -67,7 +67,8 @@ PARSED = {
     ("tests/gradient_suite/README.md", "bazel run"): "half a minute; gradient_suite_test does the same",
 }
 
-# What a page speaks of and does not make itself, and what it shows the output of without saying so. First and last of its commands.
+# Commands before and after those of a page: they create what the page mentions but does not create itself, and repeat commands whose output
+# it shows without them.
 HOUSING = "models/housing_mlp.onnx --data models/data/boston.csv --map features=CRIM..LSTAT --map target=MEDV --loss 'mse(value, target)'"
 AROUND = {
     "README.md": ("", f"gradloom compile {HOUSING.split(' --data')[0]} --loss 'mse(value, target)' --optimizer adam --batch 128 -o housing.plan\n"
@@ -76,7 +77,8 @@ AROUND = {
     "docs/devices.md": ("", "gradloom compile models/digits_cnn.onnx --batch 64 --devices cpu:2 -o two.plan\n"
                         "gradloom compile pair.onnx --loss 'mse(a_y, t)' --loss 'mse(b_y, u)' --place 'a_*=cpu:0' --place 'b_*=cpu:1' "
                         "--devices cpu:2 -o pair.plan\ngradloom verify pair.plan\n"
-                        "cat models/data_parallel/transcript_3.txt models/stream_hazard/transcript.txt"),  # tests of these folders compare them
+                        # tests of these folders compare them
+                        "cat models/data_parallel/transcript_3.txt models/stream_hazard/transcript.txt"),
     "docs/errors.md": ("mv wrong.onnx model.onnx; gradloom check model.onnx || test $? = 2", ""),
     "docs/launching.md": ("", "port=$(python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(s.getsockname()[1])')\n"
                           "for rank in 0 1; do RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "
@@ -87,7 +89,7 @@ AROUND = {
     "tests/gradient_suite/README.md": ("mkdir -p suite/gradient/test_gradient_x/test_data_set_0; cp model.onnx suite/gradient/test_gradient_x", ""),
 }
 
-# Page: text of it, and what is run in its place, as it would take too long.
+# Page: text, and its replacement, for commands that would take too long.
 SHORTER = {
     "models/char_gpt/README.md": [("--steps 500", "--steps 2"), ("--generate 300", "--generate 10")],
 }
@@ -107,7 +109,7 @@ def help_of(*verb):
 
 
 def flags_of(verb):
-    """None where there is no such verb."""
+    """None if there is no such verb."""
     if verb and not re.search(rf"^  {re.escape(verb)}  ", help_of(), re.M):
         return None
     return set(re.findall(r"--[a-z][\w-]*", help_of(*filter(None, [verb]))))
@@ -129,7 +131,8 @@ def reason(block):
 
 
 def make_files(folder, random=np.random.default_rng(1)):
-    """model.onnx with parts `encoder` and `decoder` and train.csv, of which the pages speak; others that a page has beside them."""
+    """Creates model.onnx with stages `encoder` and `decoder` and train.csv, which the pages mention, and other files that single pages
+    need."""
     def weight(name, *shape):
         return onnx.numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
 
@@ -165,8 +168,8 @@ class PagesTest(unittest.TestCase):
         cls.checker = pages.Checker(ROOT, flags_of)
 
     def folder(self):
-        """A new one with what is needed of the tree."""
-        # In memory where there is room: runs sync what they save, and this test is not about disks.
+        """A new folder with the necessary files of the source tree."""
+        # In memory if there is room, since runs sync their files to disk and disks are not under test.
         memory = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 1 << 30
         folder = tempfile.TemporaryDirectory(dir="/dev/shm" if memory else None)
         self.addCleanup(folder.cleanup)
@@ -187,7 +190,7 @@ class PagesTest(unittest.TestCase):
         return folder
 
     def run_page(self, page, folder):
-        """One shell for all blocks, as a person has one: what it said, stdout and stderr."""
+        """Runs all blocks in one shell, like a user. Returns the output of each, stdout and stderr."""
         before, after = AROUND.get(page, ("", ""))
         scripts = [before]
         for block in self.blocks[page]:
@@ -210,7 +213,7 @@ class PagesTest(unittest.TestCase):
         return done
 
     def test_pages(self):
-        """All but those that a method below looks at more closely."""
+        """All pages except those with a test of their own below."""
         for page, blocks in self.blocks.items():
             runs = any(reason(block) is None and (page, block.language) not in ELSEWHERE for block in blocks)
             if runs and page not in ("README.md", "docs/troubleshooting.md", "docs/coming-from.md", "docs/checkpoints.md"):
@@ -221,7 +224,7 @@ class PagesTest(unittest.TestCase):
                     self.run_page(page, folder)
 
     def test_lists(self):
-        """What is not run has its place in a list, and the lists name what there is."""
+        """Every block that is not run is in a list, and the lists have no stale entries."""
         blocks = [block for some in self.blocks.values() for block in some]
         self.assertGreater(len(blocks), 60)
         languages = {(block.page, block.language) for block in blocks}
@@ -231,19 +234,19 @@ class PagesTest(unittest.TestCase):
             folder, name = test.split(":")
             self.assertTrue(pages.names_target(ROOT, folder, name), test)
             self.assertIn(page, read(folder, "BUILD"))
-        # Programs in C and C++ are compiled by the test of their page, or are quotations of what the build compiles.
+        # C and C++ programs are compiled by the test of their page, or quote files that the build compiles.
         for block in blocks:
             if block.language in ("c", "cpp") and (block.page, block.language) not in ELSEWHERE:
                 self.assertTrue(self.quoted(block), f"{block.where()} is not in the file that the line before it names")
 
     def quoted(self, block):
-        """Whether the file that is named last before the block has it: lines in that order, in parts where `...` is between them."""
+        """Whether the last file named before the block contains it: its lines in order, in parts separated by `...`."""
         before = "\n".join(self.texts[block.page].split("\n")[:block.line - 1])
         path = re.findall(r"`([\w/]+\.\w+)`", before)[-1]
         parts = [" ".join(part.split()) for part in re.split(r"^ *\.\.\.$", block.text, flags=re.M)]
         return re.search(".*".join(map(re.escape, parts)), " ".join(read(path).split())) is not None
 
-    def test_what_is_not_run_exists(self):
+    def test_commands_that_are_not_run_exist(self):
         for page, text in self.texts.items():
             for block in self.blocks[page]:
                 if block.language == "sh" and (reason(block) is not None or (page, "sh") in ELSEWHERE):
@@ -257,8 +260,8 @@ class PagesTest(unittest.TestCase):
                 for words in pages.commands(span):
                     self.assertEqual(list(self.checker.faults(page, words)), [], f"{page}: {span}")
 
-    def test_rooms(self):
-        """docs/architecture.md lists the folders that there are."""
+    def test_directory_layout(self):
+        """docs/architecture.md lists the existing folders."""
         block = next(block for block in self.blocks["docs/architecture.md"] if reason(block) is not None)
         named = [line.split()[0] for line in block.text.splitlines()]
         for name in named:
@@ -268,8 +271,8 @@ class PagesTest(unittest.TestCase):
                 if os.path.isdir(os.path.join(ROOT, room, name)) and name != "__pycache__":
                     self.assertIn(f"{room}/{name}/", named)
 
-    def test_finds_what_is_wrong(self):
-        """In a page that was made for it."""
+    def test_detects_errors(self):
+        """With a page that was written for this test."""
         for text in ("```\nls\n```\n", "text\n\n    ls\n", "```sh\nls\n"):
             with self.assertRaises(ValueError):
                 pages.blocks("page.md", text)
@@ -315,7 +318,7 @@ class PagesTest(unittest.TestCase):
         self.assertTrue(os.path.exists(f"{folder}/housing.onnx"))
 
     def test_checkpoints(self):
-        """The files of the page are those of the run."""
+        """The files that the page lists are those of the run."""
         folder = self.folder()
         self.run_page("docs/checkpoints.md", folder)
         block = next(block for block in self.blocks["docs/checkpoints.md"] if reason(block) is not None)

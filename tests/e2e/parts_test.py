@@ -1,4 +1,5 @@
-"""The parts of one copy of a model lie in several processes: to the bits of one process with the same devices, and each saves its own part."""
+"""The stages of a replica lie in several processes: training gives the bits of one process with the same devices, and each process saves
+its own part."""
 import glob
 import json
 import os
@@ -20,7 +21,7 @@ GRADLOOM = os.path.abspath(sys.argv.pop(1))
 TWO = ["--place", "block3*=cpu:1"]
 THREE = [*TWO, "--place", "logits_node=cpu:2"]
 
-# A command whose rank 1 sees another folder under the name of the first word.
+# A command whose rank 1 sees a different folder at the path given by the first word.
 OTHER_FOLDER = r"""out=$1; shift; [ "$GRADLOOM_RANK" = 1 ] && { mount -t tmpfs none "$out" && mkdir -p "$out/$NAME/checkpoints" || exit 99; }; exec "$@" """
 
 SHORT_FILES = r"""[ "$GRADLOOM_RANK" = 1 ] && { trap "" XFSZ; ulimit -f 8; }; exec "$@" """
@@ -51,7 +52,7 @@ class PartsTest(JobTest):
             self.assertEqual(value.tobytes(), theirs[name].tobytes(), name)
 
     def test_bits_of_one_process(self):
-        # Processes, devices of each, parts of a copy, files of a checkpoint.
+        # Processes, devices of each, stages of a replica, files of a checkpoint.
         short = {"epochs": "1"}
         cases = [(2, 1, TWO, 2, {}), (3, 1, THREE, 3, {"transport": "tcp", **short}), (4, 1, TWO, 2, short), (3, 2, THREE, 2, short),
                  (2, 1, TWO, 2, {"precision": "fp16", **short}), (2, 2, TWO, 1, short), (2, 1, ["--gather-to", "cpu:0"], 1, short)]
@@ -79,7 +80,7 @@ class PartsTest(JobTest):
         self.job(4, ["resume", self.path("stopped_one")])
         self.assert_same_run("stopped_one", "whole")
 
-    def test_what_uses_a_checkpoint_reads_all_parts(self):
+    def test_users_of_a_checkpoint_read_all_parts(self):
         changes = {"steps": "12", "save_every": "4", "eval_every": "4", "accumulate": "1"}
         self.one(self.train("used_one", TWO, devices="cpu:2", **changes))
         self.job(2, self.train("used", TWO, devices="cpu:1", best="eval/accuracy:max", **changes))
@@ -101,7 +102,7 @@ class PartsTest(JobTest):
                                          [f"RUN/checkpoints/{source}", f"RUN/checkpoints/{source}/rank-0.safetensors"])
                         self.assertEqual(first, second)
         self.one(["export", self.path("used"), "--from", "best", "-o", self.path("best.onnx")])
-        # Several processes use a model as they trained it; more of them than devices by whole batches.
+        # Several processes use a model as they trained it. If there are more of them than devices, they divide whole batches.
         for world in (2, 3):
             said = self.job(world, ["predict", self.path("used"), *data, "-o", self.path(f"by{world}.npz"), "--from", "step-000008"])[0]
             self.assertEqual("devices cpu:2 of 2 processes, which run each batch together" in said, world == 2, said)
@@ -112,13 +113,13 @@ class PartsTest(JobTest):
             judged = [process.communicate(timeout=180) for process in job.processes]
             self.assertEqual(job.codes(), [0] * world, judged)
             self.assertEqual([out for out, _ in judged], [self.one(judge).stdout] + [""] * (world - 1))
-        # Weights of a checkpoint begin another run: of each process those it needs.
+        # The weights of a checkpoint start another run; each process reads those that it needs.
         start = self.path("used", "checkpoints", "step-000008")
         self.one(self.train("begun_one", TWO, devices="cpu:2", steps="3", init_weights=start))
         self.job(2, self.train("begun", TWO, devices="cpu:1", steps="3", init_weights=start))
         self.assert_same_run("begun", "begun_one")
 
-    def test_what_is_damaged_is_passed_over(self):
+    def test_damaged_checkpoints_are_skipped(self):
         changes = {"steps": "12", "save_every": "4", "keep": "9", "eval_every": "never"}
         self.one(self.train("sound", TWO, devices="cpu:2", **changes))
         self.job(2, self.train("damaged", TWO, devices="cpu:1", **changes))
@@ -138,16 +139,16 @@ class PartsTest(JobTest):
         said = self.one(["eval", self.path("damaged"), "--from", os.path.basename(self.newest("damaged"))], code=7).stderr
         self.assertIn("E-CHECKPOINT]: 'rank-1.safetensors' is missing", said)
 
-    def test_saves_by_the_clock(self):
+    def test_saves_at_time_intervals(self):
         self.one(self.train("clock_one", TWO, devices="cpu:2", epochs="8"))
         self.job(2, self.train("clock", TWO, devices="cpu:1", epochs="8", save_every="1s", keep="1000"))
         self.assert_same_run("clock", "clock_one")
-        # Of the clock, and of the end; how many is the machine's affair.
+        # Saves at intervals, and a final one. How many there are depends on the machine.
         steps = [name for name in os.listdir(self.path("clock", "checkpoints")) if name.startswith("step-")]
         self.assertGreaterEqual(len(steps), 1, steps)
         self.assertEqual({len(self.parts(self.path("clock", "checkpoints", step))) for step in steps}, {2})
 
-    def test_batches_that_are_not_finite_are_left_out_by_all(self):
+    def test_all_skip_non_finite_batches(self):
         with open("models/data/digits.csv.gz", "rb") as file:
             table = subprocess.run(["gzip", "-dc"], stdin=file, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
         for row in (40, 700):
@@ -164,17 +165,17 @@ class PartsTest(JobTest):
         self.assert_same_run("nan", "nan_one")
 
     def test_a_part_that_cannot_be_written(self):
-        """Files of rank 1 end at 8 KiB, which its part is longer than."""
+        """Files of rank 1 are limited to 8 KiB, less than its part needs."""
         for name, answer, code in (("full", "stop", 8), ("full_on", "continue", 0)):
             words = self.train(name, TWO, devices="cpu:1", transport="tcp", steps="12", save_every="4", eval_every="never", on_save_error=answer)
             job = Job(GRADLOOM, 2, words, around=["bash", "-c", SHORT_FILES, "bash"])
             said = job.end()
             self.assertEqual(job.codes(), [code, 140 if code else 0], "\n".join(said))
             self.assertRegex(said[0], r"rank 1 \(host \S+, pid \d+\): cannot write .*; the checkpoint needs \d+ bytes")
-            # Nothing of it is left, and nothing pretends to be a checkpoint.
+            # Nothing is left of it that could be taken for a checkpoint.
             self.assertEqual(os.listdir(self.path(name, "checkpoints")), ["LOCK"])
 
-    def test_a_folder_that_one_host_has_not(self):
+    def test_a_folder_missing_on_one_host(self):
         """Rank 1 sees an empty folder of the same name."""
         name = "apart"
         words = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", OTHER_FOLDER, "bash", self.out]
@@ -188,7 +189,7 @@ class PartsTest(JobTest):
             self.assertIn(self.path(name, "checkpoints"), text)
         self.assertEqual([entry for entry in os.listdir(self.path(name, "checkpoints")) if entry != "LOCK"], [])
 
-    def test_a_killed_rank_ends_the_job_and_it_goes_on(self):
+    def test_a_job_with_a_killed_rank_ends_and_resumes(self):
         self.one(self.train("unbroken", THREE, devices="cpu:3"))
         for victim in (0, 1, 2):
             name = f"killed{victim}"

@@ -1,4 +1,5 @@
-"""ONNX's multi-device annotations: written by export --placement, read where nothing else is said of devices, and left aside with a word."""
+"""ONNX's multi-device annotations: written by export --placement, read if no flag says otherwise, and ignored with a note if unsupported.
+"""
 import json
 import os
 import subprocess
@@ -70,10 +71,10 @@ class PlacementTest(unittest.TestCase):
             return [line["loss"] for line in map(json.loads, file) if line["split"] == "train"]
 
     def ranks(self, run):
-        """What each device holds, where they hold different parts of the model."""
+        """The state of each device, if devices hold different parts of the model."""
         return json.loads(self.run_command("inspect", f"runs/{run}", "--json").stdout).get("devices", [None])
 
-    def test_round_trip_of_stages_and_copies(self):
+    def test_round_trip_of_stages_and_replicas(self):
         self.train("model.onnx", "one")
         for name, words, stages in [
                 ("stages", ["--place", "second.*=cpu:1", "--place", "third=cpu:2", "--devices", "cpu:3"], [0, 0, 1, 1, 2]),
@@ -95,7 +96,7 @@ class PlacementTest(unittest.TestCase):
                 wanted = {"stages": [], "both": [("x", 0, 2, "N", [0, 2]), ("y", 0, 2, "N", [1, 3])],
                           "copies": [("x", 0, 2, "N", [0, 1]), ("y", 0, 2, "N", [0, 1])]}
                 self.assertEqual(divided, wanted[name])
-                # Read again: as many devices, each with what it had, and the same losses as on one.
+                # Read back: the same number of devices, each with the same state, and the losses of one device.
                 done = self.train(f"{name}.onnx", f"{name}_again")
                 self.assertIn("the file's annotations", done.stdout + done.stderr)
                 self.assertEqual(self.ranks(f"{name}_again"), self.ranks(name))
@@ -110,7 +111,7 @@ class PlacementTest(unittest.TestCase):
                 self.run_command("predict", f"runs/{name}", "--data", "data.npz", "-o", "y.npz")
                 np.testing.assert_allclose(np.load(self.path("y.npz"))["y"], made[0], rtol=1e-5, atol=1e-6)
                 np.testing.assert_allclose(self.losses(name), self.losses("one"), rtol=1e-5)
-                # What the file decided is the run's from then on.
+                # The placement from the file is stored with the run.
                 self.run_command("resume", f"runs/{name}_again", "--epochs", "3", "--progress", "none")
 
     def test_a_placement_without_devices_can_be_resumed(self):
@@ -125,7 +126,7 @@ class PlacementTest(unittest.TestCase):
         self.train("model.onnx", "placed", "--place", "second.*=cpu:1", "--place", "third=cpu:1", "--devices", "cpu:2")
         self.assertEqual(self.ranks("single"), self.ranks("placed"))
 
-    def test_what_cannot_be_read_is_told(self):
+    def test_unsupported_annotations_are_reported(self):
         stages = [0, 0, 1, 1, 1]
         for name, model, part in [
                 ("weights", annotate(make_model(), 2, None, [(0, "w1", [0, 1], 1, 2)]), "the weight 'w1'"),
@@ -148,7 +149,7 @@ class PlacementTest(unittest.TestCase):
         onnx.save(model, self.path("nameless.onnx"))
         self.assertIn("there is none", self.train("nameless.onnx", "nameless").stderr)
 
-    def test_flags_win(self):
+    def test_flags_override_annotations(self):
         onnx.save(annotate(make_model(), 2, [0, 0, 1, 1, 1]), self.path("staged.onnx"))
         done = self.train("staged.onnx", "flag", "--devices", "cpu")
         self.assertIn("ignored: --devices is cpu", done.stdout + done.stderr)

@@ -1,4 +1,5 @@
-"""Several processes train one run: to the bits of as many devices in one process, and to a clear end where one of them is lost."""
+"""Several processes train one run: with the bits of the same number of devices in one process, and with a clear error if one of them is
+lost."""
 import json
 import os
 import re
@@ -18,7 +19,8 @@ from sanitized import SANITIZED  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
-# Two hosts: this one and `there`, with an address and a name of its own and a cable between them. Ends with 99 where they cannot be had.
+# Two hosts: this one and `there`, which has its own address and name, connected by a virtual cable. Exits with 99 if they cannot be
+# created.
 TWO_HOSTS = r"""
 set -u
 unshare --net --uts sleep 600 & other=$!
@@ -31,14 +33,14 @@ there() { nsenter --target $other --net --uts "$@"; }
   exit 99
 """
 
-# A command of which rank 0 is here and rank 1 there.
+# A command whose rank 0 runs here and whose rank 1 runs there.
 ON_BOTH = TWO_HOSTS + r"""
 GRADLOOM_RANK=0 "$@" & first=$!
 GRADLOOM_RANK=1 there "$@" & second=$!
 wait $first && wait $second
 """
 
-# The same of a run that has saved when the cable is cut. What each said goes to files, and stdout gets the codes.
+# The same for a run that has saved when the cable is cut. The output of each rank goes to files, and stdout gets the exit codes.
 CUT_OFF = TWO_HOSTS + r"""
 run=$1; shift
 GRADLOOM_RANK=0 "$@" 2> "$run-0" & first=$!
@@ -51,23 +53,23 @@ wait $first; echo $?
 wait $second; echo $?
 """
 
-# The same by mpirun, which is here and starts its daemon there: not by ssh, but by going into that network.
+# The same with mpirun, which runs here and starts its daemon there, by entering that network instead of ssh.
 MPI_ON_BOTH = TWO_HOSTS + r"""
 printf '#!/bin/sh\nshift\nexec nsenter --target %s --net --uts sh -c "$*"\n' $other > "$TMPDIR/agent" && chmod +x "$TMPDIR/agent"
 mpirun --host 10.97.0.1:1,10.97.0.2:1 --mca plm rsh --mca plm_rsh_agent "$TMPDIR/agent" --mca oob_tcp_if_include 10.97.0.0/24 \
   --mca btl tcp,self --mca btl_tcp_if_include 10.97.0.0/24 "$@"
 """
 
-# What says to each rank of two that it is alone on its host.
+# Tells each of two ranks that it is alone on its host.
 AS_HOSTS = {"GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "10.97.0.1", "GRADLOOM_MASTER_PORT": "29500", "GRADLOOM_LOCAL_WORLD_SIZE": "1",
             "GRADLOOM_LOCAL_RANK": "0"}
 
-# Several ranks on a core, as root too; no look into each other's memory, which containers forbid.
+# Oversubscribes cores, permits running as root, and disables reading each other's memory, which containers forbid.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
-# A rank that keeps the code and the words of its command. It ends when all have: mpirun tells the others to end as soon as one has failed,
-# and what they find out by themselves is what is tested.
+# A rank that records the exit code and output of its command. It ends only when all have ended: mpirun terminates the others as soon as one
+# has failed, and the test is about what they find out by themselves.
 KEPT = r"""trap : TERM
 out=$1; shift
 "$@" 2> $out/said$OMPI_COMM_WORLD_RANK & pid=$!
@@ -81,15 +83,15 @@ done
 exit $code"""
 
 
-# A rank that leaves behind how many bytes it has read from files.
+# A rank that records how many bytes it has read from files.
 COUNTED = r""""$@"; code=$?; grep rchar /proc/$$/io > "$0/read$GRADLOOM_RANK"; exit $code"""
 
-# What a rank says that it did when it found that another one was gone.
+# What a rank reports to have been doing when it noticed the loss of another.
 DOING = r"waited in .*#\d+.*|waited between two steps|was (evaluating|saving)"
 
 
 def held_by(pid):
-    """MiB in memory, open files and threads of a process; None where it is gone."""
+    """MiB in memory, open files and threads of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/status") as file:
             status = dict(line.split(":", 1) for line in file)
@@ -99,16 +101,16 @@ def held_by(pid):
 
 
 class Mpirun(Job):
-    """The one process that starts all others."""
+    """mpirun, the process that starts all others."""
 
     def __init__(self, world, words, environment):
-        # Its sockets lie there, and their paths are short.
+        # It creates sockets there, whose paths must be short.
         self.folder = tempfile.TemporaryDirectory(dir="/tmp")
         self.processes = [subprocess.Popen(["mpirun", "-n", str(world), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                            env={**os.environ, **MPI, "TMPDIR": self.folder.name, **environment})]
 
     def kill(self):
-        # Asked to end, it ends its ranks.
+        # When terminated, it terminates its ranks.
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
@@ -142,11 +144,11 @@ class ProcessesTest(JobTest):
             self.assert_same_run(run, "whole")
 
     def test_a_killed_rank_ends_the_job(self):
-        for victim in (1, 0, 2):  # the first, the last, and one between
+        for victim in (1, 0, 2):  # the first, the last, and one in the middle
             name = f"killed{victim}"
             job = Job(GRADLOOM, 3, self.train(name, epochs="100000"))
             try:
-                # Of the first one all have heard when there is a second one.
+                # All ranks have been told of the first checkpoint once there is a second one.
                 self.wait_for(self.path(name, "checkpoints", "step-000010"), job)
                 pid = job.processes[victim].pid
                 start = time.monotonic()
@@ -156,7 +158,7 @@ class ProcessesTest(JobTest):
             finally:
                 job.kill()
             self.assertEqual(job.codes(), [-9 if rank == victim else 140 for rank in range(3)], "\n".join(said))
-            # 5 seconds are promised; a machine that is busy with other tests may be slow to end a process.
+            # 5 seconds are promised, but a machine that is busy with other tests may be slow to end a process.
             print(f"rank {victim} killed: the others ended after {took:.2f} s", flush=True)
             self.assertLess(took, 20)
             for rank in {0, 1, 2} - {victim}:
@@ -166,8 +168,8 @@ class ProcessesTest(JobTest):
             resume = re.search(r"help: gradloom (resume \S+)", said[1 if victim != 1 else 0]).group(1).split()
             self.one([*resume, "--steps", "60", "--eval-every", "never"])
 
-    def test_what_the_others_did_is_said(self):
-        """Of a rank that is killed before the first step, in an evaluation, and in one by `eval`."""
+    def test_errors_say_what_the_others_were_doing(self):
+        """A rank is killed before the first step, in an evaluation, and in one by `eval`."""
         with open("models/data/boston.csv") as file:
             header, *rows = file.readlines()
         data = self.path("many.csv")
@@ -178,7 +180,7 @@ class ProcessesTest(JobTest):
         del words[split:split + 2]
         checkpoint = r"(last checkpoint: step [\d,]+ \(complete\)|there is no checkpoint yet)"
         for name, extra, when, at, doing in (
-                # Reading the table takes both most of their time here, and evaluating it there.
+                # In the first case both spend most of their time reading the table, in the second evaluating it.
                 ("start", {"--data": data}, "transport ", "", "was starting"),
                 ("evaluation", {"--eval-data": data, "--eval-every": "1"}, "step=5 ", r", after step [\d,]+",
                  rf"(waited in all-reduce #\d+ \(.*\) of an evaluation|was evaluating); {checkpoint}")):
@@ -191,8 +193,8 @@ class ProcessesTest(JobTest):
                                      "was evaluating")
 
     def assert_said_when_killed(self, name, words, log, when, at, doing):
-        """Of two ranks that do nearly always the same, when rank 1 is killed after rank 0 has written something into its log. It may have come to
-        something else by then: then it is tried again."""
+        """Two ranks nearly always do the same. Rank 1 is killed after rank 0 has written this to its log. If rank 0 is doing something else
+        by then, this is tried again."""
         for _ in range(10):
             for path in (log, self.path(name)):
                 subprocess.run(["rm", "-rf", path], check=True)
@@ -225,7 +227,7 @@ class ProcessesTest(JobTest):
             self.assertRegex(said[rank], r"E-PEER\]: rank 2 \(host \S+, pid \d+\) has not answered within the collective timeout of 10 s")
 
     def on_two_hosts(self, script, words, environment):
-        """What was said."""
+        """Returns what was printed."""
         done = subprocess.run(["unshare", "--user", "--map-root-user", "--net", "bash", "-c", script, "bash", *words],
                               env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
         if "unshare" in done.stderr or done.returncode == 99:
@@ -234,7 +236,7 @@ class ProcessesTest(JobTest):
         return done
 
     def test_two_hosts(self):
-        """Two network namespaces with a cable between them: nothing but that address is shared, as between two hosts."""
+        """Two network namespaces with a cable between them share only that address, like two hosts."""
         self.on_two_hosts(ON_BOTH, [GRADLOOM, *self.train("hosts", transport="tcp")], AS_HOSTS)
         self.one(self.train("one_host", devices="cpu:2"))
         self.assert_same_run("hosts", "one_host")
@@ -250,14 +252,14 @@ class ProcessesTest(JobTest):
             self.assertIn(f"help: gradloom resume {run}\n", said[rank])
         self.one(["resume", run, "--steps", "60", "--eval-every", "never"])
 
-    def test_a_rank_that_is_late_is_named(self):
+    def test_a_straggler_is_named(self):
         job = Job(GRADLOOM, 3, self.train("late", epochs="100000", batch="10", eval_every="never", save_every="never"))
         try:
             self.wait_for(self.path("late", "log.txt"), job)
             end = time.monotonic() + 120
             while "straggler" not in self.read("late", "log.txt"):
                 self.assertLess(time.monotonic(), end, "nobody is named")
-                # Four fifths of the time rank 1 does nothing.
+                # For four fifths of the time rank 1 is stopped.
                 job.processes[1].send_signal(signal.SIGSTOP)
                 time.sleep(0.4)
                 job.processes[1].send_signal(signal.SIGCONT)
@@ -269,8 +271,8 @@ class ProcessesTest(JobTest):
             job.kill()
         self.assertEqual(job.codes(), [138] * 3)
 
-    def test_images_are_read_by_those_who_need_them(self):
-        # Random transforms, and 67 pictures in batches of 10.
+    def test_each_process_reads_only_its_images(self):
+        # Random transforms, and 67 images in batches of 10.
         folder = self.path("pictures")
         for i in range(67):
             os.makedirs(os.path.join(folder, f"class{i % 10}"), exist_ok=True)
@@ -282,8 +284,8 @@ class ProcessesTest(JobTest):
         self.job(3, [*words, "--name", "pictures_job"])
         self.assert_same_run("pictures_job", "pictures_one")
 
-    def test_rows_are_read_by_those_who_need_them(self):
-        """Of a file that lets each be read by itself; it is most of what a process reads at all."""
+    def test_each_process_reads_only_its_rows(self):
+        """From a file that permits random access. Reading it is most of what a process reads."""
         data = self.path("rows.npz")
         random = np.random.default_rng(7)
         np.savez(data, image=random.standard_normal((12000, 1, 8, 8)), label=random.integers(0, 10, 12000))
@@ -301,7 +303,7 @@ class ProcessesTest(JobTest):
         for folder in (self.out, self.path("rows_one")):
             for rank in range(3):
                 with open(os.path.join(folder, f"read{rank}")) as file:
-                    # A third, and the model, the run and the labels.
+                    # A third of the rows, and the model, the run and the labels.
                     self.assertLess(int(file.read().split()[1]), 0.6 * os.path.getsize(data), f"rank {rank} in {folder}")
 
     def test_differences_are_refused(self):
@@ -311,8 +313,8 @@ class ProcessesTest(JobTest):
                                    r"optimizer.lr = 0.5\n")
         self.assertFalse(os.path.exists(self.path("differs")))
 
-    def test_memory_is_that_of_all_processes(self):
-        """Each by itself would have enough of it."""
+    def test_memory_of_all_processes_counts(self):
+        """Each process alone would have enough memory."""
         with open("/proc/meminfo") as file:
             free = int(re.search(r"MemAvailable: +(\d+) kB", file.read()).group(1)) * 1024
         if free > 64 << 30:
@@ -327,8 +329,8 @@ class ProcessesTest(JobTest):
                                    r"\d+ MiB free for all of them\n")
         self.assertFalse(os.path.exists(self.path("large")))
 
-    def test_an_error_of_one_rank_is_told_to_all(self):
-        # Rank 0 cannot make the run's folder: there is a run of that name.
+    def test_an_error_of_one_rank_reaches_all(self):
+        # Rank 0 cannot create the run's folder because a run of that name exists.
         os.makedirs(self.path("there"))
         job = Job(GRADLOOM, 2, self.train("there"))
         said = job.end()
@@ -336,7 +338,7 @@ class ProcessesTest(JobTest):
         self.assertRegex(said[1], r"E-PEER\]: rank 0 \(host \S+, pid \d+\) stopped: E-CONFIG: .*\n"
                                   r"  --> rank 1 was starting\n  help: see its own output\n")
 
-    def test_a_rank_that_does_not_come(self):
+    def test_a_missing_rank(self):
         port = free_port()
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": str(port)}
         topology = f"GRADLOOM_* variables rank {{}} of 2, node 0 of 1, master 127.0.0.1:{port}"
@@ -345,7 +347,7 @@ class ProcessesTest(JobTest):
             done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="2s")], env={**os.environ, **environment, "GRADLOOM_RANK": str(rank)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
             self.assertEqual(done.returncode, 140, done.stderr)
-            # Before it waits it says what it takes itself for: the others may not come because of that.
+            # Before it waits, it prints which rank it takes itself for, since a mistake there may be why the others do not come.
             self.assertTrue(done.stderr.startswith(f"{shown}error[E-PEER]: {words}\n"), done.stderr)
             self.assertIn(f"; topology {topology.format(rank)}\n", done.stderr)
         done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="1s")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -354,7 +356,7 @@ class ProcessesTest(JobTest):
         self.assertIn(f"the host name of rank 0 cannot be resolved\n  --> rank 1 tried nowhere.invalid:{port}; ", done.stderr)
 
     def test_evaluation_and_prediction_are_shared(self):
-        """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""
+        """Whole batches are divided among processes: more batches than processes, as many, and fewer; the last one is smaller."""
         self.one(self.train("used", epochs="1", devices="cpu:1"))
         run = self.path("used")
         judged = self.one(["eval", run, "--data", "models/data/digits.csv.gz", "--json"]).stdout
@@ -406,7 +408,7 @@ class ProcessesTest(JobTest):
         self.assertEqual(job.codes(), [code], said)
         return said[0]
 
-    def test_mpi_gives_the_bits_of_one_process(self):
+    def test_mpi_matches_one_process(self):
         for world in (2, 3, 4, 5):
             with self.subTest(processes=world):
                 self.one(self.train(f"mpi_one{world}", epochs="1", devices=f"cpu:{world}"))
@@ -421,7 +423,7 @@ class ProcessesTest(JobTest):
         self.assert_same_run("mpirun_auto", "mpirun_one")
         self.mpirun_to_its_end(2, [GRADLOOM, *self.train("mpirun_tcp", epochs="1", transport="tcp")])
         self.assert_same_run("mpirun_tcp", "mpirun_one")
-        # As on two hosts, where the launcher says no address: MPI tells it.
+        # Like on two hosts where the launcher gives no address: MPI communicates it.
         said = self.mpirun_to_its_end(2, [GRADLOOM, *self.train("mpirun_hosts", epochs="1")], GRADLOOM_LOCAL_WORLD_SIZE="1",
                                       GRADLOOM_LOCAL_RANK="0")
         self.assertIn("topology Open MPI rank 0 of 2, node 0 of 2\n", said)
@@ -430,7 +432,7 @@ class ProcessesTest(JobTest):
     def test_mpi_between_two_hosts(self):
         self.needs_mpirun()
         self.one(self.train("mpi_apart_one", epochs="1", devices="cpu:2"))
-        # What mpirun leaves in its folder goes with it; paths of sockets are short.
+        # What mpirun leaves behind is removed with the folder. Paths of sockets must be short.
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             for transport, reached in (("mpi", r"MPI \(Open MPI \S+"), ("tcp", "TCP")):
                 run = f"mpi_apart_{transport}"
@@ -457,7 +459,7 @@ class ProcessesTest(JobTest):
         for pid in pids:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), f"process {pid} is left")
 
-    def test_mpi_where_there_is_none(self):
+    def test_without_mpi(self):
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1"}
         for launched, why in (({}, "no MPI launcher started this process"),
                               ({"PMIX_RANK": "0", "GRADLOOM_MPI_LIBRARY": "/nowhere/libgradloom_mpi.so"}, "there is no /nowhere/libgradloom_mpi.so")):
@@ -473,10 +475,10 @@ class ProcessesTest(JobTest):
             log = self.read("logged", "logs", f"rank-{rank}.log")
             self.assertIn(f" rank {rank} of 3, ", log)
             self.assertEqual(re.findall(r"^epoch   (\d)  step \d+  \S+, waited \S+ for others$", log, re.M), ["1", "2"])
-            # What rank 0 says of the evaluations, they have found, too.
+            # They have computed the evaluations that rank 0 reports as well.
             evaluations = self.read("logged", "metrics.jsonl").count('"eval"')
             self.assertEqual(len(re.findall(r"^eval    step \d+  accuracy ", log, re.M)), evaluations, log)
-        # An error that ends a rank is the last thing in its log; a run that goes on, goes on with its logs.
+        # An error that ends a rank is the last entry of its log. A resumed run appends to its logs.
         job = Job(GRADLOOM, 3, ["resume", self.path("logged"), "--epochs", "100000"])
         try:
             self.wait_until(lambda: "epoch   3" in self.read("logged", "logs", "rank-2.log"), "a third epoch", job)
@@ -486,8 +488,9 @@ class ProcessesTest(JobTest):
             job.kill()
         self.assertRegex(self.read("logged", "logs", "rank-2.log"), r"(?s)epoch   2 .*E-PEER\]: rank 1 \(.*help: gradloom resume ")
 
-    def test_a_long_run_needs_no_more_in_time(self):
-        """Memory, files and threads of a job with evaluations and checkpoints. GRADLOOM_SOAK_STEPS: for longer than a test may take."""
+    def test_a_long_run_leaks_nothing(self):
+        """Memory, files and threads of a job with evaluations and checkpoints. GRADLOOM_SOAK_STEPS runs it for longer than a test may take.
+        """
         steps = os.environ.get("GRADLOOM_SOAK_STEPS", "3000")
         words = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
                  "--transform", "features=standardize", "--eval-split", "20%", "--loss", "mse(value, target)", "--metric", "rmse", "--optimizer", "adam",
@@ -510,13 +513,13 @@ class ProcessesTest(JobTest):
             for rank, sampled in enumerate(samples):
                 early, late = sampled[: len(sampled) // 2], sampled[len(sampled) // 2:]
                 if len(early) < 5:
-                    continue  # a machine that gave this process no time between
+                    continue  # the machine gave this process no time in between
                 most = [tuple(max(values) for values in zip(*half)) for half in (early, late)]
                 print(f"{transport}, rank {rank}, {steps} steps: MiB, files and threads at most {most[0]} in the first half, {most[1]} in the second",
                       flush=True)
                 if not SANITIZED:
                     self.assertLess(most[1][0] - most[0][0], 6, "memory grows")
-                self.assertLessEqual(most[1][1], most[0][1] + 2, "files stay open")  # one or two at the moment of a checkpoint
+                self.assertLessEqual(most[1][1], most[0][1] + 2, "files stay open")  # a checkpoint opens one or two
                 self.assertLessEqual(most[1][2], most[0][2], "threads are left")
 
     def test_report(self):

@@ -1,9 +1,9 @@
-"""Configurations, right ones and ones with something odd in them, drawn at random over the keys there are, and what Python's tomllib makes of each."""
+"""Random configurations over all keys, valid ones and ones with something odd, and how Python's tomllib reads each."""
 import math
 import re
 import tomllib
 
-# What is right to TOML, but not of the key, by what the command says.
+# Messages for values that are valid TOML but not valid for the key.
 LEFT_OUT = re.compile("|".join(["must be at (least|most)", "cannot be '", "is out of range: '", "are not expanded here", "not representable in 64 bits", "numeric value too long"]))
 NAMES = ["x", "label", "a-b", "ünï", "a.b", "", " ", "0", "\"", "a b", "x" * 80]
 TEXTS = ["", "model.onnx", "a b", "ünï", "\t", "\n", "\"", "\\", "\x7f", "#", "[a]", "=", "true", "1", "'", "'''", "*", "x/*", "\U0001f600", "~", "$HOME", "\x00", "."]
@@ -12,7 +12,7 @@ FLOATS = [0.0, -0.0, 0.1, 1e-3, 1e300, 5e-324, 1e-320, 123456789012345678901.0, 
 
 
 class Drawn:
-    """`text`: of a file; `keys`: as `gradloom config --keys --json` lists them."""
+    """`text` of a file; `keys` as listed by `gradloom config --keys --json`."""
 
     def __init__(self, rng, keys):
         self.rng, self.keys = rng, keys
@@ -96,7 +96,7 @@ class Drawn:
         return "[" + gap.join(element() for _ in range(self.rng.randint(0, 3))) + self.rng.choice(["]"] * 4 + [",]", "\n]"])
 
     def value(self, key):
-        """Mostly of the key's type."""
+        """Usually of the key's type."""
         rng = self.rng
         word = lambda: self.text_of(rng.choice(key["words"] or TEXTS) if rng.random() < 0.8 else rng.choice(TEXTS))  # noqa: E731
         text = lambda: self.text_of(rng.choice(TEXTS))  # noqa: E731
@@ -110,8 +110,8 @@ class Drawn:
 
 
 def read(data, sections):
-    """The version, and {key: value}, as tomllib reads it. Throws ValueError."""
-    # A mark at the start is TOML's to pass over since version 1.1, and is passed over.
+    """The version and {key: value}, as tomllib reads them. Raises ValueError."""
+    # TOML 1.1 permits a byte order mark at the start.
     parsed = tomllib.loads(data.removeprefix(b"\xef\xbb\xbf").decode("utf-8").replace("\r\n", "\n"))
     version = parsed.pop("version", 1)
     found = {}
@@ -123,7 +123,7 @@ def read(data, sections):
 
 
 def as_held(value, key):
-    """The value as the command tells it, or ValueError where the key's type is another."""
+    """The value in the form in which the command prints it. Raises ValueError if the key has another type."""
     kind = key["type"]
     whole = isinstance(value, int) and not isinstance(value, bool)
 

@@ -1,5 +1,5 @@
-"""Files of data, right ones and ones with something odd in them, drawn at random, and what an independent reader makes of each: Python's csv and
-float, numpy, zipfile, gzip and Pillow."""
+"""Random data files, valid ones and ones with something odd, and how an independent reader reads each: Python's csv and float, numpy,
+zipfile, gzip and Pillow."""
 import csv
 import dataclasses
 import gzip
@@ -15,18 +15,19 @@ import numpy as np
 import PIL.Image
 
 
-# What others read and the command does not, by what it says: of these there is no more than this.
+# Messages for files that others can read but the command cannot. There are no other such cases.
 LEFT_OUT = re.compile("|".join([
     r"needs \d+ bytes, but the file has", "inconsistent", "unsupported compression method", "its name does not end in .npy", "points outside the folder", "the .npy header is damaged", "the array's dtype", "the gzip data is damaged", "two entries have the same name", "a damaged (PNG|JPEG) image"]))
 
 
 class Refused(Exception):
-    """The reader does not take the file; says why."""
+    """The reader rejects the file, for this reason."""
 
 
 @dataclasses.dataclass
 class Case:
-    """A file `name` with `content`, the words that map it to the model's input, and its rows as the reader has them; None: refused, as `why` says."""
+    """A file `name` with `content`, the words that map it to the model's input, and its rows as the reader sees them; None if it is
+    rejected for the reason `why`."""
     kind: str
     name: str
     content: bytes
@@ -35,12 +36,12 @@ class Case:
     why: str = ""
 
 
-# As C's and Python's numbers are written; what neither of these takes is no number.
+# The number syntax of C and Python; anything else is not a number.
 NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
 def nearest_float32(text):
-    """The float32 next to a decimal text, as if there were no double between the two."""
+    """The float32 nearest to a decimal text, without rounding to a double in between."""
     value = float(text)
     with np.errstate(over="ignore"):
         near = np.float32(value)
@@ -78,7 +79,7 @@ def number(text, dtype):
 
 
 class Tables:
-    """Tables, plain or packed."""
+    """Tables, plain or compressed."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -90,7 +91,7 @@ class Tables:
             return rng.choice([str(value)] * 8 + [f"{value}.0", f"+{abs(value)}", f"00{abs(value)}", f"{value}e0"])
         value = rng.choice([rng.uniform(-1, 1), rng.gauss(0, 1) * 10.0 ** rng.randint(-50, 45), float(rng.randrange(-99, 99)), 0.0, -0.0])
         if rng.random() < 0.1:
-            # Between two float32, but for the last of many digits.
+            # Halfway between two float32 numbers, except for the last of many digits.
             low = np.float32(rng.uniform(-8, 8))
             return f"{(Fraction(float(low)) + Fraction(float(np.nextafter(low, np.float32(9))))) / 2 * 10**40 // 1}e-40"
         return rng.choice([repr(value)] * 5 + [f"{value:.3e}", f"{value:E}", f"{value:+.5f}", f"{value:.60g}", f"{value:.0f}.", f"{value:.4f}".replace("0.", ".", 1)])
@@ -114,7 +115,7 @@ class Tables:
         used = [chr(ord("a") + i) for i in range(width)]
         extra = [rng.choice(["id", "note", "a ", "Ä", "0", "x..y", "1.5", ""]) for _ in range(rng.choice([0, 0, 1, 2]))]
         header = rng.random() < 0.75
-        # Where the columns lie among the others.
+        # The position of the columns among the others.
         left = [name for name in extra if rng.random() < 0.5]
         right = extra[len(left):]
         rows = [left + used + right] if header else []
@@ -125,7 +126,7 @@ class Tables:
         if rng.random() < 0.08:
             row = rng.choice(rows)
             rng.choice([lambda: row.append("1"), lambda: row and row.pop(), row.clear])()
-        raw = rng.random() < 0.04  # nothing is quoted that should be
+        raw = rng.random() < 0.04  # nothing is quoted, even where it should be
         lines = [delimiter.join(cell if raw else self.field(cell, delimiter) for cell in row) for row in rows]
         for _ in range(rng.choice([0, 0, 0, 1, 2])):
             lines.insert(rng.randrange(len(lines) + 1), "")
@@ -189,7 +190,7 @@ class Tables:
 
 
 def damaged(rng, data):
-    """Bytes of it changed, doubled, or taken out."""
+    """Changes, duplicates or removes bytes."""
     made = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(made) + 1)
@@ -227,7 +228,7 @@ class Arrays:
         return np.asfortranarray(made) if rng.random() < 0.25 else made
 
     def header(self, array):
-        """As numpy writes it, or otherwise."""
+        """As numpy writes it, or in another valid form."""
         rng = self.rng
         parts = {"descr": repr(array.dtype.str), "fortran_order": str(array.flags.f_contiguous and not array.flags.c_contiguous), "shape": repr(array.shape)}
         if rng.random() < 0.3:
@@ -267,7 +268,7 @@ class Arrays:
             case = Case("npz", "d.npz", self.archive(name, made), [], None)
         try:
             file = io.BytesIO(case.content)
-            # numpy.load wants an archive to begin the file.
+            # numpy.load requires the archive at the beginning of the file.
             array = (np.load(file, allow_pickle=False, max_header_size=65536) if case.kind == "npy" else
                      np.lib.npyio.NpzFile(file, allow_pickle=False, max_header_size=65536)[name])
             array = np.asarray(array)
@@ -308,8 +309,8 @@ def npy_bytes(array):
 
 
 def as_rows(array, dtype, row):
-    """An array as a model's input has it, and why it cannot be one."""
-    # Extents of 1 say nothing.
+    """An array in the shape of the model's input, and the reason if that is impossible."""
+    # Extents of 1 are ignored.
     if array.ndim == 0 or array.shape[0] == 0 or [e for e in array.shape[1:] if e != 1] != [e for e in row if e != 1]:
         return None, f"shape {array.shape}"
     if array.dtype.kind not in "fiub":
@@ -328,7 +329,7 @@ def as_rows(array, dtype, row):
 
 
 class Idx:
-    """MNIST's format, plain or packed."""
+    """MNIST's format, plain or compressed."""
 
     TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -380,7 +381,7 @@ class Idx:
 
 
 class Tokens:
-    """llm.c's files and bare ones, as windows."""
+    """llm.c's files and headerless ones, as windows."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -422,13 +423,13 @@ class Tokens:
 
 
 def with_chunk(png, name, content):
-    """A PNG with one chunk more behind its header."""
+    """A PNG with an additional chunk after its header."""
     header = 8 + 25
     return png[:header] + struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content)) + png[header:]
 
 
 class Images:
-    """A picture of 8 x 8 in the folder of its class. `kind` is JPEG? of one that is damaged, of which every decoder makes another picture."""
+    """An 8 x 8 image in the folder of its class. `kind` is "JPEG?" for a damaged one, which every decoder reads differently."""
 
     def __init__(self, rng):
         self.rng = rng

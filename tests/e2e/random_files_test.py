@@ -1,8 +1,8 @@
-"""Files of data and configurations drawn at random: what is read is what other readers read, and what is refused is so with one screen that says
-what, where and what to do, at once, in little memory, and leaves nothing behind.
+"""Random data files and configurations: whatever is read must match other readers, and whatever is rejected must be rejected with one
+screen of output that says what, where and what to do, immediately, in little memory, and without leaving anything behind.
 
-GRADLOOM_SEED=N draws others, GRADLOOM_FILES=N so many of each kind. What fails is printed with the seed of its own file, and kept in
-$GRADLOOM_KEEP."""
+GRADLOOM_SEED=N draws others, GRADLOOM_FILES=N sets how many of each kind. Failures are printed with the seed of their own file, which is
+kept in $GRADLOOM_KEEP."""
 import collections
 import json
 import os
@@ -16,7 +16,7 @@ import unittest
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Before anything large is imported: see there.
+# Before anything large is imported; measured_runs.py explains why.
 RUNS = subprocess.Popen([sys.executable, "-S", os.path.join(HERE, "measured_runs.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                         env={**os.environ, "OMP_NUM_THREADS": "1", "GRADLOOM_CUDA_LIBRARY": "/nowhere/libgradloom_cuda.so"})
 sys.path.insert(0, HERE)
@@ -28,12 +28,12 @@ from sanitized import SANITIZED  # noqa: E402
 
 SEED = int(os.environ.get("GRADLOOM_SEED", "1"))
 FILES = int(os.environ.get("GRADLOOM_FILES", "60"))
-# Of the processor; by the clock a process may wait for one.
+# CPU time, since a process may have to wait for a processor.
 MOST_SECONDS, MOST_MIB = (20, 3000) if SANITIZED else (1, 256)
 CODES = {"E-CONFIG": 4, "E-DATA": 5, "E-LIMIT": 8, "E-IO": 2, "E-SHAPE": 2}
 INTERNALS = re.compile(r"std::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|core dumped|Traceback|_ZN|Sanitizer|runtime error|E-INTERNAL|E-RESOURCE")
 
-# Each gives its input back, beside what is trained.
+# Each returns its input in addition to what is trained.
 MODELS = {"floats": ("float[N, 4] x", "float[N, 4] same", "c = Identity (x)", 4, "float32", (4,)),
           "wholes": ("int64[N, 3] x", "int64[N, 3] same", "c = Cast <to = 1> (x)", 3, "int64", (3,)),
           "pixels": ("float[N, 3, 8, 8] x", "float[N, 3, 8, 8] same", "c = Flatten (x)", 192, "float32", (3, 8, 8))}
@@ -85,13 +85,13 @@ class RandomFilesTest(unittest.TestCase):
         self.assertLess((done["kib"] - self.start_kib) / 1024, MOST_MIB)
 
     def kept(self, case, seed):
-        """The file of a case that failed, for who looks into it."""
+        """Keeps the file of a failed case for inspection."""
         if "GRADLOOM_KEEP" in os.environ:
             with open(os.path.join(os.environ["GRADLOOM_KEEP"], f"{seed}-{case.name}"), "wb") as file:
                 file.write(case.content)
 
     def read(self, case, model, folder, path):
-        """What the command makes of the data: rows, or None."""
+        """The rows that the command reads, or None."""
         done = self.gradloom("predict", f"{self.base}/runs/{model}", "--data", path.split("/")[0], *case.words, "-o", "out.npz", cwd=folder)
         self.sound(done)
         left = set(os.listdir(folder)) - {path.split("/")[0]}
@@ -106,7 +106,7 @@ class RandomFilesTest(unittest.TestCase):
     def same(self, case, rows, slack=0):
         self.assertIsNotNone(case.rows, f"read as {rows!r:.300}, but: {case.why}")
         self.assertEqual(rows.shape, case.rows.shape)
-        if slack:  # as decoders of JPEG may differ
+        if slack:  # decoders of JPEG may differ
             np.testing.assert_allclose(rows, case.rows, atol=slack, rtol=0)
         else:
             np.testing.assert_array_equal(rows.view(f"i{rows.itemsize}"), np.ascontiguousarray(case.rows).view(f"i{rows.itemsize}"))
@@ -196,7 +196,7 @@ class RandomFilesTest(unittest.TestCase):
                 told = {name: entry["value"] for name, entry in json.loads(done["said"]).items()}
                 for name, value in wanted.items():
                     self.assertEqual(told[name], None if value in ("", [], {}) else value, name)
-                # As a run keeps it, and is resumed by it.
+                # As a run stores it and is resumed from it.
                 written = self.gradloom("config", "-c", "f.toml", cwd=folder)
                 if written["code"] != 0:
                     self.refused(written, ("E-CONFIG",), "")
@@ -208,7 +208,7 @@ class RandomFilesTest(unittest.TestCase):
                 self.assertEqual(again["code"], 0, again["said"])
                 back = {name: entry["value"] for name, entry in json.loads(again["said"]).items()}
                 for name, value in told.items():
-                    # A path is absolute by then, a list of one a text. Nothing for a text that has a default is refused by what reads it.
+                    # By then a path is absolute, and a list with one element is a text. An empty text is rejected for a key with a default.
                     if by_name[name]["type"] not in ("path", "text or list") and (value is not None or not by_name[name]["default"]):
                         self.assertEqual(back[name], value, name)
                 ends["read"] += 1

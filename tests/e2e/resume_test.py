@@ -1,4 +1,4 @@
-"""A run that is stopped, killed or out of space goes on to the bits of an unbroken one, by the command."""
+"""A run that is stopped, killed or out of disk space resumes to the bits of an uninterrupted one, by the command."""
 import glob
 import json
 import os
@@ -71,7 +71,7 @@ class ResumeTest(unittest.TestCase):
         self.fail(f"no {path}")
 
     def assert_unbroken(self, run):
-        """State, records and the exported model are those of the unbroken run."""
+        """State, records and the exported model are those of the uninterrupted run."""
         for name in (os.path.join(self.last(run), "rank-0.safetensors"), os.path.join(run, "export", "model.onnx")):
             other = name.replace(run, self.unbroken)
             other = re.sub(r"(step-\d+)\.\d+", r"\1", other)
@@ -86,13 +86,13 @@ class ResumeTest(unittest.TestCase):
         kills = resumes = runs = 0
         end = time.monotonic() + 40
         while kills < 48 or runs < 2:
-            # A slow machine does less, but never nothing.
+            # A slow machine does fewer rounds, but never none.
             if time.monotonic() > end and kills >= 12 and runs >= 1:
                 break
             name, run = f"killed{runs}", self.run_folder(f"killed{runs}")
             while True:
                 made = os.path.exists(os.path.join(run, "plan.plan"))
-                # One that was killed before there was a run is begun again by the command that it was.
+                # If it was killed before there was a run, the original command starts it again.
                 process = self.start(["resume", run] if made else ["train", *DIGITS, "--name", name, "--resume", "auto"])
                 resumes += made
                 try:
@@ -117,11 +117,11 @@ class ResumeTest(unittest.TestCase):
             self.assertEqual(process.returncode, code, said)
             self.assertIn(f"stopped by {sent.name} after step", said)
             self.assertIn("saved " + self.last(run), said)
-            # What it says goes on.
+            # The printed command resumes it.
             self.command(re.search(r"gradloom (resume \S+)", said).group(1).split())
             self.assert_unbroken(run)
 
-    def test_nohup_keeps_a_run(self):
+    def test_nohup_survives_a_hangup(self):
         process = self.start(["train", *DIGITS, "--name", "nohup"], preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_for(os.path.join(self.run_folder("nohup"), "checkpoints", "LATEST"), process)
         process.send_signal(signal.SIGHUP)
@@ -130,7 +130,7 @@ class ResumeTest(unittest.TestCase):
         self.assert_unbroken(self.run_folder("nohup"))
 
     def test_a_second_interrupt_ends_at_once(self):
-        # The first step is followed by an evaluation of minutes, which one interrupt waits for.
+        # The first step is followed by an evaluation that takes minutes, which a single interrupt waits for.
         process = self.start(["train", "models/housing_mlp.onnx", "--data", "random:2000000", "--eval-split", "99%", "--loss",
                               "mse(value, target)", "--batch", "1", "--eval-every", "1", "--name", "twice", "--progress", "none"])
         self.wait_for(os.path.join(self.run_folder("twice"), "results.csv"), process)
@@ -143,7 +143,7 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(process.returncode, 130, said)
         self.assertNotIn("stopped by", said)
 
-    def test_damaged_checkpoints_are_named_and_passed_over(self):
+    def test_damaged_checkpoints_are_reported_and_skipped(self):
         run = self.run_folder("damaged")
         shutil.copytree(self.unbroken, run)
         names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(run, "checkpoints", "step-*")))
@@ -160,7 +160,7 @@ class ResumeTest(unittest.TestCase):
         self.assertRegex(said, f"skipped \\S+{names[-2]}: not a checkpoint: it has no MANIFEST")
         self.assertRegex(said, f"resume  \\S+{names[-3]}  step")
         self.assert_unbroken(run)
-        # One by name, whose help works as it stands.
+        # With an explicit name, the help works as printed.
         with open(os.path.join(newest, "rank-0.safetensors"), "r+b") as file:
             file.truncate(100)
         refused = self.command(["resume", run, "--from", names[-1]], 7).stderr
@@ -174,7 +174,7 @@ class ResumeTest(unittest.TestCase):
         self.command(["resume", run, "--from", "start"])
         self.assert_unbroken(run)
 
-    def test_what_differs_is_refused(self):
+    def test_differences_are_refused(self):
         run = self.run_folder("differs")
         shutil.copytree(self.unbroken, run)
         self.assertIn("seed 1234, this run has 5", self.command(["resume", run, "--seed", "5"], 7).stderr)
@@ -182,7 +182,7 @@ class ResumeTest(unittest.TestCase):
         self.assertIn("rows in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
         self.assertIn("cannot be changed", self.command(["resume", run, "--name", "x"], 4).stderr)
         self.assertIn("not the folder of a run", self.command(["resume", run + "x"], 4).stderr)
-        # Its configuration changed behind its back: a refusal, not other bits.
+        # If its configuration was edited, it is refused instead of giving other bits.
         config = os.path.join(run, "config.toml")
         with open(config) as file:
             text = file.read()
@@ -190,7 +190,7 @@ class ResumeTest(unittest.TestCase):
             file.write(re.sub(r'(?m)^weight_decay = [^ ]*', "weight_decay = 0.5", text))
         self.assertIn("optimizer:", self.command(["resume", run], 7).stderr)
 
-    def test_a_run_that_had_not_begun_is_begun_again(self):
+    def test_a_run_without_checkpoints_starts_again(self):
         words = ["train", *DIGITS, "--name", "early"]
         run = self.run_folder("early")
         os.makedirs(os.path.join(run, "export"))
@@ -200,7 +200,7 @@ class ResumeTest(unittest.TestCase):
         refused = self.command(["resume", run], code=4)
         self.assertIn("ended before it began", refused.stderr)
         self.assertIn("a run with this name exists", self.command(words, code=4).stderr)
-        # What somebody else put there is kept.
+        # Foreign files are kept.
         with open(os.path.join(run, "precious"), "w"):
             pass
         self.command([*words, "--resume", "auto"], code=4)
@@ -215,17 +215,17 @@ class ResumeTest(unittest.TestCase):
         one, two = ({**os.environ, "OMP_NUM_THREADS": count} for count in "12")
         self.command(["train", *words, "--name", "cores"], env=one)
         run = self.run_folder("cores")
-        # Threads that nobody speaks of are those of the run.
+        # Threads that were not given explicitly are those of the run.
         step = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
         self.assertNotIn("changed", self.command(["resume", run, "--from", step], env=two).stderr)
         self.assert_unbroken(run)
         again = self.command(["train", *words, "--name", "cores", "--devices", "cpu", "--resume", "auto"], env=two).stderr
         self.assertNotIn("devices.threads", again)
-        # Those of another number of devices are chosen anew, and this is said.
+        # For another number of devices they are chosen again, and this is reported.
         said = self.command(["resume", run, "--devices", "cpu:2", "--epochs", "3"], env=two).stderr
         self.assertIn("devices.threads = 0, was 1", said)
 
-    def test_what_dead_processes_left_is_removed(self):
+    def test_leftovers_of_dead_processes_are_removed(self):
         run = self.run_folder("left")
         self.command(["train", *DIGITS, "--name", "left"])
         alive = os.path.join(run, f"state.safetensors.tmp.{os.getpid()}.0")
@@ -233,7 +233,7 @@ class ResumeTest(unittest.TestCase):
         for path in (alive, *dead):
             with open(path, "w"):
                 pass
-        # A save that was cut off after its folder's rename.
+        # A save that was interrupted after the rename of its folder.
         newest = self.last(run)
         for pointer in ("LATEST", "BEST"):
             with open(os.path.join(run, "checkpoints", pointer), "w") as file:
@@ -252,7 +252,7 @@ class ResumeTest(unittest.TestCase):
         said = self.command(["resume", run, "--epochs", "3"]).stderr
         self.assertIn("config  train.epochs = 3, was 2", said)
         self.assertRegex(said, "changed learning rate: one_cycle .* in the checkpoint, one_cycle .* in this run")
-        # It stays so.
+        # It stays complete.
         self.assertIn("the run is complete", self.command(["resume", run]).stderr)
 
     def test_one_process_trains_a_run(self):
@@ -280,7 +280,7 @@ class ResumeTest(unittest.TestCase):
         run = self.run_folder("full")
         self.assertEqual(glob.glob(os.path.join(run, "checkpoints", "*.tmp.*")), [])
         self.assertEqual(len(glob.glob(os.path.join(run, "checkpoints", "step-*"))), 1)
-        # With space it goes on.
+        # It resumes once there is space.
         self.command(["resume", run])
         self.assert_unbroken(run)
 
@@ -330,7 +330,7 @@ class NotFiniteTest(unittest.TestCase):
         said = self.train(10).stderr
         self.assertRegex(said, r"error\[E-DIVERGED\]: the loss is -?nan at step \d+, batch \d+\n +--> not finite after it: '")
 
-    def test_leaves_the_batch_out(self):
+    def test_skips_a_bad_batch(self):
         for flags in ([], ["--accumulate", "4"]):
             done = self.train(0, "--on-nan", "skip", *flags)
             report = json.loads(done.stdout)
@@ -338,8 +338,9 @@ class NotFiniteTest(unittest.TestCase):
             self.assertTrue(np.isfinite(report["train_loss"]))
             self.assertRegex(done.stderr, r"warning batch \d+ is skipped: its loss is -?nan")
 
-    def test_a_scaled_loss_looks_after_its_gradients(self):
-        """Sums of them that are too large leave out their update: no batch is left out for them, and no save, resumed ones included, fails."""
+    def test_a_scaled_loss_handles_overflow(self):
+        """Accumulated gradients that overflow skip their update: no batch counts as skipped because of them, and no save fails, also after
+        a resume."""
         with tempfile.TemporaryDirectory() as out:
             rng = np.random.default_rng(0)
             features = rng.standard_normal((48, 13)).astype("float32")
@@ -356,7 +357,7 @@ class NotFiniteTest(unittest.TestCase):
                 reports[name] = {key: value for key, value in json.loads(done.stdout).items() if key in ("steps", "train_loss")}
                 self.assertEqual(json.loads(done.stdout).get("batches_left_out", 0), 0)
             self.assertEqual(reports["stop"], reports["skip"])
-            # After the first epoch three of four batches have been summed.
+            # After the first epoch three of four batches have been accumulated.
             run = os.path.join(out, "stop")
             first = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
             with open(os.path.join(run, "state.safetensors"), "rb") as file:

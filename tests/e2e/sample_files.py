@@ -1,4 +1,4 @@
-"""Models, data, plans and runs that are right, and the same with one thing wrong."""
+"""Valid models, data, plans and runs, and the same with one defect each."""
 import gzip
 import os
 import shutil
@@ -102,7 +102,7 @@ def images(rng):
 
 
 def in_folder_of(test_class):
-    """A folder with models and tables, which is the tests' working directory until the last of them has run."""
+    """Creates a folder with models and tables, which is the tests' working directory until the last of them has run."""
     folder = tempfile.mkdtemp()
     test_class.addClassCleanup(shutil.rmtree, folder)
     os.chdir(folder)

@@ -1,4 +1,4 @@
-"""What people see of a schedule: the page in a browser that runs its script, tables, Graphviz text, the simulator."""
+"""The ways to view a schedule: the HTML page in a browser that runs its script, tables, Graphviz text, the simulator."""
 import html
 import json
 import os
@@ -17,7 +17,7 @@ GRADLOOM, LENET, TOPOLOGY, PERFETTO = (os.path.abspath(word) for word in sys.arg
 sys.argv[1:5] = []
 BROWSER = "chromium-headless-shell"
 
-# Uses the page as a reader would, and leaves what failed in the document.
+# Uses the page like a reader, and reports failures in the document.
 VISIT = """<script>
 (() => {
   const failed = [];
@@ -64,7 +64,7 @@ VISIT = """<script>
 })();
 </script>"""
 
-# Every animation frame is drawn at once, so that a picture can be compared with the one before.
+# Every animation frame is drawn immediately, so that an image can be compared with the previous one.
 AT_ONCE = "<script>window.requestAnimationFrame = draw => { draw(performance.now()); return 1; };</script>"
 
 
@@ -75,7 +75,7 @@ def gradloom(*words, code=0):
 
 
 def hostile_model(path):
-    """A linear model whose names want to be script."""
+    """A linear model whose names try to inject a script."""
     name = "</script><img src=x onerror=window.broken=1>"
     weight = numpy_helper.from_array(np.ones((4, 2), np.float32), name + "w")
     node = helper.make_node("MatMul", ["x", name + "w"], ["y"], name=name)
@@ -97,12 +97,12 @@ class ScheduleTest(unittest.TestCase):
         return self.path("model.plan")
 
     def visit(self, page, word):
-        """Opens the page, uses it, and gives the attributes of its body."""
+        """Opens the page, uses it, and returns the attributes of its body."""
         with open(page) as file:
             text = file.read()
         self.assertEqual(text.count("<header>"), 1)
         text = text.replace("<header>", AT_ONCE + "<header>").replace("</body>", VISIT.replace("__WORD__", word) + "</body>")
-        # The page forbids every script but its own; ours is of this test.
+        # The page forbids every script but its own, so the policy is removed for the script of this test.
         text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
         with open(page, "w") as file:
             file.write(text)
@@ -138,7 +138,7 @@ class ScheduleTest(unittest.TestCase):
         tables = gradloom("inspect", plan, "--streams").stdout
         for word in ["send to 1", "recv from 0", "all_reduce of"]:
             self.assertIn(word, tables)
-        # Two devices hold a copy: more devices are whole copies.
+        # Two devices hold a replica; more devices are further replicas.
         lines = json.loads(gradloom("simulate", plan, "--devices", "2,64", "--topology", TOPOLOGY, "--json").stdout)["simulations"]
         self.assertEqual([line["devices"] for line in lines], [4, 2, 64])
         self.assertEqual(lines[2]["samples"], 32 * lines[1]["samples"])
@@ -198,7 +198,7 @@ class ScheduleTest(unittest.TestCase):
         edges = re.findall(r"^  n(\d+) -> n(\d+)", dot, re.M)
         self.assertGreater(len(nodes), 20)
         self.assertGreater(len(edges), len(nodes) // 2)
-        # Every edge joins nodes that are there, the earlier one first.
+        # Every edge joins existing nodes, the earlier one first.
         for a, b in edges:
             self.assertIn(a, nodes)
             self.assertIn(b, nodes)
@@ -216,7 +216,7 @@ class ScheduleTest(unittest.TestCase):
         for run in runs:
             self.assertLessEqual(run["exposed_ms"], run["communication_ms"] + 1e-9)
             self.assertLess(run["simulated_in_ms"], 5000)
-        # A step of three batches sums its gradients once.
+        # A step of three accumulated batches sums its gradients once.
         three = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--accumulate", "3")
         sums = json.loads(gradloom("simulate", three, "--topology", TOPOLOGY, "--devices", "1,8,64,4096", "--json").stdout)["simulations"]
         for once, thrice in zip(runs, sums):
@@ -231,7 +231,7 @@ class ScheduleTest(unittest.TestCase):
         self.assertIn("wrong.toml:2", wrong.stderr)
 
     def test_trace(self):
-        """A real run's trace, read back by the field numbers of its file format."""
+        """The trace of a real run, decoded by the field numbers of its file format."""
         np.savez(self.path("data.npz"), x=np.random.default_rng(0).normal(size=(48, 1, 28, 28)).astype("float32"),
                  target=np.arange(48) % 10)
         gradloom("train", LENET, "--data", self.path("data.npz"), "--loss", "cross_entropy", "--batch", "12", "--epochs", "2", "--devices",
@@ -258,7 +258,7 @@ class ScheduleTest(unittest.TestCase):
                 counters += 1
                 self.assertGreaterEqual(event.counter_value, 0)
             elif event.type == 1:
-                # On a stream one thing ends before the next begins.
+                # On a stream, one event ends before the next begins.
                 self.assertNotIn(event.track_uuid, open_at)
                 self.assertGreaterEqual(packet.timestamp, ends.get(event.track_uuid, 0))
                 open_at[event.track_uuid] = packet.timestamp
@@ -271,7 +271,7 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(open_at, {})
         self.assertEqual(steps, {2, 3, 4})
         self.assertGreater(counters, 100)
-        # An arrow joins two instructions, a meeting all three devices.
+        # An arrow joins two instructions, a collective joins all three devices.
         self.assertEqual({len(times) for times in flows.values()}, {2, 3})
         wrong = gradloom("train", LENET, "--data", self.path("data.npz"), "--loss", "cross_entropy", "--epochs", "1", "--trace",
                          self.path("t"), "--trace-steps", "5:3", "--out", self.path("runs"), code=4)

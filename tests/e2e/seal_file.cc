@@ -1,6 +1,5 @@
 // Corrects the hash of plans and manifests that were modified, so that the code behind the hash check is reached. Prints the hash of any
-// other
-// file. docs/plan-format.md and docs/checkpoints.md give the offsets of the hashes.
+// other file. docs/plan-format.md and docs/checkpoints.md give the offsets of the hashes.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

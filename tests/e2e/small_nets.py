@@ -1,11 +1,11 @@
-"""Small nets of every family, with data to train them on: what tests of combinations of flags draw from."""
+"""Small models of every family, with training data, from which tests of flag combinations draw."""
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
 class Net:
-    """A net under construction: nodes, weights and inputs."""
+    """A model under construction: nodes, weights and inputs."""
 
     def __init__(self, rng):
         self.rng, self.nodes, self.weights, self.inputs, self.outputs, self.count = rng, [], [], [], [], 0
@@ -101,7 +101,7 @@ def language(net, ratio, norm):
 
 
 def picture(net, ratio, norm):
-    """Of pixels as they are in files, 0 to 255."""
+    """With the pixel values of files, 0 to 255."""
     x = net.node("Mul", net.input("x", 3, 8, 8), net.constant(np.float32(1 / 255)))
     x = net.node("Conv", x, net.weight("conv.weight", 4, 3, 3, 3), net.weight("conv.bias", 4), strides=[2, 2], name="conv")
     x = net.dropout(net.node("Relu", net.norm(x, 4, "bn") if norm else x), ratio)
@@ -116,7 +116,7 @@ def two_inputs(net, ratio, norm):
 
 
 def layers(model):
-    """Names that begin those of a layer's node and weights, in the order of the file; batch statistics are no layer."""
+    """Prefixes of the names of each layer's node and weights, in the order of the file. Batch statistics are not a layer."""
     names = dict.fromkeys(weight.name.split(".")[0] for weight in model.graph.initializer if "." in weight.name)
     return [name for name in names if not name.startswith("bn")]
 
@@ -139,7 +139,7 @@ def make(family, rng, ratio, norm):
 
 
 def samples(model, rng, rows):
-    """Arrays for the model's inputs, and for the targets of all losses."""
+    """Arrays for the model's inputs and for the targets of all losses."""
     arrays = {}
     for value in model.graph.input:
         shape = [rows] + [d.dim_value for d in value.type.tensor_type.shape.dim[1:]]

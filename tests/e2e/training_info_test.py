@@ -1,4 +1,5 @@
-"""ONNX's training standard by the command: files with training_info train by their own algorithm, as numpy does it; ONNX's tests of Gradient."""
+"""ONNX's training standard on the command line: files with training_info train by their own algorithm, compared with numpy; and ONNX's
+tests of Gradient."""
 import json
 import os
 import shutil
@@ -28,7 +29,7 @@ def bind(pairs, field):
 
 
 class Optimizers:
-    """What ONNX's documentation says of its optimizers, for one tensor."""
+    """The update of one tensor, as ONNX's documentation specifies its optimizers."""
 
     @staticmethod
     def momentum(r, t, x, g, state, nesterov=False, alpha=0.9, beta=0.8, norm=0.01):
@@ -60,7 +61,7 @@ OPTIMIZERS = {
 
 
 def training_model(states, op, attributes, initialization=False):
-    """A linear model whose algorithm is the mean squared error and one node of an optimizer for both weights."""
+    """A linear model whose algorithm is the mean squared error and one optimizer node for both weights."""
     rng = np.random.default_rng(3)
     start = {"w": rng.standard_normal((4, 2)).astype(np.float32), "b": np.float32([0.5, -0.5])}
     inference = graph("linear", [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="layer")],
@@ -139,13 +140,13 @@ class TrainingInfoTest(unittest.TestCase):
                 tensors = {i.name: numpy_helper.to_array(i) for i in trained.graph.initializer}
                 for n in weights:
                     np.testing.assert_allclose(tensors[n], weights[n], rtol=2e-5, atol=2e-6, err_msg=f"{name} {n}")
-                # The file goes on where the run ended: its algorithm is there, with what it keeps.
+                # The exported file continues where the run ended: it contains the algorithm and its state.
                 inside = {i.name: numpy_helper.to_array(i) for i in trained.training_info[0].algorithm.initializer}
                 self.assertEqual(inside["count"], EPOCHS)
                 for n in weights:
                     np.testing.assert_allclose(inside[f"v_{n}"], kept[n][0], rtol=1e-4, atol=1e-6, err_msg=f"{name} v_{n}")
 
-    def test_training_goes_on_from_what_was_exported(self):
+    def test_training_continues_from_an_export(self):
         update, states, op, attributes = OPTIMIZERS["adam"]
         onnx.save(training_model(states, op, attributes)[0], self.path("model.onnx"))
         self.train("--name", "half")
@@ -164,7 +165,7 @@ class TrainingInfoTest(unittest.TestCase):
         self.assertTrue(np.all(np.abs(tensors["w"] - 5) < 2) and np.std(tensors["w"]) > 0, tensors["w"])
         self.assertTrue(np.all(np.abs(tensors["b"] - 7) < 2), tensors["b"])
 
-    def test_it_is_chosen_or_not(self):
+    def test_the_algorithm_can_be_ignored(self):
         _, states, op, attributes = OPTIMIZERS["momentum"]
         onnx.save(training_model(states, op, attributes)[0], self.path("model.onnx"))
         self.assertIn("algorithm", self.run_command("check", "model.onnx").stdout)
@@ -187,7 +188,7 @@ class TrainingInfoTest(unittest.TestCase):
         self.assertAlmostEqual(result["loss"], wanted, delta=1e-4 * wanted)
 
     def run_node_tests(self, cases):
-        """Of (name, model, inputs, outputs), in ONNX's layout."""
+        """Runs node tests of the form (name, model, inputs, outputs), written in ONNX's layout."""
         for name, model, inputs, outputs in cases:
             folder = os.path.join(self.folder, "tests", name)
             os.makedirs(os.path.join(folder, "test_data_set_0"))
@@ -202,7 +203,7 @@ class TrainingInfoTest(unittest.TestCase):
         done = subprocess.run([NODE_TESTS, os.path.join(self.folder, "tests")], stdout=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(done.stdout.strip().splitlines()[-1], f"{count} passed, 0 failed, 0 skipped", done.stdout)
 
-    def test_gradient_as_onnx_tests_it(self):
+    def test_gradient_passes_onnx_tests(self):
         cases = [c for c in loader.load_model_tests(kind="simple") if "gradient" in c.name]
         self.assertGreaterEqual(len(cases), 2)
         for case in cases:
@@ -214,7 +215,7 @@ class TrainingInfoTest(unittest.TestCase):
         nodes = [
             helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Mul", ["h", "x"], ["p"]), helper.make_node("Mul", ["p", "c"], ["y"]),
             derive(["x"], "d1", "y", xs=["x"]), derive(["x"], "d2", "d1", xs=["x"]),
-            # Where x is c and the other way round; and by what lies in between, held for independent of x.
+            # The gradient at x = c, with the inputs swapped, and with respect to an intermediate value that is treated as independent of x.
             derive(["c", "x"], "swapped", "y", xs=["x"], zs=["c"]), derive(["h", "x"], "inner", "y", xs=["h"], zs=["x"]),
         ]
         vector = lambda names: [(n, TensorProto.FLOAT, [3]) for n in names]

@@ -1,5 +1,5 @@
-"""What a run leaves and what it is used for, read and computed again by others: TensorBoard's reader, safetensors, numpy,
-onnxruntime. Every verb, by its JSON."""
+"""The results of a run and their uses, read and recomputed by other software: TensorBoard's reader, safetensors, numpy, onnxruntime. Every
+verb with --json."""
 import csv
 import glob
 import itertools
@@ -57,9 +57,9 @@ class UseTest(unittest.TestCase):
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         return session.run(None, {session.get_inputs()[0].name: x})[0]
 
-    # What a run leaves.
+    # The results of a run.
 
-    def test_tensorboard_compares_runs_by_what_they_were_told(self):
+    def test_tensorboard_compares_runs_by_hyperparameters(self):
         events = event_accumulator.EventAccumulator(glob.glob("runs/main/events.out.tfevents.*")[0]).Reload()
         content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
         told = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
@@ -67,7 +67,7 @@ class UseTest(unittest.TestCase):
                          ("adam", 0.001, 1))
         self.assertEqual((told["train.epochs"].number_value, told["loss.name"].string_value), (6, "cross_entropy(logits, label)"))
 
-    def test_records_for_others(self):
+    def test_records_are_readable_by_others(self):
         with open("runs/main/metrics.jsonl") as file:
             lines = [json.loads(line) for line in file]
         train, evals = ([line for line in lines if line["split"] == split] for split in ("train", "eval"))
@@ -87,7 +87,7 @@ class UseTest(unittest.TestCase):
         self.assertEqual(self.report["eval_accuracy"], evals[-1]["accuracy"])
         self.assertGreater(self.report["peak_bytes"], self.report["planned_bytes"])
         held = self.report["memory"][0]
-        # Beside the plan's arenas there is only the memory of the step's parameters.
+        # Besides the plan's arenas there is only memory for the step's parameters.
         self.assertLess(0, held["allocated_bytes"] + held["cached_bytes"] - self.report["planned_bytes"])
         self.assertLess(held["allocated_bytes"] + held["cached_bytes"] - self.report["planned_bytes"], 1024)
         self.assertGreater(held["free_bytes"], 0)
@@ -99,7 +99,7 @@ class UseTest(unittest.TestCase):
         self.run_command([*TRAIN, "--no-tensorboard", "--name", "silent"])
         self.assertEqual(glob.glob("runs/silent/events*"), [])
 
-    def test_weights_and_model_for_others(self):
+    def test_weights_and_model_are_readable_by_others(self):
         state = safetensors.numpy.load_file("runs/main/state.safetensors")
         self.assertEqual({name for name in state if "/" not in name}, {"w1", "b1", "w2", "b2"})
         model = onnx.load("runs/main/export/model.onnx")
@@ -112,7 +112,7 @@ class UseTest(unittest.TestCase):
         for name, value in weights.items():
             np.testing.assert_array_equal(value, state[name])
 
-    # What it is used for.
+    # The uses of a run.
 
     def test_eval(self):
         measured = self.json(["eval", "runs/main", "--data", "train.csv", "--json"])
@@ -121,7 +121,7 @@ class UseTest(unittest.TestCase):
         self.assertEqual(measured["rows"], 60)
         self.assertAlmostEqual(measured["accuracy"], np.mean(logits.argmax(1) == self.label), places=12)
         self.assertAlmostEqual(measured["loss"], -np.log(probability).mean(), delta=1e-5)
-        # The part held back is found again, and gives what the run said of it; so do batches of another size.
+        # The held-out part is found again and gives the results that the run reported, also with another batch size.
         for flags in ([], ["--batch", "5"]):
             held = self.json(["eval", "runs/main", "--json", *flags])
             self.assertEqual(held["rows"], 12)
@@ -139,7 +139,7 @@ class UseTest(unittest.TestCase):
         for name, part in (("b", rows[20:45]), ("a", rows[:20]), ("c", rows[45:])):
             with open(f"shards/{name}.dat", "w") as file:
                 file.write("\n".join([header, *part]) + "\n")
-        # A configuration beside them says the same as the flags do.
+        # A configuration next to them has the same effect as the flags.
         with open("shards/own.toml", "w") as file:
             file.write('version = 1\n[data]\ntrain = "*.dat"\nformat = "csv"\n')
         place = TRAIN_LONG.index("--data")
@@ -149,7 +149,7 @@ class UseTest(unittest.TestCase):
             self.assertEqual(one[key], several[key], key)
         with open("runs/one_file/export/model.onnx", "rb") as ours, open("runs/shards/export/model.onnx", "rb") as theirs:
             self.assertEqual(ours.read(), theirs.read())
-        # The run's own format is for its own data, and not for what is named here.
+        # The run's own format applies to its own data, not to the files named here.
         held = self.json(["eval", "runs/shards", "--json"])
         self.assertEqual(held["loss"], self.json(["eval", "runs/one_file", "--json"])["loss"])
         whole = self.json(["eval", "runs/shards", "--data", "shards/?.dat", "--data-format", "csv", "--json"])
@@ -158,7 +158,7 @@ class UseTest(unittest.TestCase):
         self.run_command(["predict", "runs/shards", "--data", "shards/[a-c].dat", "--data-format", "csv", "-o", "shards/y.npz"])
         with np.load("shards/y.npz") as arrays:
             self.assertEqual(arrays["logits"].shape, (60, 3))
-        # The same number of rows is not the same rows.
+        # The same number of rows does not mean the same rows.
         self.run_command(["resume", "runs/shards", "--epochs", "7"])
         os.rename("shards/b.dat", "shards/d.dat")
         refused = self.run_command(["resume", "runs/shards", "--epochs", "8"], 7).stderr
@@ -177,7 +177,7 @@ class UseTest(unittest.TestCase):
             np.testing.assert_array_equal(np.loadtxt(file, delimiter=",", dtype="float32"), arrays["logits"])
         # Before anything is computed.
         self.assertNotIn("logits", self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "nowhere/y.csv"], 8).stderr)
-        # Neither the target's column nor a batch that divides the rows is needed.
+        # Neither the target's column nor a batch size that divides the rows is needed.
         np.savez("x.npz", x=self.x)
         for flags in ([], ["--batch", "7"], ["--batch", "60"]):
             printed = self.json(["predict", "runs/main", "--data", "x.npz", "--map", "x=x", "--json", *flags])
@@ -185,12 +185,12 @@ class UseTest(unittest.TestCase):
         self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.json"])
         with open("y.json") as file:
             self.assertEqual(np.array(json.load(file)["logits"]).shape, (60, 3))
-        # A plan with weights is as good as the run.
+        # A plan with weights is equivalent to the run.
         self.run_command(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "-o", "p.plan"])
         by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
         np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
 
-    def test_weights_of_others(self):
+    def test_foreign_weights(self):
         tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
         words = ["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"]
         safetensors.numpy.save_file(tensors, "other.safetensors")
@@ -210,7 +210,7 @@ class UseTest(unittest.TestCase):
                 self.assertIn(part, error)
 
     def test_another_run_takes_weights_alone(self):
-        """Not what the optimizer kept, which updates that count from 1 would correct as if it had begun with them."""
+        """Without the optimizer's state, since updates that count from 1 would apply its bias correction as if they were the first."""
         with open("runs/main/checkpoints/LATEST") as file:
             checkpoint = "runs/main/checkpoints/" + file.read().strip()
         self.run_command(["export", "runs/main", "-o", "weights.safetensors"])
@@ -238,7 +238,7 @@ class UseTest(unittest.TestCase):
             self.assertAlmostEqual(int(row.split()[0]), tenth, delta=4)
         self.assertEqual(rows[-1].split()[0], "2500")
 
-    def test_of_a_schedule_that_ends(self):
+    def test_a_finished_schedule(self):
         for schedule in ("one_cycle", "cosine", "linear"):
             report = self.json([*TRAIN_LONG, "--schedule", schedule, "--name", schedule, "--json"])
             self.assertAlmostEqual(self.json(["eval", f"runs/{schedule}", "--json"])["loss"], report["eval_loss"], delta=1e-6)
@@ -259,7 +259,7 @@ class UseTest(unittest.TestCase):
         self.assertTrue(any("train.seed" in line for line in runs["differences"]), runs)
         self.assertIn("w1", self.run_command(["diff", "runs/main/state.safetensors", "runs/other/state.safetensors"], 11).stdout)
 
-    def test_of_an_interrupted_run(self):
+    def test_an_interrupted_run(self):
         name = "stopped"
         words = [*TRAIN_LONG, "--name", name, "--save-every", "7"]
         words[words.index("--epochs") + 1] = "100000"
@@ -271,7 +271,7 @@ class UseTest(unittest.TestCase):
         process.wait()
         self.assertFalse(os.path.exists(f"runs/{name}/state.safetensors"))
         exported = self.json(["export", f"runs/{name}", "-o", "stopped.onnx", "--json"])
-        # LATEST may not have come to name the newest one when the process was killed.
+        # LATEST may not name the newest one yet if the process was killed.
         newest = exported["weights"].split("/")[-2]
         with open(f"runs/{name}/checkpoints/LATEST") as file:
             self.assertGreaterEqual(newest, file.read().strip())
@@ -282,7 +282,7 @@ class UseTest(unittest.TestCase):
         self.assertIn("/step-", best["weights"])
         self.assertAlmostEqual(self.json(["eval", f"runs/{name}", "--from", newest, "--json"])["loss"],
                                self.json(["eval", f"runs/{name}", "--json"])["loss"])
-        # --resume auto goes on with it; where there is none, it begins.
+        # --resume auto resumes it, or starts it if there is none.
         steps = int(newest.split("-")[1].split(".")[0]) + 20
         report = self.json([*words, "--resume", "auto", "--steps", str(steps), "--json"])
         self.assertEqual((report["run"], report["steps"]), (f"runs/{name}", steps))
@@ -316,7 +316,7 @@ class UseTest(unittest.TestCase):
         losses = [line["loss"] for line in lines if line["split"] == "eval"]
         with open("runs/plateau/results.csv", newline="") as file:
             rates = [float(row["lr"]) for row in csv.DictReader(file)]
-        # PyTorch's rule, written down once more: rates[i] is that of the updates before evaluation i.
+        # PyTorch's rule, implemented again: rates[i] is the rate of the updates before evaluation i.
         lr, best, bad, cooling, wanted = 0.5, None, 0, 0, []
         for loss in losses:
             wanted.append(lr)
@@ -331,7 +331,7 @@ class UseTest(unittest.TestCase):
         self.assertEqual(rates, wanted)
         self.assertGreater(len(set(rates)), 2, "the learning rate was not reduced twice")
         self.assertIn("no progress", shown)
-        # From each epoch on to the same bits.
+        # Resumes from these epochs with the same bits.
         for epoch in (3, 9, 17):
             shutil.rmtree("runs/half", ignore_errors=True)
             shutil.copytree("runs/plateau", "runs/half")
@@ -340,7 +340,7 @@ class UseTest(unittest.TestCase):
             self.assertTrue(same["same"], (epoch, same))
 
     def test_generate(self):
-        # Scores of the token after each: the next one of a ring by the weight, others by chance.
+        # Scores of the next token: by the weights the next one of a ring, otherwise by chance.
         weights = np.full((96, 96), -1.0, "float32")
         weights[np.arange(96), (np.arange(96) + 1) % 96] = 2.0
         numbers = ", ".join(map(str, weights.ravel()))
@@ -356,13 +356,13 @@ class UseTest(unittest.TestCase):
         drawn = [self.json(["predict", "runs/ring", "--generate", "600", "--prompt", "a", "--seed", seed, "--json"]) for seed in "112"]
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0]["tokens"], drawn[2]["tokens"])
-        # Shares as the softmax says: e^2 / (e^2 + 95 e^-1) = 0.1744; five standard deviations of 600 draws.
+        # The probability by the softmax is e^2 / (e^2 + 95 e^-1) = 0.1744; five standard deviations of 600 draws.
         steps = [(b - a) % 96 for a, b in zip([66, *drawn[0]["tokens"]], drawn[0]["tokens"])]
         share = np.mean(np.array(steps) == 1)
         self.assertAlmostEqual(share, 0.1744, delta=5 * np.sqrt(0.1744 * 0.8256 / 600))
         cold = self.json(["predict", "runs/ring", "--generate", "200", "--prompt", "a", "--temperature", "0.2", "--json"])
         self.assertGreater(np.mean([(b - a) % 96 == 1 for a, b in zip([66, *cold["tokens"]], cold["tokens"])]), 0.99)
-        # Tokens by a file of characters.
+        # Tokens given by a file of characters.
         letters = "".join(chr(0x4E00 + i) for i in range(96))
         sample_files.write("letters.txt", letters.encode())
         line = self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", letters[5], "--temperature", "0", "--alphabet",
@@ -381,7 +381,7 @@ class UseTest(unittest.TestCase):
         self.assertEqual(keys["model"]["path"], "model.onnx")
         self.assertIn("x", keys["data"]["map"])
         self.run_command(["train", "-c", "made.toml", "--epochs", "1", "--name", "from-init"])
-        # Every comment that holds a key holds one that there is.
+        # Every commented-out key exists.
         with open("made.toml") as file:
             commented = re.findall(r"^# ([a-z_]+) =", file.read(), re.M)
         known = {key["key"].split(".")[1] for key in self.json(["config", "--keys", "--json"])}
@@ -396,7 +396,7 @@ class UseTest(unittest.TestCase):
         self.assertEqual(resolved["optimizer.name"], {"value": "sgd", "origin": "a.toml:4:1"})
         self.assertEqual(resolved["train.seed"]["value"], 7)
         self.assertEqual(resolved["train.epochs"], {"value": 10, "origin": "default"})
-        # What it prints is a configuration that gives the same.
+        # The printed configuration gives the same configuration.
         sample_files.write("b.toml", self.run_command(["config", "-c", "a.toml", "--lr", "0.25"]).stdout)
         once, again = (self.json(["config", *words, "--json"]) for words in (["-c", "a.toml", "--lr", "0.25"], ["-c", "b.toml"]))
         self.assertEqual(again.pop("run.out")["value"], os.path.abspath(once.pop("run.out")["value"]))
@@ -432,7 +432,7 @@ class UseTest(unittest.TestCase):
         self.run_command([*TRAIN, "--memory-limit", "1KiB", "--name", "never"], 8)
         self.assertFalse(os.path.exists("runs/never"))
 
-    def test_bench_is_of_one_process(self):
+    def test_bench_runs_in_one_process(self):
         words = ["bench", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "16", "--steps", "1", "--repeats", "1"]
         refused = self.run_command(["launch", "--standalone", "--nproc-per-node", "2", "--", *words], 3).stderr
         self.assertIn("bench measures one process, but this job has 2, which would disturb each other", refused)
@@ -453,7 +453,7 @@ class UseTest(unittest.TestCase):
         self.assertGreater(line["first_step_s"], line["compile_s"])
         self.assertGreater(line["peak_bytes"], line["planned_bytes"])
         self.assertEqual((line["devices"], line["precision"]), ("cpu", "fp32"))
-        # One device meets nobody, and what it does is a part of the step.
+        # One device has no collectives, and it is busy for a part of the step.
         self.assertTrue(0 < line["device_busy"] <= 1, line)
         self.assertEqual(line["exposed_allreduce_ms"], 0)
         self.assertTrue(line["host_ms"] > 0 and 0 <= line["wait_share"] < 1, line)
@@ -461,7 +461,7 @@ class UseTest(unittest.TestCase):
         text = self.run_command([*words, "--data", "train.csv"]).stdout
         for word in ("step time", "throughput", "device busy", "first step", "memory", "top ops", "advice", "RESULT"):
             self.assertIn(f"\n{word}", text)
-        # Several devices, another precision: all operators have names, and waits are none.
+        # With several devices and another precision, all operators are named, and waits are not counted as operators.
         line = self.json([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16", "--json"])
         self.assertEqual((line["devices"], line["precision"]), ("2 x cpu", "bf16"))
         self.assertIn("all-reduce", [op["op"] for op in line["ops"]])

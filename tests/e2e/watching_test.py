@@ -1,6 +1,6 @@
-"""Watching a run: lines as JSON, the log file, numbers for Prometheus and who asks for them, and the files for batch systems.
+"""Monitoring a run: JSON lines, the log file, metrics for Prometheus and requests for them, and the files for batch systems.
 
-Arguments: the command, docs/watching.md (with docs/deploy and docs/errors.md beside it), the folder of models.
+Arguments: the command, docs/watching.md (with docs/deploy and docs/errors.md next to it), the folder of models.
 """
 import concurrent.futures
 import json
@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 GRADLOOM, PAGE, MODELS = (os.path.abspath(word) for word in sys.argv[1:4])
 sys.argv[1:4] = []
 DOCS = os.path.dirname(PAGE)
-PATIENCE = 120  # seconds for what takes well under one
-# Long enough for any test; each ends it by a signal.
+PATIENCE = 120  # seconds, for operations that take well under one
+# Long enough for any test; each test ends it by a signal.
 TRAIN = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
          "--eval-split", "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--log-every", "1000000", "--progress", "none",
          "--epochs", "100000000"]
@@ -45,7 +45,7 @@ class WatchingTest(unittest.TestCase):
         return subprocess.run([GRADLOOM, *words], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, **options)
 
     def begin(self, *words):
-        """A training that serves its numbers; where."""
+        """Starts a training run that serves its metrics. Returns their address."""
         process = subprocess.Popen([GRADLOOM, *TRAIN, "--metrics-port", "0", *words], cwd=self.folder, stderr=subprocess.PIPE,
                                    stdout=subprocess.DEVNULL, text=True)
         self.addCleanup(self.finish, process)
@@ -86,7 +86,7 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual([line["step"] for line in steps], list(range(10, steps[-1]["step"] + 1, 10)))
         for line in steps:
             self.assertTrue(math.isfinite(line["loss"]))
-        # The run's own log is for people.
+        # The run's own log is plain text.
         with open(f"{self.folder}/runs/watched/log.txt") as file:
             self.assertNotIn('{"', file.read())
 
@@ -135,7 +135,7 @@ class WatchingTest(unittest.TestCase):
             batches = self.value(families, "gradloom_batches")
             self.assertEqual(self.value(families, "gradloom_updates"), batches)
             self.assertEqual(self.value(families, "gradloom_step"), batches)
-            # 405 rows an epoch, in batches of 64.
+            # 405 rows per epoch, in batches of 64.
             self.assertEqual(self.value(families, "gradloom_samples"), 405 * (batches // 7) + 64 * (batches % 7))
             self.assertAlmostEqual(self.value(families, "gradloom_learning_rate"), 0.001)
             buckets = [sample for sample in families["gradloom_step_seconds"].samples if sample.name.endswith("_bucket")]
@@ -146,7 +146,7 @@ class WatchingTest(unittest.TestCase):
             self.assertLess(abs(self.value(families, "gradloom_last_step_time_seconds") - time.time()), PATIENCE)
         self.assertEqual({sample.labels["metric"] for sample in second["gradloom_evaluation"].samples}, {"loss", "rmse"})
         self.assertEqual(first["gradloom_updates"].type, "counter")
-        # What the page of the documents lists, and nothing else.
+        # Exactly the metrics that the page lists.
         with open(PAGE) as file:
             listed = set(re.findall(r"`((?:gradloom|process)_\w+)`", file.read()))
         served = {sample.name for family in second.values() for sample in family.samples}
@@ -156,7 +156,7 @@ class WatchingTest(unittest.TestCase):
         with self.assertRaises(OSError):
             self.scrape(where)
 
-    def test_strangers_do_no_harm(self):
+    def test_foreign_requests_do_no_harm(self):
         process, where = self.begin("--name", "asked")
         self.assertEqual(self.scrape(where, "/healthz")[0], "ok\n")
         self.assertEqual(self.scrape(where, "/metrics?x=1")[0][:6], "# HELP")
@@ -175,7 +175,7 @@ class WatchingTest(unittest.TestCase):
                     while piece := connection.recv(65536):
                         answer += piece
                 except ConnectionError:
-                    pass  # sent away
+                    pass  # refused
                 return answer.split(b"\r\n")[0]
 
         self.assertEqual(asked(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), b"HTTP/1.1 200 OK")
@@ -186,7 +186,7 @@ class WatchingTest(unittest.TestCase):
                         b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", os.urandom(5000)):
             answer = asked(hostile)
             self.assertTrue(answer in (b"", b"HTTP/1.1 400 Bad Request", b"HTTP/1.1 404 Not Found"), (hostile[:40], answer))
-        # One that says nothing holds the others up for two seconds at most.
+        # An idle connection delays the others by at most two seconds.
         with socket.create_connection(where), socket.create_connection(where):
             self.assertEqual(asked(b"GET /healthz HTTP/1.1\r\n\r\n"), b"HTTP/1.1 200 OK")
         with concurrent.futures.ThreadPoolExecutor(20) as pool:
@@ -199,23 +199,23 @@ class WatchingTest(unittest.TestCase):
         self.finish(process, 138)
 
     def refuse(self, code, *words):
-        """Before there is a folder, whose name the command put right could not have."""
+        """Refused before there is a folder, whose name would block the corrected command."""
         done = self.run_command(*TRAIN, "--name", "refused", *words)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertFalse(os.path.exists(f"{self.folder}/runs/refused"))
         return done.stderr[done.stderr.rindex("error["):]
 
-    def test_ports_and_addresses_that_cannot_be(self):
+    def test_invalid_ports_and_addresses(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             said = self.refuse(8, "--metrics-port", str(taken.getsockname()[1]))
         self.assertIn("cannot serve metrics at 127.0.0.1:", said)
         self.refuse(4, "--metrics-port", "0", "--metrics-address", "no such host")
         self.refuse(4, "--metrics-port", "70000")
 
-    def test_traces_and_profiles_that_cannot_be(self):
+    def test_unwritable_traces_and_profiles(self):
         self.assertIn("traced and profiled at once", self.refuse(4, "--trace", "t", "--profile", "p"))
         self.assertIn("invalid range of steps '5:3'", self.refuse(4, "--trace", "t", "--trace-steps", "5:3"))
-        # A run of days must not find that out at its end.
+        # A run of days must not fail at its end because of this.
         for flag in ("--trace", "--profile"):
             self.assertIn("--> nowhere/t", self.refuse(8, flag, "nowhere/t"))
             self.assertIn("the path exists and is not a regular file", self.refuse(8, flag, "models"))
@@ -235,7 +235,7 @@ class WatchingTest(unittest.TestCase):
         return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", self.run_command(verb, "--help").stdout))
 
     def check_flags(self, words):
-        """Those of a command line of train, and what it needs to go on after a restart."""
+        """Checks a training command: its keys are valid, and it can resume after a restart."""
         used = [word for word in words if str(word).startswith("--")]
         self.assertLessEqual(set(used), self.flags("train"))
         self.assertEqual(words[words.index("--resume") + 1], "auto")
@@ -252,7 +252,7 @@ class WatchingTest(unittest.TestCase):
         rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in rule}
         self.assertEqual(set(rules["FailJob"]), {code for code in codes if code < 128})
         self.assertLessEqual({code for code in codes if code >= 128} | {130, 138}, set(rules["Count"]))
-        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # pod failure policies want it
+        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # required by pod failure policies
         pods = [job["spec"]["template"]["spec"]]
         for name, kinds in (("pytorchjob", "pytorchReplicaSpecs"), ("mpijob", "mpiReplicaSpecs")):
             spec = self.deployed(name)["spec"]
@@ -271,7 +271,7 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual(commands, 4)
 
     def test_slurm(self):
-        """With an srun that says what it was given and ends as it is told: queued again for 138 and 140 alone."""
+        """With a fake srun that records its arguments and exits as told: the job is requeued only for 138 and 140."""
         for name, text in (("srun", 'echo "$@" > srun.txt; exit "$CODE"'), ("scontrol", 'echo "$@" > scontrol.txt')):
             with open(f"{self.folder}/bin/{name}", "w") as file:
                 file.write(f"#!/bin/bash\n{text}\n")
@@ -288,12 +288,12 @@ class WatchingTest(unittest.TestCase):
         with open(f"{self.folder}/srun.txt") as file:
             words = file.read().split()
         self.check_flags(words[words.index("gradloom") + 1:])
-        # The first line of sbatch's that is no comment ends its options.
+        # sbatch stops reading options at the first line that is not a comment.
         with open(f"{DOCS}/deploy/slurm.sh") as file:
             self.assertRegex(file.read(), r"^#!/bin/bash\n(#SBATCH --[a-z-]+(=\S+)?\n)+#")
 
     def test_dockerfiles(self):
-        """They build what there is, and every stage that is copied from exists."""
+        """The build targets exist, and so does every stage from which files are copied."""
         for name in ("Dockerfile", "Dockerfile.cuda"):
             with open(f"{DOCS}/deploy/{name}") as file:
                 text = file.read().replace("\\\n", " ")
@@ -308,7 +308,7 @@ class WatchingTest(unittest.TestCase):
             self.assertEqual(re.findall(r"bazel build (?:--repo_env=WITH_CUDA=1 )?(\S+)", text), ["//:dist"])
             for mounts, command in re.findall(r"^RUN ((?:--mount=\S+ +)*)(.*)$", text, re.M):
                 subprocess.run(["bash", "-nc", command], check=True)
-                # The cache is where our builds keep it.
+                # The cache directory is that of Gradloom's builds.
                 for target in re.findall(r"target=(\S+)", mounts):
                     with open(f"{DOCS}/../.bazelrc") as file:
                         self.assertIn(f"--disk_cache={target.replace('/root', '~')}\n", file.read())

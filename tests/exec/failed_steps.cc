@@ -30,8 +30,7 @@ Model Net() {
 }
 
 // A number gathered within a branch, and one that a loop increases until it exceeds a limit. The loop has a bound because its gradient
-// saves
-// the value of each iteration.
+// saves the value of each iteration.
 Model DecidingNet() {
   std::mt19937 random(4);
   return ModelOf("g (float[N, 4] x, int64 i, float growth) => (float[N, 3] z)\n<" + Weights(random, "u", {4, kClasses}) + ", " +

@@ -21,8 +21,7 @@ struct FailedStepCase {
 };
 
 // Trains on good batches with bad ones in between, each with a different defect, and compares with training on the good ones alone.
-// `options`
-// are those of the sessions. `chaos` adds random delays, which keep devices from capturing steps.
+// `options` are those of the sessions. `chaos` adds random delays, which keep devices from capturing steps.
 void ExpectFailedStepsChangeNothing(const FailedStepCase& c, const ExecutorOptions& options, bool chaos);
 
 }  // namespace gradloom

@@ -1,6 +1,5 @@
 // The shortest device with its own memory: its memory is part of the host's, streams execute work immediately, and kernels are the
-// reference
-// kernels. docs/extending.md explains it. It runs plans for GPUs on machines without the CUDA toolkit.
+// reference kernels. docs/extending.md explains it. It runs plans for GPUs on machines without the CUDA toolkit.
 #pragma once
 
 #include "runtime/device/device.h"

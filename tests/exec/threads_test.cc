@@ -16,8 +16,7 @@ namespace {
 class Threads : public testing::TestWithParam<const char*> {};
 
 // The fetches of the steps of one batch size. The arrangement of the state may depend on the number of threads, as layouts do; its contents
-// show
-// in the fetches.
+// show in the fetches.
 std::string Outcome(const TrainingCase& recorded, int threads) {
   CompileOptions options;
   options.recipe = recorded.recipe;

@@ -1,6 +1,5 @@
 // Extents that the data of a step determine: a model whose masks are fed gives the same loss, outputs and gradients as the same model with
-// the
-// masks known at import, where all shapes are static.
+// the masks known at import, where all shapes are static.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,8 +1,7 @@
 // Runs a fuzz target on mutations of its seeds, for compilers without libFuzzer:
 //   npy_fuzz [--runs=N] [--seconds=N] [--seed=N] [--max_bytes=N] [--memory_mb=N] [--write_seeds=DIR] [FILE...]
 // Files are run once each, unmodified. Without --seed the seed is drawn from the clock and printed. An input that ends the process is
-// written to
-// $TEST_UNDECLARED_OUTPUTS_DIR, or the working directory, as finding-SEED-RUN.
+// written to $TEST_UNDECLARED_OUTPUTS_DIR, or the working directory, as finding-SEED-RUN.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>

@@ -1,7 +1,6 @@
 // Shared parts of the fuzz targets in this folder. A target reads bytes as one of Gradloom's readers would read them from a file, and
-// returns.
-// Anything else (a signal, an exception other than gradloom::Error, Error(kInternal), unbounded memory or time) is a finding. Targets have
-// libFuzzer's interface and run under it with clang; driver.cc runs them without it.
+// returns. Anything else (a signal, an exception other than gradloom::Error, Error(kInternal), unbounded memory or time) is a finding.
+// Targets have libFuzzer's interface and run under it with clang; driver.cc runs them without it.
 #pragma once
 
 #include <cstddef>

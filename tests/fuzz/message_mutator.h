@@ -8,8 +8,7 @@
 namespace gradloom {
 
 // Changes one to three fields anywhere in the message: sets another number, copies a text from elsewhere in the message, adds, removes or
-// swaps
-// elements.
+// swaps elements.
 void MutateMessage(google::protobuf::Message& message, uint64_t seed);
 
 }  // namespace gradloom

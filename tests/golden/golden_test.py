@@ -1,6 +1,6 @@
-"""Golden tests: PASS/CASE.txt begins with '# MODEL FLAGS' and holds the graph of a training step after the pass.
+"""Golden tests: PASS/CASE.txt starts with '# MODEL FLAGS' and holds the graph of a training step after the pass.
 
-    golden_test.py GRADLOOM FOLDER [--update]
+golden_test.py GRADLOOM FOLDER [--update]
 """
 import difflib
 import os
@@ -59,7 +59,7 @@ def main():
     print(f"{cases} goldens, {failures} differ")
     if failures:
         print("If that is meant: bazel run //tests/golden:update, and read what it changes.")
-    # A folder that is not found must not pass.
+    # The test must not pass if the folder is not found.
     sys.exit(failures != 0 or cases < 10)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Gradloom beside PyTorch eager, torch.compile and JAX on one GPU, in turns: a table of step times.
+"""Compares Gradloom with PyTorch eager, torch.compile and JAX on one GPU, in turns: a table of step times.
 
-    python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [NAME...]
+python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [NAME...]
 
-FOLDER is what tests/gpu/pack.sh has made. The Python must have torch, torchvision and onnx, and another one, or the same, jax with CUDA, flax and optax
-(--jax; "": without that peer); the models are written into DIR first, by
-tests/bench/peers/workloads.py. A cell is the median step, inputs from the host and the loss back on it included; `best peer / ours` is above 1 where
-Gradloom is faster; `products` is what our step's products need at the rate of one large product of the card, measured before, divided by the step. A
-peer that fails, or takes longer than --limit, is named below the table."""
+FOLDER is the output of tests/gpu/pack.sh. The Python needs torch, torchvision and onnx, and another one, or the same, needs jax with CUDA,
+flax and optax (--jax; "" leaves out that peer). The models are first written to DIR by tests/bench/peers/workloads.py. A cell is the median
+step, including the transfer of inputs from the host and of the loss to it. `best peer / ours` is above 1 if Gradloom is faster. `products`
+is the time that the step's products need at the rate of one large product on this card, measured beforehand, divided by the step time. A
+peer that fails, or takes longer than --limit, is listed below the table."""
 import argparse
 import json
 import os
@@ -36,7 +36,7 @@ print(2 * n ** 3 / best)
 
 
 def run(command, limit, environment=None):
-    """The JSON line of one process, or why there is none."""
+    """The JSON line of one process, or the reason why there is none."""
     try:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:

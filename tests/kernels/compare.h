@@ -31,8 +31,7 @@ struct Comparison {
 OperandType Plain(DType dtype, Shape shape);
 
 // Runs the kernel `name` (if empty, the first one that serves the call) with 1, 2 and 3 threads, in the call's layouts. Differences from
-// the
-// reference, and between numbers of threads, are test failures. The operands' values are drawn from `random` as well.
+// the reference, and between numbers of threads, are test failures. The operands' values are drawn from `random` as well.
 void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Comparison& how = {}, const std::string& name = "");
 
 // A random shape of this rank with extents in [low, high].

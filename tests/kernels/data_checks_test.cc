@@ -1,6 +1,5 @@
 // Compares the catalog's list of data checks with the kernels: each operator of the list rejects a number outside its limits and accepts
-// the
-// limits themselves, and a gradient checks no more than its forward operator.
+// the limits themselves, and a gradient checks no more than its forward operator.
 #include "kernels/catalog/data_checks.h"
 
 #include <gtest/gtest.h>

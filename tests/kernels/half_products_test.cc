@@ -1,6 +1,5 @@
 // Products and convolutions of 16-bit elements: kernels that widen parts of their operands, and oneDNN's bfloat16 kernels. Runs twice: with
-// the
-// machine's instructions, and with its bfloat16 instructions hidden from oneDNN.
+// the machine's instructions, and with its bfloat16 instructions hidden from oneDNN.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -39,8 +39,7 @@ Shape Filters(int64_t outputs, int64_t inputs, const std::vector<int64_t>& kerne
 }
 
 // oneDNN caches primitives by what they compute and by the size of the thread team that created them. A kernel for one thread must not get
-// a
-// primitive that divides the work, and needs the memory, for two.
+// a primitive that divides the work, and needs the memory, for two.
 TEST(Convolution, OneThreadAfterTwo) {
   omp_set_num_threads(2);
   std::mt19937_64 random(TestSeed());
@@ -283,8 +282,7 @@ TEST(ChannelsLast, InputGradientsOfFewChannels) {
 }
 
 // The weight gradient of a depthwise convolution: windows of any size, strides, rows and columns outside all windows, and channels that do
-// not
-// fill whole vectors.
+// not fill whole vectors.
 TEST(ChannelsLast, DepthwiseWeightGradients) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -345,8 +343,7 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
 }
 
 // The same with the library's kernel, in parts of images and rows: fewer images than parts, rows whose windows see only padding, and last
-// windows
-// that end before the input does.
+// windows that end before the input does.
 TEST(ChannelsLast, WeightGradientsInParts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -378,8 +375,7 @@ TEST(ChannelsLast, WeightGradientsInParts) {
 }
 
 // Winograd kernels: rows and columns that do not fill a tile, all paddings, tiles in several groups and parts, few tiles with many filters,
-// and
-// panels of one vector. The bits do not depend on the number of threads.
+// and panels of one vector. The bits do not depend on the number of threads.
 TEST(ChannelsLast, WinogradConvolutions) {
   std::mt19937_64 random(TestSeed());
   struct Case {

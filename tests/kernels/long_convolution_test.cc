@@ -53,8 +53,7 @@ struct Case {
 };
 
 // A single block with padding around it, blocks with a shorter last one, rows of several blocks in parts, channels that fill no vector or
-// several,
-// groups, even and odd windows, no padding, more padding than the window is long, and windows longer than the input.
+// several, groups, even and odd windows, no padding, more padding than the window is long, and windows longer than the input.
 TEST(LongConvolution, MatchesTheReference) {
   std::mt19937_64 random(TestSeed());
   const Case cases[] = {{{2, 96, 60}, 96, 128, {64, 64}, 2},  {{3, 40, 100}, 24, 95, {47, 47}, 2}, {{2, 16, 700}, 32, 31, {15, 15}},

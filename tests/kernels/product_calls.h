@@ -56,8 +56,7 @@ inline KernelCall MatMulCall(DType dtype, const ProductShapes& shapes) {
 }
 
 // Calls f(call, k) for `rounds` random Gemm calls with all options, whose sums have k terms. A bias is absent, or has one of the shapes
-// that
-// `biases` returns for m and n.
+// that `biases` returns for m and n.
 inline void ForEachGemm(DType dtype, int rounds, const std::function<std::vector<Shape>(int64_t m, int64_t n)>& biases,
                         std::mt19937_64& random, const std::function<void(const KernelCall& call, int64_t k)>& f) {
   for (int round = 0; round < rounds; ++round) {

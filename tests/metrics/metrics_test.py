@@ -1,4 +1,4 @@
-"""Metrics against their formulas, written down here once more in numpy over all samples at once."""
+"""Compares metrics with their formulas, implemented again in numpy over all samples at once."""
 import json
 import os
 import random
@@ -19,7 +19,7 @@ def softmax(x, axis):
 
 
 def auroc(scores, yes):
-    """By its meaning: the share of pairs of a yes and a no that are ordered rightly, ties for a half."""
+    """By definition: the share of (positive, negative) pairs in the right order, where ties count one half."""
     a, b = scores[yes], scores[~yes]
     if len(a) == 0 or len(b) == 0:
         return None
@@ -95,8 +95,8 @@ class MetricsTest(unittest.TestCase):
     def test_ties_and_large_logits(self):
         output = self.rng.integers(0, 3, (64, 4)).astype("float32")
         target = self.rng.integers(0, 4, 64)
-        # Probabilities that are equal on paper differ in their last digits, and with them the area: it is left out here
-        # (columns of yes or no have ties below).
+        # Probabilities that are mathematically equal differ in their last digits, which changes the area under the curve, so it is left out
+        # here (binary columns have ties below).
         metrics = [m for m in self.CLASS_METRICS if m != "auroc"]
         wanted = {name: value for name, value in self.wanted_of_classes(output, target).items() if name in metrics}
         self.check(self.values(output, target, metrics, 9), wanted)

@@ -1,6 +1,5 @@
 // Loops over bags, the form in which exporters write nn.EmbeddingBag, are replaced by one vectorized computation: at the batch size of the
-// file,
-// at other batch sizes, and in a form that does not depend on it.
+// file, at other batch sizes, and in a form that does not depend on it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,8 +35,7 @@ std::string Legacy(const std::string& made, const std::string& cuts = "cuts") {
 }
 
 // The form of the default exporter: a carried integer ends the loop, rows are inserted into a sequence, and a bag may be empty. The last
-// bag
-// has its own branch.
+// bag has its own branch.
 std::string Default(const std::string& last, const std::string& other, const std::string& joined = "") {
   return Bags(
       "int64[3, 2] x", "float[1, 2] none = {0, 0}", "i = Reshape (x, all) rows = Gather (w, i) size = Shape (i) empty = SequenceEmpty () ",
@@ -111,8 +109,7 @@ std::vector<float> Expected(const Tensor& x, By by, bool padded) {
 }
 
 // The same for bags that begin at `cuts`. Bags without words other than padding are zero. The last bag stops at `end`, and a mean divides
-// it by
-// the number of words up to `divided_to`.
+// it by the number of words up to `divided_to`.
 std::vector<float> Expected(const Tensor& x, By by, bool padded, const std::vector<int64_t>& cuts, int64_t end, int64_t divided_to) {
   std::vector<float> rows;
   for (size_t bag = 0; bag < cuts.size(); ++bag) {

@@ -93,8 +93,7 @@ struct Copies {
 };
 
 // The exporter has folded an Expand, so the file holds a class token, a table of positions, or an initial state once per sample. Each
-// becomes
-// one weight at every batch size, including the file's own, and is exported as copies.
+// becomes one weight at every batch size, including the file's own, and is exported as copies.
 TEST(BakedBatchCopies, BecomeOneWeight) {
   for (const Copies& file : {Copies{"transformer_dynamo", {{"expand_1", "token"}, {"embedding", "places.weight"}}},
                              Copies{"lstm_dynamo", {{"val_15", "start"}}}}) {
@@ -208,8 +207,7 @@ g (float[4, 4] x) => (float[4, 2] z) <float[4, 2] w = {0, 0, 0, 0, 0, 0, 0, 0}, 
 }
 
 // A learned initial state that is expanded to the batch and multiplied by weights whose extents equal the batch size by chance, as in
-// recurrent
-// cells that are written out.
+// recurrent cells that are written out.
 TEST(BakedBatchCopies, ExcludeWeightsAppliedToInitialStates) {
   const char* graph = R"(
 g (float[4, 4] x) => (float[4, 4] y)
@@ -440,8 +438,7 @@ TEST(BakedBatchElements, ScatterIntoAllSamples) {
 }
 
 // Each device gathers from a shared table by its own indices, and gradients sum over all samples. The indices must not be mistaken for
-// sample
-// numbers, which differ between devices.
+// sample numbers, which differ between devices.
 TEST(BakedBatchElements, GatherFromASharedTableOnEachDevice) {
   const auto train = [](const std::string& taken, int devices) {
     const Model model = Model::FromText(
@@ -557,8 +554,7 @@ TEST(BakedBatchGraphs, RefusalsNameTheNode) {
 }
 
 // Bodies are not rewritten for another batch size. If one of two branches had the file's batch size, the results would be padded to the
-// larger
-// one, and the loss would cover only some of the samples.
+// larger one, and the loss would cover only some of the samples.
 TEST(BakedBatch, RefusesDataDependentBranches) {
   const auto message_of = [](const std::string& taken, int64_t batch) {
     const std::string graph =

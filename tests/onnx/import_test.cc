@@ -110,8 +110,7 @@ TEST(Import, BatchMayBeTheSecondDimension) {
 }
 
 // If the inputs have a number of steps first, the batch is the symbol with which outputs begin and which all inputs have second. A symbol
-// that is
-// first in a single place is ambiguous.
+// that is first in a single place is ambiguous.
 TEST(Import, BatchIsTheFirstDimensionOfOutputs) {
   const auto axes = [](const std::string& inputs, const std::string& outputs, const ImportOptions& options) {
     return ImportText(Onnx("g (" + inputs + ") => (" + outputs + ") { y = Identity(x) }"), options).batch_axes;

@@ -8,8 +8,7 @@
 namespace gradloom {
 
 // Differentiates the loss of the case and compares with central differences: element by element for operands of up to 64 elements, along
-// random
-// directions for larger ones. Returns "" or a description of the differences.
+// random directions for larger ones. Returns "" or a description of the differences.
 std::string CheckGradient(const OpCase& op_case, const TypeRules& rules);
 
 // The same for one gradient of a float64 program. Returns "" or a description of the differences.

@@ -1,6 +1,5 @@
 // One table of operator cases drives every check: types, forward values, gradients, and each backend against the oracle. A case is an
-// operator
-// with its operands and attributes.
+// operator with its operands and attributes.
 #pragma once
 
 #include <cstdint>

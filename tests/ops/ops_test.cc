@@ -1,6 +1,5 @@
 // The table of operator cases: every operator with a gradient has a case, forward values agree between types, and gradients agree with
-// finite
-// differences.
+// finite differences.
 #include <set>
 
 #include "compiler/onnx/type_rules.h"

@@ -18,10 +18,8 @@ struct RandomGraph {
 };
 
 // A graph of about `num_nodes` forward operators over two inputs and a few parameters: pointwise operators with broadcasting, matrix
-// products,
-// reductions, reshapes, transposes, concatenations, slices and gathers, in float32. Values are kept near 1, so that no operator overflows.
-// The
-// same seed gives the same graph.
+// products, reductions, reshapes, transposes, concatenations, slices and gathers, in float32. Values are kept near 1, so that no operator
+// overflows. The same seed gives the same graph.
 RandomGraph MakeRandomGraph(uint64_t seed, int num_nodes, const TypeRules& rules);
 
 }  // namespace gradloom

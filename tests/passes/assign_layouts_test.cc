@@ -19,14 +19,12 @@ namespace gradloom {
 namespace {
 
 // The tolerance is a multiple (kMoved) of the effect of perturbing the inputs by a rounding error, plus a share of the largest element.
-// With
-// max pooling the share is larger (kTies): which of two nearly equal elements is a window's maximum depends on rounding, both choices are
-// correct, and each sends the gradient to a different element. A wrong layout misplaces every element.
+// With max pooling the share is larger (kTies): which of two nearly equal elements is a window's maximum depends on rounding, both choices
+// are correct, and each sends the gradient to a different element. A wrong layout misplaces every element.
 constexpr double kTolerance = 1e-3, kTies = 2e-2, kMoved = 20;
 
 // Convolutional networks as ONNX text: chains of convolutions (some grouped, some with channels that no block size divides),
-// normalizations,
-// activations, pooling, residual additions, concatenations and per-channel gates.
+// normalizations, activations, pooling, residual additions, concatenations and per-channel gates.
 class RandomNet {
  public:
   explicit RandomNet(uint64_t seed) : random_(seed) {}

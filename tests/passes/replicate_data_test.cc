@@ -79,10 +79,8 @@ int64_t ElementsSummed(const Plan& plan, EntryKind kind) {
 }
 
 // Each device accumulates its own gradients, and they are summed over devices before the update. The last batch of the run waits for one
-// that
-// never comes. A single sample is trained by all devices, each of which takes its share. The gradient of `u` does not depend on samples,
-// and
-// must not be counted once per device.
+// that never comes. A single sample is trained by all devices, each of which takes its share. The gradient of `u` does not depend on
+// samples, and must not be counted once per device.
 TEST(ReplicateData, AccumulatedGradientsAreSummedOncePerUpdate) {
   const std::string graph = R"(
 g (float[N, 4] x, float scale) => (float[N, 3] z, float p)
@@ -379,8 +377,7 @@ TEST(ReplicateData, SynchronizedBatchStatisticsMatchOneDevice) {
   ExpectDivides(kNormalized, {{.type = "mse", .output = "z", .target = "y"}}, {9, 9, 4}, ImageBatch, [](CompileOptions& options) {
     options.recipe.sync_bn = true;
     // The gradient of w is only rounding error, which Adam would turn into full steps. On one device the activation is fused with the
-    // normalization
-    // differently, which rounds elsewhere.
+    // normalization differently, which rounds elsewhere.
     options.recipe.optimizer.type = "sgd";
     options.control.disabled = {"split_batch_norm"};
   });

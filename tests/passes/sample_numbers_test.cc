@@ -1,6 +1,5 @@
 // Elements that are gathered and scattered by the index of their sample: in files for any batch size and for a fixed one, on one device and
-// on
-// several.
+// on several.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,8 +16,7 @@ namespace {
 struct Form {
   const char* name;
   // The graph has ids: int64[BATCH], the indices of the samples; h: float[BATCH, 4, 3]; n: int64[BATCH], each from 0 to 3. The nodes
-  // compute
-  // z: float[BATCH, ...].
+  // compute z: float[BATCH, ...].
   const char* nodes;
   const char* out = "BATCH, 3";  // the shape of z
 };

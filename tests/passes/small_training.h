@@ -42,10 +42,8 @@ void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::s
 void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got);
 
 // Checks that a pass does not change results: training with SGD (Adam would turn the rounding error of a nearly zero gradient into a full
-// step)
-// on the classes `target` of output `z` is the same with the pass and without it, on one device and on two. `look` receives the options for
-// one
-// device with the pass enabled. The passes in `disabled` are left out in both.
+// step) on the classes `target` of output `z` is the same with the pass and without it, on one device and on two. `look` receives the
+// options for one device with the pass enabled. The passes in `disabled` are left out in both.
 void ExpectSameWithout(const std::string& pass, const Model& model, const std::vector<Batch>& batches, double tolerance,
                        const std::function<void(const CompileOptions&)>& look, const std::vector<std::string>& disabled = {});
 

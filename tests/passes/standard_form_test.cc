@@ -1,6 +1,5 @@
 // Gradloom's own operators and their form in standard ONNX operators compute the same, for every optimizer with all its options, and for
-// losses
-// over classes.
+// losses over classes.
 #include "compiler/passes/standard_form.h"
 
 #include <gtest/gtest.h>

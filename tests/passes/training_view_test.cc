@@ -58,8 +58,7 @@ g (float[N, 1] x) => (float[N, 1] y, float[1] mean) <float[1] s = {1}, float[1] 
 }
 
 // Values that are quantized and immediately dequantized: the forward value is rounded, and gradients pass as if it were not, where the
-// integers
-// are in range. The scale is not a weight.
+// integers are in range. The scale is not a weight.
 TEST(FakeQuantize, GradientsPassStraightThrough) {
   const std::shared_ptr<const Plan> plan = PlanOf(R"(
 g (float[N, 3] x) => (float[N, 3] y)
@@ -150,8 +149,7 @@ g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}> { h = Mul (x, w)
 }
 
 // Rounding relative to the maximum of a row, as for low-bit activations, without a recorded detach(). The scale, which has a gradient,
-// belongs
-// to the step function.
+// belongs to the step function.
 TEST(StraightThrough, RescaledStepFunctionsGetNoGradient) {
   for (const char* scaled : {"s = Mul (r, m)", "s = Div (r, n)", "l = Clip (r, low, high) s = Mul (m, l)"}) {
     SCOPED_TRACE(scaled);

@@ -1,6 +1,5 @@
 // Branches and loops that are decided during a step: forward values and gradients of the plan are compared with the model in the float64
-// oracle,
-// by finite differences. Runs on the CPU, and, built again with ON_CUDA, on emulated GPUs (tests/cuda/BUILD).
+// oracle, by finite differences. Runs on the CPU, and, built again with ON_CUDA, on emulated GPUs (tests/cuda/BUILD).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -72,8 +72,7 @@ TEST(Resize, MatchesRecording) {
 }
 
 // The elements that PyTorch's interpolate and onnxruntime select, which compute positions in float32: [n] resized by a float32 scale, or to
-// a
-// size.
+// a size.
 TEST(Resize, NearestElementIsComputedInFloat32) {
   const auto chosen = [](int64_t n, const std::vector<float>& scales, const std::vector<int64_t>& sizes, const char* place = "asymmetric",
                          const char* nearest = "floor") {

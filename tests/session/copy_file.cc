@@ -1,6 +1,5 @@
 // copy_file FROM TO: reads a .npy, .npz or .safetensors file and writes its contents to TO. Errors are printed to stderr in the format of
-// the
-// command, with the command's exit code.
+// the command, with the command's exit code.
 #include <cstdio>
 #include <exception>
 #include <string>

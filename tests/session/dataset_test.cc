@@ -102,8 +102,7 @@ TEST(DatasetTest, ShuffleIsAPermutationOfSeedAndEpoch) {
 }
 
 // Each of the 24 orders of four rows is equally likely: a chi-squared test over the epochs with 23 degrees of freedom. The seed is fixed,
-// so
-// the result is deterministic; by chance one seed in a thousand would exceed 49.7.
+// so the result is deterministic; by chance one seed in a thousand would exceed 49.7.
 TEST(DatasetTest, ShuffleIsFair) {
   std::map<std::vector<int64_t>, int> seen;
   constexpr int kEpochs = 24000;

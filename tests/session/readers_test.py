@@ -1,4 +1,4 @@
-"""What Gradloom writes, numpy and safetensors read; what they write, Gradloom reads."""
+"""numpy and safetensors read what Gradloom writes, and Gradloom reads what they write."""
 import io
 import os
 import subprocess
@@ -40,7 +40,7 @@ class ReadersTest(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def copy(self, name, *flags):
-        """Has Gradloom read the file and write it anew; the new path."""
+        """Lets Gradloom read the file and write it again; returns the new path."""
         to = self.path("copy_of_" + name)
         subprocess.run([COPY_FILE, self.path(name), to, *flags], check=True)
         return to
@@ -64,7 +64,7 @@ class ReadersTest(unittest.TestCase):
                     np.lib.format.write_array(file, np.asanyarray(array), version)
                 self.same(array, np.load(self.copy("a.npy"), allow_pickle=False))
 
-    def test_npy_bytes_are_numpys(self):
+    def test_npy_bytes_match_numpy(self):
         for name, array in arrays().items():
             if name in ("fortran", "big"):
                 continue
@@ -86,7 +86,7 @@ class ReadersTest(unittest.TestCase):
         with np.load(self.copy("a.npz")) as back:
             self.assertEqual(back.files, [])
 
-    def test_npz_is_a_sound_zip_file(self):
+    def test_npz_is_a_valid_zip_file(self):
         np.savez(self.path("a.npz"), **arrays())
         with zipfile.ZipFile(self.copy("a.npz", "--compress")) as archive:
             self.assertIsNone(archive.testzip())

@@ -1,4 +1,4 @@
-"""Prints the table of schedule_test.cc: learning rates by torch.optim.lr_scheduler (PyTorch 2.x)."""
+"""Prints the table of schedule_test.cc: learning rates from torch.optim.lr_scheduler (PyTorch 2.x)."""
 import torch,warnings; warnings.simplefilter("ignore")
 from torch.optim.lr_scheduler import *
 def run(make,lr,n):

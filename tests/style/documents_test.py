@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Looks that pages name what exists: tests, files, links, headings, classes of errors; and code the sections of pages.
+"""Checks that what pages mention exists: tests, files, links, headings, error classes; and that page sections mentioned in code exist.
 
-Argument: WORKSPACE, by whose real place the source tree is read.
+Argument: WORKSPACE, whose real path leads to the source tree.
 """
 import pathlib
 import re
@@ -17,7 +17,7 @@ FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
 def missing_tests(root, text):
-    """`tests/FOLDER:NAME` that no BUILD file names."""
+    """Targets `tests/FOLDER:NAME` that no BUILD file defines."""
     for folder, name in sorted(set(re.findall(r"\b(?://)?(tests/\w+):(\w+)", text))):
         if not names_target(root, folder, name):
             yield f"{folder}:{name}"
@@ -30,7 +30,7 @@ def missing_links(page, text):
 
 
 def anchors(text):
-    """What a link may name within a page: its headings, as they are shown by those who show Markdown."""
+    """The anchors of a page: its headings in the form that Markdown renderers use."""
     headings = re.findall(r"^#+ +(.+?) *$", FENCED.sub("", text), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -45,14 +45,14 @@ def missing_anchors(page, text):
 
 
 def missing_sections(root, text):
-    """Of pages that code refers to: `docs/PAGE.md, "HEADING"`."""
+    """References from code to pages: `docs/PAGE.md, "HEADING"`."""
     for page, heading in re.findall(r'\b(docs/[\w-]+\.md), "([^"\n]+)"', text):
         if not (root / page).exists() or not re.search(rf"^#+ {re.escape(heading)}$", (root / page).read_text(), re.M):
             yield f'{page}, "{heading}"'
 
 
 def missing_files(root, text):
-    """Source files in backquotes, by their place in the tree."""
+    """Source files in backquotes, by their path in the tree."""
     rooms = "compiler|kernels|runtime|tools|tests|models|python|include|docs"
     for path in re.findall(rf"`((?:{rooms})/[a-z0-9_./-]+\.(?:cc|h|py|def|sh|proto|bzl|toml|md))`", text):
         if not (root / path).exists():

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that every #include goes along the arrows of docs/architecture.md.
+"""Checks that every #include follows the arrows of docs/architecture.md.
 
-    tools -> compiler -> runtime/plan <- runtime/exec -> kernels -> runtime/base
+tools -> compiler -> runtime/plan <- runtime/exec -> kernels -> runtime/base
 
-The table below is that picture, room by room: what a room's files may include from the project.
-"""
+The table below encodes that picture: for each directory, which directories of the project its files may include."""
 import pathlib
 import re
 import sys
@@ -35,9 +34,9 @@ ALLOWED = {
     "compiler": ["runtime/base", "runtime/plan", "compiler/cost", "compiler/graph", "compiler/ops", "compiler/onnx", "compiler/oracle", "compiler/passes",
                  "kernels/catalog"],
 }
-# Everything may be included from here.
+# These may include everything.
 FREE = ("tools", "tests", "models")
-# Headers of libraries that one room alone may include.
+# Library headers that only one directory may include.
 ONLY_IN = {
     re.compile(r"onnx/"): ["compiler/onnx", "tests"],
     re.compile(r"(oneapi/)?dnnl"): ["kernels/cpu", "tests"],
@@ -50,7 +49,7 @@ ROOMS = ("include/", "runtime/", "compiler/", "kernels/", "tools/", "tests/", "m
 
 
 def room_of(path):
-    """The longest room that the file lies in: runtime/base, compiler, tools ..."""
+    """The longest directory in the table that contains the file: runtime/base, compiler, tools ..."""
     folder = str(pathlib.PurePosixPath(path).parent)
     while folder not in (".", ""):
         if folder in ALLOWED or folder in FREE:
@@ -60,7 +59,7 @@ def room_of(path):
 
 
 def violations(files):
-    """Lines 'file: what' for every include that goes against an arrow. `files`: path -> text."""
+    """Returns a line 'file: what' for every include that violates the table. `files` maps paths to text."""
     found = []
     for path, text in files.items():
         room = room_of(path)
@@ -82,7 +81,7 @@ def violations(files):
 
 
 def source_files(root):
-    """Path -> text, of every C++ file of the rooms."""
+    """Maps the path of every C++ file to its text."""
     files = {}
     for room in ROOMS:
         for path in sorted((root / room).rglob("*")):

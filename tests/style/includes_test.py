@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that every C++ file includes what it uses, by itself or through headers of ours that it includes.
+"""Checks that every C++ file includes what it uses, directly or through headers of the project that it includes.
 
-CI compiles the files of a library as one (bazel/joined_source.bzl), where a file that lacks an include has it from its neighbours: only a
-build file by file (--define=sources=single) sees that, which takes an hour. This takes seconds: it knows the standard's names by a table and
-ours by how our style writes them (declarations of a namespace begin their lines), and follows includes from header to header, as the
-compiler does. It does not see a class that is declared forward where it must be known; nor what is called through a namespace or a member.
-"""
+CI compiles the files of a library as one (bazel/joined_source.bzl), where a missing include is satisfied by a neighbour. Only a build file
+by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library
+from a table, and those of the project from its formatting (declarations in a namespace start at the beginning of a line), and follows
+includes from header to header like a compiler. It does not detect a class that is only forward-declared where its definition is needed, nor
+names used through a namespace or a member."""
 import pathlib
 import re
 import sys
@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "bazel")]
 from include_direction_test import ALLOWED, FREE, INCLUDE, room_of, source_files  # noqa: E402
 from join_sources import DECLARED, TOKEN  # noqa: E402
 
-# Headers of the standard library with the names of std that come from them; a name may have several.
+# Headers of the standard library and the names in std that they provide. A name may have several headers.
 STANDARD = {
     "algorithm": "adjacent_find all_of any_of binary_search clamp copy copy_backward copy_if copy_n count count_if equal equal_range fill"
     " fill_n find find_end find_first_of find_if find_if_not for_each for_each_n generate generate_n includes inplace_merge is_heap"
@@ -124,7 +124,7 @@ STANDARD = {
     "variant": "bad_variant_access get get_if holds_alternative monostate variant variant_alternative_t variant_size_v visit",
     "vector": "vector",
 }
-# Names that further headers give, by the standard or in every library that there is.
+# Names that further headers provide, by the standard or in all implementations.
 CONTAINERS = ("array", "deque", "map", "set", "span", "string", "string_view", "unordered_map", "vector")
 MORE = {
     "begin": CONTAINERS, "end": CONTAINERS, "size": CONTAINERS, "ssize": CONTAINERS, "data": CONTAINERS, "empty": CONTAINERS,
@@ -142,14 +142,14 @@ MORE = {
     "getline": ("fstream",), "errc": ("charconv",), "copy": ("filesystem",),
 }  # fmt: skip
 
-# What begins its line belongs to a namespace; the last pattern is one of constants anywhere.
+# Declarations at the beginning of a line belong to a namespace. The last pattern matches constants anywhere.
 AT_THE_MARGIN = DECLARED[:-1]
 FORWARD = re.compile(r"^ *(?:friend )?(?:class|struct|enum class) (\w+)(?: : [\w:]+)?;$", re.M)
-# Of a std::function that a function gives.
+# Within a std::function that a function returns.
 SIGNATURE = re.compile(r"(?<=function)<[^<>()\n]*\([^()\n]*\)>")
 MACRO = re.compile(r"^#define (\w+)", re.M)
 WORDS = ("alignas", "__attribute__", "static_assert", "decltype", "noexcept")
-# What a name is declared by within a class, a function or a template: behind a type a variable, a member or a parameter, ...
+# How a name is declared within a class, a function or a template: after a type a variable, a member or a parameter, ...
 WITHIN = (
     re.compile(
         r"\b(?!(?:return|new|else|case|throw|const|constexpr|static|inline|typename|class|struct|enum|union|virtual|explicit|mutable|friend"
@@ -159,18 +159,18 @@ WITHIN = (
     re.compile(r"\(\*(\w+)\)\("),
     re.compile(r"(?:^ +|[{,] ?)(k[A-Z]\w*)(?=,|$|\}| =| \})", re.M),
 )
-# The names of tests are those of what they test.
+# Names of tests are those of what they test.
 TEST_NAMES = re.compile(r"\b(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\w+, \w+")
 STD_NAME = re.compile(r"\bstd::(\w+)")
 
 
 def code_of(text):
-    """Without comments and texts."""
+    """Without comments and strings."""
     return TEST_NAMES.sub("", TOKEN.sub(lambda match: match.group() if match["name"] else " ", text))
 
 
 class Sources:
-    """Files by path, with what each declares, uses and includes."""
+    """The files by path, with the names that each declares and uses, and its includes."""
 
     def __init__(self, files):
         self.files = files
@@ -180,11 +180,12 @@ class Sources:
         self.within = {path: set().union(FORWARD.findall(code), *(pattern.findall(code) for pattern in WITHIN)) for path, code in self.code.items()}
 
     def resolve(self, target):
-        """`gradloom/x.h` is how programs include it."""
+        """Programs include it as `gradloom/x.h`."""
         return f"include/{target}" if f"include/{target}" in self.files else target
 
     def reached(self, path):
-        """All that the file includes, by itself or through headers of ours: the latter's paths, and names of headers that are not ours."""
+        """Everything that the file includes, directly or through headers of the project: paths of the latter, and names of foreign headers.
+        """
         seen, todo = set(), [path]
         while todo:
             for target in self.includes.get(todo.pop(), ()):
@@ -199,7 +200,7 @@ class Sources:
 
 
 def headers_of_std():
-    """Name in std -> the headers that give it."""
+    """Name in std -> the headers that provide it."""
     headers = {name: set(more) for name, more in MORE.items()}
     for header, names in STANDARD.items():
         for name in names.split():
@@ -208,16 +209,16 @@ def headers_of_std():
 
 
 def may_include(path, header):
-    """By the picture of the rooms: what lies elsewhere is another thing of the same name."""
+    """By the include table: a declaration in a directory that the file may not include is a different thing of the same name."""
     room, to = room_of(path), room_of(header)
     return room == to or (to not in ("tests", "include/gradloom") if room in FREE else to in ALLOWED[room])
 
 
 def violations(files):
-    """Lines 'file: what' for each name that a file uses of a header that it does not include. `files`: path -> text."""
+    """Returns a line 'file: what' for each name that a file uses without including its header. `files` maps paths to text."""
     sources = Sources(files)
     of_std = headers_of_std()
-    # Where a name of ours is declared: the headers.
+    # The headers that declare a name of the project.
     ours = {}
     for path in files:
         if path.endswith((".h", ".cuh")):
@@ -240,7 +241,7 @@ def violations(files):
                 yield f"{path}: {name} needs {' or '.join(places)}"
 
 
-# What the test must see, and what it must not.
+# What the test must detect, and what it must not report.
 PLANTED = {
     "compiler/passes/planted.h": """#include <vector>
 struct Planted;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What files joined for the compiler have of their own keeps apart: bazel/join_sources.py."""
+"""Tests that files that are joined for the compiler keep their private names separate: bazel/join_sources.py."""
 import pathlib
 import subprocess
 import sys
@@ -40,7 +40,7 @@ using Lines = std::vector<int>;
 }  // namespace
 }  // namespace gradloom
 """
-# What uses a name of a header that another file has of its own.
+# Uses a name from a header that another file declares for itself.
 THIRD = """namespace gradloom {
 
 int Third() { return Lines(); }

@@ -1,6 +1,5 @@
 // Tests the verifier with faults planted in compiled plans of real models, on several streams and devices. A mutant is refused, or it
-// computes
-// the plan's bits with any delays; the latter are listed.
+// computes the plan's bits with any delays; the latter are listed.
 //
 // GRADLOOM_MUTANTS: the number of places at which each kind of fault is tried in each program or rank (default 1; 0 tries all).
 #include <cstdio>

@@ -1,6 +1,5 @@
 // Plans written by hand with made-up kernels. All that the tests of the verifier need to know about a kernel is in its row, and no compiler
-// is
-// involved.
+// is involved.
 #pragma once
 
 #include <initializer_list>

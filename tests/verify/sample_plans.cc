@@ -9,8 +9,7 @@ constexpr int64_t kN = 16;  // number of elements of most values: 64 bytes
 void AddProgram(Plan& plan, ProgramBuilder& b) { plan.programs.push_back(b.Take()); }
 
 // One stream: forward, backward, and an in-place update of the weight. The memory of a dead value is reused, an output aliases its input,
-// and a
-// constant and the learning rate are read.
+// and a constant and the learning rate are read.
 Plan Training() {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", kN), m = AddState(plan, "w/momentum", kN, StateKind::kOptimizer, 0);
@@ -61,8 +60,7 @@ Plan Branches() {
 }
 
 // The gradients of two weights, adjacent in a bucket, are summed over four ranks on a communication stream while the next bucket is
-// computed.
-// Two groups of ranks share the program.
+// computed. Two groups of ranks share the program.
 Plan Replicas() {
   Plan plan = EmptyPlan();
   const int w0 = AddState(plan, "w0", kN), w1 = AddState(plan, "w1", 2 * kN), w2 = AddState(plan, "w2", kN);
@@ -131,8 +129,7 @@ Plan UnevenReplicas() {
 }
 
 // Two stages on two ranks: activations are sent forward, gradients back. Each rank holds only its own stage's weight, and its peers are
-// both
-// ranks.
+// both ranks.
 Plan Stages() {
   Plan plan = EmptyPlan();
   const int w0 = AddState(plan, "w0", kN), w1 = AddState(plan, "w1", kN);

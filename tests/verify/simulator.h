@@ -1,8 +1,7 @@
 // Runs a plan on symbolic values: the output of a kernel is a name derived from its inputs' names. The streams of all ranks advance in a
-// random
-// order, and a running instruction leaves garbage in its outputs until it ends. So a plan with a race, an early reuse or an uninitialized
-// read
-// gives different results for different seeds, or a result different from that of the original plan. Shares no code with the verifier.
+// random order, and a running instruction leaves garbage in its outputs until it ends. So a plan with a race, an early reuse or an
+// uninitialized read gives different results for different seeds, or a result different from that of the original plan. Shares no code with
+// the verifier.
 #pragma once
 
 #include <cstdint>

@@ -205,8 +205,7 @@ TEST(VerifyPlan, FailedStepMustNotChangeState) {
 }
 
 // The test kernels for a device on which a step continues after a refusal. `kKeepsState` says whether the rows check for a refusal before
-// they
-// update state.
+// they update state.
 template <bool kKeepsState>
 const KernelRow* FindDeviceKernel(std::string_view name) {
   static std::map<std::string_view, KernelRow> rows;

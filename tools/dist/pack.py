@@ -1,7 +1,7 @@
-"""Packs what was built: pack.py dist|wheel|deb --out FILE ...; see BUILD for the arguments.
+"""Packs the build output: pack.py dist|wheel|deb --out FILE ...; see BUILD for the arguments.
 
-dist: a tar that works wherever it is unpacked. wheel: the Python package, with the library in it. deb: a Debian package, which asks for the
-system's libraries instead of taking them along. The same files give the same bytes.
+dist: a tar archive that works wherever it is unpacked. wheel: the Python package with the library. deb: a Debian package, which depends on
+the system's libraries instead of including them. The same files give the same bytes.
 """
 import argparse
 import base64
@@ -19,7 +19,7 @@ from tree import Tree, version_of  # noqa: E402
 
 DEB_LIB = "usr/lib/x86_64-linux-gnu"
 LICENSES = "share/doc/gradloom/licenses"
-# What is opened at run time where the machine has what it asks for; and where that may lie besides the system's folders.
+# Libraries that are opened at run time if the machine has their dependencies, and where these may lie besides the system's folders.
 PLUGINS = {"libgradloom_cuda.so": ":/usr/local/cuda/lib64", "libgradloom_mpi.so": ""}
 
 
@@ -33,7 +33,7 @@ def system_libraries(args):
 
 
 def put_libraries(tree, args, folder, names=None):
-    """Our libraries, and beside them those of others that they use."""
+    """Our libraries, and next to them the foreign libraries that they use."""
     for library in args.library:
         if names is None or base(library) in names:
             tree.put_elf(library, f"{folder}/{base(library)}", "$ORIGIN" + PLUGINS.get(base(library), ""))
@@ -48,7 +48,7 @@ def put_headers(tree, args, folder):
 
 
 def put_packages(tree, args, libdir, up):
-    """What CMake and pkg-config find. `up`: from libdir/cmake/Gradloom to the prefix."""
+    """Files for CMake and pkg-config. `up` leads from libdir/cmake/Gradloom to the prefix."""
     words = {"@VERSION@": args.version, "@MAJOR@": args.version.split(".")[0], "@MINOR@": args.version.split(".")[1], "@UP@": up,
              "@LIBDIR@": libdir, "@PC_UP@": up[:-3]}
     for template in args.template:
@@ -60,7 +60,7 @@ def put_packages(tree, args, libdir, up):
 
 
 def write_tar(folder, name, out):
-    """`folder` as `name`/, with nobody's names and times."""
+    """`folder` as `name`/, without owners and times."""
     def plain(info):
         info.uid = info.gid = info.mtime = 0
         info.uname = info.gname = "root"

@@ -1,4 +1,4 @@
-"""A folder of files to be packed: what is put into it, how its libraries find each other, and whose licences they have."""
+"""A folder of files to be packed: its contents, how its libraries find each other, and their licenses."""
 import hashlib
 import json
 import os
@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 
-# The system's own, on any Linux with a C library that is not older: never taken along.
+# Libraries of every Linux system with a C library that is new enough. They are never included.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
 
-# What is compiled into our own files: component -> where its licence comes from (the last folders of its path).
+# What is compiled into our own files: component -> where its license comes from (the last folders of its path).
 COMPILED_IN = {
     "onnx": ".dist-info/licenses/LICENSE",
     "nlohmann-json": "nlohmann-json3-dev/copyright",
@@ -21,12 +21,12 @@ COMPILED_IN = {
 
 
 def version_of(header):
-    """Of runtime/base/version.h."""
+    """The version in runtime/base/version.h."""
     return re.findall(r'kVersion = "([^"]+)"', pathlib.Path(header).read_text())[0]
 
 
 def needed(file):
-    """Sonames that an ELF file asks for."""
+    """The sonames that an ELF file needs."""
     text = subprocess.run(["readelf", "-dW", file], check=True, capture_output=True, text=True).stdout
     return re.findall(r"\(NEEDED\).*\[(.+)\]", text)
 
@@ -34,7 +34,7 @@ def needed(file):
 class Tree:
     def __init__(self, folder, patchelf):
         self.folder = pathlib.Path(folder)
-        # A file of our own, whatever the mode of the one that was fetched.
+        # A copy of our own, whatever the mode of the fetched file is.
         self.patchelf = self.folder.parent / "patchelf"
         shutil.copyfile(patchelf, self.patchelf)
         self.patchelf.chmod(0o755)
@@ -53,11 +53,11 @@ class Tree:
         path.write_text(text)
 
     def put_elf(self, source, to, runpath):
-        """A program or library, which finds others where RUNPATH says and nowhere else of ours."""
+        """Adds a program or library, which finds others by RUNPATH and not elsewhere."""
         self.elf[self.put(source, to, 0o755)] = runpath
 
     def take_along(self, libraries, folder):
-        """Libraries of others. Each gets a name of its own, with a hash: a process may have the system's libcrypto.so.3, too."""
+        """Adds foreign libraries. Each is renamed with a hash, since a process may also load the system's libcrypto.so.3."""
         renamed = {}
         for library in libraries:
             soname = pathlib.Path(library).name
@@ -79,10 +79,11 @@ class Tree:
         subprocess.run([self.patchelf, *arguments], check=True)
 
     def put_licenses(self, folder, ours, files, packages, libraries):
-        """Licences of all that is in the tree, and index.json: file or component -> its licence.
+        """Adds the licenses of everything in the tree, and index.json: file or component -> its license.
 
-        `ours`: LICENSE; `files`: licences as they lie in the packages; `packages`: soname -> Debian package; `libraries`: soname -> name here.
-        """
+        `ours`: LICENSE; `files`: licenses as they lie in the packages; `packages`: soname -> Debian package; `libraries`: soname -> name
+        here.
+"""
         def found(ending):
             matches = [file for file in files if file.endswith(ending)]
             if len(matches) != 1:
@@ -99,7 +100,7 @@ class Tree:
             index[name] = paths
 
         put("gradloom", "gradloom", [ours])
-        # Of the plug-in for GPUs, where it is there.
+        # For the GPU plug-in, if it is present.
         front_end = [file for file in files if "/cudnn_frontend/" in file]
         if front_end:
             put("cuDNN front end", "cudnn-frontend", front_end)
@@ -110,7 +111,7 @@ class Tree:
                 put(name, "onednn", [file for file in files if "/onednn/" in file])
             else:
                 put(name, packages[soname], [found(f"{packages[soname]}/copyright")])
-        # The texts that those of Debian refer to.
+        # The texts to which Debian's license files refer.
         for file in files:
             if "/common/" in file:
                 self.put(file, f"{folder}/common-licenses/{os.path.basename(file)}")

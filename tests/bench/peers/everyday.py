@@ -1,4 +1,5 @@
-"""Nets of many fields as people write them, at sizes that two cores train in a fraction of a second: a third lot of workloads."""
+"""Models from many fields, written as people write them, at sizes that two cores train in a fraction of a second: a third set of workloads.
+"""
 import math
 
 import torch
@@ -23,7 +24,7 @@ class Rms(nn.Module):
 
 
 class Llama(nn.Module):
-    """Rotary positions, groups of queries that share keys, gated halves; logits [batch * time, vocab]."""
+    """Rotary position embeddings, grouped-query attention, gated MLPs; logits [batch * time, vocab]."""
 
     def __init__(self, words=2000, width=256, layers=3, heads=8, groups=2, length=128):
         super().__init__()
@@ -57,7 +58,7 @@ class Llama(nn.Module):
 
 
 class StateSpace(nn.Module):
-    """Mamba's selective scan, written out step by step."""
+    """Mamba's selective scan, unrolled step by step."""
 
     def __init__(self, width=128, states=16):
         super().__init__()
@@ -101,7 +102,7 @@ class Splines(nn.Module):
 
 
 class Experts(nn.Module):
-    """The best two of eight experts, weighed by their gate."""
+    """The best two of eight experts, weighted by their gate."""
 
     def __init__(self, width=128, count=8):
         super().__init__()
@@ -116,7 +117,7 @@ class Experts(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """Katharopoulos et al. 2020, causal by running sums."""
+    """Katharopoulos et al. 2020, causal attention with running sums."""
 
     def __init__(self, width=64, heads=4):
         super().__init__()
@@ -182,7 +183,7 @@ class SpatialTransformer(nn.Module):
 
 
 class Deeplab(nn.Module):
-    """Dilated convolutions side by side, pooled context, bilinear resizing; a number for each pixel."""
+    """Parallel dilated convolutions, pooled context, bilinear resizing; one number per pixel."""
 
     def __init__(self):
         super().__init__()
@@ -199,7 +200,7 @@ class Deeplab(nn.Module):
 
 
 class UNetTransposed(nn.Module):
-    """The usual U-Net: double convolutions, transposed ones on the way up."""
+    """The usual U-Net: double convolutions, and transposed convolutions on the way up."""
 
     def __init__(self, widths=(16, 32, 64)):
         super().__init__()
@@ -219,7 +220,7 @@ class UNetTransposed(nn.Module):
 
 
 class Style(nn.Module):
-    """Johnson et al. 2016: reflections at the border, normalisation by instances, nearest resizing."""
+    """Johnson et al. 2016: reflection padding, instance normalization, nearest-neighbour resizing."""
 
     def __init__(self):
         super().__init__()

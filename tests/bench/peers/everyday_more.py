@@ -1,4 +1,4 @@
-"""The second half of everyday.py: tables, texts, points, and layers that are named after their activation."""
+"""The second half of everyday.py: tables, texts, point sets, and layers named after their activation."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ class StandardisedConv(nn.Conv2d):
 
 
 class GroupNormNet(nn.Module):
-    """Standardised weights, normalisation by groups."""
+    """Weight standardization and group normalization."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class GroupNormNet(nn.Module):
 
 
 class FactorisationMachine(nn.Module):
-    """DeepFM: pairs of fields by the square of a sum, and a perceptron."""
+    """DeepFM: pairwise products of fields by the square of a sum, and an MLP."""
 
     def __init__(self, fields=24, words=2000, width=16):
         super().__init__()
@@ -45,7 +45,7 @@ class FactorisationMachine(nn.Module):
 
 
 class Contrast(nn.Module):
-    """Similarities of each sample with a table of prototypes, over a temperature that is trained."""
+    """Similarities of each sample to a table of prototypes, with a trained temperature."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ class Contrast(nn.Module):
 
 
 class Sines(nn.Module):
-    """SIREN: an image's value by its place."""
+    """SIREN: the value of an image as a function of the position."""
 
     def __init__(self, width=128, layers=4):
         super().__init__()
@@ -69,7 +69,7 @@ class Sines(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    """Attention over the neighbours of 64 nodes, of each sample its own."""
+    """Attention over the neighbours of 64 nodes, with a graph per sample."""
 
     def __init__(self, width=64, heads=4):
         super().__init__()
@@ -96,7 +96,7 @@ class Prototypes(nn.Module):
 
 
 class Translator(nn.Module):
-    """A GRU reads, a cell with attention writes 16 words."""
+    """A GRU encoder and an attention cell that decodes 16 words."""
 
     def __init__(self, words=500, width=128):
         super().__init__()
@@ -116,7 +116,7 @@ class Translator(nn.Module):
 
 
 class TabularTransformer(nn.Module):
-    """FT-Transformer: a token for each number, PyTorch's own layers with dropout."""
+    """FT-Transformer: a token per number, PyTorch's own layers with dropout."""
 
     def __init__(self, numbers=20, width=64):
         super().__init__()
@@ -147,7 +147,7 @@ class Perceiver(nn.Module):
 
 
 class CodeBook(nn.Module):
-    """A VQ-VAE: the nearest of 128 codes at each place, the decoder behind it."""
+    """A VQ-VAE: the nearest of 128 codes at each position, followed by the decoder."""
 
     def __init__(self, width=32):
         super().__init__()
@@ -196,7 +196,7 @@ class TabularResidual(nn.Module):
 
 
 class SuperResolution(nn.Module):
-    """ESPCN to twice the size, and the means of four pixels each, so that its targets are as large as its images."""
+    """ESPCN to twice the size, then the mean of each 2 x 2 pixels, so that targets have the size of the images."""
 
     def __init__(self):
         super().__init__()
@@ -208,7 +208,7 @@ class SuperResolution(nn.Module):
 
 
 class TextReader(nn.Module):
-    """CRNN: columns of an image's features, read both ways."""
+    """CRNN: the columns of an image's features, read in both directions."""
 
     def __init__(self):
         super().__init__()
@@ -222,7 +222,7 @@ class TextReader(nn.Module):
 
 
 class MaskedEncoder(nn.Module):
-    """PyTorch's own encoder over texts of several lengths: what is 0 is no word."""
+    """PyTorch's own encoder over texts of different lengths; 0 is padding."""
 
     def __init__(self, words=1000, width=128):
         super().__init__()
@@ -236,7 +236,7 @@ class MaskedEncoder(nn.Module):
 
 
 class SkipGram(nn.Module):
-    """A large table of which a step touches little, under Adam."""
+    """A large table of which a step touches only a few rows, with Adam."""
 
     def __init__(self, words=50000, width=64):
         super().__init__()
@@ -247,7 +247,7 @@ class SkipGram(nn.Module):
 
 
 class Forecast(nn.Module):
-    """N-BEATS: blocks take their part of the past away and add theirs of the future."""
+    """N-BEATS: each block subtracts its part of the past and adds its part of the forecast."""
 
     def __init__(self, past=96, future=10, blocks=6, width=256):
         super().__init__()

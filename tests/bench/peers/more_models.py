@@ -1,5 +1,5 @@
-"""Nets of operators that the ten workloads lack: group normalisation and resizing, Einsum, padding by side, gathers and scatters by element,
-dropout."""
+"""Models with operators that the ten workloads lack: group normalization and resizing, Einsum, asymmetric padding, elementwise gathers and
+scatters, dropout."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ class Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """As diffusion models have it, of two levels: [N, 3, H, W] to a vector for each sample."""
+    """A two-level U-Net as in diffusion models: [N, 3, H, W] to a vector per sample."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class UNet(nn.Module):
 
 
 class EinsumAttention(nn.Module):
-    """One layer of attention by Einsum behind a normalisation by root mean squares: [N, T, D] to 10 classes."""
+    """One layer of attention by Einsum after an RMS normalization: [N, T, D] to 10 classes."""
 
     def __init__(self, width=128, heads=4):
         super().__init__()
@@ -52,7 +52,7 @@ class EinsumAttention(nn.Module):
 
 
 class SamePadding(nn.Module):
-    """Strided convolutions with TensorFlow's padding, and normalisation by instances."""
+    """Strided convolutions with TensorFlow's padding, and instance normalization."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class SamePadding(nn.Module):
 
 
 class MessagePassing(nn.Module):
-    """Along a ring of nodes with chords, both fixed: [N, nodes, features] to 10 classes."""
+    """Message passing on a fixed ring of nodes with chords: [N, nodes, features] to 10 classes."""
 
     def __init__(self, nodes=2000, features=64):
         super().__init__()
@@ -85,7 +85,7 @@ class MessagePassing(nn.Module):
 
 
 class DropoutEncoder(nn.Module):
-    """BERT's layers with dropout where its authors have it, on embeddings, attention and both halves of a layer: [N, T] to 4 classes."""
+    """BERT's layers with dropout in the original places, on embeddings, attention and both halves of a layer: [N, T] to 4 classes."""
 
     def __init__(self, words=5000, width=256, layers=4, heads=4, length=128, p=0.1):
         super().__init__()
@@ -121,8 +121,8 @@ class RmsNorm(nn.Module):
 
 
 class RelativeEncoder(nn.Module):
-    """T5's layers: scores without a scale, to which a bias by the keys' distance is added that all layers share and that is trained; RMS
-    norms before each half. [N, T] to 4 classes."""
+    """T5's layers: unscaled scores with a trained bias by relative position that all layers share, and RMS norms before each half. [N, T]
+    to 4 classes."""
 
     def __init__(self, words=5000, width=256, layers=4, heads=4, length=256, distances=64):
         super().__init__()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Peer: PyTorch on one GPU, eager or by torch.compile: bfloat16 by autocast, convolutions with channels innermost, one kernel for an optimizer's tensors."""
+"""Peer: PyTorch on one GPU, eager or with torch.compile: bfloat16 by autocast, channels-last convolutions, fused optimizers."""
 import common, os, time  # common first: it starts the clock
 
 MODES = ("eager", "default", "reduce-overhead", "max-autotune")
@@ -23,7 +23,7 @@ def main():
     layout = torch.channels_last if images else torch.contiguous_format
     m = w.model(a.workload).to(device, memory_format=layout)
     opt, loss = w.optimizer(a.workload, m.parameters(), fused=True), w.loss_fn(a.workload)
-    # As ours does, inputs come from the host at each step.
+    # As with Gradloom, inputs come from the host at each step.
     data = [[torch.from_numpy(v) for v in batch] for batch in w.batches(a.workload)]
     if device.type == "cuda":
         data = [[v.pin_memory() for v in batch] for batch in data]

@@ -1,4 +1,4 @@
-"""Nets of many kinds at sizes that two cores train in a fraction of a second: what users bring, beside the ten workloads."""
+"""Models of many kinds that users bring besides the ten workloads, at sizes that two cores train in a fraction of a second."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ class TextCnn(nn.Module):
 
 
 class VariationalEncoder(nn.Module):
-    """A variational autoencoder's halves, with 10 classes behind."""
+    """The encoder and decoder of a variational autoencoder, followed by 10 classes."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ class PointNet(nn.Module):
 
 
 class Generator(nn.Module):
-    """DCGAN's, of 32 x 32, with 10 classes behind."""
+    """DCGAN's networks for 32 x 32, followed by 10 classes."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ class Video(nn.Module):
 
 
 class Recommender(nn.Module):
-    """Naumov et al., "Deep Learning Recommendation Model", 2019: eight tables, their products with each other, a perceptron."""
+    """Naumov et al., "Deep Learning Recommendation Model", 2019: eight tables, their pairwise products, an MLP."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a recording is made from: one Case per folder, with short ways to write the common ones."""
+"""The definition of a recording: one Case per folder, with short ways to write the common ones."""
 from __future__ import annotations
 
 import dataclasses
@@ -13,10 +13,10 @@ Batch = dict[str, torch.Tensor]
 
 @dataclasses.dataclass
 class Case:
-    """One recording. `module` and `batch` are called with torch's generator seeded from `name`."""
+    """One recording. `module` and `batch` are called with torch's generator seeded by `name`."""
 
     name: str
-    module: Callable[[], nn.Module]  # what is exported; called with the inputs in the order of `inputs`
+    module: Callable[[], nn.Module]  # the module to export; called with the inputs in the order of `inputs`
     batch: Callable[[int], Batch]  # batch size -> one array per input and target
     losses: list[dict]
     optimizer: dict
@@ -25,31 +25,31 @@ class Case:
     outputs: tuple[str, ...] = ("out",)
     exporter: str = "dynamo"  # or "legacy"
     opset: int = 18
-    mode: str = "train"  # the module's mode when it is exported
+    mode: str = "train"  # the module's mode during the export
     optimize: bool = False  # dynamo's `optimize`, legacy's `do_constant_folding`
     semantics: str = "as_graph"
     dynamic_batch: bool = False
-    dynamic_axes: dict[str, dict[int, str]] | None = None  # further dynamic axes than the batch
+    dynamic_axes: dict[str, dict[int, str]] | None = None  # dynamic axes other than the batch
     external_data: bool = False
-    script: bool = False  # export torch.jit.script of the module, which keeps its loops
+    script: bool = False  # export torch.jit.script of the module, which preserves its loops
     steps: int = 6
     batch_size: int = 8
     batch_sizes: list[int] | None = None
     clip_grad_norm: float | None = None
     lr_schedule: list[float] | None = None
     grad_accumulation: int = 1
-    frozen: tuple[str, ...] = ()  # parameters not to train, by prefix of their name
-    detached: tuple[str, ...] = ()  # values of the file that the module detaches and the file does not say, as --detach has them
+    frozen: tuple[str, ...] = ()  # prefixes of the names of parameters that are not trained
+    detached: tuple[str, ...] = ()  # values of the file that the module detaches without a trace in the file, for --detach
     expected: str = "full"
     notes: str = ""
-    # Where the file trains otherwise than the module that was exported (weights folded together, copied apart, or merged
-    # by the exporter): makes from a copy of the module the one that trains as the file does.
+    # If the file trains differently from the exported module (because the exporter folded, copied or merged weights): turns a copy of the
+    # module into one that trains like the file.
     as_file: Callable[[nn.Module], nn.Module] | None = None
-    may_rest: bool = False  # parameters that the output hardly or never depends on are not compared, where else they refuse the case
-    # Writes the file where PyTorch's exporters do not: called with the module, the first batch and the path.
+    may_rest: bool = False  # do not compare parameters on which the output hardly depends; otherwise they make the case invalid
+    # Writes the file if it does not come from PyTorch's exporters. Called with the module, the first batch and the path.
     write: Callable[[nn.Module, Batch, str], None] | None = None
-    keep_notes: bool = False  # keep torch.export's line of each node, which mostly is dropped for its size
-    keep_constants: bool = False  # do not move constant initial values (biases of 0, scales of 1) to random ones
+    keep_notes: bool = False  # keep torch.export's metadata of each node, which is usually dropped because of its size
+    keep_constants: bool = False  # keep constant initial values (biases of 0, scales of 1) instead of randomizing them
 
     @property
     def seed(self) -> int:
@@ -61,7 +61,7 @@ class Case:
 
 
 def pixels(*shape: int) -> torch.Tensor:
-    """Normal numbers in steps of 1/16: small once compressed, exact in every float type."""
+    """Normally distributed numbers in steps of 1/16: small once compressed, and exact in every float type."""
     return (torch.randn(*shape) * 16).round() / 16
 
 
@@ -98,7 +98,7 @@ def next_tokens(vocabulary: int, length: int) -> Callable[[int], Batch]:
 
 
 def term(type: str, output: str = "out", target: str | None = "y", **options) -> dict:
-    """One loss term as case.json has it."""
+    """One loss term in the form of case.json."""
     return {"type": type, "output": output, **({"target": target} if target else {}), **options}
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes of recorded cases others whose files were edited by hand or rewritten by tools, one edit or several in a row.
+"""Derives cases from recorded ones: files are edited as by hand or rewritten by tools, with one edit or several in a row.
 
-    python edit.py --from DIR --out DIR [--seed N] [--count N] [--edits NAME ...] [--most N] [--only PATTERN]
+python edit.py --from DIR --out DIR [--seed N] [--count N] [--edits NAME ...] [--most N] [--only PATTERN]
 
-The recording stays: an edit changes neither what the file computes (which onnxruntime is asked) nor what is trained, or the expected arrays are brought into the form
-that the file has. Names: CASE~EDIT~EDIT."""
+The recording stays valid: an edit changes neither what the file computes (checked with onnxruntime) nor what is trained; otherwise the
+expected arrays are converted to the form that the file has. Cases are named CASE~EDIT~EDIT."""
 import argparse
 import contextlib
 import copy
@@ -38,7 +38,7 @@ def run(model, feeds):
 
 
 def still(model):
-    """In inference mode: onnxruntime has no BatchNormalization in training."""
+    """In inference mode, since onnxruntime has no BatchNormalization in training mode."""
     m = copy.deepcopy(model)
     for nodes in [m.graph.node, *(f.node for f in m.functions)]:
         for n in nodes:
@@ -50,7 +50,7 @@ def still(model):
 
 
 def moved(model, values):
-    """The model with other values of tensors, those of Constant nodes, too."""
+    """The model with other values for these tensors, including Constant nodes."""
     m = copy.deepcopy(model)
     for i in m.graph.initializer:
         if i.name in values:
@@ -62,7 +62,7 @@ def moved(model, values):
 
 
 def within(graph):
-    """Names of initializers of graphs within, which are not moved."""
+    """Names of initializers of inner graphs, which are not randomized."""
     inner = [a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
     return {i.name for g in inner for i in g.initializer} | {name for g in inner for name in within(g)}
 
@@ -125,7 +125,8 @@ def edited(source, out, chain, seed):
                 ok = False
             if ok and ("detach" in source.name or "stop_gradient" in source.name) and name in ("other_names", "no_names", "prefixed", "raised", "lowered"):
                 ok = False
-            if ok and name not in ("open_outputs", "more_outputs") and not {"open_outputs", "more_outputs"} & set(applied):  # the checker wants shapes
+            # the checker needs shapes
+            if ok and name not in ("open_outputs", "more_outputs") and not {"open_outputs", "more_outputs"} & set(applied):
                 onnx.checker.check_model(e.model)
         except Exception as problem:
             print(f"? {source.name} {name}: {type(problem).__name__} {str(problem)[:150]!r}")
@@ -142,7 +143,7 @@ def edited(source, out, chain, seed):
     hidden = within(e.model.graph)
     other = {t: (start[t] * (1 + 0.1 * draw.standard_normal(start[t].shape)) + 0.02 * draw.standard_normal(start[t].shape)).astype(start[t].dtype) for t in case["trainable"] if not hidden & {n for n, _ in e.forms[t]}}
     parts = {n: make(other[t]) for t in other for n, make in e.forms[t]}
-    before, after = moved(before, other), moved(e.model, parts)  # a tool that has computed something of a weight shows so
+    before, after = moved(before, other), moved(e.model, parts)  # reveals a tool that has folded a weight into another tensor
     try:
         a, b = run(still(before), feeds), run(still(after), feeds)
     except Exception as problem:
@@ -167,7 +168,8 @@ def main():
     p.add_argument("--edits", nargs="*", default=list(EDITS))
     p.add_argument("--only", nargs="*", default=["*"])
     a = p.parse_args()
-    for tool in ("onnxsim", "onnxslim", "onnxoptimizer", "onnx_graphsurgeon", "onnxscript.optimizer", "onnx.inliner"):  # once, before the children
+    # once, before forking
+    for tool in ("onnxsim", "onnxslim", "onnxoptimizer", "onnx_graphsurgeon", "onnxscript.optimizer", "onnx.inliner"):
         with contextlib.suppress(ImportError):
             importlib.import_module(tool)
     made = 0
@@ -179,7 +181,7 @@ def main():
             r = random.Random(seed)
             chain = [r.choice(a.edits) for _ in range(r.randint(1, a.most))]
             sys.stdout.flush()
-            child = os.fork()  # some tools end the process that calls them
+            child = os.fork()  # some tools terminate the process that calls them
             if child == 0:
                 try:
                     os._exit(0 if edited(source, a.out, chain, seed) else 1)

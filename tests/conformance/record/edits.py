@@ -1,5 +1,6 @@
-"""What people do to a file by hand: edits that leave alone what the file computes and which numbers are trained. Each takes an `Edit` and changes its model in place, and
-returns False where there is nothing in the file that it could change. Where a trained tensor gets another form, the edit says so in `forms`."""
+"""Edits that people make to a file by hand. They change neither what the file computes nor which numbers are trained. Each takes an `Edit`,
+changes its model in place, and returns False if the file contains nothing that it could change. If a trained tensor gets another form, the
+edit records this in `forms`."""
 from __future__ import annotations
 
 import random
@@ -19,10 +20,11 @@ class Edit:
 
     def __init__(self, model: onnx.ModelProto, trained: list[str], seed: int):
         self.model, self.random = model, random.Random(seed)
-        self.forms: dict[str, list[tuple[str, Callable]]] = {t: [(t, lambda a: a)] for t in trained}  # of each recorded tensor: its parts in the file, made from it
-        self.kept = trained  # of the case, as the file had them
+        # for each recorded tensor: its parts in the file and how to compute them from it
+        self.forms: dict[str, list[tuple[str, Callable]]] = {t: [(t, lambda a: a)] for t in trained}
+        self.kept = trained  # the trained tensors of the case before any edit
         self.made = 0
-        self.split = True  # whether a trained tensor may become several, or have another rank
+        self.split = True  # whether a trained tensor may be divided, or have another rank
 
     @property
     def graph(self):
@@ -44,7 +46,7 @@ class Edit:
         return next((i for i in self.graph.initializer if i.name == name), None)
 
     def weights(self):
-        """Trained tensors among the initializers, a random part of them, never none where there are any."""
+        """A random, nonempty subset of the trained tensors among the initializers, if there are any."""
         found = [i for i in self.graph.initializer if i.name in self.trained]
         return self.some(found)
 
@@ -53,7 +55,7 @@ class Edit:
         return chosen or ([self.random.choice(found)] if found else [])
 
     def replace_uses(self, old: str, new: str, skip=()):
-        """Nodes, those of graphs within, too, and outputs of graphs within, read `new` for `old`."""
+        """Nodes, and nodes and outputs of inner graphs, read `new` instead of `old`."""
         skip = {id(s) for s in skip}
 
         def walk(graph, top):
@@ -79,7 +81,7 @@ class Edit:
         self.graph.node.extend([*nodes, *rest])
 
     def reform(self, part: str, parts: list[tuple[str, Callable]]):
-        """The trained tensor `part` of the file is several others now, each made from what it was."""
+        """The trained tensor `part` of the file is replaced by several, each computed from it."""
         for tensor, have in self.forms.items():
             after = []
             for name, make in have:
@@ -111,7 +113,7 @@ def constants_of_weights(e):
 
 
 def constants_of_numbers(e):
-    """Initializers that are not trained become Constants."""
+    """Turns initializers that are not trained into Constant nodes."""
     nodes = []
     for i in e.some([i for i in e.graph.initializer if i.name not in e.trained and not any(v.name == i.name for v in [*e.graph.input, *e.graph.output])], 0.7):
         t = TensorProto()
@@ -157,7 +159,7 @@ def identities(e):
 
 
 def _behind(e, i, value, nodes_of, part):
-    """The weight i is stored as `value`, and `nodes_of(name)` make of it what it was."""
+    """Stores the weight i as `value`; `nodes_of(name)` are the nodes that restore the original."""
     old, new = i.name, e.new(i.name)
     nodes = nodes_of(new, old)
     if not any(v.name == old for v in e.graph.input):
@@ -198,7 +200,7 @@ def flat(e):
 
 
 def halves(e):
-    """A weight is stored in two parts that are joined."""
+    """Stores a weight in two parts that are concatenated."""
     done = False
     if not e.split:
         return False
@@ -220,7 +222,7 @@ def halves(e):
 
 
 def doubles(e):
-    """Weights are float64 in the file, with a Cast."""
+    """Stores weights as float64, followed by a Cast."""
     done = False
     for i in e.weights():
         if i.data_type == FLOAT and not any(v.name == i.name for v in [*e.graph.input, *e.graph.output]):
@@ -229,7 +231,7 @@ def doubles(e):
 
 
 def typed_data(e):
-    """Numbers in the typed fields in place of raw bytes."""
+    """Stores numbers in the typed fields instead of raw bytes."""
     for i in list(e.graph.initializer):
         if i.HasField("raw_data") and i.data_type in (FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.DOUBLE, TensorProto.BOOL):
             value = numpy_helper.to_array(i)
@@ -245,7 +247,7 @@ def no_names(e):
 
 
 def other_names(e):
-    """All inner values get names as no exporter makes them."""
+    """Renames all intermediate values to names that no exporter generates."""
     made, style = {}, e.random.randrange(4)
     form = [lambda k, n: str(k), lambda k, n: f"ü {n} \u4e2d {k}", lambda k, n: f"{n}//..::{k}%'\"", lambda k, n: f"x{k}"][style]
     keep = {v.name for v in [*e.graph.input, *e.graph.output]} | set(e.trained) | {i.name for i in e.graph.initializer}
@@ -278,7 +280,7 @@ def other_names(e):
 
 
 def dead_ends(e):
-    """What nobody reads: nodes, initializers, an output of a weight."""
+    """Adds unused nodes, initializers, and an output that is a weight."""
     floats = [i for i in e.graph.initializer if i.data_type == FLOAT and i.name in e.trained]
     if not floats:
         return False
@@ -291,7 +293,7 @@ def dead_ends(e):
 
 
 def reordered(e):
-    """Another order of the nodes that is as good."""
+    """Reorders the nodes topologically."""
     nodes, have = list(e.graph.node), {i.name for i in e.graph.initializer} | {i.name for i in e.graph.input} | {""}
 
     def reads(n):
@@ -317,7 +319,7 @@ def reordered(e):
 
 
 def _floats(e):
-    """Names of inner values of float32 that shape inference knows the rank of, made by nodes of the graph."""
+    """Names of intermediate float32 values of known rank that nodes of the outer graph compute."""
     try:
         inferred = onnx.shape_inference.infer_shapes(e.model, data_prop=True)
     except Exception:
@@ -329,7 +331,7 @@ def _floats(e):
 
 
 def neutral(e):
-    """Between nodes: what changes nothing."""
+    """Inserts nodes that change nothing."""
     ranks = _floats(e)
     if not ranks:
         return False
@@ -421,7 +423,7 @@ def _convert(e, version):
 
 def prefixed(e):
     e.model = onnx.compose.add_prefix(e.model, "net/", rename_inputs=False, rename_outputs=False)
-    if any(o.name.startswith('net/') for o in e.graph.output):  # an earlier tool's file, whose outputs are weights' names
+    if any(o.name.startswith('net/') for o in e.graph.output):  # a file of an earlier tool, whose outputs have names of weights
         return False
     for part in e.trained:
         e.reform(part, [("net/" + part, lambda a: a)])
@@ -429,7 +431,7 @@ def prefixed(e):
 
 
 def open_outputs(e):
-    """The file says nothing of its outputs' shapes, and nothing of inner ones."""
+    """Removes the shapes of outputs and of intermediate values."""
     del e.graph.value_info[:]
     for o in e.graph.output:
         o.type.tensor_type.ClearField("shape")
@@ -437,7 +439,7 @@ def open_outputs(e):
 
 
 def more_outputs(e):
-    """Inner values as further outputs, behind the others."""
+    """Appends intermediate values to the outputs."""
     ranks = _floats(e)
     for name in e.some(sorted(ranks), 0.1) if ranks else []:
         e.graph.output.append(helper.make_tensor_value_info(name, FLOAT, None))

@@ -1,4 +1,4 @@
-"""Edits that put a part of the nodes into a function, a branch, or a loop, and tools that rewrite a whole file."""
+"""Edits that move some nodes into a function, a branch or a loop, and tools that rewrite a whole file."""
 from __future__ import annotations
 
 import copy
@@ -9,7 +9,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 
 def _reads(nodes) -> list[str]:
-    """What nodes read that none of them makes, graphs within included, in order."""
+    """What the nodes, including inner graphs, read but do not compute, in order."""
     made, found = {o for n in nodes for o in n.output}, {}
 
     def walk(graph, inner):
@@ -37,12 +37,12 @@ def _reads(nodes) -> list[str]:
 
 
 def _fixed(n):
-    """Whether a node has to stay where it is: it draws numbers, or is one whose statistics are state."""
+    """Whether a node must stay where it is: it draws random numbers, or its statistics are state."""
     return n.op_type in ("Dropout", "BatchNormalization", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "SequenceConstruct", "Optional")
 
 
 def _chunk(e):
-    """Nodes in a row, what they read, and what is read of them behind; all of that are tensors."""
+    """Consecutive nodes, their inputs, and the results that are read after them; all of these are tensors."""
     nodes = list(e.graph.node)
     for _ in range(20):
         a = e.random.randrange(len(nodes))
@@ -61,7 +61,7 @@ def _put(e, a, b, nodes):
     rest = list(e.graph.node)
     del e.graph.node[:]
     e.graph.node.extend([*rest[:a], *nodes, *rest[b:]])
-    if len({v.name for v in e.graph.value_info}):  # of values that now lie within
+    if len({v.name for v in e.graph.value_info}):  # values that are now in the inner graph
         made = {o for n in e.graph.node for o in n.output}
         kept = [v for v in e.graph.value_info if v.name in made]
         del e.graph.value_info[:]
@@ -86,7 +86,7 @@ def in_function(e):
 
 
 def _renamed(chunk, suffix):
-    """A copy of the nodes whose values have other names."""
+    """A copy of the nodes with renamed values."""
     made = {o for n in chunk for o in n.output if o}
     known = {m: m + suffix for m in made}
 
@@ -130,7 +130,7 @@ def _value(name, type, rank=0):
 
 
 def _condition(e):
-    """A value that is true, and the nodes that make it."""
+    """A value that is true, and the nodes that compute it."""
     kind, name = e.random.randrange(3), e.new("yes")
     if kind == 0:
         e.graph.initializer.append(numpy_helper.from_array(np.array(True), name))
@@ -177,7 +177,7 @@ def in_loop(e):
 
 
 def _move_within(e, trained):
-    """Initializers that only one graph within reads are among its own: weights, or what is not trained."""
+    """Moves initializers that only one inner graph reads into that graph: weights, or tensors that are not trained."""
     done = False
     top = {i for n in e.graph.node for i in n.input} | {o.name for o in e.graph.output} | {i.name for i in e.graph.input}
     holders = [a.g for n in e.graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
@@ -192,12 +192,12 @@ def _move_within(e, trained):
 
 
 def numbers_within(e):
-    """Numbers that only a graph within reads are among its own initializers."""
+    """Moves constants that only an inner graph reads to its own initializers."""
     return _move_within(e, trained=False)
 
 
 def weights_within(e):
-    """The same of weights."""
+    """The same for weights."""
     return _move_within(e, trained=True)
 
 
@@ -209,7 +209,7 @@ def _reads_of_graph(graph):
     return set(_reads([holder]))
 
 
-# Tools. A trained tensor that they change or rename makes the edit one that does not apply.
+# Tools. If a tool changes or renames a trained tensor, the edit does not apply.
 
 
 def _by(tool):

@@ -1,4 +1,4 @@
-"""Exports a case's module and finds each parameter again among the file's initializers."""
+"""Exports a case's module and finds each parameter among the file's initializers."""
 from __future__ import annotations
 
 import contextlib
@@ -21,12 +21,12 @@ from case import Batch, Case
 
 
 def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> onnx.ModelProto:
-    """Writes the file as a user of the exporter would get it but for its source notes, and reads it back. The module's mode
-    is left as it was."""
+    """Writes the file as a user of the exporter would get it, except for source notes, and reads it back. The module's mode is restored."""
     args, was = tuple(batch[i] for i in case.inputs), module.training
     dynamic = {i: dict(case.dynamic_axes.get(i, {})) if case.dynamic_axes else {} for i in case.inputs}
     if case.dynamic_batch:
-        dynamic = {i: ({0: "batch"} if batch[i].shape[:1] == (case.batch_size,) else {}) | axes for i, axes in dynamic.items()}  # not what all samples share
+        # not for inputs that all samples share
+        dynamic = {i: ({0: "batch"} if batch[i].shape[:1] == (case.batch_size,) else {}) | axes for i, axes in dynamic.items()}
     common = dict(opset_version=case.opset, input_names=list(case.inputs), output_names=list(case.outputs))
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -36,7 +36,7 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
         elif case.exporter == "dynamo":
             shapes = tuple(dynamic[i] or None for i in case.inputs) if any(dynamic.values()) else None
             if shapes and any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(module.forward).parameters.values()):
-                shapes = (shapes,)  # as the arguments are: one tuple
+                shapes = (shapes,)  # the structure of the arguments: one tuple
             torch.onnx.export(module, args, str(path), dynamo=True, optimize=case.optimize, dynamic_shapes=shapes,
                               external_data=case.external_data, verbose=False, **common)
         else:
@@ -60,7 +60,7 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
 
 
 def _strip(graph: onnx.GraphProto, keep_notes: bool):
-    """Drops the notes of where in which source file a node comes from: most of a small file, and paths of one machine."""
+    """Removes the notes about the source file of each node, which take up most of a small file and contain paths of one machine."""
     graph.ClearField("metadata_props")
     for v in [*graph.input, *graph.output, *graph.value_info, *graph.initializer]:
         v.ClearField("metadata_props")
@@ -88,7 +88,7 @@ def actual_opset(model: onnx.ModelProto) -> int:
 
 
 def take_statistics(module: nn.Module, model: onnx.ModelProto):
-    """Sets running statistics to the file's: an export in training mode runs the module, which moves them."""
+    """Resets running statistics to the file's, because an export in training mode runs the module, which updates them."""
     have = initializers(model)
     for name, b in module.named_buffers():
         if name in have and have[name].shape == tuple(b.shape):
@@ -96,21 +96,21 @@ def take_statistics(module: nn.Module, model: onnx.ModelProto):
 
 
 def trains_batchnorm(model: onnx.ModelProto) -> bool:
-    """Whether the file holds a BatchNormalization that uses batch statistics."""
+    """Whether the file contains a BatchNormalization that uses batch statistics."""
     nodes = list(model.graph.node) + [n for f in model.functions for n in f.node]
     return any(n.op_type == "BatchNormalization" and (len(n.output) > 1 or any(a.name == "training_mode" and a.i for a in n.attribute)) for n in nodes)
 
 
 @dataclasses.dataclass
 class Place:
-    """Where an initializer's elements lie in the parameters laid end to end, in the order of named_parameters."""
+    """Where the elements of an initializer lie in the concatenation of all parameters in the order of named_parameters."""
 
     index: np.ndarray  # int64, the initializer's shape
     parameter: str  # the parameter that holds the first element
     same: bool  # same name and layout as that parameter
 
     def take(self, values: dict[str, np.ndarray]) -> np.ndarray:
-        """The initializer's form of `values`, one array per parameter in the order of named_parameters."""
+        """Arranges `values`, one array per parameter in the order of named_parameters, in the form of the initializer."""
         return np.concatenate([v.reshape(-1) for v in values.values()])[self.index]
 
 
@@ -119,8 +119,8 @@ class Unmatched(Exception):
 
 
 def places(case: Case, module: nn.Module, model: onnx.ModelProto, batch: Batch, trained: nn.Module) -> dict[str, Place]:
-    """The place of every initializer that holds parameters of `trained`, the module that trains as the file does; its
-    values are set to the file's where they differ by the exporter's arithmetic."""
+    """The position of every initializer that holds parameters of `trained`, the module that trains like the file. Its values are set to the
+    file's where they differ because of the exporter's arithmetic."""
     params = dict(trained.named_parameters())
     starts = dict(zip(params, np.cumsum([0] + [p.numel() for p in params.values()])))
     have, found = initializers(model), {}
@@ -149,7 +149,7 @@ def _close(p: torch.Tensor, value: np.ndarray) -> bool:
 
 
 def _by_value(rest: dict[str, np.ndarray], params: dict[str, torch.Tensor], starts: dict[str, int]) -> dict[str, Place]:
-    """Initializers that are one parameter under another name, transposed or reshaped."""
+    """Initializers that are a parameter under another name, transposed or reshaped."""
     found = {}
     for name, p in params.items():
         index = starts[name] + torch.arange(p.numel()).view(p.shape)
@@ -166,7 +166,7 @@ def _by_value(rest: dict[str, np.ndarray], params: dict[str, torch.Tensor], star
 
 
 def _by_tags(case: Case, module: nn.Module, batch: Batch, rest: dict[str, np.ndarray], params, starts) -> dict[str, Place]:
-    """Exports the module once more with every element numbered; the numbers in its initializers tell what went where."""
+    """Exports the module once more with every element numbered. The numbers in the initializers show where each element went."""
     tagged, scale, at = copy.deepcopy(module), 2.0**-16, 1
     numbers = {}
     for name, p in tagged.named_parameters():

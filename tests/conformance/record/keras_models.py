@@ -1,5 +1,5 @@
-"""Small Keras models, and `python keras_models.py NAME WEIGHTS.npz MODEL.onnx`, which exports one with given weights. Keras with TensorFlow behind it
-cannot be in one process with PyTorch, so that a recording calls this with another Python."""
+"""Small Keras models, and `python keras_models.py NAME WEIGHTS.npz MODEL.onnx`, which exports one with the given weights. Keras with
+TensorFlow cannot run in the same process as PyTorch, so a recording calls this script with another Python."""
 import os
 import sys
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def models() -> dict:
-    """Name: what makes the model, the input without its batch ((extents) of numbers, or (how many, extents) of tokens), the loss."""
+    """name: (function that builds the model, shape of the input without the batch (extents, or (limit, extents) for tokens), loss)"""
     import keras
     from keras import layers as L
 
@@ -52,9 +52,10 @@ def put(net, values):
 
 
 def export(net, shape, values, path: str):
-    """Writes the file as a user would, with these values of all variables."""
+    """Writes the file as a user would, with these values for all variables."""
     put(net, values)
-    net(np.zeros((2, *shape[-1]), np.int32) if is_tokens(shape) else np.zeros((2, *shape), np.float32))  # is not exported before it was called
+    # the export requires that the model was called
+    net(np.zeros((2, *shape[-1]), np.int32) if is_tokens(shape) else np.zeros((2, *shape), np.float32))
     net.export(path, format="onnx", verbose=False)
 
 

@@ -1,10 +1,10 @@
-"""The loss terms of case.json, as PyTorch computes them."""
+"""The loss terms of case.json, computed by PyTorch."""
 import torch
 import torch.nn.functional as F
 
 
 def _classes(term, out, y):
-    """Moves the class axis to place 1; with class_axis -1 all other axes become the batch."""
+    """Moves the class axis to position 1; with class_axis -1 all other axes become the batch."""
     return (out.flatten(0, -2), y.flatten()) if term.get("class_axis", 1) == -1 else (out, y)
 
 

@@ -1,4 +1,4 @@
-"""The optimizers of case.json: torch.optim's, and LAMB."""
+"""The optimizers of case.json: those of torch.optim, and LAMB."""
 import torch
 
 _SGD = dict(momentum=0.0, nesterov=False, dampening=0.0, weight_decay=0.0)
@@ -18,7 +18,7 @@ DEFAULTS = {
 
 
 def optimizer(type: str, **options) -> dict:
-    """The `optimizer` object of case.json, every option written out."""
+    """The `optimizer` object of case.json with every option written out."""
     return {"type": type, **DEFAULTS[type], **options}
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Records training cases with PyTorch.
 
-    python record.py --out DIR [--sets losses optimizers ...] [--only PATTERN ...]
+python record.py --out DIR [--sets losses optimizers ...] [--only PATTERN ...]
 
-Without --only every case of the sets is recorded; a PATTERN is a shell pattern on case names. Cases that are already in
-DIR are kept unless --again is given. Prints one line a case and ends with the number of cases that failed."""
+Records every case of the sets, or with --only those whose names match a shell PATTERN. Cases that already exist in DIR are kept unless
+--again is given. Prints a line per case and ends with the number of cases that failed."""
 import argparse
 import fnmatch
 import importlib

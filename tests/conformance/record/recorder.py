@@ -1,4 +1,4 @@
-"""Records one case: exports, trains several times, derives the tolerances, checks, and writes the folder."""
+"""Records one case: exports, trains several times, derives the tolerances, validates, and writes the folder."""
 from __future__ import annotations
 
 import copy
@@ -20,8 +20,8 @@ import tolerance
 import training
 from case import Batch, Case
 
-FULL_LIMIT = 60_000  # parameters; above it a case holds norms and probes instead of arrays
-PERTURBED = 3  # repetitions from a start one rounding error away
+FULL_LIMIT = 60_000  # maximum number of parameters; larger cases store norms and probes instead of arrays
+PERTURBED = 3  # number of repetitions from a start that is one rounding error away
 
 
 class Wrong(Exception):
@@ -29,8 +29,8 @@ class Wrong(Exception):
 
 
 def record(case: Case, out: pathlib.Path, refused: pathlib.Path | None = None) -> dict:
-    """Writes `out`/NAME and returns its case.json. Nothing is left there if a check fails; an exported file is then moved to
-    `refused`/NAME.onnx if that is given."""
+    """Writes `out`/NAME and returns its case.json. If a check fails, nothing is left there; an exported file is then moved to
+    `refused`/NAME.onnx, if that is given."""
     folder = out / case.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -49,13 +49,13 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     torch.manual_seed(case.seed + 2)
     declared = [b for b, n in zip(batches, case.sizes) if n == case.batch_size]
     model = exporting.export(case, copy.deepcopy(module), declared[0], folder / "model.onnx")
-    if "onnxruntime" not in case.exporter:  # it writes operators of its own into ONNX's domain
+    if "onnxruntime" not in case.exporter:  # it writes its own operators into ONNX's domain
         onnx.checker.check_model(str(folder / "model.onnx"))
     trained = case.as_file(copy.deepcopy(module)) if case.as_file else copy.deepcopy(module)
     exporting.take_statistics(trained, model)
     for m in trained.modules():
         if isinstance(m, nn.Embedding):
-            m.padding_idx = None  # stops a row's gradient in PyTorch only: the file does not hold it
+            m.padding_idx = None  # it stops a row's gradient in PyTorch only; the file does not record it
     trained.train(case.semantics == "train" or exporting.trains_batchnorm(model))
     for name, p in trained.named_parameters():
         p.requires_grad_(not name.startswith(case.frozen))
@@ -72,7 +72,7 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     ill = tolerance.ill_conditioned(initial, grads, params)
     if case.may_rest:
         ill += [k for k in initial if k not in ill and np.array_equal(initial[k], params[0][k])]
-    if case.semantics == "as_graph" or not case.keep_constants:  # else the file may hold a scale and a variance as one initializer
+    if case.semantics == "as_graph" or not case.keep_constants:  # otherwise the file may store a scale and a variance as one initializer
         check_outputs(case, runs[0].module, with_values(model, params[0] | runs[0].buffers), declared[-1])
     case = dataclasses.replace(case, expected="full" if case.expected == "full" and sum(v.size for v in initial.values()) <= FULL_LIMIT else "norms")
     _write_arrays(folder, case, batches, runs, initial, grads[0], params[0], {i.name for i in model.graph.initializer})
@@ -103,8 +103,8 @@ def with_values(model: onnx.ModelProto, values: dict[str, np.ndarray]) -> onnx.M
 
 
 def check_outputs(case: Case, module: nn.Module, model: onnx.ModelProto, batch: Batch):
-    """The file and the module that is trained in its place must compute the same; onnxruntime has no BatchNormalization in
-    training mode, so there, and where only the trainer is to use batch statistics, both are compared in inference mode."""
+    """Checks that the file and the module that is trained in its place compute the same. onnxruntime has no BatchNormalization in training
+    mode, so in that case, and if only the trainer is to use batch statistics, both are compared in inference mode."""
     module = copy.deepcopy(module)
     proto = copy.deepcopy(model)
     if any(batch[i].dtype == torch.float64 for i in case.inputs):
@@ -118,20 +118,20 @@ def check_outputs(case: Case, module: nn.Module, model: onnx.ModelProto, batch: 
                     n.attribute.remove(a)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it folds some bodies of loops so that the process ends
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # folding some loop bodies crashes it
     feeds = {i.name: batch[i.name].numpy() for i in proto.graph.input if i.name in batch}
     try:
         got = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
     except (onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented, onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException):
         if not any(a.dtype == np.float64 for a in feeds.values()):
             raise
-        got = onnx.reference.ReferenceEvaluator(proto).run(None, feeds)  # onnxruntime has no convolutions and cells in float64
+        got = onnx.reference.ReferenceEvaluator(proto).run(None, feeds)  # onnxruntime has no float64 convolutions and recurrent cells
     with torch.no_grad():
         want = module(*(batch[i] for i in case.inputs))
     want = want if isinstance(want, (tuple, list)) else (want,)
     for name, a, b in zip(case.outputs, got, want, strict=True):
         b = b.numpy()
-        if a.shape != b.shape or not np.abs(a - b).max() <= 1e-4 * max(1.0, np.abs(b).max()):  # also where one is no number
+        if a.shape != b.shape or not np.abs(a - b).max() <= 1e-4 * max(1.0, np.abs(b).max()):  # also true for NaN
             raise Wrong(f"output {name} of the file {a.shape} is not the module's {b.shape}: {np.abs(a - b).max() if a.shape == b.shape else ''}")
 
 
@@ -155,7 +155,7 @@ def _write_arrays(folder, case, batches, runs, initial, grads, params, in_model)
 
 
 def _check_worth(case: Case, description: dict, run: training.Run, initial: dict, params: dict):
-    """A recording must be finite, move every tensor that it does not excuse, and have tolerances that can fail."""
+    """A recording must be finite, change every tensor that it does not exempt, and have tolerances that can fail."""
     arrays = [run.losses, *run.grads.values(), *run.params.values()]
     if not all(np.isfinite(a).all() for a in arrays):
         raise Wrong("losses, gradients or parameters are not finite")

@@ -1,5 +1,4 @@
-"""The ways in which people export. Cases that do not ask for one get one each, chosen by name, so that a family of models
-meets them all."""
+"""The ways in which people export. A case that does not ask for one gets one by its name, so that a family of models covers them all."""
 from __future__ import annotations
 
 import dataclasses
@@ -27,7 +26,7 @@ STYLES = [
 
 
 def styled(case: Case, shift: int = 0, exporter: str | None = None) -> Case:
-    """The case in the style that its name gives, or one `shift` further; among those of one exporter if it is given."""
+    """The case in the style that its name selects, or `shift` styles further, optionally among those of one exporter."""
     styles = [s for s in STYLES if exporter in (None, s[0])]
     exporter, opset, optimize, mode, dynamic = styles[(zlib.crc32(case.name.encode()) + shift) % len(styles)]
     return dataclasses.replace(case, exporter=exporter, opset=opset, optimize=optimize, mode=mode, dynamic_batch=dynamic)

@@ -1,4 +1,4 @@
-"""How far a right trainer may be from the record: twenty times how far PyTorch itself moves when the run is repeated in
+"""How far a correct trainer may deviate from the recording: twenty times the deviation of PyTorch itself when the run is repeated in
 float64 and from a start one rounding error away, and never less than the floors."""
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def _round_up(x: float) -> float:
-    """To two significant digits."""
+    """Rounds to two significant digits."""
     if x == 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(x)) - 1)
@@ -23,7 +23,7 @@ def _round_up(x: float) -> float:
 
 
 def _farthest(a: np.ndarray, b: np.ndarray) -> float:
-    """The greatest difference, without the outliers that a comparison may drop."""
+    """The largest difference, without the outliers that a comparison may drop."""
     d = np.sort(np.abs(a.astype(np.float64) - b.astype(np.float64)).reshape(-1))
     return float(d[d.size - 1 - int(OUTLIERS * d.size)]) if d.size else 0.0
 
@@ -33,7 +33,7 @@ def _norm(a: np.ndarray) -> float:
 
 
 def ill_conditioned(initial: Arrays, grads: list[Arrays], params: list[Arrays]) -> list[str]:
-    """Tensors whose gradient or movement is little more than rounding. The first of `grads` and `params` is the record."""
+    """Tensors whose gradient or movement is little more than rounding error. The first of `grads` and `params` is the recording."""
     out = []
     for k, start in initial.items():
         size = _norm(grads[0][k])
@@ -49,8 +49,8 @@ def ill_conditioned(initial: Arrays, grads: list[Arrays], params: list[Arrays]) 
 
 
 def tolerances(losses: list[np.ndarray], grads: list[Arrays], params: list[Arrays], ill: list[str]) -> dict:
-    """The `tolerance` object of case.json. The first of each list is the record, the others its repetitions; `params` holds
-    the running statistics too."""
+    """The `tolerance` object of case.json. The first of each list is the recording, the others are its repetitions. `params` includes the
+    running statistics."""
     steps = np.max([np.abs(l - losses[0]) for l in losses[1:]], axis=0) / np.maximum(np.abs(losses[0]), 1e-12)
     far = lambda runs: max((_farthest(r[k], runs[0][k]) for r in runs[1:] for k in runs[0] if k not in ill), default=0.0)
     return {

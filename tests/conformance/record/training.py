@@ -18,7 +18,7 @@ class Run:
     losses: np.ndarray  # float64[steps]
     grads: dict[str, np.ndarray]  # of the first batch, by parameter name, in the run's type
     params: dict[str, np.ndarray]  # after the last step
-    buffers: dict[str, np.ndarray]  # running statistics after the last step, PyTorch's rule
+    buffers: dict[str, np.ndarray]  # running statistics after the last step, by PyTorch's rule
     onnx_vars: dict[str, np.ndarray]  # running_var by ONNX's rule
     module: nn.Module
 
@@ -29,8 +29,8 @@ def seeded_batches(case: Case) -> list[Batch]:
 
 
 def seeded_module(case: Case) -> nn.Module:
-    """The module with its initial values. Values that repeat (biases of 0, scales of 1) are moved apart as training would
-    have: equal tensors hide mistakes, and exporters merge them into one initializer."""
+    """The module with its initial values. Repeated values (biases of 0, scales of 1) are perturbed as training would do, because equal
+    tensors hide mistakes, and exporters merge them into one initializer."""
     torch.manual_seed(case.seed)
     module = case.module()
     for name, p in module.named_parameters():
@@ -48,7 +48,7 @@ def seeded_module(case: Case) -> nn.Module:
 
 
 def one_ulp_away(module: nn.Module, seed: int) -> nn.Module:
-    """A copy whose every trainable value is the next float up or down."""
+    """A copy in which every trainable value is the next float up or down."""
     module, rng = copy.deepcopy(module), np.random.default_rng(seed)
     for p in module.parameters():
         if p.requires_grad:
@@ -59,7 +59,7 @@ def one_ulp_away(module: nn.Module, seed: int) -> nn.Module:
 
 
 class _OnnxVariances:
-    """Follows running_var by ONNX's rule, which takes the biased variance of a batch where PyTorch takes the unbiased."""
+    """Tracks running_var by ONNX's rule, which uses the biased variance of a batch where PyTorch uses the unbiased one."""
 
     def __init__(self, module: nn.Module):
         self.values: dict[str, torch.Tensor] = {}
@@ -80,7 +80,7 @@ def _cast(batch: Batch, dtype: torch.dtype) -> Batch:
 
 
 def train(case: Case, module: nn.Module, batches: list[Batch], dtype: torch.dtype = torch.float32) -> Run:
-    """Trains a copy of `module`, in the mode that it is in."""
+    """Trains a copy of `module` in its current mode."""
     module = copy.deepcopy(module).to(dtype)
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

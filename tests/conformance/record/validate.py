@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Records some of the given cases (../cases) again, from their own initial values and batches, and compares field by field:
-the same files, keys, types and arrays, within rounding; tolerances of the same size."""
+"""Records some of the given cases (../cases) again, from their own initial values and batches, and compares field by field: the same files,
+keys, types and arrays, within rounding, and tolerances of similar size."""
 import json
 import os
 import pathlib
@@ -129,7 +129,7 @@ MODULES = {
 
 
 def again(name: str) -> Case:
-    """The given case as one of ours."""
+    """The given case as a Case of this recorder."""
     d, batches = json.loads((GIVEN / name / "case.json").read_text()), np.load(GIVEN / name / "batches.npz")
     values = exporting.initializers(onnx.load(GIVEN / name / "model.onnx"))
     step = iter(range(d["steps"]))
@@ -160,7 +160,8 @@ def compare(name: str, out: pathlib.Path) -> list[str]:
         if not b / 8 <= a <= b * 8:
             wrong.append(f"tolerance {k}: {a} for {b}")
     starts = [exporting.initializers(onnx.load(d / name / "model.onnx")) for d in (out, GIVEN)]
-    # The legacy export in training mode moves the running statistics, here for a second time: their start, decayed, is taken off.
+    # The legacy export in training mode updates the running statistics a second time here, so the decayed effect of their start is
+    # subtracted.
     again = {k: 0.9 ** theirs["steps"] * (starts[0][k] - starts[1][k]) for k in starts[0] if "running_" in k}
     for file in ("batches.npz", "expected.npz"):
         a, b = np.load(out / name / file), np.load(GIVEN / name / file)

@@ -1,4 +1,4 @@
-"""Library models as cases: any model of torchvision, timm or transformers, made small and still, in three styles of export."""
+"""Library models as cases: any model of torchvision, timm or transformers, made small and deterministic, in three styles of export."""
 from __future__ import annotations
 
 import copy
@@ -30,7 +30,7 @@ def still(module: nn.Module) -> nn.Module:
 
 
 def thin(module: nn.Module, keep: int = 2) -> nn.Module:
-    """With no more than `keep` layers of one form in a row: depth repeats what one layer shows."""
+    """Keeps at most `keep` consecutive layers of the same form, since more depth only repeats what one layer shows."""
     for m in list(module.modules()):
         if isinstance(m, (nn.Sequential, nn.ModuleList)):
             form = lambda child: repr(child) + str([tuple(p.shape) for p in child.parameters()])
@@ -49,7 +49,7 @@ def thin(module: nn.Module, keep: int = 2) -> nn.Module:
 
 
 class First(nn.Module):
-    """The model with one tensor as its output: the member, key or place `out` of what it gives."""
+    """The model with a single tensor as its output: the member, key or index `out` of its result."""
 
     def __init__(self, model, names=None, out=None, **options):
         super().__init__()
@@ -63,7 +63,7 @@ class First(nn.Module):
 
 
 def settled(module: nn.Module, batch: Batch, inputs: tuple[str, ...]) -> nn.Module:
-    """Parameters that the output does not depend on become buffers: the file does not hold them."""
+    """Turns parameters on which the output does not depend into buffers, since the file does not contain them."""
     module.train()
     with torch.enable_grad():
         given = module(*(batch[i].clone() for i in inputs))
@@ -81,11 +81,11 @@ def settled(module: nn.Module, batch: Batch, inputs: tuple[str, ...]) -> nn.Modu
 
 
 def _folded(module: nn.Module) -> nn.Module:
-    """What the default export leaves: convolutions that hold their BatchNormalization."""
+    """What the default export produces: convolutions with folded BatchNormalization."""
     norms = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.BatchNorm2d)]
     if not norms:
         return module
-    for name, m in norms:  # timm's have an activation inside
+    for name, m in norms:  # those of timm include an activation
         if type(m) is not nn.BatchNorm2d and hasattr(m, "act"):
             plain = nn.BatchNorm2d(m.num_features, m.eps, m.momentum)
             plain.load_state_dict(m.state_dict(), strict=False)
@@ -95,8 +95,8 @@ def _folded(module: nn.Module) -> nn.Module:
 
 def cases_of(name: str, make: Callable[[], nn.Module], inputs: dict[str, Callable[[int], torch.Tensor]], target: str | Callable[[int], torch.Tensor] = "classes",
              styles: tuple[str, ...] = ("legacy", "dynamo", "default"), dynamic: bool = True, **options) -> Iterator[Case]:
-    """The cases of one model. `target`: "classes" of logits on axis 1, "tokens" of logits on the last axis, "values" for any
-    output, or what makes the targets of "values"."""
+    """The cases of one model. `target` is "classes" for logits on axis 1, "tokens" for logits on the last axis, "values" for any output, or
+    a function that creates the targets of "values"."""
     names = tuple(inputs)
 
     def module():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the models of baked_batch_test: each network once with a fixed batch and once with a dynamic one.
 
-    export.py FOLDER        needs torch, onnx and onnxscript; the files are kept beside this script
+export.py FOLDER        needs torch, onnx and onnxscript; the files are stored next to this script
 """
 import pathlib
 import sys
@@ -26,7 +26,7 @@ class Mlp(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Initial states of the size of the batch, one of them trained."""
+    """Initial states with the size of the batch, one of them trained."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class Lstm(nn.Module):
 
 
 class Gru(nn.Module):
-    """Time-major, states by default."""
+    """Time-major, default initial states."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class Gru(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A class token expanded to the batch, learned positions, two heads, masks of the batch's size."""
+    """A class token expanded to the batch, learned positions, two heads, masks with the size of the batch."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ class Transformer(nn.Module):
 
 
 class Attention(nn.Module):
-    """torch's own attention merges batch and heads."""
+    """torch's own attention merges the batch and the heads."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ class Upsampler(nn.Module):
 
 
 def strip(path):
-    """Leaves out what exporters say about themselves and the files they ran in."""
+    """Removes what exporters write about themselves and the files they ran in."""
     model = onnx.load(path)
     model.doc_string = ""
     model.ClearField("metadata_props")
@@ -138,7 +138,7 @@ def main():
             torch.manual_seed(1)
             module = network()
             for dynamic in (False, True):
-                # A batch of one is not made symbolic by the exporter.
+                # The exporter does not make a batch of one symbolic.
                 x = torch.randn(max(batch, 2) if dynamic else batch, *shape)
                 options = {"input_names": ["x"], "output_names": ["z"], "dynamo": dynamo}
                 if dynamic and dynamo:
