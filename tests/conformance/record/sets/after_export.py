@@ -1,5 +1,6 @@
-"""Files as they are after the tools that people put behind the exporters: onnxsim, onnxslim, onnxruntime's own optimisations, onnxscript's, other opsets by ONNX's
-converter, functions inlined; and the exporters' rarer options (initializers as inputs, traced modules, bounded batches). A tool that is not installed is left out."""
+"""Files after the tools that people run on exported models: onnxsim, onnxslim, onnxruntime's own optimizations, onnxscript's, other opsets
+by ONNX's version converter, inlined functions; and rarer options of the exporters (initializers as inputs, traced modules, bounded
+batches). Tools that are not installed are skipped."""
 import importlib.util
 import io
 import contextlib
@@ -162,6 +163,6 @@ def cases():
             continue
         for name, (module, x, y, losses) in MODULES.items():
             if name == "decoder" and opset < 14:
-                continue  # attention has no older form
+                continue  # there is no older form of attention
             yield Case(f"after_{kind}_{name}", module, lambda b, x=x, y=y: {"x": x(b), "y": y(b)}, losses, optimizer("adamw") if len(name) % 2 else optimizer("momentum", lr=0.02), exporter=exporter, opset=opset,
                        optimize=optimize, mode=mode, dynamic_batch=dynamic, batch_size=4, batch_sizes=[4, 4, 3, 5, 2, 4], may_rest=True, write=writer(tool, exporter, opset, optimize, mode, dynamic, options))

@@ -23,7 +23,7 @@ def joined(x):
 
 
 class Attention(nn.Module):
-    """Query, key and value from one matrix product; `core` does the rest."""
+    """Query, key and value from one matrix product; `core` computes the rest."""
 
     def __init__(self, core, bias=False):
         super().__init__()
@@ -89,7 +89,7 @@ class Grouped(nn.Module):
 
 
 class Relative(nn.Module):
-    """A learned bias by relative position, gathered by a table of indices, as in T5 and Swin."""
+    """A learned bias by relative position, gathered through a table of indices, as in T5 and Swin."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class SelfMHA(nn.Module):
 
 
 class PaddingMask(nn.Module):
-    """Keys are masked where the token is 0."""
+    """Keys whose token is 0 are masked."""
 
     def __init__(self):
         super().__init__()
@@ -136,7 +136,7 @@ class PaddingMask(nn.Module):
 
 
 class Pooling(nn.Module):
-    """A learned query weighs the time steps."""
+    """A learned query weights the time steps."""
 
     def __init__(self):
         super().__init__()
@@ -184,13 +184,13 @@ class GPT(nn.Module):
 
 
 def untied(module):
-    """The head trains by itself: the exporter wrote its transposed weight as a second initializer."""
+    """The head is trained separately: the exporter wrote its transposed weight as a second initializer."""
     module.head.weight = nn.Parameter(module.head.weight.detach().clone())
     return module
 
 
 class TwoTables(GPT):
-    """What the default export makes of a tied GPT: the embedding keeps the head's name, the head has a weight of its own."""
+    """The default export of a tied GPT: the embedding keeps the head's name, and the head has a weight of its own."""
 
     def __init__(self, tied):
         nn.Module.__init__(self)
@@ -241,7 +241,7 @@ class Mixer(nn.Module):
 
 
 class Mean(nn.Module):
-    """Something over [batch, time, D], then the mean over time and a linear layer."""
+    """A module applied to [batch, time, D], then the mean over time and a linear layer."""
 
     def __init__(self, inner):
         super().__init__()
@@ -344,7 +344,7 @@ def cases():
 
 
 class Fresh(nn.Module):
-    """Scales and single numbers as modules begin with them."""
+    """Scales and scalars with the initial values that modules use."""
 
     def __init__(self):
         super().__init__()

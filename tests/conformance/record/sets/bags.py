@@ -1,5 +1,5 @@
-"""`nn.EmbeddingBag` in all its forms, whose loop over the bags the exporters write out: files for one sample, for two and for any number, as in `batches`.
-Bags of any lengths, which begin where the data say, are for the batch of the file, and for any number of bags and of words."""
+"""`nn.EmbeddingBag` in all its forms. Exporters write its loop over the bags out: files for one sample, for two and for any number, as in
+`batches`. Bags of any length, whose beginnings are data, are exported for the file's batch size, and for any number of bags and words."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from sets.further import L, lin, mlp
 
 words = lambda b: {"x": classes(11, b, 5)}
 weighted = lambda b: words(b) | {"w": torch.rand(b, 5) + 0.1}
-some = lambda b: {"x": torch.where(torch.rand(b, 5) < 0.4, 0, classes(11, b, 5))}  # 0 is padding; a bag may have nothing else
+some = lambda b: {"x": torch.where(torch.rand(b, 5) < 0.4, 0, classes(11, b, 5))}  # 0 is padding; a bag may consist of padding only
 fields = lambda b: {"x": classes(11, b, 3, 4), "dense": pixels(b, 3)}
 
 
@@ -24,7 +24,7 @@ def with_weights(s, x, w):
 
 
 def trained_weights(s, x):
-    """Weights that are computed of the words themselves."""
+    """Weights that are computed from the words themselves."""
     return s.head(s.bag(x, per_sample_weights=torch.softmax(s.score(x).squeeze(-1), 1)))
 
 
@@ -44,7 +44,7 @@ def last_offset(s, x):
 
 
 def several_tables(s, x, dense):
-    """DLRM: a bag of each field, and their products with each other."""
+    """DLRM: a bag per field, and their pairwise products."""
     e = torch.stack([s.bottom(dense), *(bag(x[:, k]) for k, bag in enumerate(s.bags))], 1)
     i, j = torch.tril_indices(4, 4, -1)
     z = torch.bmm(e, e.transpose(1, 2))[:, i, j]
@@ -96,7 +96,7 @@ def ragged_weights(s, x, starts, w):
 
 
 def cuts(b, last=False, empty=False):
-    """b bags of four words and a bit in the mean, none of them empty unless asked for."""
+    """b bags of slightly more than four words on average, none of them empty unless requested."""
     n = 4 * b + b % 2
     at = torch.randperm(n - 1)[: b - 1].sort()[0] + 1
     starts = torch.cat([torch.zeros(1, dtype=torch.long), at, *([torch.tensor([n])] if last else [])])
@@ -121,7 +121,7 @@ def cases():
         towers = name == "two_towers"
         target = (lambda b: pixels(b, 1)) if towers else (lambda b: classes(3, b))
         for style, (exporter, opset, optimize, batch, sizes) in STYLES.items():
-            if exporter == "legacy" and name.startswith("padded"):  # it has no form for them
+            if exporter == "legacy" and name.startswith("padded"):  # it does not support these
                 continue
             yield Case(f"bags_{name}__{style}", module, lambda b, inputs=inputs, target=target: inputs(b) | {"y": target(b)}, MSE if towers else CE, {"type": "adam", "lr": 0.02}, inputs=tuple(inputs(1)), exporter=exporter, opset=opset,
                        optimize=optimize, dynamic_batch=batch is None, batch_size=batch or sizes[0], batch_sizes=sizes, may_rest=True)
@@ -129,7 +129,7 @@ def cases():
         for style in ("legacy", "dynamo", "plain"):
             yield Case(f"bags_ragged_{name}__{style}", module, lambda b, inputs=inputs: inputs(b) | {"y": classes(3, b)}, CE, {"type": "sgd", "lr": 0.1}, inputs=tuple(inputs(2)), exporter="legacy" if style == "legacy" else "dynamo", opset=18,
                        optimize=style != "plain", batch_size=6, may_rest=True)
-        # Of words there are others than of bags.
+        # The number of words differs from the number of bags.
         open_axes = {"x": {0: "words"}} | ({"w": {0: "words"}} if name == "weighted" else {}) | ({"starts": {0: "cuts"}} if name == "last_offset" else {})
         for style in ("legacy", "dynamo", "plain"):
             yield Case(f"bags_ragged_{name}__any_{style}", module, lambda b, inputs=inputs: inputs(b) | {"y": classes(3, b)}, CE, {"type": "adam", "lr": 0.02}, inputs=tuple(inputs(2)), exporter="legacy" if style == "legacy" else "dynamo", opset=18,

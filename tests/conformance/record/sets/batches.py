@@ -1,5 +1,6 @@
-"""The architectures of other sets as people export them most: for one sample, for two, or for any number, and trained with batches of other sizes. Nothing
-is kept. A module whose objective is in the file is exported for any number alone: else its file has one number for each batch."""
+"""The architectures of other sets in the most common forms of export: for one sample, for two, or for any number, and trained with other
+batch sizes. Nothing is kept. A module that contains its objective is exported for any number only, because otherwise its file would be
+specific to one batch size."""
 import dataclasses
 
 import torch.nn as nn
@@ -12,7 +13,7 @@ from zoo import _folded
 SETS = (everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, rarer, recent_blocks, stray, random_mixes, random_nets,
         activations, attention, control, convolution, corners, detached, graphs, library, recurrent, practice, practice_scenes, unheard, unheard_signals, unheard_tables, random_options, random_graphs)
 
-# exporter, opset, optimize / do_constant_folding, batch of the file (None: any), sizes of the batches
+# exporter, opset, optimize / do_constant_folding, batch size of the file (None: any), batch sizes of the training
 STYLES = {
     "one_legacy": ("legacy", 17, True, 1, [1, 5, 3, 5, 2, 5]),
     "one_dynamo": ("dynamo", 18, True, 1, [1, 5, 3, 5, 2, 5]),
@@ -35,13 +36,14 @@ def cases():
             if name in seen or case.write or case.dynamic_axes or case.external_data:
                 continue
             seen.add(name)
-            if name in used:  # two sets call a net the same
+            if name in used:  # two sets use the same name for a model
                 name += "_" + module.__name__.rpartition(".")[2]
             used.add(name)
             if case.steps != 6:
                 case = dataclasses.replace(case, steps=6, grad_accumulation=1, lr_schedule=None)
             norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in case.module().modules())
-            as_it_is = case.optimizer["type"] == "lamb" or "groups" in case.optimizer or case.frozen  # they look at the form of tensors, which folding changes
+            # their results depend on the form of tensors, which folding changes
+            as_it_is = case.optimizer["type"] == "lamb" or "groups" in case.optimizer or case.frozen
             for style, (exporter, opset, optimize, batch, sizes) in STYLES.items():
                 if (case.script and exporter != "legacy") or (batch and not case.targets):
                     continue

@@ -1,4 +1,4 @@
-"""BatchNormalization as exporters leave it: trained as written, as training view, frozen, folded away."""
+"""BatchNormalization as exporters write it: trained as written, with the training view, frozen, folded."""
 import copy
 
 import torch
@@ -11,7 +11,7 @@ from sets.convolution import Classifier, Residual, conv
 
 
 class Flat(nn.Module):
-    """A perceptron with BatchNorm1d."""
+    """An MLP with BatchNorm1d."""
 
     def __init__(self, **options):
         super().__init__()
@@ -22,7 +22,7 @@ class Flat(nn.Module):
 
 
 def conv_bn():
-    """conv1 has a bias, which BatchNormalization in training makes useless; conv2 has none."""
+    """conv1 has a bias, which has no effect before a BatchNormalization in training mode; conv2 has none."""
     return Classifier(nn.Sequential(conv(3, 5), nn.BatchNorm2d(5), nn.ReLU(), conv(5, 6, stride=2, bias=False), nn.BatchNorm2d(6), nn.ReLU()), 6)
 
 
@@ -49,7 +49,7 @@ def one(layer):
 
 
 def folded(module):
-    """What the exporters' folding leaves: convolutions that hold their BatchNormalization."""
+    """The result of the exporters' folding: convolutions with folded BatchNormalization."""
     return torch.fx.experimental.optimization.fuse(copy.deepcopy(module).eval())
 
 

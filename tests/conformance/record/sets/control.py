@@ -7,7 +7,7 @@ from optimizers import optimizer
 
 
 class Scripted(nn.Module):
-    """A loop over time, of a fixed number of steps."""
+    """A loop over time with a fixed number of steps."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Repeated(nn.Module):
 
 
 class Branch(nn.Module):
-    """One of two layers, chosen by the data."""
+    """One of two layers, selected by the data."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Scanned(nn.Module):
 
 
 class Gated(nn.Module):
-    """Two branches one behind the other, the second of what the first gives; one weight is in all of them."""
+    """Two consecutive branches, the second on the result of the first. One weight is used in all of them."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ class Gated(nn.Module):
 
 
 class Until(nn.Module):
-    """A layer again and again, until what it gives is large enough."""
+    """A layer repeated until its result is large enough."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class Until(nn.Module):
 
 
 class PlainUntil(Until):
-    """The same as a loop of Python's: torch 2.15 gives other gradients of a while_loop than of its rounds written one by one."""
+    """The same as a Python loop: the gradients of torch 2.15's while_loop differ from those of the unrolled iterations."""
 
     def __init__(self, exported):
         super().__init__()

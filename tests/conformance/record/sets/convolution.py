@@ -1,4 +1,4 @@
-"""Convolution nets: shapes of convolution, pooling, resizing, padding, and the blocks of well-known architectures."""
+"""Convolutional networks: shapes of convolutions, pooling, resizing, padding, and the blocks of well-known architectures."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from styles import styled
 
 
 class Classifier(nn.Module):
-    """A body, the mean over space, a linear layer."""
+    """A body, the mean over the spatial axes, a linear layer."""
 
     def __init__(self, body, channels):
         super().__init__()
@@ -146,7 +146,7 @@ class Residual(nn.Module):
 
 
 class Dense(nn.Module):
-    """DenseNet: each layer sees all before it."""
+    """DenseNet: each layer sees all previous ones."""
 
     def __init__(self, c=4, growth=3):
         super().__init__()
@@ -168,7 +168,7 @@ class Inception(nn.Module):
 
 
 class Shuffle(nn.Module):
-    """ShuffleNet: half the channels pass, channels are interleaved."""
+    """ShuffleNet: half of the channels pass unchanged, then channels are interleaved."""
 
     def __init__(self, c):
         super().__init__()

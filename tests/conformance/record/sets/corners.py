@@ -1,5 +1,6 @@
-"""Corners that the other sets leave out: inputs of other types and without a batch, targets by places of all samples, islands of other precisions, statistics used
-twice or half frozen, gradients at places where functions have none, ties among quantised values, recent layers. Each in two styles, with a recipe drawn by name."""
+"""Corner cases that the other sets leave out: inputs of other types and without a batch axis, targets by positions of all samples, regions
+of other precisions, statistics used twice or partly frozen, gradients where functions are not differentiable, ties among quantized values,
+recent layers. Each in two styles, with a recipe selected by name."""
 import dataclasses
 import math
 
@@ -35,31 +36,31 @@ def flags(s, x, keep):
 
 
 def one_number(s, x, t):
-    """A time that all samples have together."""
+    """A time value that all samples share."""
     angle = t * s.rates
     return s.head(torch.tanh(s.body(x) + s.time(torch.cat([angle.sin(), angle.cos()], -1))))
 
 
 def shared_graph(s, x, adjacency):
-    """A matrix for all samples, given with each batch."""
+    """A matrix shared by all samples, given with each batch."""
     a = adjacency / adjacency.sum(1, keepdim=True)
     h = F.relu(s.first(a @ x))
     return s.head((a @ h).mean(1))
 
 
 def wide_numbers(s, x):
-    """float64 in, float32 within."""
+    """float64 inputs, float32 inside."""
     return s.head(torch.tanh(s.body((x - x.mean(1, keepdim=True)).float())))
 
 
 def flat_places(s, x):
-    """Logits of all places of all samples in one list, as language models return them."""
+    """Logits of all positions of all samples in one list, as language models return them."""
     h = s.body(s.table(x))
     return s.head(h).view(-1, 11)
 
 
 def flat_shifted(s, x):
-    """The last place left out before the list is made."""
+    """The last position is removed before the list is made."""
     return s.head(torch.tanh(s.body(s.table(x))))[..., :-1, :].contiguous().view(-1, 11)
 
 
@@ -67,7 +68,7 @@ def per_pixel_list(s, x):
     return s.head(F.relu(s.first(x)).permute(0, 2, 3, 1)).reshape(-1, 3)
 
 
-# Islands of another precision
+# Regions of another precision
 
 
 def double_island(s, x):
@@ -81,7 +82,7 @@ def bfloat_island(s, x):
 
 
 def half_softmax(s, x):
-    """Scores in float16 from float32, as written for inference."""
+    """Scores in float16 computed from float32, as written for inference."""
     h = torch.tanh(s.body(x))
     return s.head(h * (h.half() * 0.5).softmax(-1).to(h.dtype))
 
@@ -96,13 +97,13 @@ def integer_arithmetic(s, x):
 
 
 def seen_twice(s, x, other):
-    """One normalisation over two inputs, one after the other."""
+    """One normalization applied to two inputs, one after the other."""
     a, b = (s.head(F.relu(s.norm(s.first(v)))) for v in (x, other))
     return a - b
 
 
 def by_places(s, x):
-    """Samples and places as one batch of a normalisation."""
+    """Samples and positions as the batch of a normalization."""
     b, t, _ = x.shape
     h = F.relu(s.norm(s.first(x).reshape(b * t, -1))).view(b, t, -1)
     return s.head(h.amax(1))
@@ -114,7 +115,7 @@ def half_frozen(s, x):
 
 
 def no_history(s, x):
-    """Statistics of each batch in training and in use."""
+    """Batch statistics in training and in inference."""
     return s.head(F.relu(s.norm(s.first(x))).mean((2, 3)))
 
 
@@ -123,7 +124,7 @@ def instance_history(s, x):
 
 
 def layer_by_instance(s, x):
-    """Layer normalisation as an instance normalisation of one channel."""
+    """Layer normalization as an instance normalization of one channel."""
     h = s.first(x)
     h = F.instance_norm(h.reshape(1, h.shape[0], -1)).view_as(h) * s.scale[:, None, None] + s.shift[:, None, None]
     return s.head(F.silu(h).mean((2, 3)))
@@ -137,11 +138,11 @@ def global_response(s, x):
     return s.head(s.down(h).mean((1, 2)))
 
 
-# Places without a derivative
+# Points without a derivative
 
 
 def same_point(s, x):
-    """Distances of all points of a cloud, those of a point to itself among them."""
+    """Pairwise distances of a point cloud, including those of each point to itself."""
     h = s.body(x)
     return s.head((h.unsqueeze(1) - h.unsqueeze(2)).norm(dim=-1).flatten(1))
 
@@ -163,7 +164,7 @@ def empty_rows(s, x):
 
 
 def constant_deviation(s, x):
-    """A deviation over places that are the same."""
+    """A standard deviation over equal values."""
     h = torch.cat([s.body(x), s.token.expand(x.shape[0], 1, -1)], 1) * s.keep[:, None]
     return s.head(torch.cat([h[:, :4].std(1), h[:, 4:8].std(1), h.mean(1)], 1))
 
@@ -174,7 +175,7 @@ def empty_cosine(s, x):
 
 
 def barred_paths(s, x):
-    """A chain some of whose steps cannot be taken."""
+    """A chain some of whose transitions are forbidden."""
     e = s.body(x)
     t = s.steps.masked_fill(s.barred, -torch.inf)
     a = e[:, 0]
@@ -192,7 +193,7 @@ def barred_actions(s, x, keep):
     return s.head(torch.tanh(s.body(x))).masked_fill(~keep, -torch.inf).log_softmax(-1).masked_fill(~keep, 0.0)
 
 
-# Ties among quantised values
+# Ties among quantized values
 
 
 def quantised(h):
@@ -250,7 +251,7 @@ def register_tokens(s, x):
 
 
 def sliding_window(s, x):
-    """Gemma: a window of three, scores and logits capped, keys for two queries each, sinks."""
+    """Gemma: a window of three, soft-capped scores and logits, two queries per key, attention sinks."""
     b, t = x.shape
     h = s.table(x) * 8**0.5
     q, k, v = s.q(h).view(b, t, 4, 4).transpose(1, 2), s.k(h).view(b, t, 2, 4).transpose(1, 2), s.v(h).view(b, t, 2, 4).transpose(1, 2)
@@ -266,7 +267,7 @@ def sliding_window(s, x):
 
 
 def experts_shared(s, x):
-    """DeepSeek: sigmoid gates with a bias for the choice alone, groups, a shared expert, the loads as a second loss."""
+    """DeepSeek: sigmoid gates with a bias used only for the selection, expert groups, a shared expert, the load as a second loss."""
     h = s.table(x)
     score = s.router(h).sigmoid()
     choice = score.detach() + s.bias
@@ -281,7 +282,7 @@ def experts_shared(s, x):
 
 
 def token_shift_conv(s, x):
-    """A causal short convolution with a gate in front of a recurrence written as a cumulative sum (minGRU in logs)."""
+    """A causal short convolution with a gate before a recurrence written as a cumulative sum (minGRU in log space)."""
     h = s.short(F.pad(x.transpose(1, 2), (2, 0))).transpose(1, 2)
     gate, value = s.gates(h).chunk(2, -1)
     log_keep, log_take = -F.softplus(gate), -F.softplus(-gate)
@@ -291,7 +292,7 @@ def token_shift_conv(s, x):
 
 
 def relative_gather(s, x):
-    """DeBERTa: content to place and place to content, by gathered distances."""
+    """DeBERTa: content-to-position and position-to-content scores, by gathered distances."""
     b, t = x.shape
     h = s.table(x)
     q, k, r_q, r_k = s.q(h), s.k(h), s.q(s.distances), s.k(s.distances)
@@ -303,7 +304,7 @@ def relative_gather(s, x):
 
 
 def bias_buckets(s, x):
-    """T5's relative buckets, halves by logarithms."""
+    """T5's relative buckets, logarithmic in the upper half."""
     b, t = x.shape
     h = s.table(x)
     gap = torch.arange(t)[None] - torch.arange(t)[:, None]
@@ -316,7 +317,7 @@ def bias_buckets(s, x):
 
 
 def time_embedded(s, x, t):
-    """A step of a diffusion model: the time as sines, scale and shift in the blocks, group norms."""
+    """A step of a diffusion model: sinusoidal time embedding, scale and shift in the blocks, group norms."""
     f = torch.exp(-math.log(1000.0) * torch.arange(4) / 4)
     e = t[:, None].float() * f[None]
     e = s.time(torch.cat([e.cos(), e.sin()], -1))
@@ -329,7 +330,7 @@ def time_embedded(s, x, t):
 
 
 def gated_delta(s, x):
-    """A state that each step turns and writes, in pieces of four steps."""
+    """A state that each step rotates and writes, in chunks of four steps."""
     q, k, v = (F.normalize(m(x), dim=-1) for m in (s.q, s.k, s.v))
     beta, decay = s.beta(x).sigmoid(), s.decay(x).sigmoid()
     state, out = torch.zeros(x.shape[0], 4, 4), []
@@ -342,7 +343,7 @@ def gated_delta(s, x):
 
 
 def inner_gradient(s, x):
-    """The slope of a net by its own chain rule: a network that is trained by its derivative."""
+    """The derivative of a network by an explicit chain rule: a network that is trained through its derivative."""
     h = x @ s.w1.t() + s.b1
     u = torch.tanh(h) @ s.w2
     du = ((1 - torch.tanh(h).square()) * s.w2) @ s.w1
@@ -350,7 +351,7 @@ def inner_gradient(s, x):
 
 
 def matrix_inverse_series(s, x):
-    """A small matrix' exponential and inverse by their series."""
+    """The exponential and the inverse of a small matrix by their series."""
     a = s.a - s.a.t()
     e, p = torch.eye(6), torch.eye(6)
     for k in range(1, 5):
@@ -363,7 +364,7 @@ def matrix_inverse_series(s, x):
 
 
 def attention_over_channels(s, x):
-    """Restormer: channels beside each other, a temperature for each head."""
+    """Restormer: attention between channels, with a temperature per head."""
     b, c, h, w = x.shape
     q, k, v = s.depth(s.qkv(x)).chunk(3, 1)
     q, k, v = (y.reshape(b, 2, 4, h * w) for y in (q, k, v))
@@ -372,7 +373,7 @@ def attention_over_channels(s, x):
 
 
 def by_regions(s, x):
-    """BiFormer: each region looks at the two that are most like it."""
+    """BiFormer: each region attends to the two regions that are most similar."""
     b = x.shape[0]
     r = s.up(x.permute(0, 2, 3, 1)).view(b, 2, 4, 2, 4, 8).transpose(2, 3).reshape(b, 4, 16, 8)
     q, k, v = s.q(r), s.k(r), s.v(r)
@@ -390,7 +391,7 @@ def snake(s, x):
 
 
 def scanned_four_ways(s, x):
-    """VMamba: four orders of the places, one scan each, put together again."""
+    """VMamba: four scan orders of the positions, one scan each, merged again."""
     b, c, h, w = x.shape
     y = s.up(x)
     a = torch.stack([y.flatten(2), y.transpose(2, 3).flatten(2)], 1)
@@ -403,7 +404,7 @@ def scanned_four_ways(s, x):
 
 
 def segment_softmax(s, x):
-    """Attention over the edges of a graph, a softmax over those that end at a node."""
+    """Attention over the edges of a graph, with a softmax over the edges that end at a node."""
     source, aim = s.edges
     h = s.first(x)
     score = F.leaky_relu((torch.cat([h[:, source], h[:, aim]], -1) * s.a).sum(-1), 0.2)
@@ -474,9 +475,9 @@ CORNERS = {
     "segment_softmax": (lambda: Net(segment_softmax, edges=EDGES, first=lin(4, 6), a=weight(12), head=lin(6, 3)), lambda b: {"x": pixels(b, 6, 4)}, (3,), 1),
 }
 
-WITHOUT_BATCH = ("shared_graph", "one_number")  # one input of these has no samples, and the recorder opens the first axis of all
+WITHOUT_BATCH = ("shared_graph", "one_number")  # one input of these has no batch axis, and the recorder would open the first axis of all
 
-# name: as above, and how many places of a sample are in the list
+# name: as above, and how many positions of a sample are in the list
 LISTS = {
     "flat_places": (lambda: Net(flat_places, table=nn.Embedding(11, 8), body=block(8), head=lin(8, 11)), tokens, 6, 11),
     "flat_shifted": (lambda: Net(flat_shifted, table=nn.Embedding(11, 8), body=lin(8, 8), head=lin(8, 11)), tokens, 5, 11),
@@ -485,7 +486,7 @@ LISTS = {
 
 
 def listed(name, again):
-    """Targets are one list of all places of all samples, too."""
+    """Targets are also one list of all positions of all samples."""
     module, inputs, places, n = LISTS[name]
     case = drawn(name, (module, inputs, (n,), 1), again)
     return dataclasses.replace(case, name=case.name.replace("further", "corner"), batch=lambda b: inputs(b) | {"y": classes(n, b * places)}, losses=[{"type": "cross_entropy", "output": "out", "target": "y"}])

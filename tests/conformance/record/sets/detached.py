@@ -1,5 +1,5 @@
-"""Modules that detach values: straight-through estimators, targets that are not trained, weights that are only read. torch.export's file has an Identity
-of that name, or the optimizer has taken it out and the notes of the nodes around it name it still."""
+"""Modules that detach values: straight-through estimators, targets without gradients, weights that are only read. torch.export's file has
+an Identity of that name, or its optimizer has removed it and the metadata of neighbouring nodes still name it."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from optimizers import optimizer
 
 
 class Quantized(nn.Module):
-    """A VQ-VAE of vectors: the nearest entry of a table, gradients straight through, and the two losses of the table."""
+    """A VQ-VAE of vectors: the nearest entry of a table, straight-through gradients, and the two losses of the table."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class Quantized(nn.Module):
 
 
 class Siamese(nn.Module):
-    """SimSiam: each view's prediction against the other's projection, which stands still."""
+    """SimSiam: each view's prediction against the detached projection of the other."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Siamese(nn.Module):
 
 
 class Rounded(nn.Module):
-    """Activations, and weights too, as eight bits would have them."""
+    """Activations and weights, fake-quantized to eight bits."""
 
     def __init__(self, weights=True):
         super().__init__()
@@ -50,7 +50,7 @@ class Rounded(nn.Module):
 
 
 class SevenBits(nn.Module):
-    """Of eight bits: the older exporter clips what is quantised."""
+    """To eight bits; the older exporter clips quantized values."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ class SevenBits(nn.Module):
 
 
 class Parts(nn.Module):
-    """A value read both ways, a weight read without being trained there, and a head that the body does not learn from."""
+    """A value read with and without gradient, a weight read without being trained there, and a head from which the body does not learn."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ class Parts(nn.Module):
 
 
 class Decomposed(nn.Module):
-    """DoRA: directions of a weight and of two that are added, by a norm without a gradient, and trained lengths."""
+    """DoRA: directions of a weight plus a low-rank update, divided by a norm without gradient, and trained lengths."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class Decomposed(nn.Module):
         return self.head(torch.relu(F.linear(x, self.length * w / w.norm(dim=1, keepdim=True).detach(), self.base.bias)))
 
 
-# Where the older exporter's files have what is detached: a value, or a value as one node reads it.
+# The detached values in the older exporter's files: a value, or a value as read by one node.
 NAMED = {
     "quantized": ("/encoder/encoder.2/Gemm_output_0@/Sub_1", "/table/Gather_output_0@/Sub_2", "/Sub_3_output_0"),
     "siamese": ("/body/body.2_1/Gemm_output_0@/Mul", "/body/body.2_1/Gemm_output_0@/Mul_2", "/body/body.2/Gemm_output_0@/Mul_4", "/body/body.2/Gemm_output_0@/Mul_6"),
@@ -99,14 +99,14 @@ def cases():
     vectors = lambda b: {"x": pixels(b, 6), "y": pixels(b, 6)}
     views = lambda b: {"a": pixels(b, 6), "b": pixels(b, 6)}
     labelled = lambda b: {"x": pixels(b, 6), "y": classes(3, b)}
-    # The optimizer folds what is computed of weights alone.
+    # The optimizer folds what is computed from weights alone.
     for style, options in {"kept": dict(opset=18), "taken_out": dict(opset=20, optimize=True, keep_notes=True), "eval": dict(opset=23, mode="eval", dynamic_batch=True)}.items():
         case = lambda name, *rest, **own: Case(f"detach_{name}_{style}", *rest, **options | own)
         yield case("quantized", Quantized, vectors, [term("mse"), term("output", output="side", target=None)], optimizer("adam", lr=0.01), outputs=("out", "side"))
         yield case("siamese", Siamese, views, [term("output", target=None)], optimizer("momentum", lr=0.02), inputs=("a", "b"), targets=())
         yield case("rounded", lambda style=style: Rounded(weights=style != "taken_out"), labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05))
         yield case("parts", Parts, labelled, [term("cross_entropy"), term("cross_entropy", output="side", weight=0.5)], optimizer("adamw", lr=0.01), outputs=("out", "side"))
-    # What the older exporter leaves of them.
+    # The older exporter's traces of a detach().
     for name, module in {"rounded": Rounded, "seven_bits": SevenBits}.items():
         yield Case(f"detach_{name}_legacy", module, labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05), exporter="legacy", opset=17)
     # The same by name.

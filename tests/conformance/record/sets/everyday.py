@@ -1,6 +1,6 @@
-"""What people train every day, each net in a form that the other sets lack: pooling with places, odd pads, layers with their rare options, states, several inputs and
-outputs, whole numbers, shapes by arithmetic. Sequences, tables and graphs are in everyday_data.py. Each in two styles of export (`everyday_STYLES`: how many) with losses and a recipe drawn by
-name; nothing is kept in `recorded/`."""
+"""What people train every day, each model in a form that the other sets lack: pooling with indices, odd pads, layers with rare options,
+states, several inputs and outputs, integers, shape arithmetic. everyday_data.py has sequences, tables and graphs. Each in two styles of
+export (`everyday_STYLES` sets how many), with losses and a recipe selected by name. Nothing is kept in `recorded/`."""
 import dataclasses
 import os
 import random
@@ -155,7 +155,7 @@ def enlarged(s, x):
 
 
 def halves(s, x):
-    """ShuffleNet's units, the batch's shape taken apart."""
+    """ShuffleNet's units, with the batch shape unpacked."""
     h = s.first(x)
     for layer in s.layers:
         a, b = h.chunk(2, 1)
@@ -173,7 +173,7 @@ def padded_ways(s, x):
 
 
 def two_resolutions(s, x):
-    """Parallel branches that give to each other (HRNet)."""
+    """Parallel branches that exchange features (HRNet)."""
     a, b = s.high(x), s.low(x)
     for up, down in zip(s.ups, s.downs):
         a, b = act(a + F.interpolate(up(b), scale_factor=2.0, mode="bilinear", align_corners=False)), act(b + down(a))
@@ -181,7 +181,8 @@ def two_resolutions(s, x):
 
 
 def bottlenecks(s, x):
-    """Feature maps split in two, one of them through all blocks, all of them joined (YOLO's C2f), pooled pyramids behind."""
+    """Feature maps split in two, one of them passed through all blocks, all of them concatenated (YOLO's C2f), followed by pooling
+    pyramids."""
     y = list(s.stem(x).chunk(2, 1))
     for block in s.blocks:
         y.append(y[-1] + block(y[-1]))
@@ -202,7 +203,7 @@ def unpooled_mean(s, x):
 
 
 def by_blocks(s, x):
-    """Space to depth and back by views, as it is written by hand in both orders."""
+    """Space to depth and back by views, written by hand in both orders."""
     b, c, p, q = x.shape
     h = x.view(b, c, p // 2, 2, q // 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(b, 4 * c, p // 2, q // 2)
     h = s.first(h)
@@ -211,7 +212,7 @@ def by_blocks(s, x):
 
 
 def moving_pictures(s, x):
-    """Frames through one net, then filters over time alone (R(2+1)D)."""
+    """Frames through one network, then filters over time only (R(2+1)D)."""
     h = act(s.space(x))
     h = act(s.time(h))
     return s.head(F.adaptive_max_pool3d(F.avg_pool3d(h, (1, 2, 2), (1, 2, 2), (0, 1, 1)), (2, 1, 1)).flatten(1))
@@ -224,7 +225,7 @@ def sub_pixels_1d(s, x):
 
 
 def blended(s, x, coarse):
-    """An image of two sizes and a gate of the one for the other."""
+    """An image at two sizes, where one gates the other."""
     g = torch.sigmoid(s.gate(F.interpolate(coarse, size=x.shape[2:], mode="bilinear")))
     return s.head((g * s.fine(x) + (1 - g) * F.interpolate(s.rough(coarse), scale_factor=2)).flatten(2).std(2))
 
@@ -305,7 +306,7 @@ def case(name, entry, again):
     asked = [o for o in outputs if o is not None]
     losses, targets, end = terms(r, [o if o[0] else ((1,), 0) for o in asked]) if asked else ([], {}, None)
     names = ["out", "out1", "out2"]
-    for k, o in enumerate(outputs):  # of a number for each sample, and of what has no target
+    for k, o in enumerate(outputs):  # one number per sample, or an output without target
         if o is None:
             losses = [*losses, term("output", output=names[k], target=None, weight=r.choice([1.0, 0.05]))]
         elif not o[0]:
@@ -315,10 +316,10 @@ def case(name, entry, again):
         net = still(Ending(module(), end) if end else module())
         example = inputs(6)
         with torch.no_grad():
-            net(*example.values())  # layers that wait for their first input
+            net(*example.values())  # initializes lazy layers
         net = settled(net, example, tuple(example))
         with torch.no_grad():
-            net(*example.values())  # weights made by hooks are leaves again, which can be copied
+            net(*example.values())  # weights computed by hooks become leaf tensors again, which can be copied
         return net
 
     legacy = r.random() < (0.5, 0.7, 0.3)[again % 3]
@@ -328,7 +329,7 @@ def case(name, entry, again):
     net = module()
     statistics = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
     still_needed = any("spectral" in type(m).__name__.lower() or any("spectral" in type(h).__name__.lower() for h in m._forward_pre_hooks.values()) for m in net.modules())
-    if still_needed:  # a training pass moves the vectors that the norm is found by, which a file does not
+    if still_needed:  # a training pass updates the power iteration vectors of the norm, which are not in a file
         mode = "eval"
     options = recipe(r)
     if statistics or options["optimizer"]["type"] == "lamb" or "groups" in options["optimizer"]:
@@ -337,7 +338,7 @@ def case(name, entry, again):
     sizes = [batch if not k else r.choice([batch, 2, 5]) for k in range(steps)] if dynamic and r.random() < 0.6 else None
     parameters = [n for n, _ in net.named_parameters()]
     frozen = (r.choice(parameters),) if r.random() < 0.2 and len(parameters) > 3 else ()
-    optimize = optimize and not frozen  # the exporter joins a recurrent layer's biases
+    optimize = optimize and not frozen  # the exporter concatenates a recurrent layer's biases
     return Case(f"everyday_{name}_{'legacy' if legacy else 'dynamo'}{opset}{'' if optimize else '_plain'}", whole, lambda b: inputs(b) | {k: f(b) for k, f in targets.items()}, losses, inputs=tuple(inputs(1)), targets=tuple(targets),
                 outputs=tuple(names[: len(outputs)]), exporter="legacy" if legacy else "dynamo", opset=opset, optimize=optimize, mode=mode, dynamic_batch=dynamic, semantics=r.choice(["train", "as_graph"]) if statistics and mode == "eval" else "as_graph",
                 external_data=r.random() < 0.1, batch_size=batch, batch_sizes=sizes, frozen=frozen, may_rest=True, keep_notes=not legacy, **options)

@@ -1,4 +1,5 @@
-"""Sequences, tables, graphs and decisions as people train them every day, as everyday.py has images. Nothing is kept in `recorded/`."""
+"""Sequences, tables, graphs and reinforcement learning as people train them every day; everyday.py has images. Nothing is kept in
+`recorded/`."""
 import math
 
 import torch
@@ -21,7 +22,7 @@ graph = lambda b: {"x": pixels(b, 6, 4), "a": ((torch.rand(b, 6, 6) < 0.4) | tor
 
 
 def states(s, x):
-    """The last states of all layers and directions, and the cells too."""
+    """The last hidden states of all layers and directions, and the cell states."""
     y, (h, c) = s.lstm(x)
     return s.head(torch.cat([h.transpose(0, 1).flatten(1), c.permute(1, 0, 2).reshape(x.size(0), -1), y[:, -1]], 1))
 
@@ -61,7 +62,7 @@ def given_states(s, x, h, c):
 
 
 def by_cells(s, x):
-    """Two layers of cells of different kinds, written step by step, outputs fed back."""
+    """Two layers of different cells, called step by step, with outputs fed back."""
     b = x.size(0)
     h, c, g, last, out = x.new_zeros(b, 6), torch.zeros(b, 6), torch.zeros(b, 4), torch.zeros(b, 3), []
     for t in range(x.shape[1]):
@@ -105,7 +106,7 @@ def convolved_in_time(s, x):
 
 
 def likelihood_of_steps(s, x):
-    """Probabilistic forecasting: scaled by each series' own mean, Student's t behind."""
+    """Probabilistic forecasting: scaled by each series' own mean, with a Student's t head."""
     v = x.abs().mean(1, keepdim=True) + 1e-3
     y, _ = s.lstm((x / v).unsqueeze(-1)[:, :-1])
     mu, sigma, nu = s.head(y).unbind(-1)
@@ -124,7 +125,7 @@ def double_residual(s, x):
 
 
 def linear_by_channel(s, x):
-    """DLinear: a moving average with ends repeated, a product for each channel."""
+    """DLinear: a moving average with repeated ends, a linear map per channel."""
     h = torch.cat([x[:, :1].repeat(1, 1, 1), x, x[:, -1:].repeat(1, 1, 1)], 1)
     trend = F.avg_pool1d(h.permute(0, 2, 1), 3, 1)
     rest = x.permute(0, 2, 1) - trend
@@ -180,7 +181,7 @@ def two_pretrainings(s, x, kind):
 
 
 def rotated_decoder(s, x):
-    """Grouped queries, rotary positions by halves, normalised queries and keys, gated layer."""
+    """Grouped queries, half-split rotary positions, normalized queries and keys, a gated layer."""
     b, t = x.shape
     h = s.table(x)
     n = s.first(h)
@@ -197,7 +198,7 @@ def rotated_decoder(s, x):
 
 
 def positions_by_counting(s, x):
-    """Fairseq's positions: the number of tokens so far, padding none."""
+    """Fairseq's positions: the number of tokens so far, not counting padding."""
     mask = x.ne(0).int()
     at = (torch.cumsum(mask, dim=1).type_as(mask) * mask).long()
     h = s.table(x) + s.places(at)
@@ -245,7 +246,7 @@ def mixed_table(s, table, kind, words):
 
 
 def gathered_columns(s, x):
-    """One tensor holds everything: numbers of classes are cast within."""
+    """One tensor holds everything; class indices are cast inside."""
     i = x[:, :2].round().long().clamp(0, 4)
     h = torch.cat([s.a(i[:, 0]), s.b(i[:, 1]), s.norm(x[:, 2:])], 1)
     return s.head(act(h))
@@ -292,7 +293,7 @@ def gated_graph(s, x, a):
     return s.head((gate * torch.tanh(s.body(h))).sum(1))
 
 
-# Decisions, several inputs and outputs, single numbers
+# Decisions, several inputs and outputs, scalars
 
 
 def actor_and_critic(s, x):
@@ -348,14 +349,14 @@ def trained_powers(s, x):
 
 
 def shared_everywhere(s, x):
-    """One matrix as a layer, transposed, as a bias, as a table."""
+    """One matrix as a layer, transposed, as a bias, and as a table."""
     h = torch.tanh(x @ s.w + s.w[0])
     h = torch.tanh(h @ s.w.t() * s.w.diagonal() + s.w.mean(0))
     return h @ s.w[:, :3] + s.w[[0, 2, 4], 1]
 
 
 def written_statistics(s, x):
-    """Normalisation by hand over the batch."""
+    """Normalization over the batch, written by hand."""
     h = s.first(x)
     m = h.mean(0)
     v = ((h - m) ** 2).mean(0)

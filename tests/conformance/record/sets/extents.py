@@ -1,4 +1,4 @@
-"""Graphs in which the data says how many elements there are: masks as indices, and experts that see some of the samples."""
+"""Graphs in which the data determine the number of elements: masks as indices, and experts that process some of the samples."""
 import collections
 
 import torch
@@ -10,7 +10,7 @@ from optimizers import optimizer
 
 
 class MaskedMean(nn.Module):
-    """Adds the mean of the samples whose first number is above zero."""
+    """Adds the mean of the samples whose first number is positive."""
 
     def __init__(self):
         super().__init__()
@@ -22,7 +22,7 @@ class MaskedMean(nn.Module):
 
 
 class Assigned(nn.Module):
-    """Another function for the elements above a half, put in their places."""
+    """A different function for the elements above one half, written back to their positions."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ class Assigned(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each sample goes to the expert that a router chooses, and comes back times the router's confidence."""
+    """Each sample goes to the expert that a router selects, and the result is scaled by the router's confidence."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class Experts(nn.Module):
 
 
 class Packed(nn.Module):
-    """A network over the tokens that are no padding, packed together; its results go back to their places."""
+    """A network over the non-padding tokens, packed together; its results are written back to their positions."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ class Packed(nn.Module):
 
 
 class Among(nn.Module):
-    """Each sample looks at those whose first number is above zero."""
+    """Each sample attends to those whose first number is positive."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class Among(nn.Module):
 
 
 class SelectedLoss(nn.Module):
-    """Gives its own loss, of the samples whose first number is above zero."""
+    """Computes its own loss, over the samples whose first number is positive."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ class SelectedLoss(nn.Module):
 
 
 class Detector(nn.Module):
-    """Boxes of images, of which those are kept that overlap no surer one of their image; what lies in them says the class of the image."""
+    """Non-maximum suppression of boxes per image; the features in the remaining boxes determine the class of the image."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ class Levels(nn.Module):
 
 
 class Retina(nn.Module):
-    """torchvision's RetinaNet over few features, with its selection of boxes."""
+    """torchvision's RetinaNet with few features, including its selection of boxes."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ class Retina(nn.Module):
 
 
 class PackedRecurrent(nn.Module):
-    """A recurrent layer and a normalization over the tokens that are no padding, packed together."""
+    """A recurrent layer and a normalization over the non-padding tokens, packed together."""
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,5 @@
-"""Architectures that people build by hand and no other set has, each exported as the default exporter writes it and in one more style, with a loss and a
-recipe that are drawn by name. Of these two are kept; the rest is recorded where it is wanted."""
+"""Architectures that people build by hand and that no other set has, each in the default exporter's form and in one more style, with a loss
+and a recipe selected by name. Two of these are kept; the rest is recorded when needed."""
 import math
 import random
 import zlib
@@ -16,7 +16,7 @@ from zoo import _folded
 
 
 class Net(nn.Module):
-    """Members by name, and what is done with them."""
+    """A module of named members and the function that uses them."""
 
     def __init__(self, forward, **members):
         super().__init__()
@@ -44,7 +44,7 @@ cloud = lambda b: {"x": pixels(b, 7, 3)}
 
 
 def modulated(s, x, style):
-    """StyleGAN2: a filter for each sample, the batch as groups."""
+    """StyleGAN2: a filter per sample, with the batch as groups."""
     b, c, h, w = x.shape
     scale = s.affine(style).view(b, 1, c, 1, 1) + 1
     filters = s.weight[None] * scale
@@ -54,7 +54,7 @@ def modulated(s, x, style):
 
 
 def mixed_filters(s, x):
-    """CondConv: filters that each sample mixes of a few."""
+    """CondConv: each sample mixes a few filters."""
     b, c, h, w = x.shape
     route = torch.sigmoid(s.route(x.mean((2, 3))))
     filters = (route @ s.weight.flatten(1)).view(b * 4, c, 3, 3)
@@ -141,7 +141,7 @@ def filter_response(s, x):
 
 
 def focus(s, x):
-    """YOLO: the four phases of an image, and boxes decoded from a grid."""
+    """YOLO: space to depth, and boxes decoded from a grid."""
     y = torch.cat([x[..., ::2, ::2], x[..., 1::2, ::2], x[..., ::2, 1::2], x[..., 1::2, 1::2]], 1)
     p = s.head(F.silu(s.norm(s.first(y))))
     b, _, h, w = p.shape
@@ -188,7 +188,7 @@ def tabnet(s, x):
 
 
 def trees(s, x):
-    """Oblivious trees with soft decisions."""
+    """Soft oblivious trees."""
     choice = s.features.softmax(0)
     split = ((x @ choice.flatten(1)).view(-1, 4, 3) - s.thresholds) * s.temperatures.exp()
     p = torch.stack([split, -split], -1).sigmoid()
@@ -212,7 +212,7 @@ def interactions(s, x):
 
 
 def interest(s, x):
-    """DIN: a history weighed by the candidate; 0 is padding."""
+    """DIN: a history weighted by the candidate; 0 is padding."""
     e = s.table(x)
     candidate, history = e[:, :1].expand(-1, 5, -1), e[:, 1:]
     w = s.attend(torch.cat([candidate, history, candidate - history, candidate * history], -1)).squeeze(-1)
@@ -248,7 +248,7 @@ def nbeats(s, x):
 
 
 def additive(s, x):
-    """Bahdanau's attention in a decoder that goes on with its own states."""
+    """Bahdanau's attention in a decoder that carries its own states."""
     keys, _ = s.encoder(s.embed(x))
     h, out = keys[:, -1], []
     for _ in range(3):
@@ -264,7 +264,7 @@ def pointer(s, x):
 
 
 def state_space(s, x):
-    """A selective scan, written out."""
+    """A selective scan, unrolled."""
     b, t, d = x.shape
     delta, bx, cx = F.softplus(s.delta(x)), s.b(x), s.c(x)
     a = torch.exp(delta[..., None] * -s.a.exp())
@@ -353,7 +353,7 @@ def slots(s, x):
 
 
 def rendered(s, x):
-    """NeRF: frequencies, densities, light along a ray."""
+    """NeRF: positional encoding, densities, light along a ray."""
     t = torch.linspace(0.1, 1, 6)
     points = x[:, None, :3] + t[:, None] * x[:, None, 3:]
     f = (points[..., None] * 2.0 ** torch.arange(3) * math.pi).flatten(-2)
@@ -395,7 +395,7 @@ def hopfield(s, x):
 
 
 def margin(s, x):
-    """ArcFace without the label's part: cosines, scaled."""
+    """ArcFace without the label's margin: scaled cosines."""
     return 8 * F.normalize(s.body(x)) @ F.normalize(s.centres).t()
 
 
@@ -425,20 +425,20 @@ def adapters(s, x):
 
 
 def batch_as_time(s, x):
-    """Batch first outside, time first inside, with a learned start."""
+    """Batch-first outside, time-first inside, with a learned initial state."""
     y, _ = s.rnn(x.transpose(0, 1), s.start.expand(-1, x.shape[0], -1).contiguous())
     return s.head(y[-1])
 
 
 def fft_mixed(s, x):
-    """A Fourier operator, by products with tables of cosines and sines."""
+    """A Fourier operator, as products with tables of cosines and sines."""
     re, im = torch.einsum("btd,tk->bkd", x, s.cos), torch.einsum("btd,tk->bkd", x, s.sin)
     a, b = torch.einsum("bkd,kde->bke", re, s.wr) - torch.einsum("bkd,kde->bke", im, s.wi), torch.einsum("bkd,kde->bke", re, s.wi) + torch.einsum("bkd,kde->bke", im, s.wr)
     return s.head(F.gelu(torch.einsum("bke,tk->bte", a, s.cos) + torch.einsum("bke,tk->bte", b, s.sin) + s.skip(x)).mean(1))
 
 
 def weighted_bins(s, x):
-    """A quantile head: bins in order by construction, and their mean."""
+    """A quantile head: ordered bins by construction, and their mean."""
     width = F.softplus(s.width(x)).cumsum(-1)
     return torch.cat([width, (s.bins(x).softmax(-1) * width).sum(-1, keepdim=True), width[:, 1:] - width[:, :-1]], -1)
 
@@ -450,7 +450,7 @@ noisy = lambda n: lambda b: {"x": pixels(b, 6), "noise": pixels(b, n)}
 styled_image = lambda c: lambda b: {"x": pixels(b, c, 8, 8), "style": pixels(b, 5)}
 ids = lambda n, t: lambda b: {"x": classes(n, b, t)}
 
-# name: the module, its inputs, what it gives for one sample, the axis of classes
+# name: (module, its inputs, shape of the output of one sample, class axis)
 FAMILIES = {
     "modulated_filters": (lambda: Net(modulated, affine=lin(5, 3), weight=weight(4, 3, 3, 3), bias=weight(4), head=lin(4, 3)), styled_image(3), (3,), 1),
     "mixed_filters": (lambda: Net(mixed_filters, route=lin(3, 3), weight=weight(3, 4, 3, 3, 3), head=lin(4, 3)), image, (3,), 1),

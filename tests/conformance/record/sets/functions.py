@@ -19,7 +19,7 @@ FUNCTIONS = {
     "floor": lambda x: x + torch.floor(4 * x), "fmod": lambda x: x - 0.25 * torch.round(x), "swish_written": lambda x: x * torch.sigmoid(1.7 * x),
     "squared_relu": lambda x: F.relu(x) ** 2, "log_cosh": lambda x: torch.log(torch.cosh(x)),
 }
-DYNAMO_ONLY = ("expm1", "sinh", "cosh", "asinh", "acosh", "atanh", "log_cosh")  # the legacy exporter has no form for them
+DYNAMO_ONLY = ("expm1", "sinh", "cosh", "asinh", "acosh", "atanh", "log_cosh")  # the legacy exporter does not support these
 
 
 def cases():

@@ -1,6 +1,6 @@
-"""Further architectures, of fields that the other sets touch little: recommendation, graphs by scattering, embeddings of knowledge, flows, experts;
-sequences and images are in further_series.py and further_images.py. Each as the default exporter writes it and in one more style, with a loss and a recipe
-that are drawn by name.
+"""Further architectures from fields that the other sets barely touch: recommendation, graphs by scattering, knowledge embeddings, flows,
+experts. Sequences and images are in further_series.py and further_images.py. Each in the default exporter's form and in one more style,
+with a loss and a recipe selected by name.
 Nothing is kept in `recorded/`."""
 import math
 import random
@@ -55,7 +55,7 @@ def compressed_interactions(s, x, dense):
 
 
 def two_towers(s, x, dense, item):
-    """In-batch softmax with the logarithm of the items' frequencies taken off."""
+    """In-batch softmax with the logarithm of the items' frequencies subtracted."""
     u = F.normalize(s.user(torch.cat([embedded(s, x).flatten(1), dense], 1)))
     v = F.normalize(s.items(item))
     logits = u @ v.t() / 0.2 - s.frequency[item].log()
@@ -72,7 +72,7 @@ def experts(s, x):
 
 
 def sequential_pairs(s, x):
-    """SASRec and BPR with a positive and a negative for each place."""
+    """SASRec and BPR with a positive and a negative item per position."""
     h = s.table(x[:, :6]) * 8**0.5 + s.places
     keep = (x[:, :6] != 0)[..., None]
     h = s.body(h * keep, src_mask=torch.ones(6, 6).triu(1).bool()) * keep
@@ -83,7 +83,7 @@ def sequential_pairs(s, x):
 
 
 def negatives(s, x):
-    """Skip-gram with negative samples."""
+    """Skip-gram with negative sampling."""
     u = s.inner(x[:, 0])
     v = s.outer(x[:, 1:])
     score = torch.bmm(v, u.unsqueeze(2)).squeeze(2)
@@ -114,7 +114,7 @@ def hyperbolic(s, x):
 
 
 def partial_likelihood(s, x, event):
-    """Cox: rows by time, risks by cumulated logsumexp."""
+    """Cox: rows sorted by time, risks by cumulative logsumexp."""
     risk = s.body(x).squeeze(1)
     order = x[:, 0].argsort(descending=True)
     risk, seen = risk[order], event[order]
@@ -148,7 +148,7 @@ def graph_layers(s, x):
 
 
 def aggregates(s, x):
-    """PNA: mean, extremes and deviation of neighbours by scatter_reduce."""
+    """PNA: mean, extremes and standard deviation of neighbours by scatter_reduce."""
     src, dst = s.edges[0], s.edges[1]
     m = s.message(torch.cat([x[:, src], x[:, dst]], -1))
     index = dst[None, :, None].expand(m.shape[0], -1, m.shape[-1])
@@ -161,7 +161,7 @@ def aggregates(s, x):
 
 
 def light_graph(s, x):
-    """LightGCN: products with a fixed adjacency, pairs scored."""
+    """LightGCN: products with a fixed adjacency matrix, scored pairs."""
     e, layers = s.table.weight, [s.table.weight]
     for _ in range(2):
         e = s.adjacency @ e
@@ -192,7 +192,7 @@ def sampled_points(s, x):
 
 
 def relational(s, x):
-    """R-GCN with bases, an edge's kind chosen by its number."""
+    """R-GCN with bases; the type of an edge selects its weight."""
     src, dst = s.edges[0], s.edges[1]
     w = torch.einsum("rb,bio->rio", s.mix, s.bases)
     m = torch.einsum("nei,eio->neo", x[:, src], w[torch.arange(src.shape[0]) % 3])
@@ -203,7 +203,7 @@ def relational(s, x):
 
 
 def coupled(s, x):
-    """Glow: a map by its LU, an actnorm, an affine coupling; the likelihood itself."""
+    """Glow: an LU-factored linear map, an actnorm, an affine coupling; the output is the likelihood."""
     y = (x + s.shift) * s.scale.exp()
     lower, upper = s.lower.tril(-1) + torch.eye(6), s.upper.triu(1) + torch.diag(s.sign * s.diagonal.exp())
     y = y @ (s.permutation @ lower @ upper).t()
@@ -216,7 +216,7 @@ def coupled(s, x):
 
 
 def stepped(s, x):
-    """A neural ODE by Runge and Kutta."""
+    """A neural ODE by the Runge-Kutta method."""
     f = lambda t, y: s.b(torch.tanh(s.a(torch.cat([y, torch.full_like(y[:, :1], t)], 1))))
     h = 0.5
     for k in range(2):
@@ -230,7 +230,7 @@ def stepped(s, x):
 
 
 def hashed(s, x):
-    """Instant NGP: corners hashed into tables, their features interpolated."""
+    """Instant NGP: corners hashed into tables, with interpolated features."""
     out = []
     for level, table in zip((2.0, 3.0), s.tables):
         p = x[:, :2].sigmoid() * level
@@ -257,13 +257,13 @@ def spectral(s, x):
 
 
 def framed(s, x):
-    """A spectrogram by torch.stft in front of a convolution."""
+    """A spectrogram by torch.stft before a convolution."""
     f = torch.stft(s.scale * x.squeeze(1), 8, 4, window=s.window, center=False, return_complex=True)
     return s.head(F.relu(s.first((torch.view_as_real(f).square().sum(-1) + 1e-4).log()[:, None])).mean((2, 3)))
 
 
 def routed_depth(s, x):
-    """Mixture of depths: the tokens of the highest weight go through a block, the others around it."""
+    """Mixture of depths: the tokens with the largest weights pass through a block, the others bypass it."""
     h = s.table(x)
     w = s.router(h).squeeze(-1)
     top, index = w.topk(3, 1)
@@ -275,7 +275,7 @@ def routed_depth(s, x):
 
 
 def top_experts(s, x):
-    """Switch: one expert for each token, loads balanced, all experts as one product."""
+    """Switch: one expert per token, load balancing, all experts as one product."""
     h = s.table(x)
     p = s.router(h).softmax(-1)
     top, index = p.topk(2, -1)
@@ -288,14 +288,14 @@ def top_experts(s, x):
 
 
 def multi_token(s, x):
-    """Heads for the next and the one after, one table for all; logits capped."""
+    """Heads for the next token and the one after, with one shared table; soft-capped logits."""
     h = s.body(s.table(x), src_mask=torch.full((6, 6), -torch.inf).triu(1), is_causal=True)
     cap = lambda y: 5 * torch.tanh(y / 5)
     return cap(s.norm(h) @ s.table.weight.t()) + cap(s.second(torch.cat([h[:, :-1], s.table(x)[:, 1:]], -1)) @ s.table.weight.t()).mean(1, keepdim=True)
 
 
 def quantised_steps(s, x):
-    """LSQ: trained steps, gradients through rounding by detaching."""
+    """LSQ: trained step sizes, gradients through rounding by detaching."""
     def q(v, step, low, high):
         g = 1 / math.sqrt(v.numel() * high)
         step = (step - step * g).detach() + step * g
@@ -306,7 +306,7 @@ def quantised_steps(s, x):
 
 
 def fake_quantised_range(s, x):
-    """Seven bits of eight: the exporter clips what is quantised."""
+    """Seven of eight bits: the exporter clips quantized values."""
     w = torch.fake_quantize_per_tensor_affine(s.first.weight, 0.02, 10, 0, 127)
     h = F.relu(F.linear(torch.fake_quantize_per_tensor_affine(x, 0.03, 60, 0, 127), w, s.first.bias))
     return s.head(h)
@@ -315,7 +315,7 @@ def fake_quantised_range(s, x):
 block = lambda d, h=2: nn.TransformerEncoderLayer(d, h, 2 * d, 0.0, batch_first=True, norm_first=True)
 tables = lambda n, d: L(nn.Embedding(9, d) for _ in range(n))
 
-# name: the module, its inputs, what it gives for one sample (None: the objective itself), the axis of classes
+# name: (module, its inputs, shape of the output of one sample (None: the output is the objective), class axis)
 FURTHER = {
     "deep_fm": (lambda: Net(deep_fm, tables=tables(4, 3), linear=tables(4, 1), dense=lin(3, 1), deep=mlp(15, 8, 1)), fields, (1,), 0),
     "compressed": (lambda: Net(compressed_interactions, tables=tables(4, 3), layers=L([nn.Conv1d(16, 5, 1), nn.Conv1d(20, 4, 1)]), head=lin(12, 3)), fields, (3,), 1),
@@ -346,7 +346,8 @@ FURTHER = {
 
 
 def drawn(name, entry, again, frozen=(), side=False):
-    """A case of an entry of a table like FURTHER, in its first or in another style; with `side` the mean of a second output is a term."""
+    """A case of an entry of a table like FURTHER, in its first or in a second style. With `side`, the mean of a second output is a loss
+    term."""
     r = random.Random(zlib.crc32(f"further {name}{again}".encode()))
     module, inputs, out, axis = entry
     if out is None:

@@ -1,4 +1,4 @@
-"""Further architectures over images, and detection; see further.py."""
+"""Further architectures for images and detection; see further.py."""
 import math
 
 import torch
@@ -15,7 +15,7 @@ from sets.further import L, P, block, conv, drawn, image, lin, mlp, steps
 
 
 def response(s, x):
-    """ConvNeXt V2 with its global response normalisation, channels last."""
+    """ConvNeXt V2 with its global response normalization, channels last."""
     y = s.stem(x)
     h = s.norm(s.deep(y).permute(0, 2, 3, 1))
     h = F.gelu(s.up(h))
@@ -25,7 +25,7 @@ def response(s, x):
 
 
 def mobile(s, x):
-    """MobileViT: places that go together, folded out and in again."""
+    """MobileViT: positions are unfolded into groups, and folded back."""
     y = s.first(x)
     b, c, h, w = y.shape
     p = y.reshape(b * c * h // 2, 2, w // 2, 2).transpose(1, 2).reshape(b, c, -1, 4).transpose(1, 3).reshape(b * 4, -1, c)
@@ -35,7 +35,7 @@ def mobile(s, x):
 
 
 def shifted(s, x):
-    """Swin: windows that are rolled, a mask by region, a table of distances."""
+    """Swin: rolled windows, a mask by region, a table of distances."""
     y = s.first(x).permute(0, 2, 3, 1)
     b = y.shape[0]
     y2 = torch.roll(s.norm(y), (-2, -2), (1, 2))
@@ -59,7 +59,7 @@ def perceiver(s, x):
 
 
 def transformed(s, x, t):
-    """DiT: patches, a class token dropped for none, scales and shifts of a time that begin at zero; v-prediction."""
+    """DiT: patches, a class token that is dropped at random, time-dependent scales and shifts that start at zero; v-prediction."""
     angle = t[:, None].float() * torch.exp(torch.arange(4) * -math.log(100.0) / 4)
     c = s.time(torch.cat([angle.cos(), angle.sin()], -1))
     y = s.patch(x).flatten(2).transpose(1, 2) + s.places
@@ -73,7 +73,7 @@ def transformed(s, x, t):
 
 
 def anchored(s, x):
-    """RetinaNet's heads over two levels with shared weights, all in one row."""
+    """RetinaNet's heads over two levels with shared weights, concatenated."""
     low = F.relu(s.c1(x))
     high = F.relu(s.c2(low))
     top = s.l2(high)
@@ -83,7 +83,7 @@ def anchored(s, x):
 
 
 def boxes_loss(s, x, target):
-    """YOLO v8: distances as distributions, complete IoU, focal classes; the targets are boxes on the grid."""
+    """YOLO v8: distances as distributions, complete IoU, focal classification; the targets are boxes on the grid."""
     out = anchored_grid(s, x)
     dist, logits = out.split([16, 3], -1)
     p = dist.unflatten(-1, (4, 4)).softmax(-1) @ torch.arange(4.0)
@@ -113,7 +113,7 @@ def anchored_grid(s, x):
 
 
 def queried(s, x):
-    """DETR without matching: learned queries, auxiliary heads of each layer, giou against given boxes."""
+    """DETR without matching: learned queries, an auxiliary head per layer, GIoU with given boxes."""
     y = s.first(x)
     b, c, h, w = y.shape
     ys = torch.linspace(0, 1, h)[:, None].expand(h, w).flatten()
@@ -138,7 +138,7 @@ def masked_regions(s, x, boxes):
 
 
 def two_ways(s, x):
-    """HRNet: two resolutions that exchange."""
+    """HRNet: two resolutions that exchange features."""
     a = F.relu(s.a1(x))
     b = F.relu(s.b1(a))
     a, b = F.relu(s.na(s.a2(a) + F.interpolate(s.ba(b), scale_factor=2, mode="bilinear", align_corners=True))), F.relu(s.nb(s.b2(b) + s.ab(a)))
@@ -172,7 +172,7 @@ def large_kernels(s, x):
 
 
 def attentive_pool(s, x):
-    """GeM and a blur pool with reflection."""
+    """GeM pooling and a blur pool with reflection padding."""
     y = F.relu(s.norm(s.first(x)))
     y = F.conv2d(F.pad(y, (1, 2, 1, 2), mode="reflect"), s.blur.repeat(4, 1, 1, 1), stride=2, groups=4)
     return s.head(F.avg_pool2d(y.clamp(min=1e-6).pow(s.p), y.shape[-2:]).pow(1.0 / s.p).flatten(1))
@@ -184,7 +184,7 @@ SHIFT_MASK = torch.where(SHIFT_WINDOWS[:, None] != SHIFT_WINDOWS[:, :, None], -1
 GRID = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")).flatten(1)
 DISTANCES = ((GRID[:, :, None] - GRID[:, None]) + 3).mul(torch.tensor([7, 1])[:, None, None]).sum(0)
 
-# name: the module, its inputs, what it gives for one sample (None: the objective itself), the axis of classes
+# name: (module, its inputs, shape of the output of one sample (None: the output is the objective), class axis)
 IMAGES = {
     "response": (lambda: Net(response, stem=nn.Conv2d(3, 4, 2, 2), deep=conv(4, 4, 7, groups=4), norm=nn.LayerNorm(4), up=lin(4, 8), gamma=weight(1, 1, 1, 8), beta=weight(1, 1, 1, 8), down=lin(8, 4), head=lin(4, 3)), image, (3,), 1),
     "mobile": (lambda: Net(mobile, first=conv(3, 8), body=block(8), last=conv(16, 8), head=lin(8, 3)), image, (3,), 1),

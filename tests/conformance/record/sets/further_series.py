@@ -1,4 +1,4 @@
-"""Further architectures over sequences: scans, forms of attention, fine-tuning, forecasting and speech; see further.py."""
+"""Further architectures for sequences: scans, forms of attention, fine-tuning, forecasting and speech; see further.py."""
 import math
 
 import torch
@@ -24,7 +24,7 @@ def segsum(a):
 
 
 def dual(s, x):
-    """Mamba-2's state space duality: chunks of 4, two heads, products within and states between them."""
+    """Mamba-2's state space duality: chunks of 4, two heads, products within chunks and states between them."""
     b, t, _ = x.shape
     z, v, bc, dt = s.inner(x).split([8, 8, 6, 2], -1)
     dt = F.softplus(dt + s.bias)
@@ -43,7 +43,7 @@ def dual(s, x):
 
 
 def matrix_memory(s, x):
-    """mLSTM, all steps at once, with its stabiliser."""
+    """mLSTM, all steps at once, with its stabilizer."""
     q, k, v = s.q(x), s.k(x) / 2, s.v(x)
     i, f = s.gates(x).chunk(2, -1)
     f = F.logsigmoid(f).cumsum(1)
@@ -54,7 +54,7 @@ def matrix_memory(s, x):
 
 
 def hyena(s, x):
-    """Long filters made of positions, gates before and after; the convolution is a product with a Toeplitz matrix that is gathered."""
+    """Long filters computed from positions, gates before and after; the convolution is a product with a gathered Toeplitz matrix."""
     t = x.shape[1]
     u, g, v = s.short(s.inner(x).transpose(1, 2))[..., :t].chunk(3, 1)
     h = (s.filters(s.places) * (-s.decay.exp() * torch.arange(t)[:, None])).t()
@@ -65,7 +65,7 @@ def hyena(s, x):
 
 
 def gated_linear(s, x):
-    """Gated linear attention, a state for each step."""
+    """Gated linear attention, one state update per step."""
     q, k, v = s.q(x), s.k(x), s.v(x)
     gate = torch.sigmoid(s.gate(x)) ** (1 / 4)
     state, out = x.new_zeros(x.shape[0], 4, 4), []
@@ -76,7 +76,7 @@ def gated_linear(s, x):
 
 
 def shifted_positions(s, x):
-    """Transformer-XL: distances by padding and cutting off."""
+    """Transformer-XL: relative distances by padding and cropping."""
     q, k, v = (m(x).view(-1, 8, 2, 4).transpose(1, 2) for m in (s.q, s.k, s.v))
     r = s.r(s.table).view(8, 2, 4).permute(1, 0, 2)
     bd = (q + s.vb[:, None]) @ r.transpose(-1, -2)
@@ -97,7 +97,7 @@ def buckets(s, x):
 
 
 def windows(s, x):
-    """Longformer: neighbours by unfolding, and one place that sees all."""
+    """Longformer: neighbours by unfolding, and one position that attends to all."""
     q, k, v = s.q(x), s.k(x), s.v(x)
     near = lambda y: F.pad(y, (0, 0, 1, 1)).unfold(1, 3, 1)  # batch, steps, width, 3
     local = torch.einsum("btd,btdw->btw", q, near(k))
@@ -120,7 +120,7 @@ def nystrom(s, x):
 
 
 def liquid(s, x):
-    """Liquid time constants, three small steps for each input."""
+    """Liquid time constants, three small steps per input."""
     h = x.new_zeros(x.shape[0], 6)
     for t in range(4):
         for _ in range(2):
@@ -130,7 +130,7 @@ def liquid(s, x):
 
 
 def prefixed(s, x):
-    """Prompts before keys and values, of a frozen layer."""
+    """Trained prompts before the keys and values of a frozen layer."""
     b = x.shape[0]
     h = s.table(x)
     k, v = (torch.cat([p.expand(b, -1, -1), m(h)], 1) for p, m in ((s.pk, s.k), (s.pv, s.v)))
@@ -139,13 +139,13 @@ def prefixed(s, x):
 
 
 def adapted(s, x):
-    """DoRA: a frozen weight, a low rank beside it, its columns' norms trained apart."""
+    """DoRA: a frozen weight plus a low-rank update, with separately trained column norms."""
     w = s.frozen.weight + s.b @ s.a * 0.5
     return s.head(F.relu(F.linear(x, s.m[:, None] * w / w.norm(dim=1, keepdim=True).detach(), s.frozen.bias)))
 
 
 def scaled_keys(s, x):
-    """(IA)3 over a frozen block with a normalisation."""
+    """(IA)3 over a frozen block with a normalization."""
     h = s.norm(x)
     a = (s.q(h) @ (s.k(h) * s.lk).transpose(1, 2) / 2).softmax(-1) @ (s.v(h) * s.lv)
     return s.head((x[..., :4] + a * s.lf).mean(1))
@@ -171,7 +171,7 @@ def reversible(s, x):
 
 
 def hierarchical(s, x):
-    """N-HiTS: pooled at several rates, its forecast interpolated."""
+    """N-HiTS: pooled at several rates, with an interpolated forecast."""
     rest, total = x, 0
     for k, (back, fore) in zip((4, 2, 1), s.blocks):
         pooled = F.max_pool1d(rest[:, None], k, k).squeeze(1)
@@ -183,7 +183,7 @@ def hierarchical(s, x):
 
 
 def periods(s, x):
-    """TimesNet with periods that are given: a row folded into an image, mixed by their amplitudes."""
+    """TimesNet with given periods: a row folded into an image, mixed by their amplitudes."""
     y = s.embed(x[..., None]).transpose(1, 2)
     parts = [F.pad(y, (0, -12 % p)).unflatten(-1, (-1, p)) for p in (3, 4, 5)]
     parts = [s.mix(p).flatten(2)[..., :12] for p in parts]
@@ -199,7 +199,7 @@ def decomposed(s, x):
 
 
 def selection(s, x):
-    """TFT: gated residual networks choose among variables."""
+    """TFT: gated residual networks select variables."""
     def grn(m, y):
         h = m[1](F.elu(m[0](y)))
         a, g = m[2](h).chunk(2, -1)
@@ -212,13 +212,13 @@ def selection(s, x):
 
 
 def mixer(s, x):
-    """TSMixer and its batch normalisation over steps and features."""
+    """TSMixer with its batch normalization over steps and features."""
     y = x + F.relu(s.time(s.n1(x.flatten(1)).view_as(x).transpose(1, 2))).transpose(1, 2)
     return s.head((y + s.down(F.relu(s.up(s.n2(y.flatten(1)).view_as(y))))).transpose(1, 2)).squeeze(-1)
 
 
 def autoregressed(s, x):
-    """DeepAR: parameters of Student's t for each step."""
+    """DeepAR: the parameters of a Student's t per step."""
     h, _ = s.rnn(F.pad(x[:, :-1], (1, 0))[..., None])
     loc, scale, df = s.head(h).unbind(-1)
     scale, df = F.softplus(scale) + 0.05, 2 + F.softplus(df)
@@ -230,7 +230,7 @@ def autoregressed(s, x):
 
 
 def separated(s, x):
-    """Conv-TasNet: encoder, masks by a stack with global normalisation, overlap and add."""
+    """Conv-TasNet: encoder, masks by a stack with global normalization, overlap-add."""
     w = F.relu(s.encoder(x))
     y = s.first(w)
     for i, (up, norm, deep, down) in enumerate(zip(s.ups, s.norms, s.deeps, s.downs)):
@@ -241,7 +241,7 @@ def separated(s, x):
 
 
 def signal_noise(s, x, y):
-    """SI-SNR over both orders of the sources."""
+    """SI-SNR over both permutations of the sources."""
     e = separated(s, x)
     e, y = e - e.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
     def snr(a, b):
@@ -251,7 +251,7 @@ def signal_noise(s, x, y):
 
 
 def contrasted(s, x):
-    """wav2vec: a grouped convolution with weight norm for places, masked steps told from others of the same row."""
+    """wav2vec: a grouped convolution with weight norm as positions; masked steps are distinguished from others of the same row."""
     z = F.gelu(s.norm(s.c2(F.gelu(s.n1(s.c1(x))))).transpose(1, 2))
     t = z.shape[1]
     masked = torch.arange(t) % 3 == 1
@@ -262,7 +262,7 @@ def contrasted(s, x):
 
 
 def alignments(s, x, y):
-    """CTC, written out in logarithms."""
+    """CTC, written out in log space."""
     p = s.head(s.rnn(x)[0]).log_softmax(-1)
     b, t, _ = p.shape
     blank = torch.zeros_like(y)
@@ -289,7 +289,7 @@ def spectra(s, x):
 
 
 def located(s, x):
-    """Tacotron: attention that looks at where it was, a decoder of three steps."""
+    """Tacotron: location-sensitive attention, and a decoder of three steps."""
     keys = s.k(x)
     w = total = torch.zeros(x.shape[0], x.shape[1])
     h, c, context, frames = torch.zeros(x.shape[0], 6), torch.zeros(x.shape[0], 6), torch.zeros(x.shape[0], 5), []
@@ -307,7 +307,7 @@ def located(s, x):
 
 grn = lambda i, d: L([lin(i, d), lin(d, d), lin(d, 2 * d), nn.LayerNorm(d)])
 
-# name: the module, its inputs, what it gives for one sample (None: the objective itself), the axis of classes
+# name: (module, its inputs, shape of the output of one sample (None: the output is the objective), class axis)
 SERIES = {
     "dual": (lambda: Net(dual, inner=lin(5, 24), bias=weight(2), a=weight(2), d=weight(8), norm=random_nets.RmsNorm(8), head=lin(8, 3)), steps, (3,), 1),
     "matrix_memory": (lambda: Net(matrix_memory, q=lin(5, 4), k=lin(5, 4), v=lin(5, 4), gates=lin(5, 2), head=lin(4, 3)), steps, (3,), 1),

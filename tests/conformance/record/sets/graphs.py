@@ -25,7 +25,7 @@ class Autoencoder(nn.Module):
 
 
 class VAE(nn.Module):
-    """Reconstruction from the mean, and the divergence of each sample as a second output."""
+    """A reconstruction from the mean, and the divergence of each sample as a second output."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class VAE(nn.Module):
 
 
 class NoisyVAE(VAE):
-    """The noise comes as an input."""
+    """The noise is an input."""
 
     def forward(self, x, noise):
         h = torch.relu(self.enc(x))
@@ -87,7 +87,7 @@ class TwoInputs(nn.Module):
 
 
 class Tabular(nn.Module):
-    """Several categories in one int64 matrix, and numbers."""
+    """Several categories in one int64 matrix, plus numbers."""
 
     def __init__(self):
         super().__init__()
@@ -153,7 +153,7 @@ class Padded(BagOfWords):
 
 
 class Convolved(nn.Module):
-    """A dense graph convolution; the adjacency is an input."""
+    """A dense graph convolution with the adjacency matrix as an input."""
 
     def __init__(self):
         super().__init__()
@@ -167,7 +167,7 @@ class Convolved(nn.Module):
 
 
 class Messages(nn.Module):
-    """Messages along a list of edges, added up at their targets."""
+    """Messages along a list of edges, summed at their targets."""
 
     def __init__(self, how):
         super().__init__()
@@ -186,7 +186,7 @@ class Messages(nn.Module):
 
 
 class WeightNorm(nn.Module):
-    """Direction and length of each row apart."""
+    """The direction and the length of each row, separately."""
 
     def __init__(self):
         super().__init__()
@@ -208,7 +208,7 @@ class WrittenNorm(nn.Module):
 
 
 class Hyper(nn.Module):
-    """One net makes the weights of another, for each sample."""
+    """A network that computes the weights of another, per sample."""
 
     def __init__(self):
         super().__init__()
@@ -229,7 +229,7 @@ class FiLM(nn.Module):
 
 
 class Experts(nn.Module):
-    """A soft mixture; with k, only the best k count."""
+    """A soft mixture of experts; with k, only the best k count."""
 
     def __init__(self, k=None):
         super().__init__()
@@ -285,7 +285,7 @@ class Fourier(nn.Module):
 
 
 class Coupling(nn.Module):
-    """Two affine couplings of a flow: the density's parts as outputs."""
+    """Two affine couplings of a flow, with the parts of the density as outputs."""
 
     def __init__(self):
         super().__init__()
@@ -301,7 +301,7 @@ class Coupling(nn.Module):
 
 
 class Euler(nn.Module):
-    """A differential equation in four steps; all use the same weights."""
+    """A differential equation in four steps, which share the weights."""
 
     def __init__(self):
         super().__init__()
@@ -323,7 +323,7 @@ class PointNet(nn.Module):
 
 
 class Mixture(nn.Module):
-    """A mixture density net's negative log-likelihood, from the target as an input."""
+    """The negative log-likelihood of a mixture density network, with the target as an input."""
 
     def __init__(self):
         super().__init__()
@@ -336,7 +336,7 @@ class Mixture(nn.Module):
 
 
 class FieldCRF(nn.Module):
-    """The log of a chain's partition function, by the forward recursion, minus the score of the labels given as one-hot."""
+    """The log partition function of a chain by the forward recursion, minus the score of the given one-hot labels."""
 
     def __init__(self):
         super().__init__()
@@ -352,7 +352,7 @@ class FieldCRF(nn.Module):
 
 
 class Squash(nn.Module):
-    """Capsules: one round of routing."""
+    """Capsules: one routing iteration."""
 
     def __init__(self):
         super().__init__()
@@ -378,7 +378,7 @@ class Spline(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen matrix with a trained correction of low rank (LoRA)."""
+    """A frozen matrix with a trained low-rank update (LoRA)."""
 
     def __init__(self):
         super().__init__()
@@ -409,7 +409,7 @@ def sequence(f, into=5):
     return lambda: nn.Sequential(nn.Linear(5, 5), Function(f), nn.Flatten(), nn.Linear(into, 4))
 
 
-SHAPES = {  # on [batch, 8]; the second number is the width after it
+SHAPES = {  # on [batch, 8]; the second number is the resulting width
     "slice": (lambda x: x[:, 1:7:2], 3), "slice_negative": (lambda x: x[:, -5:-1], 4), "split": (lambda x: x.split([3, 5], 1)[1], 5),
     "chunk_product": (lambda x: x.chunk(2, 1)[0] * x.chunk(2, 1)[1], 4), "stack": (lambda x: torch.stack([x, x * x], 2).flatten(1), 16),
     "unbind": (lambda x: sum(x.view(-1, 4, 2).unbind(2)), 4), "repeat": (lambda x: x.repeat(1, 2), 16), "tile_view": (lambda x: (x.view(-1, 4, 2).permute(0, 2, 1)).reshape(-1, 8), 8),

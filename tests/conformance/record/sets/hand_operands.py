@@ -1,5 +1,6 @@
-"""Files written by hand whose weights reach operators by operands that mostly are numbers in the code (statistics, borders, lengths of steps, what a loop begins with), pooling and filters with all
-their attributes, and what converters from other frameworks write: channels last, shapes computed from shapes, cells as loops. Nothing is kept in `recorded/` but what its README names."""
+"""Files written by hand in which trained weights are operands that are usually constants in the code (statistics, borders, step lengths,
+initial values of loops), pooling and filters with all their attributes, and the output of converters from other frameworks: channels last,
+shapes computed from shapes, cells as loops. Nothing is kept in `recorded/` except what its README names."""
 
 import torch
 import torch.nn as nn
@@ -15,7 +16,7 @@ scalar = lambda value: nn.Parameter(torch.tensor(float(value)))
 
 
 def batch_statistics(s, x):
-    """Statistics of the batch as operands of a normalisation that takes them as they are."""
+    """Batch statistics as operands of a normalization in inference form."""
     h = x @ s.w
     mean, var = h.mean(0), (h * h).mean(0) - h.mean(0).square()
     return torch.relu((h - mean) / (var + 1e-3).sqrt() * s.g + s.b) @ s.v
@@ -32,7 +33,7 @@ def trained_range(s, x):
 
 
 def trained_states(s, x):
-    """An LSTM whose every output is read, and whose every start is trained."""
+    """An LSTM whose outputs are all read, and whose initial states are all trained."""
     b = x.shape[0]
     h, c = s.h0[0].expand(b, 3), s.c0[0].expand(b, 3)
     ys = []
@@ -69,7 +70,7 @@ def reversed_trained(s, x, n):
 
 
 def own_in_branches(s, x):
-    """Weights that lie in the branches themselves."""
+    """Weights defined inside the branches."""
     h = torch.tanh(x @ s.w)
     return torch.where(x.sum() > 0, h @ s.v, (h * 2) @ s.v + s.c)
 
@@ -95,7 +96,7 @@ def transposed_options(s, x):
 
 
 def filters_of_filters(s, x):
-    """Filters made of others in the graph, cut for each group, and a bias that is a result."""
+    """Filters computed from others in the graph, sliced per group, and a computed bias."""
     k = torch.cat([s.k * s.g.view(-1, 1, 1, 1), (s.k * 0.5).flip(3)], 0)
     return F.relu(F.conv2d(x, k, bias=torch.cat([s.g, -s.g]), groups=2, padding=1)).mean((2, 3)) @ s.v
 
@@ -105,7 +106,7 @@ def old_log_softmax(s, x):
 
 
 def deep_channels_last(s, x):
-    """As tf2onnx has it: channels last outside, transposed around each convolution, statistics folded into a product and a sum."""
+    """In tf2onnx's form: channels last, transposed around each convolution, statistics folded into a product and a sum."""
     h = x.permute(0, 3, 1, 2)
     h = F.relu(F.conv2d(F.pad(h, (0, 1, 0, 1)), s.k, stride=2) * s.g.view(-1, 1, 1) + s.b.view(-1, 1, 1))
     h = F.relu6(F.conv2d(h, s.d, padding=1, groups=4) + s.e.view(-1, 1, 1))
@@ -122,7 +123,7 @@ def keras_dense(s, x):
 
 
 def looped_cell(s, x):
-    """A cell as a Loop with an array of rows, as TensorFlow's while."""
+    """A cell as a Loop with an array of rows, like TensorFlow's while."""
     h, ys = torch.zeros(x.shape[0], 5).to(x.dtype), []
     for t in range(5):
         z, n = (torch.cat([x[:, t], h], 1) @ s.w + s.b).split(5, 1)
@@ -132,13 +133,13 @@ def looped_cell(s, x):
 
 
 def image_mean(s, x):
-    """As MATLAB has it: an image's mean taken off, and a normalisation by channels."""
+    """In MATLAB's form: an image's mean subtracted, and a normalization across channels."""
     h = F.relu(F.conv2d((x - s.mean) / 1.7, s.k, s.b))
     return F.log_softmax(F.max_pool2d(h, 2, 2).flatten(1) @ s.v.t() + s.c, 1)
 
 
 def boxes_of_cells(s, x):
-    """As Darknet's converters have it: an older Upsample, cells taken apart, places added."""
+    """In the form of Darknet converters: an older Upsample, split cells, positions added."""
     h = F.leaky_relu(F.conv2d(x, s.k, s.b, padding=1), 0.1)
     y = F.interpolate(F.max_pool2d(h, 2, 2), scale_factor=2, mode="nearest")
     z = F.conv2d(torch.cat([y, h], 1), s.d)
@@ -148,7 +149,7 @@ def boxes_of_cells(s, x):
 
 
 def seq_first(s, x):
-    """As CNTK has it: steps first, then samples."""
+    """In CNTK's form: steps first, then samples."""
     h = torch.tanh(x @ s.w + s.b)
     return h[-1] @ s.v
 
@@ -178,7 +179,7 @@ def smallest(s, x):
     return (low * (where.to(x.dtype) + 1) * s.g).sum(1, keepdim=True) * s.u + h @ s.v
 
 
-torch.manual_seed(2)  # as there
+torch.manual_seed(2)  # the same seed as there
 OPERANDS = {
     "batch_statistics": (wv() | dict(g=one(5), b=weight(5)), batch_statistics, vector, 15, V + """ <int64[1] zero = {0}> {
   h = MatMul (x, w) m = ReduceMean <axes = [0], keepdims = 0> (h) q = Mul (h, h) e = ReduceMean <axes = [0], keepdims = 0> (q) mm = Mul (m, m) var = Sub (e, mm)
@@ -246,7 +247,7 @@ OPERANDS = {
 
 
 def with_constants(opset, graph):
-    """Fills in what is too long to be written down."""
+    """Substitutes parts that are too long to be written out."""
     def writer(module, batch, path):
         listed = lambda t: ", ".join(repr(float(k)) for k in t.reshape(-1))
         body = graph

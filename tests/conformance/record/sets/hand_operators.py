@@ -1,5 +1,6 @@
-"""Files written by hand around operators and attributes that exporters seldom write: what operators give beside their first output, operands that are trained and mostly are not,
-cells with all their options, axes counted from behind, orders of samples. A PyTorch module says what each computes. Nothing is kept in `recorded/` but what its README names."""
+"""Files written by hand with operators and attributes that exporters seldom write: secondary outputs, trained operands that are usually
+constant, recurrent cells with all their options, negative axes, other orders of samples. A PyTorch module defines what each computes.
+Nothing is kept in `recorded/` except what its README names."""
 import math
 
 import torch
@@ -17,7 +18,7 @@ wv = lambda n=6, h=5, o=3: dict(w=weight(n, h), v=weight(h, o))
 
 
 def gates_rnn(s, x):
-    """Two directions, other activations, clipped sums, lengths, a start that is trained."""
+    """Two directions, other activations, clipping, lengths, a trained initial state."""
     outs = []
     for d, (f, order) in enumerate(((lambda a: F.leaky_relu(a, 0.1), range(5)), (lambda a: 0.9 * torch.tanh(0.7 * a), range(4, -1, -1)))):
         h = s.start[d].expand(x.shape[0], 3)
@@ -42,7 +43,7 @@ def gates_gru(s, x):
 
 
 def gates_lstm(s, x):
-    """Peepholes, forget gates that are one less the input's, a bound."""
+    """Peepholes, coupled input and forget gates, a clipping bound."""
     h = c = torch.zeros(x.shape[0], 3, dtype=x.dtype)
     for t in range(5):
         i, o, f, g = (x[:, t] @ s.w[0].t() + h @ s.r[0].t() + s.b[0, :12] + s.b[0, 12:]).chunk(4, 1)
@@ -61,7 +62,7 @@ def reversed_parts(s, x, n):
 
 
 def statistics_out(s, x):
-    """The mean and the inverse deviation that a normalisation gives beside its first output."""
+    """The mean and the inverse standard deviation, which a normalization returns besides its first output."""
     h = x @ s.w
     mean, inverse = h.mean(-1, keepdim=True), torch.rsqrt(h.var(-1, keepdim=True, unbiased=False) + 1e-5)
     return torch.cat([((h - mean) * inverse * s.g + s.b).mean(1), mean[:, :, 0], torch.log(inverse[:, :, 0])], 1) @ s.v
@@ -179,7 +180,7 @@ def doubled_batch(s, x):
 
 
 def interleaved(s, x):
-    """The batch written twice, as neighbours."""
+    """Each sample of the batch repeated, next to each other."""
     h = torch.tanh(torch.stack([x, -x], 1).flatten(0, 1) @ s.w)
     return h.unflatten(0, (-1, 2)).amax(1) @ s.v
 
@@ -232,7 +233,7 @@ def many_at_once(s, x):
 
 
 def grown(s, x):
-    """As TensorFlow crops and resizes, a value for what lies outside."""
+    """In TensorFlow's crop-and-resize form, with a value for points outside."""
     y = F.conv2d(x, s.k)
     at = lambda n, a, b, m: a * (m - 1) + torch.arange(n).to(x.dtype) * (b - a) * (m - 1) / (n - 1)
     ys, xs = at(5, 0.25, 1.0, 4), at(3, -0.1, 0.6, 4)
@@ -268,7 +269,7 @@ def reduced(s, x):
 
 
 def picked_inside(s, x):
-    """A place in a table that is itself computed of trained tables, by numbers from behind."""
+    """An index into a table that is itself computed from trained tables, with negative indices."""
     t = torch.tanh(s.a @ s.b)
     return x @ t[[-1, 0, 2, -1, 1, -6]] @ s.v
 
@@ -279,9 +280,9 @@ def scaled_batchnorm(s, x):
     return torch.relu(h) @ s.v
 
 
-torch.manual_seed(1)  # members are drawn anew for each case, with the deviation that they have here
+torch.manual_seed(1)  # members are drawn again for each case, with the standard deviation that they have here
 OPERATORS = {
-    # name: members, what is computed, inputs, opset, graph
+    # name: (members, what is computed, inputs, opset, graph)
     "rnn_options": (dict(w=weight(2, 3, 4), r=weight(2, 3, 3), b=weight(2, 6), start=weight(2, 1, 3), v=weight(6, 3)), gates_rnn, steps, 14, S + """ <int64[1] two = {2}, int64[1] three = {3}, int64[1] minus = {-1}, int64[1] zero = {0}, int64[1] one = {1}> {
   t = Transpose <perm = [1, 0, 2]> (x) all = Shape (x) n = Slice (all, zero, one) shape = Concat <axis = 0> (two, n, three) h0 = Expand (start, shape)
   , last = RNN <hidden_size = 3, direction = "bidirectional", activations = ["LeakyRelu", "ScaledTanh"], activation_alpha = [0.1, 0.9], activation_beta = [0.7], clip = 1.0> (t, w, r, b, , h0)
@@ -399,5 +400,5 @@ def cases():
 
 
 def made(run, members):
-    """The members anew, drawn with the case's seed."""
+    """The members, drawn again with the case's seed."""
     return Net(run, **{n: nn.Parameter(torch.randn_like(m) * m.detach().std() + m.detach().mean()) if isinstance(m, nn.Parameter) and m.numel() > 2 else nn.Parameter(m.detach().clone()) if isinstance(m, nn.Parameter) else m.clone() for n, m in members.items()})

@@ -1,5 +1,6 @@
-"""Files that no exporter of PyTorch writes, in ONNX's own text: valid, and odd. Functions with default attributes, captures from two graphs further out, outputs
-that are absent, weights that reach their use by detours, names that are used again, what TensorFlow's converters write (channels last). A PyTorch module says what the file computes."""
+"""Files in ONNX's text syntax that no exporter of PyTorch writes: valid, but unusual. Functions with default attributes, captures from two
+enclosing graphs, absent outputs, weights used indirectly, reused names, and the output of TensorFlow's converters (channels last). A
+PyTorch module defines what the file computes."""
 import onnx
 import torch
 import torch.nn as nn
@@ -14,7 +15,7 @@ vector, steps, image = (lambda b: {"x": pixels(b, 6)}), (lambda b: {"x": pixels(
 
 
 def text(ir, opsets, body, functions="", layout=None, as_inputs=False):
-    """Writes the graph with the module's parameters as initializers, `layout` says which are transposed."""
+    """Writes the graph with the module's parameters as initializers; `layout` says which are transposed."""
 
     def write(module, batch, path):
         imports = ", ".join(f'"{d}" : {v}' for d, v in opsets.items())
@@ -44,7 +45,7 @@ def two_layers(n=6, h=5, o=3):
 
 HEAD = "g (float[N, 6] x) => (float[N, 3] out)"
 FORMS = {
-    # name: module, inputs, outputs of a sample, writer
+    # name: (module, inputs, outputs per sample, writer)
     "unnamed_old": (lambda: Net(hidden, **two_layers()), vector, 3, text(3, {"": 9}, HEAD + """ {
   a = MatMul (x, w) d = Add (a, b) e = Tanh (d) f = MatMul (e, v) out = Add (f, c) }""", as_inputs=True)),
     "domain_spelled": (lambda: Net(hidden, **two_layers()), vector, 3, text(10, {"ai.onnx": 21}, HEAD + """ {

@@ -1,6 +1,6 @@
-"""How people write things: parts of tensors written in place, places that are computed, masks made of lengths, indices that are the same for each sample or come
-from the data, in nets of forecasting, recommendation, detection, generation and control. With `batches` for one sample, for two and for any number, too. Nothing
-is kept in `recorded/`."""
+"""How people write things: parts of tensors written in place, computed positions, masks from lengths, indices that are the same for each
+sample or come from the data, in models for forecasting, recommendation, detection, generation and control. `batches` exports them for one
+sample, two and any number as well. Nothing is kept in `recorded/`."""
 import math
 
 import torch
@@ -54,7 +54,7 @@ def shifted_in_time(s, x):
 
 
 def decoded_boxes(s, x):
-    """YOLO: grids, and a part of the last axis at a time."""
+    """YOLO: grids, and one part of the last axis at a time."""
     y = s.head(act(s.body(x)))
     b, _, h, w = y.shape
     y = y.view(b, 2, 7, h, w).permute(0, 1, 3, 4, 2).contiguous()
@@ -77,7 +77,7 @@ def swapped_halves(s, x):
 
 
 def masked_windows(s, x):
-    """Swin: the mask of shifted windows is written while it runs."""
+    """Swin: the mask of shifted windows is written at run time."""
     b, c, h, w = x.shape
     y = torch.roll(s.embed(x).permute(0, 2, 3, 1), (-1, -1), (1, 2))
     windows = y.view(b, h // 4, 4, w // 4, 4, 8).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, 8)
@@ -96,11 +96,11 @@ def masked_windows(s, x):
     return s.head(torch.roll(out, (1, 1), (1, 2)).mean((1, 2)))
 
 
-# Chosen elements
+# Selected elements
 
 
 def sparse_queries(s, x):
-    """Informer: only the queries that are far from the mean attend, the others get the mean of the values."""
+    """Informer: only the queries far from the mean attend, the others get the mean of the values."""
     b, n, _ = x.shape
     q, k, v = (m(x).view(b, n, 2, 3).transpose(1, 2) for m in (s.q, s.k, s.v))
     score = q @ k[:, :, torch.tensor([0, 2, 5])].transpose(-2, -1)
@@ -113,7 +113,7 @@ def sparse_queries(s, x):
 
 
 def delayed_values(s, x):
-    """Autoformer: values rolled by the delays that correlate most, found over all channels."""
+    """Autoformer: values rolled by the delays with the largest correlation over all channels."""
     b, n, _ = x.shape
     q, v = s.q(x).transpose(1, 2), s.v(x).transpose(1, 2)
     shifts = (torch.arange(n)[None] + torch.arange(n)[:, None]) % n
@@ -129,7 +129,7 @@ def delayed_values(s, x):
 
 
 def masked_patches(s, x, noise):
-    """MAE: tokens are shuffled by noise, some kept, masks put in and all put back."""
+    """MAE: tokens are shuffled by noise, some are kept, mask tokens are inserted, and all are restored to their order."""
     h = s.embed(x) + s.places
     b, n, d = h.shape
     shuffle = noise.argsort(1)
@@ -142,7 +142,7 @@ def masked_patches(s, x, noise):
 
 
 def at_centres(s, x, place):
-    """CenterNet: features at given places of the map."""
+    """CenterNet: features at given positions of the map."""
     h = act(s.body(x))
     h = h.permute(0, 2, 3, 1).contiguous().view(h.size(0), -1, h.size(1))
     at = h.gather(1, place.unsqueeze(2).expand(place.size(0), place.size(1), h.size(2)))
@@ -159,7 +159,7 @@ def last_by_length(s, x, n):
 
 
 def margin(s, x, label):
-    """ArcFace: a margin at the class that is given."""
+    """ArcFace: a margin at the given class."""
     cosine = F.linear(F.normalize(s.body(x)), F.normalize(s.w)).clamp(-0.99, 0.99)
     sine = torch.sqrt(1.0 - cosine.pow(2))
     phi = cosine * math.cos(0.3) - sine * math.sin(0.3)
@@ -177,7 +177,7 @@ def best_experts(s, x):
 
 
 def target_attention(s, x, item):
-    """DIN: the history by its likeness to the item, padding left out."""
+    """DIN: a history weighted by its similarity to the item, without padding."""
     e, t = s.table(x), s.table(item).unsqueeze(1)
     t = t.expand(-1, e.size(1), -1)
     score = s.score(torch.cat([t, e, t - e, t * e], -1)).squeeze(-1)
@@ -195,11 +195,11 @@ def messages(s, x):
     return s.head(x.mean(1))
 
 
-# Places and masks
+# Positions and masks
 
 
 def relative_shift(s, x):
-    """Transformer-XL: scores of distances moved to places by padding and a view."""
+    """Transformer-XL: scores by distance are moved to positions by padding and a view."""
     b, n, _ = x.shape
     q, k, v = s.qkv(x).view(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4)
     r = s.r.view(n, 2, 4).permute(1, 2, 0)
@@ -233,7 +233,7 @@ def prompted(s, x):
 
 
 def noised(s, x, t):
-    """A step of diffusion: the schedule by time, sines of the time, and its scale and shift."""
+    """A diffusion step: the schedule by time, sinusoidal embeddings, and the resulting scale and shift."""
     alpha = s.schedule.gather(-1, t).view(-1, 1, 1, 1)
     noisy = alpha.sqrt() * x + (1 - alpha).sqrt() * s.noise
     freqs = torch.exp(-math.log(100.0) * torch.arange(3) / 3)
@@ -268,7 +268,7 @@ def deformed(s, x):
 
 
 def patched(s, x):
-    """PatchTST with its normalisation, channels as samples."""
+    """PatchTST with its normalization, channels as samples."""
     mean, std = x.mean(1, keepdim=True), torch.sqrt(x.var(1, keepdim=True, unbiased=False) + 1e-5)
     z = ((x - mean) / std).permute(0, 2, 1)
     z = F.pad(z.unsqueeze(1), (0, 2, 0, 0), mode="replicate").squeeze(1).unfold(-1, 4, 2)
@@ -286,7 +286,7 @@ def gaussian_policy(s, x, action):
 
 
 def by_buckets(s, x):
-    """Numbers become classes by bounds, and classes rows."""
+    """Numbers are bucketized, and the classes select rows."""
     at = (x.unsqueeze(-1) > s.bounds).sum(-1)
     hot = F.one_hot(at, 5).float()
     e = s.table(at + torch.arange(6) * 5)
@@ -294,7 +294,7 @@ def by_buckets(s, x):
 
 
 def ranked(s, x):
-    """Scores of items sorted, discounted by rank, and the sorted ones put back."""
+    """Item scores are sorted, discounted by rank, and put back in their order."""
     score = s.body(x).squeeze(-1)
     top, order = score.sort(dim=1, descending=True)
     gain = top / torch.log2(torch.arange(x.size(1)) + 2.0)

@@ -1,4 +1,4 @@
-"""Whole models of the size in which people first try a trainer, with the optimizers and schedules that go with them."""
+"""Complete models of the size with which people first try a trainer, with their usual optimizers and schedules."""
 import math
 
 import torch
@@ -138,7 +138,7 @@ class Recommender(nn.Module):
 
 
 class Dueling(nn.Module):
-    """A Q network with value and advantage; the action taken comes as one-hot."""
+    """A Q network with value and advantage; the action taken is given as one-hot."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ class Dueling(nn.Module):
 
 
 class Temporal(nn.Module):
-    """A temporal convolution net for forecasting."""
+    """A temporal convolutional network for forecasting."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +166,7 @@ class Temporal(nn.Module):
 
 
 class Forecast(nn.Module):
-    """N-BEATS: each block takes its backcast off."""
+    """N-BEATS: each block subtracts its backcast."""
 
     def __init__(self):
         super().__init__()
@@ -191,7 +191,7 @@ class Critic(nn.Module):
 
 
 class Captions(nn.Module):
-    """A convolution net starts a GRU that reads the caption so far."""
+    """A convolutional network initializes a GRU that reads the caption so far."""
 
     def __init__(self):
         super().__init__()
@@ -203,7 +203,7 @@ class Captions(nn.Module):
 
 
 class Strips(nn.Module):
-    """Convolution, then an LSTM along the width of the image (reading text)."""
+    """Convolutions, then an LSTM along the width of the image (text recognition)."""
 
     def __init__(self):
         super().__init__()

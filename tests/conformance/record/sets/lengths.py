@@ -1,4 +1,4 @@
-"""Batches of several lengths and sizes in one run: axes that the file leaves open, and another extent along them from batch to batch."""
+"""Batches of several lengths and sizes in one run: axes that the file leaves open, with extents that differ from batch to batch."""
 import math
 
 import torch
@@ -14,7 +14,7 @@ some = lambda low, high: int(torch.randint(low, high, ()))
 
 
 def decoder(s, x):
-    """Positions of a table, and a causal mask made of the length."""
+    """Positions from a table, and a causal mask computed from the length."""
     t = x.shape[1]
     h = s.table(x) + s.places(torch.arange(t))
     q, k, v = s.qkv(s.norm(h)).chunk(3, -1)
@@ -23,7 +23,7 @@ def decoder(s, x):
 
 
 def distances(s, x):
-    """Heads by scaled_dot_product_attention, with a bias trained by distance."""
+    """Attention heads by scaled_dot_product_attention, with a trained bias by distance."""
     t = torch.arange(x.shape[1])
     q, k, v = (s.qkv(s.table(x)).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)).unbind(0)
     bias = s.bias((t[:, None] - t[None]).clamp(-4, 4) + 4).permute(2, 0, 1)
@@ -48,7 +48,7 @@ def pyramid(s, x):
 
 
 def translated(s, x, z):
-    """Two lengths, neither of which is the other's."""
+    """Two independent lengths."""
     m, h = s.encode(s.table(x))[0], s.table(z)
     a = (s.q(h) @ m.transpose(1, 2) / math.sqrt(6)).softmax(-1) @ m
     return s.head(torch.cat([h.cumsum(1) / torch.arange(1, z.shape[1] + 1)[:, None], a], -1))

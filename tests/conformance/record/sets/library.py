@@ -1,4 +1,4 @@
-"""Models of torchvision, timm and transformers, as small as their constructors allow, with random weights."""
+"""Models of torchvision, timm and transformers with random weights, as small as their constructors allow."""
 import functools
 
 import torch
@@ -74,7 +74,7 @@ def _torchvision():
         return net
 
     def shrunk(block):
-        """Torchvision's residual blocks at a small width."""
+        """torchvision's residual blocks at a small width."""
 
         def make(m):
             b = {"basic": m.resnet.BasicBlock, "bottleneck": m.resnet.Bottleneck}[block]
@@ -104,7 +104,7 @@ def _torchvision():
         yield tv("basic_blocks" + suffix, shrunk("basic"), 32, **style)
         yield tv("shufflenet_v2" + suffix, shuffle, 32, **style)
         yield tv("densenet" + suffix, dense, 32, **style)
-        if suffix != "_as_graph":  # with statistics never set its signal vanishes
+        if suffix != "_as_graph":  # with uninitialized statistics its signal vanishes
             yield tv("mobilenet_v3" + suffix, mobile3, 32, **style)
         yield tv("efficientnet" + suffix, efficient, 32, **style)
         yield tv("regnet" + suffix, regnet, 32, **style)
@@ -132,7 +132,7 @@ class Backbone(nn.Module):
 
 
 class OutOf(nn.Module):
-    """The `out` of a segmentation model's dictionary."""
+    """The "out" entry of a segmentation model's dictionary."""
 
     def __init__(self, inner):
         super().__init__()
@@ -189,7 +189,7 @@ def _transformers():
     masked = lambda b: sentences(b) | {"attention_mask": torch.cat([torch.ones(b, 5, dtype=torch.int64), classes(2, b, 2)], 1)}
     both = ("input_ids", "attention_mask")
     text = lambda b: {"input_ids": (n := next_tokens(20, 7)(b))["x"], "y": n["y"]}
-    new = dict(styles=("dynamo", "default"))  # the legacy exporter has no form for an operation in their masks
+    new = dict(styles=("dynamo", "default"))  # the legacy exporter does not support an operation in their masks
     tied = dict(styles=("dynamo",))  # the default export writes a tied weight twice
     plain = dict(styles=("legacy", "dynamo"))  # the default export folds a gathered table into a copy
     encoder = lambda cls, **o: lambda a: cls(**{**ENCODER, **o}, attn_implementation=a)

@@ -1,4 +1,4 @@
-"""Every loss term and option, on nets small enough that nothing else matters."""
+"""Every loss term and option, on models small enough that nothing else matters."""
 import math
 
 import torch
@@ -10,7 +10,7 @@ from optimizers import optimizer
 
 
 class Net(nn.Module):
-    """A two-layer perceptron, and what to do with its output."""
+    """A two-layer MLP, and a function of its output."""
 
     def __init__(self, inputs=6, outputs=5, last=None):
         super().__init__()
@@ -43,7 +43,7 @@ class Tokenwise(nn.Module):
 
 
 class Heads(nn.Module):
-    """A box and class scores from one trunk, as detectors have them."""
+    """A box and class scores from one trunk, as in detectors."""
 
     def __init__(self):
         super().__init__()
@@ -112,7 +112,7 @@ def _classification():
     yield ce("nll_weight_ignore", ignoring(-1), module=log_softmax, type="nll", class_weight=WEIGHTS, ignore_index=-1)
     yield ce("nll_image", image, lambda: Pixelwise(3, nn.LogSoftmax(dim=1)), type="nll")
     yield ce("nll_last_axis", text, lambda: nn.Sequential(Tokenwise(4), nn.LogSoftmax(dim=-1)), type="nll", class_axis=-1)
-    # Every sample of one batch ignored: PyTorch's mean is not a number there, so its sum is recorded instead.
+    # If all samples of a batch are ignored, PyTorch's mean is NaN, so its sum is recorded instead.
     only_first = lambda b: {"x": pixels(b, 6), "y": torch.tensor([1] + [-100] * (b - 1))}
     yield ce("ce_one_sample_left", only_first)
     yield ce("ce_sum_all_ignored", lambda b: {"x": pixels(b, 6), "y": torch.where(torch.rand(()) < 0.4, torch.full((b,), -100), classes(5, b))},
@@ -172,7 +172,7 @@ def _probabilities():
     yield prob("bce_softmax", lambda b: {"x": pixels(b, 6), "y": F.one_hot(classes(4, b), 4).float()}, net(4, nn.Softmax(dim=1)), "bce")
     yield prob("bce_mask", mask, lambda: Pixelwise(1, nn.Sigmoid()), "bce")
     teacher = lambda b: {"x": pixels(b, 6), "y": torch.softmax(torch.randn(b, 5), 1)}
-    hard = lambda b: {"x": pixels(b, 6), "y": F.one_hot(classes(5, b), 5).float()}  # holds 0 * log 0
+    hard = lambda b: {"x": pixels(b, 6), "y": F.one_hot(classes(5, b), 5).float()}  # contains 0 * log 0
     yield prob("kl_div", teacher, net(5, nn.LogSoftmax(dim=1)), "kl_div")
     yield prob("kl_div_zeros", hard, net(5, nn.LogSoftmax(dim=1)), "kl_div")
     yield prob("kl_div_sequence", lambda b: {"x": classes(12, b, 5), "y": torch.softmax(torch.randn(b, 5, 4), 2)},

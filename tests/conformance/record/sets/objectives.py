@@ -1,6 +1,6 @@
-"""What people train with beside the losses of a list: objectives written into the module (contrastive, adversarial, ranking, segmentation, variational,
-quantised), each as the default exporter writes it and in one more style, with a recipe that is drawn by name. A module that computes its objective gives
-it as its one output. None is kept; it is recorded where it is wanted."""
+"""Training objectives beyond the list of losses, written into the module (contrastive, adversarial, ranking, segmentation, variational,
+quantized), each in the default exporter's form and in one more style, with a recipe selected by name. A module that computes its objective
+returns it as its only output. None is kept; they are recorded when needed."""
 import math
 import random
 import zlib
@@ -19,7 +19,7 @@ L = nn.ModuleList
 mlp = lambda i, h, o: nn.Sequential(lin(i, h), nn.ReLU(), lin(h, o))
 
 
-# Objectives over pairs of samples: the batch is one.
+# Objectives over pairs of samples: the whole batch is one.
 
 
 def nt_xent(s, a, b):
@@ -69,14 +69,14 @@ def supervised_pairs(s, x, label):
 
 
 def hardest(s, x, label):
-    """Triplets of the farthest of a class and the nearest of another."""
+    """Triplets of the farthest sample of the class and the nearest of another."""
     z = s.body(x)
     d = torch.cdist(z, z) if s.euclid else (z[:, None] - z[None]).square().sum(-1)
     same = label[:, None] == label[None]
     return F.relu((d * same).amax(1) - d.masked_fill(same, 1e4).amin(1) + 1)
 
 
-# Of samples one by one.
+# Objectives per sample.
 
 
 def triplet(s, x, good, bad):
@@ -106,7 +106,7 @@ def tversky(s, x, label):
 
 
 def lovasz(s, x, label):
-    """Of a sample's errors in order."""
+    """By the sorted errors of a sample."""
     logits, y = s.body(x)[:, 0].flatten(1), (label > 0).float().flatten(1)
     errors, order = torch.sort(1 - logits * (2 * y - 1), dim=1, descending=True)
     y = y.gather(1, order)
@@ -188,7 +188,7 @@ def masked_language(s, x, y, mask):
 
 
 def preference(s, good, bad, base):
-    """DPO: two answers under a trained and a fixed model."""
+    """DPO: two answers under a trained and a frozen model."""
     def logp(m, t):
         return m(t[:, :-1]).log_softmax(-1).gather(-1, t[:, 1:, None]).squeeze(-1).sum(-1)
 
@@ -205,7 +205,7 @@ def clipped_policy(s, x, action, old, advantage):
 
 
 def adversarial(s, noise, real):
-    """The generator's loss and the discriminator's, which does not reach the generator."""
+    """The losses of the generator and the discriminator; the latter does not reach the generator."""
     fake = s.generator(noise)
     return F.softplus(-s.critic(fake)).squeeze(1) * 0.1 + F.softplus(-s.critic(real)).squeeze(1) + F.softplus(s.critic(fake.detach())).squeeze(1)
 
@@ -224,7 +224,7 @@ def bound(s, x, noise):
 
 
 def denoise(s, x, noise, t):
-    """A diffusion U-Net with time embedding, told to find the noise."""
+    """A diffusion U-Net with a time embedding that predicts the noise."""
     keep = torch.cos(t.float() / 10 * math.pi / 2)[:, None, None, None]
     angle = t.float()[:, None] * torch.exp(torch.arange(4) * (-math.log(100.0) / 3))
     e = s.time(torch.cat([angle.sin(), angle.cos()], -1))
@@ -243,7 +243,7 @@ def flow_matching(s, x, noise, t):
 
 
 def score_energy(s, x, noise):
-    """Denoising score matching of an energy whose gradient is written out."""
+    """Denoising score matching of an energy with an explicit gradient."""
     y = x + 0.3 * noise
     h = torch.tanh(s.a(y))
     score = -((1 - h * h) * s.b.weight) @ s.a.weight
@@ -263,11 +263,11 @@ def momentum_views(s, a, b):
     return 2 - 2 * (F.normalize(s.predictor(s.online(a)), dim=-1) * slow.detach()).sum(-1)
 
 
-# Quantised and compressed.
+# Quantized and compressed.
 
 
 def fake_quantised(s, x):
-    """Learned step sizes (LSQ), a channel each for weights."""
+    """Learned step sizes (LSQ), one per channel for weights."""
     def through(v, step, low, high):
         step = step + (step / math.sqrt(v.numel() / step.numel() * high) - step).detach() * 0 + 1e-6
         u = (v / step).clamp(low, high)
@@ -288,7 +288,7 @@ def torch_fake_channels(s, x):
 
 
 def residual_codes(s, x):
-    """Residual quantisation, straight through, codebooks that are buffers."""
+    """Residual quantization, straight-through, with codebooks as buffers."""
     z, rest, q = s.encoder(x), s.encoder(x), 0
     for book in (s.book1, s.book2):
         code = book[torch.cdist(rest[:, None], book[None].expand(x.shape[0], -1, -1)).squeeze(1).argmin(1)]
@@ -317,7 +317,7 @@ body = lambda o=4: mlp(6, 8, o)
 small = lambda o: nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, o))
 language = lambda: nn.Sequential(nn.Embedding(9, 6), lin(6, 9))
 
-# name: the module, its inputs, what it gives for one sample (None: the objective itself), the axis of classes
+# name: (module, its inputs, shape of the output of one sample (None: the output is the objective), class axis)
 OBJECTIVES = {
     "nt_xent": (lambda: Net(nt_xent, body=body()), pair, None, 0),
     "clip_loss": (lambda: Net(clip_loss, left=body(), right=body(), scale=nn.Parameter(torch.tensor(1.3))), pair, None, 0),
@@ -373,7 +373,8 @@ class Frozen(nn.Module):
 
 
 def drawn(family, name, entry, again, side=False):
-    """A case of an entry of a table like OBJECTIVES, in its first or in another style; with `side` the mean of a second output is a term."""
+    """A case of an entry of a table like OBJECTIVES, in its first or in a second style. With `side`, the mean of a second output is a loss
+    term."""
     r = random.Random(zlib.crc32(f"{name}{again}".encode()))
     module, inputs, out, axis = entry
     if out is None:
@@ -389,7 +390,7 @@ def drawn(family, name, entry, again, side=False):
         optimize = False
     opset = r.choice([18, 18, 20, 22, 23, 25]) if exporter == "dynamo" else r.choice([16, 17, 17, 18, 20])
     batch = lambda b: inputs(b) | ({} if y is None else {"y": y(b)})
-    # Of a number over samples there is one for each batch: the next is another file's.
+    # An objective over all samples is specific to one batch size; another size would need another file.
     sizes = [6, 6, 6, 6, 6, 4] if out is not None and r.random() < 0.5 and options["steps"] == 6 else None
     frozen = ("teacher",) if name == "distilled" else ()
     return Case(f"{family}_{name}_{exporter}{opset}{'' if optimize else '_plain'}", module, batch, terms, inputs=tuple(inputs(1)), targets=() if y is None else ("y",), outputs=outputs, exporter=exporter, opset=opset,

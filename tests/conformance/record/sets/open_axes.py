@@ -1,5 +1,6 @@
-"""Nets with control flow that the exporter keeps, and nets over axes of any length: several branches and loops in each other, scans with several states, windows that pad what is left over,
-pyramids of any size, lengths that meet; states of cells as inputs and outputs, parametrized recurrent weights, whole files in float64. Exported by both exporters, with open and with fixed axes."""
+"""Models whose control flow the exporter keeps, and models over axes of any length: nested branches and loops, scans with several states,
+windows that pad the remainder, pyramids of any size, several independent lengths; cell states as inputs and outputs, parametrized recurrent
+weights, whole files in float64. Exported by both exporters, with open and with fixed axes."""
 import math
 
 import torch
@@ -19,14 +20,14 @@ from sets.stray import Made
 
 
 def nested(s, x):
-    """Two results of a branch, one of whose branches has branches."""
+    """Two results of a branch, which contains further branches."""
     inner = lambda h: torch.cond(h.mean() > 0.1, lambda h: torch.tanh(s.c(h)), lambda h: s.c(h) * h.sigmoid(), (h,))
     a, b = torch.cond(x.sum() > 0, lambda x: (inner(s.a(x)), x.mean(1, keepdim=True)), lambda x: (s.b(x), s.b(x).amax(1, keepdim=True)), (x,))
     return s.head(a * b + a)
 
 
 def asked(s, x, on):
-    """A switch that is fed."""
+    """A condition that is fed."""
     return s.head(torch.cond(on, lambda x: F.relu(s.a(x)), lambda x: s.b(F.relu(s.a(x * 2))), (x,)))
 
 
@@ -44,7 +45,7 @@ def backwards(s, x):
 
 
 def branch_of_weights(s, x):
-    """What a trained number decides."""
+    """A condition on a trained number."""
     return s.head(torch.cond(s.g.sum() > 0, lambda x: torch.tanh(s.a(x)) * s.g, lambda x: s.a(x).sin() * s.g, (x,)))
 
 
@@ -56,7 +57,7 @@ def branch_per_layer(s, x):
 
 
 class Scripted(nn.Module):
-    """What torch.jit.script keeps: lists, shapes and data that decide."""
+    """What torch.jit.script preserves: lists, shapes and data-dependent conditions."""
 
     def __init__(self, **members):
         super().__init__()
@@ -116,7 +117,7 @@ class Branched(Scripted):
 
 
 def padded_windows(s, x):
-    """Windows of four; what is left over is filled up and cut off again."""
+    """Windows of four; the remainder is padded, and cropped again."""
     b, t, _ = x.shape
     h = F.pad(s.up(x), (0, 0, 0, (-t) % 4))
     w = h.reshape(b, -1, 4, 8)
@@ -126,7 +127,7 @@ def padded_windows(s, x):
 
 
 def strided(s, x):
-    """Every second step, the steps between, and both again in their order."""
+    """Every second step, the steps in between, and both interleaved again."""
     h = s.up(x)
     t = h.shape[1] // 2 * 2
     a, b = h[:, :t:2], h[:, 1:t:2]
@@ -172,14 +173,14 @@ def sorted_steps(s, x):
 
 
 def mixed_lengths(s, x, z):
-    """Every step of one beside every step of the other, both of any length."""
+    """Every step of one sequence with every step of the other, both of any length."""
     a, b = s.up(x), s.side(z)
     e = torch.tanh(a[:, :, None] + b[:, None]) @ s.g
     return s.head(torch.cat([(e.softmax(2) @ b).mean(1), (e.softmax(1).transpose(1, 2) @ a).amax(1)], 1))
 
 
 def any_picture(s, x):
-    """A U-Net over pictures of any size: cut to what is up-sampled, and padded."""
+    """A U-Net for images of any size: cropped to the up-sampled size, and padded."""
     a = F.relu(s.a(x))
     b = F.relu(s.b(F.max_pool2d(a, 2, ceil_mode=True)))
     up = F.interpolate(b, scale_factor=2, mode="nearest")[:, :, : a.shape[2], : a.shape[3]]
@@ -218,7 +219,7 @@ def causal_filters(s, x):
 
 
 def chunked(s, x):
-    """A linear attention whose state goes over chunks: sums within, sums before."""
+    """Linear attention whose state is carried between chunks: sums within chunks, and sums before them."""
     q, k, v = (F.elu(y) + 1 for y in s.qkv(s.up(x)).chunk(3, -1))
     t = x.shape[1]
     near = (q @ k.transpose(1, 2)).tril()
@@ -227,13 +228,13 @@ def chunked(s, x):
 
 
 def carried(s, x, h, c):
-    """States of the last piece of a text go in, and those of this one come out."""
+    """The states of the previous chunk of a text are inputs, and those of this one outputs."""
     y, (h2, c2) = s.lstm(s.table(x), (h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()))
     return s.head(y), h2.transpose(0, 1), c2.transpose(0, 1)
 
 
 def remembered(s, x, past):
-    """Keys and values of what was before, and those of now."""
+    """Keys and values of previous chunks, and of the current one."""
     h = s.table(x)
     q, k, v = s.qkv(h).chunk(3, -1)
     k, v = torch.cat([past[:, 0], k], 1), torch.cat([past[:, 1], v], 1)
@@ -243,7 +244,7 @@ def remembered(s, x, past):
 
 
 def wavefront(s, x):
-    """A recurrence over both axes of a plane of any height."""
+    """A recurrence over both axes of an image of any height."""
     h = s.rows(x.transpose(2, 3).flatten(2))[0]
     y, last = s.back(h.flip(1))
     return s.head(y.mean(1) + last[0])
@@ -281,7 +282,7 @@ up, qkv = lambda: lin(5, 8), lambda: lin(8, 24)
 words = lambda b: {"x": classes(11, b, some(3, 7)), "h": pixels(b, 1, 6), "c": pixels(b, 1, 6)}
 recent = lambda b: {"x": classes(11, b, some(2, 5)), "past": pixels(b, 2, some(3, 6), 8)}
 
-# name: module, inputs, open axes, target of x, ways
+# name: (module, inputs, open axes, target of x, ways)
 FLOW = {
     "nested": (lambda: Net(nested, a=lin(6, 6), b=lin(6, 6), c=lin(6, 6), head=lin(6, 3)), vector, None, one_class, "d"),
     "asked": (lambda: Net(asked, a=lin(6, 6), b=lin(6, 6), head=lin(6, 3)), lambda b: vector(b) | {"on": torch.rand(()) < 0.5}, None, one_class, "d"),

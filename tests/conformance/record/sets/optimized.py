@@ -1,5 +1,6 @@
-"""Files that onnxruntime's optimizers have rewritten, with operators of its own (`com.microsoft`): its extended optimizations, which join what stands beside each other, and its tool
-for transformers (`onnxruntime.transformers`), which joins whole attentions. The module that was exported is the reference."""
+"""Files that onnxruntime's optimizers have rewritten, with its own operators (`com.microsoft`): its extended optimizations, which fuse
+adjacent nodes, and its transformer tool (`onnxruntime.transformers`), which fuses complete attention layers. The exported module is the
+reference."""
 import contextlib
 import io
 import logging
@@ -36,7 +37,7 @@ def perceptron(s, x):
 
 
 class Layer(nn.Module):
-    """BERT's, as transformers writes it."""
+    """BERT, as transformers writes it."""
 
     def __init__(self, width, heads, hidden, activation=F.gelu):
         super().__init__()
@@ -110,13 +111,13 @@ def for_transformers(model):
 
 
 def rotated(x, angles):
-    """(batch, heads, length, width), the two halves of the width as onnxruntime and Llama pair them."""
+    """(batch, heads, length, width); rotary positions pair the two halves of the width, as in onnxruntime and Llama."""
     a, b = x.chunk(2, -1)
     return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
 
 
 def grouped(q, k, v, cap=0.0, window=0, sink=None):
-    """Two heads of queries over one of keys, each query over what is not behind it."""
+    """Two query heads over one key head, causal."""
     s = q @ k.transpose(-1, -2) / math.sqrt(q.size(-1))
     s = cap * torch.tanh(s / cap) if cap else s
     far = torch.arange(q.size(2))[:, None] - torch.arange(k.size(2))
@@ -147,14 +148,14 @@ def packed(s, x):
 
 
 def prefix(s, x):
-    """Keys and values in front of all others that are trained (prefix tuning)."""
+    """Trained keys and values before all others (prefix tuning)."""
     b = x.size(0)
     k, v = (torch.cat([p.expand(b, -1, -1, -1), heads(x @ w, 2)], 2) for p, w in ((s.keys, s.k), (s.values, s.v)))
     return (torch.softmax(heads(x @ s.q, 2) @ k.transpose(-1, -2) / 2.0, -1) @ v).transpose(1, 2).flatten(2).mean(1) @ s.o
 
 
 def write_llama(module, batch, path):
-    """As onnxruntime-genai and optimum write it: lengths by the mask, and a past that is absent."""
+    """In the form of onnxruntime-genai and optimum: lengths from the mask, and an absent past."""
     write_text(LLAMA)(module, batch, path)
     model = onnx.load(path)
     for name, of in (("cos", torch.cos), ("sin", torch.sin)):
@@ -181,7 +182,7 @@ PREFIX = """g (float[N, T, 5] x) => (float[N, 3] out) <int64[3] rest = {2, 3, 4}
   n = Shape <start = 0, end = 1> (x) s = Concat <axis = 0> (n, rest) pk = Expand (keys, s) pv = Expand (values, s)
   a = MatMul (x, q) b = MatMul (x, k) c = MatMul (x, v)
   d, keys_now, values_now = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c, , , , pk, pv) e = ReduceMean <axes = [1], keepdims = 0> (d) out = MatMul (e, o) }"""
-# name: module, inputs, writer
+# name: (module, inputs, writer)
 PAST = {
     "llama": (lambda: Net(llama, words=weight(13, 32), n1=one(32), q=weight(32, 32), k=weight(32, 16), v=weight(32, 16), o=weight(32, 32), n2=one(32), gate=weight(32, 12), up=weight(32, 12), down=weight(12, 32), head=weight(32, 3)),
               lambda b: {"x": classes(13, b, 6), "mask": torch.ones(b, 6, dtype=torch.long)}, write_llama),

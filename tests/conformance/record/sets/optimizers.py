@@ -1,4 +1,4 @@
-"""Every optimizer and option, clipping, schedules, accumulation and batches of several sizes, on a small perceptron."""
+"""Every optimizer and option, clipping, schedules, accumulation and batches of several sizes, on a small MLP."""
 import math
 
 import torch
@@ -9,7 +9,7 @@ from optimizers import optimizer
 
 
 class Net(nn.Module):
-    """A perceptron with a LayerNormalization, so that there are tensors of rank 1 that are not biases."""
+    """An MLP with a LayerNormalization, so that there are tensors of rank 1 that are not biases."""
 
     def __init__(self):
         super().__init__()

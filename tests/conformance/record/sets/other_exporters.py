@@ -1,6 +1,6 @@
-"""Files that other exporters write of other frameworks' models: Keras with JAX behind it (`KERAS_BACKEND=jax`) or TensorFlow, jax2onnx of Flax and plain
-JAX, skl2onnx, and files by hand. Gradients are the framework's own: a PyTorch module holds its parameters and calls it forwards and backwards.
-What is not installed is left out."""
+"""Models of other frameworks, written by their exporters: Keras with JAX (`KERAS_BACKEND=jax`) or TensorFlow, jax2onnx for Flax and plain
+JAX, skl2onnx, and files by hand. Gradients come from the framework itself: a PyTorch module holds its parameters and calls it forward and
+backward. Frameworks that are not installed are skipped."""
 import importlib.util
 import os
 import subprocess
@@ -18,8 +18,8 @@ from optimizers import optimizer
 
 
 class Foreign(nn.Module):
-    """A function of another framework over parameters that are held here. `call(parameters, constants, inputs)` gives the output and what takes its
-    gradient to those of the parameters; all are arrays of one type."""
+    """A function of another framework, with its parameters held here. `call(parameters, constants, inputs)` returns the output and a
+    function that maps its gradient to those of the parameters; all are arrays of one type."""
 
     def __init__(self, call, parameters: dict, constants: dict):
         super().__init__()
@@ -53,7 +53,7 @@ class _Call(torch.autograd.Function):
 
 
 def renamed(path, inputs, outputs):
-    """Gives the file the input and output names of the case: exporters make up their own."""
+    """Renames the file's inputs and outputs to those of the case, since exporters choose their own names."""
     model = onnx.load(path)
     new = dict(zip([i.name for i in model.graph.input], inputs)) | dict(zip([o.name for o in model.graph.output], outputs))
     for node in model.graph.node:
@@ -68,7 +68,7 @@ def renamed(path, inputs, outputs):
 
 
 def keras_cases():
-    """Each model once through Keras's export with JAX behind it and once, where `TENSORFLOW_PYTHON` is a Python with TensorFlow, with that; gradients
+    """Each model once through Keras's export with JAX, and once with TensorFlow if `TENSORFLOW_PYTHON` is a Python that has it. Gradients
     are JAX's."""
     import jax
     import keras

@@ -1,6 +1,7 @@
-"""What is trained in 2026 and no other set has, first part: recent language models' parts, retrieval, tables that look at other rows, survival, and PyTorch's own higher functions
-(`torch.func`, `scan`, `cond`) within a net; pictures, physics and signals are in practice_scenes.py. Each in two styles with a loss and a recipe drawn by name (`everyday_STYLES`);
-`batches` exports them for one sample, two and any number, too. Nothing is kept in `recorded/`."""
+"""What is trained in 2026 and no other set has, part one: parts of recent language models, retrieval, tables that attend to other rows,
+survival analysis, and PyTorch's higher-order functions (`torch.func`, `scan`, `cond`) inside a model. Images, physics and signals are in
+practice_scenes.py. Each in two styles with a loss and a recipe selected by name (`everyday_STYLES`); `batches` exports them for one sample,
+two and any number as well. Nothing is kept in `recorded/`."""
 import math
 
 import torch
@@ -23,7 +24,7 @@ causal = lambda n: torch.ones(n, n, dtype=torch.bool).tril()
 
 
 def sinks(s, x):
-    """gpt-oss: each head has one more score, which takes a share of the attention and gives nothing; every second layer sees a window."""
+    """gpt-oss: each head has an additional score (attention sink) without a value; every second layer has a sliding window."""
     h = s.table(x)
     n = x.size(1)
     for k, (qkv, out) in enumerate(zip(s.qkv, s.out)):
@@ -36,7 +37,7 @@ def sinks(s, x):
 
 
 def normalised_stream(s, x):
-    """nGPT: everything on the sphere, steps of trained length, logits by a trained scale."""
+    """nGPT: normalized vectors everywhere, trained step lengths, logits with a trained scale."""
     unit = lambda t: F.normalize(t, dim=-1)
     h = unit(s.table(x))
     n = x.size(1)
@@ -50,7 +51,8 @@ def normalised_stream(s, x):
 
 
 def grouped_routing(s, x):
-    """DeepSeek-V3: sigmoid scores, a bias that chooses and does not weigh, the best groups and then the best experts in them; a shared expert beside."""
+    """DeepSeek-V3: sigmoid scores, a bias that affects only the selection, the best groups and then the best experts in them; and a shared
+    expert."""
     b, n, d = x.shape
     flat = x.reshape(-1, d)
     score = torch.sigmoid(s.gate(flat))
@@ -68,7 +70,7 @@ def grouped_routing(s, x):
 
 
 def sparse_blocks(s, x):
-    """Native sparse attention: compressed blocks choose blocks, which are gathered for each query."""
+    """Native sparse attention: compressed blocks select blocks, which are gathered per query."""
     b, n, _ = x.shape
     q, k, v = s.qkv(x).chunk(3, -1)
     kb, vb = (t.view(b, 4, 2, -1) for t in (k, v))
@@ -82,7 +84,7 @@ def sparse_blocks(s, x):
 
 
 def log_space_scan(s, x):
-    """minGRU: all steps at once, in logarithms (Heinsen)."""
+    """minGRU: all steps at once, in log space (Heinsen)."""
     gate, hidden = s.gates(x).chunk(2, -1)
     keep, take = -F.softplus(gate), -F.softplus(-gate)
     log_h = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
@@ -93,7 +95,7 @@ def log_space_scan(s, x):
 
 
 def looped_depth(s, x):
-    """A block that is run several times on its own result, with the input put in again."""
+    """A block applied several times to its own result, with the input injected again."""
     e = s.table(x)
     h = s.start.expand(e.shape)
     for _ in range(3):
@@ -103,7 +105,8 @@ def looped_depth(s, x):
 
 
 def spread_tokens(s, x, target):
-    """Multi-token heads with a shared trunk, the loss in the file: each head one further ahead, padding left out."""
+    """Multi-token prediction heads with a shared trunk and the loss in the file: each head predicts one token further ahead, ignoring
+    padding."""
     h = torch.tanh(s.table(x).cumsum(1))
     loss = 0.0
     for k, head in enumerate(s.heads):
@@ -113,7 +116,7 @@ def spread_tokens(s, x, target):
 
 
 def copied_words(s, x, other):
-    """A pointer-generator: what is copied is added to the vocabulary where its words are."""
+    """A pointer-generator: copy probabilities are scattered into the vocabulary at the source words."""
     h, _ = s.encode(s.table(x))
     d, _ = s.decode(s.table(other))
     share = (s.score(d) @ h.transpose(1, 2)).softmax(-1)
@@ -124,7 +127,7 @@ def copied_words(s, x, other):
 
 
 def biaffine(s, x):
-    """Arcs and their kinds between all pairs of words."""
+    """Arcs and their labels between all pairs of words."""
     h, _ = s.lstm(s.table(x))
     dep, head = F.leaky_relu(s.dep(h), 0.1), F.leaky_relu(s.arc(h), 0.1)
     dep = torch.cat([dep, torch.ones_like(dep[..., :1])], -1)
@@ -133,7 +136,7 @@ def biaffine(s, x):
 
 
 def late_interaction(s, x, other):
-    """ColBERT: all questions beside all documents of the batch."""
+    """ColBERT: all queries with all documents of the batch."""
     q, d = F.normalize(s.table(x), dim=-1), F.normalize(s.body(s.table(other)), dim=-1)
     score = torch.einsum("inh,jmh->ijnm", q, d).masked_fill((other == 0)[None, :, None], -1.0)
     score = score.max(-1)[0].sum(-1)
@@ -141,14 +144,14 @@ def late_interaction(s, x, other):
 
 
 def lexical(s, x):
-    """SPLADE: the largest of each word over the text, and a price for all that are used."""
+    """SPLADE: the maximum per word over the text, and a penalty for all words that are used."""
     logits = s.head(torch.tanh(s.body(s.table(x))))
     out = torch.log1p(F.relu(logits)).mul((x != 0).unsqueeze(-1)).amax(1)
     return out, out.abs().mean(0).pow(2).sum().view(1).expand(x.size(0))
 
 
 def own_adapters(s, x, which):
-    """Each sample has its own low-rank change (S-LoRA); the common one's matrices are fixed and two vectors trained (VeRA)."""
+    """A low-rank update per sample (S-LoRA); shared fixed matrices with two trained vectors (VeRA)."""
     a, b = s.down[which], s.up[which]
     h = s.body(x) + torch.bmm(torch.bmm(x, a), b) * 0.5
     h = h + s.outer * F.linear(s.inner * F.linear(x, s.fixed_down), s.fixed_up)
@@ -156,7 +159,7 @@ def own_adapters(s, x, which):
 
 
 def ternary(s, x):
-    """BitNet: weights of -1, 0 and 1 by their mean size, activations by their largest, both straight through."""
+    """BitNet: weights of -1, 0 and 1 scaled by their mean magnitude, activations by their maximum, both straight-through."""
     def layer(x, w):
         scale = 127.0 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
         q = x + ((x * scale).round().clamp(-128, 127) / scale - x).detach()
@@ -169,7 +172,7 @@ def ternary(s, x):
 
 
 def rows_attend(s, x):
-    """SAINT: a table's rows look at each other, too."""
+    """SAINT: the rows of a table attend to each other as well."""
     h = x.unsqueeze(-1) * s.w + s.b
     h = h + s.columns(h, h, h, need_weights=False)[0]
     rows = h.flatten(1).unsqueeze(0)
@@ -179,7 +182,7 @@ def rows_attend(s, x):
 
 
 def ensemble(s, x):
-    """TabM: eight nets that share a matrix, each with its own vectors."""
+    """TabM: eight networks that share a matrix, each with its own vectors."""
     h = x.unsqueeze(1) * s.r0
     h = F.relu((h @ s.w0) * s.s0 + s.b0)
     h = F.relu((h * s.r1 @ s.w1) * s.s1 + s.b1)
@@ -194,7 +197,7 @@ def neighbours(s, x, context, label):
 
 
 def piecewise(s, x):
-    """Numbers by the bins that they fill (PLE), periods, and one exponential unit a feature (NAM)."""
+    """Numbers as piecewise linear encodings (PLE), periodic features, and one exponential unit per feature (NAM)."""
     fill = ((x.unsqueeze(-1) - s.low) / s.width).clamp(0, 1)
     wave = 2 * math.pi * s.freq * x.unsqueeze(-1)
     e = torch.cat([fill, wave.cos(), wave.sin()], -1)
@@ -204,7 +207,7 @@ def piecewise(s, x):
 
 
 def sparse_shares(s, x):
-    """entmax with 1.5: sorted, and a bound by roots of deviations."""
+    """entmax with alpha 1.5: sorted, with a threshold from the roots of variances."""
     z = (s.body(x) / 2)
     z = z - z.max(-1, keepdim=True)[0]
     top = z.sort(-1, descending=True)[0]
@@ -217,7 +220,7 @@ def sparse_shares(s, x):
 
 
 def field_aware(s, x):
-    """FFM and FiBiNET: a row for each other field, fields weighed by what is in them, pairs by bilinear forms."""
+    """FFM and FiBiNET: an embedding per other field, fields weighted by their contents, bilinear pairs."""
     index = x + s.offsets
     e = s.tables(index).view(-1, 4, 4, 3)
     i, j = torch.triu_indices(4, 4, 1)
@@ -230,7 +233,7 @@ def field_aware(s, x):
 
 
 def interests(s, x, item):
-    """DIEN: states of a history moved by the share that they have in the item."""
+    """DIEN: states of a history, updated in proportion to their attention to the item."""
     e, t = s.table(x), s.table(item)
     h, _ = s.gru(e)
     share = (h @ (s.form @ t.unsqueeze(-1))).squeeze(-1).masked_fill(x == 0, -1e9).softmax(1)
@@ -244,7 +247,7 @@ def interests(s, x, item):
 
 
 def pointwise_history(s, x, when):
-    """HSTU: attention without a softmax, gaps of time in buckets, gated."""
+    """HSTU: attention without softmax, time gaps in buckets, gated."""
     h = s.table(x)
     u, v, q, k = F.silu(s.uvqk(h)).chunk(4, -1)
     gap = (when.unsqueeze(2) - when.unsqueeze(1)).abs().clamp(min=1).float().log().div(0.7).long().clamp(0, 4)
@@ -253,7 +256,7 @@ def pointwise_history(s, x, when):
 
 
 def hazards(s, x, time, event):
-    """Survival by hazards of intervals, those who left counted as far as they were seen."""
+    """Survival by hazards of intervals; censored samples count as far as they were observed."""
     h = s.net(x)
     past = (s.intervals[None] < time[:, None]).float()
     now = F.one_hot(time, 5).float() * event.unsqueeze(1)
@@ -272,7 +275,7 @@ def later_events(s, x, time, event):
 
 
 def ensemble_score(s, x, y):
-    """CRPS of an ensemble: distances to the truth less half of those among members."""
+    """CRPS of an ensemble: distances to the truth minus half of those between members."""
     m = s.net(x).view(-1, 5, 2)
     return (m - y.unsqueeze(1)).abs().mean((1, 2)) - 0.5 * (m.unsqueeze(1) - m.unsqueeze(2)).abs().mean((1, 2, 3))
 
@@ -292,17 +295,17 @@ def mined(s, x, label):
 
 
 def centred(s, x, other):
-    """DINO: a teacher's centred and sharpened shares, students of the other view; the teacher is a buffer's net."""
+    """DINO: a teacher's centered and sharpened probabilities, students on the other view; the teacher consists of buffers."""
     teacher = lambda t: ((F.linear(torch.tanh(F.linear(t, s.t0)), s.t1) - s.centre) / 0.5).softmax(-1)
     student = lambda t: s.net(t).log_softmax(-1)
     return -(teacher(x) * student(other)).sum(-1).mean() - (teacher(other) * student(x)).sum(-1).mean()
 
 
-# Higher functions
+# Higher-order functions
 
 
 def heat_equation(s, x):
-    """A physics-informed net: derivatives of the net inside, for each sample."""
+    """A physics-informed network: derivatives of the inner network, per sample."""
     u = lambda p: s.net(p).squeeze(-1)
     first = torch.func.vmap(torch.func.grad(u))(x)
     second = torch.func.vmap(lambda p: torch.func.grad(lambda q: torch.func.grad(u)(q)[0])(p)[0])(x)
@@ -310,14 +313,14 @@ def heat_equation(s, x):
 
 
 def hamilton(s, x):
-    """A Hamiltonian net: its gradient, turned."""
+    """A Hamiltonian network: its gradient, rotated."""
     g = torch.func.grad(lambda p: s.net(p).sum())(x)
     q, p = g.chunk(2, -1)
     return torch.cat([p, -q], -1) + 0.1 * s.damp * x
 
 
 def along(s, x, way):
-    """The derivative of a net along a direction (a score's divergence by a probe)."""
+    """The derivative of a network along a direction (divergence of a score by a probe)."""
     y, d = torch.func.jvp(s.net, (x,), (way,))
     return y, (d * way).sum(-1)
 
@@ -330,7 +333,7 @@ def penalised(s, x, other, share):
 
 
 def each_its_net(s, x):
-    """vmap over an ensemble's stacked weights."""
+    """vmap over the stacked weights of an ensemble."""
     f = lambda w, b, v: torch.tanh(v @ w + b)
     h = torch.func.vmap(f, in_dims=(0, 0, None))(s.w, s.b, x)
     return s.head(h.mean(0))
@@ -353,7 +356,7 @@ def associated(s, x):
 
 
 def decided(s, x):
-    """torch.cond by the whole batch."""
+    """torch.cond on the whole batch."""
     h = s.body(x)
     h = torch.cond(h.mean() > 0, lambda t: torch.tanh(s.a(t)), lambda t: s.b(t).relu(), (h,))
     return s.head(h)

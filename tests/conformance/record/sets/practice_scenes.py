@@ -1,5 +1,5 @@
-"""What is trained in 2026 and no other set has, second part: tokens that are merged, pictures made of planes and splats, detectors that choose their anchors, flows by splines, molecules,
-worlds dreamt in categories, waves. One is kept in `recorded/`."""
+"""What is trained in 2026 and no other set has, part two: merged tokens, images of planes and splats, detectors that assign their anchors,
+spline flows, molecules, world models with categorical states, waves. One is kept in `recorded/`."""
 import math
 
 import torch
@@ -19,7 +19,7 @@ wave = lambda b: {"x": pixels(b, 2, 16)}
 
 
 def merged_tokens(s, x):
-    """ToMe: of two halves the most alike pairs become one, their sizes counted."""
+    """ToMe: the most similar pairs of two halves are merged, with their sizes tracked."""
     h = s.embed(x).flatten(2).transpose(1, 2)
     b, n, c = h.shape
     k = F.normalize(h @ s.key, dim=-1)
@@ -39,7 +39,7 @@ def merged_tokens(s, x):
 
 
 def turned_filters(s, x):
-    """A group-equivariant net: one filter in four turns, and the groups' axis rolled in the second layer."""
+    """A group-equivariant network: one filter in four rotations, and the group axis rolled in the second layer."""
     h = F.relu(F.conv2d(x, torch.cat([torch.rot90(s.lift, k, (2, 3)) for k in range(4)], 0), padding=1))
     w = torch.stack([torch.rot90(s.group.roll(k, 2), k, (3, 4)) for k in range(4)], 1)
     h = F.relu(F.conv2d(h, w.reshape(12, -1, 3, 3), padding=1))
@@ -47,7 +47,7 @@ def turned_filters(s, x):
 
 
 def uncertain_points(s, x):
-    """PointRend: the places that are least sure are sampled from fine features and told again."""
+    """PointRend: the most uncertain points are sampled from fine features and predicted again."""
     f = act(s.fine(x))
     rough = s.rough(F.avg_pool2d(f, 2))
     up = F.interpolate(rough, scale_factor=2, mode="bilinear", align_corners=False)
@@ -60,7 +60,7 @@ def uncertain_points(s, x):
 
 
 def skeletons(s, x, mask):
-    """clDice: lines found by pooling, prediction and truth beside each other, loss in the file."""
+    """clDice: skeletons by pooling, for prediction and target, with the loss in the file."""
     def thin(t):
         erode = lambda z: torch.min(-F.max_pool2d(-z, (3, 1), 1, (1, 0)), -F.max_pool2d(-z, (1, 3), 1, (0, 1)))
         opened = lambda z: F.max_pool2d(erode(z), 3, 1, 1)
@@ -77,7 +77,7 @@ def skeletons(s, x, mask):
 
 
 def soft_places(s, x):
-    """Integral pose: the mean place of each heat map, and coordinates as classes."""
+    """Integral pose: the mean position of each heat map, and coordinates as classes."""
     heat = s.heat(act(s.body(x))).flatten(2).softmax(-1).view(-1, 4, 8, 8)
     px, py = (heat.sum(2) * s.line).sum(-1), (heat.sum(3) * s.line).sum(-1)
     var = ((s.line - px.unsqueeze(-1)) ** 2 * heat.sum(2)).sum(-1)
@@ -85,7 +85,7 @@ def soft_places(s, x):
 
 
 def three_planes(s, x):
-    """A field by three planes and its rendering: points of rays, density, colour, transmittance."""
+    """A triplane field and its rendering: points on rays, density, color, transmittance."""
     origin, way = x[:, :3], F.normalize(x[:, 3:], dim=-1)
     t = torch.linspace(0.1, 1.6, 7)
     p = origin[:, None] + way[:, None] * t[:, None]
@@ -117,7 +117,7 @@ def splats(s, x):
 
 
 def patches_denoised(s, x, t, label):
-    """DiT: adaptive norms that start at nothing, and patches put together by einsum."""
+    """DiT: adaptive norms initialized to zero, and patches assembled by einsum."""
     b = x.size(0)
     h = s.embed(x).flatten(2).transpose(1, 2) + s.places
     w = torch.exp(-math.log(1e4) * torch.arange(3) / 3)
@@ -133,7 +133,7 @@ def patches_denoised(s, x, t, label):
 
 
 def batch_deviation(s, x):
-    """StyleGAN's critic: the deviation over the batch is one more feature of each sample."""
+    """StyleGAN's critic: the standard deviation over the batch as an additional feature of each sample."""
     h = F.leaky_relu(s.first(x), 0.2)
     y = (h - h.mean(0, keepdim=True)).square().mean(0).add(1e-8).sqrt()
     y = y.mean().view(1, 1, 1, 1).repeat(h.size(0), 1, h.size(2), h.size(3))
@@ -141,7 +141,7 @@ def batch_deviation(s, x):
 
 
 def masked_queries(s, x):
-    """Mask2Former: queries look where the last mask is, and everywhere if it is nowhere."""
+    """Mask2Former: queries attend within the last mask, or everywhere if it is empty."""
     f = act(s.pixel(x))
     memory = f.flatten(2).transpose(1, 2)
     q = s.queries.weight.unsqueeze(0).repeat(x.size(0), 1, 1)
@@ -173,7 +173,7 @@ def matched_anchors(s, x, box, label):
 
 
 def spline_flow(s, x):
-    """Neural spline flow: bins found by searching, a rational quadratic in each, and its derivative."""
+    """Neural spline flow: bins found by search, a rational quadratic function in each, and its derivative."""
     a, b = x.chunk(2, 1)
     w, h, d = s.net(a).view(-1, 3, 13).split([4, 4, 5], -1)
     w, h, d = w.softmax(-1) * 0.9 + 0.025, h.softmax(-1) * 0.9 + 0.025, F.softplus(d) + 1e-3
@@ -194,7 +194,7 @@ def spline_flow(s, x):
 
 
 def molecule(s, x, kind):
-    """SchNet and PaiNN: radial functions with a smooth cutoff, filters made of them, vectors beside scalars."""
+    """SchNet and PaiNN: radial functions with a smooth cutoff, filters computed from them, vector and scalar features."""
     v = x[:, :, None] - x[:, None]
     dist = (v.square().sum(-1) + 1e-6).sqrt()
     radial = torch.exp(-2 * (dist.unsqueeze(-1) - s.centres) ** 2)
@@ -209,7 +209,7 @@ def molecule(s, x, kind):
 
 
 def voxels(s, x, feature):
-    """Points are averaged in the cells that they lie in, and the grid is convolved."""
+    """Points are averaged per grid cell, and the grid is convolved."""
     cell = ((x.tanh() + 1) * 1.5).floor().clamp(0, 2).long()
     index = (cell[..., 0] * 9 + cell[..., 1] * 3 + cell[..., 2]).unsqueeze(-1)
     h = s.point(torch.cat([x, feature], -1))
@@ -221,7 +221,7 @@ def voxels(s, x, feature):
 
 
 def edge_softmax(s, x, edges):
-    """GATv2 over edges that each sample has of its own: a softmax over the edges into each node."""
+    """GATv2 with edges per sample: a softmax over the edges into each node."""
     src, dst = edges[..., 0], edges[..., 1]
     take = lambda t, i: t.gather(1, i.unsqueeze(-1).expand(-1, -1, t.size(-1)))
     h = s.body(x)
@@ -235,7 +235,7 @@ def edge_softmax(s, x, edges):
 
 
 def dreamt(s, x, action):
-    """Dreamer: categories straight through, a recurrent state, prior and posterior, free bits; the objective in the file."""
+    """Dreamer: straight-through categories, a recurrent state, prior and posterior, free bits; the objective in the file."""
     h, z = torch.zeros(x.size(0), 6), torch.zeros(x.size(0), 6)
     lost, guess = 0.0, []
     for t in range(4):
@@ -252,7 +252,7 @@ def dreamt(s, x, action):
 
 
 def cut_episodes(s, x, done):
-    """A recurrent policy whose state starts anew where an episode ended."""
+    """A recurrent policy whose state is reset where an episode ends."""
     h, c = (t.repeat(x.size(0), 1) for t in (s.h0, s.c0))
     out = []
     for t in range(x.size(1)):
@@ -264,7 +264,7 @@ def cut_episodes(s, x, done):
 
 
 def corrected_returns(s, x, ratio, reward):
-    """V-trace, from behind; the loss in the file."""
+    """V-trace, computed backwards; the loss in the file."""
     v = s.value(x).squeeze(-1)
     rho = ratio.exp().clamp(max=1.0)
     following = torch.cat([v[:, 1:], v[:, -1:]], 1)
@@ -278,7 +278,7 @@ def corrected_returns(s, x, ratio, reward):
 
 
 def values_as_classes(s, x, y):
-    """MuZero: a number between two classes, after a root that compresses it."""
+    """MuZero: a number between two classes, after a compressing square root."""
     z = y.sign() * ((y.abs() + 1).sqrt() - 1) + 0.001 * y
     z = z.clamp(-3, 3)
     low = z.floor()
@@ -293,7 +293,7 @@ def values_as_classes(s, x, y):
 
 
 def causal_filters(s, x):
-    """A TCN: dilated, cut at the end, weights normed."""
+    """A TCN: dilated, cropped at the end, with weight norm."""
     h = x
     for k, (c, skip) in enumerate(zip(s.layers, s.skips)):
         pad = 2 * 2**k
@@ -302,7 +302,7 @@ def causal_filters(s, x):
 
 
 def made_waves(s, x):
-    """HiFi-GAN: transposed convolutions and dilated residuals, and the loss of spectra of both."""
+    """HiFi-GAN: transposed convolutions and dilated residuals, and a loss on both spectra."""
     h = s.pre(x)
     for up, blocks in zip(s.ups, s.blocks):
         h = up(F.leaky_relu(h, 0.1))
@@ -313,7 +313,7 @@ def made_waves(s, x):
 
 
 def folded_patches(s, x):
-    """Attention between patches of pictures, put back by fold where they overlap."""
+    """Attention between image patches, assembled by fold where they overlap."""
     p = F.unfold(x, 4, padding=1, stride=2)
     q = s.q(p.transpose(1, 2))
     w = (q @ q.transpose(1, 2) / 3).softmax(-1)
@@ -323,7 +323,7 @@ def folded_patches(s, x):
 
 
 def several_periods(s, x):
-    """A wave seen in rows of several periods, and pooled at several rates."""
+    """A wave folded by several periods, and pooled at several rates."""
     out = []
     for p, c in zip((2, 3, 5), s.layers):
         n = x.size(-1)
@@ -333,7 +333,7 @@ def several_periods(s, x):
 
 
 def chebyshev(s, x):
-    """KAN by Chebyshev's polynomials."""
+    """KAN with Chebyshev polynomials."""
     t = torch.tanh(x)
     t = t.unsqueeze(-1).expand(-1, -1, 5).clamp(-1 + 1e-6, 1 - 1e-6).acos() * torch.arange(5)
     h = torch.einsum("bid,iod->bo", t.cos(), s.c)
@@ -342,7 +342,7 @@ def chebyshev(s, x):
 
 
 def lookup_free(s, x):
-    """LFQ: signs as a code, straight through, with entropies of each and of all."""
+    """LFQ: signs as a code, straight-through, with entropies per sample and overall."""
     z = s.enc(x)
     q = torch.where(z > 0, 1.0, -1.0)
     code = z + (q - z).detach()

@@ -1,5 +1,5 @@
-"""One or two of PyTorch's functions between two layers, their arguments drawn at random: paddings, strides, axes, modes, equations, shapes of
-constants. As in `random_nets`, `random_FIRST` and `random_COUNT` in the environment choose the numbers, and nothing is kept in `recorded/`."""
+"""One or two PyTorch functions between two layers, with random arguments: paddings, strides, axes, modes, equations, shapes of constants.
+As in `random_nets`, the environment variables `random_FIRST` and `random_COUNT` select the numbers, and nothing is kept in `recorded/`."""
 import os
 import random
 import string
@@ -18,7 +18,7 @@ MORE = [("dynamo", 18, True, "eval", False), ("dynamo", 19, False, "train", Fals
         ("legacy", 10, True, "train", True), ("legacy", 12, False, "train", False), ("legacy", 16, True, "train", True), ("legacy", 19, False, "eval", True)]
 
 
-# Each takes r and the form of one sample (without the batch) and gives a module, or None where it has nothing for such a form.
+# Each takes r and the shape of one sample (without the batch) and returns a module, or None if it does not support such a shape.
 
 
 def pad(r, s):
@@ -44,7 +44,7 @@ def padded_convolution(r, s):
     amounts = [r.randint(0, 4) for _ in range(2 * n)]
     layer = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[n](s[0], 4, k, stride=r.choice([1, 2]), padding=r.choice([0, 1]), dilation=r.choice([1, 1, 2]), bias=r.random() < 0.5, groups=r.choice([1, s[0] if 4 % s[0] == 0 else 1]))
     f = lambda m, x: m.layer(F.pad(x, amounts))
-    both = r.random() < 0.3  # something else reads what is padded
+    both = r.random() < 0.3  # something else reads the padded value
     return With((lambda m, x: m.layer(F.pad(x, amounts)) + F.pad(x, amounts).mean()) if both else f, layer=layer)
 
 
@@ -69,7 +69,7 @@ def resized(r, s):
 
 
 def einsum(r, s):
-    """x with one or two weights, any axes in any order, some summed, some alone."""
+    """x with one or two weights, axes in any order, some summed, some in one operand only."""
     letters = string.ascii_lowercase[1:]
     axes = letters[: len(s)]
     new = letters[len(s): len(s) + 2]
@@ -111,15 +111,15 @@ def group_norm(r, s):
         return None
     if r.random() < 0.5:
         return nn.GroupNorm(g, s[0], eps=r.choice([1e-5, 1e-3, 0.1]), affine=r.random() < 0.7)
-    # written out, or what looks like it
+    # written out, or something similar
     kind = r.randrange(5)
     if kind == 0:
         return With(lambda m, x: F.group_norm(x, g) * m.scale + m.shift, scale=1 + small(s[0], *[1] * (len(s) - 1)), shift=small(1, s[0], *[1] * (len(s) - 1)))
-    if kind == 1:  # a scale for each place, no scale for each channel
+    if kind == 1:  # one scale per position, none per channel
         return With(lambda m, x: F.group_norm(x, g) * m.scale, scale=1 + small(*s))
     if kind == 2 and len(s) > 1:
         return With(lambda m, x: F.instance_norm(x.reshape(x.shape[0], g, -1), weight=m.scale, bias=m.shift).view_as(x), scale=1 + small(g), shift=small(g))
-    if kind == 3:  # scale and shift of the sample itself
+    if kind == 3:  # scale and shift computed from the sample itself
         return With(lambda m, x: F.group_norm(x, g) * (1 + m.affine(x.flatten(1)).view(-1, s[0], *[1] * (len(s) - 1))), affine=nn.Linear(int(torch.tensor(s).prod()), s[0]))
     return With(lambda m, x: (lambda y: y * m.scale + y)(F.group_norm(x, g)), scale=small(s[0], *[1] * (len(s) - 1)))
 
@@ -174,7 +174,7 @@ def along(r, s):
 
 
 def gathered(r, s):
-    """Indices that are data or constants, along an axis or for elements; and sums into places."""
+    """Indices as data or constants, along an axis or per element; and scatter-adds."""
     axis = r.randint(1, len(s))
     n, k = s[axis - 1], r.randint(1, 5)
     part = [r.randint(1, e) if r.random() < 0.3 else e for e in s]
@@ -260,7 +260,7 @@ def shaped(r, s):
 
 
 def between(r, s):
-    """Elementwise with constants and weights of other forms."""
+    """Elementwise with constants and weights of other shapes."""
     rank = r.randint(0, len(s))
     form = [1 if r.random() < 0.3 else e for e in s[len(s) - rank:]]
     low, high = -r.random(), r.random()
@@ -290,7 +290,7 @@ def made(r):
             layer = kind(r, tuple(x.shape[1:]))
             with torch.no_grad():
                 y = layer(torch.randn(x.shape)) if layer else x
-        except (RuntimeError, ValueError, IndexError, TypeError):  # the arguments do not fit the form
+        except (RuntimeError, ValueError, IndexError, TypeError):  # the arguments do not fit the shape
             continue
         if layer is None:
             continue

@@ -1,6 +1,7 @@
-"""Random graphs in place of chains: each step takes any of the values before it, often one twice, and weights that others have taken, too; parts are taken apart and put together again in other orders, products
-and scores share their operands, norms their scales. What a compiler knows of patterns meets them with one more reader than it thinks. As in `random_nets`, `random_FIRST` and `random_COUNT` in the environment
-choose the numbers, and nothing is kept in `recorded/`."""
+"""Random graphs instead of chains: each step takes any previous values, often one twice, and weights that others have used as well. Parts
+are split and joined in other orders, products and scores share their operands, norms their scales, so the patterns that a compiler knows
+occur with additional readers. As in `random_nets`, the environment variables `random_FIRST` and `random_COUNT` select the numbers, and
+nothing is kept in `recorded/`."""
 import os
 import random
 import zlib
@@ -25,7 +26,7 @@ def halves(x, axis):
     return x.chunk(2, axis)
 
 
-# [batch, T, D] of one or two such values and the net's weights
+# [batch, T, D] of one or two such values and the model's weights
 ONE = [
     lambda s, x: torch.cat(halves(x, -1)[::-1], -1), lambda s, x: torch.cat([-halves(x, -1)[1], halves(x, -1)[0]], -1), lambda s, x: torch.cat([x[..., :2], x[..., 2:]], -1), lambda s, x: torch.stack(x.unbind(1)[::-1], 1),
     lambda s, x: torch.cat([x[:, 1:], x[:, :1]], 1), lambda s, x: halves(x, -1)[0].repeat(1, 1, 2), lambda s, x: F.glu(torch.cat([x, x], -1), -1), lambda s, x: x.flip(1), lambda s, x: x.transpose(1, 2).reshape(x.shape),

@@ -1,6 +1,6 @@
-"""Random nets of further kinds: signals and volumes, several inputs and outputs, decoders and masks, recurrent cells written out, gathers and scatters,
-weights that reach the loss through arithmetic. As in `random_nets`, `random_FIRST` and `random_COUNT` in the environment choose the numbers, each net
-is made of its number alone, and nothing is kept in `recorded/`."""
+"""Random models of further kinds: signals and volumes, several inputs and outputs, decoders and masks, unrolled recurrent cells, gathers
+and scatters, weights that reach the loss through arithmetic. As in `random_nets`, the environment variables `random_FIRST` and
+`random_COUNT` select the numbers. Each model depends on its number alone, and nothing is kept in `recorded/`."""
 import os
 import random
 import zlib
@@ -21,7 +21,7 @@ NEWER = [("dynamo", 18, True, "eval", False), ("dynamo", 19, True, "train", True
 
 
 class With(nn.Module):
-    """A function over modules and parameters of its own, which are its attributes."""
+    """A function of its own modules and parameters, which are its attributes."""
 
     def __init__(self, f, **parts):
         super().__init__()
@@ -41,7 +41,7 @@ def small(*shape):
 
 
 def spatial_layer(r, n, c):
-    """Keeps a (batch, c, ...) of n axes in its form."""
+    """Preserves the shape of (batch, c, ...) with n spatial axes."""
     conv, deconv, norm, pool, mean = {1: (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.MaxPool1d, nn.AvgPool1d), 2: (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d),
                                       3: (nn.Conv3d, nn.ConvTranspose3d, nn.BatchNorm3d, nn.MaxPool3d, nn.AvgPool3d)}[n]
     instance = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}[n]
@@ -122,7 +122,7 @@ def grids(r):
 
 
 class Pairs(nn.Module):
-    """Two towers, put together in one of the ways in which people do it; one or two outputs."""
+    """Two towers, joined in one of the usual ways; one or two outputs."""
 
     def __init__(self, r):
         super().__init__()
@@ -178,7 +178,7 @@ def rotary(x):
 
 
 class Decoder(nn.Module):
-    """One block of attention over tokens in one of many forms, with or without a mask that is an input."""
+    """One block of attention over tokens in one of many forms, with or without a mask as an input."""
 
     def __init__(self, r, length, masked):
         super().__init__()
@@ -246,7 +246,7 @@ def decoders(r):
     return Decoder(r, t, masked), inputs, [((t, 11), 2)]
 
 
-# Recurrent cells written out
+# Unrolled recurrent cells
 
 
 class Cells(nn.Module):
@@ -352,7 +352,7 @@ def own_layer(r, d):
 
 
 class Constant(nn.Module):
-    """A buffer among modules; what is multiplied by it sees the tensor."""
+    """A buffer among modules; multiplications by it read the tensor."""
 
     def __init__(self, value):
         super().__init__()
@@ -372,7 +372,7 @@ def indexed(r):
 
 
 class Ending(nn.Module):
-    """The net with a last function on its first output, as a loss of probabilities wants it."""
+    """The model with a final function on its first output, for losses of probabilities."""
 
     def __init__(self, net, f):
         super().__init__()
@@ -384,7 +384,7 @@ class Ending(nn.Module):
 
 
 def terms(r, outputs):
-    """Terms, targets, and the last function of the first output. Classes lie on `axis`; 0 stands for values."""
+    """Terms, targets, and the final function of the first output. Classes lie on `axis`; 0 means values."""
     made, targets, end = [], {}, None
     for k, (shape, axis) in enumerate(outputs):
         name, target = f"out{k}" if k else "out", f"y{k}" if k else "y"
@@ -445,7 +445,7 @@ def case(number):
 
     exporter, opset, optimize, mode, dynamic = r.choice(STYLES + NEWER)
     statistics = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
-    if statistics:  # the exporters fold it away else
+    if statistics:  # otherwise the exporters fold it
         optimize = False
     options = recipe(r)
     kind = options["optimizer"]["type"]
@@ -453,7 +453,8 @@ def case(number):
     if extra and r.random() < 0.4:
         options["optimizer"] |= extra
     if kind == "lamb" or "groups" in options["optimizer"]:
-        optimize = False  # tensors by rank and by norm: a folded file has a bias with other extents, or several weights as one
+        # the optimizer depends on ranks and norms of tensors: a folded file has a bias with other extents, or several weights as one
+        optimize = False
     sizes = [r.choice([4, 6]) if dynamic and k else 6 for k in range(options["steps"])] if r.random() < 0.4 else None
     names = [n for n, _ in net.named_parameters()]
     frozen = (names[0],) if r.random() < 0.15 and len(names) > 3 else ()

@@ -1,5 +1,5 @@
-"""Random nets with random recipes: what nobody thought of. `random_COUNT` in the environment says how many (default 100), `random_FIRST` which
-is the first; each is made of its number alone. Nothing of them is kept in `recorded/`."""
+"""Random models with random recipes, for combinations that nobody thought of. The environment variables `random_COUNT` (default 100) and
+`random_FIRST` select how many and the first number. Each model depends on its number alone, and nothing is kept in `recorded/`."""
 import os
 import random
 import zlib
@@ -32,7 +32,7 @@ class Do(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    """Written out: the exporters have nn.RMSNorm for new opsets alone."""
+    """Written out, because the exporters support nn.RMSNorm only for new opsets."""
 
     def __init__(self, width):
         super().__init__()
@@ -43,7 +43,7 @@ class RmsNorm(nn.Module):
 
 
 class Around(nn.Module):
-    """Two branches over one value: added, multiplied, gated, or joined along `axis`."""
+    """Two branches on one value: added, multiplied, gated, or concatenated along `axis`."""
 
     def __init__(self, how, a, b, axis):
         super().__init__()
@@ -61,7 +61,7 @@ class Around(nn.Module):
 
 
 class Weighted(nn.Module):
-    """A parameter of its own, in one of the ways in which people use one."""
+    """A parameter of its own, used in one of the usual ways."""
 
     def __init__(self, how, width):
         super().__init__()
@@ -88,7 +88,7 @@ def pointwise(r):
 
 
 def branches(r, make, width):
-    """Two branches that keep the form, or one that doubles the width and a layer that halves it again is the caller's."""
+    """Two branches that preserve the shape."""
     how = r.choice(["add", "add", "gate", "difference"])
     return Around(how, make(r, width), nn.Identity() if how != "gate" and r.random() < 0.6 else make(r, width), -1)
 
@@ -164,7 +164,7 @@ class Recurrent(nn.Module):
 
 
 class Along(nn.Module):
-    """A layer that wants (batch, width, length)."""
+    """A layer that expects (batch, width, length)."""
 
     def __init__(self, layer):
         super().__init__()
@@ -273,7 +273,7 @@ def recipe(r):
 
 
 def loss(r, out, axis):
-    """The terms and what makes their target; `axis` is that of classes."""
+    """The terms and a function that creates their targets; `axis` is the class axis."""
     n, last = out[axis - 1], axis == len(out) and len(out) > 1
     labels = lambda b: classes(n, b, *(s for k, s in enumerate(out) if k != axis - 1))
     place = dict(class_axis=-1) if last else {}
@@ -311,11 +311,12 @@ def case(number):
     terms, y = loss(r, out, axis)
     exporter, opset, optimize, mode, dynamic = r.choice(STYLES)
     statistics = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
-    if statistics:  # the exporters fold it away else
+    if statistics:  # otherwise the exporters fold it
         optimize = False
     options = recipe(r)
     if options["optimizer"]["type"] == "lamb" or "groups" in options["optimizer"]:
-        optimize = False  # tensors by rank and by norm: a folded file has a bias with other extents, or several weights as one
+        # the optimizer depends on ranks and norms of tensors: a folded file has a bias with other extents, or several weights as one
+        optimize = False
     sizes = [r.choice([4, 6]) if dynamic and k else 6 for k in range(options["steps"])] if r.random() < 0.4 else None
     return Case(name, lambda: made()[0], lambda b: {"x": x(b), "y": y(b)}, terms, exporter=exporter, opset=opset, optimize=optimize, mode=mode, dynamic_batch=dynamic,
                 semantics=r.choice(["train", "as_graph"]) if statistics and mode == "eval" else "as_graph", external_data=r.random() < 0.1 and exporter == "dynamo",

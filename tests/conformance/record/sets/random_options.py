@@ -1,7 +1,9 @@
-"""Random nets of layers with all their options at once, which the other random sets give defaults: normalisations without weights, without statistics, frozen in part or whole, with any momentum; recurrent
-layers in all directions with states that are given and states that are read; attention with other widths for keys and values, biases of keys, masks of both kinds; filters of one to three axes with every
-padding, stride, dilation and group; embeddings with padding, frozen, tied, parametrized weights; inputs of other types; losses written inside with all their options, and optimizers and schedules of everyday.py.
-`random_COUNT` and `random_FIRST` in the environment say which numbers; nothing is kept in `recorded/` but what a mistake was found by."""
+"""Random models of layers with all options, for which the other random sets use defaults: normalizations without weights, without
+statistics, partly or completely frozen, with any momentum; recurrent layers in all directions with given initial states and final states as
+outputs; attention with other widths for keys and values, key biases, both kinds of masks; filters with one to three axes with every
+padding, stride, dilation and group; embeddings with padding, frozen, tied, parametrized weights; inputs of other types; losses inside the
+model with all their options, and the optimizers and schedules of everyday.py. The environment variables `random_COUNT` and `random_FIRST`
+select the numbers. Nothing is kept in `recorded/` except cases that found a bug."""
 import os
 import random
 import zlib
@@ -21,7 +23,7 @@ CONVS = {1: (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.InstanceNorm1d), 
 
 
 class Frozen(nn.Module):
-    """A layer that stays in eval mode whatever the net is in, with or without weights that are trained."""
+    """A layer that always stays in eval mode, with or without trained weights."""
 
     def __init__(self, layer, fixed):
         super().__init__()
@@ -41,7 +43,7 @@ class Frozen(nn.Module):
 
 
 def normed(r, n, c):
-    """A normalisation of [batch, c, ...] of n axes behind, with any of its options."""
+    """A normalization of [batch, c, ...] with n further axes, with any of its options."""
     batch, instance = CONVS[n][2:]
     kind = r.randrange(9)
     eps = r.choice([1e-5, 1e-3, 0.1])
@@ -115,7 +117,7 @@ def spatial(r):
 
 
 class States(nn.Module):
-    """A recurrent layer: what goes in first and what is read at the end are drawn."""
+    """A recurrent layer with random inputs for its states and a random choice of outputs."""
 
     def __init__(self, r):
         super().__init__()
@@ -237,7 +239,7 @@ TYPES = {"int64": lambda b: classes(7, b, 5), "int32": lambda b: classes(7, b, 5
 
 
 def types(r):
-    """Several inputs of several types, and what is made of each in numbers of a width of its own."""
+    """Several inputs of different types, each turned into features of its own width."""
     names = r.sample(list(TYPES), r.choice([2, 3]))
     parts, ways = [], []
     for name in names:
@@ -255,7 +257,7 @@ def types(r):
 
 
 def inner_losses(r):
-    """(name of another input, what makes it, the loss of a 4-wide score and it)."""
+    """(name of an additional input, a function that creates it, the loss of 4 scores and this input)."""
     red = r.choice(["mean", "mean", "sum"])
     scale = 0.1 if red == "sum" else 1.0
     sign = lambda b: torch.randint(0, 2, (b,)).float() * 2 - 1
@@ -315,7 +317,7 @@ FAMILIES = dict(spatial=spatial, spatial2=spatial, states=states, attends=attend
 
 
 def drawn(r, family, number):
-    """What makes the net, and one of it. One whose filters and pools leave nothing of an image is drawn again."""
+    """A function that creates the model, and one instance. A model whose filters and pooling leave nothing of an image is drawn again."""
     while True:
         seed = r.randrange(1 << 30)
         made = lambda: FAMILIES[family](random.Random(seed))
@@ -346,7 +348,7 @@ def case(number):
         net = still(Ending(made()[0], end) if end else made()[0])
         net = settled(net, example, tuple(example))
         with torch.no_grad():
-            net(*example.values())  # weights made by hooks are leaves again, which can be copied
+            net(*example.values())  # weights computed by hooks become leaf tensors again, which can be copied
         return net
 
     legacy = r.random() < float(os.environ.get("random_LEGACY", 0.7))
@@ -358,7 +360,8 @@ def case(number):
     frozen = (r.choice(names),) if r.random() < 0.2 and len(names) > 3 else ()
     if statistics or frozen or options["optimizer"]["type"] == "lamb" or "groups" in options["optimizer"]:
         optimize = False
-    partly = any(isinstance(m, Frozen) for m in net.modules())  # in a file for training, and as it is written, else all would be in one mode
+    # in a file for training, and used as written; otherwise all would be in one mode
+    partly = any(isinstance(m, Frozen) for m in net.modules())
     if partly:
         mode = "train"
     batch = r.choice([3, 4, 6])

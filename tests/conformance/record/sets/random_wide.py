@@ -1,5 +1,6 @@
-"""Random nets of the sizes that people train: channels and widths that fill vectors and that do not, images and sequences of odd extents, filters of all forms, batches from 1 to 33. The other
-random sets are a few elements wide, which fast kernels leave to plain ones. `random_FIRST` and `random_COUNT` in the environment choose the numbers as in `random_nets`; nothing is kept."""
+"""Random models of realistic sizes: channels and widths that fill vectors and some that do not, images and sequences of odd extents,
+filters of all forms, batches from 1 to 33. The other random sets are only a few elements wide, which fast kernels leave to plain ones. The
+environment variables `random_FIRST` and `random_COUNT` select the numbers as in `random_nets`; nothing is kept."""
 import os
 import random
 import zlib
@@ -88,7 +89,7 @@ def space(r, n):
 
 
 class Block(nn.Module):
-    """Attention by heads and a layer, either norm."""
+    """Multi-head attention and a layer, with pre-norm or post-norm."""
 
     def __init__(self, r, d):
         super().__init__()

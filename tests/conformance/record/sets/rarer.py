@@ -1,5 +1,6 @@
-"""Architectures and objectives of corners that the other sets leave out: reinforcement learning by distributions and returns, chains and clouds of points, retrieval,
-optical flow, recurrences by cells, filters of sound. Each as the default exporter writes it and in one more style, with a loss and a recipe drawn by name."""
+"""Architectures and objectives from corners that the other sets leave out: reinforcement learning by distributions and returns, chains and
+point clouds, retrieval, optical flow, recurrences by cells, audio filters. Each in the default exporter's form and in one more style, with
+a loss and a recipe selected by name."""
 import math
 
 import torch
@@ -19,7 +20,7 @@ cloud = lambda b: {"x": pixels(b, 9, 3)}
 
 
 def dueling(s, x, action, reward, following):
-    """Two estimates of what follows, the smaller one's value at the other's choice."""
+    """Double DQN with dueling heads: a separate target network evaluates the action that the other network selects."""
     def q(y):
         h = s.body(y)
         a = s.advantage(h)
@@ -31,7 +32,7 @@ def dueling(s, x, action, reward, following):
 
 
 def projected_returns(s, x, reward):
-    """C51: a distribution moved by the reward and projected onto the places that there are."""
+    """C51: a distribution shifted by the reward and projected onto the fixed support."""
     atoms = torch.linspace(-2, 2, 7)
     p = s.target(x).softmax(-1)
     at = ((reward[:, None] + 0.9 * atoms).clamp(-2, 2) + 2) / (4 / 6)
@@ -51,7 +52,7 @@ def squashed_policy(s, x, noise):
 
 
 def returns_backwards(s, x, reward):
-    """Generalised advantages, a loop from the last step to the first."""
+    """Generalized advantage estimation, a loop from the last step to the first."""
     v = s.value(torch.tanh(s.body(x))).squeeze(-1)
     after, advantage, out = torch.zeros_like(v[:, 0]), torch.zeros_like(v[:, 0]), []
     for k in range(v.shape[1] - 1, -1, -1):
@@ -66,7 +67,7 @@ def returns_backwards(s, x, reward):
 
 
 def chain_field(s, x, tag):
-    """A conditional random field: the score of the given tags less the logarithm of the sum over all."""
+    """A conditional random field: the score of the given tags minus the log-sum over all tag sequences."""
     e = s.emit(x)
     score = s.first[tag[:, 0]] + e[:, 0].gather(1, tag[:, :1]).squeeze(1)
     alpha = s.first + e[:, 0]
@@ -84,7 +85,7 @@ def hidden_markov(s, x):
 
 
 def kalman(s, x):
-    """A filter with a trained gain by covariances, one number each."""
+    """A filter whose gain follows from scalar covariances with trained noise."""
     mean, cov, loss = torch.zeros(x.shape[0]), torch.ones(x.shape[0]), 0
     for k in range(x.shape[1]):
         mean, cov = s.a * mean, s.a**2 * cov + F.softplus(s.q)
@@ -97,7 +98,7 @@ def kalman(s, x):
 
 
 def intensities(s, x):
-    """Hawkes: events excite later ones."""
+    """Hawkes process: events excite later ones."""
     t = F.softplus(x).cumsum(1)
     gap = (t[:, :, None] - t[:, None]).tril(-1)
     excite = (F.softplus(s.alpha) * torch.exp(-F.softplus(s.beta) * gap)).tril(-1).sum(-1)
@@ -106,11 +107,11 @@ def intensities(s, x):
     return (whole - rate.log().sum(1)).mean()
 
 
-# Points, pictures, sound
+# Points, images, audio
 
 
 def farthest(s, x):
-    """PointNet++: the farthest point again and again, its neighbourhood, a maximum over it."""
+    """PointNet++: farthest point sampling, the neighbourhood of each point, a maximum over it."""
     b, n, _ = x.shape
     best, at, picked = torch.full((b, n), 1e10), torch.zeros(b, 1, dtype=torch.long), []
     for _ in range(3):
@@ -143,7 +144,7 @@ def generalized_mean(s, x):
 
 
 def correlated(s, x):
-    """RAFT in small: all pairs of places, looked up around where the flow points."""
+    """A small RAFT: all pairs of positions, looked up around the target of the flow."""
     a, c = s.body(x[:, :3]), s.body(x[:, 3:])
     b, d, h, w = a.shape
     volume = torch.einsum("bdij,bdkl->bijkl", a, c).reshape(b * h * w, 1, h, w) / d**0.5
@@ -157,7 +158,7 @@ def correlated(s, x):
 
 
 def reassembled(s, x):
-    """CARAFE: each new pixel from its own filter over where it comes from."""
+    """CARAFE: each new pixel from its own filter over its source neighbourhood."""
     b, c, h, w = x.shape
     k = F.pixel_shuffle(s.encode(s.squeeze(x)), 2).softmax(1)
     around = F.unfold(x, 3, padding=1).view(b, c * 9, h, w)
@@ -193,7 +194,7 @@ def plain_sinc_filters(s, x):
 
 
 def statistics_pooled(s, x):
-    """ECAPA: scales one after the other, squeezed and excited, weighed mean and deviation."""
+    """ECAPA: hierarchical scales, squeeze-and-excitation, weighted mean and standard deviation."""
     h = s.first(x)
     parts, y = h.chunk(4, 1), 0
     out = [parts[0]]
@@ -242,7 +243,7 @@ def complex_states(s, x):
 
 
 def learner_within(s, x):
-    """Weights that take a step of descent at each place (test-time training)."""
+    """Weights that take a gradient step at each position (test-time training)."""
     k, v, q = s.k(x), s.v(x), s.q(x)
     w, out = s.start.expand(x.shape[0], 4, 4), []
     for i in range(x.shape[1]):
@@ -253,7 +254,7 @@ def learner_within(s, x):
 
 
 def turing(s, x):
-    """A memory that is addressed by content, by a gate and by shifts, sharpened."""
+    """A memory addressed by content, by a gate and by shifts, with sharpening."""
     memory, at = s.memory.expand(x.shape[0], 6, 4), F.one_hot(torch.zeros(x.shape[0], dtype=torch.long), 6).float()
     for k in range(3):
         key, gate, shift, sharp, write = s.control(x[:, k]).split([4, 1, 3, 1, 4], 1)
@@ -299,7 +300,7 @@ def circle(s, x, label):
 
 
 def box_distance(s, x, box):
-    """Complete IoU with the part that weighs the aspect."""
+    """Complete IoU with the aspect ratio term."""
     c, size = s.body(x).chunk(2, 1)
     p, q = torch.cat([c - size.exp() / 2, c + size.exp() / 2], 1), torch.cat([box[:, :2], box[:, :2] + box[:, 2:].abs() + 0.1], 1)
     low, high = torch.max(p[:, :2], q[:, :2]), torch.min(p[:, 2:], q[:, 2:])
@@ -328,7 +329,7 @@ def wings(s, x, y):
 
 
 def glow(s, x):
-    """Flow: actnorm, a mixing by LU, affine coupling over squeezed pictures."""
+    """A flow: actnorm, a linear map by LU, affine coupling over squeezed images."""
     h = F.pixel_unshuffle(x, 2)
     h = (h + s.shift[:, None, None]) * s.scale.exp()[:, None, None]
     lower, upper = s.lower.tril(-1) + torch.eye(12), s.upper.triu(1) + torch.diag(s.sign * s.diagonal.exp())

@@ -1,5 +1,5 @@
-"""Blocks of recent models, built by hand as their authors publish them: grouped queries, latent attention, experts, selective scans, recurrences, graphs.
-Each as the default exporter writes it and in one more style, with a recipe that is drawn by name. None is kept; it is recorded where it is wanted."""
+"""Blocks of recent models, built by hand as published: grouped queries, latent attention, experts, selective scans, recurrences, graphs.
+Each in the default exporter's form and in one more style, with a recipe selected by name. None is kept; they are recorded when needed."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ def rotated(v, cos, sin):
 
 
 def decoder(s, x):
-    """RoPE, grouped queries, RMS norms, a gated feed-forward part, logits soft-capped."""
+    """RoPE, grouped queries, RMS norms, a gated feed-forward layer, soft-capped logits."""
     b, t = x.shape
     h = s.embed(x) * 8**0.5
     rms = lambda v, w: v * torch.rsqrt(v.square().mean(-1, keepdim=True) + 1e-6) * (1 + w)
@@ -35,7 +35,7 @@ def decoder(s, x):
 
 
 def latent_attention(s, x):
-    """Keys and values of one small latent (MLA)."""
+    """Keys and values from one small latent vector (MLA)."""
     b, t, _ = x.shape
     c = F.layer_norm(s.down(x), (4,), s.scale)
     k, v = s.up(c).view(b, t, 2, 8).transpose(1, 2).chunk(2, -1)
@@ -53,7 +53,7 @@ def differential(s, x):
 
 
 def routed(s, x):
-    """The two best of four experts, weighted anew; what balances them beside."""
+    """The two best of four experts with renormalized weights, and a load balancing loss."""
     p = s.gate(x).softmax(-1)
     best, where = p.topk(2, -1)
     best = best / best.sum(-1, keepdim=True)
@@ -64,7 +64,7 @@ def routed(s, x):
 
 
 def expert_choice(s, x):
-    """Tokens that each expert chooses, of each sample."""
+    """Expert choice: each expert selects tokens, per sample."""
     p = s.gate(x).softmax(-1)
     best, where = p.transpose(1, 2).topk(2, -1)
     chosen = x.gather(1, where.flatten(1)[:, :, None].expand(-1, -1, x.shape[-1])).unflatten(1, (3, 2))
@@ -73,7 +73,7 @@ def expert_choice(s, x):
 
 
 def selective(s, x):
-    """Mamba: a convolution, and a scan whose steps the input decides, in the logarithm."""
+    """Mamba: a convolution, and a scan with input-dependent steps, in log space."""
     z, gate = s.inner(x).chunk(2, -1)
     z = F.silu(s.conv(z.transpose(1, 2))[..., :-2].transpose(1, 2))
     delta, b, c = s.param(z).split([5, 3, 3], -1)
@@ -104,7 +104,7 @@ def receptance(s, x):
 
 
 def delta_rule(s, x):
-    """A memory that is corrected at each step."""
+    """The delta rule: a memory that is corrected at each step."""
     q, k, v, beta = F.normalize(s.q(x), dim=-1), F.normalize(s.k(x), dim=-1), s.v(x), s.beta(x).sigmoid()
     memory = torch.zeros(x.shape[0], 4, 4)
     out = []
@@ -148,7 +148,7 @@ def splines(s, x):
 
 
 def messages(s, x, edges):
-    """A graph a sample: messages along edges that are fed, summed, averaged and with attention."""
+    """A graph per sample: messages along edges that are fed, aggregated by sum, mean and attention."""
     src, dst = (edges[:, k, :, None].expand(-1, -1, 4) for k in (0, 1))
     h = s.embed(x)
     m = s.message(torch.cat([h.gather(1, src), h.gather(1, dst)], -1))
@@ -159,7 +159,7 @@ def messages(s, x, edges):
 
 
 def pooled_graph(s, x, adjacency):
-    """DiffPool, and its two further losses."""
+    """DiffPool, with its two auxiliary losses."""
     a = adjacency.sigmoid()
     a = (a + a.transpose(1, 2)) / 2
     z, p = F.relu(a @ s.embed(x)), (a @ s.assign(x)).softmax(-1)
@@ -169,7 +169,7 @@ def pooled_graph(s, x, adjacency):
 
 
 def equivariant(s, x):
-    """EGNN: places move along differences."""
+    """EGNN: positions move along differences."""
     h = s.start.expand(x.shape[0], 5, -1)
     for edge, move, node in zip(s.edges, s.moves, s.nodes):
         d = x[:, :, None] - x[:, None]
@@ -180,7 +180,7 @@ def equivariant(s, x):
 
 
 def deformable(s, x):
-    """Points that each place looks at, by grid_sample."""
+    """Points sampled by each position, by grid_sample."""
     b, c, h, w = x.shape
     ys, xs = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
     where = torch.stack([xs, ys], -1) + 0.4 * torch.tanh(s.offset(x)).permute(0, 2, 3, 1)
@@ -193,7 +193,7 @@ def warped(s, x, theta):
 
 
 def free_norm(s, x):
-    """Dynamic tanh in a norm's place, layer scale, a learned pooling by attention."""
+    """Dynamic tanh instead of a norm, layer scale, learned attention pooling."""
     h = x + s.gamma * s.mlp(torch.tanh(s.alpha * x) * s.w + s.b)
     p = (h @ s.query).softmax(1)
     return s.head((p[..., None] * h).sum(1))
@@ -207,7 +207,7 @@ def hyper_connections(s, x):
     return s.head(h.sum(1))
 
 
-# name: the module, its inputs, what it gives for one sample, the axis of classes
+# name: (module, its inputs, shape of the output of one sample, class axis)
 BLOCKS = {
     "decoder": (lambda: Net(decoder, embed=nn.Embedding(11, 8), n1=weight(8), n2=weight(8), nq=weight(4), nk=weight(4), q=lin(8, 16, bias=False), k=lin(8, 8, bias=False), v=lin(8, 8, bias=False), o=lin(16, 8, bias=False), gate=lin(8, 12, bias=False), up=lin(8, 12, bias=False), down=lin(12, 8, bias=False)), lambda b: {"x": classes(11, b, 6)}, (6, 11), 2),
     "latent_attention": (lambda: Net(latent_attention, down=lin(5, 4), scale=weight(4), up=lin(4, 16), shared=lin(5, 2), q=lin(5, 12), head=lin(8, 3)), steps, (3,), 1),

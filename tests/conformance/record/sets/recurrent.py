@@ -1,4 +1,4 @@
-"""Recurrent nets."""
+"""Recurrent networks."""
 import torch
 import torch.nn as nn
 
@@ -8,7 +8,7 @@ from styles import styled
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer over [batch, time, 5] (or time first); `take` says what of it feeds the linear layer."""
+    """A recurrent layer over [batch, time, 5] (or time first); `take` selects the input of the linear layer."""
 
     def __init__(self, kind, take="last", hidden=6, **options):
         super().__init__()
@@ -51,7 +51,7 @@ class LearnedStart(nn.Module):
 
 
 class Cells(nn.Module):
-    """A cell called once a time step; the exporter writes every step out."""
+    """A cell called at each time step; the exporter unrolls the steps."""
 
     def __init__(self, kind):
         super().__init__()
@@ -87,7 +87,7 @@ class Tokens(nn.Module):
 
 
 class Written(nn.Module):
-    """An Elman net written with matrices."""
+    """An Elman network written with matrices."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ def cases():
         yield rnn(f"{kind}_legacy", lambda kind=kind: Recurrent(kind), **LEGACY)
         yield rnn(f"{kind}_legacy_folded", lambda kind=kind: Recurrent(kind), **FOLDED, notes="the weights lie in ONNX's layout in the file")
         yield rnn(f"{kind}_dynamo", lambda kind=kind: Recurrent(kind), **DYNAMO)
-        if kind != "rnn":  # its steps are written out, and the first one's bias folded apart
+        if kind != "rnn":  # it is unrolled, and the bias of its first step is folded separately
             yield rnn(f"{kind}_dynamo_optimized", lambda kind=kind: Recurrent(kind), exporter="dynamo", opset=18, optimize=True, mode="eval")
         yield rnn(f"{kind}_bidirectional", lambda kind=kind: Recurrent(kind, bidirectional=True, take="state"), **LEGACY)
         yield rnn(f"{kind}_bidirectional_folded", lambda kind=kind: Recurrent(kind, bidirectional=True, take="mean"), **FOLDED)

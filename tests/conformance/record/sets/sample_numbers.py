@@ -1,5 +1,6 @@
-"""Elements that a module takes, or writes, by the number of their sample: `h[torch.arange(batch), last]` and what it becomes where the batch is a number in
-the file. Each by both exporters, for one batch and for any; the last of the batches is smaller than the file's own."""
+"""Elements that a module gathers, or scatters, by the index of their sample: `h[torch.arange(batch), last]`, and what it becomes if the
+batch size is a number in the file. Each by both exporters, for one batch size and for any; the last batch is smaller than the file's own.
+"""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ def own(x):
 
 
 def end_token(s, x):
-    """CLIP's text: the state where the token of the largest number is."""
+    """CLIP's text encoder: the state at the token with the largest number."""
     h = torch.tanh(s.body(s.table(x)))
     return s.head(h[own(x), x.argmax(-1)])
 
@@ -33,7 +34,7 @@ def last_step(s, x, n):
 
 
 def same_steps(s, x):
-    """Given places, the same of each sample."""
+    """Given positions, the same for each sample."""
     h = torch.tanh(s.body(x))
     return s.head(h[own(x)[:, None], torch.tensor([1, 4, 6])].flatten(1))
 
@@ -44,7 +45,7 @@ def two_places(s, x):
 
 
 def written(s, x, n):
-    """A cache of keys that is written at each sample's own place."""
+    """A key cache that is written at each sample's own position."""
     h = torch.tanh(s.body(x)).clone()
     h[own(x), n - 1] = s.new(x[:, 0])
     return s.head(h.mean(1))
@@ -58,7 +59,7 @@ def added(s, x):
 
 
 def masked(s, x):
-    """Places by a mask that is in the file, of each sample the same."""
+    """Positions by a mask in the file, the same for each sample."""
     mask = torch.tensor([0, 1, 1, 0, 1, 0, 0, 0]).bool().expand(x.shape[0], 8)
     h = torch.tanh(s.body(x))
     return s.head((h[mask].view(x.shape[0], 3, 6) * s.token).flatten(1))
@@ -72,7 +73,7 @@ def overwritten(s, x):
 
 
 def neighbours(s, x):
-    """DGCNN: rows of all samples one after the other, of which each sample's begin at its number times the points."""
+    """DGCNN: the rows of all samples in one list, where those of a sample start at its index times the number of points."""
     b, n, _ = x.shape
     near = (x[:, :, None] - x[:, None]).pow(2).sum(-1).topk(3, -1, largest=False)[1]
     near = near + own(x)[:, None, None] * n
@@ -82,7 +83,7 @@ def neighbours(s, x):
 
 
 def pooled(s, x):
-    """A graph for each sample, all in one list of nodes: sums by the number of the graph."""
+    """A graph per sample, all in one list of nodes: sums by the number of the graph."""
     b = x.shape[0]
     graph = own(x).repeat_interleave(8)
     h = torch.tanh(s.body(x.reshape(-1, 5)))
@@ -97,7 +98,7 @@ def scattered(s, x):
 
 
 def expanded(s, x):
-    """To each node what its graph has."""
+    """Each node receives the value of its graph."""
     b = x.shape[0]
     graph = own(x).repeat_interleave(8)
     h = torch.tanh(s.body(x))
@@ -106,13 +107,13 @@ def expanded(s, x):
 
 
 def gathered(s, x):
-    """Constant places expanded to all samples."""
+    """Constant positions expanded to all samples."""
     at = torch.tensor([5, 0, 3])[None, :, None].expand(x.shape[0], 3, 6)
     return s.head(torch.tanh(s.body(x)).gather(1, at).flatten(1))
 
 
 def shuffled(s, x):
-    """MAE: the places that are kept, and the mask token at the others."""
+    """MAE: the kept positions, and the mask token at the others."""
     order = torch.tensor([3, 0, 6, 1, 7, 2, 5, 4])
     keep, back = (y.expand(x.shape[0], -1)[..., None].expand(-1, -1, 6) for y in (order[:4], order.argsort()))
     h = torch.tanh(s.body(x)).gather(1, keep)
@@ -134,13 +135,13 @@ def picked_loss(s, x, n):
 
 
 def noised(s, x, n):
-    """Diffusion: of the tables of the schedule what each sample's step has."""
+    """Diffusion: the schedule's values at each sample's step."""
     a = torch.linspace(0.99, 0.1, 9)[n][:, None, None]
     return s.head((a.sqrt() * s.body(x) + (1 - a).sqrt() * 0.3).mean(1))
 
 
 def rolled(s, x, n):
-    """Each sample turned by its own number of steps."""
+    """Each sample rolled by its own number of steps."""
     at = (torch.arange(8)[None] + n[:, None]) % 8
     return s.head(torch.tanh(s.body(x))[own(x)[:, None], at].flatten(1))
 
@@ -152,7 +153,7 @@ def triangle(s, x):
 
 
 def attended(s, x):
-    """Heads beside samples along one axis, as nn.MultiheadAttention has them."""
+    """Heads and samples merged into one axis, as in nn.MultiheadAttention."""
     return s.head(s.body(s.up(x)).mean(1))
 
 
@@ -163,7 +164,7 @@ def queried(s, x):
 
 
 def gated(s, x):
-    """The best two experts' weights, written into zeros."""
+    """The weights of the two best experts, scattered into zeros."""
     p = s.router(x).softmax(-1)
     top, index = p.topk(2, -1)
     return s.head(torch.einsum("bte,btd,edo->bo", torch.zeros_like(p).scatter(-1, index, top), x, s.experts))

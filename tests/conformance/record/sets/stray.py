@@ -1,5 +1,6 @@
-"""Modules of kinds that the other sets have few of: parametrized weights, complex numbers, packed sequences, time before the batch, several lengths, teachers, checkpoints within,
-several tasks, and functions over weights alone. Each as the default exporter writes it and in one more style. Nothing is kept in `recorded/`."""
+"""Modules of kinds that are rare in the other sets: parametrized weights, complex numbers, packed sequences, time-major inputs, several
+lengths, teachers, activation checkpointing, several tasks, and functions of weights alone. Each in the default exporter's form and in one
+more style. Nothing is kept in `recorded/`."""
 import math
 
 import torch
@@ -38,7 +39,7 @@ def straight(s, x):
     return s.net(x)
 
 
-# Weights made of others
+# Weights computed from others
 
 
 def standardised(s, x):
@@ -72,7 +73,7 @@ def butterfly(s, x):
 
 
 def cayley(s, x):
-    """Orthogonal by Newton's iteration on a skew matrix."""
+    """Orthogonal by Newton's iteration on a skew-symmetric matrix."""
     a = s.a - s.a.t()
     q = torch.eye(6) + a + a @ a / 2 + a @ a @ a / 6
     for _ in range(3):
@@ -147,7 +148,7 @@ def complex_layers(s, x):
 
 
 def spectral_operator(s, x):
-    """A Fourier layer over a line."""
+    """A Fourier layer along a line."""
     h = s.lift(x.unsqueeze(-1)).transpose(1, 2)
     f = torch.fft.rfft(h, norm="ortho")
     g = torch.einsum("bik,iok->bok", f[:, :, :4], torch.view_as_complex(s.modes))
@@ -166,7 +167,7 @@ def plane(s, x):
 
 
 def turned(s, x):
-    """Rotary positions in complex numbers, as Llama first had them."""
+    """Rotary positions by complex numbers, as in the first Llama."""
     h = s.table(x)
     freqs = torch.polar(torch.ones(6, 4), torch.outer(torch.arange(6).float(), 1 / 10 ** (torch.arange(4) / 4)))
     turn = lambda v: torch.view_as_real(torch.view_as_complex(v.unflatten(-1, (4, 2)).contiguous()) * freqs).flatten(-2)
@@ -245,7 +246,7 @@ def seq2seq(s, x):
 
 
 def zoneout(s, x):
-    """Cells by hand, in blocks of gates, with layer normalisation inside."""
+    """Cells by hand, with gates in blocks and layer normalization inside."""
     h = c = torch.zeros(x.shape[0], 4)
     for t in range(x.shape[1]):
         i, f, g, o = (s.n1(s.wi(x[:, t])) + s.n2(s.wh(h))).chunk(4, 1)
@@ -255,7 +256,7 @@ def zoneout(s, x):
     return s.head(h)
 
 
-# Nets in nets
+# Networks within networks
 
 
 def checkpointed(s, x):
@@ -280,14 +281,14 @@ def two_tasks(s, x):
 
 
 def uncertainty(s, x, y2):
-    """Tasks weighed by trained variances."""
+    """Tasks weighted by trained variances."""
     h = s.body(x)
     l2 = F.smooth_l1_loss(s.b(h), y2)
     return s.a(h) * (-0.5 * s.log_var[0]).exp(), l2 * (-s.log_var[1]).exp() + s.log_var.sum()
 
 
 def queue(s, x, key):
-    """MoCo: a queue of keys that stands still."""
+    """MoCo: a constant queue of keys."""
     q, k = F.normalize(s.body(x), dim=1), F.normalize(s.body(key), dim=1).detach()
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ s.queue.t()], 1) / 0.2
     return F.cross_entropy(logits, torch.zeros(x.shape[0], dtype=torch.long))
@@ -316,7 +317,7 @@ def pooled_by_mask(s, x):
 
 
 def cached(s, x):
-    """Step by step, keys and values appended."""
+    """Step by step, with appended keys and values."""
     h, ks, vs, out = s.table(x), None, None, []
     for t in range(6):
         q, k, v = s.qkv(h[:, t:t + 1]).chunk(3, -1)
@@ -350,7 +351,7 @@ def unrolled_prox(s, x):
 
 
 def implicit_step(s, x):
-    """A gradient within, written out."""
+    """An explicit gradient inside the model."""
     y = torch.zeros(x.shape[0], 4)
     for _ in range(3):
         e = torch.tanh(y @ s.a + x @ s.b)

@@ -1,5 +1,6 @@
-"""Files that went through more than one program on their way: two exported apart and joined, a part cut out of a larger one, decomposed to PyTorch's core operators, open
-axes fixed afterwards, rewritten by onnxoptimizer, onnx-graphsurgeon, onnxslim and onnxruntime's tools for other models than BERT. A tool that is not installed is left out."""
+"""Files that passed through more than one program: two exported separately and merged, a part extracted from a larger one, decomposed to
+PyTorch's core operators, open axes fixed afterwards, rewritten by onnxoptimizer, onnx-graphsurgeon, onnxslim and onnxruntime's tools for
+models other than BERT. Tools that are not installed are skipped."""
 import contextlib
 import copy
 import importlib.util
@@ -25,7 +26,7 @@ tokens, steps, image, vector = (lambda b: {"x": classes(11, b, 6)}), (lambda b: 
 
 
 class GPT2(nn.Module):
-    """As transformers has it: one product for queries, keys and values, a mask of its own, activations by tanh."""
+    """As transformers writes it: one product for queries, keys and values, its own mask, tanh activations."""
 
     def __init__(self, apart):
         super().__init__()
@@ -74,7 +75,7 @@ class RMS(nn.Module):
 
 
 class T5(nn.Module):
-    """An encoder and a decoder with one table of biases each, and root mean squares."""
+    """An encoder and a decoder, each with a table of biases, and RMS norms."""
 
     def __init__(self, apart):
         super().__init__()
@@ -169,7 +170,7 @@ def exported(module, batch, names, exporter="legacy", opset=17, dynamic=True, mo
 
 
 def core(module, batch, names):
-    """torch.export's program in PyTorch's core operators, which is then exported."""
+    """torch.export's program, decomposed to PyTorch's core operators before the export."""
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in names)
     program = torch.export.export(module, tuple(batch[n] for n in names), dynamic_shapes=(shapes,) if isinstance(module, Net) else shapes).run_decompositions()
     return exported(program, batch, names, "dynamo", 18, False, folding=False)
@@ -217,7 +218,7 @@ def fixed(module, batch, names):
 
 
 def reopened(module, batch, names):
-    """Exported for one sample; its first axes are renamed behind the exporter's back, as people do."""
+    """Exported for one sample, with the first axes renamed afterwards, as people do."""
     model = exported(module, {n: v[:1] for n, v in batch.items()}, names, dynamic=False)
     for v in [*model.graph.input, *model.graph.output]:
         v.type.tensor_type.shape.dim[0].dim_param = "N"
@@ -229,7 +230,7 @@ def prefixed(module, batch, names):
 
 
 def scaled_after(module, batch, names):
-    """A file in front of the model that scales what comes in by numbers, joined with it."""
+    """Merged with a preceding file that scales the inputs by constants."""
     model = exported(module, batch, names, opset=17, dynamic=True)
     if names != ("x",) or batch["x"].dtype != torch.float32:
         return model
@@ -240,7 +241,7 @@ def scaled_after(module, batch, names):
 
 
 def cut_out(module, batch, names):
-    """The model without what a larger file has behind it."""
+    """The model extracted from a larger file that continues after it."""
     class Larger(nn.Module):
         def __init__(self, net):
             super().__init__()
@@ -271,7 +272,7 @@ def for_kind(kind, **options):
 
 
 ALL = tuple(MODULES)
-# tool, modules, what has to be installed
+# tool, modules, required package
 TOOLS = {
     "core": (core, ALL, None), "passes": (passes, ALL, "onnxoptimizer"), "surgeon": (surgeon, ALL, "onnx_graphsurgeon"),
     "slim": (slim, ALL, "onnxslim"), "inferred": (inferred, ALL, None), "preprocessed": (preprocessed, ALL, None), "fixed": (fixed, ALL, None), "reopened": (reopened, ALL, None), "prefixed": (prefixed, ALL, None), "joined": (scaled_after, ("vit", "unet", "mobile", "lstm", "table"), None),
@@ -281,7 +282,7 @@ TOOLS = {
 
 
 class Pipeline(nn.Module):
-    """What scikit-learn's steps in front of a net compute, and the net."""
+    """What scikit-learn's preprocessing steps compute, followed by the network."""
 
     def __init__(self, steps):
         super().__init__()
@@ -348,7 +349,7 @@ def cases():
         for k, name in enumerate(modules):
             module, inputs, y, terms = MODULES[name]
             folds = kind not in ("core", "passes", "inferred", "phi")
-            if folds and name in ("gpt2", "t5"):  # a tied weight would be there twice
+            if folds and name in ("gpt2", "t5"):  # a tied weight would occur twice
                 module = (lambda: GPT2(True)) if name == "gpt2" else lambda: T5(True)
             names = tuple(inputs(1))
 

@@ -1,6 +1,7 @@
-"""Nets of papers of the last years and of fields that no other set has: memories that learn while they read, gates that forget, positions that the text decides, splines by recursion, codes of
-rounded numbers, grids found by a hash, rigid motions, filters of signals written out, smoothing by recursion, trees, likelihoods of mixtures. Up to two styles of each (`everyday_STYLES`), as in
-everyday.py; signals and pictures are in unheard_signals.py, graphs, tables and likelihoods in unheard_tables.py. Nothing is kept in `recorded/` but what a mistake was found by."""
+"""Models from recent papers and from fields that no other set has: memories that learn while reading, forget gates, data-dependent
+positions, recursive splines, rounded codes, hash grids, rigid motions, unrolled signal filters, exponential smoothing, trees, mixture
+likelihoods. Up to two styles of each (`everyday_STYLES`), as in everyday.py. Signals and images are in unheard_signals.py, graphs, tables
+and likelihoods in unheard_tables.py. Nothing is kept in `recorded/` except cases that found a bug."""
 import math
 
 import torch
@@ -16,15 +17,15 @@ cloud = lambda b: {"x": pixels(b, 7, 3)}
 
 
 def heads(x, n):
-    """[batch, place, width] as [batch, head, place, width of a head]."""
+    """[batch, position, width] as [batch, head, position, width of a head]."""
     return x.unflatten(-1, (n, -1)).transpose(1, 2)
 
 
-# Sequences that are read with a memory
+# Sequences with a memory
 
 
 def dynamic_state(s, x):
-    """RWKV-7: a state of which each token takes a direction away and puts another in."""
+    """RWKV-7: a state from which each token removes a direction and into which it writes another."""
     h = s.table(x)
     mixed = h + (F.pad(h, (0, 0, 1, -1)) - h) * s.shift
     r, k, v = s.r(mixed), s.k(mixed), s.v(mixed)
@@ -40,7 +41,7 @@ def dynamic_state(s, x):
 
 
 def learning_memory(s, x):
-    """A linear map that each token moves by its own gradient, written out (test-time training)."""
+    """A linear map that each token updates by its own gradient, written out (test-time training)."""
     h = s.table(x)
     q, k, v = s.qkv(h).chunk(3, -1)
     eta = torch.sigmoid(s.rate(h))
@@ -54,7 +55,7 @@ def learning_memory(s, x):
 
 
 def surprised_memory(s, x):
-    """A memory with momentum and forgetting, each gate from the token."""
+    """A memory with momentum and forgetting, with gates computed from the token."""
     h = s.body(x)
     gate = torch.sigmoid(s.gates(x))
     m, velocity, out = s.start.repeat(x.shape[0], 1, 1), 0.0, []
@@ -68,7 +69,7 @@ def surprised_memory(s, x):
 
 
 def forgetting(s, x):
-    """Softmax attention with a forget gate: sums of logarithms as a bias."""
+    """Softmax attention with a forget gate: cumulative log gates as a bias."""
     h = s.table(x)
     q, k, v = (heads(y, 2) for y in s.qkv(s.norm(h)).chunk(3, -1))
     c = F.logsigmoid(s.forget(h)).transpose(1, 2).cumsum(-1)
@@ -78,7 +79,7 @@ def forgetting(s, x):
 
 
 def decided_positions(s, x):
-    """CoPE: positions that gates count, between two rows of a table."""
+    """CoPE: positions counted by gates, interpolated between two rows of a table."""
     h = s.table(x)
     q, k, v = s.qkv(h).chunk(3, -1)
     t = x.shape[1]
@@ -93,7 +94,7 @@ def decided_positions(s, x):
 
 
 def capped_window(s, x):
-    """Scores between bounds by a tanh, local masks, one more in the softmax, heads that talk."""
+    """Scores bounded by a tanh, local masks, an attention sink, talking heads."""
     h = s.table(x)
     q, k, v = (heads(y, 2) for y in s.qkv(h).split([8, 8, 8], -1))
     t = torch.arange(x.shape[1])
@@ -116,7 +117,7 @@ def sigmoid_scores(s, x):
 
 
 def many_streams(s, x):
-    """Hyper-connections: copies of the stream, mixed by weights and by what is in them."""
+    """Hyper-connections: copies of the residual stream, mixed by static and data-dependent weights."""
     h = s.table(x).unsqueeze(-2).repeat(1, 1, 3, 1)
     for k in range(2):
         normed = F.rms_norm(h, (8,))
@@ -128,7 +129,7 @@ def many_streams(s, x):
 
 
 def short_filters(s, x):
-    """Causal filters beside each projection (canon layers), values that flow from the first layer on."""
+    """Causal filters after each projection (canon layers), and the first layer's values added in later layers."""
     h, first = s.table(x), None
     canon = lambda k, y: y + F.conv1d(F.pad(y.transpose(1, 2), (3, 0)), s.filters[k], groups=8).transpose(1, 2)
     for k in range(2):
@@ -148,7 +149,7 @@ def random_features(s, x):
 
 
 def buckets(s, x):
-    """T5: distances in buckets, which grow like logarithms."""
+    """T5: distances in logarithmic buckets."""
     h = s.table(x)
     t = torch.arange(x.shape[1])
     away = t[None] - t[:, None]
@@ -161,7 +162,7 @@ def buckets(s, x):
 
 
 def banded(s, x):
-    """Longformer: blocks look at themselves and their neighbours, by slices of a padded sequence."""
+    """Longformer: blocks attend to themselves and their neighbours, by slices of a padded sequence."""
     q, k, v = s.qkv(x).chunk(3, -1)
     b, t, d = q.shape
     around = lambda y: F.pad(y, (0, 0, 2, 2)).unfold(1, 6, 2).transpose(-1, -2)
@@ -172,7 +173,7 @@ def banded(s, x):
 
 
 def axial_rotary(s, x):
-    """Rotations by two axes of an image, as complex numbers would be multiplied."""
+    """Rotations by two axes of an image, like a product of complex numbers."""
     h = s.patch(x).flatten(2).mT
     q, k, v = (heads(y, 2) for y in s.qkv(h).chunk(3, -1))
     row, column = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
@@ -183,7 +184,7 @@ def axial_rotary(s, x):
 
 
 def choice_of_depth(s, x):
-    """Mixture of depths: half of the tokens, those with the largest gates in their order, pass a block."""
+    """Mixture of depths: half of the tokens, those with the largest gates, pass through a block in their order."""
     h = s.table(x) + s.places
     score = s.router(h).squeeze(-1)
     value, place = score.topk(3, -1)
@@ -206,7 +207,7 @@ def expert_choice(s, x):
 
 
 def next_scale(s, x):
-    """Residual codes over scales: what is left is pooled, rounded to signs and taken off."""
+    """Residual codes over scales: the remainder is pooled, rounded to signs and subtracted."""
     h = s.first(x)
     rest, total = h, 0.0
     for k, size in enumerate((1, 2, 4)):
@@ -219,7 +220,7 @@ def next_scale(s, x):
 
 
 def finite_scalars(s, x):
-    """FSQ: each width of the latent rounded to a few levels, gradients straight through."""
+    """FSQ: each channel of the latent is rounded to a few levels, with straight-through gradients."""
     z = s.encode(x)
     half = (s.levels - 1) * (1 - 1e-3) / 2
     offset = torch.where(s.levels % 2 == 1, 0.0, 0.5)
@@ -233,7 +234,7 @@ def finite_scalars(s, x):
 
 
 def spline_layer(s, x):
-    """KAN: B-splines by Cox and de Boor's recursion on a fixed grid, beside a plain activation."""
+    """KAN: B-splines by the Cox-de Boor recursion on a fixed grid, plus a plain activation."""
     h = torch.tanh(s.first(x)).unsqueeze(-1)
     g = s.grid
     basis = ((h >= g[:, :-1]) & (h < g[:, 1:])).to(h.dtype)
@@ -256,7 +257,7 @@ def wave_layer(s, x):
 
 
 def hashed_grid(s, x):
-    """Tables at several resolutions, whose rows a hash of the corner's whole numbers finds."""
+    """Tables at several resolutions, whose rows are found by hashing the integer corners."""
     x = torch.sigmoid(x)
     features = []
     for level, size in enumerate((3, 5, 8)):
@@ -280,7 +281,7 @@ def sine_net(s, x):
 
 
 def planes(s, x):
-    """Tri-plane features by grid_sample at projected points."""
+    """Triplane features by grid_sample at projected points."""
     p = torch.tanh(x)
     total = 0.0
     for k, axes in enumerate(([0, 1], [0, 2], [1, 2])):
@@ -302,7 +303,7 @@ def rodrigues(v):
 
 
 def skinned(s, x):
-    """A chain of joints turned one after the other, and points that hang on several."""
+    """A chain of joints rotated one after the other, and points attached to several joints."""
     turns = rodrigues(s.pose(x).view(-1, 3, 3))
     world, joints = [turns[:, 0]], [s.joints[0].expand(x.shape[0], 3)]
     for j in (1, 2):
@@ -313,7 +314,7 @@ def skinned(s, x):
 
 
 def six_numbers(s, x):
-    """Rotations from six numbers by Gram and Schmidt, and the angle between two of them."""
+    """Rotations from six numbers by Gram-Schmidt, and the angle between two of them."""
     a, b = s.net(x).split(3, -1)
     a = F.normalize(a, dim=-1)
     b = F.normalize(b - (a * b).sum(-1, keepdim=True) * a, dim=-1)
@@ -330,7 +331,7 @@ def quaternions(s, x):
 
 
 def small_systems(s, x):
-    """Three equations by elimination without a choice of rows, and their determinant."""
+    """Three equations by elimination without pivoting, and their determinant."""
     a = s.a(x).view(-1, 3, 3) + 3 * torch.eye(3)
     b, det = s.b(x), 1.0
     m = torch.cat([a, b.unsqueeze(-1)], -1)
@@ -343,7 +344,7 @@ def small_systems(s, x):
 
 
 def cholesky_factor(s, x):
-    """A likelihood whose covariance's factor is written out by columns."""
+    """A Gaussian likelihood whose Cholesky factor is written out column by column."""
     v = s.net(x)
     mean, low = v[:, :3], v[:, 3:].reshape(-1, 3, 3)
     a = low @ low.mT + 0.5 * torch.eye(3)
@@ -364,7 +365,7 @@ def determinant(s, x):
 
 
 def kalman(s, x):
-    """A filter's mean and variance for each place, with trained noises."""
+    """A Kalman filter's mean and variance per step, with trained noises."""
     m, p, loss = s.m0.expand(x.shape[0]), s.p0.exp().expand(x.shape[0]), 0.0
     for y in x.unbind(1):
         m, p = m * s.f, p * s.f**2 + s.q.exp()
@@ -376,7 +377,7 @@ def kalman(s, x):
 
 
 def orthogonal_by_steps(s, x):
-    """Weights made orthogonal by five steps of Newton and Schulz."""
+    """Weights made orthogonal by five Newton-Schulz iterations."""
     w = s.w / (s.w.norm() + 1e-7)
     for _ in range(5):
         a = w @ w.mT

@@ -1,4 +1,4 @@
-"""Signals and pictures as in unheard.py."""
+"""Signals and images as in unheard.py."""
 import math
 
 import torch
@@ -15,7 +15,7 @@ from sets.further import L, P, conv, conv1, image, lin, mlp, one, steps, wave
 
 
 def biquad(s, x):
-    """Two filters one after the other, their recursion written out."""
+    """Two recursive filters in sequence, unrolled."""
     y = x.squeeze(1)[:, :12]
     for k in range(2):
         a1, a2 = 2 * torch.tanh(s.a[k, 0]) * 0.6, torch.tanh(s.a[k, 1]) * 0.5
@@ -29,7 +29,7 @@ def biquad(s, x):
 
 
 def harmonics(s, x):
-    """Sines of multiples of a frequency, added with shares that the net gives."""
+    """Harmonics of a frequency, added with amplitudes that the network predicts."""
     h = s.body(x)[0]
     f0 = torch.sigmoid(s.pitch(h)) * 0.3
     phase = torch.cumsum(2 * math.pi * F.interpolate(f0.transpose(1, 2), scale_factor=4.0, mode="linear", align_corners=True), -1)
@@ -39,7 +39,7 @@ def harmonics(s, x):
 
 
 def energy_gain(s, x):
-    """PCEN: a smoothed energy by which each band is divided, with trained exponents."""
+    """PCEN: each band divided by its smoothed energy, with trained exponents."""
     e = F.conv1d(x, s.bank, stride=4).square()
     m = [e[..., 0]]
     for k in range(1, e.shape[-1]):
@@ -50,7 +50,7 @@ def energy_gain(s, x):
 
 
 def lifting(s, x):
-    """Wavelets by steps of prediction and update, which are nets."""
+    """Wavelets by prediction and update steps, which are networks."""
     even, odd = x[..., ::2], x[..., 1::2]
     details = []
     for k in range(2):
@@ -71,7 +71,7 @@ def haar(s, x):
 
 
 def compressed(s, x):
-    """Mu-law, a frame's window and its cosines."""
+    """Mu-law, a frame's window and its cosine transform."""
     y = x.sign() * torch.log1p(255 * x.clamp(-3, 3).abs() / 3) / math.log(256)
     frames = y.squeeze(1).unfold(-1, 8, 4) * torch.hann_window(8)
     k = torch.arange(8)
@@ -83,7 +83,7 @@ def compressed(s, x):
 
 
 def warped_plane(s, x):
-    """A homography from eight numbers and what it makes of an image."""
+    """A homography from eight numbers, applied to an image."""
     h = torch.cat([s.net(F.adaptive_avg_pool2d(x, 2).flatten(1)) * 0.1, x.new_ones(x.shape[0], 1)], 1).view(-1, 3, 3) + torch.diag(torch.tensor([1.0, 1.0, 0.0]))
     v, u = torch.meshgrid(torch.linspace(-1, 1, 8), torch.linspace(-1, 1, 8), indexing="ij")
     p = torch.stack([u, v, torch.ones_like(u)], -1).reshape(-1, 3) @ h.transpose(1, 2)
@@ -92,7 +92,7 @@ def warped_plane(s, x):
 
 
 def morphology(s, x):
-    """Dilation and erosion with trained elements."""
+    """Dilation and erosion with trained structuring elements."""
     b, c, h, w = x.shape
     patches = F.unfold(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3).view(b, c, 9, h * w)
     up = (patches.unsqueeze(1) + s.up[None, :, :, :, None]).amax(3).sum(2)
@@ -101,7 +101,7 @@ def morphology(s, x):
 
 
 def own_blur(s, x):
-    """A Gaussian whose width is trained, edges by it, and a soft histogram."""
+    """A Gaussian with trained width, edges by it, and a soft histogram."""
     t = torch.arange(-2, 3).float()
     g = torch.exp(-t.square() / (2 * F.softplus(s.width) ** 2))
     g = g / g.sum()
@@ -114,7 +114,7 @@ def own_blur(s, x):
 
 
 def soft_places(s, x):
-    """Where heat maps are largest, in the mean, and how wide they are there."""
+    """The mean positions of heat maps, and their spread."""
     h = s.net(x)
     p = h.flatten(2).softmax(-1).view_as(h)
     r = torch.linspace(0, 1, 8)
@@ -124,7 +124,7 @@ def soft_places(s, x):
 
 
 def preconditioned(s, x, y0, noise, sigma):
-    """EDM: a denoiser between scales that the noise gives, weighted by it, with a time embedding in its normalisation."""
+    """EDM: a denoiser with noise-dependent scales and weighting, and a time embedding in its normalization."""
     sd = 0.5
     sg = sigma.exp()[:, None, None, None]
     skip, out, inp = sd**2 / (sg**2 + sd**2), sg * sd / (sg**2 + sd**2).sqrt(), 1 / (sg**2 + sd**2).sqrt()
@@ -138,7 +138,7 @@ def preconditioned(s, x, y0, noise, sigma):
 
 
 def resized_inside(s, x):
-    """The preprocessing of torchvision within the net: antialias, crop, grey, normalise."""
+    """torchvision's preprocessing inside the model: antialiasing, cropping, grayscale, normalization."""
     y = F.interpolate(x, size=(6, 6), mode="bilinear", antialias=True, align_corners=False)[..., 1:5, 1:5]
     grey = (y * torch.tensor([0.2989, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
     y = (torch.cat([y, grey], 1) - s.mean[:, None, None]) / s.std[:, None, None]
@@ -146,7 +146,7 @@ def resized_inside(s, x):
 
 
 def iou_losses(s, x, box):
-    """Boxes and their complete overlap."""
+    """Boxes and their complete IoU."""
     p = s.net(x.mean((2, 3)))
     lo, hi = p[:, :2] - p[:, 2:].exp() / 2, p[:, :2] + p[:, 2:].exp() / 2
     tlo, thi = box[:, :2], box[:, :2] + box[:, 2:].abs() + 0.1

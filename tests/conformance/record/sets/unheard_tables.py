@@ -1,4 +1,4 @@
-"""Graphs, clouds of points, tables, forecasts and likelihoods as in unheard.py."""
+"""Graphs, point clouds, tables, forecasts and likelihoods as in unheard.py."""
 import math
 
 import torch
@@ -12,11 +12,11 @@ from sets.further import EDGES, L, lin, mlp, nodes, series, steps, vector
 from sets.unheard import cloud
 
 
-# Graphs and clouds
+# Graphs and point clouds
 
 
 def attended_edges(s, x):
-    """GAT: a softmax over each node's edges by scattering, largest and sum."""
+    """GAT: a softmax over each node's edges by scattering the maximum and the sum."""
     a, b = EDGES
     h = s.first(x)
     e = F.leaky_relu((h * s.left).sum(-1)[:, a] + (h * s.right).sum(-1)[:, b], 0.2)
@@ -29,7 +29,7 @@ def attended_edges(s, x):
 
 
 def many_sums(s, x):
-    """PNA: mean, largest, smallest and deviation of the neighbours, scaled by their number."""
+    """PNA: mean, maximum, minimum and standard deviation of the neighbours, scaled by their number."""
     a, b = EDGES
     m = F.relu(s.first(torch.cat([x[:, a], x[:, b]], -1)))
     index = b.view(1, -1, 1).expand_as(m)
@@ -44,7 +44,7 @@ def many_sums(s, x):
 
 
 def radial_filters(s, x):
-    """SchNet: distances as Gaussians, cut off by a cosine, and forces' size beside."""
+    """SchNet: distances as Gaussians with a cosine cutoff, and the magnitudes of forces."""
     d = (x.unsqueeze(1) - x.unsqueeze(2)).square().sum(-1).add(1e-6).sqrt()
     g = torch.exp(-4 * (d.unsqueeze(-1) - torch.linspace(0, 4, 6)).square())
     cut = 0.5 * (torch.cos(d * math.pi / 4) + 1) * (d < 4)
@@ -55,7 +55,7 @@ def radial_filters(s, x):
 
 
 def triangles(s, x):
-    """Evoformer: pairs updated over triangles, gated, masks of pairs."""
+    """Evoformer: pairs updated over triangles, gated, with pair masks."""
     z = s.pair(x.unsqueeze(2) * x.unsqueeze(1))
     n = s.norm(z)
     a, b = (s.ab(n) * torch.sigmoid(s.gab(n))).chunk(2, -1)
@@ -67,7 +67,7 @@ def triangles(s, x):
 
 
 def grouped_points(s, x):
-    """PointNet++: centres far from each other, neighbours within a ball, the nearest again where there are too few."""
+    """PointNet++: farthest point centers, neighbours within a ball, padded with the nearest one."""
     d = torch.cdist(x, x)
     far, chosen = d[:, 0], [torch.zeros(x.shape[0], dtype=torch.long)]
     for _ in range(2):
@@ -86,7 +86,7 @@ def grouped_points(s, x):
 
 
 def soft_tree(s, x):
-    """Oblivious trees: entmax of the features, steps between 0 and 1, leaves as products."""
+    """Oblivious trees: entmax over the features, soft thresholds, leaves as products."""
     w = s.choose / 2
     top, _ = torch.sort(w, 0, descending=True)
     rho = torch.arange(1, 7).view(-1, 1)
@@ -102,7 +102,7 @@ def soft_tree(s, x):
 
 
 def holt_winters(s, x):
-    """ES-RNN: level, trend and season smoothed with trained shares."""
+    """ES-RNN: level, trend and season smoothed with trained factors."""
     a, b, g = s.shares.sigmoid()
     season = list(s.season.exp().expand(x.shape[0], -1).unbind(-1))
     x = x.exp()
@@ -118,7 +118,7 @@ def holt_winters(s, x):
 
 
 def correlated_delays(s, x):
-    """Autoformer: products over all delays, the largest of which roll the values."""
+    """Autoformer: correlations over all delays, the largest of which roll the values."""
     h = s.first(x)
     q, k, v = s.qkv(h).chunk(3, -1)
     t = x.shape[1]
@@ -145,7 +145,7 @@ def tasks_by_uncertainty(s, x, y0, y1):
 
 
 def ordered_classes(s, x, y0):
-    """CORAL and CORN: bounds in order, and each given the one before."""
+    """CORAL and CORN: ordered thresholds, and each conditional on the previous one."""
     z = s.net(x) + torch.cat([s.b0, s.b0 - F.softplus(s.gaps).cumsum(0)])
     above = (y0.unsqueeze(1) > torch.arange(4)).float()
     coral = -(F.logsigmoid(z) * above + (F.logsigmoid(z) - z) * (1 - above)).sum(1).mean()
@@ -156,7 +156,7 @@ def ordered_classes(s, x, y0):
 
 
 def projected_returns(s, x, reward, action):
-    """C51: a distribution of returns moved along its own support."""
+    """C51: a distribution of returns shifted along its own support."""
     z, n = torch.linspace(-2, 2, 5), 5
     p = s.net(x).view(-1, 3, n).log_softmax(-1)
     chosen = p.gather(1, action.view(-1, 1, 1).expand(-1, 1, n)).squeeze(1)
@@ -169,7 +169,7 @@ def projected_returns(s, x, reward, action):
 
 
 def squashed_policy(s, x, noise):
-    """SAC: a bounded action, its density, and two critics of which the smaller counts."""
+    """SAC: a bounded action, its density, and the minimum of two critics."""
     mean, log_std = s.net(x).chunk(2, -1)
     log_std = -2 + 0.5 * 3 * (torch.tanh(log_std) + 1)
     u = mean + log_std.exp() * noise
@@ -180,7 +180,7 @@ def squashed_policy(s, x, noise):
 
 
 def traced_returns(s, x, reward, ratio):
-    """V-trace: corrected returns from behind, and the policy's loss by them."""
+    """V-trace: corrected returns computed backwards, and the resulting policy loss."""
     v = s.value(x).squeeze(-1)
     rho, last = ratio.exp().clamp(max=1.0), v[:, -1]
     acc, vs = torch.zeros_like(last), []
@@ -193,7 +193,7 @@ def traced_returns(s, x, reward, ratio):
 
 
 def flow_by_factors(s, x):
-    """Glow: invertible mixing by factors, couplings, and the density."""
+    """Glow: an invertible factored linear map, couplings, and the density."""
     z, logdet = x, 0.0
     for k in range(2):
         low = torch.tril(s.low[k], -1) + torch.eye(6)
@@ -208,7 +208,7 @@ def flow_by_factors(s, x):
 
 
 def masked_density(s, x):
-    """MADE: masks of weights by degrees, residual noise scales, in order."""
+    """MADE: weight masks by degrees, residual noise scales, in order."""
     h = F.relu(F.linear(x, s.w1 * s.m1, s.b1))
     mean, log_s = F.linear(h, s.w2 * s.m2, s.b2).chunk(2, -1)
     u = (x - mean) * torch.exp(-log_s.clamp(-3, 3))
@@ -216,7 +216,7 @@ def masked_density(s, x):
 
 
 def temperature_teacher(s, x, y0):
-    """Distillation from a net that stands still, and the features between."""
+    """Distillation from a frozen network, including intermediate features."""
     with torch.no_grad():
         t = s.teacher(x)
     h = s.body(x)
@@ -226,7 +226,7 @@ def temperature_teacher(s, x, y0):
 
 
 def made_weights(s, x):
-    """A net makes the weights of another, for each layer from what stands for it."""
+    """A hypernetwork: it computes the weights of each layer from that layer's embedding."""
     for k in range(2):
         w = (s.up(F.relu(s.down(s.codes[k]))) / 6**0.5).view(6, 6)
         x = torch.tanh(F.linear(x, w, s.bias(s.codes[k])))
@@ -234,7 +234,7 @@ def made_weights(s, x):
 
 
 def classical_steps(s, x):
-    """An equation of motion by four steps of Runge and Kutta, time beside the state."""
+    """An equation of motion by four Runge-Kutta steps, with time next to the state."""
     f = lambda t, y: s.net(torch.cat([y, t.expand(y.shape[0], 1)], -1))
     h, t, y = 0.25, torch.zeros(1, 1), x
     for _ in range(4):
@@ -247,7 +247,7 @@ def classical_steps(s, x):
 
 
 def divergence(s, x):
-    """A continuous flow's divergence by forward derivatives along the axes."""
+    """The divergence of a continuous flow by forward derivatives along the axes."""
     total = 0.0
     for k in range(3):
         way = torch.zeros_like(x).index_fill(1, torch.tensor([k]), 1.0)

@@ -1,4 +1,4 @@
-"""Cases of the other sets in a second style of export, for checks beyond those that are kept in the repository."""
+"""Cases of the other sets in a second style of export, for checks beyond those kept in the repository."""
 import dataclasses
 
 from sets import activations, attention, convolution, functions, graphs

@@ -1,5 +1,6 @@
-"""Models of further libraries: monai, rtdl_revisiting_models, tabm, tab-transformer-pytorch, perceiver-pytorch, denoising-diffusion-pytorch, open_clip, encodec,
-stable-baselines3, ultralytics, peft over transformers. A library that is not installed is left out."""
+"""Models of further libraries: monai, rtdl_revisiting_models, tabm, tab-transformer-pytorch, perceiver-pytorch,
+denoising-diffusion-pytorch, open_clip, encodec, stable-baselines3, ultralytics, peft over transformers. Libraries that are not installed
+are skipped."""
 import importlib
 import importlib.util
 
@@ -118,7 +119,7 @@ def ultralytics():
     t = importlib.import_module("ultralytics.nn.tasks")
 
     class Flat(nn.Module):
-        """All that the heads give, one list for each image."""
+        """All outputs of the heads, one list per image."""
 
         def __init__(self, model):
             super().__init__()

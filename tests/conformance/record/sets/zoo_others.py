@@ -1,5 +1,5 @@
-"""Models of further libraries: torchaudio, vit-pytorch, x-transformers, diffusers, segmentation-models-pytorch, torch-geometric. A library that is not
-installed is left out."""
+"""Models of further libraries: torchaudio, vit-pytorch, x-transformers, diffusers, segmentation-models-pytorch, torch-geometric. Libraries
+that are not installed are skipped."""
 import importlib
 import importlib.util
 
@@ -115,7 +115,7 @@ def torch_geometric():
     edges = torch.tensor([[0, 1, 2, 3, 4, 5, 5, 2, 0], [1, 2, 3, 4, 5, 0, 2, 5, 3]])
 
     class Net(nn.Module):
-        """Two layers over a fixed graph of six nodes; nodes are the batch."""
+        """Two layers over a fixed graph of six nodes; the nodes are the batch."""
 
         def __init__(self, a, b, norm=None):
             super().__init__()

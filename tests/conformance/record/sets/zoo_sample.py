@@ -1,7 +1,7 @@
-"""Models of timm and transformers that no other set has, drawn from the lists of the libraries, each with a style of export and a recipe that are drawn,
-too: what a stranger may come with. The seed is printed and is part of the names.
+"""Models of timm and transformers that no other set has, drawn at random from the lists of the libraries, with a random style of export and
+recipe: what a stranger may come with. The seed is printed and is part of the names.
 
-    sample_SEED=2 sample_COUNT=200 python record.py --out DIR --sets zoo_sample"""
+sample_SEED=2 sample_COUNT=200 python record.py --out DIR --sets zoo_sample"""
 import dataclasses
 import os
 import random
@@ -12,7 +12,7 @@ from case import classes, pixels, term
 from sets import random_nets, zoo_timm, zoo_transformers
 from zoo import _folded, cases_of, thin
 
-MOST = 6_000_000  # parameters of what is recorded
+MOST = 6_000_000  # maximum number of parameters of recorded models
 STYLES = [("dynamo", True), ("dynamo", True), ("dynamo", False), ("legacy", False)]  # exporter, optimize
 
 
@@ -38,7 +38,7 @@ def timm_models(r):
     families = {}
     for n in names:
         families.setdefault(timm.models.model_entrypoint(n).__module__, []).append(n)
-    while True:  # each family alike, not each name
+    while True:  # families are equally likely, not names
         name = r.choice(families[r.choice(sorted(families))])
         size = 96 if "inception" in name or "nas" in name else 64
 
@@ -52,7 +52,7 @@ def timm_models(r):
         yield f"timm_{name}", small(make, 1), {"x": lambda b, size=size: pixels(b, 3, size, size)}, "classes", {}
 
 
-# task: inputs, target, the member of what the model gives
+# task: (inputs, target, the field of the model's output)
 TEXT = {
     "CAUSAL_LM": ({"input_ids": zoo_transformers.tokens(8)}, "tokens", "logits"), "MASKED_LM": ({"input_ids": zoo_transformers.tokens(8), "attention_mask": zoo_transformers._ones}, "tokens", "logits"),
     "SEQUENCE_CLASSIFICATION": ({"input_ids": zoo_transformers.tokens(8)}, "classes", "logits"), "TOKEN_CLASSIFICATION": ({"input_ids": zoo_transformers.tokens(8)}, "tokens", "logits"),

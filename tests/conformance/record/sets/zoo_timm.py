@@ -1,4 +1,4 @@
-"""One or two small models of each family of timm, narrow where the constructor lets one choose, at the smallest images that they take."""
+"""One or two small models of each family of timm, narrow if the constructor permits it, at the smallest images that they accept."""
 from case import pixels
 from zoo import cases_of, thin
 
@@ -8,7 +8,7 @@ IMG = dict(img_size=64)
 VIT = dict(img_size=64, embed_dim=48, num_heads=3)
 SWIN = dict(img_size=64, window_size=4, embed_dim=24)
 
-# name: options of the constructor; of these `size` is the image's side (64) and `keep` how many equal layers in a row stay (2)
+# name: options of the constructor, and `size`, the image's side (64), and `keep`, how many equal layers in a row are kept (2)
 MODELS = {
     "resnet18": NARROW, "vit_tiny_patch16_224": IMG, "efficientnet_b0": {}, "mobilenetv3_small_050": {}, "swin_tiny_patch4_window7_224": SWIN,
     "convnext_atto": {}, "regnetx_002": {}, "densenet121": dict(growth_rate=8, block_config=(2, 2, 2, 2)), "mobilenetv2_035": {}, "mixer_s32_224": IMG,

@@ -1,4 +1,4 @@
-"""Models of torchvision: classification, segmentation, what of detection is one tensor, video and optical flow."""
+"""Models of torchvision: classification, segmentation, the parts of detectors that return a single tensor, video and optical flow."""
 import functools
 
 import torch
@@ -7,13 +7,13 @@ import torch.nn as nn
 from case import classes, pixels
 from zoo import First, cases_of, thin
 
-# name: options of the constructor; `size` is the image's side (64), `keep` how many equal layers in a row stay (2)
+# name: options of the constructor; `size` is the image's side (64), `keep` how many equal layers in a row are kept (2)
 CLASSIFIERS = {
     "resnet18": {}, "resnet50": dict(width_per_group=16), "mobilenet_v2": dict(width_mult=0.35), "mobilenet_v3_small": {}, "mobilenet_v3_large": dict(width_mult=0.5), "efficientnet_b0": {},
     "mnasnet0_5": {}, "shufflenet_v2_x0_5": {}, "squeezenet1_0": {}, "squeezenet1_1": {}, "regnet_x_400mf": {}, "regnet_y_400mf": {}, "googlenet": dict(aux_logits=False, init_weights=False),
     "inception_v3": dict(aux_logits=False, init_weights=False, size=96, keep=1),
 }
-CLASSES = {  # models made by their classes
+CLASSES = {  # models created by their classes
     "densenet": lambda m: m.DenseNet(growth_rate=8, block_config=(2, 2, 2, 2), num_classes=10),
     "vit": lambda m: m.VisionTransformer(image_size=64, patch_size=16, num_layers=2, num_heads=2, hidden_dim=48, mlp_dim=96, num_classes=10),
     "swin": lambda m: m.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], num_classes=10),
@@ -25,7 +25,7 @@ CLASSES = {  # models made by their classes
 
 
 class Mask(nn.Module):
-    """The `out` of a segmentation model."""
+    """The "out" entry of a segmentation model."""
 
     def __init__(self, model):
         super().__init__()
@@ -36,7 +36,7 @@ class Mask(nn.Module):
 
 
 class Flow(First):
-    """RAFT, without the correlations that it keeps of the last call."""
+    """RAFT, without the correlations that it stores from the last call."""
 
     def forward(self, *inputs):
         flow = super().forward(*inputs)
@@ -51,7 +51,7 @@ def _vgg(m, norm):
 
 
 def _keypoints():
-    """The parts of a detector that are one tensor each: feature pyramid and the head of its proposals."""
+    """The parts of a detector that return one tensor each: the feature pyramid and the head of its proposals."""
     import torchvision
     from torchvision.models.detection.rpn import RPNHead
 
@@ -73,7 +73,7 @@ def _pooled():
     import torchvision
 
     class Pooled(nn.Module):
-        """Features, then RoIAlign at given boxes."""
+        """Features, followed by RoIAlign at given boxes."""
 
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Model types of transformers with random weights, from configurations cut down by the names of their fields."""
+"""Model types of transformers with random weights, from configurations reduced by the names of their fields."""
 import torch
 
 from case import classes, pixels
@@ -27,7 +27,7 @@ SMALL = {
 
 
 def tiny(config, **own):
-    """A configuration of this class with small numbers wherever a field's name says what it counts."""
+    """A configuration of this class with small numbers in all fields whose names denote a count."""
     import transformers
 
     known, cut = config().to_dict(), {}
@@ -68,13 +68,13 @@ def _mapped(mapping, name):
 
 
 def of_type(mapping, name, inputs, target, out="logits", config=None, options=None, label="", **case_options):
-    """The cases of one model type: `config` are fields of the configuration, `options` further arguments of the call."""
+    """The cases of one model type: `config` holds fields of the configuration, `options` further arguments of the call."""
 
     def make():
         c, model = _mapped(mapping, name)
         c = tiny(c, **(dict(max_position_embeddings=32) if name in LONG and hasattr(c(), "max_position_embeddings") else {}), **(config or {}))
         c._attn_implementation = "eager" if len(name) % 2 else "sdpa"
-        c._experts_implementation = "batched_mm"  # no exporter has a form for the grouped product
+        c._experts_implementation = "batched_mm"  # no exporter supports the grouped product
         try:
             net = model(c)
         except ValueError as e:
@@ -96,7 +96,7 @@ MASKED = """bert roberta distilbert albert electra deberta-v2 deberta modernbert
 SEQ2SEQ = """t5 bart pegasus mbart marian mt5 umt5 m2m_100 blenderbot blenderbot-small led longt5 bigbird_pegasus mvp plbart prophetnet pegasus_x switch_transformers nllb-moe fsmt t5gemma""".split()
 CLASSIFIERS = """bert distilbert roberta albert deberta-v2 xlnet gpt2 llama mobilebert mpnet funnel canine qwen3 opt""".split()
 
-# Their positions start behind the padding, or come in blocks.
+# Their positions start after the padding, or come in blocks.
 LONG = """roberta camembert xlm-roberta longformer roberta-prelayernorm data2vec-text luke mra yoso esm ibert mpnet nystromformer big_bird bigbird_pegasus led longt5 reformer""".split()
 OWN = {
     "t5": dict(feed_forward_proj="gated-gelu"), "gpt_neo": dict(attention_types=[[["global", "local"], 1]], window_size=4), "albert": dict(classifier_dropout_prob=0.0),
@@ -135,7 +135,7 @@ def _causal(names):
         config = OWN.get(name, {}) | (dict(is_decoder=True) if name in ("bert", "roberta", "reformer") else {})
         label = "_causal" if name in ("bert", "bart", "roberta") else ""
         yield from of_type("CAUSAL_LM", name, {"input_ids": tokens(8)}, "tokens", config=config, label=label, styles=("dynamo", "default"))
-        # Without a mask the models look for packed sentences, by an operation that the older exporter has no form for.
+        # Without a mask the models look for packed sentences, with an operation that the older exporter does not support.
         yield from of_type("CAUSAL_LM", name, {"input_ids": tokens(8), "attention_mask": _ones}, "tokens", config=config, label=label, styles=("legacy",))
 
 
