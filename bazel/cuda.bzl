@@ -7,13 +7,13 @@ load(":joined_source.bzl", "joined_source")
 def _gencode_flags():
     flags = ["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in CUDA_ARCHS]
     if not CUDA_FAST_COMPILE:
-        # For GPUs that come later. To pack it takes a quarter of the time of a file.
+        # For future GPUs. Compressing this takes a quarter of the compilation time of a file.
         newest = CUDA_ARCHS[-1]
         flags.append("-gencode=arch=compute_%s,code=compute_%s" % (newest, newest))
     return flags
 
 def _optimize_flags():
-    """Where nothing runs on a GPU, code that is only compiled and linked need not be fast: half the time."""
+    """If nothing runs on a GPU, code that is only compiled and linked need not be fast, which saves half of the time."""
     return ["-DNDEBUG"] + (["--Ofast-compile=max", "-Xcompiler=-O0"] if CUDA_FAST_COMPILE else ["-O3"])
 
 def _cuda_library_impl(ctx):
@@ -34,7 +34,7 @@ def _cuda_library_impl(ctx):
             continue
         obj = ctx.actions.declare_file("_cuda/%s/%s.pic.o" % (ctx.label.name, src.basename[:-3]))
 
-        # Not the other sources: one of them that changes is compiled alone.
+        # Not the other sources, so that a change in one of them recompiles only that one.
         depfile_inputs = [f for f in ctx.files.srcs if f.extension != "cu"] + ctx.files.hdrs
         args = ctx.actions.args()
         args.add("-c", src)
@@ -42,8 +42,8 @@ def _cuda_library_impl(ctx):
         args.add_all(["-std=c++20", "-ccbin", toolchain.compiler_executable])
         args.add_all(["-O0", "-g", "-lineinfo"] if debug else _optimize_flags())
         args.add_all(["-Xcompiler=-fPIC", "-Xcompiler=-Wall", "--expt-relaxed-constexpr", "--extended-lambda", "--threads=2"])
-        args.add("-compress-mode=size")  # a tenth of the size; a module is unpacked when it is first used
-        args.add("--objdir-as-tempdir")  # in /tmp, compilers in sandboxes of their own would take the same names
+        args.add("-compress-mode=size")  # a tenth of the size; modules are unpacked on first use
+        args.add("--objdir-as-tempdir")  # in /tmp, compilers in different sandboxes would use the same names
         args.add_all(_gencode_flags())
         args.add("-I.")
         args.add("-I" + ctx.bin_dir.path)
@@ -81,9 +81,9 @@ def _cuda_library_impl(ctx):
         feature_configuration = features,
         compilation_outputs = outputs,
         linking_contexts = [below.linking_context],
-        # Device code calls into the CUDA runtime; whoever links it gets cudart from deps.
+        # Device code calls the CUDA runtime; targets that link it get cudart from deps.
         disallow_dynamic_library = True,
-        # Kernels are found by lists that name them, in libraries that they use.
+        # Kernels are found through lists that refer to them, in libraries that these depend on.
         alwayslink = True,
     )
     return [
@@ -109,15 +109,15 @@ _cuda_library = rule(
 )
 
 def cuda_library(name, srcs = [], hdrs = [], deps = [], together = [], visibility = None, **kwargs):
-    """Device code. Without a toolkit it is an empty library with the same headers.
+    """Device code. Without a CUDA toolkit it is an empty library with the same headers.
 
     Args:
       name: name of the library.
       srcs: .cu files and private headers.
       hdrs: public headers.
       deps: C++ libraries; @local_cuda//:cudart is added.
-      together: lists of srcs that are compiled as one each where CUDA_FAST_COMPILE is set: half of the time of a file is that of headers.
-      visibility: as everywhere.
+      together: lists of srcs that are compiled as one file each if CUDA_FAST_COMPILE is set, because headers take half of the time.
+      visibility: as usual.
       **kwargs: defines, nvccopts, tags.
     """
     if CUDA_AVAILABLE:

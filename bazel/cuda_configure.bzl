@@ -1,4 +1,4 @@
-"""Finds a CUDA toolkit; without one, a stand-in so that the project builds for CPU only."""
+"""Finds a CUDA toolkit. Without one, a substitute lets the project build for the CPU only."""
 
 _LIBRARIES = ["cudart", "cublasLt", "cudnn", "nccl", "nvrtc"]
 
@@ -48,7 +48,7 @@ def _cuda_configure_impl(ctx):
     ctx.symlink(include, "include")
     archs = ctx.os.environ.get("CUDA_ARCHS", "80,90").split(",")
 
-    # Only newer toolkits have the option.
+    # Only newer toolkits have this option.
     fast = ctx.os.environ.get("CUDA_FAST_COMPILE") == "1" and "--Ofast-compile" in ctx.execute([nvcc, "--help"]).stdout
     ctx.file("defs.bzl", """\
 CUDA_AVAILABLE = True

@@ -1,4 +1,4 @@
-"""The shared libraries that a C++ target links and that are not the system's, as files."""
+"""The shared libraries that a C++ target links and that do not belong to the system, as files."""
 
 def _dynamic_libraries_impl(ctx):
     files = []

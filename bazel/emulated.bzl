@@ -1,4 +1,4 @@
-"""emulated_sources: device code as sources for the host's compiler."""
+"""emulated_sources: device code as source files for the host's compiler."""
 
 def _including(out, srcs):
     native.genrule(
@@ -9,12 +9,12 @@ def _including(out, srcs):
     return out
 
 def emulated_sources(name, srcs, together = []):
-    """For each X.cu a file emulated_X.cc that includes it.
+    """Generates a file emulated_X.cc for each X.cu, which includes it.
 
     Args:
-      name: of the file group.
+      name: name of the file group.
       srcs: .cu files of this package.
-      together: lists of srcs that have no names in common, and are one file each where sources are joined (joined_source.bzl).
+      together: lists of srcs without common names, each of which becomes one file if sources are joined (joined_source.bzl).
     """
     each = {src: _including("emulated_" + src.replace(".cu", ".cc"), [src]) for src in srcs}
     groups = [_including("emulated_group_%d.cc" % number, group) for number, group in enumerate(together)]

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""join_sources.py FILE...: the files one behind the other, as one source whose headers are read once.
+"""join_sources.py FILE...: concatenates the files into one source whose headers are read once.
 
-What a file has for itself, in an anonymous namespace, must not meet what another file calls so: where that is so, it gets the number of its
-file behind its name. It is found as our style writes it (declarations of a namespace begin their lines); what is missed is an error of the
-compiler, whose messages name the file that is meant.
-"""
+Names that a file declares in an anonymous namespace must not clash with names in another file. Where they would, the number of the file is
+appended to the name. Declarations are recognized by their formatting (in a namespace they start at the beginning of a line). Whatever is
+missed is a compiler error, whose message refers to the original file."""
 import re
 import sys
 
 ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.M | re.S)
-# What stands in front of a name that is declared, at the beginning of a line, and what behind it.
+# The text before a declared name, at the beginning of a line, and the text after it.
 DECLARED = [
     re.compile(r"^(?:class|struct|union|enum class|enum) (\w+)", re.M),
     re.compile(r"^using (\w+) =", re.M),
@@ -17,12 +16,12 @@ DECLARED = [
     re.compile(r"^(?:constexpr|const|static|inline|thread_local)\b[^(\n]*?[ *&](\w+)(?: =|\[|\{|;)", re.M),
     re.compile(r"\b(k[A-Z]\w*)(?: = |\[\]|\{)"),
 ]
-# Comments, texts, and names with what makes them a part of something else.
+# Comments, strings, and names with a qualifier that makes them part of something else.
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'|(?P<of>\.|->|::)?(?P<name>\b[A-Za-z_]\w*)", re.S)
 
 
 def own_names(text):
-    """What the file has in anonymous namespaces."""
+    """The names that the file declares in anonymous namespaces."""
     names = set()
     for part in ANONYMOUS.finditer(text):
         for pattern in DECLARED:

@@ -1,13 +1,14 @@
-"""Several source files compiled as one, whose headers are then read once: most of the time of a file of ours is that of headers."""
+"""Compiles several source files as one, so that their headers are read only once. Headers take most of the compilation time of our files.
+"""
 
 # Also for packages of other repositories.
 _JOIN = "@gradloom//bazel:join_sources.py"
 
 def joined_source(name, srcs):
-    """Writes NAME: all of srcs in their order (join_sources.py).
+    """Writes NAME: the contents of srcs in order (join_sources.py).
 
     Args:
-      name: of the file. One that ends with joined_NUMBER.cc is compiled with the warnings of our code (.bazelrc).
+      name: name of the file. If it ends with joined_NUMBER.cc, it is compiled with the warnings of our code (.bazelrc).
       srcs: source files.
     """
     native.genrule(
@@ -19,22 +20,22 @@ def joined_source(name, srcs):
     )
 
 def joined(name, srcs, parts = 1):
-    """What a rule has as its sources: these, or where sources are joined (--define=sources=joined, as in CI) as many files made of them.
+    """The sources for a rule: srcs, or `parts` files made from them if sources are joined (--define=sources=joined, as in CI).
 
-    A joined file hides that one of its files needs what another one includes. tests/style:includes_test sees nearly all of it, builds
-    without the define see the rest.
+    Joining hides that a file needs an include of another file. tests/style:includes_test detects nearly all such cases, and builds without
+    the define the rest.
 
     Args:
-      name: of the rule.
+      name: name of the rule.
       srcs: its source files.
-      parts: how many files.
+      parts: number of files.
     """
     files = []
     for number in range(parts):
         files.append("%s_joined_%d.cc" % (name, number))
         joined_source(
             name = files[-1],
-            # Neighbours in the alphabet are alike: they are apart, and the parts take as long as each other.
+            # Files that are adjacent in the alphabet are similar, so they are distributed over the parts, which then take about equal time.
             srcs = [src for index, src in enumerate(srcs) if index % parts == number],
         )
     return select({

@@ -1,6 +1,6 @@
-"""Finds the system's MPI; without one, a stand-in: the project builds, and has no MPI between processes."""
+"""Finds the system's MPI. Without one, a substitute lets the project build without MPI between processes."""
 
-# Of Debian, whose alternatives system points both at the MPI that is chosen; the multiarch folder is the compiler's.
+# Debian's paths. Its alternatives system points both at the selected MPI; the multiarch folder comes from the compiler.
 _INCLUDE = "/usr/include/{triple}/mpi"
 _LIBRARY = "/usr/lib/{triple}/libmpi.so"
 

@@ -1,7 +1,7 @@
 """The Python environment of the tests (tools/python_env.sh) as @test_python//:python, a program."""
 
 def _python_env_impl(ctx):
-    # A label of the pins, so that a change of them makes the environment anew.
+    # Declares the pinned requirements as a dependency, so that a change of them rebuilds the environment.
     pins = ctx.path(Label("//tools/python:requirements.txt"))
     script = pins.dirname.dirname.get_child("python_env.sh")
     result = ctx.execute(["bash", script], timeout = 900)

@@ -1,14 +1,14 @@
-"""Tests that read with Python's packages what Gradloom writes, and the other way."""
+"""Tests in which Python packages read what Gradloom writes, and the reverse."""
 
 def python_test(name, main, args = [], data = [], **kwargs):
-    """Runs `main` with the interpreter of @test_python; it passes if the script exits with 0.
+    """Runs `main` with the interpreter of @test_python. The test passes if the script exits with 0.
 
     Args:
       name: name of the test.
-      main: the script; Python's unittest is at hand.
-      args: arguments of the script; $(location LABEL) for those in data.
+      main: the script, usually using Python's unittest.
+      args: arguments of the script; $(location LABEL) for files in data.
       data: programs and files that it uses.
-      **kwargs: passed on to sh_test.
+      **kwargs: passed to sh_test.
     """
     native.sh_test(
         name = name,

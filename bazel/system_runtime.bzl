@@ -1,4 +1,4 @@
-"""What a package of ours takes along from the system: shared libraries, and the licences of the packages that things came from."""
+"""Files that our packages take from the system: shared libraries, and the licenses of the Debian packages they come from."""
 
 _COMMON = "/usr/share/common-licenses"
 
@@ -7,7 +7,7 @@ def _system_runtime_impl(ctx):
     for package in ctx.attr.libraries.values() + ctx.attr.packages:
         taken["/usr/share/doc/%s/copyright" % package] = "licenses/%s/copyright" % package
 
-    # The texts that Debian's files refer to.
+    # The license texts that Debian's files refer to.
     for licence in ctx.attr.common_licenses:
         taken[_COMMON + "/" + licence] = "licenses/common/" + licence
     missing = [path for path in taken if not ctx.path(path).exists]

@@ -17,7 +17,7 @@ except NameError:  # in a notebook
 
 # %% [markdown]
 # ## A plan
-# What is guessed is said in the notes; sizes are exact before the first step.
+# The notes say what was guessed. Sizes are exact before the first step.
 
 # %%
 plan = gradloom.compile(here / "housing_mlp.onnx", loss="mse(value, target)", optimizer="adam", lr=0.01, batch=64)
@@ -26,7 +26,7 @@ print({name: value for name, value in plan.memory().items() if name.endswith("_b
 
 # %% [markdown]
 # ## Data
-# The columns by name; the transform is fitted on the training part alone.
+# The columns are selected by name. The transform is fitted on the training part only.
 
 # %%
 data = gradloom.Dataset(here / "data" / "boston.csv", plan, columns={"features": "CRIM..LSTAT", "target": "MEDV"},
@@ -36,7 +36,7 @@ held_back = next(data.held_back.batches(len(data.held_back), in_order=True))
 print(len(data), "rows to train on,", len(data.held_back), "held back")
 
 # %% [markdown]
-# ## What a linear model reaches
+# ## The result of a linear model
 
 # %%
 def with_ones(features):
@@ -60,8 +60,8 @@ for epoch in range(0, len(history), 25):
 print(f"network: {min(history):.2f} thousand dollars after {result.step} updates")
 
 # %% [markdown]
-# ## What came out
-# The same file with new weights: any ONNX runtime runs it. And a checkpoint, from which the training goes on.
+# ## Results
+# The same file with new weights, for any ONNX runtime, and a checkpoint from which training can continue.
 
 # %%
 predicted = session.predict(features=held_back["features"])["value"]

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Writes the two small models of the quick start: digits_cnn.onnx and housing_mlp.onnx.
 
-Plain inference graphs with fresh weights from a fixed seed, as any exporter could have written them; what
-is needed to train them (batch statistics, dropout, the loss) is added by the compiler. Run it after a
-change; the files are kept beside it. Needs numpy and onnx.
-"""
+Plain inference graphs with initial weights from a fixed seed, as any exporter could have written them. The compiler adds what training
+needs (batch statistics, dropout, the loss). Run this after a change; the files are stored next to it. Needs numpy and onnx."""
 import pathlib
 
 import numpy as np
@@ -15,7 +13,7 @@ OPSET = 17
 
 
 class Builder:
-    """A graph that grows node by node; weights are He-initialised (He et al. 2015)."""
+    """A graph that is built node by node; weights use He initialization (He et al. 2015)."""
 
     def __init__(self, seed):
         self.random = np.random.default_rng(seed)
@@ -55,7 +53,7 @@ class Builder:
 
 
 def digits_cnn(path):
-    """Images [N,1,8,8] in [0,1] to 10 logits: three convolutions, two poolings, dropout."""
+    """Images [N,1,8,8] in [0,1] to 10 logits: three convolutions, two pooling layers, dropout."""
     b = Builder(seed=1)
     x = b.conv_bn_relu("image", "block1", 1, 32)
     x = b.conv_bn_relu(x, "block2", 32, 32)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a fresh Debian 12 machine able to build the project: apt-get and pip, by package name. With "tests": to run its tests, too.
+# Prepares a fresh Debian 12 machine for building the project, with apt-get and pip. With "tests", also for running its tests.
 set -euo pipefail
 
 packages=(
@@ -27,7 +27,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
   as_root apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 
-# Headers of another onnx under /usr/include would be found by tools that do not know our paths.
+# Tools that do not know our include paths would find the headers of another onnx under /usr/include.
 if [ -e /usr/include/onnx/checker.h ]; then
   echo "warning: libonnx-dev is installed; this project brings its own onnx" >&2
 fi

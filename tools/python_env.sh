@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes the Python environment of the tests, from exact versions and hashes, and prints its interpreter.
-# Quick where it is there already. Its place: $GRADLOOM_PYTHON_CACHE, or ~/.cache/gradloom-python.
+# Creates the Python environment of the tests, with pinned versions and hashes, and prints its interpreter. Fast if it already exists. It is
+# located at $GRADLOOM_PYTHON_CACHE, or ~/.cache/gradloom-python by default.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 requirements="$here/python/requirements.txt"
@@ -20,7 +20,7 @@ if [ ! -e "$environment/complete" ]; then
     exit 1
   fi
   mkdir -p "$cache"
-  # Two set-ups at once: the second waits and finds the work done.
+  # If two set-ups run at once, the second waits and finds the work done.
   exec 9>"$cache/lock"
   flock 9
   if [ ! -e "$environment/complete" ]; then

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the build needs on Debian 12, builds the command, and trains the two models of models/ on
-# the CPU: handwritten digits and Boston housing. Ends with the trained .onnx files and where all lies.
+# Installs what the build needs on Debian 12, builds the command, and trains the two models of models/ on the CPU: handwritten digits and
+# Boston housing. Ends with the locations of the trained .onnx files and of everything else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/install_deps.sh

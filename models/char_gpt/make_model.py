@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The character GPT of this folder, with the plain onnx package.
+"""The character GPT of this folder, written with the plain onnx package.
 
-    python3 make_model.py            writes char_gpt.onnxtxt: the graph, its weights as inputs (kept in the repository)
-    python3 make_model.py --onnx F   writes F, the same graph with weights drawn from a fixed seed
+python3 make_model.py            writes char_gpt.onnxtxt: the graph, its weights as inputs (kept in the repository) python3 make_model.py
+--onnx F   writes F, the same graph with weights drawn from a fixed seed
 
-4 layers, width 128, 4 heads, pre-normalisation, learned positions; the head shares the table of the embedding. The
-logits are [batch, 128, 96]: train it with cross_entropy(logits, next, class_axis=-1).
-"""
+4 layers, width 128, 4 heads, pre-normalization, learned positions; the head shares the embedding's table. The logits are [batch, 128, 96]:
+train it with cross_entropy(logits, next, class_axis=-1)."""
 import argparse
 import pathlib
 
@@ -100,7 +99,7 @@ def initial(name, shape, random):
         return np.ones(shape, np.float32)
     if name.endswith(".bias"):
         return np.zeros(shape, np.float32)
-    # GPT-2: projections into the residual stream are drawn narrower, by its depth.
+    # As in GPT-2, projections into the residual stream have smaller initial weights, depending on the depth.
     narrow = name.endswith(("proj.weight", "down.weight"))
     return random.normal(0, 0.02 / (2 * LAYERS) ** 0.5 if narrow else 0.02, shape).astype(np.float32)
 

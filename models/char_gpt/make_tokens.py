@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Text to token files, a character a token: 0 is the end of a line, 1 to 95 the printable ASCII characters.
+"""Converts text to token files, one token per character: 0 is the end of a line, 1 to 95 are the printable ASCII characters.
 
-    python3 make_tokens.py TEXT FOLDER
+python3 make_tokens.py TEXT FOLDER
 
-writes FOLDER/train.bin (the first 90 %) and FOLDER/val.bin (the rest) as llm.c's token files, and prints the entropy of a
-character given the one before it in the training text: what a table of pairs would reach at best there. Other
-characters are left out. Needs Python alone.
-"""
+writes FOLDER/train.bin (the first 90 %) and FOLDER/val.bin (the rest) in llm.c's token format, and prints the conditional entropy of a
+character given the previous one in the training text, which is the best loss that a bigram table could reach there. Other characters are
+dropped. Needs only Python."""
 import array
 import collections
 import math

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The transcripts are what the program prints.
+# Checks that the transcripts match the program's output.
 set -uo pipefail
 status=0
 for devices in 1 2 3 8; do

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The transcript is what the program prints; gradloom verify takes the plan with the event and refuses the other one (exit 6).
+# Checks that the transcript matches the program's output, and that gradloom verify accepts the plan with the event and refuses the other
+# one (exit code 6).
 set -uo pipefail
 diff models/stream_hazard/transcript.txt <("$1" "$TEST_TMPDIR") || exit 1
 "$2" verify "$TEST_TMPDIR/with_event.plan" || exit 1

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Python environments for the peers of tests/bench, several GB: DIR/torch (PyTorch, JAX) and DIR/ort (onnxruntime-training, the last there was).
+# Creates Python environments for the peers of tests/bench, several GB: DIR/torch (PyTorch, JAX) and DIR/ort (the last release of
+# onnxruntime-training).
 #   set_up_peers.sh DIR
 set -euo pipefail
 folder=${1:?usage: set_up_peers.sh DIR}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The recorded runs as a test: all given cases, and all recorded ones but those that the list names. Flags of replay_cases follow.
+# Replays all given cases, and all recorded ones except those in the list. Further arguments are flags of replay_cases.
 set -uo pipefail
 replay="$1"
 cases="$2"

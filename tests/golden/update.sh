@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes the goldens anew, in the source tree.
+# Rewrites the golden files in the source tree.
 set -euo pipefail
 gradloom="$PWD/tools/gradloom/gradloom"
 cd "$BUILD_WORKSPACE_DIRECTORY"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/gpu/run_on_gpu.sh FOLDER [REPORT]: runs what pack.sh has put into FOLDER on the first GPU of this machine, and writes a report with
-# the device, the date, what passed and what failed. It takes less than 9 minutes. Exit status 0: everything passed.
+# tests/gpu/run_on_gpu.sh FOLDER [REPORT]: runs the contents of FOLDER, which pack.sh created, on the first GPU of this machine, and writes
+# a report with the device, the date, what passed and what failed. It takes less than 9 minutes. Exit status 0 means that everything passed.
 set -uo pipefail
 folder=$(cd "${1:?usage: tests/gpu/run_on_gpu.sh FOLDER [REPORT]}" && pwd)
 report=${2:-gpu_report.txt}

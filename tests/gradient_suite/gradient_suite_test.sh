@@ -1,5 +1,5 @@
 #!/bin/bash
-# gradient_suite_test.sh MAKE RUNNER PENDING: makes the suite and runs it; PENDING lists the cases that do not pass.
+# gradient_suite_test.sh MAKE RUNNER PENDING: generates the suite and runs it; PENDING lists the cases that do not pass.
 set -eu
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every C++ file is as clang-format leaves it. To mend: clang-format -i FILE.
+# Checks that every C++ file is formatted by clang-format. To fix a file: clang-format -i FILE.
 set -uo pipefail
 root="$(dirname "$(readlink -f "$1")")"
 cd "$root" || exit 1

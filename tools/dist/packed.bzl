@@ -1,12 +1,12 @@
-"""packed: what pack.py makes of files."""
+"""packed: runs pack.py on files."""
 
 def packed(name, out, files):
     """Runs pack.py.
 
     Args:
-      name: dist, wheel or deb, as pack.py has it.
-      out: the file.
-      files: dictionaries, flag of pack.py -> labels.
+      name: dist, wheel or deb, as in pack.py.
+      out: the output file.
+      files: dictionaries from a flag of pack.py to labels.
     """
     srcs = ["pack.py", "tree.py"]
     cmd = "python3 $(location pack.py) %s --out $@" % name

@@ -1,11 +1,11 @@
 """The innermost loops for one instruction set."""
 
 def isa_library(name, flags):
-    """The same sources, compiled with an instruction set's flags into its own namespace.
+    """Compiles the same sources with an instruction set's flags into a namespace of its own.
 
     Args:
-      name: of the library and of the namespace.
-      flags: what turns the instruction set on.
+      name: name of the library and of the namespace.
+      flags: compiler flags that enable the instruction set.
     """
     native.cc_library(
         name = name,
@@ -37,7 +37,7 @@ def isa_library(name, flags):
             "-O3",
             "-fno-math-errno",
             "-fno-trapping-math",
-            # Interpreted and fused programs, and all machines with fused multiply-add, agree bit for bit.
+            # Interpreted and fused programs agree bit for bit, and so do all machines with fused multiply-add.
             "-ffp-contract=off",
             "-fopenmp-simd",
             "-DGRADLOOM_ISA=" + name,
