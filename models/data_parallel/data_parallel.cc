@@ -1,5 +1,5 @@
-// Data parallelism as its tutorials show it: a linear model from 5 to 2 numbers, 100 samples shuffled, batches of 30, on the
-// devices that are asked for. Each device says what it has of a batch, then the caller what went in and came out.
+// Data parallelism as tutorials show it: a linear model from 5 to 2 numbers, 100 shuffled samples, batches of 30, on the requested devices.
+// Each device prints its part of a batch, then the caller prints the sizes of its input and output.
 //
 //   bazel run //models/data_parallel -- cpu:3
 #include <algorithm>
@@ -27,7 +27,7 @@ linear (float[batch, 5] input) => (float[batch, 2] output)
   output = Gemm (input, weight, bias)
 })";
 
-// What a rank's program has of the entry's one feed and one fetch.
+// The part of the entry's only feed and fetch that a rank's program has.
 void PrintDevice(const Plan& plan, const Entry& entry, size_t rank) {
   const Program& program = plan.programs[static_cast<size_t>(entry.ranks[rank].program)];
   const auto input = std::find_if(program.buffers.begin(), program.buffers.end(), [](const Buffer& b) { return b.arena == Arena::kFeed; });

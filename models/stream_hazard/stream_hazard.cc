@@ -1,5 +1,5 @@
-// The hazard of asynchronous streams: one stream fills a 100 x 100 tensor with ones, slowly, another sums it and does not wait.
-// A plan that forgets the wait is refused before it runs; with the event it is sound, and the compiler's own plan has one.
+// The hazard of asynchronous streams: one stream slowly fills a 100 x 100 tensor with ones, another sums it without waiting. A plan without
+// the wait is refused before it runs; with the event it is sound, and plans from the compiler have one.
 //
 //   bazel run //models/stream_hazard [-- FOLDER]     also writes both plans, for gradloom verify and gradloom inspect
 #include <cstdio>
@@ -61,7 +61,7 @@ void Judge(const char* what, const Plan& plan) {
   for (const PlanFault& fault : faults) std::printf("  refused: %s: %s\n", fault.where.c_str(), fault.message.c_str());
   if (!faults.empty()) return;
   HostExecutor executor(std::make_shared<const Plan>(plan));
-  // Delays at random places: the sum is right all the same.
+  // With random delays the sum is still correct.
   executor.SetChaos(1);
   int right = 0;
   for (int run = 0; run < 100; ++run) {
@@ -71,7 +71,7 @@ void Judge(const char* what, const Plan& plan) {
   std::printf("  sound: the sum was 10000 in %d of 100 runs with random delays\n", right);
 }
 
-// Two chains that join: the compiler puts one on a stream of its own, and has the sum wait for it.
+// Two chains that are joined: the compiler puts one on a separate stream and makes the sum wait for it.
 void Compiled() {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
 two_chains (float[100, 100] x) => (float sum)

@@ -1,5 +1,5 @@
-/* The C interface from C99: a training with the fused step, the same with gradients and updates apart, gradients against differences,
- * checkpoints, and parameters as one vector. argv: the model, its table. */
+/* The C interface from C99: training with fused steps and with separate gradients and updates, gradients compared with finite
+ * differences, checkpoints, and parameters as one vector. argv: the model, its table. */
 #include <gradloom/gradloom_c.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const GradloomApi* api;
     }                                                                               \
   } while (0)
 
-/* Ends the test where a call did not succeed. */
+/* Ends the test if a call failed. */
 static void Good(GradloomStatus* status) {
   if (status == NULL) return;
   fprintf(stderr, "%s: %s\n  --> %s\n  help: %s\n", api->GetErrorName(status), api->GetErrorMessage(status), api->GetErrorWhere(status),
@@ -64,7 +64,7 @@ static float* Parameters(GradloomSession* session, size_t* count) {
   return values;
 }
 
-/* The largest difference of two sessions' parameters, in parts of the largest parameter. */
+/* The largest difference between two sessions' parameters, relative to the largest parameter. */
 static double Difference(GradloomSession* a, GradloomSession* b) {
   size_t n, m, i;
   float *x = Parameters(a, &n), *y = Parameters(b, &m);
@@ -154,7 +154,7 @@ static void TestNames(const GradloomModel* model, const GradloomPlan* plan) {
   CHECK(name == NULL);
 }
 
-/* Steps on the same batches in both ways; the sums of single gradients are those gradients, so the same numbers come out. */
+/* Takes steps on the same batches in both ways. The sum of a single gradient is that gradient, so the results are equal. */
 static void TestApart(const GradloomPlan* plan, const char* table) {
   GradloomSession *fused = Start(plan, NULL), *apart = Start(plan, NULL);
   Data data = Open(plan, table, 128);
@@ -168,7 +168,7 @@ static void TestApart(const GradloomPlan* plan, const char* table) {
   CHECK(count == 4); /* 506 rows */
   Fails(api->OptimizerStep(apart, NULL), GRADLOOM_E_CONFIG);
   for (i = 0; i < 40; ++i) {
-    Get(&data, i % count); /* the last one is a batch of 122, which the plan has no entry for until it comes */
+    Get(&data, i % count); /* the last batch has 122 rows, for which the plan has no entry until it arrives */
     Good(api->Step(fused, data.names, data.columns, data.count, &a));
     Good(api->TrainStep(apart, data.names, data.columns, data.count, &b));
     CHECK(fabs(a.loss - b.loss) <= 1e-5 * fabs(a.loss) && !b.updated && b.step == i && b.batch == i + 1);
@@ -226,7 +226,8 @@ static double Loss(GradloomSession* session, const Data* data) {
   return result.loss;
 }
 
-/* Gradients by name against differences of the loss, along each bias: sums of 128 float32 losses, to about 1e-3 of the largest. */
+/* Gradients by name, compared with finite differences of the loss along each bias: sums of 128 float32 losses, accurate to about 1e-3 of
+ * the largest. */
 static void TestGradients(const GradloomPlan* plan, const char* table) {
   GradloomSession* session = Start(plan, NULL);
   Data data = Open(plan, table, 128);
@@ -283,7 +284,7 @@ static void TestGradients(const GradloomPlan* plan, const char* table) {
   api->ReleaseTrainingSession(session);
 }
 
-/* A checkpoint with another bit at a place is refused. */
+/* A checkpoint with one flipped bit at this offset is refused. */
 static void Damaged(const GradloomText* bytes, char* copy, size_t at) {
   const size_t size = api->GetTextBytes(bytes);
   GradloomCheckpoint* checkpoint = NULL;
@@ -296,7 +297,7 @@ static void Damaged(const GradloomText* bytes, char* copy, size_t at) {
   CHECK(checkpoint == NULL);
 }
 
-/* A session that goes on from a checkpoint has the same bits as one that was never interrupted. */
+/* A session resumed from a checkpoint has the same bits as one that was never interrupted. */
 static void TestCheckpoints(const GradloomPlan* plan, const char* table, const char* folder) {
   GradloomSession *session = Start(plan, NULL), *resumed;
   GradloomCheckpoint* checkpoint = NULL;
@@ -339,7 +340,7 @@ static void TestCheckpoints(const GradloomPlan* plan, const char* table, const c
     CHECK(Difference(session, resumed) == 0);
     api->ReleaseTrainingSession(resumed);
   }
-  /* Damage is seen, in the elements of tensors and in what is said of the run. */
+  /* Damage is detected, both in tensor elements and in the manifest. */
   {
     const size_t size = api->GetTextBytes(bytes);
     const char* const manifest = strstr(api->GetTextData(bytes) + 8, "gradloom.manifest");
@@ -398,7 +399,7 @@ static void TestLearningRate(const GradloomPlan* plan, const char* table) {
   api->ReleaseTrainingSession(session);
 }
 
-/* A plan that was saved runs as the one that was compiled, whatever was released meanwhile. */
+/* A saved plan runs like the one that was compiled, whatever was released in the meantime. */
 static void TestPlanFiles(const GradloomModel* model, const char* table, const char* folder) {
   GradloomPlan *plan = Compile(model, "mse(value, target)", 0), *loaded = NULL;
   GradloomSession *first = Start(plan, NULL), *second;
@@ -416,7 +417,7 @@ static void TestPlanFiles(const GradloomModel* model, const char* table, const c
   Good(api->Step(first, data.names, data.columns, data.count, NULL));
   Good(api->Step(second, data.names, data.columns, data.count, NULL));
   CHECK(Difference(first, second) == 0);
-  /* One of another size comes from the compiler, which a loaded plan has not. */
+  /* Another batch size needs the compiler, which a loaded plan does not have. */
   Get(&data, 3);
   Good(api->Step(first, data.names, data.columns, data.count, NULL));
   Fails(api->Step(second, data.names, data.columns, data.count, NULL), GRADLOOM_E_DATA);

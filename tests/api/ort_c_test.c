@@ -1,4 +1,5 @@
-/* A C program for onnxruntime's on-device training, moved to Gradloom by its first include. argv: the model; its folder is TEST_TMPDIR. */
+/* A C program for onnxruntime's on-device training, ported to Gradloom by changing its first include. argv: the model; its folder is
+ * TEST_TMPDIR. */
 #include <gradloom/gradloom_ort_compat.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void Fails(OrtStatus* status) {
   ort->ReleaseStatus(status);
 }
 
-/* The shape of a parameter, and that it is of float. */
+/* Checks the shape of a parameter, and that its type is float. */
 static void CheckParameter(const OrtTrainingApi* training, const OrtCheckpointState* state, const char* name, size_t rank, int64_t first) {
   OrtTensorTypeAndShapeInfo* info = NULL;
   ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
@@ -63,7 +64,7 @@ static void CheckNames(const OrtTrainingSession* session, CountOf count_of, Name
   Fails(count_of(session, NULL));
 }
 
-/* An allocator of the program's own, which counts. */
+/* An allocator of the program's own, which counts its allocations. */
 typedef struct Counting {
   OrtAllocator base;
   int held;
@@ -169,7 +170,7 @@ int main(int argc, char** argv) {
   Good(training->LoadCheckpoint(argv[1], &state));
   Fails(training->CreateTrainingSession(env, options, state, "no such model.onnx", NULL, config, &session));
   CHECK(session == NULL);
-  /* Before there is a session a state has properties alone. */
+  /* Before there is a session, a state has only properties. */
   Good(training->AddProperty(state, "epoch", OrtStringProperty, (void*)"none"));
   Good(training->AddProperty(state, "epoch", OrtIntProperty, &epoch));
   Good(training->AddProperty(state, "loss", OrtFloatProperty, &third));
@@ -248,7 +249,7 @@ int main(int argc, char** argv) {
   Good(training->CopyBufferToParameters(session, parameters, true));
   Fails(training->CopyBufferToParameters(session, inputs[0], true));
 
-  /* One parameter by its name: what is set is what is given, and lies in the vector of all. */
+  /* One parameter by name: it reads back as it was set, also within the vector of all parameters. */
   CheckParameter(training, state, "layer1.weight", 2, 16);
   CheckParameter(training, state, "layer1.bias", 1, 16);
   Good(training->GetParameter(state, "layer1.bias", allocator, &bias));
@@ -281,11 +282,11 @@ int main(int argc, char** argv) {
   CHECK(last == *LossOf(outputs[1]));
   ort->ReleaseValue(outputs[1]);
   training->ReleaseTrainingSession(resumed);
-  /* The state has it still. */
+  /* The state still has it. */
   Good(training->SaveCheckpoint(saved, path, true));
   training->ReleaseCheckpointState(saved);
 
-  /* All of it from memory, and with a plan in place of the model. */
+  /* Everything from memory, and with a plan instead of the model. */
   model_bytes = BytesOf(argv[1], &model_count);
   config_bytes = BytesOf(config, &config_count);
   checkpoint_bytes = BytesOf(path, &checkpoint_count);
@@ -299,7 +300,7 @@ int main(int argc, char** argv) {
     CHECK(last == *LossOf(outputs[1]));
     ort->ReleaseValue(outputs[1]);
     if (i == 0) {
-      /* Gradloom's own calls take what lies behind a session. */
+      /* Gradloom's own functions accept the handles that a session wraps. */
       snprintf(path, sizeof path, "%s/ort_c.plan", getenv("TEST_TMPDIR"));
       CHECK(GradloomGetApi(GRADLOOM_API_VERSION)->SavePlan(resumed->plan, path) == NULL);
       free(model_bytes);
