@@ -8,8 +8,8 @@ def _system_runtime_impl(ctx):
         taken["/usr/share/doc/%s/copyright" % package] = "licenses/%s/copyright" % package
 
     # The license texts that Debian's files refer to.
-    for licence in ctx.attr.common_licenses:
-        taken[_COMMON + "/" + licence] = "licenses/common/" + licence
+    for license in ctx.attr.common_licenses:
+        taken[_COMMON + "/" + license] = "licenses/common/" + license
     missing = [path for path in taken if not ctx.path(path).exists]
     for path, name in taken.items():
         if path not in missing:

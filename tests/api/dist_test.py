@@ -117,7 +117,7 @@ class DistTest(unittest.TestCase):
             self.skipTest("no MPI here")
         self.assertRegex(train_by_mpirun(f"{self.root}/bin/gradloom", self.example, f"{self.folder}/mpi"), r"transport MPI \(")
 
-    def test_everything_has_its_licence(self):
+    def test_everything_has_its_license(self):
         licenses = f"{self.root}/share/doc/gradloom/licenses"
         with open(f"{licenses}/index.json") as file:
             index = json.load(file)

@@ -87,7 +87,7 @@ class Tree:
         def found(ending):
             matches = [file for file in files if file.endswith(ending)]
             if len(matches) != 1:
-                raise SystemExit(f"{len(matches)} licences end in {ending}")
+                raise SystemExit(f"{len(matches)} licenses end in {ending}")
             return matches[0]
 
         index = {}
