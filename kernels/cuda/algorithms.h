@@ -1,4 +1,5 @@
-// Which of a library's algorithms serve which problems: as its heuristics say, or as was measured on request, once, and kept.
+// The choice of library algorithms for each problem: the first choice of the heuristics, or, on request, the fastest as measured once and
+// cached.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +18,28 @@ namespace gradloom::cuda {
 
 class Algorithms {
  public:
-  // As runtime/device/device.h says of them.
+  // See Device::Algorithms in runtime/device/device.h.
   enum class Mode : uint8_t { kFirst, kMeasured, kGiven };
 
-  // `environment`: what times depend on beside the problem, device, driver, versions, in one line. Choices are kept for it.
+  // `environment` is one line that names what timings depend on besides the problem: device, driver and library versions. Choices are
+  // cached per environment.
   void SetEnvironment(std::string environment) { environment_ = std::move(environment); }
-  // From now on. Choices in `given` that are of this environment hold, too; where nothing is given, what the user's cache has does. Returns
-  // what a person should know of that file, or "".
+  // Sets the mode for problems from now on. Choices in `given` that were made in the same environment are used; with kMeasured, so are
+  // those in the user's cache, after those given. Returns a message for the user if the cache file is damaged, else "".
   std::string Set(Mode mode, const std::string& given);
 
-  // What was chosen for a problem; nothing: what `measures` says is to be done. Problems and choices are lines without tabs.
+  // The algorithm chosen for a problem, or nullopt if there is none: measures() then says what to do. Problems and algorithms are single
+  // lines without tabs.
   std::optional<std::string> Known(const std::string& problem) const;
-  // Whether what is not known is measured; else the first is taken.
+  // Whether to measure a problem without a known choice; otherwise the first algorithm is used.
   bool measures() const { return mode_ == Mode::kMeasured; }
   void Keep(const std::string& problem, const std::string& algorithm);
-  // All choices that were made in this environment: "environment, tab, problem, tab, algorithm" a line.
+  // All choices made in this environment, one per line: "environment, tab, problem, tab, algorithm".
   std::string text() const;
 
  private:
   std::string Path() const;
-  // Whether the text of a cache's file, or one that was given, was whole.
+  // Adds the choices of this environment. Returns whether every line of the text was complete.
   bool Read(const std::string& text);
 
   Mode mode_ = Mode::kFirst;
@@ -44,15 +47,15 @@ class Algorithms {
   std::map<std::string, std::string> chosen_;  // by problem
 };
 
-// Memory of the current device for a trial, of numbers between -1 and 1.
+// Memory of the current device for timing trials, filled with numbers in [-1, 1).
 class TrialMemory {
  public:
-  // Null where there is not so much.
+  // Returns null if the device has too little memory.
   static std::unique_ptr<TrialMemory> Take(DType dtype, const std::vector<int64_t>& bytes);
   ~TrialMemory();
   TrialMemory(const TrialMemory&) = delete;
   TrialMemory& operator=(const TrialMemory&) = delete;
-  // Of each of the blocks, null for an empty one.
+  // One address per requested block; null for an empty one.
   const std::vector<void*>& blocks() const { return blocks_; }
 
  private:
@@ -60,8 +63,8 @@ class TrialMemory {
   std::vector<void*> blocks_;
 };
 
-// The number of the fastest of `count` algorithms on the current device, or -1 where none runs: run(i, stream) enqueues one, and says
-// whether it could. A later one has to be faster by more than what times differ by anyway.
+// Returns the index of the fastest of `count` algorithms on the current device, or -1 if none runs. run(i, stream) enqueues algorithm i and
+// returns whether it could. A later algorithm replaces an earlier one only if it is faster by more than the usual variation of timings.
 int FastestOf(int count, const std::function<bool(int, CUstream_st*)>& run);
 
 }  // namespace gradloom::cuda

@@ -4,7 +4,7 @@
 
 namespace gradloom::cuda {
 
-// Where this user's compiled programs and measured choices are kept; empty: nowhere.
+// The folder where this user's compiled programs and measured choices are cached; "" if there is none.
 std::string CacheFolder();
 
 }  // namespace gradloom::cuda

@@ -8,7 +8,8 @@ struct CUstream_st;
 
 namespace gradloom::cuda {
 
-// y[i] += bias[i / inner % channels] for i < elements: tensors [N, C, ...] have `inner` points, or one where their channels are innermost.
+// y[i] += bias[i / inner % channels] for i < elements. `inner` is the number of points of a tensor [N, C, ...], or 1 if its channels are
+// innermost.
 void AddChannelBias(DType dtype, const void* bias, int64_t channels, int64_t inner, int64_t elements, void* y, CUstream_st* stream);
 
 }  // namespace gradloom::cuda

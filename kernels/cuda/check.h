@@ -1,4 +1,4 @@
-// What CUDA's libraries answer, as errors of ours.
+// Turns error codes of the CUDA runtime into Error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace gradloom::cuda {
 
-// Error(kDevice) with the call, what CUDA says of it and what to do; Error(kResource) where memory is short.
+// Throws Error(kDevice) with the call, CUDA's message and what to do about it, or Error(kResource) if memory is short.
 [[noreturn]] void ThrowCuda(cudaError_t error, const char* call);
 
 inline void CheckCuda(cudaError_t error, const char* call) {

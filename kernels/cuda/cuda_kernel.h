@@ -1,4 +1,4 @@
-// The kernels of the CUDA device: for each catalog row the function that prepares it.
+// The kernels of the CUDA device: for each catalog row, the function that makes its kernel.
 #pragma once
 
 #include <cstdint>
@@ -9,54 +9,54 @@
 
 #include "kernels/catalog/kernel.h"
 
-struct CUstream_st;  // CUDA's stream
+struct CUstream_st;  // cudaStream_t
 
 namespace gradloom::cuda {
 
-// What a kernel found wrong with its data, in memory of the device: the first one of a step. The host reads it when the step has ended.
+// The first data error that a kernel found in a step, in device memory. The host reads it when the step has ended.
 struct DataFault {
-  int32_t site = -1;  // of the kernel that found it; -1: none has
+  int32_t site = -1;  // KernelSite::id of the kernel that found it; -1: no error
   int32_t kind = 0;   // FaultKind
   int64_t value = 0, limit = 0;
-  // Not 0: the step has been refused, here or by another device that shares it, and what lives between steps stays as it is.
+  // Nonzero: the step has been refused, by this device or by another one that takes part in it, and persistent state stays as it is.
   int32_t refused = 0;
   int32_t num_told = 0;
-  int32_t* const* told = nullptr;  // the words of those others, or one in memory of the host that all of them read
+  int32_t* const* told = nullptr;  // the `refused` flags of the other devices, or one flag in host memory that all of them read
 };
 
-// What `value` and `limit` say.
+// The meaning of `value` and `limit`.
 enum FaultKind : int32_t {
-  kIndexOutOfRange = 1,  // the index, how many there are
-  kDivisionByZero,       // the number of the element, how many there are
-  kUnequalExtents,       // two extents that have to be the same
-  kUnequalCounts,        // how many elements there are, how many are wanted
-  kNoRoom,               // how many elements there are, how many there is room for
-  kLengthOutOfRange,     // the length of a sequence, the steps that there are
-  kFrequencyTooHigh,     // nothing: it is past half the sample rate
-  kCircle,               // nothing: the nodes of a tree go in a circle
+  kIndexOutOfRange = 1,  // the index; the extent it must be below
+  kDivisionByZero,       // the number of the element; the number of elements
+  kUnequalExtents,       // two extents that must be equal
+  kUnequalCounts,        // the number of elements; the number required
+  kNoRoom,               // the number of elements; the capacity
+  kLengthOutOfRange,     // the length of a sequence; the number of steps
+  kFrequencyTooHigh,     // unused: the frequency is above half the sample rate
+  kCircle,               // unused: the nodes of a tree form a cycle
 };
 
-class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC of a device
+class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC on a device
 
-// Where a kernel runs.
+// The context of a kernel.
 struct KernelSite {
-  int id = 0;                      // stands in the DataFault of what it finds
-  DataFault* fault = nullptr;      // memory of the device
-  Libraries* libraries = nullptr;  // of the device; the kernel may keep it
-  // Where it is not 0, outputs are left as they are, which are or may be what lives between steps. Null: there are none, or they change
-  // whatever is found. All that refuses a step has ended before such a kernel begins.
+  int id = 0;                      // identifies the kernel in DataFault
+  DataFault* fault = nullptr;      // in device memory
+  Libraries* libraries = nullptr;  // of the device; the kernel may keep the pointer
+  // If *refused is nonzero, the kernel must leave its outputs as they are, because they are or may be persistent state. Null: the kernel
+  // writes no such state, or writes it even in a refused step. All kernels that can refuse a step have finished before such a kernel
+  // starts.
   const int32_t* refused = nullptr;
 };
 
 struct CudaKernel {
   std::string_view row;  // name of the catalog row
-  // All that depends on the call alone is done here. The call is one that the row does not reject. Run enqueues on the stream that it
-  // is given and returns; it allocates nothing, waits for nothing, and is legal while a graph is captured. Throws Error(kDevice),
-  // Error(kResource).
+  // Does all work that depends only on the call, which the row must accept. Run() then only enqueues work on the given stream: it allocates
+  // nothing, does not wait, and is legal during graph capture. Throws Error(kDevice), Error(kResource).
   std::unique_ptr<Kernel> (*make)(const KernelCall& call, const KernelSite& site) = nullptr;
 };
 
-// All families, one or a few files each. Declared here and defined there.
+// The families, each in one or a few files.
 std::span<const CudaKernel> MoveKernels();           // move.cu
 std::span<const CudaKernel> IndexKernels();          // index.cu
 std::span<const CudaKernel> PointwiseKernels();      // pointwise.cc
@@ -92,20 +92,20 @@ std::span<const CudaKernel> RegionKernels();         // regions.cu
 std::span<const CudaKernel> SignalKernels();         // signal.cu
 std::span<const CudaKernel> TraditionalKernels();    // traditional.cu
 
-// Every kernel, in no order.
+// Every kernel, in unspecified order.
 std::span<const CudaKernel* const> AllCudaKernels();
 
-// The kernel of a row for a call. Throws Error(kPlan) where the row rejects the call or this library has no kernel for it.
+// Makes the kernel of a row for a call. Throws Error(kPlan) if the row rejects the call or this library has no kernel for the row.
 std::unique_ptr<Kernel> MakeCudaKernel(const KernelRow& row, const KernelCall& call, const KernelSite& site);
 
-// What a kernel is given at a step.
+// The arguments of a kernel in one run.
 struct Launch {
   const void* const* inputs;
   void* const* outputs;
   void* scratch;
   CUstream_st* stream;
 
-  // Null where the operand is absent.
+  // Null if the operand is absent.
   template <typename T>
   const T* In(size_t i) const {
     return static_cast<const T*>(inputs[i]);
@@ -116,7 +116,7 @@ struct Launch {
   }
 };
 
-// A kernel that is a function of its launch.
+// Makes a kernel whose Run() calls `run` with a Launch.
 template <typename F>
 std::unique_ptr<Kernel> Runs(F run) {
   class FunctionKernel : public Kernel {

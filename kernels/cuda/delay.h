@@ -1,4 +1,4 @@
-// A kernel that takes time, for tests that disturb the order in which streams advance.
+// A kernel that occupies a stream for a while, for tests that perturb the relative progress of streams.
 #pragma once
 
 #include <cuda_runtime_api.h>

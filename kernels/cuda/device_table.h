@@ -1,4 +1,4 @@
-// Numbers that a kernel's attributes bring with them, in memory of the device.
+// Tables of constants that a kernel derives from attributes, in device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,8 @@
 
 namespace gradloom::cuda {
 
-// A copy of the list in memory of the current device, for as long as somebody has it. For kernels that are being made; no stream of the
-// device has to wait for it.
+// Copies `list` to memory of the current device, which is freed with the last reference. For use while kernels are made: no stream has to
+// wait for the copy.
 template <typename T>
 std::shared_ptr<const T> OnDevice(const std::vector<T>& list) {
   void* memory = nullptr;
@@ -20,7 +20,7 @@ std::shared_ptr<const T> OnDevice(const std::vector<T>& list) {
   GRADLOOM_CUDA(cudaMalloc(&memory, std::max<size_t>(bytes, 1)));
   std::shared_ptr<const T> table(static_cast<const T*>(memory), [](const T* p) { cudaFree(const_cast<T*>(p)); });
   if (bytes > 0) GRADLOOM_CUDA(cudaMemcpy(memory, list.data(), bytes, cudaMemcpyHostToDevice));
-  // Memory that is not pinned may have been taken and still be under way.
+  // A copy from pageable memory may return before its transfer to the device has finished.
   GRADLOOM_CUDA(cudaStreamSynchronize(nullptr));
   return table;
 }

@@ -1,11 +1,11 @@
-// cuDNN's context of a device.
+// cuDNN's handle for a device.
 #pragma once
 
 struct cudnnContext;
 
 namespace gradloom::cuda {
 
-// Throws Error(kDevice) with cuDNN's words.
+// Throws Error(kDevice) with cuDNN's message.
 cudnnContext* NewDnn();
 void DeleteDnn(cudnnContext* handle) noexcept;
 

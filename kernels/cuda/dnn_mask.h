@@ -1,4 +1,4 @@
-// Attention masks as cuDNN takes them.
+// Attention masks in the form that cuDNN takes.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ struct CUstream_st;
 
 namespace gradloom::cuda {
 
-// What is to be added to scores, in 16 bits: `mask` itself, or of truth values 0 for true. What hides a key is the lowest finite number,
-// not minus infinity: a query that sees no key has some mean of the values then, and no NaN that would spread.
+// Writes the addend of the scores in a 16-bit type: `mask` itself, or for a boolean mask, 0 where it is true. A hidden key gets the lowest
+// finite number instead of minus infinity, so a query that sees no key yields some mean of the values rather than a NaN.
 void WriteDnnMask(DType mask_dtype, const void* mask, int64_t elements, DType dtype, void* out, CUstream_st* stream);
 
 }  // namespace gradloom::cuda

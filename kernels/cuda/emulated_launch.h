@@ -18,8 +18,8 @@ void EmulatedLaunch(cudaStream_t stream, std::function<void()> work);
 // gives wrong results in some orders; a barrier that not all threads reach aborts the program.
 void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body);
 
-// For the threads of such a grid: the number of the thread in its block, __syncthreads and __syncwarp. `where` is the place of the barrier
-// in the source.
+// For the threads of such a grid: the index of the thread in its block, __syncthreads and __syncwarp. `where` is the position of the
+// barrier in the source.
 int EmulatedThread();
 void EmulatedSync(const std::source_location& where);
 void EmulatedSyncWarp(const std::source_location& where);

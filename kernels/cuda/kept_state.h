@@ -1,4 +1,4 @@
-// Steps that have been refused, beside the kernels that refuse them and those that keep what lives between steps.
+// Refusing a step from outside its kernels, and copies that respect a refusal.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,10 +9,10 @@
 
 namespace gradloom::cuda {
 
-// As a kernel does that finds something wrong, but for what it notes.
+// Refuses the step as a kernel does on a data error, but records no error.
 void EnqueueRefusal(DataFault* fault, cudaStream_t stream);
 
-// Copies within the memory of a device where the step has not been refused; `refused` as in KernelSite.
+// Copies within the memory of a device, unless the step has been refused; see KernelSite::refused.
 void EnqueueStateCopy(void* to, const void* from, int64_t bytes, const int32_t* refused, cudaStream_t stream);
 
 }  // namespace gradloom::cuda

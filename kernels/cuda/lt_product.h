@@ -1,4 +1,4 @@
-// A matrix product by cuBLASLt, prepared once: its description, and an algorithm within its scratch memory.
+// A matrix product by cuBLASLt, prepared once: its descriptor, and an algorithm that fits the scratch memory.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,21 +14,22 @@ namespace gradloom::cuda {
 
 class LtProduct {
  public:
-  // Throws Error(kDevice) where the library fails. `libraries` outlives the constructor, its handle the product.
+  // Throws Error(kDevice) if the library fails. `libraries` must outlive the constructor, and its cuBLASLt handle must outlive the product.
   LtProduct(const BlasProduct& product, Libraries& libraries);
   ~LtProduct();
   LtProduct(const LtProduct&) = delete;
   LtProduct& operator=(const LtProduct&) = delete;
 
-  // Whether the library has an algorithm for it. Nothing runs without one.
+  // Whether cuBLASLt has an algorithm for the product. Run() requires one.
   bool has_algorithm() const { return has_algorithm_; }
 
-  // Enqueues it: inputs are a, b and, where the product has it, the addend or GELU's operand; outputs d and, where it has them, the sums or
-  // GELU's operand. `scratch`: BlasScratchBytes(product) bytes. Legal while a graph is captured. Throws Error(kDevice).
+  // Enqueues the product. Inputs: a, b and, if the product has one, the addend or the operand of GELU. Outputs: d and, if the product has
+  // them, the sums or the operand of GELU. `scratch` has BlasScratchBytes(product) bytes. Legal during graph capture. Throws
+  // Error(kDevice).
   void Run(const void* const* inputs, void* const* outputs, void* scratch, CUstream_st* stream);
 
  private:
-  // As cuBLASLt sees a matrix: `rows` neighbours in memory, `columns` of them.
+  // A matrix as cuBLASLt sees it, in column-major order: `columns` columns of `rows` contiguous elements.
   class MatrixLayout {
    public:
     MatrixLayout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t leading, int64_t batch, int64_t step);

@@ -1,4 +1,4 @@
-// The choice among a library's plans for one problem, where that is measured: apart from the library, so that it is tested without one.
+// Chooses among a library's execution plans for one problem by measuring them. Independent of the library, so it is tested without one.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@ namespace gradloom::cuda {
 
 class Libraries;
 
-// What a library offers for a problem, in its order.
+// The execution plans that a library offers for a problem, in its order of preference.
 class OfferedPlans {
  public:
   virtual ~OfferedPlans() = default;
   virtual int64_t count() const = 0;
-  // "" where it has none; `chosen`: of the plan that the problem has now.
+  // The name of plan i, "" if it has none, and of the plan currently chosen.
   virtual std::string name(int64_t i) const = 0;
   virtual std::string chosen() const = 0;
-  // Makes it the plan of the problem; false where it may not be, cannot be built, or needs more scratch memory than there is.
+  // Makes plan i the chosen one. Returns false if it is not allowed, cannot be built, or needs too much scratch memory.
   virtual bool Take(int64_t i) = 0;
-  // Enqueues it, which was taken once; false where it cannot run.
+  // Enqueues plan i, which Take() accepted before. Returns false if it cannot run.
   virtual bool Enqueue(int64_t i, std::span<void* const> addresses, void* scratch, CUstream_st* stream) = 0;
 };
 
 struct MeasuredProblem {
-  std::string problem;            // all that the choice depends on, beside device and versions
-  std::string what;               // "a convolution"
-  DType dtype = DType::kFloat32;  // of what lies at its addresses
-  std::vector<int64_t> bytes;     // at each of them
+  std::string problem;            // all that the choice depends on, besides the environment
+  std::string what;               // for messages, such as "a convolution"
+  DType dtype = DType::kFloat32;  // of the data at the addresses
+  std::vector<int64_t> bytes;     // size of the data at each address
   int64_t scratch_bytes = 0;
 };
 
-// Takes the plan that was chosen for the problem before, or, where algorithms are measured, the fastest of the first ones that can be
-// taken, which is kept. Where neither is there, what was chosen stays. Libraries' notes say where there is no memory to measure in.
+// Takes the plan recorded for the problem. If there is none and algorithms are measured, takes the fastest of the first plans that can be
+// taken, and records it. Otherwise the chosen plan stays. Adds a note to `libraries` if there is no memory to measure in.
 void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Libraries& libraries);
 
 }  // namespace gradloom::cuda

@@ -1,4 +1,4 @@
-// CUDA C++ for a program over single elements, made for one call.
+// Generates CUDA C++ for a pointwise program, specialized to one call.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace gradloom::cuda {
 
 struct PointwiseSource {
   std::string text;     // extern "C" __global__ void gradloom_pointwise(const Arguments)
-  int64_t threads = 0;  // that have work: each computes `width` neighbouring elements
+  int64_t threads = 0;  // the number of threads needed: each computes `width` neighboring elements
   int width = 1;
 };
 
 inline constexpr char kPointwiseName[] = "gradloom_pointwise";
 
-// `call` has plain operands (see PhysicalOf). Arguments are the addresses of the inputs, then of the outputs, then, with
-// `keeps_state`, `refused` of a KernelSite. Shapes and strides stand in the text as numbers, constants as their bits; nothing else of the
-// plan does.
+// `call` has row-major operands (see PhysicalOf). The struct Arguments holds the addresses of the inputs, then of the outputs, then, with
+// `keeps_state`, KernelSite::refused. Shapes and strides are written into the text as numbers, constants as their bits; nothing else of the
+// plan is.
 PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool keeps_state);
 
 }  // namespace gradloom::cuda

@@ -1,4 +1,4 @@
-// A product within a kernel, prepared once.
+// A matrix product within a kernel, prepared once.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace gradloom::cuda {
 
-// By the library, or by a kernel of ours where that has nothing; the device's notes say so then. Without epilogues, and not of float64.
+// Uses the library, or Gradloom's own kernel where the library has no algorithm, which adds a note to the device's notes. No epilogues, no
+// float64.
 class PreparedProduct {
  public:
-  // Nothing where m is 0. Throws Error(kDevice) where the library fails.
+  // Prepares nothing if m is 0. Throws Error(kDevice) if the library fails.
   PreparedProduct(const BlasProduct& product, const KernelCall& call, const KernelSite& site);
 
-  // Enqueues it: `d` is the addend, too, where there is one. `workspace`: BlasScratchBytes(product) bytes.
+  // Enqueues the product. If the product has an addend, it is `d`. `workspace` has BlasScratchBytes(product) bytes.
   void Run(const void* a, const void* b, void* d, void* workspace, CUstream_st* stream) const;
 
  private:

@@ -1,4 +1,4 @@
-// Code that is compiled when a plan is loaded.
+// Kernels that are compiled when a plan is loaded.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace gradloom::cuda {
 
-// The function `name` of a source on a device, from the cache or compiled now. Throws Error(kDevice).
+// Returns the kernel `name` of `source` on a device, from the cache or compiled now. Throws Error(kDevice).
 std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string& architecture,
                                               int ordinal);
 

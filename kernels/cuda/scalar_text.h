@@ -1,11 +1,11 @@
-// kernels/scalar/math.h and the types of elements as text, for code that is compiled at run time.
+// The text of kernels/scalar/math.h and of the element types, for kernels compiled at run time.
 #pragma once
 
 #include <string>
 
 namespace gradloom::cuda {
 
-// What every such source begins with. The functions are in scope.
+// The prefix of every such source. Brings the functions into scope.
 const std::string& ScalarText();
 
 }  // namespace gradloom::cuda

@@ -8,8 +8,8 @@
 
 namespace gradloom::cuda {
 
-// The kernel of ours, among these, that serves a call for which a library has no algorithm; the device's notes say so, and why. Its row is
-// one that follows the library's in the catalog and takes all calls that the library's row takes, with no more scratch memory.
+// Makes the kernel among `kernels` that replaces a library for a call for which it has no algorithm, and adds a note with the reason `why`.
+// The catalog has that kernel's row after the library's; it takes all calls that the library's row takes and needs no more scratch memory.
 std::unique_ptr<Kernel> StandInFor(const std::string& library, std::span<const CudaKernel> kernels, const KernelCall& call,
                                    const KernelSite& site, const std::string& why);
 

@@ -1,4 +1,4 @@
-// A call of the convolution family as cuDNN wants to know it.
+// The convolution that a call poses to cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace gradloom {
 
-// A convolution as cuDNN sees it, over [N, C, ...]. Whatever its direction, it is of y = x * w; one of the three is computed of the other
-// two. x has groups times as many channels as w.
+// y = x * w over [N, C, ...]. `direction` says which of the three is computed from the other two. x has as many channels as w times the
+// number of groups.
 struct DnnConvolution {
   enum class Direction : uint8_t { kForward, kGradInput, kGradWeight };
   Direction direction = Direction::kForward;
-  DType dtype = DType::kFloat32;  // of all three; sums are float32
+  DType dtype = DType::kFloat32;  // of x, w and y; sums are float32
   bool allow_tf32 = false;        // float32 operands may be rounded to TF32
   DnnTensor x, w, y;
-  std::vector<int64_t> pads, strides, dilations;  // for each of two or three spatial dimensions; pads: on either side
+  std::vector<int64_t> pads, strides, dilations;  // for each of two or three spatial dimensions; pads are symmetric
 };
 
-// Of a call, or nullopt, and why.
+// The convolution of a call. Returns nullopt if cuDNN cannot serve it, and sets `why`.
 std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::string* why = nullptr);
 
-// Bytes that its algorithms may use.
+// Size of the workspace that its algorithms may use.
 int64_t DnnScratchBytes(const DnnConvolution& convolution);
 
 }  // namespace gradloom

@@ -7,9 +7,9 @@
 
 namespace gradloom::cuda_rows {
 
-// What DeformConvGrad keeps on the way: the gradients of all samples that were drawn, and the sums that the gradient of x is made of.
+// The intermediate values of DeformConvGrad: the gradients of all bilinear samples, and the integer sums for the gradient of x.
 struct DeformScratch {
-  bool samples, sums;  // which there are
+  bool samples, sums;  // whether each is needed
   int64_t sample_bytes = 0, sum_bytes = 0, unit_bytes = 0;
 
   explicit DeformScratch(const KernelCall& call);

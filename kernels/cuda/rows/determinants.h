@@ -1,4 +1,4 @@
-// How many determinants are under way at once: the same in a row, which states the scratch memory, and in its kernel.
+// The number of determinants computed at a time, for the row, which states the scratch memory, and the kernel, which uses it.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradloom::cuda {
 
-// `count` matrices of n rows, each of whose determinant, or all of whose cofactors, are found in memory of one of some workers.
+// `count` n x n matrices whose determinants, or all of whose cofactors, are computed by a number of workers, each with its own memory.
 struct Determinants {
   int64_t count, n;
   bool cofactors;
@@ -19,9 +19,9 @@ struct Determinants {
     return {(cofactors ? call.inputs[1] : call.outputs[0]).shape.elements(), x[x.rank() - 1], cofactors};
   }
 
-  // Doubles of a worker: the matrix; for cofactors another one, and the order of its rows and columns.
+  // Doubles per worker: a copy of the matrix; for cofactors a second one, and the permutations of its rows and columns.
   int64_t size() const { return cofactors ? 2 * n * n + 2 * n : n * n; }
-  // As many as 2^21 doubles of memory have room for, but 16.
+  // As many as fit into 2^21 doubles, but at least 16.
   int64_t workers() const {
     return std::min({count, int64_t{1} << 16, std::max<int64_t>(16, (int64_t{1} << 21) / std::max<int64_t>(size(), 1))});
   }

@@ -5,7 +5,7 @@
 
 namespace gradloom {
 
-// A tensor as cuDNN sees it, in any order in memory. Strides count elements.
+// A tensor as cuDNN describes it: extents and strides, in elements, in any order.
 struct DnnTensor {
   std::vector<int64_t> dims, strides;
 

@@ -1,4 +1,4 @@
-// The scratch memory of operators whose data says how many elements count.
+// The scratch memory of operators whose number of results depends on data.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gradloom::cuda_rows {
 
-// Elements that are counted by blocks, each with a part of them: a total for each part, and that of all.
+// Counting in parts: each block counts the elements of one part. There is a total per part, then one of all.
 struct CountedParts {
   static constexpr int64_t kPart = 4096;
   int64_t n;
@@ -15,17 +15,17 @@ struct CountedParts {
   constexpr int64_t totals() const { return parts() + 1; }
 };
 
-// The slices of x that gradloom.Unique compares.
+// The slices of x along the axis that gradloom.Unique compares.
 struct SlicesAlong {
   int64_t outer, count, inner;
 
   explicit SlicesAlong(const KernelCall& call);
-  // Two orders, a group for each slice; the first slice, the first place in the order, and the new number for each group.
+  // Two orders and the group of each slice; for each group its first slice, its first position in the order, and its new number.
   static constexpr int64_t kLists = 6;
 };
 
-// gradloom.NonMaxSuppression: for each row of scores two orders of the boxes and which of them are out of the question; how many are
-// chosen; where they begin among those of all rows.
+// gradloom.NonMaxSuppression. For each row of scores: two orders of the boxes, which boxes are ruled out, how many are chosen, and the
+// offset of the first chosen one among those of all rows.
 struct SuppressionSizes {
   int64_t batch, classes, boxes, bound;
 

@@ -1,4 +1,4 @@
-// The scratch memory of LSTM, GRU and RNN, as the rows ask for it and the kernels use it.
+// The scratch memory of LSTM, GRU and RNN without a library, for the rows and the kernels.
 #pragma once
 
 #include <algorithm>
@@ -7,19 +7,19 @@
 
 namespace gradloom {
 
-// Into how many parts of its rows a sum over the rows of a matrix is cut.
+// The number of parts into which a sum over the rows of a matrix is divided.
 inline constexpr int64_t kRecurrentSumParts = 32;
 
-// Where things lie, in elements of the type that is computed in. "rows" are steps * batch, step by step.
+// Offsets in elements of the arithmetic type. "rows" are steps * batch, ordered by step.
 struct RecurrentScratch {
   int64_t z = 0;         // [directions, rows, width]: pre-activations after the clip, then their gradients
-  int64_t h = 0;         // [directions, rows + batch, hidden]: the initial states, then those after each step
-  int64_t c = 0;         // LSTM: as h
+  int64_t h = 0;         // [directions, rows + batch, hidden]: the initial states, then the states after each step
+  int64_t c = 0;         // LSTM: like h
   int64_t reset = 0;     // GRU: [directions, rows, hidden]
   int64_t dh = 0;        // gradient: [directions, batch, hidden]
-  int64_t dc = 0;        // LSTM: as dh; GRU: the gradient of what goes through the reset gate
+  int64_t dc = 0;        // LSTM: like dh; GRU: the gradient of state * reset gate
   int64_t sums = 0;      // gradient: partial sums
-  int64_t elements = 0;  // of all
+  int64_t elements = 0;  // total
 
   explicit RecurrentScratch(const KernelCall& call) {
     const RecurrentExtents n(call);

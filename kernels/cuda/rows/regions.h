@@ -1,4 +1,4 @@
-// The boxes over images of RoiAlign, MaxRoiPool and their gradients, and the scratch memory that they need.
+// The regions of interest of RoiAlign, MaxRoiPool and their gradients, and the scratch memory.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace gradloom::cuda_rows {
 
-// Operands: images x, boxes, for RoiAlign the image of each box; for gradients that of the output.
+// Operands: images x and boxes; for RoiAlign the image of each box; for gradients also the gradient of the output.
 struct RegionSizes {
-  // Of what is known of a box when its images are read, and of the largest pixel of a bin.
+  // Sizes of a precomputed box and of the record of a bin's largest pixel.
   static constexpr int64_t kBoxBytes = 64, kPeakBytes = 16;
 
   int64_t images, channels, height, width;
-  int64_t count, bins_y, bins_x;  // boxes, bins of each
-  bool keeps_peaks;               // a gradient goes to the largest pixel of each bin
+  int64_t count, bins_y, bins_x;  // number of boxes; bins per box
+  bool keeps_peaks;               // the gradient goes to the largest pixel of each bin
 
-  // The operands have four axes.
+  // x and the output must have rank 4.
   explicit RegionSizes(const KernelCall& call);
 
   int64_t bins() const { return bins_y * bins_x; }

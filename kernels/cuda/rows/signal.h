@@ -7,7 +7,7 @@
 
 namespace gradloom::cuda_rows {
 
-// How many points a DFT or a frame of an STFT is over; its axis and its length are known.
+// The number of points of a DFT, or of a frame of an STFT, whose axis and length are constants.
 int64_t TransformLength(const KernelCall& call);
 
 }  // namespace gradloom::cuda_rows

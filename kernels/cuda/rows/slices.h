@@ -1,5 +1,5 @@
-// How sums over many elements are cut into pieces that blocks take side by side: the same in a row, which states the scratch memory, and
-// in its kernel, which uses it.
+// How sums over many elements are divided into pieces for parallel blocks, for the row, which states the scratch memory, and the kernel,
+// which uses it.
 #pragma once
 
 #include <cstdint>
@@ -22,33 +22,33 @@ inline int64_t Extent(const Shape& shape, int begin, int end) {
 struct Slices {
   int64_t images, slices, points;
 
-  // The channels of [N, C, ...], plain or with its channels innermost: there each point is an image of its own.
+  // The channels of [N, C, ...], row-major or channels-last. Channels-last, each point is an image of its own.
   static Slices OfChannels(const OperandType& operand) {
     const Shape& shape = operand.shape;
     const int64_t points = Extent(shape, 2, shape.rank());
     return SamePlaces(operand.layout, {}, shape) ? Slices{shape[0], shape[1], points} : Slices{shape[0] * points, shape[1], 1};
   }
 
-  constexpr int64_t count() const { return images * points; }  // of elements of a slice
+  constexpr int64_t count() const { return images * points; }  // elements of a slice
   constexpr int64_t elements() const { return count() * slices; }
   constexpr int64_t planes() const { return images * slices; }
 
-  // Elements of a part, few enough for a second look at it to find it in the first-level cache. Where points are few, neighbours in
-  // memory are of other slices: then the parts are short, so that neighbouring threads take neighbouring slices.
+  // Elements of a part, few enough that a second pass finds them in the L1 cache. If points are few, neighbors in memory belong to other
+  // slices: then parts are short, so that neighboring threads take neighboring slices.
   static constexpr int64_t kPart = 8192;
   constexpr int64_t part() const { return images > 1 && points < 8 ? 64 : kPart; }
   constexpr int64_t parts() const { return CeilDiv(count(), part()); }
   constexpr int64_t work() const { return part() < count() ? part() : count(); }
 
-  // Two numbers for each part of each slice, in doubles.
+  // Two doubles for each part of each slice.
   constexpr int64_t records() const { return 2 * parts() * slices; }
 };
 
-// [rows, columns] to be summed over the rows: chunks of rows first.
+// [rows, columns] to be summed over the rows, first within chunks of rows.
 struct Columns {
   int64_t rows, columns;
 
-  // Enough for the threads of a large GPU, of 16 rows or more.
+  // Enough for the threads of a large GPU, each with at least 16 rows.
   constexpr int64_t chunks() const {
     const int64_t wanted = (int64_t{1} << 18) / (columns > 0 ? columns : 1), most = CeilDiv(rows, 16);
     const int64_t chunks = wanted < most ? wanted : most;
@@ -57,8 +57,8 @@ struct Columns {
   constexpr int64_t partials() const { return chunks() * columns; }
 };
 
-// [rows, columns] that blocks go through in runs of rows, with two sums for each column of a run in shared memory: the gradient of a
-// normalisation of rows, which reads its operands once then. Rows of fewer elements keep a block's threads too little in work for it.
+// [rows, columns] processed by blocks in runs of rows, with two sums per column of a run in shared memory: the gradient of a row
+// normalization, which then reads its operands only once. Rows with fewer columns give a block's threads too little work.
 struct RowRuns {
   int64_t rows, columns;
 
@@ -67,12 +67,12 @@ struct RowRuns {
   static constexpr int64_t kFewestColumns = 512;
   static constexpr int kFewBytes = 8192, kMostBytes = 32768;  // of shared memory
 
-  // Of numbers of so many bytes.
+  // Shared memory for sums of `number` bytes.
   constexpr int64_t bytes(int64_t number) const { return 2 * number * columns; }
   constexpr bool serve(int64_t number) const { return columns >= kFewestColumns && bytes(number) <= kMostBytes; }
 
-  // As many as a large GPU runs at once: five on each of 132 processors, whose registers hold no more. It does not depend on the GPU, nor
-  // do the sums.
+  // As many as a large GPU runs concurrently: five on each of 132 multiprocessors, limited by registers. The number is fixed so that the
+  // sums do not depend on the GPU.
   constexpr int64_t runs() const {
     const int64_t most = CeilDiv(rows, 4);
     return most < 640 ? most : 640;
@@ -80,13 +80,13 @@ struct RowRuns {
   constexpr int64_t partials() const { return runs() * columns; }
 };
 
-// Rows over the dimensions from the attribute `axis` on.
+// Rows over the dimensions from attribute `axis` on.
 inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
   const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);
   return {Extent(shape, 0, axis), Extent(shape, axis, shape.rank())};
 }
 
-// [N, C, ...] whose channels are normalised in groups of neighbours.
+// [N, C, ...] with its channels normalized in groups of consecutive channels.
 struct ChannelGroups {
   int64_t images, channels, groups, points;
 
@@ -103,9 +103,9 @@ struct ChannelGroups {
   constexpr Slices of_groups() const { return {1, images * groups, size()}; }
   constexpr Slices of_channels() const { return {1, images * channels, points}; }
 
-  // Doubles of scratch memory: three for each group, then the records of parts.
+  // Doubles of scratch memory: three per group, then the records of the parts.
   constexpr int64_t forward_numbers() const { return 3 * images * groups + of_groups().records(); }
-  // The same with two more for each group and for each channel of each image, before the records.
+  // The same, with two more per group and two per channel of each image before the records.
   constexpr int64_t backward_numbers() const {
     const int64_t by_group = of_groups().records(), by_channel = of_channels().records();
     return images * (5 * groups + 2 * channels) + (by_group > by_channel ? by_group : by_channel);
