@@ -1,4 +1,4 @@
-// Atomic updates of integers in global memory. Floating-point values have none: their sums would depend on the order.
+// Atomic updates of integers in global memory. There are none for floating-point values, whose sums would depend on the order.
 #pragma once
 
 #include <cstdint>

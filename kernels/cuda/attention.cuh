@@ -1,5 +1,5 @@
-// What attention and its gradient share: the operands, the scores, and the two products of which all of it is made. No score matrix is
-// kept. See kernels/reference/attention.cc.
+// The parts common to attention and its gradient: operands, scores, and the two kinds of product from which everything is computed. No
+// score matrix is stored. See kernels/reference/attention.cc.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ namespace gradloom::cuda {
 
 enum AttentionOperand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kAttentionOperands };
 
-// A block works on so many queries (or keys) together, and goes over the keys (queries) one a thread.
+// The number of queries (or keys) that a block processes together. It loops over the keys (or queries), one per thread.
 template <typename A>
 inline constexpr int kTile = 32 / sizeof(A);
-// AttentionVectors lie in shared memory by slices of so many elements.
+// Vectors are staged in shared memory in slices of this many elements.
 template <typename A>
 inline constexpr int kSlice = 64 / sizeof(A);
 
@@ -36,7 +36,7 @@ struct Range {
   int64_t first, last;
 };
 
-// Some rows of head h of sample b.
+// A range of rows of head h of sample b.
 struct TilePlace {
   int64_t b, h;
   Range rows;
@@ -48,13 +48,13 @@ GRADLOOM_DEVICE TilePlace PlaceOf(int64_t tile, int64_t heads, int64_t length) {
   return {head.quotient, head.rest, {first, first + kTile<A> < length ? first + kTile<A> : length}};
 }
 
-// The vectors of one head by their position, first those of the past.
+// The vectors of one head by position, past keys or values first.
 template <typename T>
 struct HeadRows {
   T *past, *now;
   int64_t past_length, past_stride, stride;
 
-  // Null where the part with row j is absent.
+  // Null if the part that row j belongs to is absent.
   GRADLOOM_DEVICE T* operator()(int64_t j) const {
     if (j < past_length) return past == nullptr ? nullptr : past + j * past_stride;
     return now == nullptr ? nullptr : now + (j - past_length) * stride;
@@ -66,7 +66,7 @@ GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const AttentionVectors& places, int6
   return {nullptr, data + places.At(b, h, 0), 0, 0, places.stride()};
 }
 
-// Those of K or V, or of their gradients.
+// The vectors of K or V, or of their gradients, with those of the past.
 template <typename T>
 GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_places, T* now, const AttentionVectors& places, int64_t b,
                                    int64_t h) {
@@ -74,12 +74,12 @@ GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_places,
           past_places.length, past_places.stride(), places.stride()};
 }
 
-// The products of rows a.first, a.first + 1 ... of `left` (as many as a tile has, those from a.last on are 0) with row b.first + thread of
-// `right`, where that is below b.last. All vectors have `size` elements.
+// The dot products of a tile's rows of `left`, from a.first on (those from a.last on are 0), with row b.first + thread of `right` if that
+// is below b.last. Vectors have `size` elements.
 template <typename A, typename T>
 GRADLOOM_DEVICE Tile<A> Dots(const Block& block, int64_t size, const HeadRows<const T>& left, const Range& a,
                              const HeadRows<const T>& right, const Range& b) {
-  constexpr int kStride = kThreads + 1;  // spreads the columns over the banks
+  constexpr int kStride = kThreads + 1;  // the padding spreads the columns over the banks
   Tile<A>* const tile = Shared<0, Tile<A>, kSlice<A>>();
   A* const chunk = Shared<1, A, kSlice<A> * kStride>();
   Tile<A> dots = {};
@@ -103,12 +103,12 @@ GRADLOOM_DEVICE Tile<A> Dots(const Block& block, int64_t size, const HeadRows<co
   return dots;
 }
 
-// A thread's part in sums over rows, each times a weight: one element of the vectors, of every `parts`-th row.
+// A thread's share of a weighted sum over rows: one element of the vectors, in every `parts`-th row.
 struct Lane {
   int lanes, part, parts;
   int64_t e;
 
-  // Of vectors whose elements from e0 on are summed; the next ones are at e0 + lanes.
+  // For vectors whose elements are summed from e0 on; the next elements to sum start at e0 + lanes.
   GRADLOOM_DEVICE Lane(const Block& block, int64_t size, int64_t e0)
       : lanes(LanesOf(block, size)), part(block.thread() / lanes), parts(block.threads() / lanes), e(e0 + block.thread() % lanes) {}
 
@@ -118,8 +118,8 @@ struct Lane {
   GRADLOOM_DEVICE bool Leads(int64_t size) const { return part == 0 && e < size; }
 };
 
-// sum[r] += the sum over this thread's rows of weights[row - of.first][r] * row. A weight of 0 is not seen, as by the reference, so that it
-// hides infinite elements.
+// sum[r] += the sum over this thread's rows of weights[row - of.first].at[r] * row. Terms of weight 0 are skipped, as in the reference, so
+// that they hide infinite elements.
 template <typename A, typename T>
 GRADLOOM_DEVICE void AddWeighted(const Lane& lane, const Tile<A>* weights, const HeadRows<const T>& rows, const Range& of, int64_t size,
                                  Tile<A>& sum) {
@@ -133,7 +133,7 @@ GRADLOOM_DEVICE void AddWeighted(const Lane& lane, const Tile<A>* weights, const
   }
 }
 
-// The sums of all parts, for the threads that lead. `memory` has a tile for each thread.
+// The sum over all parts, valid in the threads with part 0. `memory` has one tile per thread.
 template <typename A>
 GRADLOOM_DEVICE Tile<A> SumOfParts(const Block& block, const Lane& lane, Tile<A> sum, Tile<A>* memory) {
   block.Sync();
@@ -148,14 +148,14 @@ GRADLOOM_DEVICE Tile<A> SumOfParts(const Block& block, const Lane& lane, Tile<A>
   return sum;
 }
 
-// Of a query: the largest score, 1 / the sum of exp(score - largest) (0 where it sees nothing), and for the gradient the mean of the
-// gradients of its probabilities.
+// For a query: the largest score; 1 / the sum of exp(score - largest), or 0 if the query sees no key; and for the gradient, the mean of the
+// gradients of its probabilities, weighted by the probabilities.
 template <typename A>
 struct RowStatistics {
   A highest, inverse, mean;
 };
 
-// What a sample lets its queries see: keys below `length`; query i stands at position i + shift of the keys.
+// What the queries of a sample can see: keys below `length`. Query i is at key position i + shift.
 struct Sight {
   int64_t length, shift;
 };
@@ -167,18 +167,18 @@ struct AttentionData {
   const T *q = nullptr, *k = nullptr, *v = nullptr, *past_key = nullptr, *past_value = nullptr;
   const void* mask = nullptr;
   const int64_t* lengths = nullptr;
-  RowStatistics<A>* statistics = nullptr;  // [batch, heads, queries]
+  RowStatistics<A>* statistics = nullptr;  // [batch, heads, queries], in scratch memory
 
-  int64_t batch = 0, total = 0, group = 1;  // keys of past and present; heads of Q that share one of K
+  int64_t batch = 0, total = 0, group = 1;  // total: keys of past and present; group: heads of Q that share a head of K
   AttentionVectors at_q, at_k, at_v, at_past_key, at_past_value, at_y;
   A scale, softcap;
   bool causal;
-  int64_t left, right;  // of the window; -1: none
+  int64_t left, right;  // sizes of the window; -1: unlimited
   bool mask_is_bool = false;
-  int64_t mask_extent = 0;  // along the keys
+  int64_t mask_extent = 0;  // number of keys it covers
   int64_t mask_strides[4] = {};
-  Source source;    // of dropout
-  float ratio = 0;  // 0: nothing is dropped
+  Source source;    // random numbers of dropout
+  float ratio = 0;  // 0: no dropout
   A kept_scale = 1;
 
   explicit AttentionData(const KernelCall& call);
@@ -187,7 +187,7 @@ struct AttentionData {
   GRADLOOM_DEVICE Sight SightOf(int64_t b) const {
     return lengths == nullptr ? Sight{total, total - at_k.length} : Sight{lengths[b], lengths[b] - at_q.length};
   }
-  // A superset of the keys that some query of a range sees, and of the queries that see some key of one.
+  // A superset of the keys that any query of a range sees, and of the queries that see any key of a range.
   GRADLOOM_DEVICE Range KeysOf(const Sight& sight, const Range& queries) const;
   GRADLOOM_DEVICE Range QueriesOf(const Sight& sight, const Range& keys) const;
 
@@ -204,7 +204,7 @@ struct AttentionData {
     return !(left >= 0 && j < position - left) && (right < 0 || j <= position + right);
   }
 
-  // What is added to a score; minus infinity where the key is not seen.
+  // The addend of a score; minus infinity if the key is hidden.
   GRADLOOM_DEVICE A Bias(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j) const {
     constexpr A kHidden = -std::numeric_limits<A>::infinity();
     if (!Visible(sight, i, j)) return kHidden;
@@ -215,7 +215,7 @@ struct AttentionData {
     return static_cast<A>(static_cast<const T*>(mask)[at]);
   }
 
-  // A score from the product of query and key: raw, after the soft cap, with the bias.
+  // The score for a dot product of query and key: scaled, after the soft cap, and with the bias.
   struct Score {
     A raw, capped, biased;
   };
@@ -230,13 +230,13 @@ struct AttentionData {
     return score.biased == -std::numeric_limits<A>::infinity() ? A(0) : ::exp(score.biased - row.highest) * row.inverse;
   }
 
-  // What dropout makes of a probability, or of its gradient.
+  // Applies dropout to a probability or to its gradient.
   GRADLOOM_DEVICE A Dropped(int64_t b, int64_t h, int64_t i, int64_t j, A x) const {
     if (ratio == 0) return x;
     return source().Uniform(((b * at_q.heads + h) * at_q.length + i) * total + j) >= ratio ? x * kept_scale : A(0);
   }
 
-  // The statistics of the queries of one tile; with dy, the gradient of Y, the mean too.
+  // Computes the statistics of the queries of one tile; the mean only with dy, the gradient of Y.
   GRADLOOM_DEVICE void MakeStatistics(const Block& block, int64_t tile, const T* dy) const;
 };
 
@@ -345,7 +345,7 @@ GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_
   }
 }
 
-// The statistics of all queries.
+// Computes the statistics of all queries.
 template <typename T>
 void FindStatistics(const AttentionData<T>& a, const T* dy, cudaStream_t stream) {
   ForEachRow(
@@ -353,7 +353,7 @@ void FindStatistics(const AttentionData<T>& a, const T* dy, cudaStream_t stream)
       GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { a.MakeStatistics(block, tile, dy); });
 }
 
-// attention_grad.cu
+// Defined in attention_grad.cu.
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite& site);
 
 }  // namespace gradloom::cuda

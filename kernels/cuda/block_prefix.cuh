@@ -1,14 +1,14 @@
-// Sums over the threads of a block in front of each.
+// Prefix sums over the threads of a block.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
 
 namespace gradloom::cuda {
 
-// The sum of the values of all threads before this one; `total` gets that of all. All threads of the block call it.
+// Returns the sum of the values of all lower threads; `total` is set to the sum of all. All threads of the block must call it.
 GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* total) {
   GRADLOOM_SHARED(memory, 32 * sizeof(int64_t));
-  int64_t* const sums = reinterpret_cast<int64_t*>(memory);  // of warps
+  int64_t* const sums = reinterpret_cast<int64_t*>(memory);  // one per warp
   const int lane = block.thread() % 32, warp = block.thread() / 32;
   int64_t sum = value;
   for (int step = 1; step < 32; step *= 2) {
@@ -27,7 +27,7 @@ GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* to
   return before;
 }
 
-// The numbers become the sums of those in front of each, for one block; returns the sum of all.
+// Replaces the numbers by their exclusive prefix sums, with one block. Returns the sum of all.
 GRADLOOM_DEVICE int64_t SumInFront(const Block& block, int64_t n, int64_t* numbers) {
   int64_t sum = 0;
   for (int64_t begin = 0; begin < n; begin += block.threads()) {

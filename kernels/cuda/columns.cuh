@@ -1,4 +1,4 @@
-// Sums over the rows of a matrix: chunks of rows first, in which neighbouring threads read neighbouring columns, then the chunks.
+// Sums over the rows of a matrix: first within chunks of rows, where neighboring threads read neighboring columns, then over the chunks.
 #pragma once
 
 #include "kernels/cuda/rows/slices.h"
@@ -7,8 +7,8 @@
 
 namespace gradloom::cuda {
 
-// store(column, first, second) with the sums over the rows of term(row, column), a Pair<R>, for each column. `partials` has
-// shape.partials() of them.
+// Calls store(column, first, second) for each column with the sums over the rows of term(row, column), a Pair<R>. `partials` has
+// shape.partials() elements.
 template <typename R, typename Term, typename Store>
 void SumColumns(const Columns& shape, Pair<R>* partials, cudaStream_t stream, const Term& term, const Store& store) {
   const int64_t chunks = shape.chunks();

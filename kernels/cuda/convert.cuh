@@ -1,4 +1,4 @@
-// One element from one numeric type to another on the device: runtime/base/convert.h has the rules.
+// Conversion of one element between numeric types on the device, by the rules of runtime/base/convert.h.
 #pragma once
 
 #include <limits>
@@ -9,7 +9,7 @@
 
 namespace gradloom::cuda {
 
-// Floating to integer truncates, saturates, and gives 0 for NaN; to bool it is "not zero".
+// Floating-point to integer truncates, saturates, and maps NaN to 0. To bool: nonzero is true.
 template <typename To, typename From>
 GRADLOOM_DEVICE To Convert(From from) {
   if constexpr (std::is_same_v<To, From>) {
@@ -20,7 +20,7 @@ GRADLOOM_DEVICE To Convert(From from) {
     const auto value = static_cast<Arithmetic<From>>(from);
     using A = decltype(value);
     if (value != value) return 0;
-    // A power of two is exact in every floating type, the largest integer is not.
+    // A power of two is exact in every floating-point type; the largest integer is not.
     constexpr A kLow = static_cast<A>(std::numeric_limits<To>::min());
     constexpr A kPast = static_cast<A>(std::numeric_limits<To>::max() / 2 + 1) * 2;
     if (value <= kLow) return std::numeric_limits<To>::min();
@@ -33,7 +33,7 @@ GRADLOOM_DEVICE To Convert(From from) {
   }
 }
 
-// Element i of a tensor of any numeric type.
+// Loads element i of a tensor of any numeric type.
 template <typename To>
 GRADLOOM_DEVICE To LoadAs(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
@@ -54,7 +54,7 @@ GRADLOOM_DEVICE To LoadAs(const void* data, DType dtype, int64_t i) {
   }
 }
 
-// The value as element i of a tensor of any numeric type.
+// Stores the value as element i of a tensor of any numeric type.
 template <typename From>
 GRADLOOM_DEVICE void StoreAs(void* data, DType dtype, int64_t i, From value) {
   switch (dtype) {

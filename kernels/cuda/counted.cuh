@@ -1,5 +1,5 @@
-// Elements that a test is true of, in order, however many there are: a block counts each part, one sums the counts, a block goes through
-// each part again.
+// Numbers the elements that satisfy a predicate, in order and for any number of elements: blocks count the elements of each part, one block
+// sums the counts, and blocks go through each part again.
 #pragma once
 
 #include "kernels/cuda/block_prefix.cuh"
@@ -7,8 +7,8 @@
 
 namespace gradloom::cuda {
 
-// visit(i, before, kept) for all i in [0, n), in no order: whether keep(i), and of how many before it that is true. totals[parts] is of how
-// many in all, for kernels behind this one.
+// Calls visit(i, before, kept) for all i in [0, n), in any order: `kept` is keep(i), `before` the number of j < i with keep(j).
+// totals[parts] gets the total count, for later kernels.
 template <typename Keep, typename Visit>
 void ForEachCounted(const cuda_rows::CountedParts& counted, int64_t* totals, cudaStream_t stream, const Keep& keep, const Visit& visit) {
   constexpr int64_t kPart = cuda_rows::CountedParts::kPart;

@@ -1,5 +1,5 @@
-// Random numbers of elements: from the counter of an element's place in the whole batch alone. Seed, batch and first sample are read from
-// device memory.
+// Random numbers per element, which depend only on the counter of the element's place in the whole batch. Seed, batch number and first
+// sample are read from device memory.
 #pragma once
 
 #include <cmath>
@@ -13,16 +13,16 @@
 
 namespace gradloom::cuda {
 
-// What a thread draws from: the key of the call, and the words of the counter's block that it made last.
+// A thread's random numbers: the key of the call, and the last counter block computed.
 class Draws {
  public:
   GRADLOOM_DEVICE Draws(PhiloxKey key, const SamplePlaces& places) : key_(key), places_(places) {}
 
-  // In [0, 1).
+  // Uniform in [0, 1).
   GRADLOOM_DEVICE float Uniform(int64_t i) { return UniformFloat(WordAt(Place(i))); }
 
-  // Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958: elements 2k and 2k + 1 share the uniform numbers of those
-  // places.
+  // Standard normal by Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958. Elements 2k and 2k + 1 share the uniform
+  // numbers of those places.
   template <typename A>
   GRADLOOM_DEVICE A Normal(int64_t i) {
     const uint64_t place = Place(i), pair = place & ~uint64_t{1};
@@ -32,7 +32,7 @@ class Draws {
   }
 
  private:
-  // SamplePlaces with divisions of 32 bits where those will do.
+  // SamplePlaces, but with 32-bit divisions if possible.
   GRADLOOM_DEVICE uint64_t Place(int64_t i) const {
     if (places_.together == 0) return static_cast<uint64_t>(i);
     const Quotient q = Divide(i, places_.here * places_.together);
@@ -44,19 +44,19 @@ class Draws {
       block_ = place / 4;
       words_ = Philox({static_cast<uint32_t>(block_), static_cast<uint32_t>(block_ >> 32), 0, 0}, key_);
     }
-    // No index that is known at run time alone, so that the words stay in registers.
+    // Indexed by constants only, so that the words stay in registers.
     const uint64_t word = place % 4;
     return word == 0 ? words_[0] : word == 1 ? words_[1] : word == 2 ? words_[2] : words_[3];
   }
 
   PhiloxKey key_;
   SamplePlaces places_;
-  uint64_t block_ = ~uint64_t{0};  // past all that there are
+  uint64_t block_ = ~uint64_t{0};  // no valid block
   PhiloxBlock words_ = {};
 };
 
-// The seed, the batch number that follows and the first sample behind are operands from `seeds` on. ONNX's own operators have none of them:
-// their attribute `seed` stands for all.
+// Operand `seeds` is the seed; the batch number and the first sample follow. ONNX's own operators have none of these operands, only the
+// attribute `seed`.
 struct Source {
   const int64_t *seed = nullptr, *batch = nullptr, *first = nullptr;
   uint64_t stated = 0, origin = 0;
@@ -71,7 +71,7 @@ struct Source {
   }
 };
 
-// All of a source but the addresses.
+// The launch-independent part of a Source.
 class Sources {
  public:
   Sources(const KernelCall& call, size_t seeds) : seeds_(seeds), fed_(Has(call.inputs, seeds + 1)), divided_(Has(call.inputs, seeds + 2)) {

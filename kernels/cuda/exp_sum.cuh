@@ -1,4 +1,4 @@
-// Sums of exponentials that do not overflow, in one pass.
+// Sums of exponentials in one pass, without overflow.
 #pragma once
 
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace gradloom::cuda {
 
-// The largest of some numbers x and the sum of exp(x - largest): Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
-// A NaN among them makes the sum NaN, never the largest.
+// The largest of several numbers x and the sum of exp(x - largest): Milakov and Gimelshein, "Online normalizer calculation for softmax",
+// 2018. A NaN makes the sum NaN and is never the largest.
 template <typename A>
 struct ExpSum {
   A largest = -std::numeric_limits<A>::infinity();
@@ -20,14 +20,14 @@ struct ExpSum {
       sum = sum * ::exp(largest - x) + A(1);
       largest = x;
     } else if (x == largest) {
-      // Two infinities differ by nothing; of exp(-infinity) there is nothing to add.
+      // The difference of two equal infinities counts as 0; exp(-infinity) adds nothing.
       sum += x == -std::numeric_limits<A>::infinity() ? A(0) : A(1);
     } else {
       sum += ::exp(x - largest);
     }
   }
 
-  // The sum as softmax needs it: an infinite number has no finite share.
+  // The sum as the divisor of a softmax, which has no finite value if an element is +infinity.
   GRADLOOM_DEVICE A Divisor() const { return largest == std::numeric_limits<A>::infinity() ? std::numeric_limits<A>::quiet_NaN() : sum; }
 };
 

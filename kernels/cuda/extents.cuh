@@ -1,4 +1,4 @@
-// The parts of the family of extents that data decides.
+// Declarations shared by the family of operators whose extents depend on data.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace gradloom::cuda {
 
-// suppression.cu
+// Defined in suppression.cu.
 std::unique_ptr<Kernel> MakeNonMaxSuppression(const KernelCall& call, const KernelSite& site);
 
 }  // namespace gradloom::cuda

@@ -1,4 +1,4 @@
-// Floating-point operands whose type is known at run time alone: scalars and probabilities.
+// Floating-point operands whose type is known only at run time, such as scalars and probabilities.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"

@@ -1,5 +1,5 @@
-// GridSample: the samples of X that a point of the grid draws from, over one to three spatial dimensions. Coordinates are double numbers,
-// as in the reference, since their rounding decides which samples are read.
+// GridSample: the samples of X that a grid point reads, over one to three spatial dimensions. Coordinates are double, as in the reference,
+// because their rounding decides which samples are read.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ enum class GridPadding { kZeros, kBorder, kReflection };
 
 inline constexpr double kGridCubicA = -0.75;
 
-// x brought back between `low` and `high` by reflection at both; `sign` turns with each reflection.
+// x reflected at `low` and `high` until it lies between them; `sign` changes with each reflection.
 GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign) {
   const double range = high - low;
   if (range <= 0) {
@@ -31,7 +31,7 @@ GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign
   return below == even ? low + rest : high - rest;
 }
 
-// The slopes of the cubic kernel at distance t and at distance 1 + t, for t in [0, 1].
+// The derivatives of the cubic kernel at distance t and at distance 1 + t, for t in [0, 1].
 template <typename A>
 GRADLOOM_DEVICE A NearSlope(A a, A t) {
   return (3 * (a + 2) * t - 2 * (a + 3)) * t;
@@ -41,15 +41,15 @@ GRADLOOM_DEVICE A FarSlope(A a, A t) {
   return a * (1 - t) * (1 - 3 * t);
 }
 
-// What does not depend on the data.
+// Everything that does not depend on data.
 struct GridPlan {
   int64_t batch, channels, inputs = 1, points = 1;
   int64_t extent[3] = {1, 1, 1}, stride[3] = {};  // of the spatial dimensions of X
-  bool nearest;                                   // attribute mode
-  bool align;                                     // attribute align_corners
+  bool nearest;                                   // attribute `mode`
+  bool align;                                     // attribute `align_corners`
   GridPadding padding;
   FloatOperand grid;
-  int64_t channels_each = 1;  // channels of a thread
+  int64_t channels_each = 1;  // channels per thread
 
   explicit GridPlan(const KernelCall& call);
   GridPlan For(const Launch& l) const {
@@ -57,7 +57,7 @@ struct GridPlan {
     plan.grid.data = l.inputs[1];
     return plan;
   }
-  // Gives each thread so many of `count` channels that there are threads enough.
+  // Sets the number of channels per thread, out of `count`, so that there are enough threads.
   void Share(int64_t count) {
     constexpr int64_t kEnough = 1 << 18;
     const int64_t groups = std::min(kEnough / std::max<int64_t>(batch * points, 1) + 1, std::max<int64_t>(count, 1));
@@ -65,20 +65,20 @@ struct GridPlan {
   }
 };
 
-// The samples that one point of the grid draws from, by dimension; their offsets add up. kTaps: 4 for cubic, else 2, of
-// which nearest has one.
+// The taps of one grid point by dimension: their offsets, which add up over the dimensions, and weights. kTaps is 4 for cubic, else 2, of
+// which nearest uses one.
 template <typename A, int kDims, int kTaps>
 struct GridPoint {
-  int64_t at[kDims][kTaps];  // -1: none, or a zero beyond the border
+  int64_t at[kDims][kTaps];  // -1: absent, or in the zero padding
   A weight[kDims][kTaps];
   A slope[kDims][kTaps];  // d weight / d normalized coordinate
 
-  // Point p of sample b; its coordinates are given innermost dimension first.
+  // Point p of sample b. The grid has its coordinates innermost dimension first.
   GRADLOOM_DEVICE GridPoint(const GridPlan& plan, int64_t b, int64_t p) {
     for (int d = 0; d < kDims; ++d) FindTaps(plan, d, plan.grid[(b * plan.points + p) * kDims + kDims - 1 - d]);
   }
 
-  // Calls f(offset, weight, taps) for every combination of taps within the border.
+  // Calls f(offset, weight, taps) for every combination of taps inside X.
   template <typename F>
   GRADLOOM_DEVICE void ForEach(F&& f) const {
     constexpr int kCombinations = kDims == 1 ? kTaps : kDims == 2 ? kTaps * kTaps : kTaps * kTaps * kTaps;
@@ -104,7 +104,7 @@ struct GridPoint {
   }
 
  private:
-  // Of the normalized coordinate n: -1 and 1 are the ends.
+  // Finds the taps for the normalized coordinate n, which is -1 and 1 at the ends.
   GRADLOOM_DEVICE void FindTaps(const GridPlan& plan, int d, double n) {
     const double length = static_cast<double>(plan.extent[d]);
     double turn = plan.align ? (length - 1) / 2 : length / 2;
@@ -113,18 +113,18 @@ struct GridPoint {
     if (plan.nearest) x = ::rint(x);
     if (!(x >= low && x <= high)) {
       if (plan.padding == GridPadding::kBorder) {
-        // A cubic goes on beyond the border, see kernels/reference/grid_taps.cc.
+        // Cubic interpolation continues beyond the border; see kernels/reference/grid_taps.cc.
         if (kTaps == 2 || !IsFinite(x)) {
-          x = x > high ? length - 1 : 0;  // NaN too
+          x = x > high ? length - 1 : 0;  // also for NaN
           turn = 0;
         }
       } else if (plan.padding == GridPadding::kReflection) {
         x = IsFinite(x) ? Reflected(x, low, high, turn) : 0;
       } else if (!IsFinite(x)) {
-        x = -10;  // beyond every tap
+        x = -10;  // all taps are out of range
       }
     }
-    // Keeps the taps of a wild coordinate within 64 bits.
+    // Keeps the taps of extreme coordinates within 64 bits.
     x = ::fmin(::fmax(x, -10.0), length + 10);
     SetTaps(plan, d, x, static_cast<A>(turn));
   }
@@ -150,7 +150,7 @@ struct GridPoint {
     }
   }
 
-  // A tap at a sample number that may lie beyond the border.
+  // Sets a tap for a sample number that may be out of range.
   GRADLOOM_DEVICE void Set(const GridPlan& plan, int d, int i, int64_t sample, A tap_weight, A tap_slope) {
     const int64_t extent = plan.extent[d];
     bool zero = false;

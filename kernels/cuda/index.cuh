@@ -1,4 +1,4 @@
-// Places by index operands, and the parts of the family of indices.
+// Locations given by index operands, and declarations shared by the family of indexing operators.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace gradloom::cuda {
 
-// Where an index out of range is noted.
+// Reports indices that are out of range.
 struct IndexFault {
   DataFault* fault = nullptr;
   int site = 0;
   explicit IndexFault(const KernelSite& at) : fault(at.fault), site(at.id) {}
 
-  // An index in [-extent, extent) as one in [0, extent), or -1 for others.
+  // Maps an index in [-extent, extent) to [0, extent), and any other to -1.
   GRADLOOM_DEVICE int64_t Checked(int64_t index, int64_t extent) const {
     if (index < -extent || index >= extent) {
       Report(fault, site, kIndexOutOfRange, index, extent);
@@ -23,7 +23,7 @@ struct IndexFault {
   }
 };
 
-// An operand of int32 or int64.
+// An operand of type int32 or int64.
 struct Indices {
   const void* data = nullptr;
   bool wide = true;
@@ -43,10 +43,11 @@ struct AxisPlaces {
   }
 };
 
-// Index tuples, each naming a row of a tensor: its leading axes in common with the indices, the next ones chosen.
+// Index tuples, each of which selects a row of a tensor. Its first axes are batch axes shared with the indices; the tuple indexes the next
+// ones.
 struct TuplePlaces {
   int width = 0;
-  int64_t per_batch = 1, batch_rows = 1;  // tuples and rows in a batch
+  int64_t per_batch = 1, batch_rows = 1;  // per batch: tuples and rows
   int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
 
   TuplePlaces(const Shape& shape, const Shape& indices, int batch_dims) {
@@ -59,7 +60,7 @@ struct TuplePlaces {
     }
   }
 
-  // The row of tuple i, or -1.
+  // The row selected by tuple i, or -1.
   GRADLOOM_DEVICE int64_t operator()(const Indices& indices, int64_t i, const IndexFault& fault) const {
     int64_t row = Divide(i, per_batch).quotient * batch_rows;
     for (int k = 0; k < width; ++k) {
@@ -71,10 +72,10 @@ struct TuplePlaces {
   }
 };
 
-// Indices along one axis of a tensor, with its rank: all else follows from where an index stands.
+// Indices along one axis of a tensor of the same rank; the other coordinates are those of the index itself.
 struct ElementPlaces {
-  Walk<1> walk;                    // of the indices without the axis, over the data
-  int64_t length = 1, inner = 1;   // of the indices along the axis, and behind it
+  Walk<1> walk;                    // over the indices without the axis, in the data
+  int64_t length = 1, inner = 1;   // of the indices: extent of the axis, and number of elements in one step along it
   int64_t extent = 0, stride = 1;  // of the data along the axis
 
   ElementPlaces(const Shape& data, const Shape& indices, int axis) {
@@ -88,14 +89,14 @@ struct ElementPlaces {
     walk = Walk<1>(lines, {strides});
   }
 
-  // Lines along the axis: their first index, and their first element of the data.
+  // A line along the axis: the number of its first index, and of its first element in the data.
   GRADLOOM_DEVICE int64_t FirstIndex(int64_t line) const {
     const Quotient q = Divide(line, inner);
     return q.quotient * length * inner + q.rest;
   }
   GRADLOOM_DEVICE int64_t FirstElement(int64_t line) const { return walk(line).at[0]; }
 
-  // The element of the data that index i names, or -1.
+  // The element of the data selected by index i, or -1.
   GRADLOOM_DEVICE int64_t operator()(const Indices& indices, int64_t i, const IndexFault& fault) const {
     const int64_t at = fault.Checked(indices[i], extent);
     if (at < 0) return -1;
@@ -104,13 +105,13 @@ struct ElementPlaces {
   }
 };
 
-// scatter.cu
+// Defined in scatter.cu.
 std::unique_ptr<Kernel> MakeGatherGrad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeGatherNdGrad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeScatterElements(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeScatterNd(const KernelCall& call, const KernelSite& site);
 
-// select.cu
+// Defined in select.cu.
 std::unique_ptr<Kernel> MakeArgMax(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeArgMin(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& site);

@@ -1,8 +1,8 @@
-// How device code of ours begins: a function for each element, or one for each row with a block of threads.
+// Launching device code: one call per element, or one call per row by a block of threads.
 //
-// The same source is compiled twice: by nvcc for the device, and by the host's compiler for tests, where the threads of a block take turns
-// (emulated_launch.h). So arithmetic, indices and the cooperation of threads are tested without a GPU. The differences are confined to this
-// file, lines.cuh and atomics.cuh.
+// The same source is compiled by nvcc for the device, and by the host compiler for tests, where the threads of a block take turns
+// (emulated_launch.h). So arithmetic, indexing and the cooperation of threads are tested without a GPU. All differences are in this file,
+// lines.cuh and atomics.cuh.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@
 
 #ifdef __CUDACC__
 #define GRADLOOM_DEVICE __device__ __forceinline__
-// Begins a lambda that runs on the device. It captures by value; the function around it is no generic lambda and no private member.
+// Starts a device lambda. It captures by value; the enclosing function must not be a generic lambda or a private member.
 #define GRADLOOM_ON_DEVICE [=] __device__
 #else
 #define GRADLOOM_DEVICE inline
@@ -32,7 +32,7 @@
 
 namespace gradloom::cuda {
 
-inline constexpr int kThreads = 256;  // of a block
+inline constexpr int kThreads = 256;  // per block
 
 #ifdef __CUDACC__
 
@@ -43,7 +43,7 @@ GRADLOOM_DEVICE void SyncWarp() { __syncwarp(); }
 
 #else
 
-// Barriers pass their place in the source, so that the emulation can check that all threads wait at the same one.
+// Barriers pass their source location, so that the emulation can check that all threads wait at the same one.
 using Place = std::source_location;
 inline int ThreadOfBlock() { return EmulatedThread(); }
 inline void SyncBlock(const Place& where = Place::current()) { EmulatedSync(where); }
@@ -92,7 +92,7 @@ GRADLOOM_DEVICE T ShuffleUp(const T& value, int step) {
   });
 }
 
-// The kThreads threads that share a row. All of them call the same members in the same order.
+// The kThreads threads that process a row. All of them must call the same members in the same order.
 struct Block {
   GRADLOOM_DEVICE int thread() const { return ThreadOfBlock(); }
   GRADLOOM_DEVICE int threads() const { return kThreads; }
@@ -102,8 +102,8 @@ struct Block {
   void Sync(const Place& where = Place::current()) const { SyncBlock(where); }
 #endif
 
-  // combine(a, b) over the values of all threads, in one order whatever the timing; every thread gets it. `combine` is associative up to
-  // rounding; T has at most 16 bytes.
+  // Reduces the values of all threads with combine(a, b), in an order that does not depend on timing; every thread gets the result.
+  // `combine` must be associative up to rounding. T has at most 16 bytes.
   template <typename T, typename Combine>
   GRADLOOM_DEVICE T Reduce(T value, Combine combine) const {
     static_assert(sizeof(T) <= 16 && std::is_trivially_copyable_v<T>);
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(int64_t rows, const F f) 
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(Block{}, row);
 }
 
-// f(i) for all i in [0, n), in no order.
+// Calls f(i) for all i in [0, n), in any order.
 template <typename F>
 void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   if (n <= 0) return;
@@ -152,7 +152,7 @@ void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
 
 #else
 
-// With a few warps, so that elements are visited in a random order.
+// Uses few warps, so that elements are visited in a random order.
 template <typename F>
 void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   if (n <= 0) return;
@@ -163,7 +163,7 @@ void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   });
 }
 
-// With half as many blocks as rows, so that blocks process several rows, as in a large launch.
+// Uses half as many blocks as rows, so that blocks process several rows, as in a large launch.
 template <typename F>
 void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
@@ -188,7 +188,7 @@ struct Largest {
   }
 };
 
-// Lets this device and those that share the step leave what lives between steps as it is.
+// Refuses the step: this device and the others that take part in it leave persistent state as it is.
 GRADLOOM_DEVICE void Refuse(DataFault* fault) {
   fault->refused = 1;
   for (int32_t i = 0; i < fault->num_told; ++i) *static_cast<volatile int32_t*>(fault->told[i]) = 1;
@@ -197,10 +197,10 @@ GRADLOOM_DEVICE void Refuse(DataFault* fault) {
 #endif
 }
 
-// Whether that has been said; `refused` of a KernelSite.
+// Whether the step has been refused; `refused` is KernelSite::refused.
 GRADLOOM_DEVICE bool IsRefused(const int32_t* refused) { return refused != nullptr && *refused != 0; }
 
-// Notes what is wrong, where nobody has before.
+// Records a data error, unless one has been recorded before, and refuses the step.
 GRADLOOM_DEVICE void Report(DataFault* fault, int site, FaultKind kind, int64_t value, int64_t limit) {
 #ifdef __CUDA_ARCH__
   if (atomicCAS(&fault->site, -1, site) != -1) return;

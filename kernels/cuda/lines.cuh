@@ -1,4 +1,4 @@
-// Rows of a tensor, each shared by as many threads as its length is worth: a block, a warp or one thread.
+// Rows of a tensor, each processed by a group of threads that suits its length: a block, a warp or one thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gradloom::cuda {
 
-// A thread that has a row to itself, with the members of Block.
+// A single thread that processes a row, with the interface of Block.
 struct Alone {
   GRADLOOM_DEVICE int thread() const { return 0; }
   GRADLOOM_DEVICE int threads() const { return 1; }
@@ -19,7 +19,7 @@ struct Alone {
   }
 };
 
-// The 32 threads of a warp, with the members of Block. `combine` is commutative, so that all of them get the same bits.
+// The 32 threads of a warp, with the interface of Block. `combine` must be commutative, so that all threads get the same bits.
 struct Warp {
   GRADLOOM_DEVICE int thread() const { return ThreadOfBlock() % 32; }
   GRADLOOM_DEVICE int threads() const { return 32; }
@@ -35,7 +35,7 @@ struct Warp {
   }
 };
 
-inline constexpr int kWarps = kThreads / 32;  // of a block
+inline constexpr int kWarps = kThreads / 32;  // per block
 
 #ifdef __CUDACC__
 
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) WarpRowsKernel(int64_t rows, const F
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; row < rows; row += step) f(Warp{}, row);
 }
 
-// f(warp, row) for all rows in [0, rows), in no order.
+// Calls f(warp, row) for all rows in [0, rows), in any order.
 template <typename F>
 void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
@@ -56,7 +56,7 @@ void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
 
 #else
 
-// With half as many warps as rows, as in ForEachRow.
+// Uses half as many warps as rows need, as in ForEachRow.
 template <typename F>
 void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
@@ -68,15 +68,15 @@ void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
 
 #endif
 
-// f(thread, row) for all rows in [0, rows), in no order.
+// Calls f(thread, row) for all rows in [0, rows), in any order.
 template <typename F>
 void ForEachRowAlone(int64_t rows, cudaStream_t stream, const F& f) {
   ForEachElement(
       rows, stream, GRADLOOM_ON_DEVICE(int64_t row) { f(Alone{}, row); });
 }
 
-// f(group, row) for all rows in [0, rows), in no order, where a row has `length` elements `step` apart. `f` is called with a Block, a Warp
-// or an Alone. Rows whose elements are apart have neighbours between them: there threads that stand alone read side by side.
+// Calls f(group, row) for all rows in [0, rows), in any order; a row has `length` elements `step` apart. The group is a Block, a Warp or an
+// Alone. With step > 1, the elements of neighboring rows are adjacent, so single threads make coalesced reads.
 template <typename F>
 void ForEachRowOf(int64_t rows, int64_t length, int64_t step, cudaStream_t stream, const F& f) {
   constexpr int64_t kManyRows = 8192;
@@ -89,11 +89,11 @@ void ForEachRowOf(int64_t rows, int64_t length, int64_t step, cudaStream_t strea
   }
 }
 
-// The lines of a tensor along an axis: `count` lines of `extent` elements that lie `step` apart.
+// The lines of a tensor along an axis: `count` lines of `extent` elements, `step` apart.
 struct Lines {
   int64_t count = 1, extent = 1, step = 1;
 
-  // A scalar is a line of one element. Throws Error(kAttr) where there is no such axis.
+  // A scalar is a line of one element. Throws Error(kAttr) if there is no such axis.
   Lines(const KernelCall& call, const Shape& shape, int64_t axis) {
     if (shape.rank() == 0) return;
     const int a = AxisOf(call, axis, shape.rank());
@@ -102,7 +102,7 @@ struct Lines {
     count = Product(shape, 0, a) * step;
   }
 
-  // Where a line begins.
+  // The offset of the first element of a line.
   GRADLOOM_DEVICE int64_t start(int64_t line) const {
     const Quotient q = Divide(line, step);
     return q.quotient * extent * step + q.rest;

@@ -1,4 +1,4 @@
-// Stable sorts of numbers of elements, by a comparison of those.
+// Stable merge sort of element numbers by a comparison of the elements.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,8 @@
 
 namespace gradloom::cuda {
 
-// Where one of two neighbouring sorted runs of `order` puts its element at `place`, behind how many of the other run.
+// The position at which a merge of the two neighboring sorted runs of `width` elements puts the element at `place`: it follows its
+// predecessors in its own run and in the other one.
 template <typename Less>
 GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin, int64_t segment_end, int64_t place, int64_t width,
                                     const Less& less) {
@@ -17,7 +18,7 @@ GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin,
   const int64_t own = order[place];
   int64_t low = left ? middle : pair, high = left ? (pair + 2 * width < segment_end ? pair + 2 * width : segment_end) : middle;
   const int64_t other_begin = low;
-  // Of equal ones those of the left run come first.
+  // Ties: elements of the left run come first.
   while (low < high) {
     const int64_t half = low + (high - low) / 2;
     const bool before = left ? less(order[half], own) : !less(own, order[half]);
@@ -29,8 +30,8 @@ GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin,
   return pair + (place - (left ? pair : middle)) + (low - other_begin);
 }
 
-// Sorts the numbers in [0, n), segment by segment of `length`, so that less(a, b) is true of no number and one before it; equal ones stay
-// in their order. `less` is a strict weak ordering. Returns the list of the two that has the result.
+// Sorts the numbers in [0, n) stably within segments of `length`, in ascending order by `less`, a strict weak ordering. `from` and `to`
+// have n elements each. Returns the one that holds the result.
 template <typename Less>
 int64_t* MergeSort(int64_t n, int64_t length, int64_t* from, int64_t* to, cudaStream_t stream, const Less& less) {
   ForEachElement(

@@ -1,4 +1,4 @@
-// Means and variances. Squares are of distances from a mean that was found first: plain sums of squares lose digits where the mean is
+// Means and variances. Variances are sums of squared distances from a mean computed first: sums of plain squares lose digits if the mean is
 // larger than the deviation.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace gradloom::cuda {
 
-// Sums over elements of their distances from `near` and of the squares of these. `near` is their mean but for rounding.
+// Sums over elements of their distances from `near`, and of the squares of these. `near` is their mean up to rounding.
 template <typename R>
 struct Distances {
   R near, sum, squares;
 };
 
-// Of at(k), k < n, for every thread of `block`: a Block, a Warp or one thread.
+// For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or an Alone) gets the result.
 template <typename R, typename Threads, typename At>
 GRADLOOM_DEVICE Distances<R> DistancesOf(const Threads& block, int64_t n, At at) {
   const R near = SumOf<R>(block, n, at) / static_cast<R>(n);
@@ -28,7 +28,7 @@ GRADLOOM_DEVICE Distances<R> DistancesOf(const Threads& block, int64_t n, At at)
   return {near, sums.first, sums.second};
 }
 
-// x -> (x - mean) inv_std. What the mean loses when it is rounded to `near` stands in `rest`.
+// x -> (x - mean) inv_std. `rest` is the part of the mean that rounding to `near` lost.
 template <typename R>
 struct Normal {
   R near, rest, inv_std;
@@ -40,7 +40,7 @@ struct Normal {
 template <typename R>
 GRADLOOM_DEVICE R Variance(const Distances<R>& d, R n) {
   const R squares = d.squares - d.sum * (d.sum / n);
-  return squares > 0 ? squares / n : squares * 0;  // a NaN stays one
+  return squares > 0 ? squares / n : squares * 0;  // NaN stays NaN
 }
 
 template <typename R>
@@ -48,14 +48,14 @@ GRADLOOM_DEVICE Normal<R> NormalOf(const Distances<R>& d, R n, R epsilon) {
   return {d.near, d.sum / n, R(1) / static_cast<R>(::sqrt(Variance(d, n) + epsilon))};
 }
 
-// Where element k of a slice lies.
+// The number of element k of a slice in [images, slices, points].
 GRADLOOM_DEVICE int64_t ElementOf(const Slices& s, int64_t slice, int64_t k) {
   if (s.images == 1) return slice * s.points + k;
   const Quotient image = Divide(k, s.points);
   return (image.quotient * s.slices + slice) * s.points + image.rest;
 }
 
-// f(element, plane) for all elements of [images, slices, points]: plane image * slices + slice.
+// Calls f(element, plane) for all elements of [images, slices, points]. The plane is image * slices + slice.
 template <typename F>
 void ForEachInPlanes(const Slices& s, cudaStream_t stream, const F& f) {
   if (s.points >= kThreads && s.planes() >= 1024) {
@@ -69,13 +69,13 @@ void ForEachInPlanes(const Slices& s, cudaStream_t stream, const F& f) {
   }
 }
 
-// Elements of a part.
+// The number of elements of a part.
 GRADLOOM_DEVICE int64_t PartLength(const Slices& s, int64_t part) {
   const int64_t left = s.count() - part * s.part();
   return left < s.part() ? left : s.part();
 }
 
-// record(block, slice, first element, elements) gives the two numbers of a part, which its first thread writes to `records`.
+// record(block, slice, first element, elements) returns two numbers for a part, which are written to `records`.
 template <typename F>
 void RecordParts(const Slices& s, double* records, cudaStream_t stream, const F& record) {
   const int64_t step = s.part() < Slices::kPart ? s.slices * s.points : 1;
@@ -89,8 +89,8 @@ void RecordParts(const Slices& s, double* records, cudaStream_t stream, const F&
       });
 }
 
-// finish(slice, first, second) with the sums over each slice of term(slice, element), a Pair<R>, by one thread each. `records` has
-// s.records() doubles.
+// Calls finish(slice, first, second) in one thread per slice with the sums over the slice of term(slice, element), a Pair<R>. `records` has
+// s.records() elements.
 template <typename R, typename Term, typename Finish>
 void SumSlices(const Slices& s, double* records, cudaStream_t stream, const Term& term, const Finish& finish) {
   RecordParts(
@@ -107,8 +107,8 @@ void SumSlices(const Slices& s, double* records, cudaStream_t stream, const Term
       });
 }
 
-// finish(slice, mean, squared distances from it) for each slice of x. Parts are joined as in Chan, Golub and LeVeque, "Updating formulae
-// and a pairwise algorithm for computing sample variances" (1979), all at once.
+// Calls finish(slice, mean, sum of squared distances from the mean) for each slice of x. All parts are combined at once by the formula of
+// Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 template <typename T, typename Finish>
 void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t stream, const Finish& finish) {
   using R = Arithmetic<T>;
@@ -132,7 +132,7 @@ void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t 
       });
 }
 
-// A FloatOperand to write to; nothing happens where `data` is null.
+// A FloatOperand to write to. Set does nothing if `data` is null.
 struct FloatResults {
   DType dtype;
   void* data;
@@ -147,7 +147,7 @@ struct FloatResults {
     }
   }
 
-  // What Set makes of a number.
+  // The value that Set would store.
   GRADLOOM_DEVICE double Rounded(double value) const {
     switch (dtype) {
       case DType::kFloat64: return value;
@@ -158,7 +158,7 @@ struct FloatResults {
   }
 };
 
-// The operands of a call as such vectors.
+// The types of a call's operands, to access them as FloatOperand and FloatResults.
 struct FloatVectors {
   DType in[6] = {}, out[6] = {};
 

@@ -1,4 +1,4 @@
-// The parts of the family of moves.
+// Declarations shared by the family of data movement operators.
 #pragma once
 
 #include <memory>
@@ -7,18 +7,18 @@
 
 namespace gradloom::cuda {
 
-// pad.cu
+// Defined in pad.cu.
 std::unique_ptr<Kernel> MakePad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakePadGrad(const KernelCall& call, const KernelSite& site);
 
-// generate.cu
+// Defined in generate.cu.
 std::unique_ptr<Kernel> MakeConstantOfShape(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeEyeLike(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeRange(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeShape(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeSize(const KernelCall& call, const KernelSite& site);
 
-// reorder.cu
+// Defined in reorder.cu.
 std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite& site);
 
 }  // namespace gradloom::cuda

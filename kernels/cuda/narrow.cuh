@@ -1,4 +1,4 @@
-// Elements of any type as double numbers: the narrow ones of runtime/base/narrow.h among them.
+// Elements of any type as double, including the narrow types of runtime/base/narrow.h.
 #pragma once
 
 #include "kernels/cuda/convert.cuh"

@@ -1,11 +1,11 @@
-// Makers of normalization_more.cu for the list in normalization.cu.
+// Declarations of normalization_more.cu for the list in normalization.cu.
 #pragma once
 
 #include "kernels/cuda/cuda_kernel.h"
 
 namespace gradloom::cuda {
 
-std::unique_ptr<Kernel> MakeGroupNorm(const KernelCall& call, const KernelSite& site);  // InstanceNormalization too
+std::unique_ptr<Kernel> MakeGroupNorm(const KernelCall& call, const KernelSite& site);  // and InstanceNormalization
 std::unique_ptr<Kernel> MakeGroupNormGrad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeMeanVariance(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeLocalResponse(const KernelCall& call, const KernelSite& site);

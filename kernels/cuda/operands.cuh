@@ -1,4 +1,4 @@
-// The operands of a launch by the numbers that the operator gives them.
+// Access to the operands of a launch by their index in the operator's signature.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradloom::cuda {
 
-// Operators with optional operands: those past the end of a call's lists are absent too.
+// For operators with optional operands: those past the end of a call's lists count as absent.
 struct OperandCounts {
   size_t inputs, outputs;
 
@@ -24,14 +24,14 @@ struct OperandCounts {
   }
 };
 
-// Gradient operators whose attribute "wanted" lists the inputs of the forward operator whose gradients they give.
+// For gradient operators whose attribute `wanted` lists the inputs of the forward operator for which they compute gradients.
 class WantedOutputs {
  public:
   explicit WantedOutputs(const KernelCall& call) : wanted_(call.attributes.Ints("wanted")) {}
 
   bool Has(int64_t input) const { return std::find(wanted_.begin(), wanted_.end(), input) != wanted_.end(); }
 
-  // The output with the gradient of this input, or null.
+  // The output for the gradient of this input, or null.
   template <typename T>
   T* Of(const Launch& launch, int64_t input) const {
     const auto at = std::find(wanted_.begin(), wanted_.end(), input);

@@ -1,4 +1,4 @@
-// Copies of some heads of an attention's operand, one matrix behind the other.
+// Copies several heads of an attention operand to contiguous matrices, and back.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,19 @@
 
 namespace gradloom::cuda {
 
-// Neighbours in memory that a thread takes together.
+// Consecutive elements that a thread moves as one word.
 template <int kNumbers, typename N>
 struct alignas(kNumbers * sizeof(N)) Neighbours {
   N at[kNumbers];
 };
 
-// A copy of a part: its places, and those of the tensor. kNumbers neighbours are copied by a thread; sizes are multiples of that.
+// The strides of a part (DnnTensor) and of the tensor it belongs to. A thread copies kNumbers consecutive elements; sizes are multiples of
+// that.
 template <int kNumbers>
 struct PartCopy {
-  int64_t heads, length, size, group;    // of the part; how many of its heads share one of the tensor
+  int64_t heads, length, size, group;    // of the part; `group` of its heads share a head of the tensor
   int64_t sample_step, head_step, step;  // of the tensor
-  int64_t count;                         // of groups of neighbours, of all heads of the part
+  int64_t count;                         // of the part, in groups of kNumbers elements
 
   PartCopy(const DnnTensor& part, const DnnTensor& tensor, int64_t shared)
       : heads(part.dims[1]),
@@ -31,8 +32,8 @@ struct PartCopy {
         step(tensor.strides[2]),
         count(part.elements() / kNumbers) {}
 
-  // Element i of the tensor's heads that belong to the part, as an offset in the tensor and in the part, where it is of the first of the
-  // heads that share it; the next ones are `matrix` elements apart.
+  // Element i of the part's heads in the tensor, as offsets into the tensor and into the part. In the part it is in the first of the heads
+  // that share the tensor's head; the others follow `matrix` elements apart.
   struct Place {
     int64_t tensor, part;
   };
@@ -44,7 +45,7 @@ struct PartCopy {
   }
 };
 
-// The part from the tensor; heads that share one of its own have a copy each.
+// Copies from the tensor to the part; heads that share a head of the tensor get a copy each.
 template <int kNumbers, typename T>
 void Pack(const PartCopy<kNumbers>& copy, const T* from, T* to, cudaStream_t stream) {
   using Some = Neighbours<kNumbers, T>;
@@ -56,7 +57,7 @@ void Pack(const PartCopy<kNumbers>& copy, const T* from, T* to, cudaStream_t str
       });
 }
 
-// The tensor from the part; what heads that share one have is summed.
+// Copies from the part to the tensor; heads that share a head of the tensor are summed.
 template <int kNumbers, typename U, typename T>
 void Unpack(const PartCopy<kNumbers>& copy, const U* from, T* to, cudaStream_t stream) {
   using Some = Neighbours<kNumbers, U>;

@@ -1,8 +1,8 @@
-// Floating-point sums whose terms come to elements in any order, with the same bits every time.
+// Deterministic floating-point sums whose terms arrive in any order.
 //
-// Where a point draws from is data, so that points add to elements; they do it in integers, whose sum is the same in any order. The unit of
-// a plane is so small that the largest possible sum has 61 bits: errors are below the plane's largest term times 2^(bits - 61) a term.
-// float64 has a second integer, for what the first leaves of each term.
+// The elements that a point contributes to depend on data, so points add to elements with atomics; they add integers, whose sum does not
+// depend on the order. The unit of a plane is chosen so that the largest possible sum has 61 bits: the error of a term is below the plane's
+// largest term times 2^(bits - 61). float64 uses a second integer for the remainder of each term.
 #pragma once
 
 #include <cmath>
@@ -14,25 +14,25 @@ namespace gradloom::cuda {
 
 GRADLOOM_DEVICE bool IsFinite(double x) { return x - x == 0; }
 
-// Integers for each sum of elements of this type.
+// The number of integers per sum for an element type.
 template <typename T>
 inline constexpr int kSumWords = std::is_same_v<T, double> ? 2 : 1;
 
 struct PlaneSums {
   int64_t* sums;     // [planes, elements, words]
-  double* units;     // [planes]: 1 / unit, a power of two; NaN where some term is not finite
-  int64_t elements;  // of a plane
-  int bits;          // no more than 2^bits terms meet in an element
-  double finer;      // units of the second integer in one of the first
+  double* units;     // [planes]: 1 / unit, a power of two; NaN if some term is not finite
+  int64_t elements;  // per plane
+  int bits;          // at most 2^bits terms are added to an element
+  double finer;      // units of the second integer per unit of the first
 
-  // At most so many terms meet in an element.
+  // `terms` is the largest number of terms of an element.
   PlaneSums(void* sum_memory, void* unit_memory, int64_t plane_elements, int64_t terms)
       : sums(static_cast<int64_t*>(sum_memory)), units(static_cast<double*>(unit_memory)), elements(plane_elements), bits(1) {
     for (; terms > 1; terms = (terms + 1) / 2) ++bits;
     finer = std::ldexp(1.0, 61 - bits);
   }
 
-  // Adds a term, which is at most as large as those that FindUnits was shown.
+  // Adds a term that is at most as large as those given to BeginSums. `unit` is units[plane].
   template <int kWords>
   GRADLOOM_DEVICE void Add(int64_t plane, int64_t element, double term, double unit) const {
     double rest = term * unit;
@@ -52,7 +52,7 @@ struct PlaneSums {
   }
 };
 
-// Zeros, and the units of planes whose terms are at most as large as the largest of |term(plane, k)|, k < count.
+// Zeroes the sums and chooses the units of the planes, for terms up to the largest |term(plane, k)|, k < count.
 template <int kWords, typename Term>
 void BeginSums(const PlaneSums& to, int64_t planes, int64_t count, const Term& term, cudaStream_t stream) {
   const int64_t n = planes * to.elements * kWords;

@@ -1,4 +1,4 @@
-// The parts of the family of quantised numbers.
+// Declarations shared by the family of quantized operators.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace gradloom::cuda {
 
-// quantized_product.cu
+// Defined in quantized_product.cu.
 std::unique_ptr<Kernel> MakeConvInteger(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeQLinearConv(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeQLinearMatMul(const KernelCall& call, const KernelSite& site);

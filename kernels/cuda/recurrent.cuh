@@ -1,5 +1,5 @@
-// What LSTM, GRU and RNN share. Everything is kept by the steps of the sequences, so that the cells know nothing of layouts, reversal and
-// sequences of unequal lengths; both directions go through a step together. See kernels/reference/recurrent.h.
+// The parts common to LSTM, GRU and RNN. All intermediate values are ordered by the steps of the sequences, so that the cells need not
+// handle layouts, reversal or unequal lengths; both directions process a step together. See kernels/reference/recurrent.h.
 #pragma once
 
 #include <cmath>
@@ -13,20 +13,20 @@
 
 namespace gradloom::cuda {
 
-// The extents of a call, and where X, Y and the states have what belongs to a step.
+// The extents of a call, and the offsets of a step's data in X, Y and the states.
 struct Sequences {
   int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 0;
   int64_t width = 0;                 // gates * hidden
   bool batch_first = false;          // attribute layout = 1
-  bool reversed = false;             // of a single direction
+  bool reversed = false;             // for a single direction
   const int32_t* lengths = nullptr;  // of the sequences; null: all have `steps` steps
 
   constexpr int64_t rows() const { return steps * batch; }
   constexpr int64_t cells() const { return directions * batch * hidden; }
-  // Of the states before and after all steps: elements from one direction to the next.
+  // For the states before and after all steps: elements from one direction to the next.
   constexpr int64_t state_stride() const { return (rows() + batch) * hidden; }
 
-  // A sequence of direction d, and one of its hidden units.
+  // Hidden unit j of sequence b in direction d.
   struct Cell {
     int64_t d, b, j;
   };
@@ -41,7 +41,7 @@ struct Sequences {
     return length < 0 ? 0 : length > steps ? steps : length;
   }
   GRADLOOM_DEVICE bool Active(int64_t s, int64_t b) const { return s < Length(b); }
-  // Where step s lies in time. The steps past a sequence's end lie where they are.
+  // The time of step s. Steps past the end of a sequence keep their number.
   GRADLOOM_DEVICE int64_t Time(int64_t d, int64_t s, int64_t b) const {
     const int64_t length = Length(b);
     return s < length && (reversed || d == 1) ? length - 1 - s : s;
@@ -54,7 +54,7 @@ struct Sequences {
   GRADLOOM_DEVICE int64_t StateAt(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
 };
 
-// All have `steps` steps.
+// With sequences of full length.
 inline Sequences SequencesOf(const RecurrentExtents& n) {
   return {n.steps, n.batch, n.input, n.hidden, n.directions, n.width(), n.batch_first, n.reversed};
 }
@@ -64,7 +64,7 @@ struct ActivationTable {
   Activation of[2][3];
 };
 
-// What does not change from step to step of training.
+// Everything that does not change between runs.
 struct RecurrentPlan {
   OperandCounts operands;
   Sequences n;
@@ -129,14 +129,14 @@ GRADLOOM_DEVICE A Slope(const Activation& f, A x, A y) {
   return 1;
 }
 
-// The operands of one run that all three have.
+// The operands of a run that LSTM, GRU and RNN have in common.
 template <typename T>
 struct Recurrence {
   using A = Arithmetic<T>;
 
   Sequences n;
   ActivationTable f;
-  A clip;  // 0: none
+  A clip;  // 0: no clip
   const T *x, *w, *r, *bias;
   A *z, *h;  // see RecurrentScratch
   A* dh;
@@ -159,22 +159,22 @@ struct Recurrence {
   }
 
   GRADLOOM_DEVICE int64_t RowOf(int64_t s, const Sequences::Cell& at) const { return at.d * n.rows() + s * n.batch + at.b; }
-  // The state before step s; that after it lies batch * hidden further.
+  // The state before step s; the state after it is batch * hidden elements further.
   GRADLOOM_DEVICE int64_t StateOf(int64_t s, const Sequences::Cell& at) const {
     return at.d * n.state_stride() + (s * n.batch + at.b) * n.hidden + at.j;
   }
   GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j; }
-  // The gradient of the state after a step that is not past the end.
+  // The gradient of the state after a step within the sequence.
   GRADLOOM_DEVICE A Upstream(int64_t s, const Sequences::Cell& at, int64_t i) const {
     return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j]));
   }
 
   GRADLOOM_DEVICE A Clipped(A value) const { return clip <= 0 ? value : value < -clip ? -clip : value > clip ? clip : value; }
-  // `gradient`, or 0 where the clip changed the pre-activation z.
+  // `gradient`, or 0 if the clip changed the pre-activation `value`.
   GRADLOOM_DEVICE A ClippedGradient(A value, A gradient) const { return clip <= 0 || ::fabs(value) < clip ? gradient : A(0); }
 };
 
-// Notes a length that does not fit.
+// Reports sequence lengths that are out of range.
 inline void CheckLengths(const Sequences& n, const KernelSite& site, cudaStream_t stream) {
   if (n.lengths == nullptr) return;
   DataFault* const fault = site.fault;
@@ -185,7 +185,7 @@ inline void CheckLengths(const Sequences& n, const KernelSite& site, cudaStream_
       });
 }
 
-// A state operand, or zeros where it is absent, as [directions] times [batch, hidden] with `stride` elements between the directions.
+// Loads a state operand, or zeros if it is absent, as [batch, hidden] per direction, with `stride` elements from one direction to the next.
 template <typename T>
 void LoadState(const Sequences& n, const T* from, int64_t stride, Arithmetic<T>* to, cudaStream_t stream) {
   ForEachElement(
@@ -206,13 +206,13 @@ void StoreState(const Sequences& n, const Arithmetic<T>* from, int64_t stride, T
       });
 }
 
-// The state after all steps.
+// Stores the state after all steps.
 template <typename T>
 void StoreLastState(const Recurrence<T>& c, const Arithmetic<T>* states, T* to, cudaStream_t stream) {
   StoreState(c.n, states + c.n.rows() * c.n.hidden, c.n.state_stride(), to, stream);
 }
 
-// X by the steps of a direction, zeros past the ends.
+// X by the steps of a direction; zeros past the ends of sequences.
 template <typename T>
 struct StepsOfX {
   Sequences n;
@@ -225,25 +225,25 @@ struct StepsOfX {
   }
 };
 
-// Rows of step s of all directions, of `width` elements each.
+// The rows of step s in all directions, with `width` elements each.
 template <typename A>
 Matrix<A, A> StepOf(const Sequences& n, const A* from, int64_t s, int64_t width) {
   return {from + s * n.batch * width, n.rows() * width, width, 1};
 }
 
-// The states before steps s, s + 1 ...
+// The states before steps s, s + 1, ...
 template <typename T>
 Matrix<Arithmetic<T>, Arithmetic<T>> StatesFrom(const Recurrence<T>& c, int64_t s) {
   return {c.h + s * c.n.batch * c.n.hidden, c.n.state_stride(), c.n.hidden, 1};
 }
 
-// Rows of `width` elements for all steps, transposed.
+// The rows of all steps, with `width` elements each, transposed.
 template <typename A>
 Matrix<A, A> Transposed(const Sequences& n, const A* from, int64_t width) {
   return {from, n.rows() * width, 1, width};
 }
 
-// z = X * W^T and the biases; the recurrent bias of the first `recurrent` columns alone.
+// z = X W^T plus the biases; the recurrent bias only in the first `recurrent` columns.
 template <typename T>
 void Project(const Recurrence<T>& c, int64_t recurrent, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -262,7 +262,7 @@ void Project(const Recurrence<T>& c, int64_t recurrent, cudaStream_t stream) {
       });
 }
 
-// The pre-activations of a step += a * R^T, for rows [first, first + count) of R.
+// The pre-activations of step s += a R^T, for rows [first, first + count) of R.
 template <typename T>
 void AddRecurrent(const Recurrence<T>& c, int64_t s, const Matrix<Arithmetic<T>, Arithmetic<T>>& a, int64_t first, int64_t count,
                   cudaStream_t stream) {
@@ -275,7 +275,7 @@ void AddRecurrent(const Recurrence<T>& c, int64_t s, const Matrix<Arithmetic<T>,
       GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { z[(d * n.rows() + b) * n.width + j] += value; });
 }
 
-// to [directions, batch, hidden] += dz * R, for rows [first, first + count) of R.
+// to [directions, batch, hidden] += dz R, for rows [first, first + count) of R.
 template <typename T, typename Load>
 void AddBackThrough(const Recurrence<T>& c, const Load& dz, int64_t first, int64_t count, Arithmetic<T>* to, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -286,8 +286,8 @@ void AddBackThrough(const Recurrence<T>& c, const Load& dz, int64_t first, int64
       GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { to[(d * n.batch + b) * n.hidden + j] += value; });
 }
 
-// Rows [first, first + count) of the gradient of R: the product of the gradients dz of its columns' sums, [count] times [steps * batch],
-// and the states that they were made with.
+// Rows [first, first + count) of the gradient of R: dz^T, [count, steps * batch], times the states [steps * batch, hidden] that these rows
+// of R were multiplied by.
 template <typename T, typename Load>
 void RecurrentWeightGradient(const Recurrence<T>& c, const Load& dz, const Matrix<Arithmetic<T>, Arithmetic<T>>& states, int64_t first,
                              int64_t count, T* dr, cudaStream_t stream) {
@@ -310,12 +310,12 @@ struct TimesOfGradient {
     const Quotient time = Divide(row, n.batch), gate = Divide(column, n.width);
     const int64_t b = time.rest, d = gate.quotient;
     if (!n.Active(time.quotient, b)) return 0;
-    // Time is its own inverse.
+    // Time() is its own inverse.
     return dz[(d * n.rows() + n.Time(d, time.quotient, b) * n.batch + b) * n.width + gate.rest];
   }
 };
 
-// The gradients of X and W from that of the pre-activations, which lies where they did.
+// Computes the gradients of X and W from those of the pre-activations, which are in c.z.
 template <typename T>
 void InputGradients(const Recurrence<T>& c, T* dx, T* dw, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -336,8 +336,8 @@ void InputGradients(const Recurrence<T>& c, T* dx, T* dw, cudaStream_t stream) {
   }
 }
 
-// store(direction, column, the sum over all rows of load(direction, row, column)): sums over parts of the rows, then of these. `sums` has
-// kRecurrentSumParts * directions * columns elements.
+// Calls store(direction, column, sum) with the sum over all rows of load(direction, row, column), first within parts of the rows, then over
+// the parts. `sums` has kRecurrentSumParts * directions * columns elements.
 template <typename A, typename Load, typename Store>
 void SumRows(const Sequences& n, int64_t columns, const Load& load, A* sums, cudaStream_t stream, const Store& store) {
   const int64_t part_rows = (n.rows() + kRecurrentSumParts - 1) / kRecurrentSumParts, all = n.directions * columns;
@@ -358,7 +358,7 @@ void SumRows(const Sequences& n, int64_t columns, const Load& load, A* sums, cud
       });
 }
 
-// Sums the gradient of LSTM's peepholes [directions, 3 * hidden] into dp, where that is wanted; term(direction, row, column).
+// Sums term(direction, row, column), the gradient of LSTM's peepholes [directions, 3 * hidden], into dp, unless dp is null.
 template <typename T, typename Term>
 void PeepholeGradient(const Sequences& n, const Term& term, Arithmetic<T>* sums, T* dp, cudaStream_t stream) {
   if (dp == nullptr) return;
@@ -368,7 +368,7 @@ void PeepholeGradient(const Sequences& n, const Term& term, Arithmetic<T>* sums,
       GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
 }
 
-// GRU and RNN (recurrent_gru.cu).
+// GRU and RNN, defined in recurrent_gru.cu.
 std::unique_ptr<Kernel> MakeGru(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeGruGrad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeRnn(const KernelCall& call, const KernelSite& site);

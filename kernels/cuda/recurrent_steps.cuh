@@ -1,4 +1,4 @@
-// The cells of LSTM, GRU and RNN over products (recurrent_products.cu): what is done to each hidden unit between the products of the steps.
+// The cells of LSTM, GRU and RNN for recurrent_products.cu: the pointwise work between the matrix products of the steps.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace gradloom::cuda {
 
-// What does not change from step to step of training.
+// Everything that does not change between runs.
 struct StepsPlan {
   RecurrentExtents extents;
   RecurrentPlaces at;
@@ -42,7 +42,7 @@ struct StepsPlan {
         r_candidate_gradient(products.r_candidate_gradient, call, where) {}
 };
 
-// The operands of a run, and its cells. Rows of X, Y and what is kept go by time, those of `before` and `dr` by steps.
+// The operands of a run, and the cells. Rows of X, Y and `kept` are ordered by time, those of `before` and `dr` by step.
 template <typename T>
 struct Steps {
   using A = Arithmetic<T>;
@@ -52,7 +52,7 @@ struct Steps {
   bool one_gradient, linear, relu;
   const T *x, *w, *r, *bias, *initial_h, *initial_c, *peephole;
   A* kept;
-  T* y;  // null: unwanted
+  T* y;  // null: not wanted
   T *last_h = nullptr, *last_c = nullptr;
   T *state, *reset;
   A *wide_state, *step;
@@ -98,10 +98,10 @@ struct Steps {
     n.lengths = plan.operands.template In<int32_t>(l, 4);
   }
 
-  // The row of a time, and that of a step.
+  // The row of time t, and that of step s.
   GRADLOOM_DEVICE int64_t RowAt(int64_t t, int64_t b) const { return n.batch_first ? b * n.steps + t : t * n.batch + b; }
   GRADLOOM_DEVICE int64_t RowOf(int64_t s, const Sequences::Cell& at) const { return RowAt(n.Time(at.d, s, at.b), at.b); }
-  // Where a step lies among the steps: by its time, where that makes one array of two.
+  // The position of step s in arrays ordered by step. If dz and dr are one array, it is the time.
   constexpr int64_t Place(int64_t s) const { return one_gradient && n.reversed ? n.steps - 1 - s : s; }
   GRADLOOM_DEVICE int64_t OrderedRow(int64_t s, const Sequences::Cell& at) const { return at.d * n.rows() + Place(s) * n.batch + at.b; }
 
@@ -118,18 +118,18 @@ struct Steps {
   GRADLOOM_DEVICE A RecurrentBias(const Sequences::Cell& at, int64_t gate) const {
     return bias == nullptr ? A(0) : static_cast<A>(bias[(2 * at.d + 1) * n.width + gate * n.hidden + at.j]);
   }
-  // A gate's part of a step's product with `count` gates; `product` is null where the state is 0.
+  // A gate's part of a step's product, which has `count` gates; `product` is null if the state is 0.
   GRADLOOM_DEVICE A Stepped(const A* product, const Sequences::Cell& at, int64_t gate, int64_t count) const {
     return product == nullptr ? A(0) : product[((at.d * n.batch + at.b) * count + gate) * n.hidden + at.j];
   }
-  // The argument of a gate that takes both biases.
+  // The pre-activation of a gate with both biases.
   GRADLOOM_DEVICE A Argument(const A* from, const A* product, const Sequences::Cell& at, int64_t gate, int64_t count) const {
     return from[gate * n.hidden] + Stepped(product, at, gate, count) + InputBias(at, gate) + RecurrentBias(at, gate);
   }
   GRADLOOM_DEVICE A Peephole(const Sequences::Cell& at, int which) const {
     return peephole == nullptr ? A(0) : static_cast<A>(peephole[(at.d * 3 + which) * n.hidden + at.j]);
   }
-  // LSTM's cell state before step s, of a sequence that is active there.
+  // LSTM's cell state before step s, for a sequence that has this step.
   GRADLOOM_DEVICE A CellBefore(int64_t s, const Sequences::Cell& at) const {
     return s == 0 ? Initial(initial_c, at) : Kept(at, RowOf(s - 1, at))[gates * n.hidden];
   }
@@ -141,7 +141,7 @@ struct Steps {
   GRADLOOM_DEVICE void Store(T* to, const Sequences::Cell& at, T value) const {
     if (to != nullptr) to[n.StateAt(at.d, at.b) + at.j] = value;
   }
-  // A step past the end of a sequence.
+  // Handles a step past the end of a sequence.
   GRADLOOM_DEVICE void Skip(int64_t s, const Sequences::Cell& at) const {
     A* const to = Kept(at, RowOf(s, at));
     for (int64_t k = 0; k < kept_row; k += n.hidden) to[k] = 0;
@@ -187,7 +187,7 @@ struct Steps {
     Finish(s, i, at, relu ? (z > 0 ? z : A(0)) : ::tanh(z));
   }
 
-  // GRU without linear_before_reset up to the candidate's product: the reset gate times the state.
+  // GRU without linear_before_reset, first half: the gates, and reset gate * state, the operand of the candidate's product.
   GRADLOOM_DEVICE void GruGates(int64_t s, int64_t i, const A* product) const {
     const Sequences::Cell at = n.CellOf(i);
     if (!n.Active(s, at.b)) {
@@ -200,7 +200,7 @@ struct Steps {
     k[n.hidden] = gate;
     reset[i] = static_cast<T>(gate * StateBefore(s, i, at));
   }
-  // What follows: `product` is the candidate's.
+  // Second half: `product` is the candidate's.
   GRADLOOM_DEVICE void GruCandidate(int64_t s, int64_t i, const A* product) const {
     const Sequences::Cell at = n.CellOf(i);
     if (!n.Active(s, at.b)) return Skip(s, at);
@@ -224,7 +224,7 @@ struct Steps {
     Finish(s, i, at, (1 - update) * candidate + update * StateBefore(s, i, at));
   }
 
-  // The state before a step, which Y has; 0 past the ends.
+  // Copies the state before a step from Y or the initial state; 0 past the ends of sequences.
   GRADLOOM_DEVICE void GatherBefore(int64_t s, int64_t i) const {
     const Sequences::Cell at = n.CellOf(i);
     T value = static_cast<T>(A(0));
@@ -237,11 +237,12 @@ struct Steps {
     before[OrderedRow(s, at) * n.hidden + at.j] = value;
   }
 
-  // Backwards dh and dc are gradients of the states after step s, then of those before it; of dh the part through R is still to be added.
+  // On entry to a backward cell, dh and dc are the gradients of the states after step s, on exit of those before it; the contribution to dh
+  // through R is added later.
   GRADLOOM_DEVICE A Upstream(int64_t s, const Sequences::Cell& at, int64_t i) const {
     return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j]));
   }
-  // The gradient of a gate's argument, and of its product with R.
+  // Sets the gradients of a gate's pre-activation and of its product with R.
   GRADLOOM_DEVICE void SetGradient(int64_t s, const Sequences::Cell& at, int64_t row, int64_t gate, A value, A of_product) const {
     Dz(at, row)[gate * n.hidden] = static_cast<T>(value);
     if (!one_gradient) Dr(s, at)[gate * n.hidden] = static_cast<T>(of_product);
@@ -302,7 +303,7 @@ struct Steps {
       reset_before[ordered] = static_cast<T>(gate * h0);
     }
   }
-  // The reset gate, when the gradient of its product with the state is there.
+  // The reset gate, once the gradient of reset gate * state is in `through`.
   GRADLOOM_DEVICE void GruResetBackward(int64_t s, int64_t i) const {
     const Sequences::Cell at = n.CellOf(i);
     if (!n.Active(s, at.b)) return;

@@ -1,4 +1,4 @@
-// What Resize and its adjoint know of each axis: tables that are made on the device, since scales and the region of interest are data.
+// The tables of each axis for Resize and its gradient. They are made on the device, because scales and the region of interest are data.
 #pragma once
 
 #include <cmath>
@@ -13,15 +13,15 @@ enum class ResizeMode { kNearest, kLinear, kCubic };
 enum class ResizeCoordinates { kHalfPixel, kPytorchHalfPixel, kAsymmetric, kAlignCorners, kHalfPixelSymmetric, kCrop };
 enum class ResizeRounding { kPreferFloor, kPreferCeil, kFloor, kCeil };
 
-// The attributes, in numbers, and the operands that are data.
+// The attributes, and the operands that are data.
 struct ResizeSampling {
   ResizeMode mode;
   ResizeCoordinates coordinates;
   ResizeRounding rounding;
   bool antialias, exclude_outside;
   double cubic_a;
-  int64_t operands;          // elements of scales
-  FloatOperand roi, scales;  // null where absent
+  int64_t operands;          // number of elements of scales
+  FloatOperand roi, scales;  // null if absent
 
   explicit ResizeSampling(const KernelCall& call);
 };
@@ -30,31 +30,31 @@ struct ResizeSampling {
 struct ResizeAxis {
   int64_t in = 0, out = 0;  // extents of X and Y
   int64_t in_stride = 0, out_stride = 0;
-  int64_t entry = 0, range = 0;  // where its tables begin
-  int64_t operand = 0;           // its place in scales and roi
-  double scale = 1;              // where scales are absent
+  int64_t entry = 0, range = 0;  // offsets of its tables
+  int64_t operand = 0;           // its index in scales and roi
+  double scale = 1;              // if scales are absent
 };
 
-// What output coordinate x of an axis reads: of the elements left + i, -reach < i <= reach, those from left + begin on, `count` of them,
-// held within the axis, with the weights norm * f(shrink * (base + k)), k < count, where f is the mode's function of the distance.
+// What output coordinate x of an axis reads. The taps are the elements left + i, -reach < i <= reach, of which `count` from left + begin on
+// are used, clamped to the axis. Tap k has weight norm * f(shrink * (base + k)), where f is the mode's function of the distance.
 template <typename A>
 struct ResizeEntry {
   int64_t left = 0;
   int32_t begin = 0, count = 1, reach = 1;
-  bool outside = false;  // it takes the extrapolation value
+  bool outside = false;  // takes the extrapolation value
   A base = 0, shrink = 0, norm = 1;
 
   GRADLOOM_DEVICE int64_t first() const { return left + begin; }
 };
 static_assert(sizeof(ResizeEntry<double>) <= kResizeEntryBytes);
 
-// The outputs [begin, end) that may read an input coordinate.
+// The range [begin, end) of outputs that may read an input coordinate.
 struct ResizeReaders {
   int64_t begin, end;
 };
 static_assert(sizeof(ResizeReaders) <= kResizeRangeBytes);
 
-// The weight at a distance, before it is made one of a sum of 1. Nearest has but one.
+// The unnormalized weight at a distance, for linear and cubic; nearest has a single tap.
 template <typename A>
 struct ResizeFalloff {
   bool cubic;
@@ -70,15 +70,15 @@ struct ResizeFalloff {
 
 struct ResizePlan {
   ResizeSampling sampling;
-  int count = 0;  // of axes
+  int count = 0;  // number of axes
   ResizeAxis axes[kMaxRank];
   int64_t entries = 0, ranges = 0;  // of all axes
   bool reads_roi, reads_scales;
 
-  // `from` and `to` are the shapes of X and Y. Operands 1, 2 and 3 are roi, scales and sizes.
+  // `from` and `to` are the shapes of X and Y. Inputs 1, 2 and 3 are roi, scales and sizes.
   ResizePlan(const KernelCall& call, const Shape& from, const Shape& to);
 
-  // With the operands of a launch.
+  // The plan with the operands of a launch.
   ResizePlan For(const Launch& l) const {
     ResizePlan plan = *this;
     if (reads_roi) plan.sampling.roi.data = l.inputs[1];
@@ -87,10 +87,10 @@ struct ResizePlan {
   }
 };
 
-// `index`, or the end of the axis that is nearest.
+// `index` clamped to the axis.
 GRADLOOM_DEVICE int64_t HeldWithin(int64_t index, int64_t extent) { return index < 0 ? 0 : index >= extent ? extent - 1 : index; }
 
-// The tables of all axes, for sums in float or double (resize_tables.cu).
+// Compute the tables of all axes, for sums in float or double. Defined in resize_tables.cu.
 template <typename A>
 void MakeEntries(const ResizePlan& plan, ResizeEntry<A>* entries, cudaStream_t stream);
 template <typename A>

@@ -1,11 +1,11 @@
-// Memory that the threads of a block share.
+// Shared memory of a block.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
 
 namespace gradloom::cuda {
 
-// Array `kArray` of a kernel: kCount elements, whose values are undefined at first. The same arguments give the same memory.
+// Array number kArray of a kernel, with kCount elements, uninitialized. The same arguments return the same memory.
 template <int kArray, typename T, int kCount>
 GRADLOOM_DEVICE T* Shared() {
   GRADLOOM_SHARED(memory, sizeof(T) * kCount);

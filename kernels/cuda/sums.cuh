@@ -1,4 +1,4 @@
-// Sums that the threads of a row gather together.
+// Sums over the elements of a row by a group of threads.
 #pragma once
 
 #include "kernels/cuda/lines.cuh"
@@ -6,7 +6,7 @@
 
 namespace gradloom::cuda {
 
-// Two sums at once.
+// Two sums computed together.
 template <typename R>
 struct Pair {
   R first, second;
@@ -18,7 +18,7 @@ GRADLOOM_DEVICE Pair<double> InDouble(const Pair<R>& pair) {
   return {static_cast<double>(pair.first), static_cast<double>(pair.second)};
 }
 
-// The sum of term(k) over k < n, for every thread of `block`: a Block, a Warp or one thread.
+// The sum of term(k) over k < n; every thread of `block` (a Block, a Warp or an Alone) gets it.
 template <typename Value, typename Threads, typename Term>
 GRADLOOM_DEVICE Value SumOf(const Threads& block, int64_t n, Term term) {
   Value sum{};
@@ -26,7 +26,7 @@ GRADLOOM_DEVICE Value SumOf(const Threads& block, int64_t n, Term term) {
   return block.Reduce(sum, Sum{});
 }
 
-// The elements of an array as numbers to compute with.
+// The elements of an array in the arithmetic type.
 template <typename T>
 struct Elements {
   const T* data;

@@ -1,4 +1,4 @@
-// Matrix products whose operands are read and written through functions: gathered, converted or laid side by side on the way.
+// Matrix products whose operands and result are accessed through functions, which can gather and convert elements.
 #pragma once
 
 #include "kernels/cuda/shared.cuh"
@@ -6,7 +6,7 @@
 
 namespace gradloom::cuda {
 
-// Element (i, j) of matrix `batch` of a tensor, as an A.
+// Element (i, j) of matrix `batch` of a strided tensor, as an A.
 template <typename A, typename T>
 struct Matrix {
   const T* data;
@@ -17,7 +17,7 @@ struct Matrix {
   }
 };
 
-// Along which index of an operand neighbours lie next to each other in memory.
+// The index of an operand along which neighbors are contiguous in memory: its row (m or n), or the summed index.
 enum class Contiguous { kRow, kDepth };
 
 struct ProductSize {
@@ -28,7 +28,8 @@ inline constexpr int kProductSide = 16;  // a block is a square of threads
 inline constexpr int kProductDepth = 16;
 static_assert(kProductSide * kProductSide == kThreads);
 
-// Copies a tile of `rows` x kProductDepth to `to` [depth][rows + 1]; the padding spreads its columns over the banks.
+// Stages a tile of kRows x kProductDepth elements in `to` [depth][kRows + 1]; the padding avoids bank conflicts. Elements out of range are
+// 0.
 template <Contiguous kAlong, int kRows, typename A, typename Load>
 GRADLOOM_DEVICE void StageTile(const Block& block, int64_t first_row, int64_t rows, int64_t first_depth, int64_t depth, const Load& load,
                                A* to) {
@@ -40,8 +41,8 @@ GRADLOOM_DEVICE void StageTile(const Block& block, int64_t first_row, int64_t ro
   }
 }
 
-// store(batch, i, j, the sum over p of a(batch, i, p) * b(batch, p, j)) for all i < m, j < n. A thread has kSide x kSide sums, added in
-// order; kAlongA and kAlongB: how a and b lie.
+// Calls store(batch, i, j, the sum over p of a(batch, i, p) * b(batch, p, j)) for all i < m, j < n. Each thread computes kSide x kSide
+// sums, adding terms in order. kAlongA and kAlongB say how a and b are laid out.
 template <typename A, int kSide, Contiguous kAlongA, Contiguous kAlongB, typename LoadA, typename LoadB, typename Store>
 void TiledProduct(const ProductSize& size, cudaStream_t stream, const LoadA& a, const LoadB& b, const Store& store) {
   constexpr int kTile = kProductSide * kSide;

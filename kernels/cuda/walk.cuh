@@ -1,4 +1,4 @@
-// Elements of a tensor by their number in row-major order, and where they lie in other tensors.
+// Maps element numbers in row-major order to offsets in other tensors.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace gradloom::cuda {
 
-// a / b and a % b for b > 0: 32 bits wide where that will do, which is several times faster on a GPU.
+// a / b and a % b for b > 0. Uses 32-bit division if possible, which is several times faster on a GPU.
 struct Quotient {
   int64_t quotient, rest;
 };
@@ -25,14 +25,14 @@ GRADLOOM_DEVICE Quotient Divide(int64_t a, int64_t b) {
 
 inline constexpr int kMaxRank = 8;
 
-// Element i of a tensor as offsets, in elements, into N others.
+// The offsets, in elements, of element i of a shape in N tensors.
 template <int N>
 struct Walk {
   int rank = 0;
   int64_t extents[kMaxRank] = {};
   int64_t strides[N][kMaxRank] = {};
 
-  // Axes that are neighbours in all tensors become one. Throws Error(kUnsupported) where more than kMaxRank are left.
+  // Merges axes that are adjacent in all tensors. Throws Error(kUnsupported) if more than kMaxRank remain.
   Walk(const Shape& shape, const std::array<std::vector<int64_t>, N>& all) {
     const Nest<N> nest(shape, all);
     if (nest.extents.size() > kMaxRank) throw Error(ErrorCode::kUnsupported, "more than 8 axes");
@@ -61,7 +61,7 @@ struct Walk {
   }
 };
 
-// The indices of element i along each axis of a shape.
+// The index of element i along each axis of a shape.
 struct Places {
   int rank = 0;
   int64_t extents[kMaxRank] = {};
@@ -81,7 +81,7 @@ struct Places {
   }
 };
 
-// Numbers by axis, in a form that a kernel can take with it.
+// One number per axis, in a form that can be captured by device lambdas.
 struct AxisNumbers {
   int64_t at[kMaxRank] = {};
   AxisNumbers() = default;

@@ -1,4 +1,4 @@
-// The windows of convolutions and poolings over up to three spatial dimensions, as device code sees them.
+// The windows of convolutions and poolings over up to three spatial dimensions, on the device.
 #pragma once
 
 #include "kernels/cuda/walk.cuh"
@@ -19,18 +19,18 @@ GRADLOOM_DEVICE int64_t NumberOf(const int64_t (&extents)[3], const Point3& p) {
   return (p.at[0] * extents[1] + p.at[1]) * extents[2] + p.at[2];
 }
 
-// [first, first + count) along each dimension.
+// The range [first, first + count) along each dimension.
 struct Box {
   int64_t first[3], count[3];
   GRADLOOM_DEVICE int64_t points() const { return count[0] * count[1] * count[2]; }
 };
 
-// Windows of `kernel` elements over `in` points, `out` of them. Missing leading dimensions have one of each.
+// Windows of `kernel` elements over `in` points; there are `out` windows. Missing leading dimensions have extent 1.
 struct Geometry {
   int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, pad[3] = {}, pad_end[3] = {};
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
 
-  // Of tensors [N, C, ...] on either side.
+  // `input` and `output` are shapes [N, C, ...].
   Geometry(const Windows& w, const Shape& input, const Shape& output) {
     for (int from = 0; from < w.rank(); ++from) {
       const int to = from + 3 - w.rank();
@@ -45,10 +45,10 @@ struct Geometry {
   constexpr int64_t in_points() const { return in[0] * in[1] * in[2]; }
   constexpr int64_t out_points() const { return out[0] * out[1] * out[2]; }
 
-  // Where a window begins: before the input in the padding.
+  // The first input coordinate of window o; negative in the padding.
   GRADLOOM_DEVICE int64_t Start(int dim, int64_t o) const { return o * stride[dim] - pad[dim]; }
 
-  // How many kernel elements of window o lie before `limit`.
+  // The number of kernel elements of window o that lie before `limit`.
   GRADLOOM_DEVICE int64_t TapsBefore(int dim, int64_t o, int64_t limit) const {
     const int64_t room = limit - Start(dim, o);
     if (room <= 0) return 0;
@@ -56,7 +56,7 @@ struct Geometry {
     return taps < kernel[dim] ? taps : kernel[dim];
   }
 
-  // The kernel elements of a window that lie on the input.
+  // The kernel elements of a window that lie inside the input.
   GRADLOOM_DEVICE Box TapsInside(const Point3& window) const {
     Box box;
     for (int dim = 0; dim < 3; ++dim) {
@@ -66,7 +66,7 @@ struct Geometry {
     return box;
   }
 
-  // The windows between the first and the last that have an input point. With dilations some of them step over it.
+  // The range of windows that may contain an input point. With dilation, some of them skip it.
   GRADLOOM_DEVICE Box WindowsAround(const Point3& point) const {
     Box box;
     for (int dim = 0; dim < 3; ++dim) {
@@ -78,14 +78,14 @@ struct Geometry {
     return box;
   }
 
-  // The kernel element of window o that lies on input point i, which is not before the window; -1 where none does.
+  // The kernel element of window o at input coordinate i, which must not be before the window; -1 if there is none.
   GRADLOOM_DEVICE int64_t TapAt(int dim, int64_t o, int64_t i) const {
     const Quotient tap = Divide(i - Start(dim, o), dilation[dim]);
     return tap.rest == 0 ? tap.quotient : -1;
   }
 };
 
-// f(input point, kernel element) for those of the window that lie on the input. The threads of `block` share them.
+// Calls f(input point, kernel element) for each kernel element of the window inside the input. The threads of `block` share them.
 template <typename Threads, typename F>
 GRADLOOM_DEVICE void ForEachTap(const Threads& block, const Geometry& g, const Point3& window, F f) {
   const Box box = g.TapsInside(window);
@@ -104,7 +104,7 @@ GRADLOOM_DEVICE void ForEachTap(const Threads& block, const Geometry& g, const P
   }
 }
 
-// f(window, kernel element) for all windows that have the input point, in ascending order.
+// Calls f(window, kernel element) for all windows that contain the input point, in ascending order.
 template <typename F>
 GRADLOOM_DEVICE void ForEachWindowAt(const Geometry& g, const Point3& point, F f) {
   const Box box = g.WindowsAround(point);

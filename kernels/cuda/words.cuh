@@ -1,4 +1,4 @@
-// Rows of elements as rows of wider words: all that moving them needs to know.
+// Rows of elements as rows of wider words, for kernels that only move them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,14 +10,14 @@ namespace gradloom::cuda {
 
 inline constexpr int64_t kMaxWordBytes = 16;
 
-// The widest word that divides rows of so many bytes. Buffers are aligned to more.
+// The widest word whose size divides that of the rows. Buffers are aligned to at least that.
 inline int64_t WordBytesOf(int64_t row_bytes) {
   int64_t bytes = 1;
   while (bytes < kMaxWordBytes && row_bytes % (2 * bytes) == 0) bytes *= 2;
   return bytes;
 }
 
-// Calls f(std::type_identity<T>{}) with a type of so many bytes.
+// Calls f(std::type_identity<T>{}) with a type of this size.
 template <typename F>
 decltype(auto) WithWord(int64_t bytes, F&& f) {
   switch (bytes) {
