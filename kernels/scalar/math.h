@@ -1,16 +1,13 @@
-// Functions of one float that a compiler can vectorise: no branches, no tables, no calls, no errno. Written
-// once for the loops of every instruction set and for CUDA. With contraction off, a machine with fused
-// multiply-add gives the same bits everywhere.
+// Functions of one float that a compiler can vectorize: no branches, tables, calls or errno. They are written once for the loops of all
+// instruction sets and for CUDA. With contraction off, all machines with fused multiply-add compute the same bits.
 //
-// The largest errors found over all floats of the useful range, in units of the last place: exp 0.9, log 0.9,
-// erf 1.0, tanh 1.4, sigmoid 2.4, expm1 1.6.
+// The largest errors found over all floats of the useful range, in ulps: exp 0.9, log 0.9, erf 1.0, tanh 1.4, sigmoid 2.4, expm1 1.6.
 #pragma once
 
 #ifdef __CUDACC__
 #define GRADLOOM_MATH static __device__ __forceinline__
 #else
-// Internal linkage and never out of line: a copy that was compiled for one instruction set must not be
-// what the linker keeps for all.
+// Internal linkage and always inlined: otherwise the linker might keep a copy compiled for one instruction set and use it for all.
 #define GRADLOOM_MATH static inline __attribute__((always_inline, unused))
 #endif
 
@@ -41,7 +38,7 @@ GRADLOOM_MATH int Bits(float f) {
 #define GRADLOOM_LIBM(name) __builtin_##name
 #endif
 
-// Where an argument is NaN these give b: to keep a NaN of x, x comes second.
+// If an argument is NaN, these return b. To propagate a NaN in x, pass x second.
 GRADLOOM_MATH float Least(float a, float b) { return a < b ? a : b; }
 GRADLOOM_MATH float Most(float a, float b) { return a > b ? a : b; }
 
@@ -50,16 +47,16 @@ GRADLOOM_MATH float Abs(float x) { return FromBits(Bits(x) & 0x7FFFFFFF); }
 GRADLOOM_MATH float WithSign(float magnitude, float sign) {
   return FromBits((Bits(magnitude) & 0x7FFFFFFF) | (Bits(sign) & static_cast<int>(0x80000000u)));
 }
-// float16 and bfloat16, rounded to nearest even: what runtime/base/half.h does, without branches.
+// float16 and bfloat16, rounded to nearest even: the conversions of runtime/base/half.h, without branches.
 GRADLOOM_MATH float HalfValue(int bits) {
   const int magnitude = bits & 0x7FFF;
-  // The exponent is 112 too small: a power of two mends it, for subnormal numbers too.
+  // The exponent is too small by 112: multiplication by 2^112 corrects it, also for subnormal numbers.
   const float value = magnitude >= 0x7C00 ? FromBits((magnitude << 13) | 0x7F800000) : FromBits(magnitude << 13) * 5.192296858534827628e33f;
   return WithSign(value, FromBits((bits & 0x8000) << 16));
 }
 GRADLOOM_MATH int HalfBits(float x) {
   const int magnitude = Bits(x) & 0x7FFFFFFF;
-  // Adding 0.5 puts the rounded multiple of 2^-24 into the low bits.
+  // Adding 0.5 leaves the rounded multiple of 2^-24 in the low bits.
   const int subnormal = Bits(FromBits(magnitude) + 0.5f) - 0x3F000000;
   const int normal = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
   const int finite = magnitude < 0x38800000 ? subnormal : normal;
@@ -75,7 +72,7 @@ GRADLOOM_MATH int Bfloat16Bits(float x) {
 
 GRADLOOM_MATH float Sqrt(float x) { return GRADLOOM_LIBM(sqrtf)(x); }
 
-// 2^n by parts: n in [-150, 128] reaches zero, the subnormal numbers and infinity.
+// r * 2^n, in two steps so that n in [-150, 128] reaches zero, subnormal numbers and infinity.
 GRADLOOM_MATH float TimesPowerOfTwo(float r, int n) {
   const int half = n >> 1;
   return r * FromBits((half + 127) << 23) * FromBits((n - half + 127) << 23);
@@ -83,7 +80,7 @@ GRADLOOM_MATH float TimesPowerOfTwo(float r, int n) {
 
 GRADLOOM_MATH float Exp(float x) {
   x = Most(-104.0f, Least(89.0f, x));
-  float t = Fma(x, 1.44269504f, 12582912.0f);  // rounds to an integer in the low bits
+  float t = Fma(x, 1.44269504f, 12582912.0f);  // leaves the nearest integer in the low bits
   const int n = Bits(t) - 0x4B400000;
   t -= 12582912.0f;
   float f = Fma(t, -6.93145752e-1f, x);
@@ -98,12 +95,12 @@ GRADLOOM_MATH float Exp(float x) {
   return TimesPowerOfTwo(r, n);
 }
 
-// Cephes' logf: the mantissa in [sqrt(1/2), sqrt(2)), a polynomial, the exponent in two parts.
+// Cephes' logf: the mantissa in [sqrt(1/2), sqrt(2)), a polynomial, and the exponent in two parts.
 GRADLOOM_MATH float Log(float x) {
   const bool subnormal = x < 1.17549435e-38f;
   const float scaled = subnormal ? x * 8388608.0f : x;
   const int bits = Bits(scaled);
-  // Unsigned: of a negative number, whose logarithm is NaN below, the difference wraps.
+  // Unsigned, because the difference wraps for negative numbers, whose logarithm is NaN below.
   const int exponent = static_cast<int>(static_cast<unsigned>(bits) - 0x3F3504F3u) >> 23;
   const float m = FromBits(static_cast<int>(static_cast<unsigned>(bits) - (static_cast<unsigned>(exponent) << 23))) - 1.0f;
   const float e = static_cast<float>(exponent - (subnormal ? 23 : 0));
@@ -140,7 +137,7 @@ GRADLOOM_MATH float Expm1(float x) {
   return Abs(x) < 0.5f ? small : Exp(x) - 1.0f;
 }
 
-// log(1 + x) for x in [0, 1], through the rounding error of the sum.
+// log(1 + x) for x in [0, 1], corrected for the rounding error of the sum.
 GRADLOOM_MATH float Log1pUnit(float x) {
   const float u = 1.0f + x, rest = u - 1.0f;
   const float ratio = Log(u) * (x / (rest == 0.0f ? 1.0f : rest));
@@ -187,7 +184,7 @@ GRADLOOM_MATH float Gelu(float x) { return 0.5f * x * (1.0f + Erf(x * 0.70710678
 GRADLOOM_MATH float GeluTanh(float x) { return 0.5f * x * (1.0f + Tanh(0.79788456080286535588f * (x + 0.044715f * x * x * x))); }
 GRADLOOM_MATH float Clamp01(float x) { return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x; }
 GRADLOOM_MATH float SignOf(float x) { return x != x ? x : x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f; }
-// The one that is larger (smaller); NaN where either is.
+// The larger (smaller) of two numbers; NaN if either is NaN.
 GRADLOOM_MATH float Larger(float a, float b) { return b != b ? b : b > a ? b : a; }
 GRADLOOM_MATH float Smaller(float a, float b) { return b != b ? b : b < a ? b : a; }
 // fmod with the sign of b.

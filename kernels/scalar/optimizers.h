@@ -1,12 +1,12 @@
-// The arithmetic of one element of each optimizer, once for the host's loops and for CUDA's. The formulas
-// and the order of rounding are those of torch.optim's single-tensor functions (PyTorch 2.x, BSD); Lamb is
-// that of You et al., "Large Batch Optimization for Deep Learning" (ICLR 2020) with bias correction.
+// The arithmetic of one element of each optimizer, shared by the CPU loops and CUDA. Formulas and order of operations are those of
+// torch.optim's single-tensor functions (PyTorch 2.x, BSD); Lamb is that of You et al., "Large Batch Optimization for Deep Learning" (ICLR
+// 2020), with bias correction.
 //
-// Each optimizer has options (constants of the node), coefficients (what one step makes of them, computed
-// in double and then rounded to T), and a function that updates one element in place.
+// Each optimizer has options (attributes of the node), coefficients (derived from the options for one step, computed in double and rounded
+// to T), and a function that updates one element in place.
 //
-// T is float or double, or a number that writes down what is done to it (compiler/passes/traced.h), from which the
-// compiler has these formulas as ONNX operators: what depends on data is therefore chosen by Select.
+// T is float or double, or a type that records operations (compiler/passes/traced.h), with which the compiler obtains these formulas as
+// ONNX operators. So choices that depend on data must use Select.
 #pragma once
 
 #ifndef __CUDACC_RTC__
@@ -14,7 +14,7 @@
 #include <cstdint>
 #endif
 
-// Loops that are compiled per instruction set define it first, with internal linkage.
+// Files compiled per instruction set define this before, with internal linkage.
 #ifndef GRADLOOM_SCALAR
 #ifdef __CUDACC__
 #define GRADLOOM_SCALAR __host__ __device__ inline
@@ -33,7 +33,7 @@ GRADLOOM_SCALAR T Select(bool condition, T a, T b) {
   return condition ? a : b;
 }
 
-// Adds the L2 penalty; an exact 0 leaves the gradient's bits alone even where the parameter is infinite.
+// Adds the L2 penalty. With a weight_decay of exactly 0, the gradient is unchanged even if the parameter is infinite.
 template <typename T>
 GRADLOOM_SCALAR T Decayed(T gradient, T parameter, T weight_decay) {
   return weight_decay != T(0) ? gradient + weight_decay * parameter : gradient;
@@ -51,7 +51,7 @@ struct SgdStep {
   Truth first;
 };
 
-// `step` counts the updates from 1; `lr` has every factor in it. D is a double and N an int64_t, or such a number that is traced.
+// `step` counts updates from 1; `lr` includes all factors. D is double and N is int64_t, or both are recording types.
 template <typename T, typename D, typename N>
 GRADLOOM_SCALAR auto MakeStep(const SgdOptions& o, D lr, N step) {
   return SgdStep<T, decltype(step <= 1)>{T(lr), T(o.momentum), T(1 - o.dampening), T(o.weight_decay), o.nesterov, step <= 1};
@@ -96,14 +96,14 @@ GRADLOOM_SCALAR AdamStep<T> MakeStep(const AdamOptions& o, D lr, N step) {
           o.decoupled};
 }
 
-// The moments, for Adam and Lamb alike.
+// The moments, common to Adam and Lamb.
 template <typename T>
 GRADLOOM_SCALAR void AdamMoments(const AdamStep<T>& s, T g, T& average, T& square) {
   average += s.one_minus_beta1 * (g - average);
   square = s.beta2 * square + s.one_minus_beta2 * g * g;
 }
 
-// `second` is the second moment that divides: the present one, or with amsgrad the largest so far.
+// `second` is the second moment in the denominator: the current one, or with amsgrad the largest so far.
 template <typename T>
 GRADLOOM_SCALAR void AdamMove(const AdamStep<T>& s, T average, T second, T& parameter) {
   parameter -= s.step_size * (average / (Root(second) / s.root_correction2 + s.eps));
@@ -124,7 +124,7 @@ GRADLOOM_SCALAR void AmsgradElement(const AdamStep<T>& s, T gradient, T& paramet
   AdamMove(s, average, largest, parameter);
 }
 
-// Lamb's direction before the trust ratio scales it: the decay is part of it.
+// Lamb's direction before scaling by the trust ratio; includes the weight decay.
 template <typename T>
 GRADLOOM_SCALAR T LambElement(const AdamStep<T>& s, T gradient, T parameter, T& average, T& square) {
   AdamMoments(s, gradient, average, square);
@@ -132,7 +132,7 @@ GRADLOOM_SCALAR T LambElement(const AdamStep<T>& s, T gradient, T parameter, T& 
   return adam + s.weight_decay * parameter;
 }
 
-// norm(w) / norm(u), 1 where either is 0, from the sums of squares.
+// norm(parameter) / norm(direction), or 1 if either is 0, from the sums of squares.
 template <typename T>
 GRADLOOM_SCALAR T TrustRatio(T parameter_squares, T direction_squares) {
   return Select(parameter_squares > T(0) && direction_squares > T(0), Root(parameter_squares) / Root(direction_squares), T(1));
@@ -154,7 +154,7 @@ GRADLOOM_SCALAR RmsPropStep<T> MakeStep(const RmsPropOptions& o, D lr, N) {
   return {T(lr), T(o.alpha), T(1 - o.alpha), T(o.eps), T(o.weight_decay), T(o.momentum), o.centered};
 }
 
-// `average` is used where centered, `buffer` where there is momentum; otherwise any element will do.
+// `average` is used if centered, `buffer` if momentum > 0; otherwise pass any element.
 template <typename T>
 GRADLOOM_SCALAR void RmsPropElement(const RmsPropStep<T>& s, T gradient, T& parameter, T& square, T& buffer, T& average) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
@@ -236,7 +236,7 @@ GRADLOOM_SCALAR void AdamaxElement(const AdamaxStep<T>& s, T gradient, T& parame
   const T g = Decayed(gradient, parameter, s.weight_decay);
   average += s.one_minus_beta1 * (g - average);
   const T decayed = s.beta2 * norm, magnitude = Select(g < T(0), -g, g) + s.eps;
-  // A NaN gradient must show, so the comparison keeps `magnitude` where it is unordered.
+  // NaN gradients must propagate, so the unordered comparison selects `magnitude`.
   norm = Select(decayed > magnitude, decayed, magnitude);
   parameter -= s.step_size * (average / norm);
 }

@@ -34,7 +34,7 @@ const Loops* LoopsByName(const char* name) {
 
 namespace {
 
-// oneDNN's variable and what it understands, so that the library and our own kernels are held to the same instructions by one setting.
+// Uses oneDNN's variable with oneDNN's semantics, so that one setting limits both the library and our own kernels.
 bool Allows(std::string_view name) {
   const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (given == nullptr) given = std::getenv("DNNL_MAX_CPU_ISA");

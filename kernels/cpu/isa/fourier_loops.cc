@@ -4,9 +4,9 @@
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kComplex = 2 * kFourierLines;  // numbers of an element: the real parts of all lines, then the imaginary ones
+constexpr Index kComplex = 2 * kFourierLines;  // numbers per element: the real parts of all lines, then the imaginary ones
 
-// What an output of a butterfly becomes: (re + i im) times a turn, both rows of kFourierLines.
+// Stores an output of a butterfly: (re + i im) times a twiddle factor, for one lane.
 GRADLOOM_INLINE void Turned(double* y, Index lane, double re, double im, const double* turn) {
   y[lane] = re * turn[0] - im * turn[1];
   y[lane + kFourierLines] = re * turn[1] + im * turn[0];
@@ -43,7 +43,7 @@ void Quarters(const FourierPassArgs& args) {
         const Index j = i + kFourierLines;
         const double sr = a[i] + c[i], si = a[j] + c[j], dr = a[i] - c[i], di = a[j] - c[j];
         const double tr = b[i] + d[i], ti = b[j] + d[j];
-        // A quarter of a turn.
+        // A quarter turn.
         const double qr = -sign * (b[j] - d[j]), qi = sign * (b[i] - d[i]);
         y[i] = sr + tr;
         y[j] = si + ti;
@@ -55,7 +55,7 @@ void Quarters(const FourierPassArgs& args) {
   }
 }
 
-// Any other number of parts, by its definition.
+// Any other number of parts, directly by the definition.
 void Parts(const FourierPassArgs& args) {
   const Index parts = args.parts, part = args.rest * args.done * kComplex, row = args.done * kComplex;
   for (Index p = 0; p < args.rest; ++p) {

@@ -1,5 +1,4 @@
-// Where points of a grid draw from in a plane, bilinearly or from the nearest sample. As kernels/reference/grid_taps.cc has it, operation
-// for operation, in float64.
+// The samples that grid points read in a plane, bilinear or nearest. The same operations as in kernels/reference/grid_taps.cc, in float64.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
@@ -8,59 +7,59 @@ namespace {
 
 constexpr GridPadding kZeros = GridPadding::kZeros, kBorder = GridPadding::kBorder;
 
-// Where a coordinate lies along an axis, and how fast it moves.
+// The position of a coordinate along an axis, and its derivative.
 struct Place {
   double x, slope;
 };
 
-// x outside [low, high] comes back by reflection at both ends, and moves the other way after an odd number of them.
+// x outside [low, high] is reflected at both ends. The derivative changes sign after an odd number of reflections.
 GRADLOOM_INLINE Place Reflected(double x, const GridAxis& axis) {
   const double range = axis.high - axis.low, finite = x - x == 0 ? x : 0;
   const bool below = finite < axis.low, outside = below || finite > axis.high;
   const double distance = below ? axis.low - finite : finite - axis.high;
   const double turns = range > 0 ? __builtin_floor(distance / range) : 0;
   const double rest = distance - turns * range, half = turns * 0.5;
-  const bool odd = __builtin_floor(half) == half;  // turns are those behind the first reflection
+  const bool odd = __builtin_floor(half) == half;  // `turns` does not count the first reflection
   const double turned = range > 0 ? (below == odd ? axis.low + rest : axis.high - rest) : axis.low;
   const double slope = range > 0 ? (odd ? -axis.half : axis.half) : 0;
   return {outside ? turned : finite, outside ? slope : axis.half};
 }
 
-// `kNearest`: a whole number.
+// With `kNearest`, the position is an integer.
 template <GridPadding kPadding, bool kNearest>
 GRADLOOM_INLINE Place PlaceOf(double g, const GridAxis& axis) {
   const double last = static_cast<double>(axis.extent - 1);
   double x = (g + 1) * axis.half - axis.before;
   if (kNearest) x = __builtin_nearbyint(x);
   if (kPadding == kZeros) {
-    // Beyond every tap is where infinities and NaN are, too.
+    // Infinities and NaN end up out of range of every tap.
     x = x >= -10.0 ? x : -10.0;
     return {x <= last + 11.0 ? x : last + 11.0, axis.half};
   }
   if (kPadding == kBorder) {
     const bool above = x > axis.high, within = x >= axis.low && x <= axis.high;
-    return {within ? x : above ? last : 0, within ? axis.half : 0};  // 0: NaN, too
+    return {within ? x : above ? last : 0, within ? axis.half : 0};  // 0 for NaN as well
   }
   Place place = Reflected(x, axis);
-  // Where so many turns are that numbers have no fractions, the place is any within.
+  // With so many turns that the number has no fraction left, any position within the axis will do.
   place.x = place.x >= -1.0 ? place.x : -1.0;
   place.x = place.x <= last + 1.0 ? place.x : last + 1.0;
   return place;
 }
 
-// The sample `at`, or the one within the axis that stands for it; with zeros outside it stays there.
+// The sample that `at` reads: itself if it is within the axis or padding is zeros, else the sample that replaces it.
 template <GridPadding kPadding>
 GRADLOOM_INLINE int Within(int at, const GridAxis& axis) {
   const int last = static_cast<int>(axis.extent) - 1;
   if (kPadding == kZeros) return at;
-  // Reflected at the last sample itself, the one behind it is the one before it.
+  // Reflected at the center of the last sample, the next sample is the one before the last.
   const int beyond = kPadding == kBorder || axis.before != 0 || last == 0 ? last : last - 1;
   return at < 0 ? 0 : at > last ? beyond : at;
 }
 
 // The two samples along an axis.
 struct Pair {
-  int at[2];  // within the axis, or outside it
+  int at[2];  // within the axis, or outside it for zero padding
   double weight[2];
   double slope;
 };
@@ -123,14 +122,15 @@ bool PointsOf(const GridArgs& args) {
   return args.slope == nullptr ? Points<kPadding, false>(args) : Points<kPadding, true>(args);
 }
 
-// Vectors of so many channels that lie next to each other, and in memory. By reference alone: without AVX-512 functions cannot return them.
+// Vectors of kChannels interleaved channels, in registers and in memory. Pass them by reference: without AVX-512, functions cannot return
+// them.
 template <int kChannels>
 struct Channels {
   typedef float Own __attribute__((vector_size(kChannels * 4)));
   typedef float InMemory __attribute__((vector_size(kChannels * 4), aligned(4), may_alias));
 };
 
-// By halves.
+// Adds halves pairwise.
 template <int kChannels>
 GRADLOOM_INLINE float SumOf(const typename Channels<kChannels>::Own& v) {
   if constexpr (kChannels == 2) {
@@ -171,7 +171,7 @@ void Samples(const int* at, const float* weight, const float* x, Index n, float*
     float sum = 0;
     for (Index tap = 0; tap < 4; ++tap) {
       const int place = at[tap * kGridPoints + p];
-      // What lies beyond the border is 0 whatever x[0] is.
+      // Padding contributes 0 whatever x[0] is.
       const float term = weight[tap * kGridPoints + p] * x[kInside || place >= 0 ? place : 0];
       sum += kInside || place >= 0 ? term : 0.0f;
     }

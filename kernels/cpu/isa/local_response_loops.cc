@@ -1,11 +1,11 @@
-// Local response normalisation of a tile: rows of points, one row a channel.
+// Local response normalization of a tile: rows of points, one row per channel.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-// into[p] = the sum of f(row, p) over rows [c - before, c + after] of those there are.
+// into[p] = the sum of f(row, p) over the rows in [c - before, c + after] that exist.
 template <typename F>
 void SumWindow(Index channels, Index c, Index before, Index after, float* into, F f) {
   const Index first = c > before ? c - before : 0, last = c + after < channels ? c + after + 1 : channels;
@@ -36,7 +36,7 @@ void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x
   for (Index c = 0; c < args.channels; ++c) {
     const Index row = c * kResponsePoints;
     float* const to = dx + row;
-    // The channels whose windows this one is in.
+    // The channels whose windows contain this one.
     SumWindow(args.channels, c, args.after, args.before, to, [&](Index i) { return dy[i] * x[i] * powers[i] / bases[i]; });
 #pragma omp simd
     for (Index p = 0; p < kResponsePoints; ++p) to[p] = dy[row + p] * powers[row + p] - along * x[row + p] * to[p];

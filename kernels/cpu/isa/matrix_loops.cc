@@ -1,15 +1,15 @@
-// Products of matrices that are too small for a library's overhead.
+// Products of matrices that are too small to amortize a library's overhead.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kPanel = kMatrixPanel;  // columns that a tile covers
-// As many as the registers hold next to two vectors of b and one of a.
+constexpr Index kPanel = kMatrixPanel;  // columns of a tile
+// As many as fit into the registers beside two vectors of b and one of a.
 constexpr Index kTileRows = kLanes == 16 ? 12 : 6;
 
-// Exchanges, in each square of 2 kStep rows and lanes, the two squares of kStep that are not on its diagonal.
+// In each square of 2 kStep rows and lanes, exchanges the two off-diagonal squares of kStep.
 template <Index kStep>
 GRADLOOM_INLINE void Exchange(Vector* rows) {
   IntVector low, high;
@@ -27,7 +27,7 @@ GRADLOOM_INLINE void Exchange(Vector* rows) {
   }
 }
 
-// A square of kLanes rows and columns, in registers.
+// Transposes a square of kLanes rows and columns in registers.
 GRADLOOM_INLINE void TransposeSquare(const float* from, Index from_stride, float* to, Index to_stride) {
   Vector rows[kLanes];
 #pragma GCC unroll 16
@@ -40,10 +40,10 @@ GRADLOOM_INLINE void TransposeSquare(const float* from, Index from_stride, float
   for (Index i = 0; i < kLanes; ++i) Store(to + i * to_stride, rows[i]);
 }
 
-// As many vectors as hold a panel's columns.
+// The number of vectors that hold a panel's columns.
 GRADLOOM_INLINE Index VectorsOf(Index width) { return width <= kLanes ? 1 : 2; }
 
-// One panel of `width` columns; `pack` has kPanel floats a row, of which those of the vectors in use are written.
+// Packs one panel of `width` columns. `pack` has kPanel floats per row, of which only those of the vectors in use are written.
 void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width, float* pack) {
   const Index written = VectorsOf(width) * kLanes;
   for (Index p = 0; p < rows; ++p, pack += kPanel) {
@@ -54,7 +54,7 @@ void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width
 
 }  // namespace
 
-// b as panels of kPanel columns, k rows each, zero past n.
+// b as panels of kPanel columns and k rows, zero-padded past n.
 void PackMatrix(const MatrixArgs& args, float* pack) {
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
@@ -77,7 +77,7 @@ void PackMatrix(const MatrixArgs& args, float* pack) {
 
 namespace {
 
-// c[kRows, kVectors vectors] of a and one panel of b; `bias` has kPanel elements. Loops are unrolled, so that the sums stay in registers.
+// c[kRows, kVectors vectors] from a and one panel of b; `bias` has kPanel elements. Loops are unrolled so that the sums stay in registers.
 template <Index kRows, Index kVectors>
 void Tile(const MatrixArgs& args, const float* a, const float* panel, const float* bias, float* c, Index c_row) {
   Vector sums[kRows][kVectors];
@@ -111,7 +111,7 @@ constexpr TileFunction kTilesOf[] = {
     Tile<7, kVectors>, Tile<8, kVectors>, Tile<9, kVectors>, Tile<10, kVectors>, Tile<11, kVectors>, Tile<12, kVectors>};
 constexpr const TileFunction* kTiles[] = {nullptr, kTilesOf<1>, kTilesOf<2>};
 
-// The columns of a panel that are there, between c and rows of kPanel elements.
+// Copies the valid columns of a panel between c and rows of kPanel elements.
 void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r) {
     for (Index i = 0; i < columns; ++i) to[r * to_row + i] = from[r * from_row + i];
@@ -124,7 +124,7 @@ void MultiplyPacked(const MatrixArgs& args, const float* pack) {
   alignas(64) static constexpr float kNoBias[kPanel] = {};
   alignas(64) float biases[kPanel], part[kTileRows * kPanel];
   const float* const bias = args.bias != nullptr ? biases : kNoBias;
-  // Tiles of nearly equal height: one of a row or two would wait for its own additions.
+  // Tiles of nearly equal height: in a tile of one or two rows, the multiply-adds would wait for each other.
   const Index tiles = (args.m + kTileRows - 1) / kTileRows;
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
@@ -153,7 +153,7 @@ void Matrix(const MatrixArgs& args, float* pack) {
 }
 
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns) {
-  // Squares beside each other along `from`'s rows, so that whole lines of it are used.
+  // Squares along the rows of `from`, so that whole cache lines are used.
   constexpr Index kBlock = 16;
   const auto part = [&](Index i, Index i_end, Index j, Index j_end) {
     for (Index r = i; r < i_end; ++r) {

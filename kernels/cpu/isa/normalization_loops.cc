@@ -8,7 +8,7 @@ constexpr Index kSum = static_cast<Index>(Reduction::kSum);
 constexpr Index kWide = 4 * kLanes;
 constexpr Index kBlock = 4096;
 
-// The sum of f(i) over [0, n): kWide partial sums, blocks joined in double.
+// The sum of f(i) over [0, n): kWide partial sums within a block, blocks added in double.
 template <typename F>
 GRADLOOM_INLINE double SumOver(Index n, F f) {
   double total = 0;
@@ -49,12 +49,12 @@ GRADLOOM_INLINE float InverseRms(const float* x, Index n, float epsilon) {
   return 1.0f / scalar::Sqrt(static_cast<float>(squares / static_cast<double>(n)) + epsilon);
 }
 
-// Columns whose sums fit the registers.
+// Columns whose sums fit into registers.
 constexpr Index kGroup = 2 * kLanes;
-constexpr Index kFew = 4;  // columns that are worth a vector of their own
+constexpr Index kFew = 4;  // fewest columns that are worth a vector of their own
 
-// f<columns of a group>(its first column) for all columns. What whole groups leave over is a vector at a time, the last one over columns
-// that were done: f overwrites, and a column's numbers do not depend on its group.
+// Calls f<columns of a group>(first column) for all columns. The columns left by whole groups are done a vector at a time; the last vector
+// may repeat columns already done, which is allowed because f overwrites its results and a column's result does not depend on its group.
 template <typename F>
 GRADLOOM_INLINE void ForColumnGroups(Index columns, F f) {
   Index c = 0;

@@ -1,5 +1,4 @@
-// One pass over the elements of a parameter, its gradient and its states, with the arithmetic of
-// kernels/scalar/optimizers.h.
+// One pass over the elements of a parameter, its gradient and its states, with the arithmetic of kernels/scalar/optimizers.h.
 #define GRADLOOM_SCALAR static inline __attribute__((always_inline, unused))
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
@@ -10,8 +9,7 @@ namespace {
 
 using namespace scalar;
 
-// kStates states; f(step, gradient, parameter, states) updates one element in place. An output may lie on
-// its input.
+// An optimizer with kStates states; f(step, gradient, parameter, states) updates one element in place. Outputs may be the inputs.
 template <typename Step, int kStates, typename F>
 GRADLOOM_INLINE void Update(const UpdateArgs& args, F f) {
   static_assert(kStates <= 3);
@@ -45,7 +43,7 @@ GRADLOOM_UPDATE(Momentum, SgdStep, 1, MomentumElement(s, g, p, a))
 GRADLOOM_UPDATE(Adam, AdamStep, 2, AdamElement(s, g, p, a, b))
 GRADLOOM_UPDATE(Amsgrad, AdamStep, 3, AmsgradElement(s, g, p, a, b, c))
 GRADLOOM_UPDATE(RmsProp1, RmsPropStep, 1, RmsPropElement(s, g, p, a, b, c))
-// The states are the square average, then the momentum buffer, then the average, where there are any.
+// The states are the square average, then the momentum buffer, then the average, as far as they exist.
 GRADLOOM_UPDATE(RmsProp2, RmsPropStep, 2, RmsPropElement(s, g, p, a, b, b))
 GRADLOOM_UPDATE(RmsProp3, RmsPropStep, 3, RmsPropElement(s, g, p, a, b, c))
 GRADLOOM_UPDATE(Adagrad, AdagradStep, 1, AdagradElement(s, g, p, a))

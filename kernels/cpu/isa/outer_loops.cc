@@ -1,4 +1,4 @@
-// Sums of outer products, for the weights' gradients of convolutions.
+// Sums of outer products, for the weight gradients of convolutions.
 #include "kernels/cpu/isa/panel_tile.h"
 #include "kernels/cpu/isa/tables.h"
 

@@ -1,4 +1,4 @@
-// A tile of a product with a packed panel, whose sums stay in registers: `kRows` rows of kVectors vectors. Included only by the files that
+// A tile of a product with a packed panel, `kRows` rows of kVectors vectors, with its sums in registers. Include this only in files that
 // are compiled per instruction set.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace {
 template <Index kRows, Index kVectors>
 class PanelTile {
  public:
-  // Adds the products of `points` rows of the panel with what a has of them: row r of point p at a[r * row_step + p * step].
+  // Adds the products of `points` rows of the panel with the elements of a: that of row r and point p is a[r * row_step + p * step].
   __attribute__((always_inline)) void Add(const float* a, Index row_step, Index step, const float* panel, Index points) {
     for (Index p = points; p > 0; --p, a += step, panel += kMatrixPanel) {
       Vector columns[kVectors];
@@ -25,7 +25,8 @@ class PanelTile {
     }
   }
 
-  // To c, whose rows are a panel apart; or to what is there, where `adds`: sums of parts round less than one of all.
+  // Stores the sums to c, whose rows are a panel apart, or with `adds`, adds them to c. Sums over several parts have smaller rounding
+  // errors than one long sum.
   __attribute__((always_inline)) void Finish(float* c, bool adds) const {
 #pragma GCC unroll 16
     for (Index r = 0; r < kRows; ++r) {
@@ -41,7 +42,7 @@ class PanelTile {
   Vector sums_[kRows][kVectors] = {};
 };
 
-// By rows: the functions `Kernel<rows, vectors>::Run`, which take `Args`.
+// The functions `Kernel<rows, vectors>::Run`, indexed by rows.
 template <typename Args, template <Index, Index> typename Kernel, Index kVectors>
 constexpr void (*kTiles[])(const Args&) = {
     nullptr,
@@ -63,7 +64,7 @@ constexpr void (*kTiles[])(const Args&) = {
 #endif
 };
 
-// The one for the rows and columns that `args` has.
+// Runs the kernel for the rows and columns of `args`.
 template <typename Args, template <Index, Index> typename Kernel>
 void RunTile(const Args& args) {
   static_assert(sizeof(kTiles<Args, Kernel, 1>) / sizeof(kTiles<Args, Kernel, 1>[0]) == kPanelRows + 1);

@@ -4,8 +4,7 @@
 namespace gradloom::scalar {
 namespace {
 
-// One loop per function. The operands may be the result's own memory: each element is read before it is
-// written, which is what `omp simd` needs to know.
+// One loop per function. The result may share memory with an operand: each element is read before it is written, which `omp simd` asserts.
 #define GRADLOOM_POINTWISE(name, operands, expression)             \
   void Loop##name(const PointwiseArgs& args) {                     \
     [[maybe_unused]] const float* pa = args.a;                     \
@@ -24,13 +23,12 @@ namespace {
 #undef GRADLOOM_POINTWISE
 
 #ifdef __FMA__
-// As far as this what is left of x behind whole quarters of a turn is right to the last place (N. Juffa, "Fast sin and cos in single
-// precision").
+// Up to this |x|, the range reduction below is accurate to the last place (N. Juffa, "Fast sin and cos in single precision").
 constexpr float kMostReduced = 71476.0625f;
 
-// sin(x + quarters * pi / 2) for |x| up to kMostReduced, by pi / 2 in three parts: 1.5 units of the last place.
+// sin(x + quarters * pi / 2) for |x| up to kMostReduced, with pi / 2 in three parts: 1.5 ulps.
 GRADLOOM_MATH float SinReduced(float x, int quarters) {
-  float turns = Fma(x, 0.636619747f, 12582912.0f);  // rounds to an integer in the low bits
+  float turns = Fma(x, 0.636619747f, 12582912.0f);  // leaves the nearest integer in the low bits
   const int n = Bits(turns) + quarters;
   turns -= 12582912.0f;
   float r = Fma(turns, -1.57079601f, x);
@@ -51,7 +49,7 @@ GRADLOOM_MATH float SinReduced(float x, int quarters) {
   return FromBits(Bits(y) ^ ((n & 2) << 30));
 }
 
-// Elements further out, and those that are no numbers, go through the library one by one.
+// Larger elements, infinities and NaN go through libm one by one.
 template <int kQuarters>
 void LoopTurns(const PointwiseArgs& args) {
   constexpr Index kBlock = 64;

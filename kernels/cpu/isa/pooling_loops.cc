@@ -1,4 +1,4 @@
-// Windows whose points are rows of elements next to each other.
+// Windows whose points are rows of contiguous elements.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
@@ -12,7 +12,7 @@ GRADLOOM_INLINE IntVector LoadInts(const int* p) {
 }
 GRADLOOM_INLINE void StoreInts(int* p, IntVector v) { __builtin_memcpy(p, &v, sizeof v); }
 
-// A NaN is larger than any number, and no larger than another NaN. Lane by lane: -1 or 0.
+// NaN counts as larger than any number, and not larger than another NaN. Per lane: -1 or 0.
 GRADLOOM_INLINE IntVector Larger(Vector x, Vector than) { return (x > than) | ((x != x) & (than == than)); }
 GRADLOOM_INLINE bool Larger(float x, float than) { return x > than || (x != x && than == than); }
 
@@ -78,7 +78,7 @@ void AddPicked(const int* place, int own, const float* g, Index n, float* to) {
 }
 
 void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to) {
-  // As many sums at a time as hide the latency of one.
+  // Enough independent sums to hide the latency of an addition.
   constexpr Index kVectors = 4;
   Index i = 0;
   for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
@@ -108,7 +108,7 @@ void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Ind
 void RepeatGroups(const float* from, Index from_step, Index width, Index groups, Index times, float* to) {
   Index g = 0;
   if (width <= kLanes) {
-    // Whole vectors: what is too much is written over by the next group. The last groups have none behind them.
+    // Stores whole vectors: the next group overwrites the excess. The last groups have none after them.
     for (; (groups - 1 - g) * from_step + width >= kLanes && (groups - g) * times * width >= times * width + kLanes; ++g) {
       const Vector group = Load(from + g * from_step);
       for (Index t = 0; t < times; ++t, to += width) Store(to, group);

@@ -1,4 +1,4 @@
-// Small integers that stand for (q - zero) * scale.
+// Small integers q that represent (q - zero) * scale.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
@@ -14,7 +14,7 @@ void Quantize(const float* x, Index n, float scale, int zero, void* out) {
 #pragma omp simd
   for (Index i = 0; i < n; ++i) {
     const float v = x[i] / scale, above = v > low ? v : low, within = above < high ? above : high;
-    const float rounded = (within + 12582912.0f) - 12582912.0f;  // to even, of numbers below 2^22
+    const float rounded = (within + 12582912.0f) - 12582912.0f;  // rounds numbers below 2^22 to even
     y[i] = static_cast<T>(static_cast<int>(rounded) + zero);
   }
 }

@@ -1,15 +1,15 @@
-// Numbers of counters, a vector of counters at once.
+// Random numbers from counters, a vector of counters at a time.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-// As UniformFloat of runtime/base/philox.h.
+// Like UniformFloat of runtime/base/philox.h.
 GRADLOOM_INLINE float Uniform(unsigned word) { return static_cast<float>(static_cast<int>(word >> 8)) * 0x1p-24f; }
 
-// The sine and the cosine of `turns` times 2 pi, turns in [0, 1): Taylor's series within an eighth of a turn around each quarter, of which
-// what is left out is below half of a float's last place.
+// The sine and the cosine of 2 pi * turns, for turns in [0, 1): Taylor series within an eighth of a turn around each quarter, whose
+// truncation error is below half an ulp.
 struct Circle {
   float sine, cosine;
 };
@@ -24,7 +24,7 @@ GRADLOOM_INLINE Circle OnCircle(float turns) {
   return {(quarter & 2) != 0 ? -first : first, ((quarter + 1) & 2) != 0 ? -second : second};
 }
 
-// The first or the second halves of a and b, kGroup elements of either in turns.
+// Interleaves the first or the second halves of a and b in groups of kGroup elements.
 template <Index kGroup, bool kSecondHalf>
 GRADLOOM_INLINE IntVector InTurns(IntVector a, IntVector b) {
   IntVector from;

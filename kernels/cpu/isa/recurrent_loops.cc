@@ -1,4 +1,4 @@
-// The cells of LSTM, GRU and RNN, forward and back, over some hidden units of one sequence at one step.
+// The forward and backward cells of LSTM, GRU and RNN, for several hidden units of one sequence at one step.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
@@ -93,7 +93,7 @@ void LstmBackward(const LstmGradCell& cell) { cell.peephole != nullptr ? LstmGra
 void RnnForward(const RnnCell& cell) { cell.relu ? Rnn<true>(cell) : Rnn<false>(cell); }
 void RnnBackward(const RnnGradCell& cell) { cell.relu ? RnnGrad<true>(cell) : RnnGrad<false>(cell); }
 
-// Gates z and r; where the candidate needs nothing more, the rest of the cell.
+// Gates z and r, and if `linear`, the rest of the cell, for which nothing else is needed.
 void GruForwardGates(const GruCell& cell) {
   const Index h = cell.hidden, s = cell.step_stride;
   const float *zz = cell.step, *zr = zz + s, *zh = zr + s;
@@ -135,7 +135,7 @@ void GruForwardCandidate(const GruCell& cell) {
   }
 }
 
-// The gradients of z and the candidate; where `linear`, of r too.
+// The gradients of z and the candidate; if `linear`, of r as well.
 void GruBackwardGates(const GruGradCell& cell) {
   const Index h = cell.hidden;
   const float *gz = cell.gates, *gr = gz + h, *gh = gr + h, *gs = gh + h;

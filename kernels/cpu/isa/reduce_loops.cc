@@ -1,4 +1,4 @@
-// Sums run in blocks, so that the rounding error grows with the square root of the length, not with it.
+// Sums are computed in blocks, so that the rounding error grows with the square root of the length instead of the length.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr Index kRowBlock = 4096;
 constexpr Index kColumnBlock = 128;
 
-// start: the value of an empty reduction; take: one more element; join: two reductions.
+// kStart: the value of an empty reduction; take: adds an element; join: combines two reductions.
 struct SumOf {
   static constexpr float kStart = 0.0f;
   GRADLOOM_INLINE float take(float acc, float x) { return acc + x; }
@@ -42,9 +42,9 @@ struct ProdOf {
 
 // Four accumulators of the native width, as one array that the compiler keeps in registers.
 constexpr Index kWide = 4 * kLanes;
-constexpr Index kFew = 4;  // columns that are worth a vector of their own
+constexpr Index kFew = 4;  // fewest columns that are worth a vector of their own
 
-// By halves, whose lengths the compiler knows.
+// Adds halves pairwise, of lengths known at compile time.
 template <typename R, Index kLength>
 GRADLOOM_INLINE float JoinHalves(float* acc) {
   if constexpr (kLength == 1) {
@@ -91,7 +91,7 @@ float ReduceRow(const float* x, Index n) {
   return adds ? static_cast<float>(total) : exact;
 }
 
-// kColumns columns at once over up to kColumnBlock rows at a time.
+// kColumns columns at once, up to kColumnBlock rows at a time.
 template <typename R, Index kColumns>
 GRADLOOM_INLINE void ReduceColumnGroup(const float* x, Index rows, Index stride, float* into) {
   for (Index r = 0; r < rows; r += kColumnBlock) {
@@ -106,7 +106,7 @@ GRADLOOM_INLINE void ReduceColumnGroup(const float* x, Index rows, Index stride,
   }
 }
 
-// Fewer columns than a vector has lanes, without a gap: kLanes rows are as many whole vectors.
+// Contiguous rows with fewer columns than a vector has lanes: kLanes rows make whole vectors.
 template <typename R>
 void ReduceNarrow(const float* x, Index rows, Index columns, float* into) {
   const Index wide = columns * kLanes;
@@ -139,7 +139,7 @@ void ReduceColumns(const float* x, Index rows, Index stride, Index columns, floa
   for (; j < columns; ++j) ReduceColumnGroup<R, 1>(x + j, rows, stride, into + j);
 }
 
-// What is not finite, NaN included, is the result itself: differences from it say nothing.
+// A maximum that is infinite or NaN is the result itself: differences from it are meaningless.
 GRADLOOM_INLINE bool IsShift(float max) { return scalar::Abs(max) < __builtin_inff(); }
 
 float LogSumExpRow(const float* x, Index n) {
@@ -157,7 +157,7 @@ float LogSumExpRow(const float* x, Index n) {
   return max + scalar::Log(static_cast<float>(sum));
 }
 
-// What `into` holds is one element more.
+// The previous value of `into` counts as one more element.
 void LogSumExpColumns(const float* x, Index rows, Index stride, Index columns, float* into) {
   for (Index begin = 0; begin < columns; begin += kWide) {
     const Index count = columns - begin < kWide ? columns - begin : kWide;

@@ -1,4 +1,4 @@
-// Products of real polynomials modulo z^(2 M) + 1, a line of each in a lane: their values at the M roots of z^M = i, where products are
+// Products of real polynomials modulo z^(2 M) + 1, one line per lane, by their values at the M roots of z^M = i, where products are
 // pointwise.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
@@ -6,14 +6,14 @@
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kComplex = 2 * kLanes;  // numbers of an element: the real parts of all lines, then the imaginary ones
+constexpr Index kComplex = 2 * kLanes;  // numbers per element: the real parts of all lines, then the imaginary ones
 constexpr float kHalfRoot3 = 0.866025403784438647f;
 
 struct Complex {
   Vector re, im;
 };
 
-// c + a b and c - a b. Of Fma's loop over the lanes GCC 12 takes a vector that does not change out of a loop number by number.
+// c + a b and c - a b. With a loop over the lanes as in Fma, GCC 12 moves a loop-invariant vector out of a loop lane by lane.
 GRADLOOM_INLINE Vector Plus(Vector c, Vector a, Vector b) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -48,7 +48,7 @@ GRADLOOM_INLINE Complex Times(Complex a, float factor) {
 GRADLOOM_INLINE Complex PlusTurned(Complex a, Complex b) { return {a.re - b.im, a.im + b.re}; }
 GRADLOOM_INLINE Complex MinusTurned(Complex a, Complex b) { return {a.re + b.im, a.im - b.re}; }
 
-// x times a turn, or its conjugate.
+// x times a twiddle factor, or times its conjugate.
 template <bool kConjugate>
 GRADLOOM_INLINE Complex Turned(Complex x, Complex turn) {
   const Vector re = x.re * turn.re, im = x.im * turn.re;
@@ -57,7 +57,8 @@ GRADLOOM_INLINE Complex Turned(Complex x, Complex turn) {
 }
 GRADLOOM_INLINE Complex TurnAt(const float* p) { return {BroadcastFrom(p), BroadcastFrom(p + 1)}; }
 
-// The elements at x, x + step, ...: the values of a part modulo z^(parts span) - d^parts modulo each z^span - d root, or back.
+// Transforms the elements at x, x + step, ...: from a block's remainder modulo z^(parts span) - d^parts to those modulo each z^span - d
+// root, or back.
 template <Index kParts, bool kInverse, bool kScaled>
 GRADLOOM_INLINE void Butterfly(float* at, Index step, const Complex* turns, float scale) {
   Complex x[kParts];
@@ -122,7 +123,7 @@ void RingBackward(const RingPass* passes, Index count, float scale, float* data)
 
 namespace {
 
-// Adds conj(v) s to sum, where s is one number for all lanes.
+// Adds conj(v) s to sum, where s is a scalar for all lanes.
 GRADLOOM_INLINE void AddConjugate(Complex v, const float* s, Complex& sum) {
   const Vector re = BroadcastFrom(s), im = BroadcastFrom(s + kLanes);
   sum.re = Plus(Plus(sum.re, v.re, re), v.im, im);

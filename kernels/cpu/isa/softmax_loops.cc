@@ -7,7 +7,7 @@ namespace {
 constexpr Index kMax = static_cast<Index>(Reduction::kMax);
 constexpr Index kSum = static_cast<Index>(Reduction::kSum);
 
-// Of a row of nothing but -inf the shift is 0, so that the result is NaN, as it is by the formula.
+// For a row of only -inf, x - shift is NaN, and so is the result, as by the formula.
 GRADLOOM_INLINE float MaxRow(const float* x, Index n) { return kRowReductions[kMax](x, n); }
 
 }  // namespace
@@ -46,7 +46,7 @@ void LogSoftmaxRow(const float* x, float* y, Index n) {
 
 namespace {
 
-// work[j] = the maximum of column j, work[columns + j] = the sum of exp(x - maximum).
+// work[j] = the maximum of column j; work[columns + j] = the sum of exp(x - maximum).
 GRADLOOM_INLINE void ColumnStatistics(const float* x, Index n, Index stride, Index columns, float* work) {
   for (Index j = 0; j < columns; ++j) work[j] = -__builtin_inff();
   kColumnReductions[kMax](x, n, stride, columns, work);

@@ -1,4 +1,4 @@
-// What the files of one instruction set give to its table.
+// The functions that the files of one instruction set contribute to its table.
 #pragma once
 
 #include "kernels/cpu/isa/loops.h"

@@ -1,5 +1,5 @@
-// Vectors of the native width, for the loops that the compiler does not vectorise by itself. Included only
-// by the files that are compiled per instruction set.
+// Vectors of the native width, for loops that the compiler does not vectorize on its own. Include this only in files that are compiled per
+// instruction set.
 #pragma once
 
 #if defined(__AVX2__)
@@ -25,9 +25,9 @@ inline constexpr Index kLanes = 8;
 inline constexpr Index kLanes = 4;
 #endif
 
-inline constexpr Index kMatrixPanel = 2 * kLanes;  // columns of a packed matrix that lie together
+inline constexpr Index kMatrixPanel = 2 * kLanes;  // columns per panel of a packed matrix
 
-// Rows of a tile of a product with a panel: as many as the registers hold next to two vectors of the panel and one of a row.
+// Rows of a tile of a product with a panel: as many as fit into the registers beside two vectors of the panel and one of a row.
 inline constexpr Index kPanelRows = kLanes == 16 ? 14 : 6;
 
 #define GRADLOOM_INLINE static inline __attribute__((always_inline, unused))
@@ -38,15 +38,15 @@ typedef int IntVector __attribute__((vector_size(kLanes * 4)));
 
 GRADLOOM_INLINE Vector Load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 GRADLOOM_INLINE void Store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-// One instruction, which reads memory by itself: a sum with zero would be one more.
+// Compiles to one broadcast instruction, which can load from memory. Writing it as a sum with a zero vector would cost an addition.
 GRADLOOM_INLINE Vector Broadcast(float x) {
   Vector v;
   for (Index i = 0; i < kLanes; ++i) v[i] = x;
   return v;
 }
 
-// The same of a number in memory. Of a loop over the lanes GCC 12 makes a load of a whole vector and a shuffle of its first lane, which
-// takes time where multiply-adds are done.
+// Broadcasts a number in memory. For a loop over the lanes, GCC 12 loads a whole vector and shuffles its first lane, which takes a port
+// from the multiply-adds.
 GRADLOOM_INLINE Vector BroadcastFrom(const float* p) {
 #if defined(__AVX512F__)
   return _mm512_maskz_broadcastss_ps(static_cast<__mmask16>(-1), _mm_load_ss(p));
@@ -57,7 +57,7 @@ GRADLOOM_INLINE Vector BroadcastFrom(const float* p) {
 #endif
 }
 
-// Lane by lane; the compiler makes one instruction of it.
+// Lane by lane; compiles to one instruction.
 GRADLOOM_INLINE Vector Fma(Vector a, Vector b, Vector c) {
   Vector r;
   for (Index i = 0; i < kLanes; ++i) r[i] = scalar::Fma(a[i], b[i], c[i]);

@@ -1,4 +1,4 @@
-// Winograd's F(2x2, 3x3) and F(3x3, 2x2): the products of 4 x 4 patches, with transforms at points 0, 1, -1 and infinity.
+// Winograd's F(2x2, 3x3) and F(3x3, 2x2): transforms at the points 0, 1, -1 and infinity, and the products of transformed 4 x 4 patches.
 #include "kernels/cpu/isa/panel_tile.h"
 #include "kernels/cpu/isa/tables.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr Index kChunk = kWinogradChunk, kPanel = kMatrixPanel;
 
-// to = B^T from of 4 vectors: of a patch's points.
+// The input transform B^T of a line of 4 points.
 GRADLOOM_INLINE void PatchLine(Vector a, Vector b, Vector c, Vector d, Vector* to, Index step) {
   to[0] = a - c;
   to[step] = b + c;
@@ -19,7 +19,7 @@ GRADLOOM_INLINE void PatchLine(Vector a, Vector b, Vector c, Vector d, Vector* t
 
 namespace {
 
-// Planes of rows [kFirst, kLast) of the four.
+// Computes the planes of rows [kFirst, kLast) of the four.
 template <Index kFirst, Index kLast>
 void Patch(const WinogradPatchArgs& args) {
   const float* const* const points = args.points;
@@ -49,7 +49,7 @@ void WinogradPatch(const WinogradPatchArgs& args) {
 
 namespace {
 
-// G of two points: a, (a + b) / 2, (a - b) / 2, b.
+// The transform G of two points: a, (a + b) / 2, (a - b) / 2, b.
 GRADLOOM_INLINE void PairLine(Vector a, Vector b, Vector* to, Index step) {
   const Vector half = Broadcast(0.5f), x = half * a, y = half * b;
   to[0] = a;
@@ -58,7 +58,7 @@ GRADLOOM_INLINE void PairLine(Vector a, Vector b, Vector* to, Index step) {
   to[3 * step] = b;
 }
 
-// G of three points: a, (a + b + c) / 2, (a - b + c) / 2, c.
+// The transform G of three points: a, (a + b + c) / 2, (a - b + c) / 2, c.
 GRADLOOM_INLINE void TripleLine(Vector a, Vector b, Vector c, Vector* to, Index step) {
   const Vector half = Broadcast(0.5f), ends = half * (a + c), middle = half * b;
   to[0] = a;
@@ -117,7 +117,7 @@ void WinogradFilter(const WinogradFilterArgs& args) {
 
 void WinogradOutput(const float* from, Index plane, Index columns, const float* bias, float* const* points) {
   for (Index c = 0; c < columns; c += kLanes) {
-    // A^T of the columns, then of the rows: a + b + c, b - c + d.
+    // A^T along the columns, then along the rows: a + b + c, b - c + d.
     Vector rows[8];
 #pragma GCC unroll 4
     for (Index j = 0; j < 4; ++j) {
