@@ -1,4 +1,4 @@
-// The common parts of calls to DeformConv and its gradient, for all kernels.
+// The parts of calls to DeformConv and its gradient that all kernels share.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// Inputs of DeformConv. In gradloom.DeformConvGrad the gradient of the output follows them.
+// Inputs of DeformConv. In gradloom.DeformConvGrad, the gradient of the output follows them.
 enum DeformInput : int { kDeformX, kDeformW, kDeformOffset, kDeformBias, kDeformMask, kDeformInputs };
 
 // Planes x [images, channels, height, width], filters w [filters, channels / groups, taps], offsets
@@ -17,7 +17,7 @@ struct DeformSizes {
   int64_t filters, groups, offset_groups;
   int64_t kernel[2], out[2];  // by axis: y, x
 
-  // x, w and the output have four axes.
+  // x, w and the output must have rank 4.
   explicit DeformSizes(const KernelCall& call);
 
   constexpr int64_t taps() const { return kernel[0] * kernel[1]; }
@@ -31,7 +31,7 @@ struct DeformSizes {
 // The output's shape, also for a call of the gradient.
 const Shape& DeformOutputShape(const KernelCall& call);
 
-// Whether attributes, offsets and mask fit x, w and the output, which have four axes.
+// Whether attributes, offsets and mask fit x, w and the output, which must have rank 4.
 bool DeformFits(const KernelCall& call);
 
 }  // namespace gradloom

@@ -40,9 +40,9 @@ struct KernelCall {
   Attributes attributes;
   std::vector<OperandType> inputs;
   std::vector<OperandType> outputs;
-  int threads = 1;  // threads of the stream that runs it
-  // The values of integer inputs that are constants of the plan, by input; borrowed; undefined for all others and beyond the end. Only
-  // filled for devices whose memory the host cannot read at a step (CUDA).
+  int threads = 1;  // threads of the stream that runs the call
+  // The values of integer inputs that are constants of the plan, by input; not owned; undefined for all other inputs, and possibly shorter
+  // than `inputs`. Only set for devices whose memory the host cannot read during a step (CUDA).
   std::vector<TensorView> values;
 
   // The integers of constant input i, or `absent` if the operand is absent. Throws Error(kUnsupported) if it is not a constant.
@@ -54,15 +54,15 @@ struct KernelCall {
 // Whether a constant of this type is passed to calls: few integers, such as shapes, axes and pads.
 bool IsKnownConstant(DType dtype, int64_t elements);
 
-// Output `output` may have the same address as input `input` (equal bytes): the kernel reads each element before it writes the one in its
-// place.
+// Output `output` may have the same address as input `input`, which has the same size: the kernel reads each element before it writes the
+// corresponding one.
 struct Aliasing {
   int output = 0;
   int input = 0;
 };
 
 struct KernelRow {
-  std::string_view name;  // unique: "reference.Conv", "onednn.conv"; plans use this name
+  std::string_view name;  // unique: "reference.Conv", "onednn.conv"; plans refer to it
   std::string_view op;
   std::string_view domain;
   DeviceKind device = DeviceKind::kCpu;
@@ -71,8 +71,8 @@ struct KernelRow {
   // operator in plain layouts.
   std::string (*rejects)(const KernelCall& call) = nullptr;
 
-  // Sets the layouts of the operands of a plain call that the row serves to those in which it is fastest on this machine; false: plain
-  // ones. Null: no preference. The row must serve the call with these layouts.
+  // Changes the layouts of a plain call that the row serves to those in which the kernel is fastest on this machine, and returns true;
+  // returns false if the plain layouts are. Null: no preference. The row must serve the call with the changed layouts.
   bool (*prefers)(KernelCall& call) = nullptr;
 
   // Permitted aliasing. All listed pairs may be used at once.
@@ -81,12 +81,12 @@ struct KernelRow {
   // Bytes of scratch memory, aligned to kAlignmentBytes; null: none.
   int64_t (*scratch_bytes)(const KernelCall& call) = nullptr;
 
-  // For devices where a step continues after a kernel has refused its data: whether outputs that are next values of state, each in its
+  // For devices on which a step continues after a kernel has refused its data: whether outputs that are next values of state, written in
   // place, then stay unchanged. The outputs of other rows are copied to the state by an operation that checks for refusal.
   bool keeps_state = false;
 };
 
-// Why `row` cannot serve the call, or "" if it can. The caller must compare the operators.
+// Returns why `row` cannot serve the call, or "". The caller must compare the operators.
 std::string Rejection(const KernelRow& row, const KernelCall& call);
 
 // All rows of a device in the order in which they are tried: the reference kernels come last.
@@ -95,7 +95,7 @@ std::span<const KernelRow* const> KernelRows(DeviceKind device);
 // The row of this name, or null.
 const KernelRow* FindKernel(std::string_view name);
 
-// The first row that serves the call, or null; `why`, if given, then gets every rejection.
+// The first row that serves the call, or null; sets `why`, if given, to all rejections.
 const KernelRow* ChooseKernel(DeviceKind device, const KernelCall& call, std::string* why = nullptr);
 
 // A prepared kernel: made once at load, run at each step. Not thread-safe.
@@ -104,8 +104,7 @@ class Kernel {
   virtual ~Kernel() = default;
 
   // Addresses are in the order of the call's operands, null for absent ones. `scratch` has scratch_bytes bytes, or is null. `stream` is the
-  // device's native stream (null on the CPU). Throws Error(kData) for an index operand that is out of range; the outputs are then
-  // undefined.
+  // device's native stream, null on the CPU. Throws Error(kData) if an index operand is out of range; the outputs are then undefined.
   virtual void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Programs over single elements: the computation of a pointwise operator, or of a fused group of them. Plans hold them in attributes; the
-// kernels of each backend interpret or compile them.
+// Pointwise programs: the computation of a pointwise operator, or of a fused group of them. Plans store them in attributes; the kernels of
+// each backend interpret or compile them.
 #pragma once
 
 #include <array>
@@ -64,10 +64,10 @@ struct PointwiseProgram {
 };
 
 // The program of a call to a standard operator or to gradloom.Fused over float32, float16 or bfloat16 (bool for truth values), or nullopt
-// if there is none; `why`, if given, gets the reason. Numbers are loaded as float32 and rounded when stored.
+// if there is none; sets `why`, if given, to the reason. Elements are loaded as float32 and rounded when stored.
 std::optional<PointwiseProgram> PointwiseProgramOf(const KernelCall& call, std::string* why = nullptr);
 
-// Whether 16 bits can represent the result of this function over 16-bit numbers, so that it need not be rounded.
+// Whether the result of this function for 16-bit operands is representable in 16 bits, so that it need not be rounded.
 bool IsExact(PointwiseOp op);
 
 // Whether the elements of all operands have the same size.

@@ -9,33 +9,33 @@
 
 namespace gradloom {
 
-// The extents of a call, which has X, W and R. Rows of X, and of everything that is kept for each step, are numbered like those of X: time
-// t and sequence b have row t * time_step() + b * batch_step().
+// The extents of a call, which must have X, W and R. Rows of X, and of all values kept per step, are numbered as in X: time t and sequence
+// b have row t * time_step() + b * batch_step().
 struct RecurrentExtents {
   explicit RecurrentExtents(const KernelCall& call);
 
   int64_t gates;            // blocks of `hidden` in a row of W and R: 4, 3 or 1
-  size_t inputs, outputs;   // of the forward operator; the gradient has both as inputs, then Y and the values that the training form keeps
+  size_t inputs, outputs;   // of the forward operator; the gradient has both as inputs, then Y and the values kept by the training form
   bool gradient, training;  // the form of the call
   int64_t steps, batch, input, hidden, directions;
   bool batch_first, has_lengths;
-  bool reversed;    // of a single direction
+  bool reversed;    // for a single direction
   bool linear;      // GRU: linear_before_reset
-  bool relu;        // RNN: ReLU instead of tanh, if activations are not unusual
+  bool relu;        // RNN: ReLU instead of tanh, if UnusualCells is empty
   bool recomputes;  // a gradient that does not get the results of the forward pass
   int64_t kept;     // kept blocks per row: gates, then LSTM's cell state or a linear GRU's product
 
   // "LSTM", "GRU" or "RNN".
   std::string_view forward_op() const { return gates == 4 ? "LSTM" : gates == 3 ? "GRU" : "RNN"; }
 
-  // For a gradient: the inputs that hold the gradient of an output, Y, and the values that a training form keeps.
+  // For a gradient: the inputs with the gradient of an output, with Y, and with the values kept by the training form.
   size_t grad(size_t output) const { return inputs + output; }
   size_t saved_y() const { return inputs + outputs; }
   size_t saved_rows() const { return inputs + outputs + 1; }
 
-  // A GRU that is not linear: the candidate's product waits for the reset gate.
+  // A GRU with linear_before_reset = 0: the candidate's product needs the reset gate.
   bool resets() const { return gates == 3 && !linear; }
-  // Number of gates whose rows of R are multiplied with the state itself.
+  // The number of gates whose rows of R multiply the state itself.
   int64_t plain_gates() const { return resets() ? 2 : gates; }
 
   int64_t rows() const { return steps * batch; }
@@ -56,7 +56,7 @@ struct RecurrentExtents {
   }
 };
 
-// "" if the activations are the operator's defaults, or Relu for RNN, and nothing is clipped or coupled; otherwise what differs.
+// Returns "" if the activations are the operator's defaults, or Relu for RNN, and nothing is clipped or coupled; otherwise what differs.
 std::string UnusualCells(const KernelCall& call);
 
 }  // namespace gradloom

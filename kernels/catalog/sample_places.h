@@ -1,5 +1,5 @@
-// Random numbers are drawn by the position of an element in the tensor of the whole batch, so a device with some of the samples draws for
-// them what one device would draw.
+// Random numbers depend on an element's position in the tensor of the whole batch, so a device with some of the samples draws the same
+// numbers for them as a single device would.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
@@ -7,12 +7,12 @@
 namespace gradloom {
 
 // Maps the position of an element in a device's part to its position in the whole. The part has samples [first, first + here) of `whole`,
-// each with `together` adjacent elements; this repeats if axes precede the samples' axis.
+// each with `together` adjacent elements; this repeats if axes precede the batch axis.
 struct SamplePlaces {
-  int64_t whole = 1, here = 1, together = 0;  // together 0: the part is the whole
+  int64_t whole = 1, here = 1, together = 0;  // together = 0: the part is the whole
   int64_t first = 0;
 
-  // The attribute "samples" = {whole, here, together}; `first` is the value of the operand that belongs to it.
+  // The attribute `samples` is {whole, here, together}; `first` is the value of the corresponding operand.
   static SamplePlaces Of(const KernelCall& call, int64_t first) {
     const std::vector<int64_t> samples = call.attributes.Ints("samples");
     if (samples.size() != 3) return {};

@@ -1,4 +1,4 @@
-// The operands and attributes that all optimizer operators share.
+// The operands and attributes common to all optimizer operators.
 #pragma once
 
 #include <string>
@@ -9,37 +9,38 @@
 
 namespace gradloom {
 
-// Inputs of an update; the states follow. Outputs: the next parameter, then the next states in the same order (gradloom.LambDirection: the
-// direction first; gradloom.LambApply has operands of its own).
+// The inputs of an update; the states follow. Outputs: the next parameter, then the next states in the same order. Exceptions: the first
+// output of gradloom.LambDirection is the direction; gradloom.LambApply has its own operands.
 enum UpdateInput : int {
   kUpdateParameter,
   kUpdateGradient,
   kUpdateLr,     // scalar of the parameter's dtype (float32 for 16-bit ones)
   kUpdateStep,   // int64[]: the number of this update, from 1
-  kUpdateClip,   // scalar, optional: multiplies the gradient
-  kUpdateApply,  // bool[], optional: where false, the outputs are the inputs
+  kUpdateClip,   // scalar, optional: factor of the gradient
+  kUpdateApply,  // bool[], optional: if false, the outputs are the inputs
   kUpdateStates,
 };
 
 // gradloom.LambApply(parameter, direction, lr, sum of squares of the parameter, of the direction, apply).
 enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
 
-// gradloom.MultiTensorUpdate: updates of several parameters by one optimizer with the same attributes; the attribute "update" names its
-// operator. Inputs: the four that all share, then for each parameter the parameter, its gradient, its states. Outputs: for each the next
-// parameter and the next states.
+// gradloom.MultiTensorUpdate: updates of several parameters by one optimizer with the same attributes; the attribute `update` names the
+// optimizer's operator. Inputs: four shared ones, then for each parameter the parameter, its gradient and its states. Outputs: for each
+// parameter, its next value and the next states.
 enum MultiTensorInput : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 inline constexpr int kMostTensors = 32;
 
-// The number of parameters of a MultiTensorUpdate; -1 if its number of operands does not fit.
+// The number of parameters of a MultiTensorUpdate; -1 if its number of operands does not match.
 int TensorsOf(const KernelCall& call);
-// The update of one of them by itself.
+// The update of a single parameter.
 KernelCall UpdateOf(const KernelCall& call, int tensor);
-// The positions of that update's operands among the call's: inputs (-1: absent) and outputs.
+// The indices of that update's operands among the call's: inputs (-1: absent) and outputs.
 std::vector<int> UpdateInputs(const KernelCall& call, int tensor);
 std::vector<int> UpdateOutputs(const KernelCall& call, int tensor);
 
-// Why an update cannot be computed element by element, or "": parameter, gradient, states and their next values must have one type and
-// layout. Padding stays zero, because every update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its norm.
+// Returns why an update cannot be computed element by element, or "". Parameter, gradient, states and their next values must have the same
+// type and layout. Padding stays zero, because every update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its
+// norm.
 std::string RejectsUnequalOperands(const KernelCall& call);
 
 // The learning-rate factor of the node's parameter group.

@@ -1,6 +1,6 @@
-// What attention and its gradient share: tiles of queries, of which the scores and probabilities are made, and the products around them.
-// Keys and values of a head are packed once for all its tiles. Operands of 16 bits are widened where they are packed, a head or a tile at a
-// time, and results are rounded once. What dropout makes of the probabilities is drawn for the keys that a query sees.
+// The parts common to attention and its gradient: tiles of queries with their scores and probabilities, and the products around them. Keys
+// and values of a head are packed once for all its tiles. 16-bit operands are widened when they are packed, a head or a tile at a time, and
+// results are rounded once. Dropout draws random numbers only for the keys that a query sees.
 #pragma once
 
 #include <algorithm>
@@ -26,26 +26,26 @@ enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kGrad
 inline bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad" || call.op == "AttentionDropoutGrad"; }
 inline bool Drops(const KernelCall& call) { return call.op == "AttentionDropout" || call.op == "AttentionDropoutGrad"; }
 
-// Where the seed is among the operands of a call that drops: behind the gradients of three results, where there are any.
+// The index of the seed among the operands of a call with dropout; in a gradient, it follows the gradients of three outputs.
 inline size_t SeedOf(const KernelCall& call) { return IsGradient(call) ? kGradY + 3 : kGradY; }
 
 inline bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// Queries of a tile: few enough for its scores to stay in a second-level cache, as long as a tile is worth its products.
+// Queries per tile: few enough that the scores stay in the L2 cache, but enough for efficient products.
 inline int64_t TileRows(int64_t keys) { return std::clamp<int64_t>((1 << 16) / std::max<int64_t>(keys, 1), 12, 96); }
 
-// What a call computes, apart from where.
+// The parameters of a call.
 struct AttentionSizes {
   int64_t batch;
   AttentionVectors q, k, v, y;
   float scale, softcap;
   bool causal;
   int64_t left, right;
-  std::vector<int64_t> mask_strides;  // by batch, head, query and key; empty: no mask
+  std::vector<int64_t> mask_strides;  // for batch, head, query and key; empty: no mask
   int64_t mask_keys = 0;
-  DType dtype;  // of all operands but mask and lengths
+  DType dtype;  // of all operands except mask and lengths
   DType mask_dtype = DType::kFloat32;
 
   explicit AttentionSizes(const KernelCall& call) {
@@ -75,18 +75,18 @@ struct Range {
   int64_t begin, end;
 };
 
-// Vectors in float32, `stride` apart.
+// float32 vectors, `stride` elements apart.
 template <typename T>
 struct Vectors {
   T* at = nullptr;
   int64_t stride = 0;
 };
 
-// Floats that one thread needs, part by part.
+// The division of one thread's scratch memory, as offsets in floats.
 struct AttentionPlaces {
   int64_t keys, values, scores, gradients, slopes, keys_back, queries, outputs;
-  int64_t words;                                    // of random numbers, as wide as floats
-  int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // of 16-bit operands: see Widen and Sums
+  int64_t words;                                    // random words, which are as wide as floats
+  int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // for 16-bit operands: see Widen, and Sums in attention.cc
   int64_t floats = 0;
 
   AttentionPlaces(const AttentionSizes& n, bool gradient, bool drops) {
@@ -127,10 +127,10 @@ class AttentionKernel : public Kernel {
         ratio_(static_cast<float>(call.attributes.Float("ratio", 0))),
         kept_scale_(static_cast<float>(1 / (1 - call.attributes.Float("ratio", 0)))) {}
 
-  // Scores lie in rows of this many floats.
+  // Elements from one row of scores to the next.
   int64_t row() const { return AlignUp(n_.k.length, 32); }
 
-  // Keys that query i sees by its position alone.
+  // The keys that query i sees by its position, regardless of the mask.
   Range Visible(const int64_t* lengths, int64_t b, int64_t i) const {
     int64_t position = i, end = n_.k.length;
     if (lengths != nullptr) {
@@ -143,7 +143,7 @@ class AttentionKernel : public Kernel {
     return {std::min(begin, std::max<int64_t>(end, 0)), std::max<int64_t>(end, 0)};
   }
 
-  // Of all queries of a tile; whole panels of packed keys.
+  // The union over the queries of a tile, extended to start at a panel of the packed keys.
   Range VisibleOfTile(const int64_t* lengths, int64_t b, int64_t i, int64_t rows) const {
     Range all{n_.k.length, 0};
     for (int64_t r = i; r < i + rows; ++r) {
@@ -155,14 +155,14 @@ class AttentionKernel : public Kernel {
     return {all.begin / loops_.matrix_panel * loops_.matrix_panel, all.end};
   }
 
-  // Vectors of `operand` from its element `begin` on as floats: themselves, or widened to `room`.
+  // `count` vectors of `operand`, from element `begin` on, as floats: in place, or widened into `room`.
   Vectors<const float> Widen(const void* operand, const AttentionVectors& n, int64_t begin, int64_t count, float* room) const {
     if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride()};
     for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride(), n.size, room + i * n.size);
     return {room, n.size};
   }
 
-  // Where vectors of a result are computed that begin at its element `begin`: in place, or in `room`, from which Narrow takes them.
+  // Where to compute vectors of a result that start at element `begin`: in place, or in `room`, from which Narrow copies them.
   Vectors<float> Place(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
     if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
     return {room, n.size};
@@ -182,7 +182,7 @@ class AttentionKernel : public Kernel {
     loops_.pack_matrix(args, packed);
   }
 
-  // c[rows, keys] = factor a[rows, size] times packed [size, all keys].
+  // c[rows, keys] = factor a[rows, size] packed[size, all keys].
   void MultiplyByKeys(const float* a, int64_t a_row, int64_t rows, int64_t size, const float* packed, Range keys, float factor,
                       float* c) const {
     const MatrixArgs args{.m = rows,
@@ -197,7 +197,7 @@ class AttentionKernel : public Kernel {
     loops_.multiply_packed(args, packed + keys.begin * size);
   }
 
-  // c[rows, size] = a[rows, keys] times packed [all keys, size].
+  // c[rows, size] = a[rows, keys] packed[all keys, size].
   void MultiplyOverKeys(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
     for (int64_t column = 0; column < size; column += loops_.matrix_panel) {
       const MatrixArgs args{.m = rows,
@@ -213,7 +213,7 @@ class AttentionKernel : public Kernel {
     }
   }
 
-  // c[keys, size] += a[rows, keys]^T times packed [rows, size].
+  // c[keys, size] += a[rows, keys]^T packed[rows, size].
   void AddTransposed(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
     const MatrixArgs args{.m = keys.end - keys.begin,
                           .n = size,
@@ -232,7 +232,8 @@ class AttentionKernel : public Kernel {
     loops_.pointwise[static_cast<size_t>(PointwiseOp::kAdd)]({to, from, to, to, n});
   }
 
-  // From the scaled scores of a tile its probabilities, zero where nothing is seen. With a soft cap the slopes go to `slopes`.
+  // Turns the scaled scores of a tile into probabilities, zero for hidden keys. With a soft cap, writes its derivatives to `slopes` unless
+  // null.
   void Probabilities(const void* const* inputs, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys, float* scores,
                      float* slopes) const {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
@@ -255,12 +256,12 @@ class AttentionKernel : public Kernel {
     }
   }
 
-  // Dropout of the probabilities of one query.
+  // Dropout of one query's probabilities.
   struct RowDropout {
     Range seen;                       // the keys that the query sees
-    const uint32_t* words = nullptr;  // of those; null: nothing is dropped
+    const uint32_t* words = nullptr;  // one per such key; null: no dropout
   };
-  // Of query i. Its words lie in the thread's memory until the next row's come.
+  // The dropout of query i. Its words are in the thread's memory, and valid until the next call.
   RowDropout DropoutOf(const RandomDraws& draws, const int64_t* lengths, int64_t b, int64_t h, int64_t i, float* memory) const {
     RowDropout dropout{Visible(lengths, b, i)};
     const int64_t count = dropout.seen.end - dropout.seen.begin;
@@ -269,7 +270,7 @@ class AttentionKernel : public Kernel {
     dropout.words = draws.Words(loops_, first, count, reinterpret_cast<uint32_t*>(memory + places_.words));
     return dropout;
   }
-  // Of the query's row of probabilities, or of their gradients.
+  // Applies dropout to a query's row of probabilities, or of their gradients.
   void Drop(const RowDropout& dropout, float* row) const {
     if (dropout.words == nullptr) return;
     float* const x = row + dropout.seen.begin;
@@ -314,7 +315,7 @@ class AttentionKernel : public Kernel {
         for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] = m[j * step] ? s[j - seen.begin] : kHidden;
       }
     }
-    // Keys behind a shorter mask are hidden.
+    // Keys past the end of a shorter mask are hidden.
     std::fill(s + (end - seen.begin), s + (seen.end - seen.begin), kHidden);
   }
 };

@@ -1,5 +1,5 @@
-// What the kernels of batch normalisation share: channel by channel in row-major memory, row by row where the channels are
-// innermost.
+// The parts common to the kernels of batch normalization. They work channel by channel in row-major memory, and row by row in channels-last
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@
 namespace gradloom::batch_norm {
 
 inline constexpr int64_t kElementsPerThread = 1 << 13;
-// Rows of channels are summed in parts that stay in the first-level cache and are short enough for one float sum, parts in groups whose
-// number depends on the shape alone, so that the order of additions does too.
+// Channels-last rows are summed in parts that stay in the L1 cache and are short enough for a plain float sum. Parts are collected in
+// groups, whose number depends only on the shape, so that the order of additions does too.
 inline constexpr int64_t kPartElements = 1 << 12;
 inline constexpr int64_t kMostRows = 32;
 inline constexpr int64_t kMostGroups = 64;
 
-// [N, C, ...] as images, channels and points.
+// A tensor [N, C, ...] as images, channels and points.
 struct Channels {
   int64_t images, channels, points;
   DType dtype;
-  bool innermost = false;  // the memory is [images * points, channels]; so is that of [N, C]
+  bool innermost = false;  // memory is [images * points, channels], as for a tensor [N, C]
 
   Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())), dtype(x.dtype) {
     innermost = channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
@@ -40,8 +40,8 @@ struct Channels {
   bool half() const { return dtype != DType::kFloat32; }
 };
 
-// Sums of groups of rows, in the scratch: two doubles a channel and group, then two floats for the part at hand. Behind them, where
-// elements have 16 bits, `wide` rooms for parts that are widened.
+// The sums of groups of rows, in scratch memory: per group, two doubles per channel, then two floats per channel for the current part. If
+// elements have 16 bits, `wide` rooms for widened parts follow.
 class GroupSums {
  public:
   GroupSums(const Channels& shape, int64_t wide) : shape_(shape), wide_(wide) {}
@@ -57,7 +57,7 @@ class GroupSums {
            k * shape_.part() * shape_.channels;
   }
 
-  // Rows of an operand as floats: where they lie, or widened into room k.
+  // `n` rows of an operand as floats: in place, or widened into room k.
   const float* Load(const Loops& loops, const void* x, void* scratch, int64_t group, int64_t k, int64_t row, int64_t n) const {
     const int64_t at = row * shape_.channels;
     if (!shape_.half()) return static_cast<const float*>(x) + at;
@@ -65,7 +65,7 @@ class GroupSums {
     return room(scratch, group, k);
   }
 
-  // Where rows of a result are computed, and how they get there from room k.
+  // Where to compute rows of a result, and how to store them from room k.
   float* Place(void* y, void* scratch, int64_t group, int64_t k, int64_t row) const {
     return shape_.half() ? room(scratch, group, k) : static_cast<float*>(y) + row * shape_.channels;
   }
@@ -73,7 +73,7 @@ class GroupSums {
     if (shape_.half()) StoreFloats(loops, shape_.dtype, from, n * shape_.channels, y, row * shape_.channels);
   }
 
-  // Calls part(group, first row, rows, two arrays of a float per channel) for all rows, groups in parallel.
+  // Calls part(group, first row, rows, two arrays with a float per channel) for all rows, groups in parallel.
   template <typename F>
   void ForEachPart(void* scratch, int threads, F part) const {
     const int64_t groups = shape_.groups(), rows = shape_.count();
@@ -100,8 +100,8 @@ class GroupSums {
   int64_t wide_;
 };
 
-// A channel's y = (x - mean) scale + shift. What the mean loses in float32 is in the shift: an x near it lands on the
-// right side of zero, where a ReLU may follow.
+// y = (x - mean) scale + shift for a channel. The part of the mean lost by rounding to float32 is included in the shift, so that an x close
+// to the mean gets the right sign, which matters to a ReLU that follows.
 struct Line {
   float mean, scale, shift;
 };
@@ -113,7 +113,7 @@ inline Line LineOf(double mean, double inv_std, float scale, float bias) {
   return {rounded, static_cast<float>(factor), static_cast<float>(static_cast<double>(bias) + lost * factor)};
 }
 
-// The lines of all channels, number by number.
+// The lines of all channels, as arrays.
 struct Lines {
   float *mean, *scale, *shift;
   Lines(std::vector<float>& memory, int64_t channels)
@@ -126,18 +126,18 @@ struct Slope {
   float slope, mean_g, along;
 };
 
-// `sum` of dy and `product` of dy (x - mean) over `count` elements.
+// From the sum of dy and the sum of dy (x - mean) over `count` elements.
 inline Slope SlopeOf(double sum, double product, double count, float scale, float inv_std) {
   const double scaled = product * static_cast<double>(inv_std);
   return {scale * inv_std, static_cast<float>(sum / count), static_cast<float>(scaled * static_cast<double>(inv_std) / count)};
 }
 
-// Tensors of the shape of input `x`, all plain or all with the channels innermost; everything else a vector of a number
-// for each channel, or a pair of doubles for each. With `half` the former may have 16 bits, where the channels are innermost.
+// Rejects calls unless tensors of the shape of input `x` are all row-major or all channels-last, and each other operand has one number per
+// channel, or is a float64 [2, channels]. With `half`, the former may have 16-bit elements if they are channels-last.
 inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half = false) {
   const OperandType& whole = call.inputs[x];
   if (whole.shape.rank() < 2) return "rank below 2";
-  // Sums are float64 whatever is summed, and of two samples all of it has their shape.
+  // Sums are float64 for every element type. With a batch of two, sums and x can have the same shape.
   if (whole.dtype == DType::kFloat64) return std::string(DTypeName(whole.dtype));
   const bool is_half = whole.dtype == DType::kFloat16 || whole.dtype == DType::kBfloat16;
   if (is_half && !(half && Channels(whole).innermost)) return std::string(DTypeName(whole.dtype));

@@ -1,4 +1,4 @@
-// The gradient of a convolution's weights by oneDNN, in parts: sums over the batch in an order that depends on the shapes alone.
+// The gradient of a convolution's weights by oneDNN, in parts: sums over the batch whose order depends only on the shapes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// Of a ConvGradWeight in float32 or bfloat16. Throws dnnl::error.
+// For a ConvGradWeight in float32 or bfloat16. Throws dnnl::error.
 std::unique_ptr<Kernel> MakeConvolutionWeights(const KernelCall& call);
 int64_t ConvolutionWeightsScratch(const KernelCall& call);
 

@@ -1,11 +1,12 @@
-// The weights' gradient of convolutions with a filter for each channel, which oneDNN has for small windows alone.
+// The weight gradient of depthwise convolutions, which oneDNN implements only for small windows.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
 
 namespace gradloom {
 
-// Gives the operands of a plain ConvGradWeight the layouts in which cpu.ConvGradWeight serves it; false: it does not.
+// Sets the operands of a plain ConvGradWeight to the layouts in which cpu.ConvGradWeight serves it. Returns false if it does not serve the
+// call.
 bool PrefersDepthwise(KernelCall& call);
 
 }  // namespace gradloom

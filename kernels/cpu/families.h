@@ -41,7 +41,7 @@ std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.
 std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc
 std::span<const CpuKernel> CpuGroupedConvolutionKernels();  // grouped_convolution.cc
 std::span<const CpuKernel> CpuConvolutionKernels();         // convolution.cc
-std::span<const CpuKernel> CpuFastBfloat16Kernels();        // convolution.cc: where they are ahead of widened ones
+std::span<const CpuKernel> CpuFastBfloat16Kernels();        // convolution.cc: if bfloat16 is faster than widened operands
 std::span<const CpuKernel> CpuMaxPoolKernels();             // max_pool.cc
 std::span<const CpuKernel> CpuAveragePoolKernels();         // average_pool.cc
 std::span<const CpuKernel> CpuResizeKernels();              // resize.cc
@@ -52,7 +52,7 @@ std::span<const CpuKernel> CpuRoiAlignKernels();            // roi_align.cc
 std::span<const CpuKernel> CpuPadKernels();                 // pad.cc
 std::span<const CpuKernel> CpuSignalKernels();              // signal.cc
 std::span<const CpuKernel> CpuWidenedKernels();             // widened.cc
-std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: the same elsewhere, for plans of other machines
+std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: the others, for plans compiled on other machines
 
 // The `make` function of a kernel whose constructor takes the call.
 template <typename T>

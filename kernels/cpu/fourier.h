@@ -14,7 +14,7 @@ class Fourier {
   Fourier(int64_t length, bool inverse);
 
   int64_t length() const { return length_; }
-  // The size of each of the two buffers of a transform, in doubles.
+  // The size in doubles of each of the two buffers of a transform.
   static int64_t Numbers(int64_t length) { return 2 * kFourierLines * length; }
   // `lines` and `work` have Numbers(length) elements each, ordered as in FourierPassArgs. Returns the buffer with the result, which is one
   // of the two.

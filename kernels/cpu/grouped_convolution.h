@@ -1,12 +1,12 @@
-// Convolutions in groups for which a library has nothing with vectors: where the channels of a group are no whole vectors.
+// Grouped convolutions for which oneDNN has no vectorized implementation, because the channels of a group do not fill whole vectors.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
 
 namespace gradloom {
 
-// Gives the operands of a plain Conv, ConvTranspose, ConvGradInput or ConvGradWeight the layouts in which a kernel of ours serves it: the
-// channels of x and y innermost. False: none does.
+// Sets the operands of a plain Conv, ConvTranspose, ConvGradInput or ConvGradWeight to the layouts in which one of these kernels serves it:
+// channels-last x and y. Returns false if none does.
 bool PrefersGroupedConvolution(KernelCall& call);
 
 }  // namespace gradloom

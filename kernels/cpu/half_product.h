@@ -1,6 +1,6 @@
-// Products of matrices of 16-bit elements. Blocks that fit into a core's caches are widened to float32 and multiplied by the loops of the
-// instruction set, so that only 16-bit elements are read from and written to memory. Each result is one chain of float32 additions along k,
-// whatever the blocks and threads, and is rounded once.
+// Products of matrices of 16-bit elements. Blocks that fit into a core's caches are widened to float32 and multiplied by the vector loops,
+// so memory traffic consists of 16-bit elements only. Each result is one chain of float32 additions along k, whatever the blocks and
+// threads, and is rounded once.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class HalfProduct {
   DType dtype_;
   int threads_ = 1;
   int64_t block_rows_ = 0, block_columns_ = 0, row_blocks_ = 0, column_blocks_ = 0;
-  std::vector<std::pair<int64_t, int64_t>> offsets_;  // where the matrices of a and b begin, by matrix of c
+  std::vector<std::pair<int64_t, int64_t>> offsets_;  // offsets of the matrices of a and b, per matrix of c
 };
 
 }  // namespace gradloom

@@ -10,8 +10,8 @@
 
 namespace gradloom {
 
-// Maps the elements of a row-major tensor to another memory, where the element at an index is at the sum of index * stride. Axes of extent
-// 1 are left out, and axes are merged where the strides allow it. Does not allocate memory.
+// Maps the elements of a row-major tensor to strided memory: the element at an index is at the sum of index * stride. Omits axes of extent
+// 1, and merges axes where the strides allow it. Does not allocate memory.
 class StridedView {
  public:
   // One stride per axis, in elements.
@@ -21,10 +21,10 @@ class StridedView {
   int64_t elements() const { return elements_; }
   int64_t extent(int axis) const { return extents_[static_cast<size_t>(axis)]; }
   int64_t stride(int axis) const { return strides_[static_cast<size_t>(axis)]; }
-  // The stride in the row-major tensor.
+  // The stride of the axis in the row-major tensor.
   int64_t own_stride(int axis) const { return own_[static_cast<size_t>(axis)]; }
 
-  // The offset in the strided memory of the i-th tuple of indices over the axes from 0 to `axes`.
+  // The offset in strided memory of the i-th index tuple over axes [0, axes).
   int64_t Offset(int64_t i, int axes) const;
 
  private:
@@ -33,7 +33,7 @@ class StridedView {
   int64_t elements_ = 1;
 };
 
-// to[i] = from[view of i] for all elements of the row-major tensor; `from` points at index 0.
+// to[i] = from[view of i] for all elements of the row-major tensor; `from` points to index 0.
 void GatherStrided(const StridedView& view, DType dtype, const void* from, void* to, int threads);
 
 // to[view of i] = from[i].

@@ -1,4 +1,4 @@
-// Tables computed from operands that are nearly always constant: they are made at the first step, and again when the operands change.
+// Tables computed from operands that are nearly always constant: they are made in the first step, and again when the operands change.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace gradloom {
 
 class OperandWatch {
  public:
-  // Calls make() at the first step, and when an input other than the first has other bytes than in the step before. Passes on the
+  // Calls make() in the first step, and when an input other than the first differs in its bytes from the previous step. Passes on
   // exceptions of make.
   template <typename F>
   void Follow(const KernelCall& call, const void* const* inputs, F make) {
@@ -19,7 +19,7 @@ class OperandWatch {
     try {
       make();
     } catch (...) {
-      known_.clear();  // nothing was made: the next step tries again
+      known_.clear();  // nothing was made, so the next step tries again
       throw;
     }
   }

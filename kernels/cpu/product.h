@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// c[m, n] = a[m, k] b[k, n], or that is added to c (`adds`). Strides are in elements; the rows of c are contiguous.
+// c[m, n] = a[m, k] b[k, n], or with `adds`, c += a b. Strides are in elements; the rows of c are contiguous.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t a_row = 0, a_col = 1, b_row = 0, b_col = 1, c_row = 0;
@@ -18,7 +18,7 @@ struct ProductShape {
   bool packs = false;
 };
 
-// The product before its memory is known: the number of bytes that it needs.
+// A product whose memory is not known yet, for the size of its scratch memory.
 class ProductPlan {
  public:
   ProductPlan(const ProductShape& shape, int threads);
@@ -44,7 +44,7 @@ class PreparedProduct {
   // Packs b for the following runs. Only if ProductShape::packs is set.
   void Pack(const float* b, void* packed);
 
-  // `b`: the matrix, or the result of Pack.
+  // `b` is the matrix, or the result of Pack if ProductShape::packs is set.
   void Run(const float* a, const void* b, float* c, void* scratch);
 
  private:

@@ -1,5 +1,5 @@
-// The random numbers of a call. The counter of an element is its position in the whole batch (kernels/reference/random.cc), so that any
-// number of threads and devices gives the same numbers.
+// The random numbers of a call. An element's counter is its position in the whole batch (kernels/reference/random.cc), so the numbers do
+// not depend on the number of threads and devices.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct RandomDraws {
   PhiloxKey key = {};
   SamplePlaces places;
 
-  // The words of `count` consecutive elements from element i on, within one part of `places`. They are written to `room`, of
-  // RandomWordsRoom(count) words, together with the other words of their groups of four.
+  // The words of `count` consecutive elements from element i on, within one part of `places`. They are written to `room`, which has
+  // RandomWordsRoom(count) words, together with the other words of their counters.
   const uint32_t* Words(const Loops& loops, int64_t i, int64_t count, uint32_t* room) const {
     const uint64_t place = places(i), before = place % 4;
     loops.random_words(place / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);
@@ -29,8 +29,8 @@ struct RandomDraws {
   }
 };
 
-// `seed` is the index of the input with the seed. The next inputs are the batch number and the first of a device's samples. Without a batch
-// number, the attribute `seed` replaces both.
+// `seed` is the index of the input with the seed. The next inputs are the batch number and the first of the device's samples. Without a
+// batch number, the attribute `seed` is used instead.
 class RandomSource {
  public:
   RandomSource(const KernelCall& call, size_t seed)
@@ -49,7 +49,7 @@ class RandomSource {
     return draws;
   }
 
-  // Why random numbers for a call are not supported; empty: they are.
+  // Returns why random numbers for a call are not supported, or "".
   static std::string Rejects(const KernelCall& call, size_t seed) {
     for (size_t i = seed; i < call.inputs.size(); ++i) {
       if (!HasInput(call, i)) continue;

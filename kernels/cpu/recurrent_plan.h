@@ -1,4 +1,4 @@
-// What is decided of a recurrent call before it runs: its products over all steps, its scratch memory, and how threads share it.
+// Decisions about a recurrent call before it runs: its products over all steps, its scratch memory, and the partition among threads.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@
 
 namespace gradloom::recurrent {
 
-// Multiply-adds of a whole call that are worth a thread, and those of a step that are worth a meeting.
+// Multiply-adds of a call that justify another thread, and of a step that justify synchronization.
 inline constexpr int64_t kWorkPerThread = 1 << 17;
 inline constexpr int64_t kStepWorkPerThread = 1 << 18;
 inline constexpr int64_t kSequencesPerThread = 8;
 
-// Floats of R or W packed gate by gate for products over k, or of R the other way.
+// Floats of W or R, packed gate by gate, for products over k columns, or of R transposed.
 inline int64_t PackedFloats(const Sizes& n, const Loops& loops, int64_t k) { return AlignUp(n.hidden, loops.matrix_panel) * k * n.gates; }
 
-// dz^T h over all steps, h being the states before them: one product, or, where they lie in Y, one for the first step, which begins with
-// the initial state, and one for the rest.
+// dz^T h over all steps, where h are the states before them. It is one product; if the states are in Y, it is one for the first step, which
+// starts from the initial state, and one for the rest.
 struct StateProducts {
   std::optional<ProductPlan> all, first;
 
-  // `w`: the product over all rows.
+  // `w` is the product over all rows.
   void Set(const Sizes& n, ProductShape w, bool in_y, int threads) {
     if (in_y) {
       w.k = n.batch;
@@ -55,7 +55,7 @@ struct Products {
     w.m = n.gates == 3 ? 2 * n.hidden : n.width();
     dr.Set(n, w, n.states_in_y(), threads);
     if (n.gates != 3) return;
-    // The candidate of GRU has another operand than its gates.
+    // GRU's candidate multiplies R with another operand than the gates do.
     w.m = n.hidden;
     dr_candidate.Set(n, w, n.states_in_y() && n.linear, threads);
   }
@@ -68,7 +68,7 @@ struct Products {
   }
 };
 
-// Where things lie in the scratch, in bytes.
+// The division of the scratch memory, in bytes from its start.
 struct Places {
   int64_t bias, zeros, packed, packed_w, library, first_h, first_c, states[2], step, reset, kept, y;
   int64_t dh, dc, through, dz, before, reset_before, gathered, x;
@@ -109,7 +109,7 @@ struct Places {
   }
 };
 
-// How many threads share the sequences of a step, and how many its hidden units.
+// The number of threads that share the sequences of a step, and the number that share its hidden units.
 struct Partition {
   int rows = 1, units = 1;
 
@@ -118,10 +118,10 @@ struct Partition {
     threads = ThreadsFor(n.steps * step_work, kWorkPerThread, threads);
     double best = 0;
     for (int r = static_cast<int>(std::min<int64_t>(threads, n.batch)); r >= 1; --r) {
-      // What is gathered for a product is gathered for all hidden units.
+      // The gathering for a product covers all hidden units, so they cannot be shared.
       const int64_t most = n.has_lengths ? 1 : std::min(step_work / r / kStepWorkPerThread, n.hidden / loops.matrix_panel);
       const int u = static_cast<int>(std::clamp<int64_t>(most, 1, threads / r));
-      // A product of fewer rows is that much further from the machine's speed.
+      // Products with few rows run at a lower speed.
       const double filled = static_cast<double>(std::min(n.batch / r, kSequencesPerThread)) / kSequencesPerThread;
       const double speed = r * u * (0.5 + 0.5 * filled);
       if (speed <= best) continue;

@@ -1,5 +1,5 @@
-// Operators in float32 that map one axis after the other (kernels/reference/axis_maps.h): rows of the result in parallel. A row along the
-// first axis whose extent changes is made in memory that stays in the cache, its further axes one after the other.
+// Operators in float32 that map one axis after the other (kernels/reference/axis_maps.h). Rows of the result are computed in parallel. A
+// row along the first axis whose extent changes is computed in memory that stays in the cache, one further axis after the other.
 #pragma once
 
 #include <string>
@@ -11,33 +11,33 @@
 
 namespace gradloom {
 
-// The axes of a call in the order in which they lie in memory. X is input 0 and Y output 0, whichever the direction.
+// The axes of a call in memory order. X is input 0 and Y output 0, in either direction.
 struct SeparableSizes {
-  std::vector<int> axes;  // logical, from the outermost
+  std::vector<int> axes;  // logical axes, outermost first
   Shape x, y;             // physical
   int first = -1;         // the first axis whose extent changes, or -1
-  int64_t outer = 1;      // before it
-  int64_t row = 1;        // the most elements that lie behind it while its further axes are made
+  int64_t outer = 1;      // elements before `first`
+  int64_t row = 1;        // the most elements after `first` while the further axes are mapped
 
   explicit SeparableSizes(const KernelCall& call);
-  int64_t row_floats() const;  // `row`, aligned
+  int64_t row_floats() const;  // `row`, rounded up for alignment
 };
 
-// One axis's map as the loops want it.
+// The map of one axis in the form that the loops use.
 class AxisTaps {
  public:
   AxisTaps() = default;
-  // `lines`: for Line, too.
+  // `lines`: whether Line will be called.
   AxisTaps(const AxisMap& map, bool lines);
 
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
 
-  // y[inner] = output element o, a sum over rows of `inner` elements.
+  // y[inner] = output element o, where each element is a row of `inner` numbers.
   void Row(int64_t o, const float* x, int64_t inner, float* y) const;
-  // y[out] of x[in]: the whole axis of one line.
+  // Maps one line: y[out] from x[in].
   void Line(const float* x, float* y) const;
-  // y[outer, out, inner] of x[outer, in, inner].
+  // Maps y[outer, out, inner] from x[outer, in, inner].
   void Apply(int64_t outer, int64_t inner, const float* x, float* y) const;
 
  private:
@@ -60,18 +60,18 @@ class SeparableKernel : public Kernel {
  public:
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
 
-  // Input 0 and output 0 are float32 of one unblocked layout, the others plain.
+  // Requires that input 0 and output 0 are float32 in the same layout without blocks, and that other operands are plain.
   static std::string Rejects(const KernelCall& call);
   static int64_t Scratch(const KernelCall& call);
 
  protected:
-  // `transposed`: the gradient, from Y's extents to X's.
+  // `transposed`: for the gradient, from Y's extents to X's.
   SeparableKernel(const KernelCall& call, bool transposed);
 
   const KernelCall& call() const { return call_; }
 
  private:
-  // By logical axis, of the forward direction.
+  // One map per logical axis, in the forward direction.
   virtual std::vector<AxisMap> Maps(const void* const* inputs) const = 0;
 
   // One axis of [outer, extent, inner].
@@ -90,8 +90,8 @@ class SeparableKernel : public Kernel {
   const int threads_;
   OperandWatch watch_;
   AxisTaps first_;
-  std::vector<Step> steps_;    // of a row, behind the first axis
-  std::vector<Step> unusual_;  // all of them, where an axis before the first is mapped although it keeps its extent
+  std::vector<Step> steps_;    // of a row, after the first axis
+  std::vector<Step> unusual_;  // all axes, if one before the first is mapped although it keeps its extent
 };
 
 }  // namespace gradloom

@@ -12,26 +12,26 @@
 
 namespace gradloom {
 
-// The input points of every window of one plane, in scan order. The elements of a plane are contiguous, or the channels are innermost.
+// The input points of every window of a plane, in scan order. Operands are row-major or channels-last.
 struct WindowTable {
   // x and y are the input and the output of the pooling, whichever of them the call computes. RejectsPooling must accept the call.
   WindowTable(const KernelCall& call, const Shape& x, const Shape& y);
 
   static constexpr int64_t kGroup = 64;  // channels that a thread processes together if they are innermost
 
-  int64_t images, channels, inputs, outputs;  // inputs, outputs: points of a plane
+  int64_t images, channels, inputs, outputs;  // inputs, outputs: points per plane
   bool innermost;
-  std::vector<int32_t> first;  // by window, with one more at the end
+  std::vector<int32_t> first;  // per window, with one more at the end
   std::vector<int32_t> points;
-  int64_t row;  // windows next to each other along the last dimension
+  int64_t row;  // windows in a row along the last dimension
 
   // The distance in points between consecutive windows of a row if all of them have the same points relative to their start; else 0.
   int64_t Step() const;
 
   int Threads(const KernelCall& call) const;
 
-  // Calls f(input, output) with offsets for each plane; or, where channels are innermost, for each group of up to
-  // kGroup of an image's channels with f(input, output, channels of the group).
+  // Calls plane(input, output) with the offsets of each plane; or, if channels are innermost, group(input, output, channels of the group)
+  // for each group of up to kGroup channels of an image.
   template <typename Plane, typename Group>
   void ForEach(int threads, Plane plane, Group group) const {
     if (!innermost) {
@@ -52,8 +52,7 @@ struct WindowTable {
   bool Empty(size_t window) const { return taps(window) == 0; }
 };
 
-// "" if the operands are float32, all plain or all with the channels innermost, and the extents of y match the windows of x; else the
-// reason.
+// Returns "" if the operands are float32, all row-major or all channels-last, and the extents of y match the windows of x; else the reason.
 std::string RejectsPooling(const KernelCall& call, const Shape& x, const Shape& y);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// What the Winograd kernels share: which of them serves a call, and the tiles of 2 x 2 points of y with the patches of 4 x 4 points of x
-// under their windows.
+// The parts common to the Winograd kernels: which of them serves a call, and the tiles of 2 x 2 points of y with the patches of 4 x 4
+// points of x that they read.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 namespace gradloom {
 
 inline constexpr int64_t kWinogradPlanes = 16;
-inline constexpr int64_t kWinogradGap = 16;  // floats between planes, which would else lie in the same sets of the caches
+inline constexpr int64_t kWinogradGap = 16;  // floats between planes, which would otherwise compete for the same cache sets
 
-// Channels of a vector, which lie next to each other in filters.
+// Channels per vector, which are contiguous in filters.
 inline int64_t WinogradLanes() { return BestLoops().matrix_panel / 2; }
 
-// A convolution of stride 1 with 3 x 3 windows: x and y have channels innermost, w is [channels of y / lanes, 3, 3, channels of x, lanes]
-// in memory.
+// A convolution of stride 1 with 3 x 3 windows. x and y are channels-last; w is stored as [channels of y / lanes, 3, 3, channels of x,
+// lanes].
 struct WinogradExtents {
   int64_t images, x_height, x_width, x_channels, y_height, y_width, y_channels;
   int64_t top, left;  // padding
 
-  // Of the forward convolution of a call of three operators.
+  // The extents of the forward convolution, for a call of the forward operator or of either gradient.
   static WinogradExtents Of(const KernelCall& call);
-  // The convolution of y's gradient with filters the other way round that gives the gradient of x.
+  // The convolution of the gradient of y with flipped filters, which gives the gradient of x.
   WinogradExtents Transposed() const;
 
   int64_t down() const { return CeilDiv(y_height, 2); }
@@ -33,7 +33,7 @@ struct WinogradExtents {
   int64_t tiles() const { return images * down() * across(); }
 };
 
-// Goes through tiles in their order: images, then rows, then columns.
+// Iterates over tiles in order: images, then rows, then columns.
 class WinogradCursor {
  public:
   WinogradCursor(const WinogradExtents& extents, int64_t tile)
@@ -49,11 +49,11 @@ class WinogradCursor {
     row_ = 0, ++image_;
   }
 
-  // The addresses of the patch's points, row by row; `outside` for those that x has not.
+  // The addresses of the patch's points, row by row; `outside` for points outside x.
   void Patch(const float* x, const float* outside, const float** points) const {
     Points<4, const float>(x, 2 * row_ - n_->top, 2 * column_ - n_->left, n_->x_height, n_->x_width, n_->x_channels, outside, points);
   }
-  // The same of the tile's points of y, or of its gradient.
+  // The same for the tile's points of y, or of its gradient.
   template <typename Float>
   void Tile(Float* y, Float* outside, Float** points) const {
     Points<2, Float>(y, 2 * row_, 2 * column_, n_->y_height, n_->y_width, n_->y_channels, outside, points);
@@ -76,9 +76,9 @@ class WinogradCursor {
   int64_t column_, row_, image_;
 };
 
-// Why no Winograd kernel serves a call, whatever its layouts.
+// Why no Winograd kernel serves a call in any layout, or "".
 std::string RejectsWinogradShapes(const KernelCall& call);
-// The same for the layouts it has.
+// Why no Winograd kernel serves a call in its present layouts, or "".
 std::string RejectsWinograd(const KernelCall& call);
 
 }  // namespace gradloom

@@ -11,22 +11,22 @@ namespace gradloom {
 // Output element o of an axis is the sum of weights[k] * input[indices[k]] for k in [starts[o], starts[o + 1]).
 struct AxisMap {
   int64_t in = 0, out = 0;
-  bool identity = true;  // the axis is unchanged, and the fields below are empty
+  bool identity = true;  // the axis is unchanged, and the lists below are empty
   std::vector<size_t> starts{0};
-  std::vector<int64_t> indices;  // in ascending order for each output element
+  std::vector<int64_t> indices;  // ascending within each output element
   std::vector<double> weights;
-  std::vector<bool> outside;  // output elements that have the extrapolation value
+  std::vector<bool> outside;  // output elements that take the extrapolation value
 
   // The map of the gradient, from `out` elements to `in`: the same products, grouped by input element.
   AxisMap Transposed() const;
 };
 
-// The maps of Resize, one for each axis of X. `from` is the extents of X, `to` those of Y; operands 1, 2 and 3 of the call are roi, scales
-// and sizes. Throws Error(kAttr) for unknown modes, Error(kShape) for extents that do not match.
+// The maps of Resize, one per axis of X. `from` has the extents of X, `to` those of Y; inputs 1, 2 and 3 of the call are roi, scales and
+// sizes. Throws Error(kAttr) for unknown modes, Error(kShape) for extents that do not match.
 std::vector<AxisMap> ResizeMaps(const KernelCall& call, const void* const* inputs, const Shape& from, const Shape& to);
 
-// The maps of Pad, with weights of 1: an output element has one tap, or none if it is the constant. `axes_operand` is the operand with the
-// axes; operand 1 has the pads. Throws Error(kAttr) for an unknown mode.
+// The maps of Pad, with weights of 1: an output element has one tap, or none if it is the constant. Input `axes_operand` has the axes,
+// input 1 the pads. Throws Error(kAttr) for an unknown mode.
 std::vector<AxisMap> PadMaps(const KernelCall& call, const void* const* inputs, const Shape& from, const Shape& to, size_t axes_operand);
 
 }  // namespace gradloom

@@ -12,7 +12,7 @@ std::span<const ReferenceKernel> ReferenceReduce();
 std::span<const ReferenceKernel> ReferenceShape();
 std::span<const ReferenceKernel> ReferenceConvolution();
 std::span<const ReferenceKernel> ReferencePooling();
-std::span<const ReferenceKernel> ReferenceNormalization();  // softmax and dropout too
+std::span<const ReferenceKernel> ReferenceNormalization();  // also softmax and dropout
 std::span<const ReferenceKernel> ReferenceNormalizationMore();
 std::span<const ReferenceKernel> ReferenceRandom();
 std::span<const ReferenceKernel> ReferenceLoss();
@@ -27,7 +27,7 @@ std::span<const ReferenceKernel> ReferenceGenerate();    // generate.cc
 std::span<const ReferenceKernel> ReferenceIndex();       // index.cc
 std::span<const ReferenceKernel> ReferenceExtents();     // extents.cc
 std::span<const ReferenceKernel> ReferenceLstm();
-std::span<const ReferenceKernel> ReferenceGru();  // RNN too
+std::span<const ReferenceKernel> ReferenceGru();  // also RNN
 std::span<const ReferenceKernel> ReferenceResize();
 std::span<const ReferenceKernel> ReferenceAttention();
 std::span<const ReferenceKernel> ReferenceGridSample();

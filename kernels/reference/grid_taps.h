@@ -14,14 +14,14 @@ namespace gradloom {
 // The samples along one dimension that a coordinate reads.
 struct GridTaps {
   static constexpr int kMost = 4;
-  std::array<int64_t, kMost> at{};  // -1: a zero beyond the border
+  std::array<int64_t, kMost> at{};  // -1: in the zero padding
   std::array<double, kMost> weight{};
   std::array<double, kMost> slope{};  // d weight / d normalized coordinate
 };
 
 class GridSampler {
  public:
-  // By the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
+  // Reads the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
   explicit GridSampler(const KernelCall& call);
 
   // The number of taps along one dimension.
@@ -31,7 +31,7 @@ class GridSampler {
   GridTaps TapsOf(double n, int64_t extent) const;
 
  private:
-  // The taps of the position x among the samples; `slope`: d x / d normalized coordinate.
+  // The taps of position x among the samples; `slope` is d x / d normalized coordinate.
   GridTaps TapsAround(double x, double slope, int64_t extent) const;
 
   enum class Mode : uint8_t { kNearest, kLinear, kCubic };

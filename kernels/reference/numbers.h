@@ -1,4 +1,4 @@
-// Operands converted to double, for operators that are seldom large. All element types are exact, except int64 beyond 2^53.
+// Operands converted to double, for operators whose operands are small. Exact for all element types, except int64 beyond 2^53.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What LSTM, GRU and RNN share: one direction of a call laid out in the order of its steps, so that the
-// cells know nothing of layouts, reversal and sequences of unequal lengths.
+// The parts common to LSTM, GRU and RNN: one direction of a call in the order of its steps, so that the cells need not handle layouts,
+// reversal or sequences of unequal lengths.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace gradloom {
 
-// An activation of the ONNX list with its constants.
+// An activation of the ONNX list, with its constants.
 struct Activation {
   enum class Kind { kSigmoid, kTanh, kRelu, kAffine, kLeakyRelu, kThresholdedRelu, kScaledTanh, kHardSigmoid, kElu, kSoftsign, kSoftplus };
   Kind kind = Kind::kTanh;
@@ -30,8 +30,8 @@ struct Activation {
 // The activations of direction `direction`, as many as `defaults` has. Throws Error(kAttr).
 std::vector<Activation> ActivationsOf(const KernelCall& call, int64_t direction, const std::vector<std::string>& defaults);
 
-// c[m,n] += a[m,k] * b[k,n]; element (i, p) of a lies at a[i * a_row + p * a_column] (one of the two is
-// 1), b and c are row-major with b_row and c_row elements from row to row.
+// c[m, n] += a[m, k] b[k, n]. Element (i, p) of a is at a[i * a_row + p * a_column], where one of the strides is 1; b and c are row-major
+// with row strides b_row and c_row.
 template <typename T>
 void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_row, T* c,
                 int64_t c_row);
@@ -39,14 +39,14 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 // One direction of a call.
 template <typename T>
 struct Lane {
-  // Operands 0 to 4 are X, W, R, B and sequence_lens in the forward and in the gradient operators.
-  // Throws Error(kData) for a length outside [0, steps].
+  // Operands 0 to 4 are X, W, R, B and sequence_lens, in the forward and in the gradient operators. Throws Error(kData) for a length
+  // outside [0, steps].
   Lane(const KernelCall& call, const void* const* inputs, int64_t direction);
 
   RecurrentExtents size;
   int64_t direction;
-  double clip;                  // 0: none
-  std::vector<int64_t> times;   // [steps, batch]: where step s of a sequence lies; -1 past its end
+  double clip;                  // 0: no clip
+  std::vector<int64_t> times;   // [steps, batch]: the time of step s of a sequence; -1 past its end
   const T* w;                   // [width, input]
   const T* r;                   // [width, hidden]
   const T* w_bias;              // [width] or null
@@ -56,34 +56,34 @@ struct Lane {
 
   bool active(int64_t s, int64_t b) const { return times[static_cast<size_t>(s * size.batch + b)] >= 0; }
 
-  // x * w^T + w_bias: [steps, batch, width].
+  // x w^T + w_bias: [steps, batch, width].
   std::vector<T> Projection() const;
 
-  // An initial state [batch, hidden] from operand `i`, zeros where it is absent.
+  // The initial state [batch, hidden] from input `i`, or zeros if it is absent.
   std::vector<T> State(const KernelCall& call, const void* const* inputs, size_t i) const;
 
-  // Bounds pre-activations by the clip attribute.
+  // Clips pre-activations to the clip attribute.
   void Clip(int64_t n, T* z) const;
-  // Zeroes the gradient of those that the bound changed.
+  // Zeroes the gradients of clipped pre-activations.
   void ClipGradient(int64_t n, const T* z, T* dz) const;
 
-  // Writes Y from h [steps + 1, batch, hidden] (h[0] is the initial state) and a last state.
+  // Write Y from h [steps + 1, batch, hidden], where h[0] is the initial state, and the last state.
   void WriteSequence(const T* h, void* y) const;
   void WriteState(const T* last, void* y_h) const;
-  // Writes `count` blocks of `hidden` elements of each step from `rows` [steps, batch, count * hidden] to block `first` of the
-  // `blocks` that a training form keeps of it, by the rows of X; zeros past the ends. Null: unwanted.
+  // Writes `rows` [steps, batch, count * hidden] to blocks [first, first + count) of the `blocks` blocks of `hidden` elements that a
+  // training form keeps per step, in the row order of X; zeros past the ends of sequences. Does nothing if `kept` is null.
   void WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const;
 
   // dh[batch, hidden] += the gradient of Y at step s.
   void AddSequenceGradient(int64_t s, const void* dy, T* dh) const;
-  // The gradient of a last state, zeros where `d` is null.
+  // The gradient of the last state, or zeros if `d` is null.
   std::vector<T> StateGradient(const void* d) const;
 
-  // Adds what follows from dz [steps, batch, width], the gradient of the pre-activations. Null: unwanted.
+  // Adds the contributions of dz [steps, batch, width], the gradient of the pre-activations. Null outputs are not wanted.
   void AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, void* db) const;
 };
 
-// sum[j] += the column sums of rows [n, width].
+// sum[j] += the sum of column j of rows [n, width], which are `row` elements apart.
 template <typename T>
 void AddColumnSums(int64_t n, int64_t width, const T* rows, int64_t row, T* sum) {
   for (int64_t i = 0; i < n; ++i) {

@@ -20,7 +20,7 @@ struct ReferenceKernel {
   ReferenceFunction run;
 };
 
-// Null if there is none.
+// Returns null if there is none.
 const ReferenceKernel* FindReference(std::string_view domain, std::string_view op);
 
 // All reference kernels. kernels/catalog has a row "reference.NAME" (own operators: "reference.gradloom.NAME") for each.

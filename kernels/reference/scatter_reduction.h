@@ -1,4 +1,4 @@
-// How a scatter combines an update with the present value.
+// How a scatter combines an update with the current value.
 #pragma once
 
 #include "kernels/catalog/kernel.h"

@@ -107,8 +107,8 @@ inline std::vector<int64_t> AverageDivisors(const Window3& w, const Volume& in, 
   return divisors;
 }
 
-// Calls f(kernel element, output row start, input row start, count, input step) for each run of windows along
-// the innermost dimension: output points row + j and input points row + j * step, j < count.
+// Calls f(kernel element, output row start, input row start, count, input step) for each run of windows along the innermost dimension. The
+// run has output points row + j and input points row + j * step, for j < count.
 template <typename F>
 void ForEachRow(const Window3& w, const Volume& in, const Volume& out, F f) {
   int64_t element = 0;

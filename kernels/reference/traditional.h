@@ -1,4 +1,4 @@
-// The tables in the attributes of ai.onnx.ml's and text operators, checked.
+// The tables in the attributes of operators of ai.onnx.ml and of text operators, validated.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct TreeTables {
   enum Mode : int64_t { kLessOrEqual, kLess, kGreaterOrEqual, kGreater, kEqual, kUnequal, kMember, kModes };
   enum Aggregate : int64_t { kAverage, kSum, kLeast, kMost };
 
-  // For each node. A child is a leaf if `leaf` is set, else a node. Index 0 of the children is for a condition that is false.
+  // Per node. A child is a leaf if `leaf` is set, else a node. children[0] is for a false condition, children[1] for a true one.
   std::vector<int64_t> modes, features, children[2], leaf[2];
-  std::vector<int64_t> missing;  // whether the condition is true for a NaN; empty: for no node
+  std::vector<int64_t> missing;  // whether the condition is true for NaN; empty: for no node
   std::vector<double> splits;
-  // The sets for membership tests of nodes: numbers [member_begin[i], member_begin[i + 1]) of `members`.
+  // The sets of the nodes with membership tests: elements [member_begin[i], member_begin[i + 1]) of `members`.
   std::vector<int64_t> member_begin;
   std::vector<double> members;
-  // For each leaf.
+  // Per leaf.
   std::vector<int64_t> targets;
   std::vector<double> weights;
 
@@ -39,10 +39,10 @@ struct TreeTables {
   TreeView view() const;
 };
 
-// Trees whose lists are in any memory. The constexpr functions are also used in device code.
+// Trees whose lists may be in any memory. The constexpr functions are also used in device code.
 struct TreeView {
   const int64_t *modes, *features, *children[2], *leaf[2];
-  const int64_t* missing;  // null: the condition is false for a NaN
+  const int64_t* missing;  // null: the condition is false for NaN
   const int64_t *member_begin, *targets, *roots;
   const double *splits, *members, *weights;
   int64_t nodes, trees, aggregate;
@@ -65,8 +65,8 @@ struct TreeView {
     return found;
   }
 
-  // The leaf for a sample in the tree with this root, where `x(feature)` is a double. -1: the nodes form a cycle, since a path can have at
-  // most as many nodes as exist.
+  // The leaf that a sample reaches in the tree with this root, where x(feature) is a double. Returns -1 if the nodes form a cycle, which is
+  // detected by a path longer than the number of nodes.
   template <typename Sample>
   constexpr int64_t LeafOf(int64_t root, const Sample& x) const {
     int64_t node = root;
@@ -89,7 +89,7 @@ struct TreeView {
   }
 };
 
-// The n-grams that TfIdfVectorizer counts, with the index at which each is counted. Throws Error(kAttr).
+// The n-grams that TfIdfVectorizer counts, each with its output index. Throws Error(kAttr).
 std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Gradient operators with several outputs compute only those that are used: the attribute "wanted" lists the inputs of the forward operator
+// Gradient operators with several outputs compute only those that are used: the attribute `wanted` lists the inputs of the forward operator
 // whose gradients are the outputs.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gradloom {
 
-// The index of the output with the gradient of input `i` of the forward operator; -1: none.
+// The index of the output with the gradient of input `i` of the forward operator, or -1.
 inline int64_t PlaceOfGradient(const KernelCall& call, int64_t i) {
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   const auto at = std::find(wanted.begin(), wanted.end(), i);

@@ -8,7 +8,7 @@ namespace gradloom {
 // Whether an operand is float16 or bfloat16.
 bool HasHalf(const KernelCall& call);
 
-// Runs a kernel on float32 instead of 16-bit elements, and rounds its results once.
+// Runs a kernel on float32 copies of 16-bit operands, and rounds its results once.
 void RunWide(const KernelCall& call, const void* const* in, void* const* out, ReferenceFunction run);
 
 // `run`, extended to float16 and bfloat16.
