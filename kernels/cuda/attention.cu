@@ -1,5 +1,5 @@
-// Attention: once over the keys for the largest score and the sum of each query, then once more for the values. Either makes the scores
-// again, so three products instead of two.
+// Attention in two passes over the keys: one for each query's largest score and its sum of exponentials, one for the weighted values. Both
+// compute the scores, so there are three products instead of two.
 #include "kernels/cuda/attention.cuh"
 
 namespace gradloom::cuda {
@@ -11,10 +11,10 @@ struct AttentionForward {
 
   AttentionData<T> a;
   T* y;
-  T* scores;     // [batch, heads, queries, keys] or null
+  T* scores;     // [batch, heads, queries, keys], or null
   int64_t mode;  // attribute qk_matmul_output_mode
 
-  // The probabilities of this thread's key, and the scores that someone wants.
+  // The probabilities for this thread's key. Also writes the requested scores, if `first`.
   GRADLOOM_DEVICE Tile<A> Weights(const Block& block, const TilePlace& place, const Sight& sight, const Range& keys, bool first) const {
     const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(place.b, place.h), place.rows, a.Keys(place.b, place.h), keys);
     const int64_t j = keys.first + block.thread();
@@ -38,7 +38,7 @@ struct AttentionForward {
     const HeadRows<const T> values = a.Values(place.b, place.h);
     const HeadRows<T> out = RowsOf(y, a.at_y, place.b, place.h);
     Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
-    // AttentionVectors of more elements than a block has threads are summed part by part.
+    // Vectors with more elements than a block has threads are summed in several rounds.
     int64_t e0 = 0;
     do {
       const Lane lane(block, a.at_v.size, e0);
@@ -71,7 +71,7 @@ void RunForward(const AttentionForward<T>& forward, cudaStream_t stream) {
       GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { forward(block, tile); });
 }
 
-// Past and present keys or values in one tensor [batch, heads, keys, size].
+// Concatenates past and present keys or values to one tensor [batch, heads, keys, size].
 template <typename T>
 void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream_t stream) {
   if (out == nullptr) return;

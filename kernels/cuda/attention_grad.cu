@@ -1,5 +1,5 @@
-// The gradient of attention: the statistics of each query, then the gradient of Q query by query, and those of K and V key by key; each
-// makes the scores again and is the only one that writes its rows.
+// The gradient of attention: the statistics of each query; then the gradient of Q, one tile of queries at a time; then those of K and V,
+// one tile of keys at a time. Each pass recomputes the scores, and no two blocks write the same rows.
 #include "kernels/cuda/attention.cuh"
 
 namespace gradloom::cuda {
@@ -15,7 +15,8 @@ struct AttentionBackward {
 
   GRADLOOM_DEVICE HeadRows<const T> Upstream(int64_t b, int64_t h) const { return RowsOf(dy, a.at_y, b, h); }
 
-  // What query i takes of value j, its probability as dropout leaves it, and the gradients of its score with the bias and of the raw score.
+  // For query i and key j: the weight of the value (the probability after dropout), and the gradients of the score with its bias and of the
+  // raw score.
   struct Slope {
     A weight, biased, raw;
   };
@@ -33,7 +34,7 @@ struct AttentionBackward {
   GRADLOOM_DEVICE void QueryGradient(const Block& block, int64_t tile) const;
   GRADLOOM_DEVICE void KeyGradient(const Block& block, int64_t tile) const;
 
-  // What the score of query i and key j adds to the gradient of the mask.
+  // The contribution of query i and key j to the gradient of the mask.
   GRADLOOM_DEVICE A MaskTerm(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const T *query = a.Queries(b, h)(i), *key = a.Keys(b, h)(j), *value = a.Values(b, h)(j), *up = Upstream(b, h)(i);
     A dot = 0, d_probability = 0;
@@ -79,7 +80,7 @@ GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int
   } while (e0 < a.at_q.size);
 }
 
-// The gradients of some rows of K and V or of their past, over all heads of Q that share them.
+// The gradients of a tile of rows of K and V, or of their past, summed over all heads of Q that share them.
 template <typename T>
 GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64_t tile) const {
   const TilePlace place = PlaceOf<A>(tile, a.at_k.heads, a.total);
@@ -154,7 +155,7 @@ void KeyGradients(const AttentionBackward<T>& backward, cudaStream_t stream) {
       GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { backward.KeyGradient(block, tile); });
 }
 
-// The extents of a mask with leading ones, and how many samples, heads and queries share each of its elements.
+// The extents of a mask, padded with leading ones, and the number of samples, heads and queries that share each of its elements.
 struct MaskShape {
   int64_t extents[4] = {1, 1, 1, 1}, shared[3] = {1, 1, 1};
 
@@ -177,7 +178,8 @@ GRADLOOM_DEVICE Arithmetic<T> MaskTerm(const AttentionBackward<T>& backward, con
   return backward.MaskTerm(head.quotient + head_term.quotient, head.rest + head_term.rest, query.rest + query_term.rest, key.rest);
 }
 
-// A block for each element where many scores share it, else a thread. All products are made again, one thread each: 2 * size reads a score.
+// One block per element if many scores share it, else one thread. A thread recomputes the dot products of its scores, which takes 2 * size
+// reads each per score.
 template <typename T>
 void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T* dmask, cudaStream_t stream) {
   using A = Arithmetic<T>;

@@ -1,7 +1,8 @@
-// Attention and its gradient over products by cuBLASLt. The scores of a part of the heads and a block of queries are a product, lie in
-// scratch memory, become weights there by one kernel, and are multiplied with the values. Backwards scores and the gradients of the
-// weights are products; one kernel makes weights and the gradients of scores of them, of which three products give those of Q, K and V.
-// Sums over blocks are made one product after the other, those over heads that share keys when results are copied: all in one order.
+// Attention and its gradient as matrix products by cuBLASLt. The scores for a part of the heads and a block of queries are one product in
+// scratch memory; one kernel turns them into weights, which are multiplied by the values. In the gradient, the scores and the gradients of
+// the weights are products; one kernel computes the weights and the gradients of the scores from them, and three products give the
+// gradients of Q, K and V. Sums over blocks are accumulated by successive products, and sums over heads that share keys when results are
+// copied, so the order of additions is fixed.
 #include <limits>
 #include <memory>
 #include <vector>
@@ -16,11 +17,11 @@
 namespace gradloom::cuda {
 namespace {
 
-// What a thread takes of a row at a time. Rows have a multiple of so many elements, also where there are fewer keys.
+// The elements that a thread processes at a time. Rows are padded to a multiple of four elements.
 template <typename N>
 using Four = Neighbours<4, N>;
 
-// Those from i on of a row that has so many elements in front of its padding, which nobody has written.
+// Elements i to i + 3 of a row with `elements` valid elements; zeros in place of the padding, which is uninitialized.
 GRADLOOM_DEVICE Four<float> Load(const float* data, int64_t i, int64_t elements) {
   if (i + 4 <= elements) return *reinterpret_cast<const Four<float>*>(data + i);
   Four<float> four = {};
@@ -32,13 +33,13 @@ GRADLOOM_DEVICE void Store(const Four<N>& four, N* data, int64_t i) {
   *reinterpret_cast<Four<N>*>(data + i) = four;
 }
 
-// Which scores of a call lie in scratch memory.
+// The scores of a call that are in scratch memory.
 struct ScoreBlock {
   int64_t first_sample, first_head, heads;
   QueryBlock of;
   int64_t row, matrix;
 
-  // Row n of them: a query of a head, and where its scores begin.
+  // A row of scores: a query of a head, and the offset of the row.
   struct Row {
     int64_t b, h, i, start;
   };
@@ -67,7 +68,7 @@ struct ScoreRow {
   GRADLOOM_DEVICE typename AttentionData<T>::Score At(int64_t j, float dot) const {
     return a.ScoreOf(sight, row.b, row.h, row.i, block.of.first_key + j, dot);
   }
-  // As AttentionData::Dropped; neighbours share their draws.
+  // Like AttentionData::Dropped, but consecutive elements share a counter block.
   GRADLOOM_DEVICE float Dropped(int64_t j, float x) {
     if (a.ratio == 0) return x;
     const int64_t place = ((row.b * a.at_q.heads + row.h) * a.at_q.length + row.i) * a.total + block.of.first_key + j;
@@ -75,13 +76,13 @@ struct ScoreRow {
   }
 };
 
-// Weights from scores.
+// Computes weights from scores.
 template <typename T>
 struct WeighScores {
   AttentionData<T> a;
   ScoreBlock block;
   const float* scores;
-  T* weights;  // of float, they may be the scores
+  T* weights;  // if T is float, may be the scores
 
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t n) const {
@@ -111,8 +112,8 @@ struct WeighScores {
   }
 };
 
-// The largest of some scores, the sum of exp(score - largest), and that sum with each term times a number of its own. Scores that are
-// minus infinity are not seen, nor are their numbers.
+// The largest of several scores, the sum of exp(score - largest), and the same sum with each term multiplied by a number. The
+// caller must skip hidden scores, which are minus infinity.
 struct WeightedExpSum {
   float largest = -std::numeric_limits<float>::infinity(), sum = 0, weighted = 0;
 
@@ -137,13 +138,13 @@ struct JoinWeightedExpSums {
   }
 };
 
-// Weights, and the gradients of the products of queries and keys but for the scale, from scores and the gradients of weights.
+// Computes the weights, and the gradients of the products q k^T without the scale, from the scores and the gradients of the weights.
 template <typename T>
 struct SlopesOfScores {
   AttentionData<T> a;
   ScoreBlock block;
   const float *scores, *weight_slopes;
-  T *weights, *slopes;  // of float, they may be the two above
+  T *weights, *slopes;  // if T is float, may be scores and weight_slopes
 
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t n) const {
@@ -214,7 +215,7 @@ struct ProductsPlan {
   }
 };
 
-// A part of the heads while a kernel runs.
+// A part of the heads, in one run.
 template <typename T>
 struct Part {
   const ProductsPlan& plan;
@@ -227,21 +228,21 @@ struct Part {
     return reinterpret_cast<U*>(static_cast<char*>(launch.scratch) + bytes);
   }
 
-  // From its first sample and head on, of a tensor of the whole call.
+  // A pointer into a tensor of the whole call, to the first sample and head of this part.
   template <typename U>
   U* Of(U* data, const DnnTensor& tensor) const {
     const int64_t head = kv_head * (tensor.dims[1] / plan.n.k.dims[1]);
     return data == nullptr ? nullptr : data + sample * tensor.strides[0] + head * tensor.strides[1];
   }
 
-  // Where products find an operand: where it lies, or as a copy.
+  // The operand of a product: in place, or its packed copy.
   const T* Operand(const T* data, const DnnTensor& tensor, int64_t copy) const;
-  // Where they leave a result, which Store brings to where it is wanted.
+  // The address for a product's result: in place, or in scratch memory, from which StoreCopy copies it.
   T* Result(T* data, const DnnTensor& tensor, int64_t copy) const { return plan.n.packed ? Scratch<T>(copy) : Of(data, tensor); }
 
   ScoreBlock Block(const QueryBlock& of) const { return {sample, kv_head * plan.n.group(), plan.n.heads(), of, plan.n.row, plan.n.matrix}; }
 
-  // `from`, `to` and `d` point to the first position; the product's operands begin at these.
+  // Runs a product whose operands start at a, b and d.
   template <typename U, typename V, typename W>
   void Multiply(const PreparedProduct& product, const U* a, const V* b, W* d) const {
     product.Run(a, b, d, Scratch<void>(plan.at.workspace), launch.stream);
@@ -262,7 +263,7 @@ const T* Part<T>::Operand(const T* data, const DnnTensor& tensor, int64_t copy) 
   return Scratch<T>(copy);
 }
 
-// A result of type U that products have left in scratch memory.
+// Copies a result of type U from scratch memory to the tensor.
 template <typename U, typename T>
 void StoreCopy(const Part<T>& part, int64_t copy, const DnnTensor& tensor, T* data) {
   const AttentionProducts& n = part.plan.n;
@@ -276,7 +277,7 @@ void StoreCopy(const Part<T>& part, int64_t copy, const DnnTensor& tensor, T* da
     Unpack(PartCopy<1>(packed, tensor, shared), from, to, part.launch.stream);
 }
 
-// f(part) for all parts, one after the other.
+// Calls f(part) for all parts, one after the other.
 template <typename T, typename F>
 void ForEachPart(const ProductsPlan& plan, const Launch& l, const AttentionData<T>& a, F f) {
   const AttentionProducts& n = plan.n;
@@ -285,7 +286,7 @@ void ForEachPart(const ProductsPlan& plan, const Launch& l, const AttentionData<
   }
 }
 
-// f for each row of scores of a block, in groups of threads as its fours are worth.
+// Calls f for each row of scores of a block, with a group of threads that suits the number of Fours.
 template <typename T, typename F>
 void ForEachScoreRow(const Part<T>& part, const QueryBlock& block, const F& f) {
   ForEachRowOf(part.plan.n.matrices() * block.queries, (block.keys + 3) / 4, 1, part.launch.stream, f);
@@ -311,7 +312,7 @@ void Attend(const Part<T>& part, T* y) {
   if (n.packed) StoreCopy<T>(part, at.o, n.o, y);
 }
 
-// The gradients of a call; null: unwanted.
+// The gradients of a call; null if not wanted.
 template <typename T>
 struct AttentionGradients {
   T *q, *k, *v;
@@ -321,7 +322,7 @@ void Zero(void* data, int64_t bytes, cudaStream_t stream) {
   if (data != nullptr) GRADLOOM_CUDA(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream));
 }
 
-// U: of sums of the gradients of k and v where they are apart.
+// U is the type of the sums of the gradients of k and v, if they are in scratch memory.
 template <typename U, typename T>
 void AttendBack(const Part<T>& part, const T* dy, const AttentionGradients<T>& gradients) {
   const AttentionProducts& n = part.plan.n;
@@ -367,7 +368,7 @@ void AttendBack(const Part<T>& part, const T* dy, const AttentionGradients<T>& g
   if (apart && gradients.v != nullptr) StoreCopy<U>(part, at.dv, n.v, gradients.v);
 }
 
-// f(std::type_identity<T>{}) for the type of the operands.
+// Calls f(std::type_identity<T>{}) for the type of the operands.
 template <typename F>
 std::unique_ptr<Kernel> WithServed(DType dtype, const F& f) {
   switch (dtype) {

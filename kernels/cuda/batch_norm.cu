@@ -1,11 +1,11 @@
-// Batch normalisation: sums over each channel in parts, then numbers for each channel, then a line or a plane through each element.
+// Batch normalization: sums over each channel in parts, then coefficients for each channel, then a linear function of each element.
 #include "kernels/cuda/moments.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-// A channel's y = (x - near) slope + shift. What the mean loses when it is rounded to `near` is in the shift: an x near the mean lands on
-// the right side of zero, where a ReLU may follow.
+// y = (x - near) slope + shift for a channel. The part of the mean lost by rounding to `near` is included in the shift, so that an x close
+// to the mean gets the right sign, which matters to a ReLU that follows.
 template <typename R>
 struct ChannelLines {
   R* numbers;
@@ -20,13 +20,13 @@ struct ChannelLines {
   GRADLOOM_DEVICE R operator()(int64_t c, R x) const { return (x - numbers[c]) * numbers[channels + c] + numbers[2 * channels + c]; }
 };
 
-// A channel's dx = slope (dy - level - (x - mean) along).
+// dx = slope (dy - level - (x - mean) along) for a channel.
 template <typename R>
 struct ChannelSlopes {
   R* numbers;
   int64_t channels;
 
-  // `sum` of dy and `product` of dy (x - mean) over `count` elements.
+  // From the sum of dy and the sum of dy (x - mean) over `count` elements.
   GRADLOOM_DEVICE void Set(int64_t c, double sum, double product, double count, double scale, double mean, double inv_std) const {
     numbers[c] = static_cast<R>(scale * inv_std);
     numbers[channels + c] = static_cast<R>(sum / count);
@@ -38,7 +38,7 @@ struct ChannelSlopes {
   }
 };
 
-// The scratch memory: records of parts, then four numbers for each channel at most.
+// The scratch memory: records of the parts, then at most four numbers per channel.
 double* Records(const Launch& l) { return static_cast<double*>(l.scratch); }
 template <typename R>
 R* ChannelNumbers(const Slices& s, const Launch& l) {
@@ -86,7 +86,7 @@ std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Train<T>(s, epsilon, v, l); }); });
 }
 
-// The statistics, and for pointwise operators what y = (x - centre) factor + offset is made of: the numbers of ChannelLines.
+// The statistics, and the coefficients of y = (x - center) factor + offset for pointwise operators: the numbers of ChannelLines.
 template <typename T>
 void Line(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
   const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2);
@@ -112,7 +112,7 @@ std::unique_ptr<Kernel> MakeLine(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Line<T>(s, epsilon, v, l); }); });
 }
 
-// The sums of dy and of dy (x - mean) over each channel.
+// Sums dy and dy (x - mean) over each channel.
 template <typename T, typename Finish>
 void SumGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream,
                   const Finish& finish) {
@@ -145,7 +145,7 @@ std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&)
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
 }
 
-// ONNX's operator, with given statistics.
+// ONNX's operator with given statistics.
 template <typename T>
 void Inference(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
@@ -155,7 +155,7 @@ void Inference(const Slices& s, double epsilon, const FloatVectors& v, const Lau
   Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
 }
 
-// ONNX's operator in training mode: running statistics by its rule, with the biased variance.
+// ONNX's operator in training mode: updates the running statistics by ONNX's rule, with the biased variance.
 template <typename T>
 void Running(const Slices& s, double epsilon, double momentum, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
@@ -181,7 +181,7 @@ std::unique_ptr<Kernel> MakeBatchNormalization(const KernelCall& call, const Ker
   });
 }
 
-// [2, C] sums in double: of x and of its squares.
+// Sums [2, C] in double: of x and of its squares.
 template <typename T>
 void Sums(const Slices& s, const Launch& l) {
   double* const sums = l.Out<double>(0);
@@ -199,7 +199,7 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Sums<T>(s, l); }); });
 }
 
-// What the sums say of a channel of the whole batch.
+// The statistics of a channel over the whole batch, from its sums.
 struct WholeBatch {
   const double* sums;
   int64_t channels;
@@ -252,7 +252,7 @@ std::unique_ptr<Kernel> MakeApply(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// [2, C] sums in double: of dy and of dy (x - mean).
+// Sums [2, C] in double: of dy and of dy (x - mean).
 template <typename T>
 void GradSums(const Slices& s, const FloatVectors& v, const Launch& l) {
   double* const sums = l.Out<double>(0);

@@ -1,4 +1,5 @@
-// Convolutions by their definition: a thread, or a group of them, for each element of the result. They mostly run in cuDNN.
+// Convolutions by their definition: a thread, or a group of threads, computes each element of the result. Convolutions normally run in
+// cuDNN.
 #include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/sums.cuh"
@@ -7,11 +8,11 @@
 namespace gradloom::cuda {
 namespace {
 
-// Elements from one to the next along the dimensions of [N, C, points], or of weights [M, C, taps].
+// Strides in elements along the dimensions of [N, C, points], or of weights [M, C, taps].
 struct Steps {
   int64_t outer, channel, point;
 
-  // The operand is plain or has its channels innermost.
+  // The operand must be row-major or channels-last.
   explicit Steps(const OperandType& operand) {
     const Shape& shape = operand.shape;
     int64_t points = 1;
@@ -21,7 +22,7 @@ struct Steps {
   }
 };
 
-// A convolution y[N, M, ...] = x[N, C, ...] * w[M, C / groups, ...]; all three directions use it.
+// A convolution y[N, M, ...] = x[N, C, ...] * w[M, C / groups, ...], used for all three directions.
 struct Convolution {
   Geometry g;
   Steps x, w, y;
@@ -55,7 +56,7 @@ void Forward(const Convolution& conv, const T* x, const T* w, const T* bias, T* 
         const T* const weights = w + m * ws.outer;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[m]);
         ForEachTap(Alone{}, g, PointOf(g.out, plane.rest), [&](int64_t i, int64_t tap) {
-          R part = 0;  // of one tap: a sum of sums rounds less than one long sum
+          R part = 0;  // of one tap: a sum of partial sums has smaller rounding errors than one long sum
           const T *const point = from + i * xs.point, *const element = weights + tap * ws.point;
           for (int64_t c = 0; c < channels; ++c) part += static_cast<R>(point[c * xs.channel]) * static_cast<R>(element[c * ws.channel]);
           sum += part;
@@ -122,7 +123,7 @@ std::unique_ptr<Kernel> MakeConv(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// A transposed convolution is the gradient, with respect to its input, of the convolution the other way.
+// A transposed convolution is the gradient of the corresponding convolution with respect to its input.
 std::unique_ptr<Kernel> MakeGradInput(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);

@@ -1,5 +1,5 @@
-// Deformable convolution: a matrix product of the filters and of samples that are drawn at offsets while tiles of them are staged, so that
-// they are drawn once for all the filters of a tile and never kept. Of its gradients, that of the samples is kept, and what is made of it.
+// Deformable convolution: a matrix product of the filters and bilinear samples. Samples are computed while tiles are staged, so once for
+// all filters of a tile, and are not stored. The gradients store the gradient of the samples, from which the others are computed.
 #include <cmath>
 
 #include "kernels/cuda/operands.cuh"
@@ -13,13 +13,13 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: the operands and sizes
 
-// A point between four pixels, in double as in the reference: its rounding decides which pixels are read. Pixels outside are zero.
+// A point between four pixels. In double as in the reference, because rounding decides which pixels are read. Pixels outside are zero.
 struct Corners {
   int64_t row, column, height, width;
-  double down, right;  // of the upper left pixel's row and column
+  double down, right;  // distances from the upper left pixel
 
   GRADLOOM_DEVICE Corners(double y, double x, int64_t rows, int64_t columns) : height(rows), width(columns) {
-    // Far outside is outside, and no integer too large.
+    // Clamps distant coordinates, which stay outside, to the range of integers.
     const auto held = [](double at, int64_t extent) {
       return at > -2 ? (at < static_cast<double>(extent) ? at : static_cast<double>(extent)) : -2.0;
     };
@@ -32,7 +32,7 @@ struct Corners {
     right = x - left;
   }
 
-  // f(pixel, weight, what the weight changes by along y, along x) for those inside.
+  // Calls f(pixel, weight, derivative of the weight along y, along x) for the pixels inside.
   template <typename F>
   GRADLOOM_DEVICE void ForEach(const F& f) const {
     for (int v = 0; v < 2; ++v) {
@@ -69,12 +69,12 @@ struct Deform {
     return deform;
   }
 
-  // Where the mask of a tap has its number: of an image, an offset group, a tap and a point of the output.
+  // The offset in the mask of a tap, for an image, an offset group, a tap and a point of the output.
   GRADLOOM_DEVICE int64_t MaskPlace(int64_t image, int64_t group, int64_t tap, int64_t point) const {
     return ((image * s.offset_groups + group) * s.taps() + tap) * s.points() + point;
   }
   GRADLOOM_DEVICE A Mask(int64_t place) const { return mask == nullptr ? A(1) : static_cast<A>(mask[place]); }
-  // Offsets have two planes where a mask has one.
+  // The same in the offsets, which have two planes for each plane of the mask.
   GRADLOOM_DEVICE int64_t OffsetPlace(int64_t mask_place) const {
     const Quotient at = Divide(mask_place, s.points());
     return 2 * at.quotient * s.points() + at.rest;
@@ -89,7 +89,7 @@ struct Deform {
   }
   GRADLOOM_DEVICE int64_t OffsetGroup(int64_t channel) const { return Divide(channel, s.channels / s.offset_groups).quotient; }
 
-  // Without the mask.
+  // The bilinear sample without the mask.
   GRADLOOM_DEVICE A Drawn(const Corners& corners, int64_t image, int64_t channel) const {
     const T* const plane = x + (image * s.channels + channel) * s.pixels();
     A sum = 0;
@@ -103,9 +103,9 @@ struct Deform {
   }
 };
 
-constexpr int kSide = 2;  // sums of a thread along each side of its tile
+constexpr int kSide = 2;  // a thread computes kSide x kSide sums
 
-// By image and group: filters times samples.
+// Batched over images and groups: filters times samples.
 template <typename T>
 void Forward(const Deform<T>& d, const T* bias, T* y, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -126,7 +126,7 @@ void Forward(const Deform<T>& d, const T* bias, T* y, cudaStream_t stream) {
                                                                store);
 }
 
-// By group, over all images and points: the gradient of the output times samples.
+// Batched over groups, summed over all images and points: the gradient of the output times samples.
 template <typename T>
 void FilterGradient(const Deform<T>& d, const T* dy, T* dw, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -146,7 +146,7 @@ void FilterGradient(const Deform<T>& d, const T* dy, T* dw, cudaStream_t stream)
                                                                  samples, store);
 }
 
-// Of the samples times their mask, [images, channels, taps, points]: filters, transposed, times the gradient of the output.
+// The gradient of the masked samples, [images, channels, taps, points]: transposed filters times the gradient of the output.
 template <typename T>
 void SampleGradient(const Deform<T>& d, const T* dy, Arithmetic<T>* samples, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -179,7 +179,7 @@ void BiasGradient(const DeformSizes& s, const T* dy, T* db, cudaStream_t stream)
       });
 }
 
-// A thread for each sampled point of an offset group: all its channels were drawn there. Either output may be null.
+// One thread per sampling point of an offset group, which all its channels share. Either output may be null.
 template <typename T>
 void PointGradients(const Deform<T>& d, const Arithmetic<T>* samples, T* doffset, T* dmask, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -213,7 +213,7 @@ void PointGradients(const Deform<T>& d, const Arithmetic<T>* samples, T* doffset
       });
 }
 
-// The gradient of what was drawn from a plane, by its tap and point.
+// The gradient of the samples from a plane, by tap and point.
 template <typename T>
 struct DrawnGradient {
   Deform<T> d;

@@ -5,7 +5,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// With any score it is a finite float32.
+// Low enough to hide a key, but finite in float32 when added to any score.
 template <typename T>
 GRADLOOM_DEVICE float LowestOf() {
   return std::is_same_v<T, Half> ? -65504.0f : -3.3895314e38f;

@@ -1,5 +1,5 @@
-// Pointwise operators of one element in every type; those of several are in elementwise_binary.cu and elementwise_many.cu. One kernel a
-// type holds all functions: which one is a number that all its threads share.
+// Pointwise operators with one operand, for every type; elementwise_binary.cu and elementwise_many.cu have those with several. There is one
+// kernel per type for all functions; the function is a parameter, uniform over the threads.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/elementwise.cuh"
 
@@ -52,7 +52,7 @@ enum class Function : uint8_t {
 struct FunctionRow {
   std::string_view op;
   Function function;
-  // The attributes that the formula takes as p and q.
+  // The attributes that the formula uses as p and q.
   const char* p = nullptr;
   double p_absent = 0;
   const char* q = nullptr;
@@ -124,13 +124,13 @@ GRADLOOM_DEVICE A Clamp01(A x) {
   return x < 0 ? A{0} : x > 1 ? A{1} : x;
 }
 
-// No overflow for any x.
+// Does not overflow for any x.
 template <typename A>
 GRADLOOM_DEVICE A Softplus(A x) {
   return (x > 0 ? x : A{0}) + log1p(exp(-fabs(x)));
 }
 
-// The formulas are those of kernels/reference/activation.cc and pointwise_unary.cc.
+// The formulas of kernels/reference/activation.cc and pointwise_unary.cc.
 template <typename A>
 GRADLOOM_DEVICE A Apply(Function function, A x, A p, A q) {
   switch (function) {
@@ -177,7 +177,7 @@ GRADLOOM_DEVICE A Apply(Function function, A x, A p, A q) {
   }
 }
 
-// Of integers: results wrap, but for Shrink, which computes in double and saturates.
+// The functions for integers: results wrap, except for Shrink, which computes in double and saturates.
 template <typename T>
 GRADLOOM_DEVICE T ApplyToInteger(Function function, T x, double p, double q) {
   const bool negative = std::is_signed_v<T> && x < T{0};
@@ -239,7 +239,7 @@ std::unique_ptr<Kernel> MakeNot(const KernelCall& call, const KernelSite&) {
   return Runs([=](const Launch& l) { Invert(n, l.In<bool>(0), l.Out<bool>(0), l.stream); });
 }
 
-// Which elements a test finds.
+// The elements that a test accepts.
 struct Found {
   bool nan, negative_infinity, positive_infinity;
 };

@@ -1,4 +1,4 @@
-// Pointwise operators of two broadcast operands.
+// Pointwise operators with two broadcast operands.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/elementwise.cuh"
 
@@ -43,14 +43,14 @@ GRADLOOM_DEVICE A Apply(Function function, A a, A b, A alpha) {
   }
 }
 
-// Truncates towards zero; the one quotient that does not fit wraps.
+// Truncates towards zero; the only quotient that overflows wraps.
 template <typename T>
 GRADLOOM_DEVICE T TruncatedQuotient(T a, T b) {
   if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(a));
   return static_cast<T>(a / b);
 }
 
-// The remainder with the sign of b, or of a.
+// The remainder with the sign of a, or of b.
 template <typename T>
 GRADLOOM_DEVICE T Remainder(T a, T b, bool sign_of_a) {
   if (std::is_signed_v<T> && b == static_cast<T>(-1)) return T{0};
@@ -61,7 +61,7 @@ GRADLOOM_DEVICE T Remainder(T a, T b, bool sign_of_a) {
   return r;
 }
 
-// Arithmetic for signed elements: the sign fills.
+// For signed elements, a right shift is arithmetic.
 template <typename T>
 GRADLOOM_DEVICE T Shifted(T x, T by, bool left) {
   const uint64_t shift = static_cast<uint64_t>(by);
@@ -91,7 +91,7 @@ GRADLOOM_DEVICE T ApplyToIntegers(Function function, T a, T b) {
   }
 }
 
-// Inputs 0 and 1 along the output's elements.
+// The offsets of inputs 0 and 1 for the elements of the output.
 Walk<2> WalkOf(const KernelCall& call) {
   const Shape& shape = call.outputs[0].shape;
   return Walk<2>(shape, {BroadcastStrides(call.inputs[0].shape, shape), BroadcastStrides(call.inputs[1].shape, shape)});
@@ -176,7 +176,7 @@ void CompareAll(int64_t n, const T* a, const T* b, bool* out, const Walk<2>& wal
       });
 }
 
-// The exponent is brought to the base's type first.
+// Converts the exponent to the type of the base first.
 template <typename T>
 void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, T* out, const Walk<2>& walk, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -187,7 +187,7 @@ void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, 
       });
 }
 
-// x^n by squaring, wrapping; 0 for the fractions that negative exponents give, and for 0 to a negative power.
+// x^n by squaring, with wrapping. Negative exponents truncate to 0 unless x is 1 or -1; also for x = 0.
 GRADLOOM_DEVICE uint64_t IntegerPower(uint64_t x, bool is_signed, int64_t n) {
   if (n < 0) return x == 1 ? 1 : is_signed && x == ~uint64_t{0} ? (n % 2 == 0 ? 1 : x) : 0;
   uint64_t power = 1;
@@ -197,7 +197,7 @@ GRADLOOM_DEVICE uint64_t IntegerPower(uint64_t x, bool is_signed, int64_t n) {
   return power;
 }
 
-// The types of a power whose base is an integer.
+// The types of a power with an integer base.
 struct PowerTypes {
   DType base, exponent;
   bool is_signed;
@@ -249,7 +249,7 @@ std::unique_ptr<Kernel> MakeComparison(const KernelCall& stated, const KernelSit
   });
 }
 
-// The result has the base's type.
+// The result has the type of the base.
 std::unique_ptr<Kernel> MakePow(const KernelCall& stated, const KernelSite&) {
   const KernelCall call = InMemoryOrder(stated);
   const int64_t n = call.outputs[0].shape.elements();

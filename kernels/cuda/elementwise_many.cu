@@ -9,7 +9,7 @@ namespace {
 
 enum class Fold : uint8_t { kMax, kMin, kSum };
 
-// NaN wins, as in numpy.maximum.
+// NaN propagates, as in numpy.maximum.
 template <typename A>
 GRADLOOM_DEVICE A Apply(Fold fold, A a, A b) {
   if (fold == Fold::kSum) return static_cast<A>(a + b);
@@ -19,7 +19,7 @@ GRADLOOM_DEVICE A Apply(Fold fold, A a, A b) {
 
 inline constexpr int kMaxOperands = 16;
 
-// Operands that are broadcast to one shape. A kernel's parameters hold so many; more are folded in turns.
+// Operands that are broadcast to one shape. The parameters of a kernel have room for kMaxOperands; more are folded in several launches.
 struct Operands {
   int count = 0, rank = 0;
   int64_t extents[kMaxRank] = {};
@@ -37,7 +37,7 @@ struct Operands {
   }
 };
 
-// All elements that lie alike in all operands are one axis; otherwise axes are as they are.
+// If no operand is broadcast, all axes are merged into one; otherwise axes stay as they are.
 Operands OperandsOf(const std::vector<Shape>& shapes, const Shape& to) {
   Operands operands;
   operands.count = static_cast<int>(shapes.size());
@@ -51,7 +51,7 @@ Operands OperandsOf(const std::vector<Shape>& shapes, const Shape& to) {
   return operands;
 }
 
-// The fold of the operands from the left, divided by `divisor`.
+// Folds the operands from the left, and divides by `divisor`.
 template <typename T>
 void FoldAll(int64_t n, const Operands& operands, T* out, Fold fold, double divisor, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -76,7 +76,7 @@ void Choose(int64_t n, const bool* condition, const T* x, const T* y, T* out, co
       });
 }
 
-// min(max(x, low), high): where low > high the result is high. A bound that is null is none.
+// min(max(x, low), high): the result is high if low > high. A null bound is absent.
 template <typename T>
 void Clip(int64_t n, const T* in, const T* low, const T* high, T* out, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -89,9 +89,9 @@ void Clip(int64_t n, const T* in, const T* low, const T* high, T* out, cudaStrea
       });
 }
 
-inline constexpr int kCasts = 4;  // of a thread
+inline constexpr int kCasts = 4;  // per thread
 
-// Elements i, i + part, ... All are loaded before the first is converted: casts of weights are bound by memory.
+// Converts elements i, i + part, ... All are loaded before the first conversion, because casts of weights are bound by memory.
 template <typename To, typename From>
 GRADLOOM_DEVICE void CastSome(int64_t n, int64_t part, int64_t i, const void* in, To* out) {
   const From* const from = static_cast<const From*>(in);
@@ -136,7 +136,7 @@ std::unique_ptr<Kernel> MakeFold(const KernelCall& stated, const KernelSite&) {
   const int64_t n = shape.elements();
   const Fold fold = call.op == "Max" ? Fold::kMax : call.op == "Min" ? Fold::kMin : Fold::kSum;
   const double divisor = call.op == "Mean" ? static_cast<double>(call.inputs.size()) : 1;
-  // From the second turn on the output is the first operand.
+  // From the second launch on, the output is the first operand.
   std::vector<Operands> turns;
   for (size_t next = 0; next < call.inputs.size();) {
     std::vector<Shape> shapes;

@@ -1,5 +1,5 @@
-// Results with as many elements as the data of a step says, in tensors that have room for the most there can be: what counts comes first,
-// the first of it again behind that.
+// Results with as many elements as the data of a step determines, in tensors with room for the largest possible number. The valid elements
+// come first; the rest is filled with copies of the first one.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/counted.cuh"
 #include "kernels/cuda/extents.cuh"
@@ -12,7 +12,7 @@ namespace {
 using cuda_rows::CountedParts;
 using cuda_rows::SlicesAlong;
 
-// Rows of `room` numbers: those from the count on become the first one, or zeros where nothing counts.
+// In rows of `room` numbers, fills the elements from `count` on with the first element, or with zeros if count is 0.
 void PadRows(int64_t rows, int64_t room, const int64_t* count, int64_t* numbers, cudaStream_t stream) {
   ForEachElement(
       rows * room, stream, GRADLOOM_ON_DEVICE(int64_t i) {
@@ -27,7 +27,7 @@ void Write(const int64_t* number, int64_t* to, cudaStream_t stream) {
       1, stream, GRADLOOM_ON_DEVICE(int64_t) { *to = *number; });
 }
 
-// Whether an element is not zero follows from its bits without those that are zero's too.
+// An element is nonzero if it has a bit in the mask.
 template <typename T>
 struct HasBits {
   const T* x;
@@ -35,7 +35,7 @@ struct HasBits {
   GRADLOOM_DEVICE bool operator()(int64_t i) const { return (x[i] & mask) != 0; }
 };
 
-// The indices of those that are kept, one row an axis.
+// Writes the indices of kept elements, one row per axis.
 struct PutPlaces {
   Places places;
   int64_t room;
@@ -56,7 +56,7 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite&) {
   const int64_t rows = std::max(shape.rank(), 1);
   const bool has_places = Has(call.outputs, 0), has_count = Has(call.outputs, 1);
   return WithBytes(dtype, [&]<typename T>(std::type_identity<T>) {
-    // A negative zero is zero.
+    // Ignores the sign, because negative zero is zero.
     const T mask = IsFloating(dtype) ? static_cast<T>(static_cast<T>(~T{0}) >> 1) : static_cast<T>(~T{0});
     return Runs([=, places = Places(shape)](const Launch& l) {
       int64_t *const totals = static_cast<int64_t*>(l.scratch), *const count = totals + counted.parts();
@@ -68,7 +68,7 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// An element as an integer that is ordered as it is: NaN is its own like and the largest, both zeros are one.
+// Maps an element to an integer with the same order: NaNs are equal to each other and larger than all else, both zeros are equal.
 struct OrderedElements {
   const void* data;
   DType dtype;
@@ -92,12 +92,12 @@ struct OrderedElements {
   }
 };
 
-// Slices of a tensor, compared element by element.
+// Slices of a tensor, compared lexicographically.
 struct Slices {
   SlicesAlong along;
   OrderedElements x;
 
-  // Negative, zero or positive: a comes first, is equal, comes last.
+  // Negative, zero or positive, if a is less than, equal to or greater than b.
   GRADLOOM_DEVICE int Compare(int64_t a, int64_t b) const {
     for (int64_t o = 0; o < along.outer; ++o) {
       for (int64_t i = 0; i < along.inner; ++i) {
@@ -120,7 +120,7 @@ struct UniqueScratch {
   }
 };
 
-// Sorted slices that differ from the one before begin a group.
+// A sorted slice that differs from the previous one starts a group.
 struct BeginsGroup {
   Slices slices;
   const int64_t* order;
@@ -139,7 +139,7 @@ struct PutGroup {
   }
 };
 
-// Groups in the order of their first slices.
+// Numbers the groups in the order of their first slices.
 struct IsFirst {
   UniqueScratch from;
   GRADLOOM_DEVICE bool operator()(int64_t i) const { return from.first[from.group[i]] == i; }
@@ -151,7 +151,7 @@ struct PutNumber {
   }
 };
 
-// Of each group its first slice and how many it has, and of each slice its group; outputs may be null.
+// Writes the first slice and the size of each group, and the group of each slice. Outputs may be null.
 void WriteGroups(int64_t n, const UniqueScratch& from, const int64_t* count, int64_t* first, int64_t* group, int64_t* counts,
                  cudaStream_t stream) {
   ForEachElement(
@@ -200,7 +200,7 @@ std::unique_ptr<Kernel> MakeSameExtent(const KernelCall&, const KernelSite& site
       [fault = IndexFault(site)](const Launch& l) { Compare(l.In<int64_t>(0), l.In<int64_t>(1), l.Out<int64_t>(0), fault, l.stream); });
 }
 
-// A tensor of which the elements below some extents count.
+// A tensor of which only the elements below given extents are valid.
 struct CountedShape {
   Places room;
   AxisNumbers strides;
@@ -213,7 +213,7 @@ struct CountedShape {
     return with;
   }
 
-  // How many count; -1 where there is no room for them, which is noted.
+  // The number of valid elements; -1 if an extent exceeds the tensor, which is reported.
   GRADLOOM_DEVICE int64_t Count(const IndexFault& fault) const {
     int64_t count = 1;
     for (int axis = 0; axis < room.rank; ++axis) {
@@ -225,7 +225,7 @@ struct CountedShape {
     }
     return count;
   }
-  // The how manieth of those the element at `place` is; -1: it does not count.
+  // The number of the element at `place` among the valid ones, or -1 if it is not valid.
   GRADLOOM_DEVICE int64_t NumberOf(int64_t place) const {
     int64_t index[kMaxRank], number = 0;
     room(place, index);

@@ -38,7 +38,7 @@ void GeluGrad(int64_t n, const T* x, T* gradient, cudaStream_t stream) {
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const R value = static_cast<R>(x[i]), t = TanhOfGelu(value), rest = R(1) - t * t;
         R slope = R(0.5) * (R(1) + t);
-        // Where the tanh is 1 nothing is added, not an infinite square times 0.
+        // If the tanh rounds to 1, skips the term: for large values, it would be infinity times 0.
         if (rest != R(0)) slope += R(0.5) * value * rest * R(0.79788456080286535588) * (R(1) + R(3 * 0.044715) * value * value);
         gradient[i] = static_cast<T>(static_cast<R>(gradient[i]) * slope);
       });

@@ -13,7 +13,7 @@ void Fill(int64_t n, T* out, T value, cudaStream_t stream) {
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) { out[i] = value; });
 }
 
-// start, start + delta, ...: each by one multiplication, so that errors do not add up.
+// start, start + delta, ..., each by one multiplication, so that errors do not accumulate.
 template <typename T, typename A>
 void Count(int64_t n, const T* start, const T* delta, T* out, cudaStream_t stream) {
   ForEachElement(
@@ -23,7 +23,7 @@ void Count(int64_t n, const T* start, const T* delta, T* out, cudaStream_t strea
       });
 }
 
-// `one` on diagonal k, else zero.
+// `one` on diagonal k, zero elsewhere.
 template <typename T>
 void FillDiagonal(int64_t n, T* out, int64_t columns, int64_t k, T one, cudaStream_t stream) {
   ForEachElement(

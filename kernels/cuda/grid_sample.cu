@@ -26,7 +26,7 @@ GridPlan::GridPlan(const KernelCall& call)
 
 namespace {
 
-// A point of the grid of a sample, and some of its channels.
+// A grid point of a sample, with a range of its channels.
 struct GridPlace {
   int64_t b, p, first, last;
 };
@@ -57,7 +57,7 @@ void RunGridSample(const GridPlan& plan, const T* x, T* y, cudaStream_t stream) 
       });
 }
 
-// The gradient of the grid: a thread for each point.
+// The gradient of the grid, one thread per point.
 template <typename T, int kDims, int kTaps>
 void GridGradient(const GridPlan& plan, const T* x, const T* dy, T* dgrid, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -79,7 +79,7 @@ void GridGradient(const GridPlan& plan, const T* x, const T* dy, T* dgrid, cudaS
       });
 }
 
-// Some channels of X, whose gradient is summed at a time.
+// A range of channels of X, whose gradients are summed together.
 struct SomeChannels {
   int64_t first, count;
 };
@@ -113,7 +113,7 @@ void FinishPlanes(const GridPlan& plan, const SomeChannels& some, const PlaneSum
       });
 }
 
-// The elements of dY that add to the planes of these channels.
+// The elements of dY that contribute to the planes of these channels.
 template <typename T>
 struct UpsOfPlane {
   const T* dy;
@@ -127,8 +127,8 @@ struct UpsOfPlane {
   }
 };
 
-// The gradient of X. Costs an atomic addition of integers for each point, tap and channel, and 8 or 16 bytes of scratch memory for each
-// element of some channels.
+// The gradient of X. Costs one atomic integer addition per point, tap and channel, and 8 or 16 bytes of scratch memory per element of the
+// range of channels.
 template <typename T, int kDims, int kTaps>
 void InputGradient(GridPlan plan, const GridSampleScratch& scratch, const T* dy, T* dx, const Launch& l) {
   int64_t terms = plan.points;
@@ -144,7 +144,7 @@ void InputGradient(GridPlan plan, const GridSampleScratch& scratch, const T* dy,
   }
 }
 
-// Calls f with the number of spatial dimensions and of taps along each, both known to the compiler.
+// Calls f with the number of spatial dimensions and the number of taps along each as compile-time constants.
 template <typename F>
 decltype(auto) WithTaps(const KernelCall& call, F&& f) {
   const std::string mode = call.attributes.String("mode", "linear");

@@ -1,4 +1,4 @@
-// Elements by index: gathers and OneHot. Their adjoints and the scatters are in scatter.cu, choices by value in select.cu.
+// Elements by index: gathers and OneHot. Their gradients and the scatters are in scatter.cu, selection by value in select.cu.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/words.cuh"
@@ -6,7 +6,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// Rows of words: row i of part o of the output is row places(i) of part o of the input; zeros where an index is out of range.
+// Row i of part o of the output is row places(i) of part o of the input, as words; zeros if an index is out of range.
 template <typename T, typename P>
 void GatherRows(int64_t outer, int64_t count, int64_t rows, int64_t words, const T* in, const Indices& indices, T* out, const P& places,
                 const IndexFault& fault, cudaStream_t stream) {
@@ -58,7 +58,7 @@ std::unique_ptr<Kernel> MakeGatherElements(const KernelCall& call, const KernelS
   });
 }
 
-// An index outside [-depth, depth) gives the off value everywhere. values: off, on.
+// An index outside [-depth, depth) gives only off values. `values` has off, then on.
 template <typename T>
 void OneHot(int64_t n, const void* indices, DType dtype, const T* values, T* out, int64_t depth, int64_t inner, cudaStream_t stream) {
   ForEachElement(

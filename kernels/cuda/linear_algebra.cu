@@ -1,4 +1,4 @@
-// Determinants by elimination, in double: their digits cancel.
+// Determinants by Gaussian elimination, in double because of cancellation.
 #include <cmath>
 
 #include "kernels/cuda/lines.cuh"
@@ -7,7 +7,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// The place of an element in a matrix, row by row, and its magnitude.
+// The row-major position of an element in a matrix, and its magnitude.
 struct Pivot {
   double magnitude;
   int64_t place;
@@ -21,7 +21,7 @@ struct Larger {
   }
 };
 
-// The largest element from row and column c on, of the first `columns` of them; NaN is larger than all.
+// The position of the largest element in rows from c on and in `columns` columns from c on; NaN counts as the largest.
 template <typename Threads>
 GRADLOOM_DEVICE int64_t PivotOf(const Threads& block, const double* m, int64_t n, int64_t c, int64_t columns) {
   Pivot best{-1, c * n + c};
@@ -33,7 +33,7 @@ GRADLOOM_DEVICE int64_t PivotOf(const Threads& block, const double* m, int64_t n
     if (magnitude > best.magnitude) best = {magnitude, place};
   }
   const int64_t place = block.Reduce(best, Larger()).place;
-  block.Sync();  // all have read: rows may be exchanged
+  block.Sync();  // rows may be exchanged once all threads have read them
   return place;
 }
 
@@ -48,8 +48,8 @@ GRADLOOM_DEVICE void ExchangeRows(const Threads& block, double* m, int64_t n, in
   for (int64_t j = from + block.thread(); j < n; j += block.threads()) Exchange(m[a * n + j], m[b * n + j]);
 }
 
-// The determinant of an n x n matrix, which the threads of `block` have written and which is destroyed: elimination with partial
-// pivoting. Every thread gets it, after the last one has looked at the matrix.
+// The determinant of an n x n matrix, written by the threads of `block` and destroyed here, by elimination with partial pivoting. Every
+// thread gets the result, after all threads have finished with the matrix.
 template <typename Threads>
 GRADLOOM_DEVICE double Determinant(const Threads& block, double* m, int64_t n) {
   double det = 1;
@@ -75,8 +75,8 @@ GRADLOOM_DEVICE double Determinant(const Threads& block, double* m, int64_t n) {
   return det;
 }
 
-// P A Q = L U by complete pivoting, L below the diagonal of `u`: which row and column of A each one is, and det(P) det(Q). 0 where two
-// pivots are.
+// Factors P A Q = L U with complete pivoting. L is stored below the diagonal of `u`; `rows` and `columns` map to the rows and columns of A.
+// Returns det(P) det(Q), or 0 if two pivots are 0.
 template <typename Threads>
 GRADLOOM_DEVICE double Eliminate(const Threads& block, double* u, double* rows, double* columns, int64_t n) {
   double sign = 1;
@@ -111,8 +111,9 @@ GRADLOOM_DEVICE double Eliminate(const Threads& block, double* u, double* rows, 
   return sign;
 }
 
-// With U = [V w; 0 d], V without its last row and column, adj(U) = det(V) [d V^-1, -V^-1 w; 0, 1], and adj(A) = det(P) det(Q) Q adj(U) L^-1
-// P, whose transpose the cofactors are (kernels/reference/matmul.cc): column `j` of adj(U) L^-1 / det(V), which is by itself.
+// Let U = [V w; 0 d], where V is U without its last row and column. Then adj(U) = det(V) [d V^-1, -V^-1 w; 0, 1] and adj(A) = det(P) det(Q)
+// Q adj(U) L^-1 P, whose transpose is the matrix of cofactors (kernels/reference/matmul.cc). Computes column `j` of adj(U) L^-1 / det(V),
+// which does not depend on the others.
 GRADLOOM_DEVICE void SolveColumn(const double* u, double* b, int64_t n, int64_t j) {
   const int64_t last = n - 1;
   for (int64_t i = 0; i < n; ++i) {
@@ -128,7 +129,7 @@ GRADLOOM_DEVICE void SolveColumn(const double* u, double* b, int64_t n, int64_t 
   }
 }
 
-// run(block, memory, i) for matrix i. A worker takes one after another.
+// Calls run(block, memory, i) for each matrix i; each worker processes several matrices in turn.
 template <typename Run>
 void ForEachMatrix(const Determinants& d, void* scratch, cudaStream_t stream, const Run& run) {
   const int64_t count = d.count, size = d.size(), workers = d.workers();
@@ -157,7 +158,7 @@ void Det(const Determinants& d, const Launch& l) {
       });
 }
 
-// gradloom.DetGrad(x, g): g times each cofactor, of singular matrices too.
+// gradloom.DetGrad(x, g): g times each cofactor, for singular matrices as well.
 template <typename T>
 void DetGrad(const Determinants& d, const Launch& l) {
   using R = Arithmetic<T>;

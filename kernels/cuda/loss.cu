@@ -1,5 +1,5 @@
-// Classification losses over lines of classes and their gradients. A group of threads has a line; the lines' losses are added up in double
-// in an order that depends on their number alone.
+// Classification losses over lines of classes, and their gradients. A group of threads processes a line; the losses of the lines are summed
+// in double, in an order that depends only on their number.
 #include <cmath>
 #include <string>
 
@@ -20,7 +20,7 @@ struct AddTerms {
   GRADLOOM_DEVICE Terms operator()(const Terms& a, const Terms& b) const { return {a.loss + b.loss, a.weight + b.weight}; }
 };
 
-// What is known of the labels before a step.
+// The properties of the labels that are known before a step.
 struct LabelRule {
   int64_t classes = 0, ignored = 0;
   bool wide = true, weighted = false;  // int64 labels; class weights
@@ -36,7 +36,7 @@ struct LabelRule {
         site(where.id) {}
 };
 
-// The labels of a step and the weights of their classes; the weights are the operand behind the labels.
+// The labels of a step and the weights of their classes, which are the operand after the labels.
 template <typename T>
 struct Labels {
   LabelRule rule;
@@ -46,7 +46,7 @@ struct Labels {
   Labels(const LabelRule& r, const Launch& l, size_t operand)
       : rule(r), labels(l.inputs[operand]), weights(r.weighted ? l.In<T>(operand + 1) : nullptr) {}
 
-  // The label of a row, or -1 where the row is ignored or has none: then `reports` says who notes it.
+  // The label of a row, or -1 if the row is ignored or its label is invalid; `reports` says whether this thread reports an invalid label.
   GRADLOOM_DEVICE int64_t At(int64_t row, bool reports) const {
     const int64_t label = rule.wide ? static_cast<const int64_t*>(labels)[row] : static_cast<const int32_t*>(labels)[row];
     if (label == rule.ignored) return -1;
@@ -59,7 +59,7 @@ struct Labels {
   }
 };
 
-// Where the loss of a row goes: to the sum, or to an output of its own.
+// The destination of a row's loss: a term of the sum, or its own element of the output.
 template <typename T>
 struct RowLosses {
   Terms* terms;
@@ -71,8 +71,8 @@ struct RowLosses {
   }
 };
 
-// With smoothing e, weights w and class t of a line: -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c]. The scores are read once
-// for their largest and their sum, and once more where more than log p[t] is wanted.
+// With smoothing e, weights w and class t of a line: -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c]. Reads the scores once
+// for their maximum and sum, and once more if more than log p[t] is needed.
 template <typename T>
 struct CrossEntropyLine {
   using A = Arithmetic<T>;
@@ -80,7 +80,7 @@ struct CrossEntropyLine {
   Labels<T> labels;
   A smoothing;
   const T* scores;
-  T* log_prob;  // or null
+  T* log_prob;  // may be null
   RowLosses<T> losses;
 
   template <typename Group>
@@ -91,7 +91,7 @@ struct CrossEntropyLine {
     for (int64_t c = group.thread(); c < lines.extent; c += group.threads()) all.Add(static_cast<A>(scores[start + c * lines.step]));
     all = group.Reduce(all, JoinExpSums{});
     const A log_sum = static_cast<A>(::log(all.Divisor()));
-    group.Sync();  // all have read the label's score: log_prob may lie on it
+    group.Sync();  // all threads have read the label's score, which log_prob may overwrite
     A smooth = 0;
     if (log_prob != nullptr || smoothing != 0) {
       for (int64_t c = group.thread(); c < lines.extent; c += group.threads()) {
@@ -110,7 +110,7 @@ struct CrossEntropyLine {
   }
 };
 
-// The losses of scores that are logarithms of probabilities already.
+// The losses for scores that are log-probabilities already.
 template <typename T>
 void PickLosses(const Lines& lines, const Labels<T>& labels, const T* log_prob, const RowLosses<T>& losses, cudaStream_t stream) {
   ForEachElement(
@@ -128,7 +128,7 @@ GRADLOOM_DEVICE Terms SumOf(const Block& block, const Terms* terms, int64_t n) {
   return block.Reduce(sum, AddTerms{});
 }
 
-// Adds up the rows' terms, many of them in parts that lie behind. Null where a sum is not wanted.
+// Sums the terms of the rows; if there are many, in parts stored after the terms. Null: the sum is not wanted.
 template <typename T>
 void SumTerms(int64_t rows, Terms* terms, bool mean, T* loss, T* weights, cudaStream_t stream) {
   constexpr int64_t kRowsOfPart = 2048;
@@ -156,7 +156,7 @@ void SumTerms(int64_t rows, Terms* terms, bool mean, T* loss, T* weights, cudaSt
 
 constexpr int64_t kIgnored = -100;
 
-// gradloom.CrossEntropy and gradloom.Nll: sums of losses and weights, and all log-probabilities.
+// gradloom.CrossEntropy and gradloom.Nll: the sums of losses and weights, and all log-probabilities.
 template <bool kSoftmax>
 std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site) {
   const Lines lines(call, call.inputs[0].shape, 1);
@@ -178,11 +178,11 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site)
   });
 }
 
-// ONNX's losses over scores [N, C, d...]: the loss of each label, or their sum, or that over the sum of weights.
+// ONNX's losses over scores [N, C, d...]: the loss of each label, their sum, or their weighted mean.
 template <bool kSoftmax>
 std::unique_ptr<Kernel> MakeOnnxLoss(const KernelCall& call, const KernelSite& site) {
   const Lines lines(call, call.inputs[0].shape, 1);
-  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  // Without an `ignore_index`, ONNX ignores no label, so this is a label that cannot occur.
   const LabelRule rule(call, site, 1, lines.extent, INT64_MIN);
   const std::string reduction = call.attributes.String("reduction", "mean");
   const bool each = reduction == "none", mean = reduction == "mean";
@@ -209,8 +209,8 @@ struct CrossEntropyGradLine {
   int64_t classes;
   Labels<T> labels;
   A smoothing;
-  const double* weight_sum;  // or null: all weights are 1
-  int64_t per_row;           // 0: one upstream factor for all rows
+  const double* weight_sum;  // null: all weights are 1
+  int64_t per_row;           // 0: one upstream gradient for all rows
   const T* log_prob;
   const T* upstream;
   T* gradient;

@@ -1,4 +1,4 @@
-// Moves of elements: each element of an output is read from one place of an input. Pad is in pad.cu, what is made of nothing in
+// Data movement: each element of an output is read from one place of an input. Pad is in pad.cu; tensors without a data input are in
 // generate.cu.
 #include <algorithm>
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// Elements in row-major order.
+// A row-major tensor.
 Strided Dense(const Shape& shape) { return {shape.strides(), 0}; }
 
 // A kernel that copies input 0 to output 0.
@@ -17,7 +17,7 @@ std::unique_ptr<Kernel> Copies(const StridedCopy& copy) {
   return Runs([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
 }
 
-// Output 0 is `shape` in row-major order, read along these strides of the input.
+// Output 0 is `shape` in row-major order, read with these strides from the input.
 std::unique_ptr<Kernel> Gathers(const KernelCall& call, const Shape& shape, const std::vector<int64_t>& strides) {
   return Copies(StridedCopy(shape, DTypeBytes(call.inputs[0].dtype), {strides, 0}, Dense(shape)));
 }
@@ -45,7 +45,7 @@ std::unique_ptr<Kernel> MakeExpand(const KernelCall& call, const KernelSite&) {
   return Copies(StridedCopy(out.shape, DTypeBytes(out.dtype), {strides, 0}, {StridesOf(out), 0}));
 }
 
-// Where the elements of a slice of `whole` lie. The operands from input 1 are starts, ends, axes and steps.
+// The layout of a slice of `whole`. The operands from input 1 on are starts, ends, axes and steps.
 Strided SliceOf(const KernelCall& call, const OperandType& whole) {
   const Shape& shape = whole.shape;
   const std::vector<int64_t> at = call.ConstantInts(1);
@@ -59,7 +59,7 @@ Strided SliceOf(const KernelCall& call, const OperandType& whole) {
     if (by.at(i) == 0) throw Error(ErrorCode::kValue, call.op + ": step 0");
     int64_t& stride = slice.strides[static_cast<size_t>(axis)];
     slice.start += std::clamp<int64_t>(start, 0, by[i] > 0 ? extent : std::max<int64_t>(extent - 1, 0)) * stride;
-    // An axis of one element may have any step; a product that wraps is never used.
+    // The step of an axis with one element may be anything: the stride may wrap, as it is never used.
     stride = static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(by[i]));
   }
   return slice;
@@ -70,7 +70,7 @@ std::unique_ptr<Kernel> MakeSlice(const KernelCall& call, const KernelSite&) {
   return Copies(StridedCopy(out.shape, DTypeBytes(out.dtype), SliceOf(call, call.inputs[0]), {StridesOf(out), 0}));
 }
 
-// Zeros, then the gradient at the places that the slice read.
+// Zeros, with the gradient at the places that the slice read.
 std::unique_ptr<Kernel> MakeSliceGrad(const KernelCall& call, const KernelSite&) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   const StridedCopy copy(in.shape, DTypeBytes(in.dtype), {StridesOf(in), 0}, SliceOf(call, out));
@@ -80,7 +80,7 @@ std::unique_ptr<Kernel> MakeSliceGrad(const KernelCall& call, const KernelSite&)
   });
 }
 
-// Part k begins at starts[k] of the axis.
+// Part k starts at starts[k] along the axis.
 std::vector<StridedCopy> PartCopies(const OperandType& whole, const std::vector<OperandType>& parts, int axis,
                                     const std::vector<int64_t>& starts, bool join) {
   std::vector<StridedCopy> copies;
@@ -111,7 +111,7 @@ std::unique_ptr<Kernel> MakeConcat(const KernelCall& call, const KernelSite&) {
 std::unique_ptr<Kernel> MakeSplit(const KernelCall& call, const KernelSite&) {
   const Shape& shape = call.inputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
-  // The parts by the operand where it is given: an output that nobody wants has no type here.
+  // The extents of the parts come from the operand if it is given, because an unused output has no type here.
   const std::vector<int64_t> given = call.ConstantInts(1);
   const int64_t outputs = static_cast<int64_t>(call.outputs.size());
   const int64_t count = std::max<int64_t>(call.attributes.Int("num_outputs", outputs), 1), even = (shape[axis] + count - 1) / count;
@@ -122,7 +122,7 @@ std::unique_ptr<Kernel> MakeSplit(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// Each axis as (repeat, extent): a broadcast over the repeats.
+// Each axis becomes (repeat, extent): a broadcast over the repeats.
 std::unique_ptr<Kernel> MakeTile(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const std::vector<int64_t> own = from.strides();
@@ -137,7 +137,7 @@ std::unique_ptr<Kernel> MakeTile(const KernelCall& call, const KernelSite&) {
   return Gathers(call, split, strides);
 }
 
-// Transposes of six axes: [n, b, b, c, h, w] or [n, c, b, b, h, w] as [n, c, h, b, w, b].
+// Transposes of six axes: [n, b, b, c, h, w] or [n, c, b, b, h, w] becomes [n, c, h, b, w, b].
 std::unique_ptr<Kernel> MakeDepthToSpace(const KernelCall& call, const KernelSite&) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t b = call.attributes.Int("blocksize", 1), c = shape[1] / (b * b), h = shape[2], w = shape[3], image = h * w;
@@ -163,7 +163,7 @@ std::unique_ptr<Kernel> MakeView(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// The elements with column - row >= k (<= k where !upper) of matrices, else zero.
+// The elements with column - row >= k (<= k unless `upper`) of matrices, else zero.
 template <typename T>
 void KeepTriangle(int64_t n, const T* in, T* out, int64_t rows, int64_t columns, bool upper, int64_t k, cudaStream_t stream) {
   ForEachElement(
@@ -178,7 +178,7 @@ std::unique_ptr<Kernel> MakeTrilu(const KernelCall& call, const KernelSite&) {
   const Shape& shape = call.inputs[0].shape;
   const bool upper = call.attributes.Int("upper", 1) != 0;
   const int64_t n = shape.elements(), rows = shape[shape.rank() - 2], columns = shape[shape.rank() - 1];
-  // Any diagonal beyond the matrix is as good as one just beyond it, and cannot overflow.
+  // All diagonals outside the matrix are equivalent; clamping avoids overflow.
   const int64_t k = std::clamp(call.ConstantInts(1, {0}).at(0), -rows - 1, columns + 1);
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return Runs([=](const Launch& l) { KeepTriangle(n, l.In<T>(0), l.Out<T>(0), rows, columns, upper, k, l.stream); });

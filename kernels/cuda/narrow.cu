@@ -1,4 +1,4 @@
-// Casts to and from elements of at most eight bits, by way of double, which has all of their numbers.
+// Casts to and from types of at most eight bits, through double, which represents all their values.
 #include "kernels/cuda/narrow.cuh"
 
 namespace gradloom::cuda {

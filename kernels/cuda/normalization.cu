@@ -1,4 +1,4 @@
-// LayerNormalization, RMSNormalization and their gradients: a row at a time.
+// LayerNormalization, RMSNormalization and their gradients, row by row.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/moments.cuh"
 #include "kernels/cuda/normalization.cuh"
@@ -7,7 +7,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// By mean and deviation, or by the root of the mean square alone.
+// Normalizes by mean and deviation, or if not kCentred, by the root mean square.
 template <bool kCentred, typename R, typename Threads, typename At>
 GRADLOOM_DEVICE Normal<R> RowNormal(const Threads& block, int64_t n, R epsilon, At at) {
   if constexpr (kCentred) return NormalOf(DistancesOf<R>(block, n, at), static_cast<R>(n), epsilon);
@@ -15,7 +15,7 @@ GRADLOOM_DEVICE Normal<R> RowNormal(const Threads& block, int64_t n, R epsilon, 
   return {0, 0, R(1) / static_cast<R>(::sqrt(squares / static_cast<R>(n) + epsilon))};
 }
 
-// What a normalisation writes; `rounded` is the same in 16 bits. Null: unwanted.
+// The outputs of a normalization; `rounded` is y in a 16-bit type. Null: not wanted.
 template <typename S, typename H>
 struct Normalized {
   S* y;
@@ -23,7 +23,7 @@ struct Normalized {
   FloatResults means, inv_stds;
 };
 
-// The output has the type of the scale. Scale and bias are read along `walk`, which repeats them where they are broadcast.
+// The output has the type of the scale. Scale and bias are read through `walk`, which repeats them where they are broadcast.
 template <bool kCentred, typename T, typename S, typename H>
 void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool has_bias, const Normalized<S, H>& to, const Launch& l) {
   using R = Arithmetic<T>;
@@ -47,7 +47,7 @@ void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool ha
       });
 }
 
-// How a row finds an operand that broadcasts over the normalised axes.
+// The strides, along a row, of an operand that broadcasts over the normalized axes.
 std::vector<int64_t> AlongRow(const Shape& row, const OperandType& operand) {
   return operand.present() ? BroadcastStrides(operand.shape, row) : std::vector<int64_t>(static_cast<size_t>(row.rank()), 0);
 }
@@ -56,13 +56,13 @@ Shape RowShape(const KernelCall& call, const Shape& x) {
   return Shape(std::vector<int64_t>(x.begin() + AxisOf(call, call.attributes.Int("axis", -1), x.rank()), x.end()));
 }
 
-// The scale and the bias of a normalisation, along a row of x.
+// The scale and the bias of a normalization, along a row of x.
 Walk<2> ScaleAndBias(const KernelCall& call) {
   const Shape row = RowShape(call, call.inputs[0].shape);
   return Walk<2>(row, {AlongRow(row, call.inputs[1]), AlongRow(row, Has(call.inputs, 2) ? call.inputs[2] : OperandType())});
 }
 
-// What a normalisation of rows knows before it runs.
+// The launch-independent data of a row normalization.
 struct NormalizedCall {
   Columns rows;
   double epsilon;
@@ -94,13 +94,13 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   });
 }
 
-// f(std::type_identity<H>{}) for a 16-bit type.
+// Calls f(std::type_identity<H>{}) for a 16-bit type.
 template <typename F>
 std::unique_ptr<Kernel> WithHalf(DType dtype, const F& f) {
   return dtype == DType::kFloat16 ? f(std::type_identity<Half>{}) : f(std::type_identity<Bfloat16>{});
 }
 
-// LayerNormalization of float32 whose result is wanted in 16 bits, too.
+// LayerNormalization of float32 with an additional output in a 16-bit type.
 std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const KernelSite&) {
   const NormalizedCall n(call);
   return WithHalf(call.outputs[1].dtype, [&]<typename H>(std::type_identity<H>) {
@@ -126,15 +126,15 @@ GRADLOOM_DEVICE Triple<R> SumOfThreads(const Threads& block, const Triple<R>& mi
   }
 }
 
-// With h the normalised x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where the first mean belongs to a centred
-// x. dscale = sum of dy * h and dbias = sum of dy over the rows. dy has type G.
+// With h the normalized x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where mean(d) is subtracted only if x is
+// centered. dscale = sum of dy * h and dbias = sum of dy over the rows. dy has type G.
 template <bool kCentred, typename T, typename G>
 struct RowGradient {
   using R = Arithmetic<T>;
 
   const G* dy;
   const T *x, *scale;
-  T* dx;  // null: unwanted
+  T* dx;  // null: not wanted
   Columns rows;
   R epsilon;
   Walk<1> walk;
@@ -147,7 +147,7 @@ struct RowGradient {
   GRADLOOM_DEVICE R At(int64_t i) const { return static_cast<R>(x[i]); }
   GRADLOOM_DEVICE R Scaled(int64_t start, int64_t k) const { return static_cast<R>(dy[start + k]) * static_cast<R>(scale[walk(k).at[0]]); }
 
-  // What the elements of a row need to know of it. Both operands are read at once, so that the passes behind find them in the first cache.
+  // The statistics of a row. Both operands are read together, so that later passes find them in the L1 cache.
   template <typename Threads>
   GRADLOOM_DEVICE Row Of(const Threads& block, int64_t row) const {
     const int64_t n = rows.columns, start = row * n;
@@ -173,7 +173,7 @@ struct RowGradient {
     }
   }
 
-  // Writes element k of dx; returns what it adds to the sums of its column.
+  // Writes element k of dx, and returns its contributions to the sums of its column.
   GRADLOOM_DEVICE Pair<R> Element(const Row& row, int64_t start, int64_t k) const {
     const R g = static_cast<R>(dy[start + k]), h = row.normal(At(start + k));
     if (dx != nullptr) dx[start + k] = static_cast<T>(row.normal.inv_std * (Scaled(start, k) - row.level - h * row.along));
@@ -181,7 +181,7 @@ struct RowGradient {
   }
 };
 
-// dx, and what normalises each row.
+// Computes dx, and stores the normalization of each row.
 template <bool kCentred, typename T, typename G>
 void NormalizeGradient(const RowGradient<kCentred, T, G>& gradient, Normal<Arithmetic<T>>* normals, cudaStream_t stream) {
   const int64_t n = gradient.rows.columns;
@@ -194,7 +194,7 @@ void NormalizeGradient(const RowGradient<kCentred, T, G>& gradient, Normal<Arith
       });
 }
 
-// dscale and dbias by another pass over x and dy.
+// Computes dscale and dbias in another pass over x and dy.
 template <bool kCentred, typename T, typename G>
 void ScaleGradient(const RowGradient<kCentred, T, G>& gradient, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials,
                    FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
@@ -214,8 +214,8 @@ void ScaleGradient(const RowGradient<kCentred, T, G>& gradient, const Normal<Ari
       });
 }
 
-// All gradients with x and dy read once: a block goes through a run of rows and keeps the sums of the columns, each thread those of its
-// own. `partials` has those of all runs, by columns; kBytes of shared memory hold one's.
+// Computes all gradients while reading x and dy once. A block processes a run of rows and keeps the sums of the columns, each thread those
+// of its own columns. `partials` has the sums of all runs, by column; kBytes of shared memory hold those of one run.
 template <int kBytes, bool kCentred, typename T, typename G>
 void GradientsOfRuns(const RowGradient<kCentred, T, G>& gradient, Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias,
                      cudaStream_t stream) {
@@ -260,7 +260,7 @@ void Gradients(const RowGradient<kCentred, T, G>& gradient, FloatResults dscale,
   if (sums) ScaleGradient(gradient, normals, partials, dscale, dbias, l.stream);
 }
 
-// The scratch memory has the sums of runs of rows, or what normalises each row and then the sums of chunks.
+// The scratch memory has the sums of the runs; or the normalization of each row, followed by the sums of the chunks.
 template <bool kCentred>
 std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSite&) {
   const Shape& x = call.inputs[1].shape;

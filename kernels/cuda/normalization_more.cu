@@ -1,4 +1,4 @@
-// Normalisation over groups of channels, over axes and by neighbouring channels.
+// Normalization over groups of channels, over axes, and over neighboring channels.
 #include <algorithm>
 
 #include "kernels/cuda/moments.cuh"
@@ -7,7 +7,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// The scratch memory: what normalises each group; in the gradient two sums for each channel of each image and for each group; records of
+// The scratch memory: the normalization of each group; in the gradient, two sums per channel of each image and per group; records of the
 // parts.
 template <typename R>
 struct GroupMemory {
@@ -55,7 +55,7 @@ void GroupNorm(const ChannelGroups& shape, double epsilon, const Launch& l) {
       });
 }
 
-// The sums over each channel of each image of dy * h and of dy, where h is the normalised x.
+// Sums dy * h and dy over each channel of each image, where h is the normalized x.
 template <typename T>
 void SumChannels(const ChannelGroups& shape, const GroupMemory<Arithmetic<T>>& memory, const Launch& l) {
   using R = Arithmetic<T>;
@@ -82,7 +82,7 @@ void ScaleGradient(const ChannelGroups& shape, const Pair<R>* by_channel, FloatR
       });
 }
 
-// With d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)) over each group.
+// With d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), with means over the group.
 template <typename T>
 void InputGradient(const ChannelGroups& shape, const GroupMemory<Arithmetic<T>>& memory, const Launch& l) {
   using R = Arithmetic<T>;
@@ -116,7 +116,7 @@ void GroupNormGrad(const ChannelGroups& shape, double epsilon, const FloatVector
   InputGradient<T>(shape, memory, l);
 }
 
-// (x - mean) / (deviation + 1e-9) over the n elements along `across` of each line, the innermost `step` apart.
+// (x - mean) / (deviation + 1e-9) over the n elements along `across` of each line, of which the innermost are `step` apart.
 template <typename T>
 void MeanVariance(int64_t lines, int64_t n, int64_t step, const Walk<1>& starts, const Walk<1>& across, const Launch& l) {
   using R = Arithmetic<T>;
@@ -135,10 +135,10 @@ void MeanVariance(int64_t lines, int64_t n, int64_t step, const Walk<1>& starts,
       });
 }
 
-// Local response: y = x * base^-beta, base = bias + alpha / size * sum of x^2 over a window of channels.
+// Local response normalization: y = x * base^-beta, base = bias + alpha / size * sum of x^2 over a window of channels.
 struct Response {
-  double alpha, beta, bias;  // alpha for each channel of a window
-  int64_t before, after;     // channels of a window on either side
+  double alpha, beta, bias;  // alpha is divided by the size of the window
+  int64_t before, after;     // channels of the window on either side
   int64_t channels, points;
 
   Response(const Attributes& a, const Shape& x)
@@ -149,7 +149,7 @@ struct Response {
     after = size - 1 - before;
   }
 
-  // The sum of f(element) over the window of element i, or over the elements whose window has it.
+  // The sum of f(element) over the window of element i, or with `adjoint`, over the elements whose windows contain it.
   template <typename R, typename F>
   GRADLOOM_DEVICE R Window(int64_t i, bool adjoint, F f) const {
     const int64_t c = Divide(Divide(i, points).quotient, channels).rest, reach = adjoint ? after : before, rest = before + after - reach;
@@ -174,8 +174,8 @@ void LocalResponse(const Response& r, int64_t n, const T* x, T* y, cudaStream_t 
       });
 }
 
-// dx[i] = dy[i] base[i]^-beta - 2 alpha beta / size x[i] sum over j with i in the window of j of dy[j] x[j] base[j]^(-beta - 1). The
-// terms of the sums go to the scratch memory first.
+// dx[i] = dy[i] base[i]^-beta - 2 alpha beta / size x[i] sum over j with i in the window of j of dy[j] x[j] base[j]^(-beta - 1). The terms
+// of the sums are written to scratch memory first.
 template <typename T>
 void LocalResponseGrad(const Response& r, int64_t n, const Launch& l) {
   using R = Arithmetic<T>;

@@ -1,5 +1,5 @@
-// Optimizers: one launch for each parameter, or for many small ones. The first thread of a block makes the coefficients of the step from
-// scalars in device memory, then all of them update the block's elements.
+// Optimizers: one launch per parameter, or for many small ones. The first thread of a block computes the coefficients of the step from
+// scalars in device memory, then all threads update the block's elements.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// What an element function of kernels/scalar/optimizers.h is called with, and its number of states.
+// The options, the number of states and the element function (kernels/scalar/optimizers.h) of each optimizer.
 struct SgdRule {
   using Options = scalar::SgdOptions;
   static constexpr int kStates = 0;
@@ -47,7 +47,7 @@ struct AmsgradRule {
     scalar::AmsgradElement(step, gradient, parameter, s[0], s[1], s[2]);
   }
 };
-// The states are the square average, then the momentum buffer, then the average, where there are any.
+// The states are the square average, then the momentum buffer, then the average, as far as they exist.
 template <int kNumStates>
 struct RmsPropRule {
   using Options = scalar::RmsPropOptions;
@@ -84,7 +84,7 @@ struct AdamaxRule {
     scalar::AdamaxElement(step, gradient, parameter, s[0], s[1]);
   }
 };
-// The direction takes the place of the parameter.
+// The direction replaces the parameter.
 struct LambRule {
   using Options = scalar::AdamOptions;
   static constexpr int kStates = 2;
@@ -99,7 +99,7 @@ struct Scalars {
   FloatOperand lr, clip;
   const int64_t* step;
   const bool* apply;
-  const int32_t* refused;  // of the kernel's site
+  const int32_t* refused;  // KernelSite::refused
 
   GRADLOOM_DEVICE bool Applies() const { return (apply == nullptr || *apply) && !IsRefused(refused); }
 };
@@ -113,13 +113,13 @@ struct Prepared {
 };
 
 constexpr int64_t kTile = 8 * kThreads;
-// Each makes the coefficients once, for as many tiles as it takes: enough blocks for a large GPU.
+// A block computes the coefficients once for all its tiles. This many blocks fill a large GPU.
 constexpr int64_t kMostBlocks = 2048;
 
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMostBlocks); }
 
-// What an update reads and writes: the parameter, then the states.
+// The arrays of an update: the parameter, then the states.
 template <typename Rule, typename T>
 struct Arrays {
   static constexpr int kArrays = Rule::kStates + 1;
@@ -137,14 +137,14 @@ struct Arrays {
   }
 };
 
-// What the coefficients of a step are made of.
+// The inputs from which the coefficients of a step are computed.
 template <typename Rule, typename T>
 struct Coefficients {
   typename Rule::Options options;
   double lr_scale;
   Scalars scalars;
 
-  // By the block's first thread, for all of them.
+  // Computes the coefficients in the block's first thread, for all of them.
   GRADLOOM_DEVICE Prepared<Rule, T> Prepare(const Block& block) const {
     Prepared<Rule, T>* const shared = Shared<0, Prepared<Rule, T>, 1>();
     if (block.thread() == 0) {
@@ -153,7 +153,7 @@ struct Coefficients {
     }
     block.Sync();
     const Prepared<Rule, T> prepared = *shared;
-    block.Sync();  // the block's next row is prepared in the same place
+    block.Sync();  // the block's next row reuses the memory
     return prepared;
   }
 };
@@ -171,11 +171,11 @@ struct UpdateTiles {
   }
 };
 
-// Several small tensors: each has some blocks, a tile for each of them.
+// Several small tensors, each with a number of blocks, one tile per block.
 template <typename Rule, typename T>
 struct UpdateTensors {
   struct Tensor {
-    int64_t n, past;  // elements; the first block behind it
+    int64_t n, past;  // number of elements; end of its range of blocks
     Arrays<Rule, T> arrays;
   };
   Coefficients<Rule, T> coefficients;
@@ -189,10 +189,10 @@ struct UpdateTensors {
     tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
   }
 };
-// What any device takes as a kernel's parameters.
+// The size of kernel parameters that every device supports.
 static_assert(sizeof(UpdateTensors<AmsgradRule, double>) <= 4096 - 16);
 
-// f(rule, options) for the rule of a single update.
+// Calls f(rule, options) with the rule of a single update.
 template <typename F>
 std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
   const size_t states = call.outputs.size() - 1;

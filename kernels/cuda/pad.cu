@@ -1,4 +1,4 @@
-// Pad in its four modes, and its adjoint.
+// Pad in its four modes, and its gradient.
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/move.cuh"
 #include "kernels/cuda/walk.cuh"
@@ -26,7 +26,7 @@ struct Padding {
   int64_t before[kMaxRank] = {}, from[kMaxRank] = {}, to[kMaxRank] = {};
 
   void Append(int64_t pad, int64_t inner, int64_t outer) {
-    // Axes that are taken whole become one.
+    // Merges axes without padding.
     const bool whole = pad == 0 && inner == outer;
     if (whole && rank > 0 && before[rank - 1] == 0 && from[rank - 1] == to[rank - 1]) {
       from[rank - 1] *= inner;
@@ -39,7 +39,7 @@ struct Padding {
     ++rank;
   }
 
-  // Where element `i` of a padded axis comes from, or -1 for the constant.
+  // The source of element `i` of a padded axis, or -1 for the constant.
   GRADLOOM_DEVICE int64_t Source(int axis, int64_t i) const {
     const int64_t extent = from[axis];
     i -= before[axis];
@@ -47,13 +47,13 @@ struct Padding {
     if (mode == PadMode::kConstant || extent == 0) return -1;
     if (mode == PadMode::kEdge) return i < 0 ? 0 : extent - 1;
     if (mode == PadMode::kWrap) return Modulo(i, extent);
-    // The axis runs there and back with a period of 2 (extent - 1).
+    // The reflected axis has a period of 2 (extent - 1).
     if (extent == 1) return 0;
     const int64_t period = 2 * (extent - 1), at = Modulo(i, period);
     return at < extent ? at : period - at;
   }
 
-  // The first place of a padded axis that element `s` went to, and the next one after place `i`: past its end where there is none.
+  // The first place of a padded axis to which element `s` was copied, and the next one after place `i`; past the end if there is none.
   GRADLOOM_DEVICE int64_t First(int axis, int64_t s) const {
     const int64_t extent = from[axis], at = before[axis] + s;
     if (mode == PadMode::kConstant) return at < 0 ? to[axis] : at;
@@ -70,14 +70,14 @@ struct Padding {
     if (mode == PadMode::kEdge) return Source(axis, i + 1) == s ? i + 1 : to[axis];
     if (mode == PadMode::kWrap) return i + extent;
     if (extent == 1) return i + 1;
-    // From the way there to the way back, or from back to there.
+    // From the forward to the reflected half of the period, or back.
     const int64_t period = 2 * (extent - 1), at = Modulo(i - before[axis], period);
     if (s == 0 || s == extent - 1) return i + period;
     return i + (at == s ? period - 2 * s : 2 * s);
   }
 };
 
-// `inner`: the operand that is padded; `outer`: the padded one. Input 1 has the pads.
+// `inner` is the unpadded operand, `outer` the padded one. Input 1 has the pads.
 Padding PaddingOf(const KernelCall& stated, const OperandType& inner, const OperandType& outer, size_t axes_operand,
                   const PhysicalCall& physical) {
   const std::vector<int64_t> pads = stated.ConstantInts(1), axes = stated.ConstantInts(axes_operand);
@@ -113,7 +113,7 @@ void Pad(int64_t n, const T* in, const T* constant, T* out, const Padding& paddi
       });
 }
 
-// One thread for each element of the smaller tensor: it adds up the places to which the element went, in their order.
+// One thread per element of the smaller tensor, which sums over the places to which the element was copied, in order.
 template <typename T>
 void PadGrad(int64_t n, const T* grad, T* out, const Padding& padding, cudaStream_t stream) {
   ForEachElement(

@@ -1,4 +1,4 @@
-// Poolings by their definition. Gradients gather: an input point looks at the windows that have it.
+// Pooling by definition. Gradients gather: an input point visits the windows that contain it.
 #include <cmath>
 #include <limits>
 
@@ -9,21 +9,21 @@
 namespace gradloom::cuda {
 namespace {
 
-// How planes of points lie: one after another, or point by point, where the channels are innermost.
+// The layout of planes of points: row-major, or channels-last.
 struct PlaneOrder {
   int64_t planes;
-  int64_t step;  // from a point to the next one: 1, or the channels
+  int64_t step;  // from a point to the next: 1, or the number of channels
 
   PlaneOrder(const KernelCall& call, const Shape& x) : planes(x[0] * x[1]), step(cuda_rows::HasChannelsLast(call, x.rank()) ? x[1] : 1) {}
 
-  // Where a plane of so many points begins.
+  // The offset of a plane with this number of points.
   GRADLOOM_DEVICE int64_t Start(int64_t plane, int64_t points) const {
     if (step == 1) return plane * points;
     const Quotient image = Divide(plane, step);
     return image.quotient * step * points + image.rest;
   }
 
-  // The plane of element i in memory, and its point.
+  // The plane and the point of element i in memory.
   struct Place {
     int64_t plane, point;
   };
@@ -33,7 +33,7 @@ struct PlaneOrder {
   }
 };
 
-// The points of a plane as numbers to compute with.
+// The points of a plane in the arithmetic type.
 template <typename T>
 struct Plane {
   const T* first;
@@ -41,7 +41,7 @@ struct Plane {
   GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t point) const { return static_cast<Arithmetic<T>>(first[point * step]); }
 };
 
-// The windows of planes.
+// The windows of all planes.
 struct Pooling {
   Geometry g;
   PlaneOrder order;
@@ -62,7 +62,8 @@ struct Pooling {
   }
 };
 
-// f(block, output, its plane, its window) for all outputs. Small windows are a thread's each: its neighbours read beside it.
+// Calls f(block, output, its plane, its window) for all outputs. Small windows get one thread each, so that neighboring threads read
+// neighboring elements.
 template <typename F>
 void ForEachOutput(const Pooling& p, cudaStream_t stream, const F& f) {
   const auto row = GRADLOOM_ON_DEVICE(const auto& block, int64_t at) {
@@ -73,7 +74,7 @@ void ForEachOutput(const Pooling& p, cudaStream_t stream, const F& f) {
   ForEachRowOf(p.outputs(), p.g.taps(), p.order.step, stream, row);
 }
 
-// f(input, its plane, its point) for all inputs.
+// Calls f(input, its plane, its point) for all inputs.
 template <typename F>
 void ForEachInput(const Pooling& p, cudaStream_t stream, const F& f) {
   ForEachElement(
@@ -83,14 +84,14 @@ void ForEachInput(const Pooling& p, cudaStream_t stream, const F& f) {
       });
 }
 
-// An element and where it is; -1: none.
+// An element and its point; -1: none.
 template <typename R>
 struct Candidate {
   R value;
   int64_t at;
 };
 
-// The larger one, a NaN before all numbers; the first of equals.
+// The larger of two candidates, NaN being the largest; the first one on ties.
 struct First {
   template <typename R>
   GRADLOOM_DEVICE Candidate<R> operator()(const Candidate<R>& a, const Candidate<R>& b) const {
@@ -103,7 +104,7 @@ struct First {
   }
 };
 
-// The first largest point of a window; -1 where all of it is padding.
+// The first maximum of a window; -1 if the window contains only padding.
 template <typename T, typename Threads>
 GRADLOOM_DEVICE int64_t LargestPoint(const Threads& block, const Geometry& g, const Point3& window, const Plane<T>& plane) {
   using R = Arithmetic<T>;
@@ -120,7 +121,7 @@ GRADLOOM_DEVICE T Lowest() {
     return static_cast<T>(static_cast<Arithmetic<T>>(-INFINITY));
 }
 
-// The spatial dimensions of ONNX's index column-major.
+// ONNX's index with the spatial dimensions in column-major order.
 GRADLOOM_DEVICE int64_t ColumnMajor(const Geometry& g, int64_t point) {
   const Point3 p = PointOf(g.in, point);
   return (p.at[2] * g.in[1] + p.at[1]) * g.in[0] + p.at[0];
@@ -134,13 +135,13 @@ void MaxPool(const Pooling& p, bool column_major, const T* x, T* y, int64_t* ind
         const int64_t largest = LargestPoint(block, p.g, window, from);
         if (block.thread() != 0) return;
         if (y != nullptr) y[at] = largest < 0 ? Lowest<T>() : from.first[largest * from.step];
-        // They count in row-major order, however x lies.
+        // Indices are in row-major order, whatever the layout of x.
         const int64_t start = plane * p.g.in_points();
         if (indices != nullptr) indices[at] = largest < 0 ? -1 : start + (column_major ? ColumnMajor(p.g, largest) : largest);
       });
 }
 
-// The largest points of all windows go to `largest` first.
+// First stores the maxima of all windows in `largest`.
 template <typename T>
 void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, int32_t* largest, cudaStream_t stream) {
   using R = Arithmetic<T>;
@@ -162,8 +163,8 @@ void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, int32_t* larg
       });
 }
 
-// By how much an average over a window divides its sum, at least 1: its points within the input, or within the padded input (a window may
-// pass the padding's end in ceil mode).
+// The divisor of an average over a window, at least 1: the number of its points inside the input, or inside the padded input. In ceil mode,
+// a window may extend past the padding.
 template <typename R>
 GRADLOOM_DEVICE R Divisor(const Geometry& g, const Point3& window, bool include_pad) {
   int64_t points = 1;
@@ -225,7 +226,7 @@ void LpPool(const Pooling& p, double power, const T* x, T* y, cudaStream_t strea
       });
 }
 
-// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 where a window is all zero.
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 if the window is all zero.
 template <typename T>
 void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T* dy, T* dx, cudaStream_t stream) {
   using R = Arithmetic<T>;
@@ -241,7 +242,7 @@ void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T*
       });
 }
 
-// The larger one, a NaN before all numbers.
+// The larger of two numbers, NaN being the largest.
 struct LargestOrNan {
   template <typename R>
   GRADLOOM_DEVICE R operator()(R a, R b) const {

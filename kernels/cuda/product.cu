@@ -1,4 +1,4 @@
-// Matrix products of every type: a thread for each element of the result. Products of floating numbers mostly run in cuBLASLt.
+// Matrix products for every type, one thread per element of the result. Floating-point products normally run in cuBLASLt.
 #include <algorithm>
 
 #include "kernels/cuda/walk.cuh"
@@ -8,12 +8,12 @@
 namespace gradloom::cuda {
 namespace {
 
-// The type of a sum: float for the 16-bit floating types; integers wrap at 64 bits, then at their own.
+// The type of a sum: float for 16-bit floating-point types. Integers wrap at 64 bits, then at their own width.
 template <typename T>
 using SumType = std::conditional_t<std::is_integral_v<T>, uint64_t, Arithmetic<T>>;
 
-// alpha * sum over p < k of a[.. + p * a_step] * b[.. + p * b_step], plus beta * c where there is a c. `places` has where an element of the
-// result begins in a, b and c.
+// alpha * sum over p < k of a[.. + p * a_step] * b[.. + p * b_step], plus beta * c if there is a c. `places` has the offsets in a, b and c
+// for an element of the result.
 struct Product {
   int64_t n, k;
   int64_t a_step, b_step;
@@ -21,7 +21,7 @@ struct Product {
   double alpha = 1, beta = 0;
 };
 
-// Factors are floats; those of an integer product are whole numbers in practice.
+// Factors are floats; those of integer products are whole numbers in practice.
 template <typename T>
 SumType<T> Factor(double value) {
   if constexpr (std::is_integral_v<T>)
@@ -53,7 +53,7 @@ std::unique_ptr<Kernel> Multiplies(const KernelCall& call, const Product& p) {
   });
 }
 
-// Strides in elements along the batch, then those along rows and columns.
+// Strides in elements along the batch axes, followed by those along rows and columns.
 std::vector<int64_t> Strides(std::vector<int64_t> matrices, int64_t matrix, int64_t row, int64_t column) {
   for (int64_t& stride : matrices) stride *= matrix;
   matrices.push_back(row);
@@ -82,7 +82,7 @@ std::unique_ptr<Kernel> MakeGemm(const KernelCall& call, const KernelSite&) {
                            has_c ? call.attributes.Float("beta", 1.0) : 0.0});
 }
 
-// The zero points of an operand: none, one, one for each row of A or column of B, or one for each of these in each matrix.
+// The zero points of an operand: none, one, one per row of A or column of B, or one per row or column of each matrix.
 template <typename T>
 struct ZeroPoints {
   const T* data;
@@ -129,12 +129,12 @@ std::unique_ptr<Kernel> MakeMatMulInteger(const KernelCall& call, const KernelSi
   });
 }
 
-// Sums of products of up to kMost operands: over `outer`, each step of which is a row of n terms.
+// A sum of products of up to kMost operands, over `outer_terms` rows of n terms each.
 struct Contraction {
   static constexpr int kMost = 4;
   int operands;
   int64_t results, outer_terms, n;
-  int64_t steps[kMost];  // along a row
+  int64_t steps[kMost];  // strides along a row
   Walk<kMost> kept, outer;
 };
 
@@ -166,7 +166,7 @@ void Contract(const Contraction& c, const Operands& operands, T* out, cudaStream
 using Term = EinsumEquation::Term;
 using OperandStrides = std::array<std::vector<int64_t>, Contraction::kMost>;
 
-// Strides of each operand along `indices`: a repeated index adds up, which reads the diagonal.
+// The strides of each operand along `indices`. The strides of a repeated index add up, so that it reads the diagonal.
 OperandStrides StridesAlong(const KernelCall& call, const EinsumEquation& equation, const Term& indices) {
   OperandStrides all;
   for (std::vector<int64_t>& strides : all) strides.assign(indices.size(), 0);
@@ -194,7 +194,7 @@ std::unique_ptr<Kernel> MakeEinsum(const KernelCall& call, const KernelSite&) {
   }
   Contraction c{.operands = static_cast<int>(call.inputs.size()), .results = call.outputs[0].shape.elements()};
   c.kept = Walk<Contraction::kMost>(call.outputs[0].shape, StridesAlong(call, equation, equation.output));
-  // The last axis that is left when neighbours are merged is the row.
+  // The innermost axis that remains after merging is the row.
   Walk<Contraction::kMost>& outer = c.outer;
   outer = Walk<Contraction::kMost>(extents, StridesAlong(call, equation, summed));
   c.n = 1;

@@ -1,4 +1,4 @@
-// Numbers as small integers or floats times a scale; products of them are in quantized_product.cu.
+// Conversion to and from integers or narrow floats with a scale. Products are in quantized_product.cu.
 #include <cmath>
 
 #include "kernels/cuda/narrow.cuh"
@@ -8,8 +8,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// Which element of the scale belongs to an element of x: one for all, one for each place of an axis, or one for each block of `block`
-// places of it.
+// Maps an element of x to an element of the scale: per tensor, per index along an axis, or per block of `block` indices along it.
 struct Grain {
   bool single = true;
   int64_t extent = 1, inner = 1, block = 0, blocks = 1;
@@ -43,7 +42,7 @@ struct Quantized {
   Grain grain;
   DType dtypes[3], precision, out;
   NarrowRounding rounding;
-  bool whole;  // the result has integers
+  bool whole;  // the result has integer elements
 
   explicit Quantized(const KernelCall& call)
       : n(call.outputs[0].shape.elements()),

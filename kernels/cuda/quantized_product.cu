@@ -1,4 +1,4 @@
-// Products of numbers that are small integers times a scale: a thread for each element of the result, whose sum is exact. Plain.
+// Products of quantized operands: one thread per element of the result, with an exact sum. Not optimized.
 #include <cmath>
 #include <limits>
 
@@ -12,7 +12,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// An operand of int8 or uint8; null: zeros.
+// An operand of type int8 or uint8; null: zeros.
 struct Bytes {
   const void* data = nullptr;
   bool has_sign = false;
@@ -23,7 +23,7 @@ struct Bytes {
   }
 };
 
-// The inputs of a call, which differ in type.
+// The inputs of a call, which have different types.
 class Inputs {
  public:
   explicit Inputs(const KernelCall& call) {
@@ -37,13 +37,13 @@ class Inputs {
   std::vector<DType> dtypes_;
 };
 
-// What belongs to an element of the result: zero points and scales of the operands, scale and zero point of the result.
+// Zero points and scales for an element of the result: those of the operands, and the scale and zero point of the result.
 struct Factors {
   enum Which { kAZero, kBZero, kAScale, kBScale, kYScale, kYZero, kFactors };
   Walk<kFactors> places;
   Bytes a_zero, b_zero, y_zero;
   FloatOperand a_scale, b_scale, y_scale;
-  bool has_sign = false;  // the result has
+  bool has_sign = false;  // the result is signed
 
   GRADLOOM_DEVICE double Scale(const Walk<kFactors>::Offsets& at) const {
     return a_scale[at.at[kAScale]] * b_scale[at.at[kBScale]] / y_scale[at.at[kYScale]];
@@ -51,7 +51,7 @@ struct Factors {
   GRADLOOM_DEVICE void Store(int64_t i, const Walk<kFactors>::Offsets& at, int64_t sum, void* y) const {
     const double value = ::rint(static_cast<double>(sum) * Scale(at)) + static_cast<double>(y_zero[at.at[kYZero]]);
     const double low = has_sign ? -128 : 0, high = has_sign ? 127 : 255;
-    // NaN, of scales that are none, is zero.
+    // NaN, which results from an invalid scale, becomes zero.
     const int whole = value != value ? 0 : static_cast<int>(value < low ? low : value > high ? high : value);
     static_cast<uint8_t*>(y)[i] = static_cast<uint8_t>(whole);
   }
@@ -65,7 +65,7 @@ struct Int32Result {
   }
 };
 
-// Where operand i has the number for each element of `to`: one for all, a vector along axis `axis` of `to`, or as numpy broadcasts.
+// The strides of operand i along `to`: a scalar, a vector along axis `axis` of `to`, or broadcast as in numpy.
 std::vector<int64_t> StridesAlong(const KernelCall& call, size_t i, const Shape& to, int axis) {
   if (!Has(call.inputs, i) || call.inputs[i].shape.elements() == 1) return std::vector<int64_t>(static_cast<size_t>(to.rank()), 0);
   const Shape& from = call.inputs[i].shape;
@@ -75,7 +75,7 @@ std::vector<int64_t> StridesAlong(const KernelCall& call, size_t i, const Shape&
   return strides;
 }
 
-// The operands of QLinearMatMul and QLinearConv: a and b with a scale and a zero point behind each, then those of y.
+// The operands of QLinearMatMul and QLinearConv: a and b, each followed by its scale and zero point, then scale and zero point of y.
 Factors QLinearFactors(const Inputs& inputs, const Launch& l, const Walk<Factors::kFactors>& places, bool has_sign) {
   return {places,
           inputs.BytesOf(l, 2),
@@ -87,7 +87,7 @@ Factors QLinearFactors(const Inputs& inputs, const Launch& l, const Walk<Factors
           has_sign};
 }
 
-// `a_axis`, `b_axis`: the axes of y to which vectors belong.
+// `a_axis` and `b_axis` are the axes of y along which vectors extend.
 Walk<Factors::kFactors> QLinearPlaces(const KernelCall& call, const Shape& y, int a_axis, int b_axis) {
   const auto along = [&](size_t i, int axis) { return StridesAlong(call, i, y, axis); };
   return {y, {along(2, a_axis), along(5, b_axis), along(1, a_axis), along(4, b_axis), along(6, a_axis), along(7, a_axis)}};
@@ -95,7 +95,7 @@ Walk<Factors::kFactors> QLinearPlaces(const KernelCall& call, const Shape& y, in
 
 struct ByteProduct {
   int64_t n, k, b_step;
-  Walk<2> places;  // where the row of a and the column of b of an element begin
+  Walk<2> places;  // offsets of the row of a and the column of b for an element
 };
 
 void Multiply(const ByteProduct& p, const Bytes& a, const Bytes& b, const Factors& factors, void* y, cudaStream_t stream) {
@@ -126,7 +126,7 @@ struct Convolution {
 
   int64_t outputs() const { return images * filters * g.out_points(); }
 
-  // Element i of the result. The padding has zeros, which differ from stored ones by the zero point.
+  // Element i of the result. The padding contributes nothing, as if it held the zero point.
   GRADLOOM_DEVICE int64_t Sum(int64_t i, const Bytes& x, const Bytes& w, int64_t x_zero, int64_t w_zero) const {
     const Quotient plane = Divide(i, g.out_points()), image = Divide(plane.quotient, filters);
     const int64_t each = channels / groups, first = Divide(image.rest, filters / groups).quotient * each;

@@ -1,5 +1,5 @@
-// Random tensors and dropout: an element comes from the counter of its place in the whole batch alone. A thread has four neighbours, which
-// one block of the counter serves; seed, batch and first sample are read from device memory.
+// Random tensors and dropout. An element depends only on the counter of its place in the whole batch. A thread computes four consecutive
+// elements, which share one counter block. Seed, batch number and first sample are read from device memory.
 #include <bit>
 #include <cmath>
 
@@ -13,16 +13,16 @@
 namespace gradloom::cuda {
 namespace {
 
-constexpr int64_t kFour = 4;  // words of a counter's block
+constexpr int64_t kFour = 4;  // words per counter block
 static_assert(kThreads <= cuda_rows::kMostThreads);
 
-// Four neighbours, moved at once.
+// Four consecutive elements, loaded or stored together.
 template <typename T>
 struct alignas(4 * sizeof(T)) Quad {
   T at[kFour];
 };
 
-// The first `n` of the four elements at `from` or `to`.
+// Loads or stores the first `n` of four elements.
 template <typename T>
 GRADLOOM_DEVICE Quad<T> Load(const T* from, int64_t n) {
   if (n == kFour && reinterpret_cast<uintptr_t>(from) % sizeof(Quad<T>) == 0) return *reinterpret_cast<const Quad<T>*>(from);
@@ -39,7 +39,7 @@ GRADLOOM_DEVICE void Store(const Quad<T>& quad, int64_t n, T* to) {
   for (int k = 0; k < n; ++k) to[k] = quad.at[k];
 }
 
-// f(i, m) for each four elements from i, of which m < 4 are left at the end.
+// Calls f(i, m) for every four elements from i on; m is their number, less than 4 at the end.
 template <typename F>
 void ForEachFour(int64_t n, cudaStream_t stream, const F& f) {
   ForEachElement((n + kFour - 1) / kFour, stream, GRADLOOM_ON_DEVICE(int64_t quad) {
@@ -55,7 +55,7 @@ struct Dropout {
   Arithmetic<T> scale;
   const T* in;
   T* out;
-  bool* mask;  // or null
+  bool* mask;  // may be null
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     Draws draws = source();
@@ -84,7 +84,7 @@ std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// low + range * u rounded twice, as on the host: a fused operation would give other bits.
+// low + range * u with two roundings, as on the host: a fused multiply-add would give other bits.
 GRADLOOM_DEVICE double Between(double low, double range, double u) {
 #ifdef __CUDA_ARCH__
   return __dadd_rn(low, __dmul_rn(range, u));
@@ -122,7 +122,7 @@ struct RandomNormal {
   }
 };
 
-// The Like forms of ONNX's operators have an input whose values they do not read.
+// ONNX's ...Like operators have an input whose values are not read.
 template <size_t kSeeds>
 std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSite&) {
   const Sources sources(call, kSeeds);
@@ -143,7 +143,7 @@ std::unique_ptr<Kernel> MakeRandomNormal(const KernelCall& call, const KernelSit
   });
 }
 
-// 1 with the probability that the input states; `one` is its bits.
+// 1 with the probability given by the input; `one` has the bits of a 1.
 template <typename Bits>
 struct Bernoulli {
   Source source;
@@ -159,7 +159,7 @@ struct Bernoulli {
   }
 };
 
-// The bits of 1 as an element of the type.
+// The bits of 1 in an element type.
 template <typename Bits>
 Bits One(DType dtype) {
   return WithType(dtype, []<typename T>(std::type_identity<T>) {
@@ -180,14 +180,14 @@ std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&)
   });
 }
 
-// A row of unnormalised log-probabilities -> classes. Each thread of the block adds up the exponentials of a run of classes, then makes the
-// running sums of its run; then each sample is sought among them by halving.
+// Samples classes from rows of unnormalized log-probabilities. Each thread of the block sums the exponentials of a run of classes, then
+// computes the running sums of its run; then each sample is found by binary search.
 template <typename Bits>
 struct Multinomial {
   Source source;
   FloatOperand scores;
   int64_t classes, samples;
-  double *sums, *parts;  // of all rows; of the threads' runs in each
+  double *sums, *parts;  // running sums of all rows; sums of the threads' runs in each row
   Bits* out;
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t row) const {
@@ -213,7 +213,7 @@ struct Multinomial {
   }
 
  private:
-  // The first class whose running sum is past the target; the last one where none is.
+  // The first class whose running sum exceeds the target; the last class if there is none.
   GRADLOOM_DEVICE int64_t Find(const double* running, double target) const {
     int64_t low = 0, high = classes - 1;
     while (low < high) {

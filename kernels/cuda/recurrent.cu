@@ -1,5 +1,5 @@
-// LSTM and its gradient, which computes the forward pass again, as the reference does: the graph keeps X, the weights and the initial
-// states alone.
+// LSTM and its gradient. The gradient recomputes the forward pass, as the reference does: the graph keeps only X, the weights and the
+// initial states.
 #include "kernels/cuda/recurrent.cuh"
 
 namespace gradloom::cuda {
@@ -24,7 +24,7 @@ struct Lstm : Recurrence<T> {
     sums = scratch + plan.at.sums;
   }
 
-  // Peephole `which` of a cell.
+  // Peephole number `which` of a cell.
   GRADLOOM_DEVICE A Peephole(const Cell& at, int which) const {
     return peephole == nullptr ? A(0) : static_cast<A>(peephole[(at.d * 3 + which) * this->n.hidden + at.j]);
   }
@@ -54,8 +54,8 @@ struct Lstm : Recurrence<T> {
     if (this->y != nullptr) *this->YOf(s, at) = static_cast<T>(active ? h1 : A(0));
   }
 
-  // Step s backwards: dh and dc are gradients of the states after it, then of those before it; of dh the part through R is still to be
-  // added. The pre-activations give place to their gradients.
+  // Step s backward. On entry, dh and dc are the gradients of the states after the step, on exit of those before it; the contribution to dh
+  // through R is added later. The pre-activations are overwritten by their gradients.
   GRADLOOM_DEVICE void Backward(int64_t s, int64_t i) const {
     const Cell at = this->n.CellOf(i);
     const int64_t hidden = this->n.hidden, before = this->StateOf(s, at);
@@ -83,7 +83,7 @@ struct Lstm : Recurrence<T> {
   }
 };
 
-// What a row adds to the gradient of the peepholes.
+// The contribution of a row to the gradient of the peepholes.
 template <typename T>
 struct PeepholeTerm {
   Lstm<T> lstm;

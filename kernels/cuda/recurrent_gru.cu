@@ -1,10 +1,10 @@
-// GRU and RNN with their gradients, which compute the forward pass again as LSTM's does. RNN is the one-gate case.
+// GRU and RNN with their gradients, which recompute the forward pass like LSTM's. RNN is the case of one gate.
 #include "kernels/cuda/recurrent.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-// GRU's gates are z, r and h: `update`, `reset` and `candidate` below, in the rows of W and R in this order.
+// The gates of GRU are z, r and h, called `update`, `reset` and `candidate` below; W and R have their rows in this order.
 template <typename T>
 struct Gru : Recurrence<T> {
   using typename Recurrence<T>::A;
@@ -12,8 +12,8 @@ struct Gru : Recurrence<T> {
 
   bool gated;   // GRU
   bool linear;  // attribute linear_before_reset
-  // GRU: what the candidate's rows of R are multiplied with, r (.) h; where `linear`, their product with h and its bias, on the way back
-  // its gradient.
+  // GRU: the operand of the candidate's rows of R, r (.) h. If `linear`: the product of these rows with h, plus bias; in the gradient, its
+  // gradient.
   A* reset;
   A *through, *sums;
 
@@ -25,7 +25,7 @@ struct Gru : Recurrence<T> {
     sums = scratch + plan.at.sums;
   }
 
-  // Rows of R whose product with the state goes into z alone.
+  // The number of rows of R whose product with the state is added to z directly.
   int64_t plain_width() const { return gated ? 2 * this->n.hidden : this->n.width; }
 
   GRADLOOM_DEVICE A* ZOf(int64_t s, const Cell& at) const { return this->z + this->RowOf(s, at) * this->n.width + at.j; }
@@ -37,7 +37,7 @@ struct Gru : Recurrence<T> {
     if (this->y != nullptr) *this->YOf(s, at) = static_cast<T>(active ? h1 : A(0));
   }
 
-  // Step s of cell i after the products with R.
+  // Step s of cell i, after the products with R.
   GRADLOOM_DEVICE void RnnForward(int64_t s, int64_t i) const {
     const Cell at = this->n.CellOf(i);
     A* const z = ZOf(s, at);
@@ -45,7 +45,7 @@ struct Gru : Recurrence<T> {
     Finish(s, at, this->n.Active(s, at.b), Activate(this->f.of[at.d][0], *z));
   }
 
-  // The reset gate, before the product with the candidate's rows of R; not where `linear`.
+  // The reset gate, before the product with the candidate's rows of R. Not used if `linear`.
   GRADLOOM_DEVICE void Reset(int64_t s, int64_t i) const {
     const Cell at = this->n.CellOf(i);
     A* const z = ZOf(s, at) + this->n.hidden;
@@ -69,8 +69,8 @@ struct Gru : Recurrence<T> {
     Finish(s, at, this->n.Active(s, at.b), (1 - update) * Activate(f[1], z[2 * hidden]) + update * this->h[this->StateOf(s, at)]);
   }
 
-  // Step s backwards: dh is the gradient of the state after it, then of that before it without the part through R. The pre-activations give
-  // place to their gradients.
+  // Step s backward. On entry, dh is the gradient of the state after the step, on exit that of the state before it, without the
+  // contribution through R. The pre-activations are overwritten by their gradients.
   GRADLOOM_DEVICE void RnnBackward(int64_t s, int64_t i) const {
     const Cell at = this->n.CellOf(i);
     A* const z = ZOf(s, at);
@@ -106,7 +106,7 @@ struct Gru : Recurrence<T> {
     }
   }
 
-  // The reset gate, when the gradient of its product with the state is there; not where `linear`.
+  // The reset gate, once the gradient of its product with the state is known. Not used if `linear`.
   GRADLOOM_DEVICE void ResetBackward(int64_t s, int64_t i) const {
     const Cell at = this->n.CellOf(i);
     if (!this->n.Active(s, at.b)) return;
@@ -118,7 +118,7 @@ struct Gru : Recurrence<T> {
   }
 };
 
-// The product with the candidate's rows of R and its bias, where it comes before the reset gate.
+// The product with the candidate's rows of R, plus bias, if it precedes the reset gate.
 template <typename T>
 void LinearCandidate(const Gru<T>& gru, int64_t s, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -194,7 +194,7 @@ void RunBackward(const Gru<T>& gru, cudaStream_t stream) {
   }
 }
 
-// The gradient of the biases: the recurrent one of a linear candidate is its own.
+// The gradient of the biases. A linear candidate's recurrent bias has a gradient of its own.
 template <typename T>
 void BiasGradient(const Gru<T>& gru, T* db, cudaStream_t stream) {
   using A = Arithmetic<T>;

@@ -1,7 +1,7 @@
-// LSTM, GRU and RNN over products by cuBLASLt: one product for X over all steps, one of R and a kernel for the cells a step. The forward
-// pass keeps its gates, and LSTM's cell states, in float32; backwards the same steps are gone through once, and what is left are one
-// product each for the gradients of X, W and R. In 16 bits the products have 16-bit operands: the states, which Y has too, and the
-// gradients of the gates' arguments are rounded for them, and sums and cells are float32.
+// LSTM, GRU and RNN as matrix products by cuBLASLt: one product with W for all steps, and per step one product with R and a kernel for the
+// cells. The forward pass keeps its gates, and LSTM's cell states, in float32. The gradient runs through the steps once; then the gradients
+// of X, W and R are one product each. In 16-bit types the operands of products have 16 bits: the states, which are also in Y, and the
+// gradients of the pre-activations are rounded for them, while sums and cells are float32.
 #include "kernels/cuda/recurrent_steps.cuh"
 
 namespace gradloom::cuda {
@@ -9,7 +9,7 @@ namespace {
 
 using Cell = Sequences::Cell;
 
-// What a row adds to the gradient of LSTM's peepholes.
+// The contribution of a row to the gradient of LSTM's peepholes.
 template <typename T>
 struct KeptPeepholeTerm {
   Steps<T> steps;
@@ -20,7 +20,7 @@ struct KeptPeepholeTerm {
     const Cell at{d, n.batch_first ? line.quotient : line.rest, which.rest};
     const int64_t t = n.batch_first ? line.rest : line.quotient;
     if (!n.Active(t, at.b)) return 0;
-    // i, o, f as in dz. Time is its own inverse.
+    // i, o, f as in dz. Time() is its own inverse.
     const int64_t gate = which.quotient;
     const Arithmetic<T> c = gate == 1 ? steps.Kept(at, row)[4 * n.hidden] : steps.CellBefore(n.Time(d, t, at.b), at);
     return static_cast<Arithmetic<T>>(steps.Dz(at, row)[gate * n.hidden]) * c;
@@ -70,7 +70,7 @@ void RunForward(const Steps<T>& c, const StepsPlan& plan, cudaStream_t stream) {
   }
 }
 
-// Steps back to the first; of the states before that the gradient is whole where `initial` says that it is wanted.
+// Runs the steps backward. The gradient of the initial state is complete only if `initial` is set.
 template <typename T>
 void RunBackward(const Steps<T>& c, const StepsPlan& plan, bool initial, cudaStream_t stream) {
   const Sequences& n = c.n;
@@ -114,7 +114,7 @@ void BiasGradient(const Steps<T>& c, T* db, cudaStream_t stream) {
       n, width, dr, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[(2 * d + 1) * width + j] = static_cast<T>(sum); });
 }
 
-// X, or a copy with zeros past the ends of sequences: what lies there may be anything, and zero times that a NaN.
+// X, or a copy with zeros past the ends of sequences: the elements there may be NaN or infinite, which zero gradients would not hide.
 template <typename T>
 const T* XWithinLengths(const Steps<T>& c, T* copy, cudaStream_t stream) {
   if (c.n.lengths == nullptr) return c.x;

@@ -1,4 +1,4 @@
-// Reductions over axes: one total an output, in parts that are joined where there are few outputs.
+// Reductions over axes: one total per output, computed in several parts if there are few outputs.
 #include <cmath>
 #include <limits>
 
@@ -19,11 +19,11 @@ enum class Ending : uint8_t { kNone, kMean, kRoot, kLog };
 template <typename T>
 inline constexpr bool kFloats = std::is_floating_point_v<Arithmetic<T>>;
 
-// The type of a total. Integers wrap at 64 bits, then at their own.
+// The type of a total. Integers wrap at 64 bits, then at their own width.
 template <typename T>
 using Wide = std::conditional_t<kFloats<T>, Arithmetic<T>, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
-// Without the undefined overflow of signed integers.
+// Avoids the undefined overflow of signed integers.
 template <typename A>
 GRADLOOM_DEVICE A Plus(A a, A b) {
   if constexpr (std::is_integral_v<A>)
@@ -48,7 +48,7 @@ GRADLOOM_DEVICE A Magnitude(A a) {
     return a;
 }
 
-// The result of a total of n elements.
+// The result for a total of n elements.
 template <typename T, typename A>
 GRADLOOM_DEVICE T Ended(Ending ending, A total, int64_t n) {
   using Floating = std::conditional_t<kFloats<T>, A, double>;
@@ -60,7 +60,8 @@ GRADLOOM_DEVICE T Ended(Ending ending, A total, int64_t n) {
   }
 }
 
-// A reduction is a fold: Start of a total, Add of an element, Join of two totals, Finish of a total of n elements.
+// A reduction is a fold: Start returns an empty total, Add adds an element, Join combines two totals, Finish converts a total of n
+// elements.
 template <typename T>
 struct Numbers {
   using A = Wide<T>;
@@ -86,7 +87,7 @@ struct Numbers {
     }
   }
 
-  // An extreme with a NaN is NaN.
+  // NaN propagates through an extreme.
   GRADLOOM_DEVICE A Join(A a, A b) const {
     switch (rule) {
       case Rule::kProduct: return Times(a, b);
@@ -99,7 +100,8 @@ struct Numbers {
   GRADLOOM_DEVICE T Finish(A total, int64_t n) const { return Ended<T>(ending, total, n); }
 };
 
-// A sum with what its roundings have left out (Knuth's TwoSum): of float32 elements as good as one in double, and no slower than memory is.
+// A sum with its accumulated rounding errors (Knuth's TwoSum). For float32 elements as accurate as a sum in double, and still bound by
+// memory.
 struct Twofold {
   float sum = 0, rest = 0;
 
@@ -111,7 +113,7 @@ struct Twofold {
   GRADLOOM_DEVICE float value() const { return sum - sum == 0 ? sum + rest : sum; }
 };
 
-// Sums of the elements themselves, by far the commonest reduction.
+// Sums of the elements themselves, by far the most common reduction.
 template <typename T>
 struct Sums {
   using Total = std::conditional_t<std::is_same_v<T, float>, Twofold, Arithmetic<T>>;
@@ -145,7 +147,7 @@ struct LogSumExp {
   }
 };
 
-// Element j of the input that belongs to output i lies at kept(i) + reduced(j).
+// Element j of output i is at kept(i) + reduced(j) in the input.
 struct Geometry {
   Walk<1> kept, reduced;
   int64_t outputs = 1, count = 1, parts = 1, part_length = 1;
@@ -169,8 +171,8 @@ struct Geometry {
   }
 };
 
-// One part of one output. Where the innermost axis is reduced, a part is a run of elements and a group of threads reads it side by side;
-// where it is kept, threads with neighbouring outputs read side by side, and parts take elements in turn.
+// One part of one output. If the innermost axis is reduced, a part is a run of elements that a group of threads reads together. If it is
+// kept, threads with neighboring outputs read neighboring elements, and the parts take elements in turn.
 template <typename T, typename Fold>
 struct FoldPart {
   Geometry geometry;
@@ -197,7 +199,7 @@ struct FoldPart {
   }
 
  private:
-  // Elements first, first + step, ... before end. Those of one axis lie at equal distances.
+  // Elements first, first + step, ... before end. Along a single axis, they have a fixed stride.
   GRADLOOM_DEVICE typename Fold::Total Total(const T* from, int64_t first, int64_t end, int64_t step) const {
     const Walk<1>& walk = geometry.reduced;
     if (walk.rank > 1) return Total(first, end, step, [=, &walk](int64_t j) { return from[walk(j).at[0]]; });
@@ -205,7 +207,7 @@ struct FoldPart {
     return Total(first, end, step, [=](int64_t j) { return from[j * stride]; });
   }
 
-  // Four are read before the first is added, so that as many loads are under way.
+  // Loads four elements before the first is added, so that four loads are in flight.
   template <typename At>
   GRADLOOM_DEVICE typename Fold::Total Total(int64_t first, int64_t end, int64_t step, const At& at) const {
     typename Fold::Total total = fold.Start();
@@ -220,7 +222,7 @@ struct FoldPart {
   }
 };
 
-// The parts of one output.
+// Joins the parts of one output.
 template <typename T, typename Fold>
 struct JoinParts {
   int64_t parts, count;

@@ -1,5 +1,5 @@
-// Regions of interest. What boxes say of each image is data: a gradient is gathered, pixel by pixel, from the bins of the boxes that may
-// have drawn from it, in their order.
+// Operators over regions of interest. The image of a box is data, so gradients gather: each pixel sums over the bins of the boxes that may
+// have read it, in the order of the boxes.
 #include <cmath>
 
 #include "kernels/cuda/float_operand.cuh"
@@ -11,7 +11,8 @@ namespace {
 
 using cuda_rows::RegionSizes;
 
-// A box as bins from `start` on, `step` apart, each with a grid of points; image -1: it has none, which is noted.
+// A box as bins that begin at `start` and are `step` apart, each with a grid of points. image is -1 if the box has no valid image, which is
+// reported.
 struct Box {
   int64_t image;
   double start[2], step[2];  // by axis: y, x
@@ -19,7 +20,7 @@ struct Box {
 };
 static_assert(sizeof(Box) <= RegionSizes::kBoxBytes);
 
-// The pixel that decides a bin, in its plane; -1: none. `weight`: what it counts.
+// The pixel of a plane that determines a bin, and its weight; -1: none.
 struct Peak {
   int64_t pixel;
   double weight;
@@ -55,7 +56,7 @@ struct Regions {
   }
 };
 
-// As RoiAlign reads a box: left, top, right, bottom.
+// A box as RoiAlign reads it: left, top, right, bottom.
 GRADLOOM_DEVICE Box AlignedBox(const Regions& regions, const FloatOperand& boxes, const Indices& images, int64_t r) {
   Box box;
   box.image = regions.Image(static_cast<double>(images[r]));
@@ -65,21 +66,22 @@ GRADLOOM_DEVICE Box AlignedBox(const Regions& regions, const FloatOperand& boxes
     double length = boxes[at + 2] * regions.scale - regions.shift - box.start[axis];
     if (regions.shift == 0 && !(length > 1)) length = 1;
     box.step[axis] = length / static_cast<double>(regions.bins[axis]);
-    // A box larger than the image has no more to say than the image.
+    // A box that is larger than the image gains nothing from more points.
     const double most = 4.0 * static_cast<double>(regions.extent[axis]) + 4, points = ::ceil(box.step[axis]);
     box.grid[axis] = static_cast<int32_t>(regions.ratio > 0 ? regions.ratio : points > most ? most : points > 0 ? points : 0);
   }
   return box;
 }
 
-// As MaxRoiPool does: an image, and corners that are rounded to pixels and belong to it. In float32, which decides where a bin ends.
+// A box as MaxRoiPool reads it: an image, and corners that are rounded to pixels and inclusive. In float32, which determines where bins
+// end.
 GRADLOOM_DEVICE Box PooledBox(const Regions& regions, const FloatOperand& boxes, int64_t r) {
   Box box;
   box.image = regions.Image(boxes[r * 5]);
   for (int axis = 0; axis < 2; ++axis) {
     int64_t corners[2];
     for (int k = 0; k < 2; ++k) {
-      // Far outside is outside.
+      // Clamps distant coordinates, which stay outside.
       float at = static_cast<float>(boxes[r * 5 + 2 * k + 2 - axis]) * static_cast<float>(regions.scale);
       at = at > 1e9f ? 1e9f : at > -1e9f ? at : -1e9f;
       corners[k] = static_cast<int64_t>(::round(static_cast<double>(at)));
@@ -102,7 +104,8 @@ void FindPooledBoxes(const Regions& regions, const FloatOperand& boxes, Box* to,
       regions.sizes.count, stream, GRADLOOM_ON_DEVICE(int64_t r) { to[r] = PooledBox(regions, boxes, r); });
 }
 
-// A coordinate between two pixels of an axis, or on the last one; points up to a pixel outside count as of the edge, others not at all.
+// The pixels of an axis around a coordinate, at most two. Coordinates up to one pixel outside are clamped to the edge; others have no
+// pixels.
 struct Between {
   int64_t first = 0;
   int count = 0;
@@ -118,13 +121,13 @@ struct Between {
   }
 };
 
-// Point i of the grid of a bin, along an axis.
+// The coordinate of point i of a bin's grid along an axis.
 GRADLOOM_DEVICE double PointAt(const Box& box, int axis, int64_t bin, int64_t i) {
   const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(box.grid[axis]);
   return box.start[axis] + (static_cast<double>(bin) + place) * box.step[axis];
 }
 
-// f(pixel, weight) for the pixels around each point of a bin.
+// Calls f(pixel, weight) for the pixels around each point of a bin.
 template <typename F>
 GRADLOOM_DEVICE void ForEachPixel(const Regions& regions, const Box& box, int64_t bin, const F& f) {
   const Quotient at = Divide(bin, regions.bins[1]);
@@ -139,7 +142,7 @@ GRADLOOM_DEVICE void ForEachPixel(const Regions& regions, const Box& box, int64_
   }
 }
 
-// One output: a bin of a box in a channel.
+// An output element: a bin of a box in a channel.
 struct Place {
   int64_t box, channel, bin;
 };
@@ -166,7 +169,7 @@ void Average(const Regions& regions, const Box* boxes, const T* x, T* y, cudaStr
       });
 }
 
-// The largest of the weighted pixels of a bin, which is what ONNX takes, and which pixel that is. Either output may be null.
+// The largest weighted pixel of each bin, which is ONNX's definition, and its position. Either output may be null.
 template <typename T>
 void FindAlignedPeaks(const Regions& regions, const Box* boxes, const T* x, T* y, Peak* peaks, cudaStream_t stream) {
   ForEachElement(
@@ -189,7 +192,7 @@ void FindAlignedPeaks(const Regions& regions, const Box* boxes, const T* x, T* y
       });
 }
 
-// The pixels [first, past) of a bin of MaxRoiPool along an axis.
+// The range [first, past) of pixels of a bin of MaxRoiPool along an axis.
 struct Range {
   int64_t first, past;
 };
@@ -229,15 +232,16 @@ void FindPooledPeaks(const Regions& regions, const Box* boxes, const T* x, T* y,
       });
 }
 
-// Bins that may draw from a pixel of an axis: the points of bin b are between start + b * step and the next bin's, and a pixel is read from
-// less than one pixel away, at an edge from outside too. With one bin more on either side, for roundings.
+// The bins that may read a pixel of an axis. The points of bin b are between start + b * step and the start of the next bin, and each point
+// reads pixels less than one pixel away; edge pixels are also read from outside. The range has an additional bin on either side to allow
+// for rounding.
 GRADLOOM_DEVICE Range BinsNear(const Regions& regions, const Box& box, int axis, int64_t pixel) {
   const int64_t bins = regions.bins[axis];
   if (!(box.step[axis] > 0)) return {0, bins};
   const double low = static_cast<double>(pixel == 0 ? -1 : pixel - 1), high = static_cast<double>(pixel + 1);
   const double first = ::floor((low - box.start[axis]) / box.step[axis]) - 1, past = ::floor((high - box.start[axis]) / box.step[axis]) + 2;
   const double all = static_cast<double>(bins);
-  // NaN is in no range: then it is all bins.
+  // Comparisons with NaN are false, which gives the range of all bins.
   return {first > 0 ? (first < all ? static_cast<int64_t>(first) : bins) : 0,
           past < all ? (past > 0 ? static_cast<int64_t>(past) : 0) : bins};
 }
@@ -252,7 +256,7 @@ GRADLOOM_DEVICE double WeightOf(const Regions& regions, const Box& box, int axis
   return sum;
 }
 
-// f(box, its number, bin rows, bin columns) for the boxes over an image, where some bins may draw from this pixel.
+// Calls f(box, its number, rows of bins, columns of bins) for the boxes over an image that have bins which may read this pixel.
 template <typename F>
 GRADLOOM_DEVICE void ForEachBoxAt(const Regions& regions, const Box* boxes, int64_t image, int64_t y, int64_t x, const F& f) {
   for (int64_t r = 0; r < regions.sizes.count; ++r) {
@@ -265,7 +269,7 @@ GRADLOOM_DEVICE void ForEachBoxAt(const Regions& regions, const Box* boxes, int6
   }
 }
 
-// A pixel of an image and a channel by its number.
+// The position of a pixel in an image and a channel, from its number.
 struct PixelPlace {
   int64_t image, channel, y, x;
 };
@@ -275,7 +279,7 @@ GRADLOOM_DEVICE PixelPlace PixelOf(const Regions& regions, int64_t i) {
   return {channel.quotient, channel.rest, y.rest, x.rest};
 }
 
-// A point's weights are products of those along each axis, so that the sum over a bin's grid is one too.
+// The weights of a point are products of weights along the axes, and so is their sum over the grid of a bin.
 template <typename T>
 void SpreadAverages(const Regions& regions, const Box* boxes, const T* dy, T* dx, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -322,7 +326,7 @@ void SpreadPeaks(const Regions& regions, const Box* boxes, const Peak* peaks, co
       });
 }
 
-// The scratch memory: boxes, then peaks where they are kept.
+// The scratch memory: boxes, then peaks if they are stored.
 Box* BoxesIn(const Launch& l) { return static_cast<Box*>(l.scratch); }
 Peak* PeaksIn(const Launch& l, const RegionSizes& sizes) {
   return reinterpret_cast<Peak*>(static_cast<char*>(l.scratch) + sizes.count * RegionSizes::kBoxBytes);

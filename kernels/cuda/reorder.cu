@@ -1,11 +1,11 @@
-// gradloom.Reorder: the same tensor in another layout.
+// gradloom.Reorder: copies a tensor to another layout.
 #include "kernels/cuda/move.cuh"
 #include "kernels/cuda/strided_copy.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-// A dimension, or a part of one, as a loop over memory: its index counts `step` of the dimension's elements.
+// A dimension, or a block of one, as a loop over memory. One iteration advances by `step` elements of the dimension.
 struct Part {
   int dim;
   int64_t extent, step, stride;
@@ -13,7 +13,7 @@ struct Part {
 
 inline constexpr int kMaxParts = 2 * kMaxRank;  // a layout has at most 8 blocks
 
-// A layout's loops from the outermost inwards.
+// The loops of a layout, outermost first.
 struct Parts {
   int count = 0;
   Part at[kMaxParts];
@@ -39,7 +39,7 @@ struct Parts {
   }
 };
 
-// n: elements of the output in memory, padding and all.
+// `n` is the number of elements of the output in memory, including padding.
 template <typename T>
 void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts& to, const AxisNumbers& extents, cudaStream_t stream) {
   ForEachElement(

@@ -1,4 +1,4 @@
-// The tables of Resize: which elements an output coordinate reads along an axis and with what weights, and which outputs read an input
+// The tables of Resize: the elements that an output coordinate reads along an axis, with their weights, and the outputs that read an input
 // coordinate.
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// The place of a name in a list, as an enumerator.
+// Converts a name from a list to an enumerator with the same index.
 template <typename E, size_t kCount>
 E Named(const KernelCall& call, const char* attribute, const char* absent, const char* const (&names)[kCount]) {
   const std::string name = call.attributes.String(attribute, absent);
@@ -23,7 +23,7 @@ Error Refused(const std::string& what) { return Error(ErrorCode::kShape, "Resize
 
 bool Given(const KernelCall& call, size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; }
 
-// The one scale that the sizes give all axes, or 0 where each has its own.
+// The common scale that `sizes` gives all axes, or 0 if each axis has its own.
 double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, const Shape& from) {
   const std::string policy = call.attributes.String("keep_aspect_ratio_policy", "stretch");
   if (Given(call, 2) || policy == "stretch") return 0;
@@ -37,13 +37,14 @@ double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, con
   return common;
 }
 
-// A place of the output in the input: for the nearest element rounded to float32, as the reference's is (kernels/reference/resize_maps.cc).
+// A coordinate of the output, scaled to the input. For nearest mode it is rounded to float32, as in the reference
+// (kernels/reference/resize_maps.cc).
 GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double place, double scale) {
   const double divided = place / scale;
   return s.mode == ResizeMode::kNearest ? static_cast<double>(static_cast<float>(divided)) : divided;
 }
 
-// The place in the input of output coordinate x. Formulas: the operator's documentation.
+// The coordinate in the input of output coordinate x, by the formulas of the operator's documentation.
 GRADLOOM_DEVICE double Place(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(axis.in);
   switch (s.coordinates) {
@@ -75,8 +76,8 @@ GRADLOOM_DEVICE bool RoundsUp(ResizeRounding rounding, double ratio) {
   return true;
 }
 
-// The weights of the elements around `left` for a place at left + ratio, 0 < ratio <= 1: those at the ends that are 0 are left out, so that
-// an axis whose scale is 1 costs one read.
+// The weights of the elements around `left` for the coordinate left + ratio, 0 < ratio <= 1. Omits zero weights at the ends, so that an
+// axis with scale 1 takes one read.
 template <typename A>
 GRADLOOM_DEVICE ResizeEntry<A> Weighted(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t left, double ratio) {
   const bool cubic = s.mode == ResizeMode::kCubic;
@@ -113,7 +114,7 @@ GRADLOOM_DEVICE ResizeEntry<A> EntryOf(const ResizeSampling& s, const ResizeAxis
   const double scale = s.scales.data == nullptr ? axis.scale : s.scales[axis.operand], last = static_cast<double>(axis.in - 1);
   double place = Place(s, axis, scale, x);
   const bool outside = s.coordinates == ResizeCoordinates::kCrop && (place < 0 || place > last);
-  // Far outside all elements are the edge's: the bound keeps indices small whatever the scale is.
+  // Far outside, all reads are clamped to the edge; the bound keeps indices small for any scale.
   place = ::fmin(::fmax(place, -1e9), 1e9 + last);
   const double floor = ::ceil(place) - 1, ratio = place - floor;
   const auto left = static_cast<int64_t>(floor);
@@ -129,8 +130,8 @@ GRADLOOM_DEVICE ResizeEntry<A> EntryOf(const ResizeSampling& s, const ResizeAxis
   return entry;
 }
 
-// The outputs that may read input coordinate x: places rise with the output's coordinate, or fall where the region of interest is given
-// backwards, and so do the elements within reach.
+// The outputs that may read input coordinate x. Input coordinates increase with the output coordinate, or decrease if the region of
+// interest is reversed, and so do the elements read.
 template <typename A>
 GRADLOOM_DEVICE ResizeReaders ReadersOf(const ResizeAxis& axis, const ResizeEntry<A>* entries, int64_t x) {
   const bool falls = axis.out > 0 && entries[0].left > entries[axis.out - 1].left;

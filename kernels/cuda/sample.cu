@@ -1,5 +1,5 @@
-// Resize and its adjoint. Along each axis an output element is a weighted sum of neighbouring input elements: tables, which are made first,
-// say which. Then a thread sums up each element over all axes at once; of the adjoint, over the outputs that read it.
+// Resize and its gradient. Along each axis, an output element is a weighted sum of neighboring input elements, which are listed in tables
+// made beforehand. A thread then computes an element from all axes at once; for the gradient, from the outputs that read it.
 #include <limits>
 #include <vector>
 
@@ -35,7 +35,7 @@ struct IsRead {
     if (entries == nullptr) return 1;
     const ResizeEntry<A> entry = entries[readers.begin + k];
     if (entry.outside) return 0;
-    // Elements beyond an end are read as the end's.
+    // Reads beyond an end are clamped to it.
     int64_t first = x - entry.first(), last = first;
     if (!exclude_outside && x == 0) first = 0;
     if (!exclude_outside && x == extent - 1) last = entry.count - 1;
@@ -47,7 +47,7 @@ struct IsRead {
   }
 };
 
-// The sum over the products of the lines' elements.
+// The weighted sum over all combinations of the lines' elements.
 template <int kAxes, typename A, typename Line, typename T>
 GRADLOOM_DEVICE A WeightedSum(const Line* lines, const T* from) {
   if constexpr (kAxes == 0) {
@@ -67,7 +67,7 @@ using Computed = std::conditional_t<kIsHalf<T> || std::is_same_v<T, float>, floa
 
 GRADLOOM_DEVICE int64_t Coordinate(int64_t i, int64_t stride, int64_t extent) { return Divide(Divide(i, stride).quotient, extent).rest; }
 
-// Element i of Y; `base` is the element of X at its place along the axes that are not resized.
+// Element i of Y. `base` points to the element of X at its position along the axes that are not resized.
 template <int kAxes, typename T, typename A>
 GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries, int64_t i, const T* base, A extrapolation) {
   const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
@@ -85,7 +85,7 @@ GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries,
   return Saturated<T>(outside ? extrapolation : WeightedSum<kAxes, A>(lines, base));
 }
 
-// Element i of the gradient of X, likewise from that of Y.
+// Element i of the gradient of X, from the gradient of Y in the same way.
 template <int kAxes, typename T, typename A>
 GRADLOOM_DEVICE T Returned(const ResizePlan& plan, const ResizeEntry<A>* entries, const ResizeReaders* readers, int64_t i, const T* base) {
   const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
@@ -105,7 +105,7 @@ GRADLOOM_DEVICE T Returned(const ResizePlan& plan, const ResizeEntry<A>* entries
   return static_cast<T>(WeightedSum<kAxes, A>(lines, base));
 }
 
-// One tensor's elements by those of another of which the axes that are resized have their first.
+// Maps the elements of `to` to those of `from`, at index 0 along the resized axes.
 Walk<1> AlongOthers(const KernelCall& call, const Shape& to, const Shape& from) {
   std::vector<int64_t> strides = from.strides();
   for (int64_t axis : call.attributes.Ints("axes")) strides[static_cast<size_t>(AxisOf(call, axis, from.rank()))] = 0;
@@ -134,7 +134,7 @@ void RunResizeGrad(const ResizePlan& plan, const Walk<1>& walk, int64_t n, const
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) { dx[i] = Returned<kAxes>(plan, entries, readers, i, dy + walk(i).at[0]); });
 }
 
-// Calls f with a number of axes, known to the compiler, that is at least `count`.
+// Calls f with a compile-time number of axes that is at least `count`.
 template <typename T, typename F>
 void WithAxes(int count, F&& f) {
   if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
@@ -158,7 +158,7 @@ std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// Operand 0 is the gradient of Y.
+// Input 0 is the gradient of Y.
 std::unique_ptr<Kernel> MakeResizeGrad(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.outputs[0].shape, &to = call.inputs[0].shape;
   const Walk<1> walk = AlongOthers(call, from, to);

@@ -1,11 +1,11 @@
-// Running sums and products along an axis. Totals are in double, or wrap at 64 bits: a step of them costs no more than its read and write.
+// Running sums and products along an axis. Totals are double, or wrap at 64 bits; the kernels are bound by memory anyway.
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/rows/scratch.h"
 
 namespace gradloom::cuda {
 namespace {
 
-// Lines cut into parts where they are few; the parts of one place in all lines are neighbours.
+// Lines, divided into parts if there are few. Parts with the same number are adjacent for all lines.
 struct Running {
   Lines lines;
   int64_t parts = 1, part_length = 1;
@@ -25,7 +25,7 @@ struct Running {
     const int64_t end = (part + 1) * part_length;
     return end < lines.extent ? end : lines.extent;
   }
-  // Element j in the order of the sum.
+  // The position of element j in the order of summation.
   GRADLOOM_DEVICE int64_t At(int64_t start, int64_t j) const { return start + (reverse ? lines.extent - 1 - j : j) * lines.step; }
 };
 
@@ -49,7 +49,7 @@ void TotalParts(const Running& run, const T* in, Accumulator<T>* totals, cudaStr
       });
 }
 
-// One thread for each part of each line: it goes on from the totals before it.
+// One thread per part of each line, which starts from the totals of the previous parts.
 template <bool kProduct, typename T>
 void RunParts(const Running& run, const T* in, const Accumulator<T>* totals, T* out, cudaStream_t stream) {
   ForEachElement(
@@ -80,7 +80,7 @@ std::unique_ptr<Kernel> MakeRunning(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// With p the product before j and s = g_j + x_{j+1} s' (a recurrence from the end), the gradient of x_j is p * s. A thread a line.
+// With p the product before j and s = g_j + x_{j+1} s' (a recurrence from the end), the gradient of x_j is p * s. One thread per line.
 template <typename T>
 void CumProdGrad(const Running& run, const T* x, const T* g, double* before, T* out, cudaStream_t stream) {
   ForEachElement(

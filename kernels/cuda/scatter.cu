@@ -1,8 +1,9 @@
-// Rows that are added to, or otherwise combined with, rows chosen by index: the adjoints of gathers, and the scatters.
+// Rows that are added to, or otherwise combined with, rows selected by index: the gradients of gathers, and the scatters.
 //
-// Floating sums must not depend on timing, so that updates are sorted by their places first, stably: a radix sort of two passes for a
-// table of 50,000 rows. Then each thread walks a run of 32 updates of one column in that order. A place whose updates lie in several runs
-// gets their sums from the thread of its first run. So the cost is that of reading the updates once, however they are spread.
+// Floating-point sums must not depend on timing, so updates are first sorted by place with a stable radix sort, which takes two passes for
+// a table of 50,000 rows. Then each thread processes a run of 32 updates of one column in sorted order. If the updates of a place extend
+// over several runs, the thread of the first run combines the partial sums. So each update is read once, however the updates are
+// distributed.
 #include "kernels/cuda/block_prefix.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/scattering.h"
@@ -11,13 +12,13 @@
 namespace gradloom::cuda {
 namespace {
 
-// Places of updates and the updates' numbers. In a sorted list the places ascend, and the updates of each.
+// The places of updates, and the numbers of the updates. In a sorted list, places are ascending, and so are the numbers of each place.
 struct UpdateList {
   int64_t* places = nullptr;
   int64_t* numbers = nullptr;
 };
 
-// The scratch memory that rows/scattering.h states.
+// The scratch memory described in rows/scattering.h.
 struct ScatterScratch {
   UpdateList lists[2];
   int64_t* counts;  // by digit, then by thread
@@ -36,7 +37,7 @@ struct ScatterScratch {
   }
 };
 
-// An index that is out of range has the place `extent`, behind all others.
+// Indices that are out of range get the place `extent`, which sorts last.
 template <typename P>
 void FindPlaces(const Scattering& s, const Indices& indices, const P& places, const UpdateList& list, const IndexFault& fault,
                 cudaStream_t stream) {
@@ -60,7 +61,7 @@ void SortFew(int64_t count, const UpdateList& from, const UpdateList& to, cudaSt
       });
 }
 
-// A pass of the radix sort: thread c has the updates [c * chunk, (c + 1) * chunk).
+// A pass of the radix sort: thread c processes updates [c * chunk, (c + 1) * chunk).
 struct Pass {
   int64_t count, chunk, chunks;
   int shift, digits;
@@ -77,7 +78,7 @@ void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cuda
       });
 }
 
-// Each row of numbers becomes the sums of those in front of each; `totals` gets the sums of rows.
+// Replaces each row of numbers by its exclusive prefix sums; `totals` is set to the sums of the rows.
 void SumRows(int64_t rows, int64_t length, int64_t* numbers, int64_t* totals, cudaStream_t stream) {
   ForEachRow(
       rows, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
@@ -100,7 +101,7 @@ void Distribute(const Pass& pass, const UpdateList& from, const UpdateList& to, 
       });
 }
 
-// Sorts list 0 and returns the one that has the result.
+// Sorts list 0, and returns the list with the result.
 const UpdateList& Sort(const Scattering& s, const ScatterScratch& scratch, cudaStream_t stream) {
   if (s.count <= Scattering::kFew) {
     SortFew(s.count, scratch.lists[0], scratch.lists[1], stream);
@@ -130,7 +131,7 @@ GRADLOOM_DEVICE A Combine(ScatterReduction reduction, A old, A update) {
   return update;
 }
 
-// Sorted updates, and where their unfinished sums are kept.
+// Sorted updates, and the memory for their partial sums.
 template <typename T>
 struct SortedUpdates {
   using A = Arithmetic<T>;
@@ -185,12 +186,12 @@ struct SortedUpdates {
     }
   }
 
-  // The place that begins in this run and goes on in the next ones, if there is one.
+  // Completes the place that begins in this run and continues in the next ones, if there is one.
   GRADLOOM_DEVICE void JoinRun(int64_t part, int64_t run, int64_t column) const {
     const int64_t end = End(run), place = list.places[end - 1];
     if (end == count || list.places[end] != place) return;
     if (list.places[run * kRun] == place && !BeginsAt(run * kRun)) return;
-    // The last update of the place lies in [low, high).
+    // The last update of the place is in [low, high).
     int64_t low = end, step = 1;
     for (; low + step < count && list.places[low + step] == place; step *= 2) low += step;
     int64_t high = low + step < count ? low + step : count;
@@ -223,13 +224,13 @@ void JoinRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
       });
 }
 
-// Elements that are only moved are words of their width.
+// Elements that are only moved are handled as words of the same size.
 template <typename F>
 std::unique_ptr<Kernel> WithElement(DType dtype, ScatterReduction reduction, F&& f) {
   return reduction == ScatterReduction::kNone ? WithBytes(dtype, f) : WithType(dtype, f);
 }
 
-// The output begins as zeros where `data` is null, else as the data.
+// Initializes the output with `data`, or with zeros if it is null.
 void Begin(const void* data, void* out, int64_t bytes, cudaStream_t stream) {
   if (bytes == 0 || data == out) return;
   if (data == nullptr)
@@ -238,7 +239,7 @@ void Begin(const void* data, void* out, int64_t bytes, cudaStream_t stream) {
     GRADLOOM_CUDA(cudaMemcpyAsync(out, data, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
 }
 
-// Which inputs a kernel reads; -1: none.
+// The indices of the inputs that a kernel reads; -1: none.
 struct ScatterInputs {
   int data, indices, updates;
 };
@@ -263,7 +264,7 @@ std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& in
   });
 }
 
-// One thread for each line of updates along the axis: only they go to that line of the output.
+// One thread per line of updates along the axis: no other line writes to the same line of the output.
 template <typename T>
 void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indices, const T* updates, T* out, const ElementPlaces& places,
                   const IndexFault& fault, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// Elements chosen by their values: extremes along an axis, the k largest, those that are not zero, those that a condition keeps.
+// Elements selected by value: extremes along an axis, the k largest, nonzero elements, elements selected by a condition.
 #include <algorithm>
 
 #include "kernels/cuda/block_prefix.cuh"
@@ -16,7 +16,7 @@ struct Candidate {
   int64_t index;
 };
 
-// The first of two candidates in the order of ArgMax or ArgMin: NaN before all else, of equal elements the first (the last).
+// The first of two candidates in the order of ArgMax or ArgMin: NaN precedes all else; of equal elements, the first (or the last) wins.
 template <typename A>
 struct MoreExtreme {
   bool largest, last;
@@ -56,7 +56,7 @@ std::unique_ptr<Kernel> MakeArgExtreme(const KernelCall& call, bool largest) {
   });
 }
 
-// The order of TopK: NaN counts as the largest, of equal elements the first comes first.
+// The order of TopK: NaN counts as the largest; of equal elements, the first wins.
 template <typename A>
 struct Ranking {
   bool largest;
@@ -73,7 +73,7 @@ struct Ranking {
   }
 };
 
-// The k best of each line; either output may be null.
+// The k best elements of each line; either output may be null.
 template <typename T>
 struct TopResult {
   T* values;
@@ -88,7 +88,7 @@ struct TopResult {
   }
 };
 
-// A block for each line finds its elements one after the other: the best of those behind the one before.
+// One block per line finds its elements one by one: the best of those ranked after the previous one.
 template <typename T>
 void SelectTop(const Lines& lines, const T* in, const TopResult<T>& result, const Ranking<Arithmetic<T>>& ranking, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -108,7 +108,7 @@ void SelectTop(const Lines& lines, const T* in, const TopResult<T>& result, cons
       });
 }
 
-// A thread for each element counts those before it.
+// One thread per element counts the elements ranked before it.
 template <typename T>
 void RankAll(const Lines& lines, const T* in, const TopResult<T>& result, const Ranking<Arithmetic<T>>& ranking, cudaStream_t stream) {
   using A = Arithmetic<T>;
@@ -125,7 +125,7 @@ void RankAll(const Lines& lines, const T* in, const TopResult<T>& result, const 
       });
 }
 
-// Whether one selection after the other takes less time than all comparisons, in steps of a thread on a GPU that holds 2^18 of them.
+// Whether selecting elements one by one is faster than comparing all pairs, estimated in thread steps on a GPU with 2^18 resident threads.
 bool SelectsTop(const Lines& lines, int64_t k) {
   constexpr double kThreadsHeld = 1 << 18, kReduction = 4;
   const double n = static_cast<double>(lines.extent), count = static_cast<double>(lines.count);
@@ -133,7 +133,8 @@ bool SelectsTop(const Lines& lines, int64_t k) {
   return select < std::max(1.0, count * n / kThreadsHeld) * n;
 }
 
-// Calls put(place, i) for all i in [0, n) that keep(i) is true of, in order. All threads of the block call it; the result is their count.
+// Calls put(place, i) for all i in [0, n) with keep(i), numbered in order. All threads of the block must call it; returns the number of
+// such i.
 template <typename Keep, typename Put>
 GRADLOOM_DEVICE int64_t SelectInOrder(const Block& block, int64_t n, const Keep& keep, const Put& put) {
   int64_t found = 0;
@@ -176,8 +177,8 @@ struct PutNumber {
   }
 };
 
-// One block for all: shapes follow from the values, so that those are constants and few. Without as many elements as there is room
-// for, what is left is zero.
+// Uses a single block: output shapes depend on the values, so the operands are constants and small. If there are fewer elements than room,
+// the rest is zero.
 template <typename T, typename Put>
 void Select(int64_t n, const T* in, const Put& put, int64_t rows, const IndexFault& fault, cudaStream_t stream) {
   ForEachRow(
@@ -190,7 +191,7 @@ void Select(int64_t n, const T* in, const Put& put, int64_t rows, const IndexFau
       });
 }
 
-// Rows of words: row i of each part is row places[i] of that part of the input; places past its end are noted.
+// Row i of each part is row places[i] of the same part of the input, as words. Places past the end are reported.
 template <typename T>
 void TakeRows(int64_t outer, int64_t count, int64_t extent, int64_t words, const T* in, const int64_t* places, T* out,
               const IndexFault& fault, cudaStream_t stream) {
@@ -227,7 +228,7 @@ std::unique_ptr<Kernel> MakeTopK(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// The places of nonzero elements, one row an axis.
+// The indices of nonzero elements, one row per axis.
 std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite& site) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape.elements(), rows = call.outputs[0].shape[0], room = call.outputs[0].shape[1];
@@ -238,7 +239,7 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite& si
   });
 }
 
-// The places that the condition keeps, in scratch memory, then the rows at these.
+// Writes the places selected by the condition to scratch memory, then copies the rows at these places.
 std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& site) {
   const OperandType& in = call.inputs[0];
   const bool flat = !call.attributes.has("axis");

@@ -1,4 +1,5 @@
-// Fourier transforms as sums in double: a thread for each number of a spectrum. Plain, and as slow as the square of the length.
+// Fourier transforms by their definition, in double: one thread per element of a spectrum. Not optimized: the cost is quadratic in the
+// length.
 #include <cmath>
 #include <numbers>
 
@@ -23,7 +24,7 @@ void FindRoots(int64_t n, Complex* roots, cudaStream_t stream) {
       });
 }
 
-// The sum over t < count of x(t) root^(k t), or of its powers' conjugates, by n roots.
+// The sum over t < count of x(t) conj(root)^(k t), or of x(t) root^(k t) if `inverse`, with n roots.
 template <typename Load>
 GRADLOOM_DEVICE Complex Transformed(int64_t n, const Complex* roots, bool inverse, int64_t k, int64_t count, const Load& x) {
   Complex sum;
@@ -39,10 +40,10 @@ GRADLOOM_DEVICE Complex Transformed(int64_t n, const Complex* roots, bool invers
   return sum;
 }
 
-// Numbers of one or two parts.
+// Real or complex numbers.
 struct Line {
   FloatOperand x;
-  int64_t first, step, parts;  // of a line, in numbers
+  int64_t first, step, parts;  // offset and stride of the line, in elements; numbers per element: 1 or 2
   GRADLOOM_DEVICE Complex operator[](int64_t t) const {
     const int64_t at = (first + t * step) * parts;
     return {x[at], parts > 1 ? x[at + 1] : 0.0};
@@ -71,7 +72,7 @@ void Transform(const Dft& d, const Complex* roots, const FloatOperand& x, const 
         const Quotient inner = Divide(i, d.inner), k = Divide(inner.quotient, d.to);
         const Line line{x, k.quotient * d.from * d.inner + inner.rest, d.inner, d.parts};
         const int64_t half = d.length / 2 + 1, most = d.to_real ? half : d.length, used = d.from < most ? d.from : most;
-        // The other half of a spectrum of real numbers mirrors the first.
+        // The second half of the spectrum of real numbers is the conjugate mirror image of the first.
         const auto load = [&](int64_t t) {
           const int64_t at = t < half || !d.to_real ? t : d.length - t;
           Complex value = at < used ? line[at] : Complex{};
@@ -96,12 +97,12 @@ std::unique_ptr<Kernel> MakeDft(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// Frames of a signal [batch, samples], each of `length` samples, `step` apart.
+// Frames of a signal [batch, samples]: each has `length` samples, and they are `step` apart.
 struct Stft {
   int64_t batch, samples, frames, bins, length, step, parts;
 };
 
-// The samples of a frame times the window; without one, as they are.
+// Transforms the samples of each frame, multiplied by the window if there is one.
 void TransformFrames(const Stft& s, const Complex* roots, const FloatOperand& x, const FloatOperand& window, const Result& y,
                      cudaStream_t stream) {
   ForEachElement(
@@ -129,7 +130,7 @@ std::unique_ptr<Kernel> MakeStft(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// A single number.
+// A scalar operand.
 struct Number {
   const void* data;
   DType dtype;
@@ -141,7 +142,7 @@ struct MelScale {
   Number length, rate, low, high;
 
   GRADLOOM_DEVICE static double Mel(double hertz) { return 2595 * ::log10(1 + hertz / 700); }
-  // Where triangle i of bins + 2 edges begins; -1: past half the sample rate.
+  // The first spectrum bin of triangle i, of bins + 2 edges; -1: above half the sample rate.
   GRADLOOM_DEVICE int64_t Edge(int64_t i) const {
     const double from = Mel(*low), at = from + static_cast<double>(i) * (Mel(*high) - from) / static_cast<double>(bins + 2);
     const double edge = ::floor((*length + 1) * (700 * (::pow(10.0, at / 2595) - 1)) / *rate);

@@ -1,5 +1,5 @@
-// Softmax, LogSoftmax, Hardmax and LpNormalization: a group of threads a line, which reads it once for what all elements need and once more
-// to write.
+// Softmax, LogSoftmax, Hardmax and LpNormalization: a group of threads per line, which reads it once for its statistics and once more to
+// write the results.
 #include <cmath>
 #include <limits>
 
@@ -32,8 +32,8 @@ struct Softmax {
   }
 };
 
-// The first of the largest elements. A NaN is the largest in the first place and the smallest elsewhere: so it is where each element is
-// compared with the largest before it.
+// The first maximum. A NaN counts as the maximum if it is the first element, and as the smallest otherwise, like in a loop that compares
+// each element with the maximum so far.
 template <typename A>
 struct Leader {
   A value = -std::numeric_limits<A>::infinity();
@@ -69,7 +69,7 @@ struct Hardmax {
   }
 };
 
-// x / norm, 0 where the norm is 0.
+// x / norm, or 0 if the norm is 0.
 template <typename T>
 struct LpNormalization {
   Lines lines;
@@ -95,7 +95,7 @@ struct LpNormalization {
   }
 };
 
-// f(lines) makes the function of a line from the addresses of a launch.
+// f(lines, x, y) returns the function that processes a line.
 template <typename F>
 std::unique_ptr<Kernel> OverLines(const KernelCall& call, F f) {
   const Lines lines(call, call.inputs[0].shape, call.attributes.Int("axis", -1));

@@ -1,4 +1,4 @@
-// Copies of words, elements or tiles, whichever the strides allow.
+// Copies of words, elements or tiles, depending on the strides.
 #include <algorithm>
 #include <cstdlib>
 
@@ -18,17 +18,17 @@ void CopyElements(int64_t n, const T* from, T* to, const Walk<2>& walk, cudaStre
       });
 }
 
-// A matrix of rows x columns with element (r, c) at r + c from_step in the one tensor and at r to_step + c in the other.
+// A matrix of rows x columns: element (r, c) is at r + c from_step in the source and at r to_step + c in the target.
 struct Matrix {
   int64_t rows, columns, from_step, to_step;
 };
 
 inline constexpr int kTile = 32;
 
-// The tile that begins at (top, left). Both sides are read and written along their own rows.
+// Copies the tile that starts at (top, left). Both sides are accessed along their contiguous axes.
 template <typename T>
 GRADLOOM_DEVICE void CopyTile(const Block& block, const T* from, T* to, const Matrix& matrix, int64_t top, int64_t left) {
-  constexpr int kWidth = kTile + 1;  // odd, so that a column lies in as many memory banks as a row
+  constexpr int kWidth = kTile + 1;  // odd, so that the elements of a column are in different memory banks
   T* const tile = Shared<0, T, kTile * kWidth>();
   for (int k = block.thread(); k < kTile * kTile; k += block.threads()) {
     const int64_t r = top + k % kTile, c = left + k / kTile;
@@ -55,7 +55,7 @@ void CopyTiles(int64_t matrices, const T* from, T* to, const Walk<2>& walk, cons
 
 using Loops = Nest<2>;  // strides 0: from, 1: to
 
-// The axes of more than one element, ordered as they lie on the `to` side: writes follow each other.
+// The axes with more than one element, in the memory order of `to`, so that writes are contiguous.
 Loops LoopsOf(const Shape& shape, const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
   std::vector<size_t> order;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -72,7 +72,7 @@ Loops LoopsOf(const Shape& shape, const std::vector<int64_t>& from, const std::v
   return Loops(extents, strides);
 }
 
-// The widest word in which rows can be copied whole.
+// The size of the widest word in which rows can be copied.
 int64_t WordBytes(const Loops& loops, int64_t element_bytes, int64_t from_start, int64_t to_start) {
   if (loops.extents.empty() || loops.strides[0].back() != 1 || loops.strides[1].back() != 1) return element_bytes;
   int64_t bits = loops.extents.back() | from_start | to_start;
@@ -82,9 +82,9 @@ int64_t WordBytes(const Loops& loops, int64_t element_bytes, int64_t from_start,
   return WordBytesOf(bits * element_bytes);
 }
 
-// The axis along which the `from` side is contiguous where that is not the last one and tiles are worth it, else -1.
+// The axis along which `from` is contiguous, if that is not the last one and tiles are worthwhile; else -1.
 int MatrixAxis(const Loops& loops) {
-  constexpr int64_t kLeast = 8;  // of elements a side
+  constexpr int64_t kLeast = 8;  // elements per side
   const int last = static_cast<int>(loops.extents.size()) - 1;
   if (last < 1 || loops.strides[1].back() != 1 || loops.extents.back() < kLeast) return -1;
   for (int axis = 0; axis < last; ++axis) {

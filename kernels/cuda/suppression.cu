@@ -1,5 +1,5 @@
-// NonMaxSuppression: of the boxes of an image and a class, by falling score, those that do not overlap one chosen before. A block for each
-// image and class goes from one chosen box to the next; in between, each of its threads drops the boxes of its own that overlap.
+// NonMaxSuppression: for each image and class, selects boxes by descending score that do not overlap a selected one. A block per image and
+// class goes from one selected box to the next; after each, its threads drop their overlapping boxes.
 #include "kernels/cuda/counted.cuh"
 #include "kernels/cuda/extents.cuh"
 #include "kernels/cuda/index.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 using cuda_rows::SuppressionSizes;
 
-// A box by its corners, in double as in the reference.
+// The corners of a box, in double as in the reference.
 struct Corners {
   double y0, x0, y1, x1;
 
@@ -31,7 +31,7 @@ GRADLOOM_DEVICE double Overlap(const Corners& a, const Corners& b) {
   return all > 0 ? common / all : 0;
 }
 
-// Falling scores; NaN comes last, so that this is an order.
+// Descending scores. NaN comes last, so that this is a strict weak ordering.
 struct ByScore {
   const float* scores;
   GRADLOOM_DEVICE bool operator()(int64_t a, int64_t b) const {
@@ -51,18 +51,19 @@ struct Suppression {
   SuppressionSizes sizes;
   bool centred;
   const float *boxes = nullptr, *scores = nullptr;
-  const int64_t* most = nullptr;                     // of a row; null: none
-  const float *overlap = nullptr, *least = nullptr;  // null: 0, no least score
+  const int64_t* most = nullptr;                     // per row; null: none
+  const float *overlap = nullptr, *least = nullptr;  // null: 0, and no score threshold
 };
 
-// `order`: numbers of scores, sorted row by row. Those that are chosen come to `chosen`, by row, as boxes; `counts` gets how many they are.
+// `order` has the numbers of the scores, sorted within each row. Writes the selected boxes of each row to `chosen`, and their number to
+// `counts`.
 void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_t* chosen, int64_t* counts, cudaStream_t stream) {
   ForEachRow(
       s.sizes.rows(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
         const int64_t n = s.sizes.boxes, begin = row * n, most = s.most == nullptr ? 0 : *s.most;
         const float* const boxes = s.boxes + Divide(row, s.sizes.classes).quotient * n * 4;
         const double allowed = s.overlap == nullptr ? 0 : static_cast<double>(*s.overlap);
-        // A thread looks at places of its own alone.
+        // Each thread looks only at its own places.
         int64_t next = n;
         for (int64_t k = block.thread(); k < n; k += block.threads()) {
           const bool out = s.least != nullptr && !(s.scores[order[begin + k]] > *s.least);
@@ -89,7 +90,7 @@ void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_
       });
 }
 
-// Where each row begins among all that are chosen; how many those are is noted where there is no room for them.
+// The offset of each row among all selected boxes. Reports their number if it exceeds the bound.
 void FindBegins(const SuppressionSizes& sizes, int64_t* begins, int64_t* count, const IndexFault& fault, cudaStream_t stream) {
   const int64_t rows = sizes.rows(), bound = sizes.bound;
   ForEachRow(
@@ -101,7 +102,7 @@ void FindBegins(const SuppressionSizes& sizes, int64_t* begins, int64_t* count, 
       });
 }
 
-// (image, class, box) of those that are chosen, in the order of rows.
+// Writes (image, class, box) of the selected boxes, in the order of rows.
 void WriteChosen(const SuppressionSizes& sizes, const int64_t* chosen, const int64_t* begins, const int64_t* counts, int64_t* out,
                  cudaStream_t stream) {
   ForEachElement(
@@ -115,7 +116,7 @@ void WriteChosen(const SuppressionSizes& sizes, const int64_t* chosen, const int
       });
 }
 
-// Behind what counts, the first again.
+// Fills the rest of the output with copies of the first selected box.
 void PadChosen(int64_t bound, const int64_t* count, int64_t* out, cudaStream_t stream) {
   ForEachElement(
       3 * bound, stream, GRADLOOM_ON_DEVICE(int64_t i) {
@@ -129,7 +130,7 @@ std::unique_ptr<Kernel> MakeNonMaxSuppression(const KernelCall& call, const Kern
   const SuppressionSizes sizes(call);
   const bool centred = call.attributes.Int("center_point_box", 0) != 0;
   const OperandCounts operands(call);
-  // A number may be given as a tensor without elements.
+  // A scalar input may also be given as an empty tensor.
   const auto given = [&](size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; };
   const bool has_most = given(2), has_overlap = given(3), has_least = given(4);
   return Runs([=, fault = IndexFault(site)](const Launch& l) {

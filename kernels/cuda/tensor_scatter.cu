@@ -1,13 +1,13 @@
-// Rows of an update put into a cache, each sample's from a place of its own, and taken out again; a row put into a tensor.
+// Writes the rows of an update to a cache, at a position per sample, and reads them again; inserts a row into a tensor.
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-// Element (row, i, word) of an update is that of the cache at (row, the sample's place + i, word).
+// Element (row, i, word) of an update is element (row, position of the sample + i, word) of the cache.
 struct CachePlaces {
-  int64_t rows, of_sample;  // [sample, ...] before the axis; those of one sample
+  int64_t rows, of_sample;  // rows: extent of [sample, ...] before the axis; of_sample: those of one sample
   int64_t extent, length;   // of the axis, in the cache and in the update
   int64_t words, word_bytes;
   bool circular, wide, has_places;
@@ -29,7 +29,7 @@ struct CachePlaces {
 
   int64_t elements() const { return rows * length * words; }
 
-  // Of the cache, for element e of the update; -1 where it is outside, which is noted.
+  // The element of the cache for element e of the update; -1 if it is outside, which is reported.
   GRADLOOM_DEVICE int64_t operator()(int64_t e, const void* places, const IndexFault& fault) const {
     const Quotient word = Divide(e, words), row = Divide(word.quotient, length);
     const int64_t start = has_places ? Indices{places, wide}[Divide(row.quotient, of_sample).quotient] : 0;

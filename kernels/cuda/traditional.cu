@@ -1,4 +1,4 @@
-// Of ai.onnx.ml and of text, what works on numbers: thresholds, columns, trees, counts of n-grams.
+// Numeric operators of ai.onnx.ml and of the text operators: thresholds, columns, trees, n-gram counts.
 #include <memory>
 
 #include "kernels/cuda/convert.cuh"
@@ -9,7 +9,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// An element and what is compared with it are double numbers, as in the reference.
+// Element and threshold are compared in double, as in the reference.
 template <typename T>
 void Binarize(int64_t n, const T* in, T* out, double threshold, cudaStream_t stream) {
   ForEachElement(
@@ -24,7 +24,7 @@ std::unique_ptr<Kernel> MakeBinarizer(const KernelCall& call, const KernelSite&)
   });
 }
 
-// Columns of the last axis.
+// Selects columns of the last axis.
 template <typename T>
 void Extract(int64_t n, int64_t count, int64_t extent, const T* in, const Indices& columns, T* out, const IndexFault& fault,
              cudaStream_t stream) {
@@ -47,7 +47,7 @@ std::unique_ptr<Kernel> MakeArrayFeatureExtractor(const KernelCall& call, const 
   });
 }
 
-// Keeps the tables for as long as a kernel has them.
+// Owns the tables of a kernel in device memory.
 struct KeptTrees {
   std::vector<std::shared_ptr<const int64_t>> whole;
   std::vector<std::shared_ptr<const double>> real;
@@ -74,7 +74,7 @@ struct KeptTrees {
   }
 };
 
-// A thread for each sample; its totals are double numbers, in scratch memory.
+// One thread per sample. Its totals are double, in scratch memory.
 template <typename T>
 void AddTrees(int64_t samples, int64_t features, int64_t outputs, const TreeView& trees, const T* x, double* totals, T* y,
               const IndexFault& fault, cudaStream_t stream) {
@@ -104,19 +104,19 @@ std::unique_ptr<Kernel> MakeTreeEnsemble(const KernelCall& call, const KernelSit
   });
 }
 
-// The n-grams that are counted at each place of a row: grams [begin[p], begin[p + 1]), of which each is `length` items from `first` on.
+// The n-grams that are counted at each place of a row: grams [begin[p], begin[p + 1]), each with `length` items from `first` on.
 struct DeviceGrams {
   const int64_t *begin, *first, *length, *items;
   const double* weights;  // by place; null: 1
   int64_t places, width, steps;
   bool counts, weighs;  // mode: TF has counts, IDF weights, TFIDF both
 
-  // How often gram g is in a row, its items up to so many others apart.
+  // The number of occurrences of gram g in a row, with items up to `steps` apart.
   template <typename Row>
   GRADLOOM_DEVICE int64_t CountOf(int64_t g, const Row& x) const {
     int64_t count = 0;
     const int64_t n = length[g];
-    // A single item is not skipped over: it counts once.
+    // A single item has no gaps, so it is counted with one step only.
     for (int64_t step = 1; step <= (n > 1 ? steps : 1); ++step) {
       for (int64_t start = 0; start + (n - 1) * step < width; ++start) {
         bool same = true;
@@ -166,7 +166,7 @@ struct KeptGrams {
   }
 };
 
-// A thread for each place of each row.
+// One thread per place of each row.
 void CountGrams(int64_t n, const DeviceGrams& grams, const void* x, DType dtype, float* y, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {

@@ -1,4 +1,5 @@
-// The optimizers of ai.onnx.preview.training: a kernel of one thread makes the coefficients of the step, another updates all elements.
+// The optimizers of ai.onnx.preview.training: a kernel with one thread computes the coefficients of the step, a second one updates all
+// elements.
 #include <cmath>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// What of a step does not depend on the element. Computed in double, as the reference does.
+// The coefficients of a step. Computed in double, as in the reference.
 struct Coefficients {
   double rate, first, second;
 };
@@ -22,7 +23,7 @@ struct Momentum {
   bool nesterov;
 
   GRADLOOM_DEVICE Coefficients At(double rate, int64_t step) const { return {rate, step > 0 ? beta : 1.0, 0}; }
-  // The gradient counts in full the first time.
+  // In the first step, the gradient is not scaled by beta.
   GRADLOOM_DEVICE void Update(const Coefficients& c, double g, double& x, double* state) const {
     state[0] = alpha * state[0] + c.first * g;
     x -= c.rate * (nesterov ? g + alpha * state[0] : state[0]);
@@ -65,7 +66,7 @@ void Prepare(const Rule& rule, FloatOperand rate, const int64_t* step, Coefficie
 template <typename Rule, typename T>
 struct Tensors {
   const T *x, *g, *states[Rule::kStates];
-  T *next, *next_states[Rule::kStates];  // null where it is not wanted
+  T *next, *next_states[Rule::kStates];  // null if not wanted
 };
 
 template <typename Rule, typename T>

@@ -1,4 +1,4 @@
-// Images and their columns, and maxima put back where they were.
+// Images as columns of windows and back, and MaxUnpool.
 #include "kernels/cuda/atomics.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/unfold.h"
@@ -6,7 +6,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// The windows of an image, along each axis and in all.
+// The windows of an image, along each axis and in total.
 struct Windows {
   int rank = 0;
   AxisNumbers image, block, counts, strides, dilations, pads;
@@ -23,7 +23,7 @@ struct Windows {
     }
   }
 
-  // The point that a tap of a window reads; -1: of the padding.
+  // The point that a tap of a window reads; -1: padding.
   GRADLOOM_DEVICE int64_t PointOf(int64_t tap, int64_t window) const {
     int64_t point = 0, scale = 1;
     bool inside = true;
@@ -57,7 +57,7 @@ struct Windows {
   }
 };
 
-// planes: images times channels.
+// `planes` is images times channels.
 template <typename T>
 void Fold(int64_t planes, const Windows& w, const T* columns, T* image, cudaStream_t stream) {
   ForEachElement(
@@ -98,7 +98,8 @@ std::unique_ptr<Kernel> MakeIm2Col(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// Which element comes to which place, then the elements: where several have one place the last has it, in whatever order they come.
+// Finds the source element of each place, before elements are copied: if several have the same place, the last one wins, whatever the order
+// of execution.
 void FindSources(int64_t n, const Indices& places, const Places& plain, int64_t points, const AxisNumbers& steps, int64_t outputs,
                  int64_t* sources, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
