@@ -19,12 +19,13 @@ namespace gradloom::cuda {
 namespace {
 
 constexpr char kHead[] = "gradloom algorithms 1\n";
-// A trial takes so long, and the best of so many counts.
+// A trial takes about kTrialMs and at most kMostRuns runs; the best of kTrials counts. A later algorithm must take less than kFaster times
+// the best time.
 constexpr double kTrialMs = 2;
 constexpr int kTrials = 3, kMostRuns = 20;
 constexpr double kFaster = 0.97;
 
-// As many bytes as are copied at a time when memory is filled.
+// The size of the pattern with which memory is filled.
 constexpr size_t kPatternBytes = size_t{1} << 16;
 
 template <typename T>
@@ -63,7 +64,7 @@ class Clock {
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
 
-  // Of one run; infinite where it cannot be.
+  // The time of one run; infinite if the algorithm cannot run.
   double Milliseconds(const std::function<bool(CUstream_st*)>& run, int runs) {
     GRADLOOM_CUDA(cudaEventRecord(begin_, stream_));
     for (int i = 0; i < runs; ++i) {
@@ -99,7 +100,7 @@ bool Algorithms::Read(const std::string& text) {
   return true;
 }
 
-// A file is its kind, the hash of what follows, and that.
+// A file consists of kHead, a line with the hash of the rest, and the rest.
 std::string Algorithms::Set(Mode mode, const std::string& given) {
   mode_ = mode;
   if (mode == Mode::kFirst) return "";
@@ -113,12 +114,12 @@ std::string Algorithms::Set(Mode mode, const std::string& given) {
     const size_t head = sizeof kHead - 1, body = kept.find('\n', head);
     if (kept.starts_with(kHead) && body != std::string::npos && kept.substr(head, body - head) == HashText(HashOf(kept.substr(body + 1)))) {
       Read(kept.substr(body + 1));
-      // What another device of the process has chosen goes before what is kept.
+      // Choices made by another device of the process take precedence over cached ones.
       Read(given);
       return "";
     }
   } catch (const Error&) {
-    // Damaged, too.
+    // Treated like a damaged file.
   }
   return "the choices of algorithms in " + path + " are damaged: they are measured anew";
 }
@@ -140,7 +141,7 @@ void Algorithms::Keep(const std::string& problem, const std::string& algorithm) 
     const std::string body = text();
     WriteFileAtomically(path, kHead + HashText(HashOf(body)) + "\n" + body);
   } catch (const Error&) {
-    // A cache that cannot be written is no error.
+    // The cache is optional.
   }
 }
 
@@ -165,7 +166,7 @@ std::unique_ptr<TrialMemory> TrialMemory::Take(DType dtype, const std::vector<in
     }
     auto* const at = static_cast<std::byte*>(block);
     for (size_t filled = 0; filled < size;) {
-      // Twice as much each time.
+      // Doubles the filled part each time.
       const size_t more = std::min(size - filled, std::max(filled, kPatternBytes));
       GRADLOOM_CUDA(cudaMemcpy(at + filled, filled == 0 ? static_cast<const void*>(pattern.data()) : at, more, cudaMemcpyDefault));
       filled += more;
@@ -185,7 +186,7 @@ int FastestOf(int count, const std::function<bool(int, CUstream_st*)>& run) {
   double best_ms = HUGE_VAL;
   for (int i = 0; i < count; ++i) {
     const auto once = [&](CUstream_st* stream) { return run(i, stream); };
-    clock.Milliseconds(once, 1);  // loads what it needs
+    clock.Milliseconds(once, 1);  // loads the kernel
     const double first = clock.Milliseconds(once, 1);
     if (first == HUGE_VAL) continue;
     const int runs = std::clamp(static_cast<int>(kTrialMs / std::max(first, 1e-4)), 1, kMostRuns);

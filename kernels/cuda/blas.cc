@@ -1,4 +1,4 @@
-// Products by cuBLASLt, and what its epilogues do by passes of ours where it has nothing with them.
+// Matrix products by cuBLASLt, with separate passes for epilogues that it does not support.
 #include "kernels/cuda/rows/blas.h"
 
 #include <string>
@@ -16,12 +16,12 @@ namespace {
 
 using Epilogue = BlasProduct::Epilogue;
 
-// Why the library is not asked for the epilogue of a product, or "".
+// Why the library is not used for the epilogue of a product, or "".
 std::string NotAsked(const BlasProduct& product) {
   if (product.epilogue == Epilogue::kNone) return "";
   if (product.dtype == DType::kFloat64) return "it states no epilogues of float64";
   if (product.epilogue != Epilogue::kGelu && product.epilogue != Epilogue::kGeluGrad) return "";
-  // How good its tanh is, is not stated; an approximation of 11 bits is what the hardware has.
+  // The library does not document the accuracy of its tanh; the hardware's approximation has 11 bits.
   if (product.dtype == DType::kFloat32) return "its GELU is not known to have 24 bits";
   return product.n % 8 == 0 ? "" : "rows of GELU's operand have to have a multiple of 8 elements";
 }
@@ -45,7 +45,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   return StandInFor("cuBLASLt", ProductKernels(), call, site, "it knows no algorithm for the product");
 }
 
-// A product, and what its epilogue would do in kernels behind it.
+// A product, and separate kernels that do what its epilogue would.
 class ProductAndPasses : public Kernel {
  public:
   ProductAndPasses(const KernelCall& call, const KernelSite& site) : product_(*BlasProductOf(call)), output_(call.outputs[0]) {

@@ -11,7 +11,7 @@ namespace {
 
 using Family = std::span<const CudaKernel> (*)();
 
-// One family a line.
+// One family per line.
 // clang-format off
 constexpr Family kFamilies[] = {
     PointwiseKernels,

@@ -1,4 +1,4 @@
-// Attention by cuDNN; where it has no algorithm for a call, by the kernel of ours that serves the same call.
+// Attention by cuDNN, or by Gradloom's own kernel for the same call if cuDNN has no algorithm.
 #include <array>
 #include <memory>
 #include <span>
@@ -15,9 +15,9 @@
 namespace gradloom::cuda {
 namespace {
 
-// The mask of a call, if it has one, as cuDNN takes it.
+// The mask of a call, if it has one, in cuDNN's form.
 struct DnnMask {
-  DType from = DType::kUndefined, to = DType::kUndefined;  // `from` undefined: there is none
+  DType from = DType::kUndefined, to = DType::kUndefined;  // `from` undefined: no mask
   int64_t elements = 0;
 
   DnnMask(const KernelCall& call, const DnnAttention& attention) : to(attention.dtype) {
@@ -30,14 +30,14 @@ struct DnnMask {
     if (present()) WriteDnnMask(from, inputs[kMask], elements, to, out, stream);
   }
 
-  // Those that there are: a problem without a mask has no address for it.
+  // Without the mask's address, which is the last, if the problem has no mask.
   template <size_t kAddresses>
   std::span<const void* const> Of(const std::array<const void*, kAddresses>& all) const {
     return std::span(all).first(present() ? kAddresses : kAddresses - 1);
   }
 
  private:
-  static constexpr size_t kMask = 3;  // input
+  static constexpr size_t kMask = 3;  // index of the input
 };
 
 class DnnAttentionKernel : public Kernel {
@@ -60,7 +60,7 @@ class DnnAttentionKernel : public Kernel {
   std::unique_ptr<DnnPlan> plan_;
 };
 
-// The forward phase once more, then the gradients, part by part.
+// Repeats the forward pass, then computes the gradients, part by part.
 class DnnAttentionGradKernel : public Kernel {
  public:
   DnnAttentionGradKernel(const KernelCall& call, const DnnAttention& all, const DnnAttention& part, const DnnMask& mask,
@@ -87,7 +87,7 @@ class DnnAttentionGradKernel : public Kernel {
   }
 
  private:
-  // From this sample and head of k on. `tensors`: q, k, v, dy, dq, dk, dv.
+  // Runs the part that starts at this sample and head of k. `tensors` are q, k, v, dy, dq, dk, dv.
   void RunPart(int64_t sample, int64_t kv_head, std::span<const void* const> tensors, char* scratch, CUstream_st* stream) {
     const int64_t q_head = kv_head * (all_.q.dims[1] / all_.k.dims[1]);
     const auto at = [&](const void* data, const DnnTensor& tensor, int64_t head) {

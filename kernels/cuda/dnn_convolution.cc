@@ -1,4 +1,4 @@
-// Convolutions by cuDNN; where it has no algorithm for one, by the kernel of ours that serves the same call.
+// Convolutions by cuDNN, or by Gradloom's own kernel for the same call if cuDNN has no algorithm.
 #include <array>
 #include <memory>
 #include <string>

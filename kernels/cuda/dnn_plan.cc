@@ -1,4 +1,4 @@
-// Problems as graphs of cuDNN's front end, and what its heuristics choose for them.
+// Builds problems as graphs of cuDNN's front end, and chooses execution plans by its heuristics.
 #include "kernels/cuda/dnn_plan.h"
 
 #include <cudnn_frontend.h>
@@ -36,7 +36,7 @@ std::unique_ptr<fe::graph::Graph> NewGraph(DType dtype) {
   return graph;
 }
 
-// The library is used to memory as CUDA allocates it; a plan's scratch memory is aligned to less.
+// The alignment of memory allocated by CUDA, which the library expects. A plan's scratch memory has a smaller alignment.
 constexpr int64_t kScratchAlignment = 256;
 
 void* Aligned(void* scratch) {
@@ -44,7 +44,7 @@ void* Aligned(void* scratch) {
   return reinterpret_cast<void*>((address + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment);
 }
 
-// `place`: among the addresses of Run, which finds tensors by this number.
+// `place` is the tensor's index among the addresses of Run, which identifies tensors by it.
 Tensor Input(fe::graph::Graph& graph, const DnnTensor& tensor, int place) {
   return graph.tensor(fe::graph::Tensor_attributes().set_dim(tensor.dims).set_stride(tensor.strides).set_uid(place + 1));
 }
@@ -73,7 +73,7 @@ class FrontendPlan : public DnnPlan {
 
 fe::error_t Refused(std::string why) { return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, std::move(why)}; }
 
-// Builds the first plan that is allowed, for Run with so many addresses.
+// Builds the first plan that is allowed, for a Run with `addresses` addresses.
 fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<Note>& barred, int64_t scratch_bytes,
                    cudnnHandle_t handle) {
   if (auto status = graph.validate(); status.is_bad()) return status;
@@ -82,7 +82,7 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
   graph.deselect_numeric_notes(barred).deselect_workspace_greater_than(scratch_bytes);
   if (auto status = graph.check_support(); status.is_bad()) return status;
   if (auto status = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); status.is_bad()) return status;
-  // What the front end keeps there itself is no part of the limit above.
+  // Memory that the front end itself needs is not included in the limit above.
   int64_t bytes = 0;
   if (auto status = graph.get_workspace_size(bytes); status.is_bad()) return status;
   if (bytes > scratch_bytes) return Refused("it needs " + std::to_string(bytes) + " bytes");
@@ -91,12 +91,12 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
   return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("it wants other tensors");
 }
 
-// The plans of a graph, which keep to what was barred there.
+// The execution plans of a graph, subject to the notes barred from it.
 class PlansOfGraph : public OfferedPlans {
  public:
   PlansOfGraph(fe::graph::Graph& graph, cudnnHandle_t handle, int64_t scratch_bytes)
       : graph_(graph), handle_(handle), scratch_bytes_(scratch_bytes) {}
-  // A stream that was measured on is gone.
+  // The stream used for measuring no longer exists.
   ~PlansOfGraph() override { cudnnSetStream(handle_, nullptr); }
 
   int64_t count() const override { return graph_.get_execution_plan_count(); }
@@ -144,10 +144,11 @@ std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t ad
   return nullptr;
 }
 
-// What no algorithm may do: sums in an order that differs from run to run, sums in 16 bits.
+// Properties that exclude an algorithm: sums whose order differs between runs, and sums in 16 bits.
 std::vector<Note> Barred() { return {Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION}; }
 
-// Nor transforms that lose digits. Float32 operands stay what they are: on tensor cores they would be rounded to TF32.
+// Also excludes transforms that lose accuracy. Without allow_tf32, float32 operands must not be rounded to TF32, which tensor cores would
+// do.
 std::vector<Note> BarredOf(const DnnConvolution& c) {
   std::vector<Note> barred = Barred();
   barred.insert(barred.end(), {Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
@@ -168,7 +169,7 @@ Options OptionsOf(const DnnAttention& a) {
   return options;
 }
 
-// `places` addresses come before the mask, where there is one; the result counts it.
+// `places` is the number of addresses before the mask, if there is one. Returns the number including it.
 template <typename Options>
 size_t AddMask(fe::graph::Graph& graph, const DnnAttention& a, size_t places, Options& options) {
   if (!a.has_mask()) return places;
@@ -198,7 +199,7 @@ MeasuredProblem MeasuredOf(const DnnConvolution& c, int64_t scratch_bytes) {
   return measured;
 }
 
-// A number for each query.
+// One number per query.
 DnnTensor SumsOf(const DnnAttention& a) {
   const int64_t batch = a.q.dims[0], heads = a.q.dims[1], queries = a.q.dims[2];
   return {{batch, heads, queries, 1}, {heads * queries, queries, 1, 1}};

@@ -1,4 +1,4 @@
-// cuBLASLt thinks in columns: a row-major matrix is the transpose of what it sees, so d = a b is asked as d' = b' a'.
+// cuBLASLt is column-major, so a row-major matrix is the transpose of what it sees: d = a b is computed as d^T = b^T a^T.
 #include "kernels/cuda/lt_product.h"
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// A plan's scratch memory is aligned to less.
+// A plan's scratch memory has a smaller alignment.
 constexpr uintptr_t kWorkspaceAlignment = 256;
 constexpr int kMostAlgorithms = 8;
 
@@ -24,7 +24,7 @@ void Check(cublasStatus_t status, const char* call) {
   throw Error(ErrorCode::kDevice, std::string(call) + " failed: " + cublasLtGetStatusString(status));
 }
 
-// The library's name for what a product ends with; `b`, whose columns are ours, is its left operand.
+// The library's epilogue for a product. Its left operand is `b`, whose columns are those of d.
 cublasLtEpilogue_t EpilogueOf(const BlasProduct& product) {
   const bool bias = product.addend == Addend::kRow;
   switch (product.epilogue) {
@@ -48,7 +48,7 @@ cudaDataType_t TypeOf(DType dtype) {
 
 int64_t Or(int64_t stride, int64_t absent) { return stride == 0 ? absent : stride; }
 
-// The library documents that its description of an algorithm may be kept and used again with the same version.
+// The library documents that the description of an algorithm may be stored and reused with the same version of the library.
 std::string TextOf(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (uint64_t word : algorithm.data) text += (text.empty() ? "" : " ") + std::to_string(word);
@@ -80,7 +80,7 @@ LtProduct::LtProduct(const BlasProduct& p, Libraries& libraries)
   Set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.addend == Addend::kRow || p.epilogue != Epilogue::kNone) {
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(p));
-    // Heuristics want addresses; each run sets its own.
+    // The heuristics need addresses; each run sets its own.
     SetAddresses(reinterpret_cast<const void*>(uintptr_t{kAlignmentBytes}), reinterpret_cast<const void*>(uintptr_t{kAlignmentBytes}));
   }
   if (has_vector()) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.dtype));
@@ -119,10 +119,10 @@ void LtProduct::Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
   Check(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
 }
 
-// A bias, or sums that go to memory.
+// Whether there is a bias, or sums are written.
 bool LtProduct::has_vector() const { return product_.sums || product_.addend == Addend::kRow; }
 
-// GELU's operand, that goes to memory or comes from it.
+// Whether GELU's operand is read or written.
 bool LtProduct::has_matrix() const { return product_.epilogue == Epilogue::kGelu || product_.epilogue == Epilogue::kGeluGrad; }
 
 void LtProduct::SetAddresses(const void* vector, const void* matrix) {
@@ -130,7 +130,8 @@ void LtProduct::SetAddresses(const void* vector, const void* matrix) {
   if (has_matrix()) Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
 }
 
-// Within the plan's scratch memory: the library's first choice, or the fastest of its first ones where that is asked for.
+// Chooses an algorithm that fits the scratch memory: the library's first choice, or if algorithms are measured, the fastest of its first
+// ones.
 void LtProduct::ChooseAlgorithm(Libraries& libraries) {
   Algorithms& algorithms = libraries.algorithms();
   const std::string problem = Problem();
@@ -144,14 +145,14 @@ void LtProduct::ChooseAlgorithm(Libraries& libraries) {
   algorithms.Keep(problem, TextOf(algorithm_));
 }
 
-// What heuristics put first, at most so many.
+// The first `most` algorithms of the heuristics.
 std::vector<cublasLtMatmulAlgo_t> LtProduct::Found(int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const auto alignment = static_cast<uint32_t>(product_.alignment);
   cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes_,
                                                                sizeof workspace_bytes_);
-  // Parts of a sum are joined in the type of the sum, not in 16 bits.
+  // Partial sums are added in the type of the sum, not in 16 bits.
   const uint32_t joined = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (status == CUBLAS_STATUS_SUCCESS)
     status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &joined, sizeof joined);
@@ -166,7 +167,7 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::Found(int most) {
   }
   cublasLtMatmulPreferenceDestroy(preference);
   std::vector<cublasLtMatmulAlgo_t> found;
-  // Not supported is what it says of a product for which it has nothing.
+  // Returned for products that the library does not support.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return found;
   Check(status, "cublasLtMatmulAlgoGetHeuristic");
   for (int i = 0; i < count; ++i) {
@@ -183,9 +184,9 @@ void LtProduct::Measure(const std::vector<cublasLtMatmulAlgo_t>& found, Librarie
   const int64_t d = bytes(p.result, p.m, p.n, p.d_row, Or(p.d_step, p.m * p.n));
   const auto memory = TrialMemory::Take(
       p.dtype, {bytes(p.dtype, p.a_rows(), p.a_columns(), p.a_row, p.a_step), bytes(p.dtype, p.b_rows(), p.b_columns(), p.b_row, p.b_step),
-                // An addend, or GELU's operand.
+                // An addend, or the operand of GELU.
                 p.addend != Addend::kNone || has_matrix() ? d : 0, d,
-                // Sums of rows or columns, or GELU's operand.
+                // The sums of rows or columns, or the operand of GELU.
                 has_matrix() ? d
                 : p.sums     ? std::max(p.m, p.n) * DTypeBytes(p.dtype)
                              : 0,
@@ -201,7 +202,7 @@ void LtProduct::Measure(const std::vector<cublasLtMatmulAlgo_t>& found, Librarie
   algorithm_ = found[static_cast<size_t>(std::max(best, 0))];
 }
 
-// All that the choice depends on, beside device and versions.
+// All that the choice depends on, besides the environment.
 std::string LtProduct::Problem() const {
   const BlasProduct& p = product_;
   std::string text = "cublasLt " + std::string(DTypeName(p.dtype)) + " " + std::string(DTypeName(p.result));
@@ -212,7 +213,7 @@ std::string LtProduct::Problem() const {
   return text;
 }
 
-// Takes an algorithm that was kept; false where it is none for this product and this scratch memory.
+// Takes a recorded algorithm; returns false if it is not valid for this product and scratch memory.
 bool LtProduct::Take(const std::string& text) {
   std::istringstream words(text);
   for (uint64_t& word : algorithm_.data) {

@@ -1,4 +1,4 @@
-// Programs over single elements, each compiled for its call.
+// Pointwise programs, each compiled for its call.
 #include <algorithm>
 #include <vector>
 
@@ -20,7 +20,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const int32_t* const refused = site.refused;
   const PointwiseSource source = WritePointwiseSource(physical.call, program, refused != nullptr);
   const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text, kPointwiseName);
-  // Enough blocks to fill any device several times over; what is left goes round.
+  // Enough blocks to fill any device several times over; threads loop over the rest.
   const int64_t blocks = std::min<int64_t>((source.threads + kThreads - 1) / kThreads, 16384);
   const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
   return Runs([=](const Launch& l) {
@@ -32,7 +32,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   });
 }
 
-// One for each row of kernels/cuda/rows/pointwise.cc.
+// One per row of kernels/cuda/rows/pointwise.cc.
 const std::vector<CudaKernel>& TheKernels() {
   static const std::vector<CudaKernel> kernels = [] {
     std::vector<CudaKernel> made;

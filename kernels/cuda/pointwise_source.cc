@@ -30,14 +30,14 @@ const char* TypeText(DType dtype) {
 
 std::string Number(int64_t value) { return std::to_string(value); }
 
-// The same bits, whatever the value.
+// Exact for every value, because it spells the bits.
 std::string FloatText(float value) {
   char text[40];
   std::snprintf(text, sizeof text, "FromBits((int)0x%08Xu)", std::bit_cast<uint32_t>(value));
   return text;
 }
 
-// How the elements of the output are walked: axes merged where all inputs allow it.
+// The iteration over the elements of the output, with axes merged where all inputs allow it.
 struct Axes {
   std::vector<int64_t> extents;
   std::vector<std::vector<int64_t>> strides;  // by input
@@ -71,7 +71,7 @@ Axes MergedAxes(const KernelCall& call) {
   return axes;
 }
 
-// Four neighbours at once where every operand has them side by side, or one value for them all.
+// Four consecutive elements per thread if, in every operand, they are contiguous or the same element.
 int WidthOf(const Axes& axes) {
   if (axes.extents.back() % 4 != 0) return 1;
   for (const auto& strides : axes.strides) {
@@ -95,9 +95,9 @@ class Writer {
     text_ = ScalarText();
     Arguments();
     text_ += "extern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
-    // What else it would give is of no use in a step that has been refused.
+    // The other outputs are not needed in a step that has been refused.
     if (keeps_state_) text_ += "  if (*a.refused != 0) return;\n";
-    // 32 bits wide where that will do: divisions by constants are multiplications then.
+    // Uses 32-bit indices if possible, because the compiler turns their division by constants into multiplication.
     index_ = elements < (int64_t{1} << 31) ? "unsigned" : "long long";
     text_ += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
     text_ += "  for (long long g = (long long)blockIdx.x * blockDim.x + threadIdx.x; g < " + Number(groups) + "LL; g += step) {\n";
@@ -128,7 +128,7 @@ class Writer {
   static int64_t Id(size_t k) { return static_cast<int64_t>(k); }
   bool Read(size_t input) const { return call_.inputs[input].present(); }
 
-  // The place of element i along each axis, then of each input.
+  // The index of element i along each axis, then its offset in each input.
   void Offsets() {
     const size_t rank = axes_.extents.size();
     text_ += "    " + index_ + " rest = i;\n";

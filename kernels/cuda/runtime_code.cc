@@ -30,7 +30,7 @@ class Program {
 
   std::string Compile(const std::string& architecture) {
     const std::string target = "--gpu-architecture=" + architecture;
-    // Contraction off: the same roundings as the tile interpreter of the CPU.
+    // Contraction is off, so that roundings are those of the CPU's tile interpreter.
     const char* const options[] = {target.c_str(), "--std=c++17", "--fmad=false"};
     const nvrtcResult result = nvrtcCompileProgram(program_, 3, options);
     if (result != NVRTC_SUCCESS) {
@@ -77,7 +77,7 @@ class Loaded : public RuntimeFunction {
   cudaKernel_t kernel_ = nullptr;
 };
 
-// A file is the source's length in decimal, a line break, the source, the code: a hash that two sources share is no harm.
+// A file has the length of the source in decimal, a newline, the source, and the code. Storing the source makes hash collisions harmless.
 std::string Head(const std::string& source) { return std::to_string(source.size()) + "\n" + source; }
 
 std::string CachePath(const std::string& source, const std::string& architecture) {
@@ -97,12 +97,12 @@ std::optional<std::string> Cached(const std::string& path, const std::string& so
     const std::string head = Head(source);
     if (kept.starts_with(head)) return kept.substr(head.size());
   } catch (const Error&) {
-    // As if it were not there.
+    // Treated as absent.
   }
   return std::nullopt;
 }
 
-// A cache that cannot be written is no error.
+// The cache is optional: failure to write is ignored.
 void Keep(const std::string& path, const std::string& source, const std::string& code) {
   if (path.empty()) return;
   std::error_code error;
@@ -125,7 +125,7 @@ std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const s
     try {
       return std::make_shared<Loaded>(*code, name, ordinal);
     } catch (const Error&) {
-      // Damaged: made again.
+      // Damaged: compiled again.
     }
   }
   const std::string code = CompileForDevice(source, architecture);

@@ -3,12 +3,12 @@
 namespace gradloom::cuda {
 namespace {
 
-// math.h as the literal that the build makes of it.
+// The text of math.h, converted to a literal by the build.
 constexpr const char* kMath[] = {
 #include "kernels/cuda/math_text.inc"
 };
 
-// Conversions by the hardware; they round to nearest even as runtime/base/half.h does.
+// Conversions in hardware. They round to nearest even, like runtime/base/half.h.
 constexpr char kTypes[] = R"(
 template <typename T>
 struct alignas(4 * sizeof(T)) Four {

@@ -6,7 +6,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// cuDNN gives a page of reasons, the weightiest first.
+// cuDNN reports a page of reasons, the most important first.
 constexpr size_t kMostWords = 600;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Attention and its gradient, without a library: behind those that have one.
+// Attention and its gradient without a library, for calls that the other attention kernels do not serve.
 #include "kernels/cuda/rows/attention.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
@@ -26,7 +26,7 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-// Three numbers of each query, in the type that is computed in (attention.cu: RowStatistics).
+// Three numbers per query, in the arithmetic type (RowStatistics in attention.cuh).
 int64_t AttentionScratchBytes(const KernelCall& call) {
   const Shape& q = call.inputs[0].shape;
   const int64_t queries = q[0] * q[1] * (q.rank() == 3 ? call.attributes.Int("q_num_heads", 0) : q[2]);

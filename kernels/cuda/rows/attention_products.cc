@@ -1,5 +1,5 @@
-// Attention, also with dropout, and its gradient over products by cuBLASLt: in float32, and in 16 bits where cuDNN has none. What they do
-// not serve is left to plain kernels (attention.cc).
+// Attention, also with dropout, and its gradient as matrix products by cuBLASLt, in float32, and in 16-bit types where cuDNN does not
+// serve. The remaining calls are left to attention.cc.
 #include "kernels/cuda/rows/attention_products.h"
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
 
-// Scores of one part with all that is made of them: as many as give the products with them 256 tiles of 128 rows, so that they fill a large
-// GPU, and no more than that, so that those of short sequences stay in its second cache, which has 50 MB.
+// The memory for the scores of one part and the values derived from them. Enough that a product has 256 tiles of 128 rows, which fills a
+// large GPU, but no more, so that those of short sequences stay in its L2 cache of 50 MB.
 constexpr int64_t kMostScoreBytes = int64_t{256} << 20, kScoreBytesOfAKey = int64_t{256} << 10;
 
-// Queries that do not see all keys go in blocks of so many or more, and at most so many blocks: with 16 a causal product makes 17/32 of
-// all scores, where half is the least.
+// Queries that do not see all keys are processed in blocks of at least kBlockQueries, and in at most kMostBlocks blocks: with 16 blocks, a
+// causal product computes 17/32 of all scores, where 1/2 is the minimum.
 constexpr int64_t kBlockQueries = 256, kMostBlocks = 16;
 
 bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
@@ -46,11 +46,11 @@ std::string NotServed(const KernelCall& call) {
   return "";
 }
 
-// What a position lets a query see.
+// The keys that a query sees by its position.
 struct Sight {
   bool causal;
-  int64_t left, right;  // of the window; -1: none
-  int64_t keys;         // those of which a mask says something
+  int64_t left, right;  // sizes of the window; -1: unlimited
+  int64_t keys;         // number of keys, limited by the extent of the mask
 
   bool all() const { return !causal && left < 0 && right < 0; }
   QueryBlock Of(int64_t first, int64_t queries) const {
@@ -71,10 +71,10 @@ Sight SightOf(const KernelCall& call, int64_t keys) {
   return {a.Int("is_causal", 0) != 0, a.Int("left_window_size", -1), a.Int("right_window_size", -1), keys};
 }
 
-// Of a score, with all that is made of it.
+// The memory per score, including the values derived from it.
 int64_t ScoreBytes(const AttentionProducts& p) { return (p.dtype == DType::kFloat32 ? 4 : 6) * (p.gradient ? 2 : 1); }
 
-// How many queries a block has.
+// The number of queries in a block.
 int64_t BlockQueries(const AttentionProducts& p, const Sight& sight) {
   const int64_t length = p.q.dims[2];
   int64_t queries = length;
@@ -84,7 +84,7 @@ int64_t BlockQueries(const AttentionProducts& p, const Sight& sight) {
   return std::min(queries, length);
 }
 
-// As many samples, or heads of one, as fit: all parts are alike.
+// Chooses as many samples per part, or heads of a single sample, as fit such that all parts are equal.
 void Divide(AttentionProducts& p) {
   const int64_t batch = p.q.dims[0], kv_heads = p.k.dims[1];
   const auto fits = [&](int64_t samples, int64_t heads) {
@@ -96,7 +96,7 @@ void Divide(AttentionProducts& p) {
   while (p.samples == 1 && p.kv_heads > 1 && (kv_heads % p.kv_heads != 0 || !fits(1, p.kv_heads))) --p.kv_heads;
 }
 
-// Whether the matrices of a part lie at equal steps in all operands.
+// Whether the matrices of a part have a uniform stride in all operands.
 bool IsRegular(const AttentionProducts& p) {
   if (p.group() > 1) return false;
   const std::array tensors{&p.q, &p.k, &p.v, &p.o};
@@ -104,7 +104,7 @@ bool IsRegular(const AttentionProducts& p) {
                                        [](const DnnTensor* tensor) { return tensor->strides[0] == tensor->dims[1] * tensor->strides[1]; });
 }
 
-// Some positions of a tensor as an operand, and a product's.
+// A range of positions of a tensor, as an operand of a product.
 struct Matrices {
   DnnTensor tensor;
   DType dtype;

@@ -1,11 +1,11 @@
-// Batch normalisation in training and inference, in one operator or in two parts around the sums of several devices.
+// Batch normalization in training and inference, in one operator, or in two around the sums of several devices.
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 template <int kX>
 std::string Rejects(const KernelCall& call) {
@@ -14,10 +14,10 @@ std::string Rejects(const KernelCall& call) {
   return FirstOf({ChannelOrders(call, rank), NotFloating(call, kX)});
 }
 
-// Operators on a number for each channel alone: input 1 has the type of their results.
+// Operators on per-channel numbers only: input 1 has the type of their results.
 std::string RejectsVectors(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call, 1)}); }
 
-// The records of all parts, then four numbers for each channel at most.
+// The records of all parts, then at most four numbers per channel.
 template <int kX>
 int64_t Scratch(const KernelCall& call) {
   const auto s = cuda::Slices::OfChannels(call.inputs[kX]);

@@ -1,4 +1,4 @@
-// Products by cuBLASLt.
+// Matrix products by cuBLASLt.
 #include "kernels/cuda/rows/blas.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   p.alpha = call.attributes.Float("alpha", 1);
   p.beta = call.attributes.Float("beta", 1);
   p.epilogue = EpilogueOf(call);
-  // The third input of a gradient is no addend.
+  // The third input of a gradient is not an addend.
   const bool has_addend =
       p.epilogue != BlasProduct::Epilogue::kGeluGrad && call.inputs.size() > 2 && call.inputs[2].present() && p.beta != 0;
   if (!has_addend) {
@@ -61,7 +61,7 @@ std::optional<BlasProduct> OfMatMul(const KernelCall& call, std::string& why) {
   for (int axis = 0; axis < a_lead; ++axis) a_batch *= a[axis];
   for (int axis = 0; axis < b_lead; ++axis) b_batch *= b[axis];
   if (b_batch == 1) {
-    // One matrix on the right: all rows on the left are one matrix.
+    // The right operand is a single matrix, so all rows of the left one form one matrix.
     p.m *= a_batch;
     return p;
   }
@@ -90,7 +90,7 @@ std::string Rejects(const KernelCall& call) {
 
 int64_t Scratch(const KernelCall& call) { return BlasScratchBytes(*BlasProductOf(call)); }
 
-// A kernel of ours makes the sums where cuBLASLt does not.
+// If cuBLASLt does not compute the sums, a reduction kernel does.
 int64_t ScratchWithSums(const KernelCall& call) {
   if (call.outputs.size() < 2 || !call.outputs[1].present()) return Scratch(call);
   Tensor axes;
@@ -127,7 +127,7 @@ std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* wh
   return product;
 }
 
-// NVIDIA advises 32 MiB on Hopper; where the result is small, an algorithm that divides k needs a few times the result.
+// NVIDIA recommends 32 MiB on Hopper. For small results, an algorithm that divides k needs a few times the result.
 int64_t BlasScratchBytes(const BlasProduct& product) {
   return std::clamp<int64_t>(product.m * product.n * product.batch * 64, kMiB / 16, 32 * kMiB);
 }

@@ -1,4 +1,4 @@
-// Convolutions in every direction: without a library, behind those that have one.
+// Convolutions in every direction without a library, for calls that cuDNN does not serve.
 #include "kernels/catalog/convolution.h"
 
 #include "kernels/catalog/physical.h"
@@ -7,9 +7,9 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// Each of the three operands is plain or has its channels innermost.
+// Each of the three operands must be row-major or channels-last.
 std::string OtherLayouts(const KernelCall& call) {
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {operands.x, operands.w, operands.y}) {

@@ -1,4 +1,4 @@
-// Convolutions of planes whose taps are moved by offsets.
+// Deformable convolutions of images.
 #include "kernels/cuda/rows/deform_conv.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call)}); !why.empty()) return why;
@@ -41,7 +41,7 @@ cuda_rows::DeformScratch::DeformScratch(const KernelCall& call) {
   const int64_t bytes = std::max<int64_t>(DTypeBytes(call.inputs[kDeformX].dtype), 4);
   sums = is_wanted(kDeformX);
   samples = sums || is_wanted(kDeformOffset) || is_wanted(kDeformMask);
-  // The sums are of 8 bytes, and begin at a multiple of that.
+  // The sums have 8 bytes each and must be aligned to 8 bytes.
   if (samples) sample_bytes = (s.planes() * s.taps() * s.points() * bytes + 7) / 8 * 8;
   if (sums) sum_bytes = s.planes() * s.pixels() * (bytes == 8 ? 16 : 8), unit_bytes = s.planes() * 8;
 }

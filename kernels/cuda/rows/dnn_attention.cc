@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
 
@@ -18,7 +18,7 @@ bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad"; }
 bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// A mask in row-major order, one for all where it has an extent of 1; nullopt where it says nothing of some keys.
+// A row-major mask, with strides of 0 along axes of extent 1; nullopt if it does not cover all keys.
 std::optional<DnnTensor> MaskOf(const Shape& shape, const DnnAttention& a) {
   const std::array<int64_t, 4> all{a.q.dims[0], a.q.dims[1], a.q.dims[2], a.k.dims[2]};
   DnnTensor mask{{all.begin(), all.end()}, {0, 0, 0, 1}};
@@ -28,7 +28,7 @@ std::optional<DnnTensor> MaskOf(const Shape& shape, const DnnAttention& a) {
     const auto at = static_cast<size_t>(axis + 4 - shape.rank());
     if (shape[axis] != 1) mask.strides[at] = own[static_cast<size_t>(axis)];
   }
-  // Of heads cuDNN takes one for all.
+  // cuDNN expects an extent of 1 if all heads share the mask.
   if (mask.strides[1] == 0) mask.dims[1] = 1, mask.strides[1] = all[2] * all[3];
   return mask;
 }
@@ -67,10 +67,10 @@ std::string NotFitting(const DnnAttention& a) {
 
 constexpr int64_t kMostScoreBytes = 256 * kMiB;
 
-// The gradients of all scores: with them kept the sums have one order.
+// The size of the gradients of all scores. Storing them makes the order of sums fixed.
 int64_t ScoreBytes(const DnnAttention& a) { return a.q.dims[0] * a.q.dims[1] * RoundUp(a.q.dims[2], 64) * RoundUp(a.k.dims[2], 128) * 2; }
 
-// So many samples and heads of k, and what belongs to them.
+// The problem restricted to this number of samples and heads of k.
 DnnAttention PartOf(DnnAttention a, int64_t samples, int64_t kv_heads) {
   const int64_t group = a.q.dims[1] / a.k.dims[1];
   for (DnnTensor* tensor : {&a.q, &a.k, &a.v, &a.o}) {
@@ -174,7 +174,7 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
       if (std::find(wanted.begin(), wanted.end(), static_cast<int64_t>(i)) == wanted.end())
         s.gradients[i] = take(tensors[i]->elements() * 2);
     }
-    // Sums of each query; where heads of q share one of k and v, gradients of those by head of q.
+    // Sums per query; if heads of q share a head of k and v, the gradients of k and v per head of q.
     const int64_t by_head = queries / a.q.dims[2] * a.k.dims[2] * (a.k.dims[3] + a.v.dims[3]) * 4;
     s.library_bytes = ScoreBytes(part) + by_head + (part.q.elements() + queries) * 4;
   }

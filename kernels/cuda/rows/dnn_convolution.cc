@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// cuDNN has two or three spatial dimensions: of one, [N, C, L], it sees [N, C, 1, L].
+// cuDNN has two or three spatial dimensions, so [N, C, L] becomes [N, C, 1, L].
 DnnTensor TensorOf(const Shape& shape, bool channels_last) {
   DnnTensor tensor{shape.dims(), {}};
   if (shape.rank() == 3) tensor.dims.insert(tensor.dims.begin() + 2, 1);
@@ -63,7 +63,7 @@ std::string Rejects(const KernelCall& call) {
 
 int64_t Scratch(const KernelCall& call) { return DnnScratchBytes(*DnnConvolutionOf(call)); }
 
-// Tensor cores read 16-bit operands with the channels innermost; else the library transposes them before and after.
+// Tensor cores read 16-bit operands in channels-last order; otherwise the library transposes before and after.
 bool Prefers(KernelCall& call) {
   if (DTypeBytes(call.inputs[0].dtype) != 2) return false;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
@@ -118,8 +118,8 @@ std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::stri
     c.pads.insert(c.pads.begin(), 0);
     for (auto* ones : {&c.strides, &c.dilations}) ones->insert(ones->begin(), 1);
   }
-  // cuDNN knows one pad for both sides. What lies behind the last window does not matter: the pad at the end is another one only where
-  // that changes how many windows there are.
+  // cuDNN has one padding for both sides. Input past the last window has no effect, so a different padding at the end matters only if it
+  // changes the number of windows.
   for (size_t i = 0; i < c.pads.size(); ++i) {
     const int64_t reach = (c.w.dims[i + 2] - 1) * c.dilations[i] + 1, room = c.x.dims[i + 2] + 2 * c.pads[i] - reach;
     if (room < 0 || room / c.strides[i] + 1 != c.y.dims[i + 2]) return no("pads that differ at both sides");
@@ -127,8 +127,8 @@ std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::stri
   return c;
 }
 
-// Room for all operands in another layout, and for partial sums in float32: of gradients of weights, which are summed over all images, and
-// of results that are too small to keep a device busy otherwise.
+// Memory for all operands in another layout, and for partial sums in float32: for gradients of weights, which are summed over all images,
+// and for results that are too small to keep a device busy otherwise.
 int64_t DnnScratchBytes(const DnnConvolution& c) {
   const DnnTensor& result = c.direction == DnnConvolution::Direction::kForward     ? c.y
                             : c.direction == DnnConvolution::Direction::kGradInput ? c.x

@@ -1,23 +1,23 @@
-// Pointwise operators in every type of element.
+// Pointwise operators on every element type.
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 bool IsNumber(DType dtype) { return IsFloating(dtype) || IsInteger(dtype); }
 bool IsTruth(DType dtype) { return dtype == DType::kBool; }
 bool IsElement(DType dtype) { return IsNumber(dtype) || IsTruth(dtype); }
 
-// Operands in layouts that differ, or of more axes than a walk has.
+// The operands have different layouts, or more axes than Walk supports.
 std::string Places(const KernelCall& call) {
   if (!PhysicalOf(call)) return "operands in different layouts";
   return RankAbove(call, 8);
 }
 
-// Inputs from `first` on are of one type.
+// All inputs from `first` on must have the same type.
 template <bool (*serves)(DType)>
 std::string Types(const KernelCall& call, size_t first = 0) {
   const DType dtype = call.inputs[first].dtype;
@@ -41,7 +41,7 @@ std::string RejectsPow(const KernelCall& call) {
   return IsNumber(call.inputs[0].dtype) && IsNumber(call.inputs[1].dtype) ? Places(call) : "operands that are no numbers";
 }
 
-// What an operand of CastLike is like is known from the result.
+// The type of the result says what CastLike converts to.
 std::string RejectsCast(const KernelCall& call) {
   if (!IsElement(call.inputs[0].dtype) || !IsElement(call.outputs[0].dtype)) return "elements that are no numbers";
   KernelCall one = call;
@@ -49,8 +49,7 @@ std::string RejectsCast(const KernelCall& call) {
   return PhysicalOf(one) ? "" : "operands in different layouts";
 }
 
-// Operands of equal bytes have as many elements where they are of the output's type, and each thread reads its elements before it
-// writes them.
+// Operands of the output's type and size have as many elements, and each thread reads its elements before it writes them.
 constexpr Aliasing kInputs[] = {{0, 0}, {0, 1}, {0, 2}};
 constexpr Aliasing kFirst[] = {{0, 0}};
 constexpr Aliasing kBranches[] = {{0, 1}, {0, 2}};

@@ -1,4 +1,4 @@
-// Results with as many elements as the data of a step says.
+// Results with as many elements as the data of a step determines.
 #include "kernels/cuda/rows/extents.h"
 
 #include "kernels/cuda/rows/rows.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 constexpr int kAxes = 8;
 

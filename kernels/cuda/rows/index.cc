@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kAxes = 8;  // of the walks
+constexpr int kAxes = 8;  // the limit of Walk
 
 int64_t Product(const Shape& shape, int begin, int end) {
   int64_t product = 1;
@@ -44,7 +44,7 @@ std::string RejectsGatherGrad(const KernelCall& call) {
   return FirstOf({Layouts(call), NoIndices(call, 0), NoNumbers(call, 1), NoAxis(call, 0, call.outputs[0].shape)});
 }
 
-// Indices that differ from the data's own along the axis alone.
+// The indices may exceed the extents of the data only along the axis.
 std::string RejectsElements(const KernelCall& call) {
   const Shape &data = call.inputs[0].shape, &indices = call.inputs[1].shape;
   const int axis = AxisAttribute(call, 0, data);
@@ -100,7 +100,7 @@ int64_t ScatterBytes(const KernelCall& call) {
   return lines ? 0 : ScatteringOf(call).Bytes();
 }
 
-// The places that are kept.
+// The indices of the selected slices.
 int64_t CompressBytes(const KernelCall& call) {
   const Shape& shape = call.outputs[0].shape;
   return shape[call.attributes.has("axis") ? AxisAttribute(call, 0, shape) : 0] * 8;

@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call) {
   if (call.inputs[0].shape.rank() < 2) return "rank below 2";

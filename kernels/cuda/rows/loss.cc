@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// Input `labels` has int64 labels, or int32 ones; the type of input `floats` is that of all others.
+// Input `labels` must have int64 or int32 labels; input `floats` has the type of all other operands.
 template <size_t labels, size_t floats>
 std::string Rejects(const KernelCall& call) {
   const DType dtype = call.inputs[labels].dtype;
@@ -23,7 +23,7 @@ int64_t RowTerms(const KernelCall& call) {
 // The sum of the class weights.
 int64_t WeightSum(const KernelCall&) { return 8; }
 
-// Each element is written by the thread that alone reads it, or behind a barrier.
+// Each element is overwritten only by the thread that alone reads it, or after a barrier.
 constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}}, kScoresInPlace[] = {{1, 0}};
 
 constexpr KernelRow kRows[] = {

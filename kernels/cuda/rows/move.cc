@@ -1,15 +1,15 @@
-// Moves of elements: nothing is computed.
+// Data movement without arithmetic.
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kAxes = 8;  // of the walks
+constexpr int kAxes = 8;  // the limit of Walk
 
-// Layouts that permute dimensions are read and written along their strides.
+// Layouts that permute dimensions are accessed through strides.
 std::string Blocks(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
@@ -27,7 +27,7 @@ std::string RejectsSplit(const KernelCall& call) { return FirstOf({RejectsStride
 
 std::string RejectsPlain(const KernelCall& call) { return FirstOf({Layouts(call), RankAbove(call, kAxes)}); }
 
-// An axis that is repeated counts twice.
+// A repeated axis counts twice.
 std::string RejectsTile(const KernelCall& call) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   int axes = 0;
@@ -45,13 +45,13 @@ std::string RejectsPadGrad(const KernelCall& call) {
 
 std::string RejectsTrilu(const KernelCall& call) { return FirstOf({Layouts(call), Unknown(call, {1})}); }
 
-// What is made of shapes and attributes: an input may lie in any way.
+// Tensors made from shapes and attributes: the layouts of inputs do not matter.
 std::string RejectsMade(const KernelCall& call) {
   const OperandType& out = call.outputs[0];
   return out.layout.plain() ? "" : "layout " + out.layout.ToString();
 }
 
-// Equal layouts of the same shape, or plain ones.
+// The same shape and layout, or row-major on both sides.
 std::string RejectsView(const KernelCall& call) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   if (in.bytes() != out.bytes()) return "input and output of different size";

@@ -1,4 +1,4 @@
-// Casts to and from elements of at most eight bits.
+// Casts to and from types of at most eight bits.
 #include "runtime/base/narrow.h"
 
 #include "kernels/catalog/physical.h"
@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// What an operand of CastLike is like is known from the result.
+// The type of the result says what CastLike converts to.
 std::string Rejects(const KernelCall& call) {
   const DType from = call.inputs[0].dtype, to = call.outputs[0].dtype;
   if (!IsNarrow(from) && !IsNarrow(to)) return "no narrow elements";

@@ -1,11 +1,11 @@
-// Normalisation over rows, groups of channels, neighbouring channels and axes.
+// Normalization over rows, groups of channels, neighboring channels and axes.
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 constexpr int64_t kDouble = sizeof(double);
 
@@ -19,7 +19,7 @@ std::string RejectsWide(const KernelCall& call) {
   return FirstOf({Rejects<kX>(call), RankAbove(call, 8)});
 }
 
-// Of other types a cast stays a node of its own.
+// For other types, the cast remains a node of its own.
 std::string RejectsCast(const KernelCall& call) {
   if (call.inputs[0].dtype != DType::kFloat32) return std::string(DTypeName(call.inputs[0].dtype));
   return RejectsWide<0>(call);
@@ -27,8 +27,8 @@ std::string RejectsCast(const KernelCall& call) {
 
 std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
 
-// Two sums for each column of each run of rows. Else three numbers for each row, then two sums for each column of each chunk. Where no sums
-// are wanted the three numbers are all.
+// Two sums per column and run of rows; or three numbers per row, followed by two sums per column and chunk. If no sums are wanted, only
+// three numbers per row.
 int64_t RowGradScratch(const KernelCall& call) {
   const cuda::Columns shape = cuda::NormalizedRows(call, call.inputs[1].shape);
   const cuda::RowRuns runs(shape);
@@ -41,7 +41,7 @@ int64_t RowGradScratch(const KernelCall& call) {
 int64_t GroupScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).forward_numbers(); }
 int64_t GroupGradScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).backward_numbers(); }
 
-// A number for each element.
+// One number per element.
 int64_t ResponseScratch(const KernelCall& call) { return kDouble * call.inputs[1].shape.elements(); }
 
 constexpr Aliasing kInPlace[] = {{0, 0}};

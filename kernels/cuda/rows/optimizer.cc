@@ -1,4 +1,4 @@
-// Optimizers: the next values may lie on the present ones.
+// Optimizers. The next values may overwrite the current ones.
 #include <array>
 
 #include "kernels/catalog/update.h"
@@ -7,9 +7,9 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// The numbers of states that an optimizer may have.
+// The range of the number of states of each optimizer.
 struct States {
   std::string_view op;
   size_t least, most;
@@ -39,11 +39,11 @@ std::string RejectsLambApply(const KernelCall& call) {
 }
 
 constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, kUpdateStates + 1}, {3, kUpdateStates + 2}};
-// The direction is no next parameter, but may lie on the gradient.
+// The direction is not a next parameter, but may overwrite the gradient.
 constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
 constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 
-// A MultiTensorUpdate of parameters that have so many states.
+// A MultiTensorUpdate of parameters with kNumStates states each.
 template <size_t kNumStates>
 std::string RejectsMultiTensor(const KernelCall& call) {
   const int tensors = TensorsOf(call);

@@ -1,4 +1,4 @@
-// Programs over single elements: compiled at load for the very call.
+// Pointwise programs, compiled at load for each call.
 #include "kernels/catalog/pointwise.h"
 
 #include <deque>
@@ -16,11 +16,10 @@ std::string Rejects(const KernelCall& call) {
   return PhysicalOf(call) ? "" : "operands in several layouts";
 }
 
-// Operands of equal bytes have equal shapes where all elements are of one size.
+// If all elements have the same size, operands of equal size have equal shapes.
 std::string RejectsMixed(const KernelCall& call) { return HasOneSize(call) ? Rejects(call) : "elements of several sizes"; }
 
-// Numbers may lie on any input of their size: an element is read by the thread that writes it, before. A truth value has
-// another size.
+// The result may overwrite any input of its size: an element is read by the thread that then writes it. Booleans have another size.
 constexpr std::string_view kNumbers[] = {"Abs",   "Acos",        "Acosh",      "Add",
                                          "Asin",  "Asinh",       "Atan",       "Atanh",
                                          "Cast",  "CastLike",    "Ceil",       "Celu",
@@ -39,7 +38,7 @@ constexpr std::string_view kTruths[] = {"And", "Equal", "Greater", "GreaterOrEqu
 
 struct Table {
   std::vector<Aliasing> any;
-  std::deque<std::string> names;  // a deque, because rows hold views of them
+  std::deque<std::string> names;  // a deque, because rows refer to the strings
   std::vector<KernelRow> rows;
 
   void Add(std::string_view op, std::string_view domain, std::span<const Aliasing> alias) {
@@ -73,7 +72,7 @@ struct Table {
     for (int output = 0; output < PointwiseProgram::kMaxOutputs; ++output) {
       for (int input = 0; input < PointwiseProgram::kMaxInputs; ++input) any.push_back({output, input});
     }
-    // Pairs of output 0 come first.
+    // The pairs with output 0 come first.
     const std::span<const Aliasing> first = std::span(any).first(PointwiseProgram::kMaxInputs);
     for (std::string_view op : kNumbers) Add(op, "", first);
     for (std::string_view op : kTruths) Add(op, "", {});

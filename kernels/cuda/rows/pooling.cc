@@ -1,4 +1,4 @@
-// Poolings and their gradients.
+// Pooling and its gradients.
 #include <limits>
 
 #include "kernels/cuda/rows/rows.h"
@@ -6,19 +6,19 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotVolumes(const KernelCall& call) {
   const int rank = call.inputs[0].shape.rank();
   return rank < 3 || rank > 5 ? "rank " + std::to_string(rank) : "";
 }
 
-// In row-major order, or with the channels innermost, as convolutions in 16 bits have them.
+// Row-major, or channels-last, which is what 16-bit convolutions use.
 std::string Orders(const KernelCall& call) { return ChannelOrders(call, call.inputs[0].shape.rank()); }
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Orders(call), NotFloating(call), NotVolumes(call)}); }
 
-// One window a plane, of any rank.
+// One window per plane, for any rank.
 std::string RejectsGlobal(const KernelCall& call) {
   if (call.inputs[0].shape.rank() < 2) return "rank below 2";
   return FirstOf({Orders(call), NotFloating(call)});
@@ -30,7 +30,7 @@ std::string RejectsMaxPool(const KernelCall& call) {
   return FirstOf({Orders(call), NotVolumes(call)});
 }
 
-// Points of a plane are counted in 32 bits.
+// Points of a plane are numbered in 32 bits.
 std::string RejectsMaxPoolGrad(const KernelCall& call) {
   const Shape& x = call.inputs[0].shape;
   const int64_t planes = x.rank() < 2 ? 0 : x[0] * x[1];
@@ -38,7 +38,7 @@ std::string RejectsMaxPoolGrad(const KernelCall& call) {
   return Rejects(call);
 }
 
-// Where the largest point of each window is.
+// The index of the maximum of each window.
 int64_t MaxPoolGradScratch(const KernelCall& call) { return call.inputs[1].shape.elements() * static_cast<int64_t>(sizeof(int32_t)); }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain, std::string (*rejects)(const KernelCall&),

@@ -1,4 +1,4 @@
-// Matrix products of every type, without a library: behind those that have one.
+// Matrix products of every type without a library, for calls that cuBLASLt does not serve.
 #include <algorithm>
 
 #include "kernels/cuda/rows/rows.h"
@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotNumbers(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;

@@ -1,11 +1,11 @@
-// Numbers as small integers or floats times a scale, and products of such numbers.
+// Conversion to and from integers or narrow floats with a scale, and products of quantized operands.
 #include "kernels/cuda/rows/rows.h"
 #include "runtime/base/narrow.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NoNumber(const OperandType& operand) {
   return IsFloating(operand.dtype) || IsInteger(operand.dtype) || IsNarrow(operand.dtype)
@@ -13,7 +13,7 @@ std::string NoNumber(const OperandType& operand) {
              : "elements of type " + std::string(DTypeName(operand.dtype));
 }
 
-// One number for all, one for each place of an axis, or one for each block of an axis.
+// A scale per tensor, per index along an axis, or per block along an axis.
 bool ScaleFits(const KernelCall& call) {
   const Shape &x = call.inputs[0].shape, &scale = call.inputs[1].shape;
   if (call.inputs.size() > 2 && call.inputs[2].present() && call.inputs[2].shape.elements() != scale.elements()) return false;
@@ -38,8 +38,8 @@ bool IsByte(const OperandType& operand) { return operand.dtype == DType::kInt8 |
 
 OperandType Input(const KernelCall& call, size_t i) { return i < call.inputs.size() ? call.inputs[i] : OperandType{}; }
 
-// Operand i is one number, a vector along axis `axis` of `to`, or broadcast to it as numpy does, but not along the axis from the end that
-// is summed over (0: none is).
+// Operand i must be a scalar, a vector along axis `axis` of `to`, or broadcastable to `to` as in numpy. It must have extent 1 along the
+// axis that is summed, counted from the end (0: no axis is summed).
 bool BelongsTo(const KernelCall& call, size_t i, const Shape& to, int axis, int summed) {
   const Shape from = Input(call, i).shape;
   if (!Input(call, i).present() || from.elements() == 1) return true;
@@ -51,13 +51,13 @@ bool BelongsTo(const KernelCall& call, size_t i, const Shape& to, int axis, int 
   return true;
 }
 
-// An operand of bytes and the zero point of its elements.
+// An operand of 8-bit elements, and its zero point.
 std::string RejectsBytes(const KernelCall& call, size_t operand, size_t zero) {
   if (!IsByte(call.inputs[operand])) return "elements of type " + std::string(DTypeName(call.inputs[operand].dtype));
   return !Input(call, zero).present() || Input(call, zero).dtype == call.inputs[operand].dtype ? "" : "zero points of another type";
 }
 
-// The operands that QLinearMatMul and QLinearConv share: a and b with a scale and a zero point behind each, then those of y.
+// The operands common to QLinearMatMul and QLinearConv: a and b, each followed by its scale and zero point, then scale and zero point of y.
 std::string RejectsScaled(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), RankAbove(call, 8), RejectsBytes(call, 0, 2), RejectsBytes(call, 3, 5)}); !why.empty())
     return why;
@@ -77,7 +77,7 @@ std::string RejectsMatMul(const KernelCall& call) {
   return fits ? "" : "scales or zero points that do not fit";
 }
 
-// x has one zero point; w one for each filter, or one.
+// x has a single zero point; w has a single one, or one per filter.
 std::string RejectsPadded(const KernelCall& call, size_t x_zero, size_t w_zero) {
   const Shape& y = call.outputs[0].shape;
   if (y.rank() < 3 || y.rank() > 5) return "rank";

@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotFloatingOut(const KernelCall& call) {
   return IsFloating(call.outputs[0].dtype) ? "" : "random numbers that are not floating";
@@ -19,13 +19,13 @@ std::string RejectsMultinomial(const KernelCall& call) {
   return FirstOf({Layouts(call), NotFloating(call), IsInteger(call.outputs[0].dtype) ? "" : "classes that are no integers"});
 }
 
-// The running sums of each row, and those of the parts that a block's threads have, in double.
+// The running sums of each row, and the sums of the runs of a block's threads, in double.
 int64_t RunningSums(const KernelCall& call) {
   const Shape& scores = call.inputs[0].shape;
   return 8 * scores[0] * (scores[1] + kMostThreads);
 }
 
-// Each element is written by the thread that alone reads it.
+// Each element is overwritten only by the thread that alone reads it.
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
 constexpr KernelRow Drawn(std::string_view name, std::string_view op, std::string_view domain) {

@@ -1,15 +1,15 @@
-// LSTM, GRU, RNN and their gradients with every option, by plain kernels. What is usual is served by recurrent_products.cc.
+// LSTM, GRU, RNN and their gradients with every option, without a library. The common options are served by recurrent_products.cc.
 #include "kernels/cuda/rows/recurrent_scratch.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
-// The gradient computes the forward pass again: `kInputs` are all that it looks at.
+// The gradient recomputes the forward pass and reads only the first `kInputs` inputs.
 template <size_t kInputs>
 std::string RejectsGradient(const KernelCall& call) {
   for (size_t i = kInputs; i < call.inputs.size(); ++i) {

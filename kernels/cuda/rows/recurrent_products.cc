@@ -1,5 +1,5 @@
-// LSTM, GRU and RNN with the usual activations, their training forms and their gradients, over products by cuBLASLt. What they do not
-// serve is left to plain kernels (recurrent.cc).
+// LSTM, GRU and RNN with the usual activations, their training forms and their gradients, as matrix products by cuBLASLt. The remaining
+// calls are left to recurrent.cc.
 #include "kernels/cuda/rows/recurrent_products.h"
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// Notes to what all matrices of a product are aligned, where the first ones of a or b lie multiples of `offset` elements behind aligned
-// addresses, and d as many elements.
+// Records the alignment of all matrices of a product. `offset` is the bitwise or of the offsets, in elements, at which the first matrices
+// may start after aligned addresses.
 void Align(BlasProduct& product, int64_t offset = 0) {
   int64_t bytes = kAlignmentBytes | offset * DTypeBytes(product.dtype);
   if (product.batch > 1) {
@@ -116,7 +116,7 @@ RecurrentProducts::RecurrentProducts(const KernelCall& call) {
     r_candidate_gradient.m = hidden;
     Align(r_candidate_gradient, 2 * hidden | candidate_at);
   }
-  // Both directions are one sum.
+  // Sums over both directions.
   x_gradient = common;
   x_gradient.result = type;
   x_gradient.batch = 1;

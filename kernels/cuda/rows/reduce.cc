@@ -1,4 +1,4 @@
-// Reductions over axes that are known.
+// Reductions over constant axes.
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/scratch.h"
 #include "runtime/base/error.h"
@@ -37,7 +37,7 @@ ReductionPlan PlanReduction(const KernelCall& call) {
   }
   plan.rows = plan.count > 32 && InnermostIsReduced(plan.reduced, in.shape);
   int64_t wanted = plan.rows ? 1 << 10 : 1 << 17, shortest = plan.rows ? 1 << 12 : 1 << 4;  // blocks or threads; elements
-  // Integers are rare: a block an output, whatever the axes.
+  // Integer reductions are rare: they use one block per output, whatever the axes.
   if (!IsFloating(in.dtype)) plan.rows = true, wanted = 1;
   plan.parts = std::clamp<int64_t>(wanted / std::max<int64_t>(plan.outputs, 1), 1, std::clamp<int64_t>(plan.count / shortest, 1, 1 << 14));
   return plan;
@@ -47,7 +47,7 @@ ReductionPlan PlanReduction(const KernelCall& call) {
 
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotNumbers(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
@@ -56,13 +56,13 @@ std::string NotNumbers(const KernelCall& call) {
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotNumbers(call), RankAbove(call, 8), Unknown(call, {1})}); }
 
-// An extreme of bools is one too.
+// The maximum or minimum of bools is a bool.
 std::string RejectsExtreme(const KernelCall& call) {
   const std::string numbers = call.inputs[0].dtype == DType::kBool ? "" : NotNumbers(call);
   return FirstOf({Layouts(call), numbers, RankAbove(call, 8), Unknown(call, {1})});
 }
 
-// Eight bytes a total, sixteen where a largest element goes with it.
+// Eight bytes per total, or sixteen if it includes a maximum.
 template <int64_t kTotalBytes>
 int64_t Partials(const KernelCall& call) {
   const ReductionPlan plan = PlanReduction(call);

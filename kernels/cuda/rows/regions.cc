@@ -1,4 +1,4 @@
-// Regions of interest: boxes over images, and what is made of the pixels in each.
+// Pooling over regions of interest, which are boxes over images.
 #include "kernels/cuda/rows/regions.h"
 
 #include "kernels/cuda/rows/rows.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 bool IsGradient(const KernelCall& call) { return call.domain == "gradloom"; }
 
@@ -25,7 +25,7 @@ std::string RejectsRoiAlign(const KernelCall& call) {
   const OperandType& images = call.inputs[2];
   if (images.dtype != DType::kInt64 && images.dtype != DType::kInt32) return "images of type " + std::string(DTypeName(images.dtype));
   if (images.shape.elements() != Pooled(call).shape[0]) return "a number of images";
-  constexpr int64_t kMostPoints = 4096;  // of a bin, along an axis
+  constexpr int64_t kMostPoints = 4096;  // per bin and axis
   return call.attributes.Int("sampling_ratio", 0) <= kMostPoints ? "" : "a sampling ratio above 4096";
 }
 

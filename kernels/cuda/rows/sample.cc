@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 bool Given(const KernelCall& call, size_t i) {
   return i < call.inputs.size() && call.inputs[i].present() && call.inputs[i].shape.elements() > 0;
@@ -14,7 +14,7 @@ bool Given(const KernelCall& call, size_t i) {
 std::string RejectsResize(const KernelCall& call) {
   const std::string common = FirstOf({Layouts(call), RankAbove(call, 8)});
   if (!common.empty()) return common;
-  // Sizes matter beyond the shapes where they make one scale for all axes.
+  // The sizes are needed, in addition to the shapes, if they determine a common scale for all axes.
   const bool one_scale = !Given(call, 2) && call.attributes.String("keep_aspect_ratio_policy", "stretch") != "stretch";
   return one_scale ? Unknown(call, {3}) : "";
 }
@@ -27,7 +27,7 @@ int64_t ResizeScratch(const KernelCall& call) {
   return bytes;
 }
 
-// Operand 0 is the gradient of Y.
+// Input 0 is the gradient of Y.
 int64_t ResizeGradScratch(const KernelCall& call) {
   int64_t bytes = 0;
   for (int64_t extent : call.inputs[0].shape) bytes += extent * kResizeEntryBytes;

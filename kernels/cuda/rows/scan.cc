@@ -1,4 +1,4 @@
-// Running sums and products along an axis that is known.
+// Running sums and products along a constant axis.
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/scratch.h"
 #include "runtime/base/error.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string RejectsRunning(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
@@ -15,7 +15,7 @@ std::string RejectsRunning(const KernelCall& call) {
 
 std::string RejectsGrad(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), Unknown(call, {2})}); }
 
-// A total of eight bytes for each part of each line.
+// A total of eight bytes per part and line.
 int64_t Totals(const KernelCall& call) {
   const Shape& shape = call.inputs[0].shape;
   const std::vector<int64_t> axes = call.ConstantInts(1);
@@ -26,10 +26,10 @@ int64_t Totals(const KernelCall& call) {
   return parts > 1 ? lines * parts * 8 : 0;
 }
 
-// A double an element: the products of those before it.
+// A double per element: the product of the previous ones.
 int64_t Products(const KernelCall& call) { return call.inputs[0].shape.elements() * 8; }
 
-// Each element is read by the thread that writes the one in its place, before that.
+// The thread that writes an element has read the input element at the same position before.
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
 constexpr KernelRow Running(std::string_view name, std::string_view op) {

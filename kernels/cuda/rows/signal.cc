@@ -1,4 +1,4 @@
-// Fourier transforms as sums, and the weights that turn spectra to mel bins.
+// Fourier transforms by their definition, and the weights that map spectra to mel bins.
 #include "kernels/cuda/rows/signal.h"
 
 #include "kernels/cuda/rows/rows.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string RejectsDft(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call), Unknown(call, {1, 2})}); !why.empty()) return why;

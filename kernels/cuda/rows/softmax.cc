@@ -1,10 +1,10 @@
-// Softmax and its kin along an axis.
+// Softmax and related operators along an axis.
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call) {
   const int rank = call.inputs[0].shape.rank();
@@ -12,7 +12,7 @@ std::string Rejects(const KernelCall& call) {
   return FirstOf({Layouts(call), NotFloating(call), outside ? "axis out of range" : ""});
 }
 
-// Each element is written by the thread that alone reads it.
+// Each element is overwritten only by the thread that alone reads it.
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
 constexpr KernelRow Row(std::string_view name, std::string_view op) {

@@ -1,10 +1,10 @@
-// Rows of an update put into a cache, each sample's from a place of its own, and taken out again; a row put into a tensor.
+// Writes the rows of an update to a cache, at a position per sample, and reads them again; inserts a row into a tensor.
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string Rejects(const KernelCall& call, const Shape& update, size_t indices) {
   const Shape& cache = call.inputs[0].shape;

@@ -1,10 +1,10 @@
-// Of ai.onnx.ml and of text, what works on numbers.
+// Numeric operators of ai.onnx.ml and of the text operators.
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string RejectsBinarizer(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;

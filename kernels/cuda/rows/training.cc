@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// (R, T, X..., G..., states...) -> (X..., states...), all but T of one type.
+// (R, T, X..., G..., states...) -> (X..., states...), all except T of one type.
 template <size_t kStates>
 std::string Rejects(const KernelCall& call) {
   if (call.inputs.size() < 2 + 2 + kStates || (call.inputs.size() - 2) % (2 + kStates) != 0) return "a number of operands";

@@ -1,4 +1,4 @@
-// Images and their columns, and maxima put back where they were.
+// Images as columns of windows and back, and MaxUnpool.
 #include "kernels/cuda/rows/unfold.h"
 
 #include "kernels/cuda/rows/rows.h"
@@ -6,16 +6,16 @@
 namespace gradloom {
 namespace {
 
-using namespace cuda_rows;  // NOLINT: the reasons below are its
+using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kMostAxes = 6;  // of an image, besides batch and channels
+constexpr int kMostAxes = 6;  // of an image, in addition to batch and channels
 
 bool AreIntegers(const KernelCall& call, size_t input) {
   const DType dtype = call.inputs[input].dtype;
   return dtype == DType::kInt64 || dtype == DType::kInt32;
 }
 
-// Windows that do not fit, in words; as Columns wants them.
+// Describes windows that do not fit an image, or returns "".
 std::string Misfit(const Columns& c, int64_t rows, int64_t windows) {
   const size_t rank = c.image.size();
   if (rank == 0 || rank > kMostAxes) return "rank";
