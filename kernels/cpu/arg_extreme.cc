@@ -1,4 +1,4 @@
-// ArgMax and ArgMin of float32: the first of equal ones, or the last; a NaN goes before all, the first of several.
+// ArgMax and ArgMin of float32: the first or the last of equal elements. NaN precedes all other elements, and the first NaN wins.
 #include <algorithm>
 #include <climits>
 #include <string>
@@ -40,7 +40,7 @@ class ArgExtreme : public Kernel {
   }
 
  private:
-  // First what it is, then where.
+  // Finds the extreme value, then its position.
   int64_t OfRow(const float* x) const {
     const float best = reduce_(x, n_);
     if (best != best) return std::find_if(x, x + n_, [](float v) { return v != v; }) - x;

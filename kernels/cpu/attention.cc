@@ -1,5 +1,4 @@
-// Attention and its gradient over tiles of queries: of the scores there are never more than a tile's rows, and the gradient
-// makes them again.
+// Attention and its gradient over tiles of queries: only the scores of one tile exist at a time, and the gradient recomputes them.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -53,8 +52,8 @@ class Attention : public AttentionKernel {
   }
 };
 
-// A head of K and V is one thread's, with all heads of Q that look at it; where all samples have one mask whose gradient is wanted, the
-// head of all samples is, so that each sum has one order.
+// A head of K and V belongs to one thread, together with all heads of Q that share it. If the gradient of a mask common to all samples is
+// wanted, the thread takes the head in all samples, so that each sum has a fixed order.
 class AttentionGrad : public AttentionKernel {
  public:
   explicit AttentionGrad(const KernelCall& call)
@@ -111,7 +110,7 @@ class AttentionGrad : public AttentionKernel {
             AddToMask(ds + r * row(), b, h, i + r, range, static_cast<float*>(out(kMask)));
             for (int64_t j = at; j < at + count; ++j) ds[j] *= n_.scale;
           }
-          // Where nothing is seen the gradient is 0 already, and the slope was never written.
+          // For hidden keys the gradient is 0 already, and the slope has not been written.
           for (int64_t j = at; j < at + count && slopes != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * slopes[j];
           Drop(dropout, p + r * row());
         }
@@ -134,7 +133,7 @@ class AttentionGrad : public AttentionKernel {
     if (dv.at != nullptr) Narrow(dv, n_.v, n_.k.length, out(kV), v_at);
   }
 
-  // Adds the gradients of a query's scores, which are 0 where nothing is seen, to those of what was added to them.
+  // Adds the gradients of a query's scores, which are 0 for hidden keys, to the gradient of the mask.
   void AddToMask(const float* ds, int64_t b, int64_t h, int64_t i, Range range, float* gradient) const {
     float* const to = gradient + b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
     const int64_t step = n_.mask_strides[3], end = std::min(range.end, n_.mask_keys);
@@ -142,14 +141,14 @@ class AttentionGrad : public AttentionKernel {
     for (int64_t j = range.begin; j < end; ++j) to[j * step] += ds[j];
   }
 
-  // Where the gradient of a head of K or V is summed, zero at first; null where nobody wants it.
+  // Where to sum the gradient of a head of K or V, zero-initialized; null if it is not wanted.
   Vectors<float> Sums(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
     if (result == nullptr) return {};
     if (n_.dtype != DType::kFloat32) std::fill_n(room, n.length * n.size, 0.0f);  // the result itself is zero already
     return Place(result, n, begin, room);
   }
 
-  const std::array<int64_t, 4> places_of_;  // of the gradients of Q, K, V and the mask, among the outputs; -1: not wanted
+  const std::array<int64_t, 4> places_of_;  // indices of the outputs with the gradients of Q, K, V and the mask; -1: not wanted
 };
 
 std::string Rejects(const KernelCall& call) {
@@ -213,7 +212,7 @@ std::string Rejects(const KernelCall& call) {
     const OperandType& of = call.inputs[static_cast<size_t>(wanted[i])];
     if (call.outputs[i].dtype != of.dtype || call.outputs[i].shape != of.shape) return "a result of another shape";
     if (wanted[i] != static_cast<int64_t>(kMask)) continue;
-    // Sums of one thread, in float32.
+    // The sums of one thread, in float32.
     if (of.dtype != DType::kFloat32) return "the gradient of a mask that is not float32";
     const int rank = of.shape.rank();
     if (ks.heads > 1 && (rank < 3 || of.shape[rank - 3] == 1)) return "the gradient of a mask that heads share";

@@ -1,4 +1,4 @@
-// AveragePool and its gradient: planes in parallel.
+// AveragePool and its gradient, with planes in parallel.
 #include <vector>
 
 #include "kernels/cpu/families.h"

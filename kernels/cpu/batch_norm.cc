@@ -1,4 +1,4 @@
-// BatchNormalization, with statistics of the batch or with given ones, and the gradient of the former.
+// BatchNormalization with batch statistics, its gradient, and BatchNormalization with given statistics.
 #include "kernels/cpu/batch_norm.h"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace batch_norm;
 
-// BatchNormTrain, and BatchNormLine, which leaves y = (x - centre) factor + offset to others.
+// BatchNormTrain; and BatchNormLine, which leaves the computation of y = (x - center) factor + offset to other operators.
 class BatchNormTrain : public Kernel {
  public:
   explicit BatchNormTrain(const KernelCall& call)
@@ -33,7 +33,7 @@ class BatchNormTrain : public Kernel {
     if (shape_.innermost) return Rows(inputs[0], scale, bias, outputs, scratch);
     const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
     const double count = static_cast<double>(shape_.count());
-    // A channel at a time: its elements stay in the cache from the first pass to the last.
+    // One channel at a time, so that its elements stay in the cache for all passes.
     ParallelFor(shape_.channels, threads_, [&](int64_t c) {
       double sum = 0, squares = 0;
       for (int64_t n = 0; n < shape_.images; ++n) sum += static_cast<double>(sum_of(x + shape_.at(n, c), shape_.points));
@@ -51,7 +51,7 @@ class BatchNormTrain : public Kernel {
  private:
   size_t FirstStatistic() const { return line_alone_ ? 0 : 1; }
 
-  // Writes the statistics of a channel that are wanted, and its line where that is.
+  // Writes the wanted statistics of a channel, and its line if wanted.
   Line Finish(int64_t c, double mean, double variance, float scale, float bias, void* const* outputs) const {
     const double inv_std = 1 / std::sqrt(variance + epsilon_);
     const float results[3] = {static_cast<float>(mean), static_cast<float>(inv_std), static_cast<float>(variance)};
@@ -66,8 +66,8 @@ class BatchNormTrain : public Kernel {
     return line;
   }
 
-  // Means and squared distances of parts, joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a
-  // pairwise algorithm for computing sample variances", 1979).
+  // Combines means and squared distances of parts by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm
+  // for computing sample variances", 1979).
   static void Join(double& mean, double& squares, double count, double part_mean, double part_squares, double part_count) {
     const double distance = part_mean - mean, all = count + part_count;
     mean += distance * part_count / all;
@@ -110,7 +110,7 @@ class BatchNormTrain : public Kernel {
   Channels shape_;
   double epsilon_;
   int threads_;
-  std::vector<float> lines_;  // a Line for each channel
+  std::vector<float> lines_;  // one Line per channel
   bool wanted_[3] = {}, line_wanted_[3] = {};
 };
 
@@ -147,7 +147,7 @@ class BatchNormTrainGrad : public Kernel {
   }
 
  private:
-  // Writes the gradients of a channel's scale and bias that are wanted.
+  // Writes the wanted gradients of a channel's scale and bias.
   Slope Finish(int64_t c, double sum, double product, const void* const* inputs, void* const* outputs) const {
     const float scale = static_cast<const float*>(inputs[2])[c], inv_std = static_cast<const float*>(inputs[4])[c];
     if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(product * static_cast<double>(inv_std));
@@ -189,7 +189,7 @@ class BatchNormTrainGrad : public Kernel {
   const Loops& loops_;
   Channels shape_;
   int threads_;
-  std::vector<float> lines_;  // three numbers for each channel
+  std::vector<float> lines_;  // three numbers per channel
   bool wanted_[3] = {};
 };
 

@@ -1,5 +1,5 @@
-// Batch normalisation whose statistics are of samples on several devices: each device's sums in double, and what all of them
-// together give.
+// Batch normalization with statistics over samples on several devices: the sums of each device in double, and the results from the sums of
+// all devices.
 #include <cmath>
 
 #include "kernels/cpu/batch_norm.h"
@@ -11,8 +11,8 @@ namespace {
 
 using namespace batch_norm;
 
-// Calls add(channel, first, second) for each channel with its two sums in double. `channel_sums(c)` gives them in row-major
-// memory; `part_sums(row, n, one, two)` those of rows [row, row + n) where channels are innermost.
+// Calls add(channel, first, second) for each channel with its two sums in double. channel_sums(c) returns them in row-major memory;
+// part_sums(row, n, one, two) computes those of rows [row, row + n) in channels-last memory.
 struct PairSums {
   const Channels& shape;
   int threads;
@@ -49,7 +49,7 @@ struct PairSums {
 
 using Pair = std::pair<double, double>;
 
-// Of x and of its squares.
+// Sums of x and of its squares.
 class BatchNormSums : public Kernel {
  public:
   explicit BatchNormSums(const KernelCall& call) : loops_(BestLoops()), shape_(call.inputs[0]), threads_(shape_.Threads(call)) {}
@@ -66,7 +66,7 @@ class BatchNormSums : public Kernel {
           for (int64_t n = 0; n < shape_.images; ++n) {
             const float* plane = x + shape_.at(n, c);
             const double sum = static_cast<double>(sum_of(plane, shape_.points));
-            // Squares of distances lose less in float than squares.
+            // Squared distances lose less accuracy in float than squares.
             const float near = static_cast<float>(sum / points);
             const double distance = sum / points - static_cast<double>(near);
             const double squares = loops_.sum_squared_distance(plane, shape_.points, near) - distance * distance * points;
@@ -130,7 +130,7 @@ class BatchNormApply : public Kernel {
   std::vector<float> lines_;
 };
 
-// Of dy and of dy (x - mean).
+// Sums of dy and of dy (x - mean).
 class BatchNormGradSums : public Kernel {
  public:
   explicit BatchNormGradSums(const KernelCall& call) : loops_(BestLoops()), shape_(call.inputs[1]), threads_(shape_.Threads(call)) {}
@@ -201,7 +201,7 @@ class BatchNormGradApply : public Kernel {
   Channels shape_;
   double count_;
   int threads_;
-  std::vector<float> lines_;  // three numbers for each channel
+  std::vector<float> lines_;  // three numbers per channel
 };
 
 template <int kX>

@@ -1,5 +1,5 @@
-// Col2Im (what PyTorch calls fold) and its adjoint: columns [N, channels * taps, windows] of images of one or two dimensions, a channel at
-// a time, in rows.
+// Col2Im (PyTorch's fold) and its gradient: columns [N, channels * taps, windows] of one- or two-dimensional images, processed by channel,
+// in rows.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -31,16 +31,16 @@ class ColumnsKernel : public Kernel {
     pads_ = call.attributes.Ints("pads", std::vector<int64_t>(2 * Rank(), 0));
   }
 
-  // A row of windows of one tap, [begin, end) of which draw from the image.
+  // A row of windows for one tap, of which windows [begin, end) read from the image.
   struct Row {
-    int64_t columns;  // where the row begins
-    int64_t image;    // the element of the first window that does
+    int64_t columns;  // offset of the row
+    int64_t image;    // offset of the element that window `begin` reads
     int64_t begin, end;
     int64_t step;  // from the element of one window to that of the next
   };
 
-  // before(channel), and then f(row) for the rows of its taps in turn, for each channel of each image, channels side by side. Throws
-  // Error(kShape) where the block does not fit.
+  // For each channel of each image, calls before(channel), then f(row) for each row of each of its taps. Channels run in parallel. Throws
+  // Error(kShape) if the block does not fit.
   template <typename Before, typename F>
   void ForEachRow(const std::vector<int64_t>& block, Before&& before, F&& f) const {
     const auto [height, width] = AxesOf(block);
@@ -141,7 +141,7 @@ class Im2Col : public ColumnsKernel {
   std::vector<int64_t> block_;
 };
 
-// The reference kernel says what does not fit.
+// The reference kernel reports operands that do not fit.
 std::string Rejects(const KernelCall& call, const Shape& image, const Shape& columns) {
   if (std::string why = RejectsAllBut(call, DType::kFloat32, 0); !why.empty()) return why;
   if (image.rank() < 3 || image.rank() > 4 || columns.rank() != 3 || columns[0] != image[0]) return "rank " + std::to_string(image.rank());

@@ -1,5 +1,5 @@
-// Convolutions by oneDNN: forward, the gradients of input and weights, and transposed, which is the gradient
-// of the input of the convolution the other way. In float32, and in bfloat16 where the machine has instructions for it.
+// Convolutions by oneDNN: forward, the gradients of input and weights, and transposed, which is the gradient of the input of the
+// corresponding convolution. In float32, and in bfloat16 if the machine has instructions for it.
 #include "kernels/catalog/convolution.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class ConvolutionKernel : public Kernel {
         images_(call.outputs[0].shape.elements() / (channels_ * points_)),
         threads_(ThreadsFor(call.outputs[0].shape.elements(), 1 << 15, call.threads)) {}
 
-  // y is [images_, channels_, points_] in memory.
+  // y is stored as [images_, channels_, points_].
   void AddBias(const float* bias, float* y) const {
     ParallelFor(images_, threads_, [&](int64_t image) {
       float* to = y + image * channels_ * points_;
@@ -76,7 +76,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call) {
   return std::make_unique<ConvolutionKernel>(call);
 }
 
-// Channels innermost, and the weights as the library wants them then.
+// Requires channels-last x and y, and the weights in the library's layout for these.
 std::string RejectsChannelsLast(const KernelCall& call) {
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
@@ -111,7 +111,7 @@ std::string Rejects(const KernelCall& call) {
   return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
 }
 
-// The weights of the forward convolution in the layout that it reads them in: the step of the optimizer needs the gradient there.
+// The layout in which the forward convolution reads the weights, since the optimizer needs the gradient in it.
 std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
   KernelCall forward = gradient;
   forward.op = "Conv", forward.domain = "";
@@ -119,7 +119,7 @@ std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
   return ConvolutionWeightLayout(PrepareConvolution(forward, true).weights, false);
 }
 
-// Whether a plain call is faster with channels innermost: where the library, or we, have more than its plain loops for it.
+// Whether a plain call is faster channels-last: if the library, or one of our kernels, has an optimized implementation for it.
 bool Prefers(KernelCall& call) {
   if (PrefersWinograd(call) || PrefersGroupedConvolution(call)) return true;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
@@ -148,8 +148,8 @@ bool Prefers(KernelCall& call) {
   return true;
 }
 
-// A plan of a machine with bfloat16 arithmetic, where there is none: the float32 kernel on plain operands that are widened, in memory of
-// its own. Right, and slow.
+// Runs a plan compiled for a machine with bfloat16 arithmetic on one without it: the float32 kernel on widened plain operands, in memory of
+// its own. Correct but slow.
 class WithoutBfloat16 : public Kernel {
  public:
   explicit WithoutBfloat16(const KernelCall& call) : call_(call), in_(call.inputs.size()), out_(call.outputs.size()) {
@@ -199,7 +199,7 @@ class WithoutBfloat16 : public Kernel {
   Tensor scratch_;
 };
 
-// A plan of another machine must run, whatever layouts it has.
+// A plan from another machine must run, whatever layouts it has.
 std::string RejectsBfloat16(const KernelCall& call) {
   if (std::string why = RejectsOperands(call, DType::kBfloat16); !why.empty()) return why;
   if (!HasBfloat16()) return "";
@@ -212,7 +212,7 @@ std::string RejectsBfloat16(const KernelCall& call) {
   return "";
 }
 
-// Some, always: whether a launch has scratch does not hang on the machine.
+// Always positive, because whether a launch has scratch memory must not depend on the machine.
 int64_t Bfloat16Scratch(const KernelCall& call) { return HasBfloat16() ? std::max(Scratch(call), kAlignmentBytes) : kAlignmentBytes; }
 
 std::unique_ptr<Kernel> MakeBfloat16(const KernelCall& call) {

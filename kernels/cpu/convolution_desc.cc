@@ -16,7 +16,7 @@ namespace {
 using Dims = dnnl::memory::dims;
 using Desc = dnnl::memory::desc;
 
-// The memory of x and y where the channels are innermost in both.
+// The memory of x or y in channels-last order.
 Desc ChannelsLastDesc(const Shape& shape, DType dtype) {
   Dims strides(static_cast<size_t>(shape.rank()));
   dnnl::memory::dim stride = 1;
@@ -33,7 +33,7 @@ Desc DescOf(const OperandType& operand, bool channels_last) {
   return OneDnnDesc(operand.shape.dims(), {}, operand.dtype);
 }
 
-// As oneDNN states it: row-major tensors, or the channels of x and y innermost and the weights as the library likes them.
+// The convolution as oneDNN describes it: row-major tensors, or channels-last x and y with the weights in the library's preferred layout.
 struct Convolution {
   Desc x, w, y;
   Dims strides, dilations, pads_begin, pads_end;
@@ -53,7 +53,7 @@ struct Convolution {
     const DType dtype = operands.w->dtype;
     w = channels_last ? Desc(w_dims, OneDnnType(dtype), dnnl::memory::format_tag::any) : OneDnnDesc(w_dims, {}, dtype);
     for (auto& dilation : dilations) --dilation;  // oneDNN counts the gaps
-    // The last windows may end before the input does; oneDNN wants the padding that they see.
+    // The last windows may end before the input does; oneDNN expects the padding that the windows cover.
     for (size_t i = 0; i < strides.size(); ++i) {
       const auto axis = static_cast<int>(i) + 2;
       const int64_t reach = (windows.kernel[i] - 1) * windows.dilations[i] + 1;
@@ -92,7 +92,7 @@ KernelCall WithFloatWeights(KernelCall call) {
 
 int TeamOf(const KernelCall& call) { return call.op == "ConvGradWeight" ? 1 : call.threads; }
 
-// Throws dnnl::error for what the library has no implementation of.
+// Throws dnnl::error if the library has no implementation.
 PreparedConvolution Ask(const KernelCall& call, bool channels_last) {
   const OneDnnTeam team(TeamOf(call));
   const Convolution c = ConvolutionOf(call, channels_last);
@@ -107,7 +107,7 @@ PreparedConvolution Ask(const KernelCall& call, bool channels_last) {
   }
   const auto hint = ForwardDesc(c, nullptr);
   if (call.op == "ConvGradWeight") {
-    // The sums are float32 whatever is summed.
+    // Sums are float32 for every element type.
     const Desc w = ConvolutionOf(WithFloatWeights(call), channels_last).w;
     const dnnl::convolution_backward_weights::primitive_desc desc(OneDnnEngine(), algorithm, c.x, w, c.y, c.strides, c.dilations,
                                                                   c.pads_begin, c.pads_end, hint, OneDnnUserScratch());
@@ -120,7 +120,7 @@ PreparedConvolution Ask(const KernelCall& call, bool channels_last) {
                                                  {{DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_WEIGHTS, c.w}, {DNNL_ARG_DIFF_SRC, c.x}});
 }
 
-// Equal keys mean equal answers.
+// Calls with the same key have the same result.
 std::string KeyOf(const KernelCall& call, bool channels_last) {
   std::string key = call.domain + "." + call.op + (channels_last ? " last " : " ") + std::to_string(TeamOf(call));
   for (const auto& [name, value] : call.attributes) key += ";" + name + "=" + Attributes::ToString(value);
@@ -157,7 +157,7 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
 std::optional<Layout> ConvolutionWeightLayout(const Desc& desc, bool grouped) {
   const Dims dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
   if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || (grouped && dims != padded)) return std::nullopt;
-  // Groups and the outputs within one are one dimension: of those with more than one element, the blocks are the inner's.
+  // Groups and the outputs of a group are one dimension here. Blocks must be of the inner one, unless it has only one element.
   const bool depthwise = grouped && dims[1] == 1;
   const auto ours = [&](int dim) { return !grouped ? dim : std::max(dim - 1, 0); };
   Layout layout;
@@ -177,7 +177,7 @@ std::optional<Layout> ConvolutionWeightLayout(const Desc& desc, bool grouped) {
   std::stable_sort(outer.begin(), outer.end(),
                    [&](int a, int b) { return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)]; });
   if (grouped) {
-    // Without the dimension of one element, or with both next to each other, the groups outside.
+    // Drops the group dimension, or the output dimension if it has one element; otherwise both must be adjacent, with the groups outside.
     const auto at = std::find(outer.begin(), outer.end(), depthwise ? 1 : 0);
     if (!depthwise && (at + 1 == outer.end() || *(at + 1) != 1)) return std::nullopt;
     outer.erase(at);

@@ -1,6 +1,6 @@
-// The input's gradient of convolutions of few input channels, channels innermost. A row of the window is KW * I elements that lie next to
-// each other in the input, as many as a vector has or more, where the channels alone would leave most of it empty: a product of dy's row
-// with the weights of each row of the window, whose rows are then added where their windows lie.
+// The gradient of the input of convolutions with few input channels, channels-last. A row of a window is KW * I contiguous elements of the
+// input, which fill a vector where the channels alone would not. For each row of the window, a row of dy is multiplied by the weights, and
+// the products are added at the positions of their windows.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -35,12 +35,12 @@ struct Sizes {
     if (rank == 4) dilation_h = windows.dilations[0];
   }
 
-  int64_t window() const { return kernel_width * inputs; }             // elements of a row of the window
-  int64_t padded_window() const { return AlignUp(window(), kPanel); }  // as the product writes them
-  int64_t panels() const { return outputs * padded_window(); }         // floats of the weights of a row of the window
+  int64_t window() const { return kernel_width * inputs; }             // elements in a row of the window
+  int64_t padded_window() const { return AlignUp(window(), kPanel); }  // padded for the product
+  int64_t panels() const { return outputs * padded_window(); }         // floats of the weights for a row of the window
   int64_t row() const { return std::max((out_width - 1) * stride_w + kernel_width, pad_w + width) * inputs; }
 
-  // Floats of scratch memory: the weights, then of each thread the product's rows and a row of dx with its padding.
+  // Floats of scratch memory: the weights; then per thread, the rows of a product, and a padded row of dx.
   int64_t weights() const { return kernel_height * panels(); }
   int64_t products() const { return out_width * padded_window(); }
   int64_t thread() const { return products() + AlignUp(row(), 16); }
@@ -93,8 +93,8 @@ class ConvGradInputRows : public Kernel {
  private:
   static constexpr int64_t kRowsPerThread = 16;
 
-  // What each window of the rows of dy that row h of the input is under adds to it: products[OW, padded window]. False: no window is over
-  // it.
+  // products[OW, padded window] = the sum of the contributions of all rows of dy whose windows cover row h of the input. Returns false if
+  // there are none.
   bool Multiply(const float* dy, int64_t h, const float* weights, float* products) const {
     MatrixArgs args = {.m = n_.out_width,
                        .n = n_.padded_window(),
@@ -125,7 +125,7 @@ class ConvGradInputRows : public Kernel {
   const Sizes n_;
   const int threads_;
   const Loops& loops_;
-  std::vector<int32_t> source_;  // by place in the packed weights: the element of w, or -1
+  std::vector<int32_t> source_;  // by position in the packed weights: the element of w, or -1
 };
 
 std::string Rejects(const KernelCall& call) {
@@ -142,11 +142,11 @@ std::string Rejects(const KernelCall& call) {
   }
   if (const auto dilations = call.attributes.Ints("dilations"); !dilations.empty() && dilations.back() != 1) return "dilations";
   const Sizes n(call);
-  // A library does for each element of a window as much as for 16 channels, and several times that between strides. Adding the rows of
-  // the windows is no less than half of what a product of few channels saves. Measured with 1 to 64 channels on either side.
+  // The library processes each element of a window at the cost of 16 channels, and several times slower with strides. Adding the rows of
+  // the windows takes at least half of the time that a product of few channels saves. Measured with 1 to 64 channels on either side.
   const int64_t library = n.kernel_width * AlignUp(n.inputs, 16);
   if (library < n.padded_window() * (n.stride_h * n.stride_w > 1 ? 1 : 2)) return "many channels";
-  // Few rows of a product wait for their own additions.
+  // In a product with few rows, the multiply-adds wait for each other.
   if (n.out_width < 4) return "narrow";
   if (w.layout.elements(w.shape) > INT32_MAX || n.row() > (1 << 22) || n.products() > (1 << 22)) return "extents";
   return "";

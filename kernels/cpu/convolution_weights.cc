@@ -15,16 +15,16 @@
 namespace gradloom {
 namespace {
 
-// A part is worth a primitive of its own from so many products on. There are a few, and up to so many where their sums have no more
-// elements than a share of what is read has.
+// A part needs this many products to be worth a primitive of its own. There are kFewParts parts, and up to kMostParts if all their sums
+// together have at most 1 / kShare as many elements as the operands.
 constexpr int64_t kProductsPerPart = 1 << 18, kFewParts = 4, kMostParts = 32, kShare = 8;
 constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
 
-// Some images, or some rows along the first spatial axis of one image with the rows of x under them.
+// A range of images; or a range of rows along the first spatial axis of one image, with the rows of x under their windows.
 struct Part {
   KernelCall call;
-  int64_t x = 0, y = 0;  // the elements before its first ones
-  size_t kind = 0;       // of equal calls
+  int64_t x = 0, y = 0;  // offsets of its first elements
+  size_t kind = 0;       // index among the distinct calls
 };
 
 bool EqualCalls(const KernelCall& a, const KernelCall& b) {
@@ -49,7 +49,7 @@ Part Images(const KernelCall& call, int64_t begin, int64_t end) {
   return part;
 }
 
-// Rows [begin, end) of y of `image`, a part of one image; nullopt where they have padding alone under their windows.
+// Rows [begin, end) of y of `image`, a part with one image; nullopt if their windows cover only padding.
 std::optional<Part> Rows(const Part& image, Windows windows, int64_t begin, int64_t end) {
   Part part = image;
   Shape &x = part.call.inputs[0].shape, &y = part.call.inputs[1].shape;
@@ -72,7 +72,7 @@ std::vector<Part> Divide(const KernelCall& call, bool channels_last) {
   const int64_t groups = std::min(images, wanted);
   std::vector<Part> by_images, by_rows;
   for (int64_t i = 0; i < groups; ++i) by_images.push_back(Images(call, images * i / groups, images * (i + 1) / groups));
-  // The rows of an image lie together where the channels are innermost.
+  // The rows of an image are contiguous only channels-last.
   const int64_t of_each = channels_last && groups == images ? std::min(wanted / images, rows) : 1;
   if (of_each == 1) return by_images;
   const Windows windows = WindowsOfConvolution(call);
@@ -90,7 +90,7 @@ struct Plan {
   std::vector<Part> parts;
   std::vector<PreparedConvolution> kinds;
   int64_t sums_bytes, pad_bytes = 0;  // of the sums of a part, and of the scratchpad of a thread
-  int64_t stored;                     // sums to be kept beside the output
+  int64_t stored;                     // number of sums that are stored besides the output
   int threads;
 
   explicit Plan(const KernelCall& call) {
@@ -104,7 +104,7 @@ struct Plan {
       if (known != parts.begin() + static_cast<ptrdiff_t>(i)) continue;
       parts[i].kind = kinds.size();
       kinds.push_back(PrepareConvolution(parts[i].call, last));
-      // All are to have their sums in one layout. They have as far as is known; who would not is not divided.
+      // All parts must have their sums in the same layout. This was so in all known cases; otherwise the call is not divided.
       if (kinds.back().weights != whole.weights) {
         parts = {Part{.call = call}};
         kinds = {std::move(whole)};
@@ -121,7 +121,7 @@ struct Plan {
   int64_t scratch_bytes() const { return stored * sums_bytes + threads * pad_bytes; }
 };
 
-// Each part is one thread's, and sums of parts are added in their order.
+// Each part is computed by one thread, and the sums of the parts are added in order.
 class ConvolutionWeights : public Kernel {
  public:
   explicit ConvolutionWeights(const KernelCall& call) : plan_(call), dtype_(call.outputs[0].dtype), loops_(BestLoops()) {

@@ -1,4 +1,4 @@
-// Operators that only rename the elements, and gradloom.Copy: the same bytes in the same order.
+// Operators that only reinterpret elements, and gradloom.Copy: the same bytes in the same order.
 #include <cstring>
 
 #include "kernels/catalog/physical.h"
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-// Half of the memory bandwidth is one core's already: threads pay late.
+// A single core already uses half of the memory bandwidth, so more threads pay off late.
 constexpr int64_t kBytesPerThread = 1 << 18;
 
 class CopyKernel : public Kernel {
@@ -28,7 +28,7 @@ class CopyKernel : public Kernel {
   int threads_;
 };
 
-// Equal layouts of the same shape, or plain ones.
+// The same shape and layout, or row-major on both sides.
 std::string Rejects(const KernelCall& call) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   if (in.bytes() != out.bytes()) return "input and output of different size";

@@ -14,7 +14,7 @@ namespace {
 
 using Rows = std::span<const CpuKernel> (*)();
 
-// The order is that of trial, where two families serve the same operator. One family a line.
+// If two families serve the same operator, the first is tried first. One family per line.
 // clang-format off
 constexpr Rows kFamilies[] = {
     CpuCopyKernels,

@@ -1,5 +1,6 @@
-// Convolution of planes whose taps are moved by offsets and weighted by a mask, and its gradients. Columns of samples, [channel and tap,
-// point], are made for blocks of points alone and multiplied by the weights while they are in the cache; the gradients make them again.
+// Deformable convolution, whose taps are moved by offsets and weighted by a mask, and its gradients. Columns of samples, [channel and tap,
+// point], are computed for one block of points at a time and multiplied by the weights while they are in the cache; the gradients recompute
+// them.
 #include "kernels/catalog/deform_conv.h"
 
 #include <algorithm>
@@ -19,10 +20,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kPoints = kGridPoints;  // of a block
-constexpr int64_t kCorners = 4;           // pixels that a tap draws from
-constexpr int64_t kParts = 3;             // what moves a tap's sample: its place down and along, and the mask
-constexpr int64_t kColumnChannels = 8;    // whose weights' gradients a thread sums at once
+constexpr int64_t kPoints = kGridPoints;  // per block
+constexpr int64_t kCorners = 4;           // pixels that a tap reads
+constexpr int64_t kParts = 3;             // variables that a tap's sample depends on: its position in y and x, and the mask
+constexpr int64_t kColumnChannels = 8;    // channels whose weight gradients a thread sums together
 constexpr int64_t kSamplesPerThread = 1 << 13;
 
 struct Geometry : DeformSizes {
@@ -42,14 +43,14 @@ struct Geometry : DeformSizes {
   }
 };
 
-// What a block of points draws from, by tap: pixels and their weights, times the mask; and, where gradients are wanted, how the sample
-// changes with each of kParts. In memory that is given.
+// The pixels that a block of points reads, by tap, with their weights times the mask. For gradients also the derivatives of the samples
+// with respect to each of kParts. Uses memory of the caller.
 struct Samples {
   int32_t* at;    // [taps, corners, kPoints]
-  float* weight;  // the same
+  float* weight;  // like `at`
   float* slope;   // [taps, kParts, corners, kPoints], or null
   float* places;  // [kPoints, 2]
-  bool* inside;   // [taps]: whether all corners are pixels
+  bool* inside;   // [taps]: whether all corners are inside the image
 
   static int64_t Bytes(const Geometry& g, bool slopes) {
     return AlignUp(4 * kPoints * (g.taps() * kCorners * (2 + (slopes ? kParts : 0)) + 2) + g.taps(), kAlignmentBytes);
@@ -62,7 +63,7 @@ struct Samples {
     inside = reinterpret_cast<bool*>(places + 2 * kPoints);
   }
 
-  // Of the points [first, first + n) of an image and an offset group; `mask` may be null.
+  // For the points [first, first + n) of an image and an offset group; `mask` may be null.
   void Fill(const Geometry& g, const float* offset, const float* mask, int64_t image, int64_t group, int64_t first, int64_t n) const {
     for (int64_t tap = 0; tap < g.taps(); ++tap) {
       const int64_t row = (image * g.offset_groups + group) * g.taps() + tap;
@@ -75,7 +76,7 @@ struct Samples {
       }
       GridArgs args{};
       args.grid = places, args.n = n;
-      // Coordinates are pixels.
+      // Coordinates count pixels.
       args.height = {g.height, 1, 1, 0, static_cast<double>(g.height - 1)},
       args.width = {g.width, 1, 1, 0, static_cast<double>(g.width - 1)};
       args.padding = GridPadding::kZeros;
@@ -91,7 +92,7 @@ struct Samples {
     }
   }
 
-  // Rows [channel - first, tap] of kPoints of a plane each, for the channels [first, end) of x, one image's planes.
+  // Rows [channel - first, tap] of kPoints samples each, for channels [first, end) of an image x.
   void Columns(const Geometry& g, const float* x, int64_t first, int64_t end, int64_t n, float* columns) const {
     for (int64_t c = first; c < end; ++c) {
       for (int64_t tap = 0; tap < g.taps(); ++tap) {
@@ -161,8 +162,8 @@ class DeformConv : public Kernel {
   int threads_;
 };
 
-// gradloom.DeformConvGrad(the five of DeformConv, dy) {wanted}. An image and an offset group are one thread's for the gradients of x,
-// offsets and mask, some channels of all images for that of the weights: each sum has one order.
+// gradloom.DeformConvGrad(the five of DeformConv, dy) {wanted}. For the gradients of x, offsets and mask, a thread takes an image and an
+// offset group; for that of the weights, several channels in all images. So each sum has a fixed order.
 class DeformConvGrad : public Kernel {
  public:
   explicit DeformConvGrad(const KernelCall& call) : call_(call), g_(call), parts_(call, g_) {}
@@ -198,8 +199,8 @@ class DeformConvGrad : public Kernel {
 
  private:
   struct Parts {
-    bool to_x, moves;  // whether there are gradients of x, and of offsets or mask
-    int64_t lanes;     // channels that lie next to each other
+    bool to_x, moves;  // whether gradients are wanted: of x, and of offsets or mask
+    int64_t lanes;     // number of interleaved channels
     int sample_threads, weight_threads;
 
     Parts(const KernelCall& call, const Geometry& g)
@@ -218,15 +219,15 @@ class DeformConvGrad : public Kernel {
     }
     static int64_t weight_tasks(const Geometry& g) { return g.channels / ColumnChannels(g); }
 
-    // Samples; x and its gradient, [tiles, pixels, lanes]; of a block gradients of columns, [lanes, taps, kPoints], with the room to pack,
-    // the same of a tap, [kPoints, lanes]; and sums by tap and point of what moves, float64.
+    // Samples; x and its gradient, [tiles, pixels, lanes]; the gradients of a block's columns, [lanes, taps, kPoints], and memory for
+    // packing; the same for one tap, [kPoints, lanes]; and float64 sums by tap and point for offsets and mask.
     int64_t SampleBytes(const Geometry& g) const {
       const int64_t planes = tiles(g) * g.pixels() * lanes;
       return Samples::Bytes(g, true) + AlignUp(8 * (g.taps() + 1) * kPoints * kParts + 4 * (2 * planes + lanes * (g.taps() + 1) * kPoints +
                                                                                             MatrixPackFloats(g.group_filters(), kPoints)),
                                                kAlignmentBytes);
     }
-    // Samples; columns of a block, and room to pack them.
+    // Samples; the columns of a block, and memory for packing them.
     int64_t WeightBytes(const Geometry& g) const {
       const int64_t rows = ColumnChannels(g) * g.taps();
       return Samples::Bytes(g, false) + AlignUp(4 * (rows * kPoints + MatrixPackFloats(kPoints, rows)), kAlignmentBytes);
@@ -243,7 +244,7 @@ class DeformConvGrad : public Kernel {
     float *const all_dx = all_x + parts_.tiles(g_) * plane, *const columns = all_dx + parts_.tiles(g_) * plane;
     float *const tap_columns = columns + lanes * g_.taps() * kPoints, *const pack = tap_columns + lanes * kPoints;
     const auto* const x = static_cast<const float*>(inputs[kDeformX]) + (image * g_.channels + group * each) * g_.pixels();
-    std::fill_n(all_x, 2 * parts_.tiles(g_) * plane, 0.0f);  // of lanes without a channel, too
+    std::fill_n(all_x, 2 * parts_.tiles(g_) * plane, 0.0f);  // also the lanes without a channel
     for (int64_t first = 0; first < each; first += lanes)
       loops.transpose(x + first * g_.pixels(), g_.pixels(), all_x + first * g_.pixels(), lanes, g_.pixels(), std::min(lanes, each - first));
     for (int64_t first = 0; first < points; first += kPoints) {
@@ -299,7 +300,7 @@ class DeformConvGrad : public Kernel {
     }
   }
 
-  // From [taps, n, (mask, along, down)].
+  // From sums [taps, n, (mask, x, y)].
   void StoreMoves(void* const* outputs, int64_t image, int64_t group, int64_t first, int64_t n, const double* sums) const {
     auto *const doffset = static_cast<float*>(GradientOf(call_, outputs, kDeformOffset)), *const dmask = static_cast<float*>(
                                                                                               GradientOf(call_, outputs, kDeformMask));
@@ -346,7 +347,7 @@ class DeformConvGrad : public Kernel {
   Parts parts_;
 };
 
-// The reference kernel says what does not fit.
+// The reference kernel reports operands that do not fit.
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
   if (call.inputs.size() < (call.op == "DeformConvGrad" ? kDeformInputs + 1 : 3) || call.outputs.empty()) return "operands are missing";

@@ -16,32 +16,32 @@
 namespace gradloom {
 namespace {
 
-// Points of y whose outer products a tile takes at once: its columns of them and its rows of x stay in the first-level cache.
+// Points of y whose outer products a tile computes at once: its columns of y and its rows of x stay in the L1 cache.
 constexpr int64_t kPoints = 256;
-constexpr int64_t kGap = 16;  // floats between panels, which would else lie in the same sets of the caches
+constexpr int64_t kGap = 16;  // floats between panels, which would otherwise compete for the same cache sets
 constexpr int64_t kProductsPerThread = 1 << 18;
-constexpr int64_t kReadForEachSum = 16;  // from so many elements on the library's sums, with AVX-512, cost no time that shows
+constexpr int64_t kReadForEachSum = 16;  // from this ratio on, the library's sums take no noticeable time with AVX-512
 
-// An axis of x as it is packed: from `first` on each `step`-th point, which is under the windows as `axis` says.
+// An axis of x as packed: every `step`-th point from `first` on. `axis` describes the windows over these points.
 struct PackedAxis {
   WindowAxis axis;
   int64_t first = 0, step = 1;
 
   explicit PackedAxis(const WindowAxis& of) : axis(of) {
     if (of.taps > 1) return;
-    // The points under the only tap, next to each other.
+    // Only the points under the single tap, contiguous.
     const WindowAxis::Range under = of.Under(0);
     axis = {.in = under.end - under.begin, .out = of.out, .taps = 1, .stride = 1, .pad = under.begin, .dilation = 1};
     first = under.first, step = of.stride;
   }
 };
 
-// dw[O, I, KH, KW] of x[N, H, W, I] and dy[N, OH, OW, O]; a missing height is 1. Points are taken in chunks: rows of one image, or whole
-// images.
+// dw[O, I, KH, KW] from x[N, H, W, I] and dy[N, OH, OW, O]; a missing height is 1. Points are processed in chunks: rows of one image, or
+// whole images.
 struct Sizes {
   int64_t images, inputs, outputs, x_height, x_width;
   PackedAxis height, width;
-  int64_t rows, group;  // rows of dy of an image, and images, of a chunk at most
+  int64_t rows, group;  // at most, per chunk: rows of dy of an image, and images
   int64_t panel_rows = BestLoops().panel_rows, panel_columns = BestLoops().matrix_panel;
 
   Sizes(const KernelCall& call, const std::pair<WindowAxis, WindowAxis>& axes)
@@ -64,7 +64,7 @@ struct Sizes {
   bool strided() const { return std::max({height.axis.stride, height.step, width.axis.stride, width.step}) > 1; }
   int64_t x_panels() const { return CeilDiv(inputs, panel_rows); }
   int64_t y_panels() const { return CeilDiv(outputs, panel_columns); }
-  // Rows of x under the windows of so many rows of dy.
+  // The number of rows of x under the windows of `of` rows of dy.
   int64_t x_rows(int64_t of) const {
     return std::min(height.axis.in, (of - 1) * height.axis.stride + (height.axis.taps - 1) * height.axis.dilation + 1);
   }
@@ -80,7 +80,7 @@ struct Sizes {
   int64_t sums() const { return x_panels() * y_panels() * tile(); }
 };
 
-// The sums of a chunk are of their own, and chunks are added in their order, whatever the threads are: these share the tiles of dw.
+// Each chunk has sums of its own, and chunks are added in order, whatever the number of threads; threads share the tiles of dw.
 class DenseGradWeight : public Kernel {
  public:
   explicit DenseGradWeight(const KernelCall& call)
@@ -98,7 +98,7 @@ class DenseGradWeight : public Kernel {
     padded_ = weights_ != w.shape.elements();
     for (int64_t image = 0; image < n_.images; image += n_.group) {
       const int64_t images = std::min(n_.group, n_.images - image);
-      if (image > 0 && images == n_.group) continue;  // as those before
+      if (image > 0 && images == n_.group) continue;  // like the previous ones
       for (int64_t row = 0; row < n_.height.axis.out; row += n_.rows) AddChunk(images, row);
     }
   }
@@ -131,11 +131,11 @@ class DenseGradWeight : public Kernel {
   }
 
  private:
-  // Rows [row, row + rows) of dy of so many images, and those of x under their windows, as they are packed.
+  // Rows [row, row + rows) of dy in `images` images, and the rows of x under their windows, as packed.
   struct Chunk {
     int64_t images, row, rows, x_row, x_rows;
     std::vector<OuterRun> runs;
-    std::vector<size_t> taps;  // by tap and one more: the first of its runs
+    std::vector<size_t> taps;  // by tap, with one more at the end: the first of its runs
   };
 
   void AddChunk(int64_t images, int64_t row) {
@@ -166,7 +166,7 @@ class DenseGradWeight : public Kernel {
       const OuterRun run = {.a = at * n_.x_row() + under.first * n_.panel_rows,
                             .b = i * n_.y_row() + under.begin * n_.panel_columns,
                             .points = under.end - under.begin};
-      // A run may go on where the one before ends.
+      // A run may continue where the previous one ends.
       OuterRun* const before = chunk.runs.size() > first ? &chunk.runs.back() : nullptr;
       if (before != nullptr && before->a + before->points * a_step() == run.a && before->b + before->points * n_.panel_columns == run.b) {
         before->points += run.points;
@@ -178,7 +178,8 @@ class DenseGradWeight : public Kernel {
 
   int64_t a_step() const { return n_.width.axis.stride * n_.panel_rows; }
 
-  // The channels of x that panel i has: nearly as many in each, since a tile of a row or two would wait for its own additions.
+  // The first channel of x in panel i. Panels have nearly equal heights: in a tile of one or two rows, the multiply-adds would wait for
+  // each other.
   int64_t FirstInput(int64_t panel) const {
     const int64_t panels = n_.x_panels();
     return n_.inputs / panels * panel + std::min(panel, n_.inputs % panels);
@@ -199,9 +200,9 @@ class DenseGradWeight : public Kernel {
     });
   }
 
-  static constexpr int64_t kBlock = 8;  // points whose channels go into all panels one after the other
+  static constexpr int64_t kBlock = 8;  // points whose channels go to all panels before the next points
 
-  // More is copied at once than a point has, where the next is still to be written.
+  // Copies more than a point has if the excess is overwritten later by the next point.
   void PackInputs(const float* x, float* to) const { n_.panel_rows > 6 ? PackInputs<16>(x, to) : PackInputs<8>(x, to); }
 
   template <int64_t kCopied>
@@ -242,7 +243,7 @@ class DenseGradWeight : public Kernel {
     }
   }
 
-  // All taps of one panel of x and one of dy, which stay in the cache meanwhile.
+  // All taps for one panel of x and one of dy, which stay in the cache meanwhile.
   void Add(const Chunk& chunk, int64_t tile, const float* x_packed, const float* y_packed, float* sums, bool adds) const {
     const int64_t x_panel = tile % n_.x_panels(), y_panel = tile / n_.x_panels();
     OuterArgs args = {.rows = FirstInput(x_panel + 1) - FirstInput(x_panel),
@@ -262,7 +263,7 @@ class DenseGradWeight : public Kernel {
   }
 
   void Write(int64_t tile, const float* sums, float* dw) const {
-    constexpr int64_t kRun = 8;  // weights that lie next to each other in the layouts that there are
+    constexpr int64_t kRun = 8;  // weights that are contiguous in the existing layouts
     const int64_t x_panel = tile % n_.x_panels(), output = tile / n_.x_panels() * n_.panel_columns;
     const int64_t input = FirstInput(x_panel), inputs = FirstInput(x_panel + 1) - input,
                   end = std::min(n_.outputs, output + n_.panel_columns);
@@ -289,9 +290,9 @@ class DenseGradWeight : public Kernel {
   const Sizes n_;
   const int threads_;
   const Loops& loops_;
-  std::vector<Chunk> chunks_;  // of the first images, and behind them of the last, where these are fewer
+  std::vector<Chunk> chunks_;  // of the first images; and then of the last ones, if these are fewer
   std::vector<int64_t> output_places_, input_places_, tap_places_;
-  int64_t weights_;  // elements of dw with padding
+  int64_t weights_;  // elements of dw, including padding
   bool padded_;
 };
 
@@ -307,7 +308,7 @@ std::string RejectsShapes(const KernelCall& call) {
   if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
   if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
   const Sizes n(call);
-  // Bounds of what was measured to gain (docs/benchmarks.md, "The weights' gradient of dense convolutions").
+  // Bounds of the measured gain (docs/benchmarks.md, "The weights' gradient of dense convolutions").
   const bool few_sums = w.shape.elements() * kReadForEachSum < x.shape.elements() + y.shape.elements();
   if (machine == "avx512" && !n.strided() && few_sums) return "few sums for what is read: the library, in parts";
   if (n.inputs < 16 || n.outputs < 16) return "few channels";

@@ -14,11 +14,11 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kChunk = 64;  // channels of which the rows of a window stay in the first-level cache
+constexpr int64_t kChunk = 64;  // channels of which the rows of a window stay in the L1 cache
 constexpr int64_t kProductsPerThread = 1 << 16;
 
-// dw[C, 1, KH, KW] of x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image and the batch are of their own,
-// in this order whatever the threads are.
+// dw[C, 1, KH, KW] from x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image and the batch are separate and
+// added in this order, whatever the number of threads.
 class DepthwiseGradWeight : public Kernel {
  public:
   explicit DepthwiseGradWeight(const KernelCall& call) : loops_(BestLoops()) {
@@ -48,7 +48,7 @@ class DepthwiseGradWeight : public Kernel {
  private:
   int64_t taps() const { return height_.taps * width_.taps; }
 
-  // The channels [c, c + n).
+  // Channels [c, c + n).
   void Sum(const float* x, const float* dy, int64_t c, int64_t n, float* sums, float* dw) const {
     float *const image = sums + 2 * taps() * c, *const all = image + taps() * n;
     std::fill_n(all, taps() * n, 0.0f);
@@ -82,7 +82,7 @@ class DepthwiseGradWeight : public Kernel {
   WindowAxis height_, width_;
   std::vector<WindowAxis::Range> under_;  // by tap of the width
   int threads_;
-  std::vector<int64_t> places_;  // of dw's elements, by tap and channel
+  std::vector<int64_t> places_;  // offsets of dw's elements, by tap and channel
 };
 
 std::string Rejects(const KernelCall& call) {

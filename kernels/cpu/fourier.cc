@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// The number of parts of the next pass: what has butterflies of its own first, then the smallest prime.
+// The radix of the next pass: 4 if possible, which has its own butterfly, else the smallest prime factor.
 int64_t NextParts(int64_t n) {
   if (n % 4 == 0) return 4;
   for (int64_t prime = 2; prime * prime <= n; ++prime) {

@@ -1,4 +1,4 @@
-// GridSample and its gradient: what a point draws from and how much is found once for all channels, for blocks of points.
+// GridSample and its gradient. For blocks of points, the elements that a point reads and their weights are computed once for all channels.
 #include <algorithm>
 #include <array>
 #include <climits>
@@ -16,18 +16,18 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kPoints = kGridPoints;  // of a block
+constexpr int64_t kPoints = kGridPoints;  // per block
 constexpr int64_t kTapsPerThread = 1 << 13;
-constexpr int kMostTaps = 64;  // cubic over three dimensions
+constexpr int kMostTaps = 64;  // cubic in three dimensions
 
-// Shapes of X [N, C, ...] and of the grid [N, ..., dims].
+// The shapes of X [N, C, ...] and of the grid [N, ..., dims].
 struct Geometry {
   int64_t batch, channels, inputs = 1, points = 1;
   int dims;
   std::array<int64_t, 3> extent{1, 1, 1};
-  int taps = 1;                                         // of a point
-  std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // by tap of a point: which tap along each dimension
-  bool plain = false;                                   // planes, bilinear or nearest: `axes` says what the loops want to know
+  int taps = 1;                                         // per point
+  std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // for each tap of a point: its tap along each dimension
+  bool plain = false;                                   // planes, bilinear or nearest: then the loops use `axes`
   GridArgs axes{};
 
   Geometry(const KernelCall& call, const GridSampler& sampler) {
@@ -54,11 +54,11 @@ struct Geometry {
     }
   }
   int64_t blocks() const { return CeilDiv(points, kPoints); }
-  bool nearest() const { return axes.nearest; }  // moves nothing: the gradient of the grid is 0
+  bool nearest() const { return axes.nearest; }  // the gradient of the grid is 0
 };
 
-// The taps of a block of points, by tap and point: which element of a channel (-1: a zero beyond the border), its weight, and the weight's
-// slopes by dimension. In memory that is given.
+// The taps of a block of points, by tap and point: the element of a channel (-1: in the zero padding), its weight, and the derivatives of
+// the weight by dimension. Uses memory of the caller.
 struct Block {
   int32_t* at;
   float* weight;
@@ -72,7 +72,7 @@ struct Block {
     slope = slopes ? weight + kPoints * g.taps : nullptr;
   }
 
-  // Of n points whose coordinates are in `grid`, the innermost dimension's first. Whether no tap lies beyond the border.
+  // For n points with the coordinates in `grid`, innermost dimension first. Returns whether no tap is in the padding.
   bool Fill(const Geometry& g, const GridSampler& sampler, const float* grid, int64_t n) const {
     if (g.plain) {
       GridArgs args = g.axes;
@@ -139,7 +139,7 @@ class GridSample : public Kernel {
         const float* const x = all_x + c * g_.inputs;
         float* const y = all_y + c * g_.points + first;
         if (g_.taps == 4) {
-          BestLoops().grid_samples(block.at, block.weight, x, n, inside, y);  // nearly all nets
+          BestLoops().grid_samples(block.at, block.weight, x, n, inside, y);  // nearly all models
         } else if (!inside) {
           Sample<false>(block, x, n, y);
         } else if (g_.nearest()) {
@@ -168,8 +168,8 @@ class GridSample : public Kernel {
   int threads_;
 };
 
-// gradloom.GridSampleGrad(x, grid, grad): groups of channels of an image, each laid next to each other first, so that a tap is one vector.
-// What the same element gets is summed in the order of the points, what the same point gets in that of the groups.
+// gradloom.GridSampleGrad(x, grid, grad). Processes groups of channels of an image, interleaved so that a tap is one vector. Contributions
+// to an element are summed in the order of the points, those to a point in the order of the groups.
 class GridSampleGrad : public Kernel {
  public:
   explicit GridSampleGrad(const KernelCall& call)
@@ -211,9 +211,9 @@ class GridSampleGrad : public Kernel {
   }
 
  private:
-  // How channels are divided, and what there is to do for each group.
+  // The division of the channels into groups, and the work for each group.
   struct Parts {
-    int64_t channels, groups;  // of a group; the last one may have fewer
+    int64_t channels, groups;  // channels per group; the last group may have fewer
     int threads;
     bool to_x, through_grid;
 
@@ -224,20 +224,20 @@ class GridSampleGrad : public Kernel {
           to_x(PlaceOfGradient(call, 0) >= 0),
           through_grid(PlaceOfGradient(call, 1) >= 0 && !g.nearest()) {}
 
-    // Of a thread: taps of a block, gradients of its points, and what is wanted of x and its gradient, [inputs, channels].
+    // Per thread: the taps of a block, the gradients of its points, and x and its gradient as far as needed, [inputs, channels].
     int64_t ThreadBytes(const Geometry& g) const {
       return Block::Bytes(g, through_grid) + 4 * channels * (kPoints + g.inputs * ((to_x ? 1 : 0) + (through_grid ? 1 : 0)));
     }
-    // By image and group the gradients of the grid, float64.
+    // The gradients of the grid in float64, by image and group.
     int64_t SumsBytes(const Geometry& g) const { return through_grid ? 8 * g.batch * groups * g.points * g.dims : 0; }
   };
 
-  // A group's channels of one image, each channel by itself.
+  // A group of channels of one image, not interleaved.
   struct Group {
     int64_t count;
     const float *grid, *dy;
-    const float* x = nullptr;  // null, as dgrid, where that is not wanted
-    float* dx = nullptr;       // or null
+    const float* x = nullptr;  // x and dgrid are null if dgrid is not wanted
+    float* dx = nullptr;       // may be null
     double* dgrid = nullptr;
   };
 
@@ -247,7 +247,7 @@ class GridSampleGrad : public Kernel {
     const Block block(g_, parts_.through_grid, memory);
     auto* const dy = reinterpret_cast<float*>(memory + Block::Bytes(g_, parts_.through_grid));
     float *next = dy + lanes * kPoints, *x = nullptr, *dx = nullptr;
-    // Lanes without a channel are zeros.
+    // Lanes without a channel are zero.
     if (group.count < lanes) std::fill_n(dy, lanes * kPoints, 0.0f);
     if (group.dx != nullptr) {
       dx = next, next += lanes * g_.inputs;
@@ -279,7 +279,7 @@ class GridSampleGrad : public Kernel {
 
   GridSampler sampler_;
   Geometry g_;
-  int64_t dx_, dgrid_;  // outputs, or -1
+  int64_t dx_, dgrid_;  // indices of the outputs, or -1
   Parts parts_;
 };
 

@@ -1,5 +1,5 @@
-// InstanceNormalization, GroupNormalization and their gradient in float32: a group of an image at a time where its channels lie one after
-// the other, an image at a time where they are innermost.
+// InstanceNormalization, GroupNormalization and their gradient in float32: by group of an image in row-major memory, by image in
+// channels-last memory.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -15,11 +15,11 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 13;
-constexpr int64_t kRows = 32;  // of channels that lie next to each other: few enough for one float sum
+constexpr int64_t kRows = 32;  // of interleaved channels: few enough for a plain float sum
 
 struct Groups {
   int64_t images, channels, groups, points;
-  bool innermost;  // an image's memory is [points, channels]
+  bool innermost;  // an image is stored as [points, channels]
 
   Groups(const KernelCall& call, const OperandType& x)
       : images(x.shape[0]),
@@ -29,7 +29,7 @@ struct Groups {
         innermost(channels > 1 && (points == 1 || !x.layout.plain())) {}
 
   int64_t per_group() const { return channels / groups; }
-  int64_t size() const { return per_group() * points; }  // elements that are normalised together
+  int64_t size() const { return per_group() * points; }  // elements that are normalized together
   int Threads(const KernelCall& call) const { return ThreadsFor(images * channels * points, kElementsPerThread, call.threads); }
 };
 
@@ -37,10 +37,10 @@ float InverseDeviation(double squares, double count, float epsilon) {
   return static_cast<float>(1 / std::sqrt(squares / count + static_cast<double>(epsilon)));
 }
 
-// What the images with innermost channels need while they are computed, of each thread: numbers of channels.
+// The memory of one thread for a channels-last image: numbers per channel.
 struct ChannelMemory {
-  float *first, *second, *mean, *scale, *shift;  // a float each
-  double *sums, *squares;                        // a double each
+  float *first, *second, *mean, *scale, *shift;  // float, one per channel
+  double *sums, *squares;                        // double, one per channel
 
   static int64_t Floats(int64_t channels) { return AlignUp(9 * channels, kAlignmentBytes / static_cast<int64_t>(sizeof(float))); }
 
@@ -52,11 +52,11 @@ struct ChannelMemory {
   }
 };
 
-// Calls f(group, mean, inverse deviation) for each group of an image whose channels are innermost.
+// Calls f(group, mean, inverse deviation) for each group of a channels-last image.
 template <typename F>
 void ForEachGroup(const Loops& loops, const Groups& n, const float* x, float epsilon, const ChannelMemory& memory, F f) {
   const double points = static_cast<double>(n.points), count = static_cast<double>(n.size());
-  // Parts are joined by the formula of Chan, Golub and LeVeque (1979), channels to groups as well.
+  // Combines parts, and then the channels of a group, by the formula of Chan, Golub and LeVeque (1979).
   for (int64_t row = 0; row < n.points; row += kRows) {
     const int64_t rows = std::min(kRows, n.points - row);
     loops.column_moments(x + row * n.channels, rows, n.channels, memory.first, memory.second);
@@ -88,10 +88,10 @@ class GroupNormKernel : public Kernel {
 
   struct Moments {
     float mean, inverse;
-    float lost;  // what rounding adds to the mean
+    float lost;  // the rounding error of the mean
   };
 
-  // Of one group whose channels lie one after the other.
+  // For one group in row-major memory.
   Moments MomentsOf(const float* x) const {
     const double count = static_cast<double>(n_.size());
     double sum = 0;
@@ -154,7 +154,7 @@ class GroupNormGrad : public GroupNormKernel {
  public:
   explicit GroupNormGrad(const KernelCall& call) : GroupNormKernel(call, call.inputs[1]) {}
 
-  // Of each image and channel: the gradients of its scale and bias; then ChannelMemory.
+  // The gradients of scale and bias for each image and channel; then ChannelMemory.
   static int64_t Scratch(const KernelCall& call) {
     const Groups n(call, call.inputs[1]);
     return PartBytes(n) + (n.innermost ? std::max(call.threads, 1) * ChannelMemory::Floats(n.channels) * 4 : 0);
@@ -187,7 +187,7 @@ class GroupNormGrad : public GroupNormKernel {
     return AlignUp(2 * n.images * n.channels * static_cast<int64_t>(sizeof(double)), kAlignmentBytes);
   }
 
-  // The line dx = slope dy - (x - mean) along - shift of the channels of a group; slope is inverse * scale.
+  // dx = slope dy - (x - mean) along - shift for the channels of a group, where slope is inverse * scale.
   struct Line {
     float along, shift;
   };
@@ -229,7 +229,7 @@ class GroupNormGrad : public GroupNormKernel {
           memory.scale[c] = inverse;
         }
       });
-      std::fill_n(memory.sums, 2 * n_.channels, 0.0);  // now of dy, and behind them of dy (x - mean)
+      std::fill_n(memory.sums, 2 * n_.channels, 0.0);  // now sums of dy, followed by those of dy (x - mean)
       for (int64_t row = 0; row < n_.points; row += kRows) {
         const int64_t at = row * n_.channels;
         loops_.column_products(own_dy + at, own_x + at, std::min(kRows, n_.points - row), n_.channels, memory.mean, memory.first,
@@ -268,7 +268,7 @@ int64_t ForwardScratch(const KernelCall& call) {
   return n.innermost ? std::max(call.threads, 1) * ChannelMemory::Floats(n.channels) * 4 : 0;
 }
 
-// `x`: the input that says the shape; inputs and outputs of other shapes are vectors of a number for each channel.
+// `x` is the input that determines the shape; operands of other shapes have one number per channel.
 std::string Rejects(const KernelCall& call, size_t x) {
   if (call.inputs.size() != 3 || call.outputs.size() != (x == 0 ? 1 : 3)) return "a number of operands";
   const OperandType& whole = call.inputs[x];

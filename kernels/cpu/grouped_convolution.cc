@@ -19,17 +19,17 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kGroupedPoints = 256;  // of dy whose outer products a tile takes at once
+constexpr int64_t kGroupedPoints = 256;  // points of dy whose outer products a tile computes at once
 constexpr int64_t kGroupedProducts = 1 << 17;
 constexpr int64_t kMostGroupedWeights = 1 << 22;
 constexpr int64_t kFewestGroupedChannels = 4;
 
 // x[N, H, W, groups I], y[N, OH, OW, groups O] and w[groups O, I, KH, KW] of the forward convolution; a missing height is 1.
 struct GroupedSizes {
-  int64_t images, groups, inputs, outputs;  // channels of a group
+  int64_t images, groups, inputs, outputs;  // channels per group
   WindowAxis height, width;
   int64_t panel = BestLoops().matrix_panel;
-  std::vector<int64_t> output_places, input_places, tap_places;  // in w
+  std::vector<int64_t> output_places, input_places, tap_places;  // offsets in w
 
   GroupedSizes(const ConvolutionOperands& of, int64_t group, const Attributes& windows) {
     const Shape &x = of.x->shape, &y = of.y->shape, &w = of.w->shape;
@@ -49,7 +49,8 @@ struct GroupedSizes {
   int64_t y_channels() const { return groups * outputs; }
 };
 
-// Each row of the result, group by group: of each tap a product of a row's points with the tap's weights, added where the points go.
+// Computes each row of the result, group by group. For each tap, multiplies the points of a row by the tap's weights, and adds the products
+// at their positions.
 class GroupedConv : public Kernel {
  public:
   explicit GroupedConv(const KernelCall& call)
@@ -104,7 +105,7 @@ class GroupedConv : public Kernel {
     const ConvolutionOperands of = ConvolutionOperandsOf(call);
     return ThreadsFor(of.y->shape.elements() * (of.w->shape.elements() / of.w->shape[0]), kGroupedProducts, call.threads);
   }
-  // Floats of a point of a row that is under way, of a tap's weights of a group, of all weights and of a row.
+  // Floats: for a point of the current row, for a tap's weights in a group, for all weights, and for a row.
   static int64_t Wide(const GroupedSizes& n, bool transposed) {
     return AlignUp(transposed ? n.inputs : n.outputs, static_cast<int64_t>(BestLoops().ring_lines));
   }
@@ -154,7 +155,7 @@ class GroupedConv : public Kernel {
     }
   }
 
-  // What row h of the result has of the other side by row kh of the windows, or -1.
+  // The row of the other operand that row h of the result depends on through row kh of the windows, or -1.
   int64_t RowUnder(int64_t h, int64_t kh) const {
     const WindowAxis& axis = n_.height;
     if (!transposed_) {
@@ -169,12 +170,12 @@ class GroupedConv : public Kernel {
   const bool transposed_, has_bias_;
   const int threads_;
   const Loops& loops_;
-  const int64_t in_, out_;       // channels of a group of what is read and of the result
-  std::vector<int32_t> source_;  // by place in the packed weights: the element of w, or -1
+  const int64_t in_, out_;       // channels per group of the operand and of the result
+  std::vector<int32_t> source_;  // by position in the packed weights: the element of w, or -1
 };
 
-// For each panel of dy's channels of a group: dy's points, packed a chunk of rows at a time, and outer products with x's under each tap.
-// Chunks are added in their order, whatever the threads are.
+// For each panel of dy's channels in a group: packs the points of dy, a chunk of rows at a time, and computes their outer products with
+// those of x under each tap. Chunks are added in order, whatever the number of threads.
 class GroupedGradWeight : public Kernel {
  public:
   explicit GroupedGradWeight(const KernelCall& call) : n_(call), threads_(Threads(call)), loops_(BestLoops()) {
@@ -203,7 +204,7 @@ class GroupedGradWeight : public Kernel {
   static int64_t Tile(const GroupedSizes& n) { return BestLoops().panel_rows * n.panel; }
   static int64_t Rows(const GroupedSizes& n) { return std::clamp<int64_t>(kGroupedPoints / n.width.out, 1, n.height.out); }
   static int64_t Sums(const GroupedSizes& n) { return XTiles(n) * n.taps() * Tile(n); }
-  static int64_t Own(const GroupedSizes& n) { return AlignUp(Sums(n) + Rows(n) * n.width.out * n.panel, 16); }  // floats of a thread
+  static int64_t Own(const GroupedSizes& n) { return AlignUp(Sums(n) + Rows(n) * n.width.out * n.panel, 16); }  // floats per thread
   int64_t FirstInput(int64_t tile) const { return n_.inputs * tile / XTiles(n_); }
 
   void MakePanel(const float* x, const float* dy, int64_t group, int64_t output, float* sums, float* dw) const {
@@ -262,11 +263,11 @@ class GroupedGradWeight : public Kernel {
   const GroupedSizes n_;
   const int threads_;
   const Loops& loops_;
-  int64_t weights_;  // elements of dw with padding
+  int64_t weights_;  // elements of dw, including padding
   bool padded_;
 };
 
-// "" where x and y in this order would be served, whatever order they are in.
+// "" if the call would be served with x and y in channels-last order, whatever their present layouts.
 std::string RejectsGroupedShapes(const KernelCall& call) {
   if (BestLoops().name == std::string_view("baseline")) return "a machine without AVX2";
   const ConvolutionOperands of = ConvolutionOperandsOf(call);
@@ -283,7 +284,7 @@ std::string RejectsGroupedShapes(const KernelCall& call) {
   const int64_t packed = w.elements() / w[1] / w[0] * groups * AlignUp(w[1], 32) * AlignUp(w[0] / groups, 32);
   if (packed > kMostGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
   if (HasConvolutionBias(call) && (call.inputs[2].dtype != DType::kFloat32 || !call.inputs[2].layout.plain())) return "bias";
-  // Where the library has vectors for a group's channels, in weights that it does not pad, it is ahead.
+  // The library is faster if it is vectorized for these channels per group and does not pad the weights.
   KernelCall plain = call;
   for (auto* operands : {&plain.inputs, &plain.outputs}) {
     for (OperandType& operand : *operands) operand.layout = {};

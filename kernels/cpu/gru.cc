@@ -1,4 +1,4 @@
-// GRU and RNN with the usual activations, and their gradients; GRU's training form. What RNN's gradient needs is Y.
+// GRU and RNN with the usual activations, and their gradients; the training form of GRU. RNN's gradient needs only Y.
 #include <algorithm>
 
 #include "kernels/cpu/families.h"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace recurrent;
 
-// Gates z, r and h. Where linear_before_reset is not set, h's product waits for r: two phases.
+// Gates z, r and h. Without linear_before_reset, the product for h needs r, so there are two phases.
 class GruCells final : public Cells {
  public:
   int Phases(const Sizes& n) const override { return n.linear ? 1 : 2; }

@@ -10,24 +10,24 @@
 namespace gradloom {
 namespace {
 
-// So much of k is summed before the next part of both operands is widened: a panel of b and a tile of a stay in the first-level cache.
+// The part of k that is summed before the next part of both operands is widened. A panel of b and a tile of a stay in the L1 cache.
 constexpr int64_t kDepth = 256;
-// Rows of a that are widened at once, and columns of b.
+// Rows of a, and columns of b, that are widened at once.
 constexpr int64_t kStripRows = 96, kStripColumns = 128;
-// The largest block of c that one thread has at a time: with its parts of a and b it stays in a second-level cache.
+// The largest block of c per thread. With its parts of a and b, it stays in the L2 cache.
 constexpr int64_t kMostBlock = 384;
 constexpr int64_t kRowUnit = 12, kColumnUnit = 32;
-// What it costs to widen an element, in multiply-adds.
+// The cost of widening an element, in multiply-adds.
 constexpr int64_t kWidening = 12;
 constexpr int64_t kWorkPerThread = 1 << 18;
 
-// How many of at most `most` there are.
+// The number of parts of size at most `most`.
 int64_t Count(int64_t extent, int64_t most) { return (extent + most - 1) / most; }
 
-// Equal parts of an extent, at most `most` each, of whole units.
+// Divides an extent into equal parts of at most `most`, rounded up to whole units.
 int64_t EvenPart(int64_t extent, int64_t most, int64_t unit) { return Count(Count(extent, Count(extent, most)), unit) * unit; }
 
-// Where each matrix of an operand begins, in matrices, for all of `batch`.
+// The index of an operand's matrix for each matrix of `batch`.
 std::vector<int64_t> MatrixIndices(const std::vector<int64_t>& batch, const std::vector<int64_t>& own, int64_t matrices) {
   std::vector<int64_t> indices(static_cast<size_t>(matrices), 0);
   int64_t stride = 1, below = 1;
@@ -48,7 +48,7 @@ HalfProduct::HalfProduct(MatrixProduct product, DType dtype, int threads) : prod
   for (size_t i = 0; i < a.size(); ++i) offsets_.emplace_back(a[i] * p.m * p.k, b[i] * p.k * p.n);
 }
 
-// The blocks with which the last thread is done first.
+// Chooses the block size with the shortest estimated time of the slowest thread.
 void HalfProduct::ChooseBlocks(int threads) {
   const MatrixProduct& p = product_;
   int64_t best = std::numeric_limits<int64_t>::max();
@@ -68,7 +68,7 @@ void HalfProduct::ChooseBlocks(int threads) {
   threads_ = static_cast<int>(std::min<int64_t>(threads, p.matrices() * row_blocks_ * column_blocks_));
 }
 
-// Whole cache lines each; see Run.
+// The parts are whole cache lines each; see Run.
 int64_t HalfProduct::part_floats() const {
   const int64_t depth = AlignUp(std::min(product_.k, kDepth), 16);
   return depth * (kStripRows + block_columns_ + kStripColumns) + block_rows_ * block_columns_;
@@ -78,7 +78,7 @@ int64_t HalfProduct::bias_floats() const { return product_.has_bias ? AlignUp(pr
 
 int64_t HalfProduct::scratch_bytes() const { return (bias_floats() + threads_ * part_floats()) * static_cast<int64_t>(sizeof(float)); }
 
-// Rows first: the same columns of b for a while.
+// Row blocks vary fastest, so that consecutive tasks use the same columns of b.
 HalfProduct::Block HalfProduct::BlockAt(int64_t task) const {
   const int64_t i = task % row_blocks_ * block_rows_, j = task / row_blocks_ % column_blocks_ * block_columns_;
   return {task / (row_blocks_ * column_blocks_), i, j, std::min(block_rows_, product_.m - i), std::min(block_columns_, product_.n - j)};
@@ -108,7 +108,7 @@ void HalfProduct::Run(const void* a, const void* b, const void* bias, void* c, v
   });
 }
 
-// `packed`: b's columns are there from the block before.
+// `packed`: the columns of b are already packed from the previous block.
 void HalfProduct::Multiply(const Block& block, const void* a, const void* b, bool packed, const float* bias, void* c,
                            const Parts& parts) const {
   const MatrixProduct& p = product_;

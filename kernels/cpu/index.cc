@@ -1,4 +1,4 @@
-// Rows by index, and the sums that go back to them: what embeddings are made of.
+// Gathering rows by index and adding to rows by index, the basis of embeddings.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr int64_t kBytesPerThread = 1 << 16;
   throw Error(ErrorCode::kData, call.op + ": index " + std::to_string(index) + " is out of range for an axis of " + std::to_string(extent));
 }
 
-// A tensor as [outer, extent, inner] about an axis.
+// A tensor as [outer, extent, inner] around an axis.
 struct Table {
   int64_t outer, extent, inner;
   Table(const Shape& shape, int64_t axis) {
@@ -33,17 +33,18 @@ int64_t IndexAt(DType dtype, const void* indices, int64_t i) {
   return dtype == DType::kInt64 ? static_cast<const int64_t*>(indices)[i] : static_cast<const int32_t*>(indices)[i];
 }
 
-// The rows that indices choose of each of the outer ones, where there are several of these: runs of rows that follow each other, which are
-// moved at once (windows over an axis, a flip's halves, channels). In memory that is given.
+// The rows selected by the indices, if there are several outer ones. Consecutive rows form runs, which are moved at once (windows along an
+// axis, the halves of a flip, channels). Uses memory of the caller.
 class RowRuns {
  public:
   struct Run {
-    int64_t from, to, rows;  // of the table; of what is chosen
+    int64_t from, to, rows;  // first row in the table, first row in the result, number of rows
   };
 
   static int64_t Bytes(const Table& table, int64_t count) { return table.outer > 1 ? count * static_cast<int64_t>(sizeof(Run)) : 0; }
 
-  // Runs of at most kBytesPerThread or a row, so that threads share a long one. Throws Error(kData) where an index is out of range.
+  // Runs have at most kBytesPerThread bytes or one row, so that threads can share a long one. Throws Error(kData) if an index is out of
+  // range.
   RowRuns(const KernelCall& call, const Table& table, int64_t row_bytes, DType dtype, const void* indices, int64_t count, void* memory)
       : first_(static_cast<Run*>(memory)) {
     const int64_t most_rows = kBytesPerThread / std::max<int64_t>(row_bytes, 1);
@@ -63,7 +64,7 @@ class RowRuns {
 
   int64_t size() const { return count_; }
 
-  // f(outer, run) for every run of the outer rows [begin / size(), end / size()), which need not be whole.
+  // Calls f(outer, run) for runs [begin, end), counted over all outer rows.
   template <typename F>
   void ForEach(int64_t begin, int64_t end, F&& f) const {
     int64_t outer = begin / count_, run = begin % count_;
@@ -101,7 +102,7 @@ class Gather : public Kernel {
         char* const b = to + (outer * count_ + run.to) * row_bytes_;
         const int64_t bytes = run.rows * row_bytes_;
         if (bytes == 4) {
-          std::memcpy(b, a, 4);  // one move, where a call would take longer
+          std::memcpy(b, a, 4);  // a single move, faster than a call
         } else {
           std::memcpy(b, a, static_cast<size_t>(bytes));
         }
@@ -133,8 +134,8 @@ class Gather : public Kernel {
   int threads_;
 };
 
-// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the outer rows, or the columns where those are few, so that each sum
-// runs in the order of the indices.
+// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the outer rows, or the columns if there are few outer rows, so that each
+// sum is in the order of the indices.
 class GatherGrad : public Kernel {
  public:
   explicit GatherGrad(const KernelCall& call)
@@ -200,7 +201,7 @@ std::string RejectsIndices(const KernelCall& call, size_t indices, const Shape& 
   return RejectsLayouts(call);
 }
 
-// gradloom.SetRow(x, i, row): in place, the row is all that moves.
+// gradloom.SetRow(x, i, row): in place, only the row is copied.
 class SetRow : public Kernel {
  public:
   explicit SetRow(const KernelCall& call)

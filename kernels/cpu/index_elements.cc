@@ -1,4 +1,5 @@
-// GatherElements and ScatterElements whose indices have the data's extents but along the axis: rows of indices, element by element.
+// GatherElements and ScatterElements with indices that have the extents of the data except along the axis: rows of indices, element by
+// element.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -34,14 +35,14 @@ class ElementKernel : public Kernel {
   explicit ElementKernel(const KernelCall& call)
       : call_(call), n_(call), threads_(ThreadsFor(n_.outer * n_.count * n_.inner, kElementsPerThread, call.threads)) {}
 
-  // Calls f(indices) with their type.
+  // Calls f with the indices as a typed pointer.
   template <typename F>
   void WithIndices(const void* indices, F f) const {
     if (call_.inputs[1].dtype == DType::kInt64) return f(static_cast<const int64_t*>(indices));
     f(static_cast<const int32_t*>(indices));
   }
 
-  // Throws where an index is out of range, before anything is written by it.
+  // Throws if an index is out of range, before anything is written.
   template <typename I>
   void Check(const I* indices) const {
     std::atomic<int64_t> bad{-1};
@@ -87,7 +88,7 @@ class GatherElements : public ElementKernel {
   }
 };
 
-// Threads share the outer slices or, where there are few, the columns: what goes to one element goes in the order of the indices.
+// Threads share the outer slices, or if there are few, the columns: updates of an element are applied in the order of the indices.
 class ScatterElements : public ElementKernel {
  public:
   explicit ScatterElements(const KernelCall& call)

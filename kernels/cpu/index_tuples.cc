@@ -1,4 +1,4 @@
-// GatherND with its gradient, and ScatterND: pieces of a tensor by index tuples.
+// GatherND, its gradient, and ScatterND: slices of a tensor selected by index tuples.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kBytesPerThread = 1 << 16;
 constexpr int64_t kColumns = 16;
 
-// Each tuple is `width` indices behind `batch_dims` axes that data and indices have in common, and names a piece of the data.
+// Each tuple has `width` indices, which follow `batch_dims` axes common to data and indices, and selects a piece of the data.
 class Tuples {
  public:
   Tuples(const Shape& data, const Shape& indices, int batch_dims) {
@@ -34,7 +34,7 @@ class Tuples {
     }
   }
 
-  // "" where the index tuples fit the data.
+  // "" if the index tuples fit the data.
   static std::string Rejects(const Shape& data, const OperandType& indices, int64_t batch_dims) {
     if (indices.dtype != DType::kInt64) return "indices of type " + std::string(DTypeName(indices.dtype));
     const Shape& shape = indices.shape;
@@ -48,7 +48,7 @@ class Tuples {
   int64_t count() const { return count_; }
   int64_t piece() const { return piece_; }
 
-  // Throws Error(kData) where an index is out of range.
+  // Throws Error(kData) if an index is out of range.
   void Check(const std::string& op, const int64_t* indices, int threads) const {
     std::atomic<int64_t> bad{-1};
     ParallelFor(count_, threads, [&](int64_t i) {
@@ -63,7 +63,7 @@ class Tuples {
                                       std::to_string(extents_[static_cast<size_t>(i % width_)]));
   }
 
-  // The first element of the piece of tuple i, whose indices have been checked.
+  // The offset of the piece of tuple i, whose indices must have been checked.
   int64_t Place(const int64_t* indices, int64_t i) const {
     int64_t place = i / per_batch_ * batch_;
     for (int k = 0; k < width_; ++k) {
@@ -74,8 +74,8 @@ class Tuples {
     return place;
   }
 
-  // f(piece in the data, piece in order, elements) for all tuples in order: threads share the columns of the pieces, so that what goes to
-  // one element goes in that order.
+  // Calls f(offset in the data, offset in the sequence of pieces, elements) for all tuples in order. Threads share the columns of the
+  // pieces, so that updates of an element are applied in that order.
   template <typename F>
   void ForEachPiece(const int64_t* indices, int threads, F f) const {
     ParallelRanges(piece_, kColumns, static_cast<int>(std::min<int64_t>(threads, (piece_ + kColumns - 1) / kColumns)),
@@ -117,7 +117,7 @@ class GatherNd : public Kernel {
   int threads_;
 };
 
-// gradloom.GatherNDGrad(indices, grad) {batch_dims, shape}
+// gradloom.GatherNDGrad(indices, grad) {batch_dims, shape}.
 class GatherNdGrad : public Kernel {
  public:
   explicit GatherNdGrad(const KernelCall& call)

@@ -1,4 +1,4 @@
-// LRN and its gradient in float32, plain or with the channels innermost: tiles of points, whose channels are rows in scratch memory.
+// LRN and its gradient in float32, row-major or channels-last: tiles of points, with their channels as rows in scratch memory.
 #include <algorithm>
 #include <string>
 
@@ -12,14 +12,14 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 13;
-constexpr int64_t kMostChannels = 1 << 12;  // a tile of which is 1 MiB
+constexpr int64_t kMostChannels = 1 << 12;  // a tile of this many is 1 MiB
 
-// x of a call of either operator.
+// The operand x of either operator.
 const OperandType& Normalized(const KernelCall& call) { return call.inputs.back(); }
 
 class LocalResponseBase : public Kernel {
  protected:
-  // `tiles`: of scratch memory that a thread needs.
+  // `tiles` is the number of tiles in a thread's scratch memory.
   LocalResponseBase(const KernelCall& call, int64_t tiles)
       : loops_(BestLoops()), tiles_(tiles), images_(Normalized(call).shape[0]), channels_(Normalized(call).shape[1]) {
     const Shape& x = Normalized(call).shape;
@@ -37,7 +37,7 @@ class LocalResponseBase : public Kernel {
 
   int64_t tile() const { return channels_ * kResponsePoints; }
 
-  // f(first element of a tile in its tensors, points of it, scratch memory of a thread), in parallel.
+  // Calls f(offset of the tile in the tensors, points in the tile, scratch memory of the thread) in parallel.
   template <typename F>
   void ForEachTile(void* scratch, F f) const {
     ParallelFor(images_ * Parts(), threads_, [&](int64_t i) {
@@ -47,7 +47,7 @@ class LocalResponseBase : public Kernel {
     });
   }
 
-  // Between a tile of a tensor and rows of kResponsePoints; behind the last point of a row are zeros.
+  // Copy between a tile of a tensor and rows of kResponsePoints. Rows are zero-padded after the last point.
   void Load(const float* x, int64_t points, float* rows) const {
     if (points < kResponsePoints) std::fill_n(rows, tile(), 0.0f);
     if (innermost_) return loops_.transpose(x, channels_, rows, kResponsePoints, channels_, points);

@@ -15,10 +15,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostHalf = 1024;           // a ring of 16 lines has 128 KiB then
-constexpr int64_t kMostRingRows = 32;         // whose values and sums are under way at once
-constexpr int64_t kMostRingBytes = 64 << 20;  // of values of a group
-constexpr double kRingGain = 1.5;             // of vector instructions, from which on it is faster
+constexpr int64_t kMostHalf = 1024;           // a ring of 16 lines then has 128 KiB
+constexpr int64_t kMostRingRows = 32;         // rows whose values and sums are computed together
+constexpr int64_t kMostRingBytes = 64 << 20;  // of the values of a group
+constexpr double kRingGain = 1.5;             // ratio of vector instructions from which the ring is faster
 constexpr int64_t kRingWorkPerThread = 1 << 14;
 
 }  // namespace
@@ -36,7 +36,7 @@ LongConvolution::LongConvolution(const KernelCall& call) {
     std::swap(x_channels, y_channels), std::swap(x_length, y_length), std::swap(w_x_step, w_y_step);
     before = taps - 1 - before;
   }
-  // Of each ring as many blocks as are needed within the input; one less is enough where there is padding beside it.
+  // For each ring size, tries the number of blocks that is needed without padding, and one less, which may suffice with padding.
   block = y_length, blocks = 1, half = HalfOf(y_length);
   for (int64_t of = Ring::HalfFor(1); of <= kMostHalf; of = Ring::HalfFor(of + 1)) {
     const int64_t most = 2 * of - taps + 1;
@@ -60,8 +60,8 @@ LongConvolution::Block LongConvolution::BlockOf(int64_t i, int64_t of) const {
   return {begin, end, x_begin, x_end, x_begin - first};
 }
 
-// What a block needs, so that no product lands on another one's place: of those of point u of x with tap k, at u - k, the last at less than
-// n, and the first, which is at u - k + n where that is negative, behind the block.
+// The half for blocks of `of` points, such that no product wraps onto the place of another. The product of point u of x and tap k is at u -
+// k. The last one must be below n; a negative u - k wraps to u - k + n, which must be after the block.
 int64_t LongConvolution::HalfOf(int64_t of) const {
   int64_t n = 1;
   for (int64_t i = 0; i * of < y_length; ++i) {
@@ -76,7 +76,7 @@ double LongConvolution::RingWork(int64_t of_blocks, int64_t of_half) const {
   const auto elements = static_cast<double>(of_half);
   const double of_rows = static_cast<double>(images * of_blocks), xs = static_cast<double>(groups * x_channels);
   const auto in = static_cast<double>(groups * x_tuples()), out = static_cast<double>(y_tuples());
-  // A pass has 7 for each element, with its loads and stores, and so has the way in or out.
+  // A pass takes 7 instructions per element, including loads and stores, and so does the conversion in or out.
   const double transform = elements * 7 * static_cast<double>(Ring::Passes(of_half) + 1);
   return of_rows * (in + static_cast<double>(groups) * out) * transform + xs * out * (transform + of_rows * elements * 4.5);
 }
@@ -106,7 +106,7 @@ std::string RejectsLongConvolution(const KernelCall& call) {
   if (axis.taps < 8 || axis.taps > kMostHalf) return "windows of another length";
   const LongConvolution n(call);
   if (n.half > kMostHalf) return "extents";
-  // Of the weights' gradient all rows are under way at once: they are what is summed.
+  // For the gradient of the weights, all rows are needed together, because the sum is over rows.
   const int64_t tuples = call.op == "ConvGradWeight" ? (n.x_tuples() + n.y_tuples()) * n.rows() : n.x_tuples() * n.rows_at_once();
   if (tuples * Ring::FloatsOf(n.half) > kMostRingBytes / static_cast<int64_t>(sizeof(float))) return "much memory";
   return n.RingWork() * kRingGain > n.PlainWork() ? "few products to save" : "";
@@ -118,8 +118,8 @@ int RingThreadsOf(const KernelCall& call, const LongConvolution& n) {
   return ThreadsFor(static_cast<int64_t>(n.RingWork()), kRingWorkPerThread, call.threads);
 }
 
-// Groups in turn, as many at once as there are threads: the values of x for all blocks, then, for each tuple of y's channels, of the
-// weights of a few channels of x at a time, whose products with x's are added up.
+// Processes the groups in turn, as many at once as there are threads. Computes the values of x for all blocks; then for each tuple of y's
+// channels, the values of the weights for a few channels of x at a time, and accumulates their products with the values of x.
 class LongConv : public Kernel {
  public:
   explicit LongConv(const KernelCall& call)
@@ -168,15 +168,15 @@ class LongConv : public Kernel {
     ring_.Load(from, n_.x_length, count, at.x_end - at.x_begin, at.place, false, to);
   }
 
-  // y's channels of a tuple for rows [first, first + rows); `values` has those of x.
+  // The channels of y in a tuple for rows [first, first + rows); `values` has those of x.
   void MakeTuple(const float* values, const float* w, const float* bias, int64_t group, int64_t tuple, int64_t first, int64_t rows,
                  float* memory, float* y) const {
     const int64_t channel = tuple * ring_.lines(), count = std::min(ring_.lines(), n_.y_channels - channel), floats = ring_.floats();
-    const int64_t wide = n_.input_gradient ? n_.x_channels : n_.y_channels;  // of a group's rows of w
+    const int64_t wide = n_.input_gradient ? n_.x_channels : n_.y_channels;  // channels in a group's rows of w
     const float* const filters = w + group * wide * (n_.input_gradient ? n_.w_x_step : n_.w_y_step) + channel * n_.w_y_step;
     float* const sums = memory + kRingTerms * floats;
     for (int64_t i = 0; i < n_.x_channels;) {
-      // Terms of one tuple of x's.
+      // Terms from one tuple of x.
       const int64_t lane = i % ring_.lines(), terms = std::min({int64_t{kRingTerms}, n_.x_channels - i, ring_.lines() - lane});
       for (int64_t term = 0; term < terms; ++term)
         ring_.Load(filters + (i + term) * n_.w_x_step, n_.w_y_step, count, n_.taps, 0, n_.input_gradient, memory + term * floats);
@@ -207,8 +207,8 @@ class LongConv : public Kernel {
   const int threads_;
 };
 
-// The gradient of the weights: the values of x and dy for all blocks of a group, then, for each tuple of dy's channels, the sums over
-// blocks of their products with a few channels of x at a time.
+// The gradient of the weights: computes the values of x and dy for all blocks of a group; then for each tuple of dy's channels, the sums
+// over blocks of their products with a few channels of x at a time.
 class LongConvGradWeight : public Kernel {
  public:
   explicit LongConvGradWeight(const KernelCall& call) : n_(call), ring_(n_.half), loops_(BestLoops()), threads_(RingThreadsOf(call, n_)) {}
@@ -241,7 +241,7 @@ class LongConvGradWeight : public Kernel {
   }
 
  private:
-  // x's tuples, then dy's.
+  // Tuples of x, followed by those of dy.
   void LoadBlock(const float* x, const float* dy, int64_t group, int64_t tuple, int64_t row, float* to) const {
     const LongConvolution::Block at = n_.BlockAt(row % n_.blocks);
     const int64_t image = row / n_.blocks * n_.groups + group;

@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-// Shorter sums, and more of them, oneDNN does not part among as many threads as were tried (32).
+// oneDNN does not divide shorter sums, or more of them, among threads, as far as was tried (32 threads).
 constexpr int64_t kLong = 2048, kMostSums = 1 << 18;
-// Parts are so long at least; there are a few, and more where the sums of all are no more than this.
+// The least length of a part. There are kFewParts parts, and more if the sums of all parts do not exceed kSumsOfAll.
 constexpr int64_t kLengthOfPart = 256, kFewParts = 4, kMostParts = 16, kSumsOfAll = 1 << 20;
 constexpr int64_t kSumsPerThread = 1 << 14;
 

@@ -1,4 +1,4 @@
-// Softmax and cross entropy over rows of classes in one pass, and the gradient.
+// Softmax and cross entropy over rows of classes in one pass, and their gradient.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -15,11 +15,10 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
 
-// Labels and class weights. Bad labels are noted by the threads and reported by the caller.
+// Labels and class weights. Threads record invalid labels, and the caller reports them.
 class Labels {
  public:
-  // `scores` [rows, classes]; input `weight` holds the class weights, if there are any, and the one before
-  // it the labels.
+  // `scores` is [rows, classes]. Input `weight` has the class weights, if any; the input before it has the labels.
   Labels(const KernelCall& call, const Shape& scores, size_t weight)
       : classes_(scores[1]), ignore_(call.attributes.Int("ignore_index", -100)), weighted_(HasInput(call, weight)) {}
 
@@ -29,7 +28,7 @@ class Labels {
     bad_row_.store(-1, std::memory_order_relaxed);
   }
 
-  // The label of a row, or -1 where it is ignored or no label at all.
+  // The label of a row, or -1 if it is ignored or invalid.
   int64_t At(int64_t row) {
     const int64_t label = target_[row];
     if (label == ignore_) return -1;
@@ -47,7 +46,7 @@ class Labels {
     return sum;
   }
 
-  // Throws Error(kData) if a row had a bad label.
+  // Throws Error(kData) if a row had an invalid label.
   void Check() const {
     const int64_t row = bad_row_.load(std::memory_order_relaxed);
     if (row < 0) return;
@@ -65,14 +64,14 @@ class Labels {
   std::atomic<int64_t> bad_row_{-1};
 };
 
-// A loss and a weight a row, so that the sums run in row order however many threads there are.
+// The loss and the weight of a row, so that sums are in row order whatever the number of threads.
 struct RowTerms {
   double loss, weight;
 };
 
 int64_t CrossEntropyScratch(const KernelCall& call) {
   const Shape& shape = call.inputs[0].shape;
-  // The logarithms of the probabilities need a row a thread where nobody wants them.
+  // The log-probabilities need a buffer if they are not an output.
   const int64_t row = HasOutput(call, 2) ? 0 : static_cast<int64_t>(sizeof(float)) * shape.elements();
   return shape[0] * static_cast<int64_t>(sizeof(RowTerms)) + row;
 }
@@ -197,7 +196,7 @@ class NllGrad : public Kernel {
   Labels labels_;
 };
 
-// Operand `target` holds int64 labels; all others are float32.
+// Operand `target` must have int64 labels, all others must be float32.
 template <size_t target>
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;

@@ -1,4 +1,4 @@
-// MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead or have 16-bit elements.
+// MatMul and Gemm by oneDNN, or by our own loops if matrices are too small to amortize a library's overhead or have 16-bit elements.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -18,7 +18,7 @@
 namespace gradloom {
 namespace {
 
-// Up to so many multiply-adds own loops are ahead.
+// Up to this many multiply-adds, our own loops are faster.
 constexpr int64_t kSmallProduct = 1 << 16;
 
 using Dims = dnnl::memory::dims;
@@ -45,7 +45,7 @@ MatrixProduct ProductOfGemm(const KernelCall& call) {
   return p;
 }
 
-// numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
+// As in numpy.matmul, a vector is a row on the left and a column on the right, and leading axes broadcast.
 MatrixProduct ProductOfMatMul(const KernelCall& call) {
   MatrixProduct p;
   const Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape;
@@ -58,7 +58,7 @@ MatrixProduct ProductOfMatMul(const KernelCall& call) {
   p.b_col = 1;
   const int a_lead = std::max(a.rank() - 2, 0), b_lead = std::max(b.rank() - 2, 0);
   if (b_lead == 0) {
-    // One matrix on the right: all rows on the left are one matrix.
+    // The right operand is a single matrix, so all rows of the left one form one matrix.
     for (int axis = 0; axis < a_lead; ++axis) p.m *= a[axis];
     return p;
   }
@@ -131,7 +131,7 @@ std::string RejectsSmall(const KernelCall& call) {
 struct Prepared {
   dnnl::matmul::primitive_desc desc;
   PaddedOperand padded;
-  bool bias_is_addend = false;  // a post-operation instead of oneDNN's bias
+  bool bias_is_addend = false;  // as a post-operation instead of oneDNN's bias
 };
 
 Dims WithMatrix(Dims batch, int64_t rows, int64_t columns) {
@@ -140,7 +140,7 @@ Dims WithMatrix(Dims batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
-// Batch strides of matrices that lie one after another, then the matrix's own.
+// Batch strides of contiguous matrices, followed by the strides of the matrix itself.
 Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
   Dims strides(batch.size());
   int64_t stride = matrix;
@@ -153,7 +153,7 @@ Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
   return strides;
 }
 
-// Of operands that are all of `dtype`: float32 or bfloat16, with the strides that `p` says.
+// For operands of type `dtype`, float32 or bfloat16, with the strides in `p`.
 Prepared PrepareAsIs(const MatrixProduct& p, DType dtype) {
   const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col), dtype);
   const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col), dtype);
@@ -171,7 +171,7 @@ Prepared PrepareAsIs(const MatrixProduct& p, DType dtype) {
   return prepared;
 }
 
-// The same, with an operand padded where that is worth its copy.
+// The same, but with a padded copy of an operand where that pays off.
 Prepared Prepare(const MatrixProduct& p, DType dtype) {
   Prepared as_is = PrepareAsIs(p, dtype);
   if (!p.batch.empty() || dtype != DType::kFloat32) return as_is;
@@ -271,7 +271,8 @@ std::string RejectsHalf(const KernelCall& call) {
 
 int64_t HalfScratch(const KernelCall& call) { return HalfProduct(ProductOf(call), call.outputs[0].dtype, call.threads).scratch_bytes(); }
 
-// oneDNN's bfloat16 kernels, and HalfKernel for a plan whose machine had them where this one has not: it serves the same calls.
+// oneDNN's bfloat16 kernels; or HalfKernel, which serves the same calls, for a plan compiled on a machine that has bfloat16 instructions,
+// unlike this one.
 std::string RejectsBfloat16(const KernelCall& call) {
   if (std::string why = RejectsHalf(call); !why.empty()) return why;
   return RejectsLarge(call, DType::kBfloat16);

@@ -1,5 +1,5 @@
-// MaxPool and its gradient. Where channels are innermost, a window's points are rows of channels; where those are few, a row of windows is
-// taken as one: its points are then rows of the image, of which every window's own part is kept.
+// MaxPool and its gradient. Channels-last, the points of a window are rows of channels. If there are few channels, a row of windows is
+// processed together: its points are then rows of the image, of which each window uses its part.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -16,25 +16,25 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kFewChannels = 16;  // less fill no vector
+constexpr int64_t kFewChannels = 16;  // fewer do not fill a vector
 
 int64_t LastStride(const KernelCall& call) {
   const std::vector<int64_t> strides = call.attributes.Ints("strides");
   return strides.empty() ? 1 : strides.back();
 }
 
-// Whether rows of windows may be taken as one. Not with a stride beyond the input.
+// Whether rows of windows may be processed together, which requires a stride within the input.
 bool TakesRows(const KernelCall& call, const Shape& x, const Shape& y) {
   const int64_t stride = LastStride(call);
   return !RejectsLayouts(call).empty() && y[1] < kFewChannels && stride >= 1 && stride <= x[x.rank() - 1];
 }
 
-// Of the memory for one row of the image, at least what the windows of a row of y move over.
+// Floats for one row of the image: at least the range that the windows of a row of y cover.
 int64_t RowFloats(const KernelCall& call, const Shape& y) {
   return AlignUp(y[y.rank() - 1] * LastStride(call) * y[1], kAlignmentBytes / static_cast<int64_t>(sizeof(float)));
 }
 
-// Scratch bytes for `rows` such rows a thread.
+// Scratch bytes for `rows` such rows per thread.
 int64_t RowScratch(const KernelCall& call, const Shape& x, const Shape& y, int64_t rows) {
   return TakesRows(call, x, y) ? std::max(call.threads, 1) * rows * RowFloats(call, y) * static_cast<int64_t>(sizeof(float)) : 0;
 }
@@ -49,7 +49,7 @@ class MaxPoolBase : public Kernel {
         step_(LastStride(call)),
         by_rows_(TakesRows(call, x, y) && table_.Step() == step_) {}
 
-  // Of a non-empty window of a plane: the first largest point; a NaN counts as the largest.
+  // The first maximum in a non-empty window of a plane; NaN counts as the maximum.
   int32_t Largest(const float* x, size_t window) const {
     const std::span<const int32_t> points = table_.PointsOf(window);
     int32_t best = points[0];
@@ -59,12 +59,12 @@ class MaxPoolBase : public Kernel {
     return best;
   }
 
-  // The points of one window, or of the first of a row, `n` elements from each on.
+  // The points of one window, or of the first window of a row, with `n` elements from each on.
   PoolArgs Points(const float* x, int64_t window, int64_t n) const {
     const std::span<const int32_t> points = table_.PointsOf(static_cast<size_t>(window));
     return {.x = x, .points = points.data(), .taps = static_cast<Index>(points.size()), .stride = table_.channels, .n = n};
   }
-  // Elements from the first window's first point to the last one's.
+  // Elements from the first point of the first window to that of the last one.
   int64_t row_elements() const { return ((table_.row - 1) * step_ + 1) * table_.channels; }
 
   const WindowTable table_;
@@ -118,7 +118,7 @@ class MaxPool : public MaxPoolBase {
   }
 };
 
-// With the places of what is largest, as ONNX counts them: in X as a whole, row-major whatever the layout.
+// With the indices of the maxima as ONNX defines them: over the whole of X, row-major whatever the layout.
 class MaxPoolIndices : public MaxPoolBase {
  public:
   explicit MaxPoolIndices(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.outputs[0].shape) {}
@@ -199,8 +199,8 @@ class MaxPoolGrad : public MaxPoolBase {
  private:
   static constexpr int64_t kRows = 3;
 
-  // Whether windows share no point, and the points of each are runs as long as the step to the next: so that a run of every window of a
-  // row makes a whole row of the image.
+  // Whether windows are disjoint, and their points form runs as long as the step between windows, so that a run of each window in a row
+  // makes a whole row of the image.
   bool Divides() const {
     std::vector<char> seen(static_cast<size_t>(table_.inputs), 0);
     for (int32_t point : table_.points) {
@@ -218,7 +218,7 @@ class MaxPoolGrad : public MaxPoolBase {
 
   void Rows(const float* x, const float* dy, float* dx, float* memory) const {
     const int64_t n = table_.channels, across = table_.row * step_ * n;
-    float* found = memory;  // which point is the largest; then the same for each point of a run
+    float* found = memory;  // the index of the maximum; then the same for each point of a run
     auto* const places = reinterpret_cast<int32_t*>(memory + row_floats_);
     float* const g = memory + 2 * row_floats_;
     if (static_cast<int64_t>(table_.points.size()) < table_.inputs) std::fill_n(dx, table_.inputs * n, 0.0f);
@@ -233,7 +233,7 @@ class MaxPoolGrad : public MaxPoolBase {
     }
   }
 
-  std::vector<int32_t> own_;  // by element of a row of the image: which point of its run
+  std::vector<int32_t> own_;  // for each element of a row of the image: its point in the run
 };
 
 std::string RejectsMaxPool(const KernelCall& call) {

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kElementsPerThread = 1 << 15;
 constexpr int64_t kTile = 16;
 
-// f(offset in the row-major tensor, offset by strides, count, step by strides) for rows of the last axis, or
-// parts of them, that cover everything.
+// Calls f(offset in the row-major tensor, offset in strided memory, count, stride) for rows of the last axis, or parts of rows, that cover
+// all elements.
 template <typename F>
 void ForEachRow(const StridedView& view, int threads, F f) {
   const int64_t n = view.elements();
@@ -32,7 +32,7 @@ void ForEachRow(const StridedView& view, int threads, F f) {
     return;
   }
   ParallelRanges(rows, 1, threads, [&](int64_t begin, int64_t end) {
-    // The second last axis is walked by addition, the others by division.
+    // The second-last axis is advanced by addition, the others by division.
     const int64_t inner = last > 0 ? view.extent(last - 1) : 1, stride = last > 0 ? view.stride(last - 1) : 0;
     for (int64_t row = begin; row < end;) {
       int64_t at = row % inner, offset = view.Offset(row, last);
@@ -41,8 +41,7 @@ void ForEachRow(const StridedView& view, int threads, F f) {
   });
 }
 
-// The axis along which memory by strides is contiguous, where that is not the last one and both are long
-// enough for tiles; -1: none.
+// The axis along which strided memory is contiguous, if it is not the last one and both are long enough for tiles; else -1.
 int TransposedAxis(const StridedView& view) {
   const int last = view.rank() - 1;
   if (last < 1 || view.stride(last) == 1 || view.extent(last) < kTile / 2) return -1;
@@ -52,7 +51,7 @@ int TransposedAxis(const StridedView& view) {
   return -1;
 }
 
-// Planes of the axes `axis` and last, in groups of tiles along `axis`.
+// Planes of `axis` and the last axis, in groups of tiles along `axis`.
 void TransposePlanes(const StridedView& view, int axis, const float* from, float* to, int threads) {
   const Loops& loops = BestLoops();
   const int last = view.rank() - 1;

@@ -59,7 +59,7 @@ StridedView ViewOf(const KernelCall& call) {
   return {call.outputs[0].shape, strides_of(call).data()};
 }
 
-// Each axis as (repeats, extent), of which the first reads the same again.
+// Each axis becomes (repeats, extent), with stride 0 along the repeats.
 StridedView TileView(const KernelCall& call) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const Strides own = StridesOf(from);
@@ -73,7 +73,7 @@ StridedView TileView(const KernelCall& call) {
   return {split, strides.data()};
 }
 
-// The result read from the input as the call says.
+// The result is a strided view of the input.
 template <StridedView (*view_of)(const KernelCall&)>
 class Strided : public Kernel {
  public:
@@ -106,7 +106,7 @@ class Slice : public Kernel {
       const int64_t extent = whole_.shape[*normal], at = Integer(inputs, 1, i), start = at < 0 ? at + extent : at;
       int64_t& stride = strides[static_cast<size_t>(*normal)];
       first += std::clamp<int64_t>(start, 0, step > 0 ? extent : std::max<int64_t>(extent - 1, 0)) * stride;
-      // An axis of one element may have any step; a product that wraps is never used.
+      // The step of an axis with one element may be anything: the product may wrap, as it is never used.
       stride = static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(step));
     }
     const OperandType& part = kGradient ? call_.inputs[0] : call_.outputs[0];
@@ -130,7 +130,7 @@ class Slice : public Kernel {
   OperandType whole_;
 };
 
-// Concat and Split: one tensor as outer * (parts of bytes), the parts as tensors of their own.
+// Concat and Split: one tensor as outer * (parts, in bytes), and the parts as separate tensors.
 template <bool kJoin>
 class Parts : public Kernel {
  public:
@@ -209,7 +209,7 @@ std::string RejectsConcat(const KernelCall& call) {
 
 std::string RejectsSplit(const KernelCall& call) {
   if (!NormalAxis(call.attributes.Int("axis", 0), call.inputs[0].shape.rank())) return "axis out of range";
-  // One size follows from the others; two do not.
+  // The size of one unused part follows from the others, that of two does not.
   const auto unwanted = std::count_if(call.outputs.begin(), call.outputs.end(), [](const OperandType& part) { return !part.present(); });
   if (unwanted > 1) return "several parts that nobody wants";
   return PhysicalOf(call) ? "" : RejectsLayouts(call);

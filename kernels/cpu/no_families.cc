@@ -1,4 +1,4 @@
-// In place of every family of CPU kernels: none, so that the reference kernels serve all.
+// Empty replacements of all families of CPU kernels, so that the reference kernels serve every call.
 #include "kernels/cpu/families.h"
 
 namespace gradloom {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 13;
 
-// All dimensions from `axis` on are normalised together.
+// All dimensions from `axis` on are normalized together.
 struct Rows {
   int64_t rows, width;
   Rows(const Shape& shape, int64_t axis) {
@@ -55,15 +55,15 @@ class LayerNormalization : public Kernel {
   int threads_;
 };
 
-// The gradients of scale and bias are sums over rows: groups of rows, whose number depends on the shape
-// alone, each into its own part of the scratch.
+// The gradients of scale and bias are sums over rows. They are computed in groups of rows, whose number depends only on the shape, each in
+// its own part of the scratch memory.
 constexpr int64_t kRowGroups = 16;
 
 int64_t GroupFloats(int64_t width) { return AlignUp(2 * width, 16); }
 
 int64_t LayerNormGradScratch(const KernelCall& call) {
   const Rows rows(call.inputs[1].shape, call.attributes.Int("axis", -1));
-  // The gradient of x goes to a row of the scratch where nobody wants it.
+  // If the gradient of x is not wanted, it is written to a row of scratch memory.
   return (kRowGroups * GroupFloats(rows.width) + (HasOutput(call, 0) ? 0 : kRowGroups * rows.width)) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -165,7 +165,7 @@ class RmsNormGrad : public Kernel {
   int threads_;
 };
 
-// `vectors`: inputs from this one on are vectors as long as the normalised dimensions.
+// Inputs from `vectors` on must be vectors over the normalized dimensions.
 std::string RejectsRows(const KernelCall& call, size_t x, size_t vectors) {
   const Shape& shape = call.inputs[x].shape;
   if (!NormalAxis(call.attributes.Int("axis", -1), shape.rank())) return "axis out of range";

@@ -51,7 +51,7 @@ OneDnnPrimitive::OneDnnPrimitive(const std::function<dnnl::primitive()>& make, s
 void OneDnnPrimitive::Run(std::initializer_list<const void*> addresses) {
   GRADLOOM_CHECK(addresses.size() == arguments_.size());
   size_t i = 0;
-  // The library's interface has one type of address for what it reads and what it writes.
+  // The library uses the same pointer type for operands that are read and written.
   for (const void* address : addresses) dnnl_memory_set_data_handle(arguments_[i++].memory, const_cast<void*>(address));
   const OneDnnTeam team(threads_);
   const dnnl_status_t status =

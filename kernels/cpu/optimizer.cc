@@ -1,4 +1,4 @@
-// Optimizers: one pass over the elements; the next values may lie on the present ones. Gradients of 16 bits are widened by tiles.
+// Optimizers: one pass over the elements. The next values may overwrite the current ones. 16-bit gradients are widened in tiles.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -44,7 +44,7 @@ int LoopOf(const KernelCall& call) {
   return -1;
 }
 
-// Scalars of either floating type.
+// A scalar of either floating-point type.
 double ScalarAt(const KernelCall& call, const void* const* inputs, size_t i) {
   return ElementAsDouble({call.inputs[i].dtype, Shape{}, inputs[i]}, 0);
 }
@@ -143,7 +143,7 @@ class LambApply : public Kernel {
 
 std::string RejectsUpdate(const KernelCall& call) {
   if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "a number of states";
-  KernelCall wide = call;  // but for the gradient, which may have 16 bits
+  KernelCall wide = call;  // except for the gradient, which may have 16 bits
   DType& gradient = wide.inputs[kUpdateGradient].dtype;
   if (gradient == DType::kFloat16 || gradient == DType::kBfloat16) gradient = DType::kFloat32;
   if (std::string why = RejectsUnequalOperands(wide); !why.empty()) return why;
@@ -161,7 +161,7 @@ std::string RejectsLambApply(const KernelCall& call) {
 }
 
 constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, kUpdateStates + 1}, {3, kUpdateStates + 2}};
-// The direction is no next parameter, but may lie on the gradient.
+// The direction is not a next parameter, but may overwrite the gradient.
 constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
 constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 

@@ -1,4 +1,4 @@
-// Pad of elements of any type, by rows of its innermost axis; and its gradient.
+// Pad for elements of any type, by rows of its innermost axis; and its gradient.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -30,7 +30,7 @@ class Pad : public Kernel {
   }
 
  private:
-  // Where each element of each axis comes from; -1: it takes the constant.
+  // The source of each element of each axis; -1: the constant.
   void MakeSources(const void* const* inputs) {
     const std::vector<AxisMap> maps = PadMaps(call_, inputs, from_, to_, 3);
     sources_.resize(maps.size());
@@ -41,7 +41,7 @@ class Pad : public Kernel {
         sources_[axis][i] = map.starts[i] == map.starts[i + 1] ? -1 : map.indices[map.starts[i]];
       }
     }
-    // The run of the innermost axis that is copied as it lies: neighbours there and here.
+    // The range of the innermost axis that is copied as a contiguous block.
     const std::vector<int64_t>& last = sources_.back();
     begin_ = 0;
     while (begin_ < last.size() && last[begin_] != 0) ++begin_;

@@ -8,7 +8,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kPageFloats = 1024;  // 4 KiB
-// Bounds of what was measured to gain (docs/benchmarks.md, "Rows 4 KiB apart").
+// Bounds of the measured gain (docs/benchmarks.md, "Rows 4 KiB apart").
 constexpr int64_t kLeastDepth = 256, kLeastOther = 32, kMostRowsForB = 512;
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace {
 using Kind = BroadcastOperand::Kind;
 
 constexpr int64_t kWorkPerThread = 1 << 15;  // in elements of a cheap function
-constexpr int64_t kShortRow = 16;            // up to this a call for each row takes longer than its elements
+constexpr int64_t kShortRow = 16;            // up to this length, a call per row takes longer than its elements
 
-// Strides of a plain operand along the output's axes, 0 where it is repeated.
+// The strides of a plain operand along the axes of the output, 0 where it is broadcast.
 std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
   const std::vector<int64_t> strides = from.strides();
   std::vector<int64_t> steps(static_cast<size_t>(to.rank()), 0);
@@ -29,8 +29,8 @@ std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
   return steps;
 }
 
-// How an operand with these steps along the axes of `shape` is read: axes next to each other become one where it goes on in them alike;
-// axes of extent 1 vanish.
+// The reading pattern of an operand with these steps along the axes of `shape`. Merges adjacent axes where the steps allow it, and omits
+// axes of extent 1.
 BroadcastOperand ReadBySteps(const Shape& shape, const std::vector<int64_t>& steps) {
   BroadcastOperand operand{.kind = Kind::kGeneral};
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -47,7 +47,7 @@ BroadcastOperand ReadBySteps(const Shape& shape, const std::vector<int64_t>& ste
   return operand;
 }
 
-// The trailing part of the output that the operand covers without repetition, if it covers nothing else.
+// The number of trailing output elements that the operand covers without repetition, or 0 if it also varies outside them.
 int64_t PeriodOf(const BroadcastOperand& operand) {
   int64_t period = 1;
   size_t axis = operand.extents.size();
@@ -58,7 +58,7 @@ int64_t PeriodOf(const BroadcastOperand& operand) {
   return period;
 }
 
-// Rows of a few elements, one after the other.
+// Copies rows of few elements, one after the other.
 template <typename T>
 void CopyRows(const T* from, int64_t row_step, int64_t step, int64_t rows, int64_t width, float* to) {
   for (int64_t r = 0; r < rows; ++r, from += row_step) {
@@ -82,7 +82,7 @@ bool Costly(PointwiseOp op) {
   }
 }
 
-// The value of each operand where all dense inputs are zero: zero for certain, or not.
+// Whether the outputs are certainly zero if all dense inputs are zero.
 bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
   std::vector<bool> zero;
   for (const OperandType& input : call.inputs) zero.push_back(input.present() && input.shape == call.outputs[0].shape);
@@ -124,7 +124,7 @@ bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
   return std::all_of(program.outputs.begin(), program.outputs.end(), [&](int id) { return zero[static_cast<size_t>(id)]; });
 }
 
-// The program without the roundings that storing their results would repeat: of outputs that no function reads.
+// The program without roundings of outputs that no instruction reads, because storing the output rounds as well.
 PointwiseProgram WithoutLastRoundings(const KernelCall& call, PointwiseProgram program) {
   const int first = program.first_result();
   std::vector<int> reads(static_cast<size_t>(first) + program.instructions.size(), 0);
@@ -143,7 +143,7 @@ PointwiseProgram WithoutLastRoundings(const KernelCall& call, PointwiseProgram p
     program.outputs[k] = last.operands[0];
     gone[at] = true;
   }
-  // What is left gets new numbers.
+  // Renumbers the remaining instructions.
   std::vector<int> number(reads.size());
   std::iota(number.begin(), number.end(), 0);
   std::vector<PointwiseProgram::Instruction> kept;
@@ -158,8 +158,8 @@ PointwiseProgram WithoutLastRoundings(const KernelCall& call, PointwiseProgram p
   return program;
 }
 
-// Permuted operands are plain ones of permuted shapes. Blocked operands are flat arrays where all of them lie alike;
-// others must be single elements.
+// Permuted operands are plain ones with permuted shapes. Blocked operands are flat arrays if all have the same layout; the others must be
+// single elements.
 std::string RejectsBlocks(const KernelCall& call, const PointwiseProgram& program) {
   const OperandType& out = call.outputs[0];
   bool blocked = false;
@@ -229,7 +229,7 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
     }
     places_[at] = {Place::Kind::kTile, NewTile()};
     if (operand.kind == Kind::kPeriodic) {
-      NewTile();  // its tile is as long as a tile and a period
+      NewTile();  // its tile has the length of a tile plus a period
       periodic_.push_back(i);
     } else if (operand.kind == Kind::kScalar) {
       fills_.push_back({.input = i, .constant = -1, .place = i});
@@ -244,8 +244,8 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
   }
 }
 
-// Tiles are handed on when their value is read for the last time. An output is written straight to its memory
-// unless a dense input is read after that: the output may lie on it.
+// A tile is reused after the last read of its value. An output is written directly to its memory, unless a dense input is read later: the
+// output may share that memory.
 void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgram& program) {
   const int count = static_cast<int>(program.instructions.size());
   std::vector<int> last_use(places_.size(), -1);
@@ -277,7 +277,7 @@ void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgra
       const auto id = static_cast<size_t>(operands[static_cast<size_t>(k)]);
       if (static_cast<int>(id) < program.first_result() || places_[id].kind != Place::Kind::kTile || last_use[id] != q) continue;
       free_tiles.push_back(places_[id].index);
-      last_use[id] = -1;  // twice an operand, once free
+      last_use[id] = -1;  // freed only once if it is used as two operands
     }
     const int result = program.first_result() + q;
     Place& place = places_[static_cast<size_t>(result)];
@@ -285,7 +285,7 @@ void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgra
       if (free_tiles.empty()) free_tiles.push_back(NewTile());
       place = {Place::Kind::kTile, free_tiles.back()};
       free_tiles.pop_back();
-      if (last_use[static_cast<size_t>(result)] < 0) free_tiles.push_back(place.index);  // read by nobody
+      if (last_use[static_cast<size_t>(result)] < 0) free_tiles.push_back(place.index);  // never read
     }
     const auto operand = [&](int k) { return k < PointwiseOperands(op) ? operands[static_cast<size_t>(k)] : operands[0]; };
     steps_.push_back({loops_->pointwise[static_cast<size_t>(op)], operand(0), operand(1), operand(2), result});
@@ -321,7 +321,7 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
       n -= rows * width;
     } else {
       const int64_t run = std::min(n, width - index[last]);
-      // The innermost step of a plain operand is 1, or 0.
+      // The innermost step of a plain operand is 1 or 0.
       LoadFloats(*loops_, dtype, input, offset, step == 0 ? 1 : run, tile);
       if (step == 0) loops_->fill(tile, tile[0], run);
       tile += run;
@@ -329,7 +329,7 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
       offset -= index[last] * step;
       index[last] = 0;
     }
-    // To the row behind these.
+    // Advances to the row after these.
     int64_t ahead = rows;
     for (size_t axis = last; axis-- > 0;) {
       offset += ahead * steps[axis];
@@ -366,7 +366,7 @@ void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, 
     for (size_t p = 0; p < places_.size(); ++p) {
       const Place& place = places_[p];
       const auto i = static_cast<size_t>(place.index);
-      // Inputs are only read; the loops share one type of pointer.
+      // Inputs are only read, but the loops use one pointer type for all operands.
       if (place.kind == Place::Kind::kInput) at[p] = const_cast<float*>(static_cast<const float*>(inputs[i])) + off;
       if (place.kind == Place::Kind::kOutput) at[p] = static_cast<float*>(outputs[i]) + off;
     }

@@ -10,8 +10,8 @@ std::unique_ptr<Kernel> Make(const KernelCall& call) {
   return std::make_unique<PointwiseKernel>(call, *PointwiseProgramOf(call), BestLoops());
 }
 
-// Operands of equal bytes have equal shapes where all elements are of one size, and every loop reads an element
-// before it writes it. A truth value is a byte: those operands are left out.
+// If all elements have the same size, operands of equal size have equal shapes, and every loop reads an element before it writes it.
+// Boolean operands are excluded, because their elements have one byte.
 constexpr Aliasing kFloatInputs[] = {{0, 0}, {0, 1}, {0, 2}};
 constexpr Aliasing kBranches[] = {{0, 1}, {0, 2}};
 

@@ -1,4 +1,4 @@
-// QuantizeLinear and DequantizeLinear between float32 and integers of 8 or 16 bits, with one scale or one for each place of an axis.
+// QuantizeLinear and DequantizeLinear between float32 and 8- or 16-bit integers, with one scale, or one per index along an axis.
 #include <optional>
 #include <string>
 
@@ -32,7 +32,7 @@ int ZeroAt(SmallInteger type, const void* zeros, int64_t i) {
   return 0;
 }
 
-// The axis that the scales belong to; nullopt where there is one scale.
+// The axis of the scales; nullopt if there is a single scale.
 std::optional<int> AxisOfScales(const KernelCall& call) {
   if (call.inputs[1].shape.elements() == 1) return std::nullopt;
   const int64_t axis = call.attributes.Int("axis", 1);
@@ -54,7 +54,7 @@ class QuantizeBase : public Kernel {
     n_ = x.elements();
   }
 
-  // f(first element, elements, scale, zero) for pieces of one scale, in parallel.
+  // Calls f(first element, elements, scale, zero) for pieces with the same scale, in parallel.
   template <typename F>
   void ForEachPiece(const void* const* inputs, F f) const {
     const auto* scales = static_cast<const float*>(inputs[1]);

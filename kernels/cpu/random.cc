@@ -13,11 +13,11 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kPiece = 1024;  // elements whose words are drawn at once
+constexpr int64_t kPiece = 1024;  // elements whose words are computed together
 
 class RandomKernel : public Kernel {
  protected:
-  // `seed` as for RandomSource.
+  // `seed` is the same as for RandomSource.
   RandomKernel(const KernelCall& call, size_t seed)
       : call_(call),
         source_(call, seed),
@@ -25,8 +25,8 @@ class RandomKernel : public Kernel {
         threads_(ThreadsFor(n_, kElementsPerThread, call.threads)),
         loops_(BestLoops()) {}
 
-  // f(first element, elements, their words, whether the first one's place is odd) for pieces of neighbours that cover all elements, in
-  // parallel.
+  // Calls f(first element, elements, their words, whether the place of the first one is odd) for contiguous pieces that cover all elements,
+  // in parallel.
   template <typename F>
   void ForEachPiece(const void* const* inputs, F f) const {
     const RandomDraws draws = source_(inputs);
@@ -115,7 +115,7 @@ class RandomNormal : public RandomKernel {
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     auto* y = static_cast<float*>(outputs[0]);
     ForEachPiece(inputs, [&](int64_t i, int64_t count, const uint32_t* words, bool odd) {
-      // Pairs begin at even places; a piece may have one half of its first or last.
+      // Pairs start at even places, so a piece may contain only half of its first or last pair.
       float numbers[kPiece + 2];
       const int64_t pairs = (count + (odd ? 1 : 0) + 1) / 2;
       loops_.normal_numbers(words - (odd ? 1 : 0), pairs, mean_, scale_, numbers);
@@ -127,7 +127,7 @@ class RandomNormal : public RandomKernel {
   const float mean_, scale_;
 };
 
-// float32 tensors; what a Like form does not read may have any type.
+// float32 results; the unread input of a ...Like operator may have any type.
 template <size_t kSeed>
 std::string RejectsRandom(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;

@@ -11,7 +11,7 @@ void Lane::Project(const Share& share, int64_t s) const {
   const int64_t panel = loops.matrix_panel, hidden = n.hidden, gate = AlignUp(hidden, panel) * n.input;
   const int64_t end = std::min(n.steps, s + chunk());
   const int64_t first = n.backwards(direction) ? n.steps - end : s;
-  // Columns outermost: a panel of W stays in the first-level cache for all rows.
+  // Columns in the outer loop: a panel of W stays in the L1 cache for all rows.
   for (int64_t g = 0; g < n.gates; ++g) {
     for (int64_t j = share.j0; j < share.j1; j += panel) {
       MatrixArgs args{.m = share.b1 - share.b0,
@@ -52,7 +52,7 @@ void Lane::MultiplyGradient(const Share& share, int64_t s, int64_t slot, int64_t
   const float* a = dz_row(backwards ? n.steps - 1 - s : s, share.b0) + slot * hidden;
   int64_t a_row = n.batch_step() * row;
   if (lengths != nullptr && backwards) {
-    // The rows of one step lie at times of their own.
+    // With lengths, the rows of one step are at different times.
     for (int64_t b = share.b0; b < share.b1; ++b) {
       const int64_t t = time(s, b);
       float* to = gathered + b * row;

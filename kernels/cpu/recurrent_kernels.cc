@@ -1,4 +1,4 @@
-// The kernels of LSTM, GRU and RNN, whatever their cells.
+// The cell-independent parts of the LSTM, GRU and RNN kernels.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -22,7 +22,7 @@ void Meet() {
 #pragma omp barrier
 }
 
-// f(share, meets) for every share, a thread each. Where `meets`, all of them call Meet equally often.
+// Calls f(share, meets) for every share, one thread each. If `meets`, all threads must call Meet the same number of times.
 template <typename F>
 void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f) {
   const Share all{0, n.batch, 0, n.hidden};
@@ -43,7 +43,7 @@ void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f)
   }
 }
 
-// The lengths of a run's sequences, or null. Throws Error(kData) for one outside [0, steps].
+// The lengths of a run's sequences, or null. Throws Error(kData) if one is outside [0, steps].
 const int* LengthsOf(const Sizes& n, const void* const* inputs) {
   if (!n.has_lengths) return nullptr;
   const int* lengths = static_cast<const int*>(inputs[kLengths]);
@@ -55,13 +55,13 @@ const int* LengthsOf(const Sizes& n, const void* const* inputs) {
   return lengths;
 }
 
-// What both passes share: the forward pass over one direction.
+// The common base of both passes: the forward pass in one direction.
 class Recurrence : public Kernel {
  protected:
   Recurrence(const KernelCall& call, const Cells& cells, const Products& products)
       : call_(call), cells_(cells), n_(call), places_(n_, products, loops_), parts_(n_, loops_, call.threads) {}
 
-  // The lane of a direction, with what does not change during a run. Y and the kept rows are the caller's to set.
+  // The lane of a direction, with the data that does not change during a run. The caller must set Y and the kept rows.
   Lane LaneOf(const void* const* inputs, char* scratch, int64_t d) const {
     const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
     Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, inputs)};
@@ -107,7 +107,7 @@ class Recurrence : public Kernel {
     });
   }
 
-  // Packs a matrix of `hidden` columns and k rows for products over k, from gate `first` on; `transposed`: it lies as its transpose.
+  // Packs a matrix with `hidden` columns and k rows for products over k, from gate `first` on. `transposed`: it is stored as its transpose.
   void Pack(const float* b, int64_t k, bool transposed, int64_t first, float* packed) const {
     const int64_t hidden = n_.hidden, panel = loops_.matrix_panel, panels = (hidden + panel - 1) / panel;
     packed += panels * panel * first * (transposed ? k : hidden);
@@ -123,7 +123,7 @@ class Recurrence : public Kernel {
     });
   }
 
-  // visit(t, b) for all times of a sequence behind its end.
+  // Calls visit(t, b) for all times past the end of a sequence.
   template <typename F>
   void ForEachPastTheEnd(const Lane& lane, F&& visit) const {
     if (lane.lengths == nullptr) return;
@@ -132,7 +132,7 @@ class Recurrence : public Kernel {
     }
   }
 
-  // A state operand's part of a direction, zeros where there is none; and back.
+  // Copies a direction's part of a state operand, or zeros if it is absent; and back.
   void CopyState(const void* from, int64_t direction, float* to) const {
     if (from == nullptr) {
       std::fill_n(to, n_.cells(), 0.0f);
@@ -159,7 +159,7 @@ class Recurrence : public Kernel {
   const Partition parts_;
 
  private:
-  // The biases of W and R summed; a linear GRU needs those of its candidate apart.
+  // The sum of the biases of W and R; a linear GRU needs those of its candidate separately.
   void PrepareBias(const float* both, float* bias) const {
     const int64_t width = n_.width(), hidden = n_.hidden;
     std::fill_n(bias, 4 * hidden, 0.0f);
@@ -172,7 +172,7 @@ class Recurrence : public Kernel {
   }
 };
 
-// Outputs: those of the operator and, of a training form, what is kept: [directions, rows of X, kept * hidden].
+// The outputs are those of the operator, and for a training form the kept values: [directions, rows of X, kept * hidden].
 class ForwardKernel : public Recurrence {
  public:
   ForwardKernel(const KernelCall& call, const Cells& cells) : Recurrence(call, cells, Products(Sizes(call), call.threads)) {}
@@ -225,7 +225,8 @@ class GradientKernel : public Recurrence {
     }
   };
 
-  // dr = the gradients of the gates from `slot` on times the states before the steps, or, beside those of the first, times `by_row`.
+  // dr = the gradients of the gates from `slot` on times the states before the steps: `by_row`, or if the states are in Y, the initial
+  // state and rows of Y.
   void MultiplyStates(PreparedStates& product, const Lane& lane, int64_t slot, const float* by_row, float* dr, void* library) const {
     const float* dz = lane.dz + slot * n_.hidden;
     if (!product.first) return product.all->Run(dz, by_row, dr, library);
@@ -241,7 +242,7 @@ class GradientKernel : public Recurrence {
     const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
     Lane lane = LaneOf(inputs, scratch, d);
     if (n_.keeps) {
-      // Read only from here on.
+      // From here on, these are only read.
       lane.kept = const_cast<float*>(in(n_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
       lane.y = const_cast<float*>(in(n_.saved_y())) + n_.y_at(0, d, 0);
       lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
@@ -295,7 +296,7 @@ class GradientKernel : public Recurrence {
     std::fill_n(lane.through, n_.cells(), 0.0f);
     ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
       std::fill_n(lane.dz_row(t, b), n_.slots * hidden, 0.0f);
-      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // with lengths it is there
+      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // always present if there are lengths
       if (n_.gates == 3 && !n_.linear) std::fill_n(lane.reset_before + n_.row(t, b) * hidden, hidden, 0.0f);
     });
     const int phases = cells_.Phases(n_);
@@ -318,7 +319,7 @@ class GradientKernel : public Recurrence {
     });
   }
 
-  // X with zeros past the ends of sequences: there may be anything.
+  // X with zeros past the ends of sequences, where it may hold anything.
   const float* MaskedX(const Lane& lane, const float* x, float* to) const {
     std::copy_n(x, n_.rows() * n_.input, to);
     ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) { std::fill_n(to + n_.row(t, b) * n_.input, n_.input, 0.0f); });
@@ -340,7 +341,7 @@ class GradientKernel : public Recurrence {
     if (n_.linear) sum(3, hidden, db + width + 2 * hidden);
   }
 
-  // Sums of the gates' gradients times the cell state that each saw: i and f the one before the step, o the one after it.
+  // Sums of the gates' gradients times the cell state that each gate sees: before the step for i and f, after the step for o.
   void PeepholeGradient(const Lane& lane, float* dp) const {
     const int64_t hidden = n_.hidden;
     std::fill_n(dp, 3 * hidden, 0.0f);

@@ -1,4 +1,4 @@
-// Reductions over any axes. The order of additions depends on the shape alone, not on the number of threads.
+// Reductions over any axes. The order of additions depends only on the shape, not on the number of threads.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kPart = 1 << 14;    // elements of one part of a long reduction
+constexpr int64_t kPart = 1 << 14;    // elements per part of a long reduction
 constexpr int64_t kColumnGroup = 64;  // columns that are summed together
 constexpr int64_t kMostParts = 256;
 
@@ -54,7 +54,7 @@ float StartOf(Reduction reduction) {
   }
 }
 
-// Joins totals of parts: sums in double.
+// Combines the totals of parts; sums are in double.
 struct Total {
   explicit Total(Reduction reduction) : reduction(reduction), value(StartOf(reduction)) {}
   void Join(float part) {
@@ -75,7 +75,7 @@ struct Total {
   double value;
 };
 
-// The input as kept and reduced axes that alternate, with those of extent 1 left out.
+// The input as alternating kept and reduced axes, without those of extent 1.
 struct Pattern {
   std::array<int64_t, kMaxRank> extents{}, strides{};
   std::array<bool, kMaxRank> reduced{};
@@ -83,7 +83,7 @@ struct Pattern {
 
   Pattern(const Shape& shape, uint64_t reduced_axes) {
     int64_t stride = 1;
-    // From the innermost outwards, then turned round.
+    // Built from the innermost axis outward, then reversed.
     for (int axis = shape.rank(); axis-- > 0;) {
       const bool is_reduced = (reduced_axes >> axis & 1) != 0;
       if (shape[axis] != 1) {
@@ -108,7 +108,7 @@ struct Pattern {
   }
 };
 
-// Offsets of all index tuples of some of the axes of a pattern.
+// The offsets of all index tuples over some of the axes of a pattern.
 struct Walk {
   std::array<int64_t, kMaxRank> extents{}, strides{};
   int rank = 0;
@@ -132,7 +132,7 @@ struct Walk {
 
 bool IsGlobalPool(std::string_view op) { return op == "GlobalAveragePool" || op == "GlobalMaxPool"; }
 
-// The input alone: what it is reduced to lies in its order, see Rejects.
+// Permutes only the input: the result has the same order of elements, see Rejects.
 PhysicalCall PhysicalInput(const KernelCall& call) {
   KernelCall input = call;
   input.inputs.resize(1);
@@ -191,7 +191,7 @@ class ReduceKernel : public Kernel {
     return bits;
   }
 
-  // The innermost axis is reduced: rows of it.
+  // The innermost axis is reduced, as rows.
   void Rows(const Pattern& pattern, const float* x, float* y) {
     Walk kept, reduced;
     for (int i = 0; i + 1 < pattern.rank; ++i) {
@@ -214,7 +214,7 @@ class ReduceKernel : public Kernel {
     });
   }
 
-  // One long sum: parts of fixed length, joined in order.
+  // One long sum: parts of fixed length, combined in order.
   void OneRow(const float* x, int64_t n, float* y) {
     const int64_t part = std::max(kPart, (n + kMostParts - 1) / kMostParts), count = (n + part - 1) / part;
     const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
@@ -253,7 +253,7 @@ class ReduceKernel : public Kernel {
         reduce(x + i * rows_per_part * stride, std::min(rows_per_part, rows - i * rows_per_part), stride, columns, part);
       });
       loops_.fill(y, start, columns);
-      // Sums of sums, whatever was summed in the parts.
+      // The totals of parts are summed, even if the parts sum squares or absolute values.
       const Reduction join =
           rule_.reduction == Reduction::kSumSquare || rule_.reduction == Reduction::kSumAbs ? Reduction::kSum : rule_.reduction;
       loops_.reduce_columns[static_cast<size_t>(join)](parts_.data(), count, kColumnGroup, columns, y);
@@ -282,7 +282,7 @@ class ReduceKernel : public Kernel {
   const Loops& loops_;
   const Rule& rule_;
   PhysicalCall physical_;
-  Shape shape_;  // as it lies in memory
+  Shape shape_;  // in memory order
   int64_t outputs_;
   int threads_;
   bool noop_, planes_;
@@ -291,8 +291,8 @@ class ReduceKernel : public Kernel {
   std::vector<float> parts_;
 };
 
-// A permuted input may be reduced where the result's elements come in the same order: it has the input's dimensions, or
-// is a vector.
+// A permuted input is supported if the elements of the result are in the same order: the result has the dimensions of the input, or is a
+// vector.
 std::string RejectsPermuted(const KernelCall& call) {
   if (RejectsLayouts(call).empty()) return "";
   const OperandType &in = call.inputs[0], &out = call.outputs[0];

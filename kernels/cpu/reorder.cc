@@ -1,4 +1,4 @@
-// gradloom.Reorder: the same tensor in another layout.
+// gradloom.Reorder: copies a tensor to another layout.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -13,13 +13,13 @@
 namespace gradloom {
 namespace {
 
-// A dimension, or a part of one, as a loop over memory: its index counts `step` of the dimension's elements.
+// A dimension, or a block of one, as a loop over memory. One iteration advances by `step` elements of the dimension.
 struct Axis {
   int dim = 0;
   int64_t extent = 1, step = 1, stride = 0;
 };
 
-// From the outermost inwards.
+// Outermost first.
 std::vector<Axis> AxesOf(const Layout& layout, const Shape& shape) {
   std::vector<int64_t> block(static_cast<size_t>(shape.rank()), 1);
   for (const auto& [dim, size] : layout.blocks) block[static_cast<size_t>(dim)] *= size;
@@ -41,7 +41,7 @@ std::vector<Axis> AxesOf(const Layout& layout, const Shape& shape) {
   return axes;
 }
 
-// The axis of `axes` that holds the part of a dimension from `step` up to `end`; null where it is cut.
+// The axis of `axes` that contains the part of a dimension from `step` to `end`, or null if the part is divided.
 const Axis* Holding(const std::vector<Axis>& axes, int dim, int64_t step, int64_t end) {
   for (const Axis& axis : axes) {
     if (axis.dim == dim && step % axis.step == 0 && end <= axis.step * axis.extent && step < axis.step * axis.extent) return &axis;
@@ -49,7 +49,7 @@ const Axis* Holding(const std::vector<Axis>& axes, int dim, int64_t step, int64_
   return nullptr;
 }
 
-// Output elements in their order, with strides into the input; nullopt where the blocks of the two do not nest.
+// The output elements in memory order, with strides into the input; nullopt if the blocks of the two layouts do not nest.
 struct Walk {
   Shape extents;
   std::vector<int64_t> strides;
@@ -59,7 +59,7 @@ std::optional<Walk> WalkOf(const OperandType& from, const OperandType& to) {
   const std::vector<Axis> in = AxesOf(from.layout, from.shape), out = AxesOf(to.layout, to.shape);
   Walk walk;
   for (const Axis& axis : out) {
-    // Cut where the input's axes begin.
+    // Divide where the axes of the input start.
     std::vector<int64_t> cuts{axis.step, axis.step * axis.extent};
     for (const Axis& other : in) {
       if (other.dim == axis.dim && other.step > cuts[0] && other.step < axis.step * axis.extent) cuts.push_back(other.step);
@@ -76,7 +76,7 @@ std::optional<Walk> WalkOf(const OperandType& from, const OperandType& to) {
   return walk;
 }
 
-// Where the elements of one dimension lie: an element's place is the sum of its indices' places.
+// The offset for each index of one dimension. An element's offset is the sum over the dimensions.
 std::vector<int64_t> PlacesOf(const std::vector<Axis>& axes, int dim, int64_t extent) {
   std::vector<int64_t> places(static_cast<size_t>(extent), 0);
   for (const Axis& axis : axes) {
@@ -90,7 +90,7 @@ bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.sha
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
-// The innermost axis that counts; -1: the tensor is one element.
+// The dimension of the innermost axis with more than one element; -1: the tensor is one element.
 int Innermost(const std::vector<Axis>& axes) {
   for (size_t k = axes.size(); k-- > 0;) {
     if (axes[k].extent > 1) return axes[k].dim;
@@ -98,10 +98,11 @@ int Innermost(const std::vector<Axis>& axes) {
   return -1;
 }
 
-// Between any two layouts of elements of this unsigned type's size, padding and all, by tables of places. Padding becomes zero.
+// Converts between any two layouts for elements of this unsigned type's size, including padding, by tables of offsets. Padding becomes
+// zero.
 //
-// Output elements next to each other may lie far apart in the input, and the other way round. So a tile is a cache line of the input by a
-// run of the output's innermost dimension: each line that it reads is used whole while it is near.
+// Elements that are adjacent in the output may be far apart in the input, and vice versa. So a tile is a cache line of the input by a run
+// of the output's innermost dimension: each line that is read is used completely while it is in the cache.
 template <typename Element>
 class TableReorder : public Kernel {
  public:
@@ -114,14 +115,14 @@ class TableReorder : public Kernel {
       return Dimension{extent, PlacesOf(in, dim, extent), PlacesOf(out, dim, extent)};
     };
     const int inner = Innermost(out);
-    // What the lines of the input go along: the dimensions that lie next to each other there, until they fill one.
+    // The dimensions along which a cache line of the input extends: the innermost ones, until they fill a line.
     std::vector<int> dims{inner};
     for (size_t k = in.size(); k-- > 0 && across_.extent < kTile;) {
       if (std::find(dims.begin(), dims.end(), in[k].dim) != dims.end()) continue;
       dims.push_back(in[k].dim);
       across_ = Product(table(in[k].dim), across_);
     }
-    std::vector<Dimension> outer;  // from the innermost of the output
+    std::vector<Dimension> outer;  // innermost of the output first
     for (size_t k = out.size(); k-- > 0;) {
       if (std::find(dims.begin(), dims.end(), out[k].dim) != dims.end()) continue;
       dims.push_back(out[k].dim);
@@ -146,17 +147,18 @@ class TableReorder : public Kernel {
 
  private:
   static constexpr int64_t kTile = 64 / sizeof(Element);
-  static constexpr int64_t kRun = 64;  // lines of a tile: with those that it writes they fit into the first cache
+  static constexpr int64_t kRun = 64;  // lines per tile: together with the lines that are written, they fit into the L1 cache
 
   struct Dimension {
     int64_t extent = 1;
     std::vector<int64_t> from{0}, to{0};
   };
-  // Elements next to each other in the output, `step` apart in the input.
+  // Elements that are adjacent in the output, and `step` apart in the input.
   struct Stretch {
     int64_t from, to, count, step;
   };
-  // Of what the input's lines go along, at most a line. Elements next to each other in the input are `step` apart in the output; 0: not so.
+  // A part of the dimensions along an input line, at most one line. Elements adjacent in the input are `step` apart in the output; 0: at
+  // varying distances.
   struct Part {
     int64_t begin, count, step;
   };
@@ -201,7 +203,7 @@ class TableReorder : public Kernel {
   }
 
   void CopyTile(int64_t tile, const Element* from, Element* to) const {
-    // One run along all lines before the next.
+    // One run for all lines before the next run.
     const Part& part = parts_[static_cast<size_t>(tile) % parts_.size()];
     tile /= static_cast<int64_t>(parts_.size());
     for (size_t i = outer_.size(); i-- > 0;) {
@@ -233,9 +235,9 @@ class TableReorder : public Kernel {
   }
 
   const Loops& loops_;
-  int64_t bytes_;  // to clear
+  int64_t bytes_;  // to clear; 0: none
   int threads_;
-  std::vector<Dimension> outer_;  // from the outermost
+  std::vector<Dimension> outer_;  // outermost first
   Dimension across_;
   std::vector<Part> parts_;
   std::vector<Stretch> runs_;

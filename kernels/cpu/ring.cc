@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// Parts of the passes: fours, then a two and a three where there is one.
+// The radices of the passes: fours, then a two and a three if present.
 std::vector<int64_t> PartsOf(int64_t half) {
   std::vector<int64_t> parts;
   for (const int64_t part : {4, 2, 3}) {
@@ -27,7 +27,7 @@ int64_t Ring::HalfFor(int64_t wanted) {
 int64_t Ring::Passes(int64_t half) { return static_cast<int64_t>(PartsOf(half).size()); }
 
 Ring::Ring(int64_t half) : half_(half), loops_(BestLoops()) {
-  // The angles of what z^span is equal to, by block.
+  // The angles of the value that z^span equals in each block.
   std::vector<double> angles = {std::numbers::pi / 2};
   std::vector<size_t> firsts;
   int64_t span = half;
@@ -53,7 +53,7 @@ void Ring::Load(const float* from, int64_t stride, int64_t count, int64_t length
   const int64_t element = 2 * lines();
   std::fill_n(ring, half_ * element, 0.0f);
   if (length == 0) return;
-  // The coefficients of each half are at places of their own.
+  // The two halves of the coefficients are stored separately.
   const auto put = [&](int64_t begin, int64_t end, float* to) {
     if (begin >= end) return;
     const int64_t n = end - begin;

@@ -1,6 +1,6 @@
-// RoiAlign's means and their gradient. The points of a bin are a grid, and what a point draws from the pixels around it is a product of
-// weights along y and x: so is the mean over the bin. A bin is therefore a weighted sum of rows, of which a weighted sum of columns is
-// taken, however many points it has; the gradient goes the other way.
+// RoiAlign in average mode and its gradient. The points of a bin form a grid, and the weights of a point's pixels are products of weights
+// along y and x, so the same is true for the average over the bin. A bin is therefore a weighted sum of rows, followed by a weighted sum of
+// columns, whatever the number of its points; the gradient is the transpose.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -39,7 +39,7 @@ struct Geometry {
   int threads(int most) const { return ThreadsFor(count * channels * bins() * 8, kPixelsPerThread, most); }
 };
 
-// Bins along an axis of a box: bin b draws from the pixels [first[b], first[b] + taps[b]) with the weights from weight + b * extent on.
+// The bins along an axis of a box: bin b reads pixels [first[b], first[b] + taps[b]) with the weights from weight + b * extent on.
 struct Bins {
   int32_t *first, *taps;
   float* weight;
@@ -49,13 +49,13 @@ struct Bins {
   Bins(int64_t b, int64_t e, std::byte* memory)
       : first(reinterpret_cast<int32_t*>(memory)), taps(first + b), weight(reinterpret_cast<float*>(taps + b)), bins(b), extent(e) {}
 
-  // Of a box of `size` pixels from `begin` on. `ratio`: points of a bin, 0: as many as it has pixels.
+  // For a box of `size` pixels from `begin` on. `ratio` is the number of points per bin; 0: one per pixel.
   void Fill(double begin, double size, int64_t ratio) const {
     const double step = size / static_cast<double>(bins), last = static_cast<double>(extent - 1);
-    // A box larger than the image has no more to say than the image; one whose corners are no numbers has no points.
+    // A box larger than the image gains nothing from more points; one with NaN corners has no points.
     const double most = 4.0 * static_cast<double>(extent) + 4, wanted = std::ceil(step);
     const int64_t points = ratio > 0 ? ratio : wanted > 0 ? static_cast<int64_t>(std::min(wanted, most)) : 0;
-    // Points up to a pixel outside count as of the edge, others not at all.
+    // Points up to one pixel outside are clamped to the edge, others are ignored.
     const auto for_each = [&](int64_t bin, auto&& f) {
       for (int64_t i = 0; i < points; ++i) {
         const double at = begin + (static_cast<double>(bin) + (static_cast<double>(i) + 0.5) / static_cast<double>(points)) * step;
@@ -78,7 +78,7 @@ struct Bins {
     }
   }
 
-  // The pixels that any bin draws from: [begin, end).
+  // The range [begin, end) of pixels that any bin reads.
   std::pair<int64_t, int64_t> Reach() const {
     int64_t begin = extent, end = 0;
     for (int64_t bin = 0; bin < bins; ++bin) {
@@ -89,7 +89,7 @@ struct Bins {
   }
 };
 
-// What a thread has for itself: a box's bins along both axes, and a row of pixels.
+// The memory of a thread: the bins of a box along both axes, and a row of pixels.
 struct Box {
   Bins y, x;
   float* row;  // [width]
@@ -137,7 +137,7 @@ class RoiAlign : public Kernel {
     const auto* const rois = static_cast<const float*>(inputs[1]);
     const auto* const images = static_cast<const int64_t*>(inputs[2]);
     CheckImages("RoiAlign", images, g_);
-    // By planes of the output, those of a box next to each other.
+    // By planes of the output, where those of a box are adjacent.
     ParallelRanges(g_.count * g_.channels, 1, threads_, [&](int64_t begin, int64_t end) {
       Box box(g_, static_cast<std::byte*>(scratch) + ThreadPlace() * Box::Bytes(g_));
       for (int64_t plane = begin; plane < end; ++plane) {
@@ -174,7 +174,7 @@ class RoiAlign : public Kernel {
   int threads_;
 };
 
-// gradloom.RoiAlignGrad(x, rois, images, dy) -> dx. A plane has its boxes in their order, whichever thread it is of.
+// gradloom.RoiAlignGrad(x, rois, images, dy) -> dx. Each plane adds its boxes in order, whatever the thread.
 class RoiAlignGrad : public Kernel {
  public:
   explicit RoiAlignGrad(const KernelCall& call) : g_(call, call.inputs[3].shape), threads_(g_.threads(call.threads)) {}
@@ -227,14 +227,14 @@ class RoiAlignGrad : public Kernel {
   int threads_;
 };
 
-// `y`: the shape of the output or its gradient.
+// `y` is the shape of the output or its gradient.
 std::string RejectsShapes(const KernelCall& call, const Shape& y) {
   if (call.attributes.String("mode", "avg") != "avg") return "mode " + call.attributes.String("mode", "avg");
   const Shape &x = call.inputs[0].shape, &rois = call.inputs[1].shape, &images = call.inputs[2].shape;
   if (x.rank() != 4 || y.rank() != 4 || x.elements() == 0 || y.elements() == 0) return "nothing to compute";
   if (rois != Shape{y[0], 4} || images != Shape{y[0]} || x[1] != y[1]) return "boxes " + rois.ToString();
   if (call.inputs[2].dtype != DType::kInt64) return std::string(DTypeName(call.inputs[2].dtype));
-  constexpr int64_t kMostPoints = 4096;  // of a bin, along an axis
+  constexpr int64_t kMostPoints = 4096;  // per bin and axis
   if (call.attributes.Int("sampling_ratio", 0) > kMostPoints) return "many points";
   for (const int input : {0, 1}) {
     if (std::string why = RejectsAllBut(call, DType::kFloat32, input); !why.empty()) return why;

@@ -1,4 +1,4 @@
-// CumSum: running sums along an axis, columns next to each other at once.
+// CumSum: running sums along an axis, for several adjacent columns at once.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -34,7 +34,7 @@ class CumSum : public Kernel {
   }
 
  private:
-  // Sums of integers go round.
+  // Integer sums wrap.
   template <typename T>
   using TotalOf = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 

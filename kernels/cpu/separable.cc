@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kElementsPerThread = 1 << 14;
 constexpr int64_t kMostRow = int64_t{1} << 24;  // elements of a row in scratch memory: 64 MiB
 
-// An axis that is mapped to itself.
+// Whether the map is the identity.
 bool ChangesNothing(const AxisMap& map) {
   if (map.identity) return true;
   if (map.in != map.out || map.indices.size() != static_cast<size_t>(map.in)) return false;
@@ -96,7 +96,7 @@ void AxisTaps::Apply(int64_t outer, int64_t inner, const float* x, float* y) con
   }
 }
 
-// As many taps for each output element: where one has fewer, its last is taken in halves, and in halves of those, which is exact.
+// Gives all output elements the same number of taps: the last tap of an element with fewer is halved repeatedly, which is exact.
 void AxisTaps::MakeTable() {
   for (int64_t o = 0; o < out_; ++o) width_ = std::max(width_, static_cast<int64_t>(taps(o)));
   table_indices_.assign(static_cast<size_t>(width_ * out_), 0);
@@ -115,7 +115,7 @@ void AxisTaps::MakeTable() {
   }
 }
 
-// kWidth: of the table, known to the compiler; 0: any.
+// kWidth: the width of the table as a compile-time constant; 0: any.
 template <int64_t kWidth>
 void AxisTaps::LineOf(const float* x, float* y) const {
   const int64_t width = kWidth > 0 ? kWidth : width_;

@@ -1,4 +1,4 @@
-// DFT and STFT by fast transforms, kFourierLines lines at a time.
+// DFT and STFT by fast Fourier transforms, kFourierLines lines at a time.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -14,14 +14,14 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
-constexpr int64_t kLongest = 1 << 18;  // 64 MiB of scratch for each thread
+constexpr int64_t kLongest = 1 << 18;  // 64 MiB of scratch memory per thread
 
 using Places = std::array<int64_t, kFourierLines>;
 
 bool IsOnesided(const KernelCall& call) { return call.attributes.Int("onesided", call.op == "STFT" ? 1 : 0) != 0; }
 bool IsInverse(const KernelCall& call) { return call.attributes.Int("inverse", 0) != 0; }
 
-// The most that a transform may be long, by the shape of its result: half a spectrum fits two lengths, and any axis may be meant.
+// An upper bound of the transform length from the shape of its result: half a spectrum fits two lengths, and any axis may be the one meant.
 int64_t LongestOf(const KernelCall& call) {
   const Shape& to = call.outputs[0].shape;
   const bool half = IsOnesided(call) && !IsInverse(call);
@@ -48,7 +48,7 @@ class Transform : public Kernel {
         loops_(BestLoops()) {}
 
  protected:
-  // The tables of the first step serve all others: the length is a constant of the model.
+  // The tables of the first step are reused in all others: the length is a constant of the model.
   void Prepare(int64_t length, int64_t bins) {
     const bool half = IsOnesided(call_) && !IsInverse(call_);
     if (length <= 0 || length > longest_ || bins != (half ? length / 2 + 1 : length)) {
@@ -57,7 +57,7 @@ class Transform : public Kernel {
     if (!fourier_ || fourier_->length() != length) fourier_.emplace(length, IsInverse(call_));
   }
 
-  // For each group of lines: fill(first, count, elements) writes them, take(first, count, elements) reads what they become.
+  // For each group of lines: fill(first, count, elements) writes the elements, take(first, count, elements) reads their transforms.
   template <typename Fill, typename Take>
   void ForLines(int64_t lines, void* scratch, const Fill& fill, const Take& take) const {
     const int64_t numbers = Fourier::Numbers(longest_);
@@ -80,7 +80,7 @@ class Transform : public Kernel {
   std::optional<Fourier> fourier_;
 };
 
-// (x [..., 1 or 2], length, axis), as kernels/reference/signal.cc says it.
+// (x [..., 1 or 2], length, axis), as in kernels/reference/signal.cc.
 class Dft : public Transform {
  public:
   using Transform::Transform;
@@ -99,7 +99,7 @@ class Dft : public Transform {
     const double scale = IsInverse(call_) ? 1.0 / static_cast<double>(length) : 1.0;
     const float* const x = static_cast<const float*>(inputs[0]);
     float* const y = static_cast<float*>(outputs[0]);
-    // Where a line's first element is in a tensor with `extent` along the axis.
+    // The offset of a line's first element in a tensor with `extent` along the axis.
     const auto places = [inner](int64_t first, int64_t count, int64_t extent, int64_t width) {
       Places at{};
       for (int64_t l = 0; l < count; ++l) {
@@ -117,7 +117,7 @@ class Dft : public Transform {
             for (int64_t l = 0; l < count; ++l) Real(elements, t, l) = row[at[static_cast<size_t>(l)]];
             for (int64_t l = 0; parts > 1 && l < count; ++l) Imaginary(elements, t, l) = row[at[static_cast<size_t>(l)] + 1];
           }
-          // The other half of a spectrum of real numbers mirrors the first.
+          // The second half of the spectrum of real numbers is the conjugate mirror image of the first.
           for (int64_t t = half; to_real && t < length; ++t) {
             for (int64_t l = 0; l < count; ++l) {
               Real(elements, t, l) = Real(elements, length - t, l);

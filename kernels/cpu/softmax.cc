@@ -9,10 +9,10 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
 constexpr int64_t kColumnGroup = 256;
-// Columns fewer than a vector has lanes are laid out as rows, if they are not longer than this.
+// With fewer columns than a vector has lanes, columns up to this length are transposed to rows.
 constexpr int64_t kFewColumns = 16, kLongestColumn = 4096;
 
-// Softmax or its logarithm along one axis.
+// Softmax or log-softmax along one axis.
 template <bool kLog>
 class SoftmaxKernel : public Kernel {
  public:

@@ -1,4 +1,4 @@
-// DepthToSpace and SpaceToDepth: a row of the image is woven of rows of as many channels as a block is wide.
+// DepthToSpace and SpaceToDepth: a row of the image is interleaved from as many rows of channels as a block is wide.
 #include <string>
 
 #include "kernels/cpu/families.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
-// `wide`[j + block * x] and `rows`[j * step + x], x < width: one from the other.
+// Copies between `wide`[j + block * x] and `rows`[j * step + x], x < width.
 template <bool kToSpace, int64_t kBlock, typename T>
 void WeaveOf(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
   if constexpr (kBlock > 0) block = kBlock;
@@ -68,9 +68,9 @@ class SpaceDepth : public Kernel {
  private:
   DType dtype_;
   int64_t block_;
-  bool blocks_inner_;  // channels are [C, block, block], else [block, block, C]
+  bool blocks_inner_;  // channels are [C, block, block], otherwise [block, block, C]
   int threads_;
-  int64_t images_, channels_, height_, width_;  // channels of the image, the other extents of the depth
+  int64_t images_, channels_, height_, width_;  // channels of the image; height and width of the depth tensor
 };
 
 std::string Rejects(const KernelCall& call) {

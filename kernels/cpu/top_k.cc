@@ -1,4 +1,4 @@
-// TopK of float32: in order, of equal ones the first ones first; a NaN is larger than every number.
+// TopK of float32, sorted; the first of equal elements comes first; NaN is larger than every number.
 #include <algorithm>
 #include <bit>
 #include <climits>
@@ -16,10 +16,10 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
-// A heap of the best ones is ahead of a selection among all where it is this many times shorter.
+// A heap of the best elements is faster than a selection among all if it is this many times shorter.
 constexpr int64_t kHeapShare = 8;
 
-// An integer that is larger the further in front the element comes: its value, and below it how early it is.
+// An integer that is larger for elements that rank higher: the order of the value, and below it that of the index.
 uint64_t KeyOf(float x, bool largest, int64_t place) {
   const auto bits = std::bit_cast<uint32_t>(x == 0.0f ? 0.0f : x);
   uint32_t order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
@@ -30,7 +30,7 @@ uint64_t KeyOf(float x, bool largest, int64_t place) {
 
 int64_t PlaceOf(uint64_t key) { return UINT32_MAX - static_cast<uint32_t>(key); }
 
-// Elements along the axis of a call.
+// The elements along the axis of a call.
 struct Lanes {
   int64_t outer, n, inner;
   int threads;
@@ -81,7 +81,7 @@ class TopK : public Kernel {
   }
 
  private:
-  // keys[0, k) of the lane, the first in front.
+  // The best k keys of the lane, in descending order.
   void Choose(const float* from, uint64_t* keys) const {
     const auto key = [&](int64_t j) { return KeyOf(from[j * lanes_.inner], largest_, j); };
     const std::greater<uint64_t> before;

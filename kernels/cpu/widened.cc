@@ -1,6 +1,6 @@
-// 16-bit operands on a machine that computes in 32 bits: they are widened, the float32 kernel runs, its results are rounded. One rounding
-// for each result, as a kernel of 16-bit elements that sums in float32 has it. Convolutions run for so many samples at a time as stay in a
-// second-level cache when they are widened.
+// 16-bit operands on a machine with 32-bit arithmetic: operands are widened, the float32 kernel runs, and its results are rounded. Each
+// result is rounded once, as in a kernel for 16-bit elements that sums in float32. Convolutions process as many samples at a time as stay
+// in the L2 cache when widened.
 #include <algorithm>
 #include <deque>
 #include <string>
@@ -21,10 +21,10 @@ constexpr int64_t kElementsPerThread = 1 << 15;
 
 bool Is16Bit(const OperandType& operand) { return operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16; }
 
-// What is widened of the samples at one time.
+// The size of the widened samples that are processed at a time.
 constexpr int64_t kMostBytes = 1 << 20;
 
-// Which operands of a convolution have the samples as their first dimension: all tensors of images.
+// Whether the first dimension of an operand of a convolution is the batch: all tensors of images.
 bool IsImage(const KernelCall& call, bool is_input, size_t i) {
   if (call.op == "ConvGradWeight") return is_input;
   return i == 0 && (call.op == "Conv" || call.op == "ConvGradInput");
@@ -33,7 +33,7 @@ bool IsImage(const KernelCall& call, const std::vector<OperandType>* operands, s
   return IsImage(call, operands == &call.inputs, i);
 }
 
-// How many samples the float32 kernel gets at a time, a divisor of all; 0: the call is not parted.
+// The number of samples that the float32 kernel processes at a time, a divisor of all; 0: the call is not divided.
 int64_t SamplesAtOnce(const KernelCall& call) {
   int64_t samples = 0, elements = 0;
   for (const auto* operands : {&call.inputs, &call.outputs}) {
@@ -49,14 +49,14 @@ int64_t SamplesAtOnce(const KernelCall& call) {
   }
   if (samples == 0 || elements == 0 || (call.op == "ConvGradWeight" && !Is16Bit(call.outputs[0]))) return 0;
   int64_t most = std::max<int64_t>(kMostBytes / (elements / samples * static_cast<int64_t>(sizeof(float))), 1);
-  // The gradients of weights by parts are added up, which should cost less than what it saves.
+  // The gradients of weights are summed over the parts, which must cost less than the division saves.
   if (call.op == "ConvGradWeight") most = std::max(most, samples * 4 * call.outputs[0].shape.elements() / elements);
   if (most >= samples) return 0;
   while (samples % most != 0) --most;
   return most;
 }
 
-// What the float32 kernel is asked for.
+// The call of the float32 kernel.
 KernelCall Widened(const KernelCall& call) {
   KernelCall wide = call;
   const int64_t samples = SamplesAtOnce(call);
@@ -108,7 +108,7 @@ class WidenedKernel : public Kernel {
     }
   }
 
-  // Of what Run has in the scratch memory, apart from the kernel's own.
+  // The size of this kernel's scratch memory, without that of the float32 kernel.
   static int64_t OwnScratchBytes(const KernelCall& call, const KernelCall& wide) {
     int64_t bytes = 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) bytes += Is16Bit(call.inputs[i]) ? WideBytes(wide.inputs[i]) : 0;
@@ -122,7 +122,7 @@ class WidenedKernel : public Kernel {
 
   int64_t Elements(const OperandType& wide) const { return wide.layout.elements(wide.shape); }
 
-  // Where a part's samples begin.
+  // The address of a part's samples.
   template <typename T>
   T* At(T* address, const OperandType& operand, bool image, int64_t part) const {
     if (!image || address == nullptr) return address;
@@ -130,7 +130,7 @@ class WidenedKernel : public Kernel {
     return static_cast<Byte*>(address) + operand.bytes() / parts_ * part;
   }
 
-  // What is no image is there from the first part on. Returns what lies behind.
+  // Operands other than images are widened with the first part only. Returns the address after the widened operand.
   std::byte* Widen(size_t i, int64_t part, const void* input, std::byte* at) {
     const OperandType& operand = call_.inputs[i];
     const bool image = IsImage(call_, true, i);
@@ -174,7 +174,7 @@ class WidenedKernel : public Kernel {
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   int64_t parts_ = 1;
-  bool sums_;  // see Sums
+  bool sums_;  // see Sums()
 };
 
 std::string Rejects(const KernelCall& call) {
@@ -198,7 +198,7 @@ int64_t ScratchBytes(const KernelCall& call) {
   return WidenedKernel::OwnScratchBytes(call, wide) + (row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(wide));
 }
 
-// Operators that have fast float32 kernels; moves, conversions and the reference kernels take 16 bits themselves.
+// Operators with fast float32 kernels. Data movement, conversions and the reference kernels support 16 bits themselves.
 constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
     {"Attention", ""},
     {"AttentionGrad", "gradloom"},
@@ -242,7 +242,7 @@ constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
 };
 
 struct Table {
-  std::deque<std::string> names;  // a deque, because rows hold views of them
+  std::deque<std::string> names;  // a deque, because rows refer to the strings
   std::vector<CpuKernel> kernels;
 
   Table() {

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kPointsPerThread = 1 << 13;
 constexpr int64_t kMostPoints = int64_t{1} << 24;  // of a table: 64 MiB
 
-// float32 operands that are all plain, or all with the channels innermost.
+// Operands must be float32, and all row-major or all channels-last.
 std::string RejectsOperands(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
@@ -29,7 +29,7 @@ std::string RejectsOperands(const KernelCall& call) {
   return "";
 }
 
-// What both directions need: a plane's table in 32 bits, and Y as large as the windows of X make it.
+// Requirements of both directions: the points of a plane fit into 32 bits, and Y has the extents that the windows of X give.
 std::string RejectsWindows(const KernelCall& call, const Shape& x, const Shape& y) {
   if (x.rank() < 3 || x.rank() > 5) return "not one to three spatial dimensions";
   const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape");

@@ -1,7 +1,7 @@
 // Convolutions and the gradients of their inputs by Winograd's F(2x2, 3x3). Filters become 16 planes [channels of x, channels of y], and
-// patches of x 16 planes [tiles, channels of x]; their products become the points of y. Where there are many tiles, the planes of all
-// filters are made first, and each thread takes tiles in groups whose patches stay in its second-level cache. Where filters are more than
-// that, the patches are made first, and each thread takes panels of y's channels, whose filters it makes as it goes.
+// patches of x become 16 planes [tiles, channels of x]; their products are transformed to the points of y. If there are many tiles, the
+// planes of all filters are computed first, and each thread processes tiles in groups whose patches stay in its L2 cache. If filters exceed
+// the patches, the patches are computed first, and each thread processes panels of y's channels, whose filters it transforms as it goes.
 #include <algorithm>
 #include <vector>
 
@@ -14,18 +14,20 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kGroupBytes = 256 << 10;              // of the planes of a group's patches
-constexpr int64_t kFewestBlocks = 2, kMostBlocks = 16;  // of rows in a group: with one alone filters would be read for each
+constexpr int64_t kGroupBytes = 256 << 10;  // of the planes of a group's patches
+constexpr int64_t kFewestBlocks = 2,
+                  kMostBlocks = 16;  // blocks of rows in a group: with a single one, filters would be read again for each
 constexpr int64_t kMostTilesByPanels = 256;
-constexpr int64_t kSummed = 2 * kWinogradChunk;  // channels whose products are one sum: sums of such sums round less than one of all
-constexpr int64_t kTransposedRows = 64;          // of filters that are transposed at once
+constexpr int64_t kSummed =
+    2 * kWinogradChunk;                  // channels whose products are summed at once: sums of partial sums have smaller rounding errors
+constexpr int64_t kTransposedRows = 64;  // filters that are transposed at once
 constexpr int64_t kProductsPerThread = 1 << 18;
 
 struct Sizes {
   bool transposed, by_panels;
   WinogradExtents of;
   int64_t panel, panels, chunks;
-  int64_t depth, group;  // channels of x whose filters are in one place, and tiles whose patches are
+  int64_t depth, group;  // channels of x whose filters are stored together; tiles whose patches are
 
   explicit Sizes(const KernelCall& call)
       : transposed(call.op == "ConvGradInput"),
@@ -49,7 +51,7 @@ struct Sizes {
   int64_t products() const { return kWinogradPlanes * product_plane(); }
   int64_t taps() const { return transposed ? 9 * kTransposedRows * panel : 0; }
   int64_t shared() const { return AlignUp(by_panels ? patches() : panels * filters(), 16); }
-  int64_t own() const { return AlignUp((by_panels ? filters() : patches()) + products() + taps(), 16); }  // of a thread
+  int64_t own() const { return AlignUp((by_panels ? filters() : patches()) + products() + taps(), 16); }  // per thread
 };
 
 class WinogradConvolution : public Kernel {
@@ -113,7 +115,7 @@ class WinogradConvolution : public Kernel {
   float* Own(float* shared) const { return shared + n_.shared() + ThreadPlace() * n_.own(); }
   int64_t Columns(int64_t panel) const { return std::min(n_.panel, n_.of.y_channels - panel * n_.panel); }
 
-  // Rows of a panel's planes; `taps` is memory for 9 * kTransposedRows of them.
+  // Transforms `rows` rows of a panel's planes; `taps` is memory for 9 * kTransposedRows rows.
   void TransformFilters(const float* w, int64_t panel, int64_t row, int64_t rows, float* filters, float* taps) const {
     const int64_t x = n_.of.x_channels, columns = Columns(panel), lanes = WinogradLanes();
     WinogradFilterArgs args = {.w = w + panel * n_.panel * 9 * x + row * lanes,
@@ -126,7 +128,7 @@ class WinogradConvolution : public Kernel {
                                .plane = n_.filter_plane(),
                                .to_step = n_.panel};
     if (!n_.transposed) return loops_.winograd_filter(args);
-    // w is [x's channels / lanes, 3, 3, y's, lanes] of this convolution: its taps from the last to the first, each transposed.
+    // w is [x's channels / lanes, 3, 3, y's, lanes] of this convolution. Its taps are used in reverse order, each transposed.
     const int64_t y = n_.of.y_channels;
     args.w = taps, args.row_step = n_.panel, args.vector_step = lanes;
     for (const int64_t end = row + rows; row < end; row += args.rows, args.to += args.rows * n_.panel) {
@@ -157,7 +159,7 @@ class WinogradConvolution : public Kernel {
     }
   }
 
-  // With the filters of x's channels from `channel` on; products with those before it are there.
+  // Multiplies by the filters of x's channels from `channel` on, and accumulates unless `channel` is 0.
   void Multiply(const float* filters, int64_t panel, int64_t channel, int64_t tiles, const float* patches, float* products) const {
     const int64_t blocks = CeilDiv(tiles, loops_.panel_rows), depth = std::min(n_.depth, n_.of.x_channels - channel);
     for (int64_t plane = 0; plane < kWinogradPlanes; ++plane) {
@@ -191,7 +193,7 @@ class WinogradConvolution : public Kernel {
   const Sizes n_;
   bool has_bias_;
   int threads_;
-  std::vector<float> outside_;  // a point that is padding
+  std::vector<float> outside_;  // a point in the padding
 };
 
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {

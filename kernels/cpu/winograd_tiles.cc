@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// y = x * w: the operands of a call by what they are in the forward convolution.
+// y = x * w: the operands of a call by their roles in the forward convolution.
 template <typename Call, typename Operand>
 struct Operands {
   Operand *x, *w, *y;
@@ -29,7 +29,7 @@ struct Operands {
 };
 using ConstOperands = Operands<const KernelCall, const OperandType>;
 
-// w[O, I, 3, 3] lies as [O / lanes, 3, 3, I, lanes].
+// w[O, I, 3, 3] is stored as [O / lanes, 3, 3, I, lanes].
 Layout FilterLayout() { return {.order = {0, 2, 3, 1}, .blocks = {{0, WinogradLanes()}}}; }
 
 }  // namespace
@@ -67,11 +67,11 @@ std::string RejectsWinogradShapes(const KernelCall& call) {
   if (x[1] % lanes != 0 || y[1] % lanes != 0) return "channels that are no whole vectors";
   const WinogradExtents n = WinogradExtents::Of(call);
   const WinogradExtents computed = call.op == "ConvGradInput" ? n.Transposed() : n;
-  // Transforming a filter takes as long as so many tiles' products with it, and the transforms of tiles a fifth of what is saved at the
-  // most (docs/benchmarks.md, "Winograd convolutions").
+  // Transforming a filter takes as long as its products with kTilesOfFilters tiles, and transforming tiles takes at most a fifth of the
+  // time saved (docs/benchmarks.md, "Winograd convolutions").
   constexpr int64_t kTilesOfFilters = 40, kFewestChannels = 32, kMostFilters = 1 << 20;
   if (std::min(n.x_channels, n.y_channels) < kFewestChannels) return "few channels";
-  // Their planes would be 64 MiB and more.
+  // Their planes would take 64 MiB or more.
   if (n.x_channels * n.y_channels > kMostFilters) return "many filters";
   if (kWinogradPlanes * (computed.tiles() + kTilesOfFilters) > 8 * computed.images * computed.y_height * computed.y_width) {
     return "few points for the transforms";

@@ -1,7 +1,7 @@
 // The gradients of the filters of convolutions by Winograd's F(3x3, 2x2): each of 16 planes is the sum over tiles of the outer products of
-// what a patch of x and a tile of y's gradient have there. Threads make the planes of a part of the tiles, and then their sums, in the
-// order of the tiles, however many threads there are. Where tiles make several parts, groups of threads have planes of their own, for what
-// another core has just written is slow to read.
+// a transformed patch of x and a transformed tile of y's gradient. Threads transform a part of the tiles, and then compute the sums in the
+// order of the tiles, whatever the number of threads. If there are several parts, groups of threads own planes, because data just written
+// by another core is slow to read.
 #include <algorithm>
 #include <vector>
 
@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kPartBytes = 4 << 20;  // of the planes of a part of the tiles
 constexpr int64_t kFewestTiles = 128, kMostTiles = 256;
-constexpr int64_t kSummed = 64;  // tiles whose products are one sum: sums of such sums round less than one of all
+constexpr int64_t kSummed = 64;  // tiles whose products are summed at once: sums of partial sums have smaller rounding errors
 constexpr int64_t kProductsPerThread = 1 << 18;
 
 struct Sizes {
   WinogradExtents of;
-  int64_t panel, panels, chunks, parts, tiles;  // tiles of a part at most
+  int64_t panel, panels, chunks, parts, tiles;  // tiles: at most, per part
 
   explicit Sizes(const KernelCall& call)
       : of(WinogradExtents::Of(call)),
@@ -36,7 +36,7 @@ struct Sizes {
   int64_t y_plane() const { return panels * y_panel() + kWinogradGap; }
   int64_t sum_plane() const { return kWinogradChunk * panel + kWinogradGap; }
 
-  // Floats of scratch memory. The sums of a chunk of x's channels and a panel of y's are a thread's own where one part has all tiles.
+  // Floats of scratch memory. If one part has all tiles, the sums of a chunk of x's channels and a panel of y's belong to a thread.
   int64_t x_planes() const { return kWinogradPlanes * x_plane(); }
   int64_t y_planes() const { return kWinogradPlanes * y_plane(); }
   int64_t sums() const { return kWinogradPlanes * sum_plane(); }
@@ -76,7 +76,8 @@ class WinogradGradWeight : public Kernel {
   int64_t Rows(int64_t chunk) const { return std::min(kWinogradChunk, n_.of.x_channels - chunk * kWinogradChunk); }
   int64_t Columns(int64_t panel) const { return std::min(n_.panel, n_.of.y_channels - panel * n_.panel); }
 
-  // f(group, begin, end) on ranges of [0, n) for each group of planes. Calls with the same n part the groups among the threads alike.
+  // Calls f(group, begin, end) on ranges of [0, n) for each group of planes. Calls with the same n divide the groups among threads in the
+  // same way.
   template <typename F>
   void ByGroups(int64_t n, F&& f) const {
     ParallelRanges(groups_ * n, 1, threads_, [&](int64_t begin, int64_t end) {
@@ -148,7 +149,7 @@ class WinogradGradWeight : public Kernel {
   const Sizes n_;
   int threads_;
   int64_t groups_;              // of planes
-  std::vector<float> outside_;  // a point that is padding
+  std::vector<float> outside_;  // a point in the padding
 };
 
 constexpr CpuKernel kKernels[] = {
