@@ -1,5 +1,4 @@
-// The one list of all kernels. It is assembled here from rows that live beside their kernels; the types
-// in kernel.h depend on none of them.
+// The list of all kernels, assembled from rows that are defined beside their kernels. The types in kernel.h depend on none of them.
 #include <array>
 #include <deque>
 #include <map>
@@ -15,7 +14,7 @@ namespace gradloom {
 namespace {
 
 struct Catalog {
-  std::deque<std::string> names;  // of reference rows; a deque, because rows hold views of them
+  std::deque<std::string> names;  // of reference rows; a deque, because rows refer to the strings
   std::deque<KernelRow> reference;
   std::array<std::vector<const KernelRow*>, 2> by_device;
   std::map<std::string_view, const KernelRow*> by_name;

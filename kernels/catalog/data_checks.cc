@@ -12,12 +12,12 @@ using Checks = std::vector<DataCheck>;
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 
-// The shape of an operand; a scalar's where there is none.
+// The shape of an operand, or a scalar's if it is absent.
 Shape ShapeOf(const std::vector<OperandType>& operands, size_t i) { return i < operands.size() ? operands[i].shape : Shape(); }
 
 bool Has(const KernelCall& call, size_t input) { return input < call.inputs.size() && call.inputs[input].present(); }
 
-// -1 where there is no such axis, which is refused when a kernel is prepared.
+// -1 if there is no such axis; the kernel then refuses the call when it is prepared.
 int64_t Extent(const Shape& shape, int64_t axis) {
   if (axis < 0) axis += shape.rank();
   return axis >= 0 && axis < shape.rank() ? shape[static_cast<int>(axis)] : -1;
@@ -30,7 +30,7 @@ Checks Rows(const KernelCall& call, size_t indices, const Shape& of) {
 Checks Gather(const KernelCall& call) { return Rows(call, 1, ShapeOf(call.inputs, 0)); }
 Checks GatherGrad(const KernelCall& call) { return Rows(call, 0, ShapeOf(call.outputs, 0)); }
 
-// Each column of the indices is of an axis of its own.
+// Each column of the indices refers to an axis of its own.
 Checks Tuples(const KernelCall& call, size_t indices, const Shape& of) {
   const int64_t width = Extent(ShapeOf(call.inputs, indices), -1), first = call.attributes.Int("batch_dims", 0);
   DataCheck check{indices, Kind::kIndex, {}};
@@ -66,7 +66,7 @@ Checks Regions(const KernelCall& call) {
   return {{kImages, Kind::kPlace, {Extent(ShapeOf(call.inputs, 0), 0)}}};
 }
 
-// The starts of rows that lie in a cache, at the end at the latest.
+// The first rows of ranges in a cache, which must not extend past its end.
 Checks Starts(const KernelCall& call, size_t starts, const Shape& rows) {
   if (!Has(call, starts)) return {};
   const int64_t axis = call.attributes.Int("axis", -2);
@@ -76,7 +76,7 @@ Checks Starts(const KernelCall& call, size_t starts, const Shape& rows) {
 Checks TensorScatter(const KernelCall& call) { return Starts(call, 2, ShapeOf(call.inputs, 1)); }
 Checks TensorGather(const KernelCall& call) { return Starts(call, 1, ShapeOf(call.outputs, 0)); }
 
-// Of integers, which cannot be divided by zero.
+// Only integers, which cannot be divided by zero.
 Checks Division(const KernelCall& call) {
   return !call.inputs.empty() && IsInteger(call.inputs[0].dtype) ? Checks{{1, Kind::kOther, {}}} : Checks();
 }

@@ -15,7 +15,7 @@ std::vector<int> OrderOf(const Layout& layout, int rank) {
   return order;
 }
 
-// The shape with ones in front, up to this rank.
+// The shape, padded with leading ones to this rank.
 Shape Widened(const Shape& shape, int rank) {
   Shape wide;
   for (int i = shape.rank(); i < rank; ++i) wide.push_back(1);
@@ -23,7 +23,7 @@ Shape Widened(const Shape& shape, int rank) {
   return wide;
 }
 
-// The dimensions of more than one element, from the outermost.
+// The dimensions with more than one element, outermost first.
 std::vector<int> Walked(const std::vector<int>& order, const Shape& shape) {
   std::vector<int> walked;
   std::copy_if(order.begin(), order.end(), std::back_inserter(walked), [&](int dim) { return shape[dim] != 1; });

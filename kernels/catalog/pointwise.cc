@@ -26,7 +26,7 @@ constexpr Function kFunctions[] = {
 using P = PointwiseProgram;
 using Op = PointwiseOp;
 
-// An operator whose float attributes are its function's further operands.
+// An operator whose float attributes are additional operands of its function.
 struct WithAttributes {
   std::string_view op;
   std::vector<std::pair<const char*, double>> attributes;  // with ONNX's defaults
@@ -60,7 +60,7 @@ P Mean(int n) {
   return p;
 }
 
-// x sigmoid(alpha x), times the second input for SwiGLU.
+// x sigmoid(alpha x), for SwiGLU times the second input.
 P Swish(int n, float alpha) {
   P p{.num_inputs = n, .constants = {alpha}};
   const int scaled = alpha == 1.0f ? 0 : p.Emit(Op::kMul, 0, n);
@@ -73,7 +73,7 @@ P Swish(int n, float alpha) {
 P Clip(const KernelCall& call) {
   const bool low = call.inputs.size() > 1 && call.inputs[1].present(), high = call.inputs.size() > 2 && call.inputs[2].present();
   P p{.num_inputs = static_cast<int>(call.inputs.size())};
-  // One-sided bounds by comparison and choice, so that NaN passes on and an absent bound costs nothing.
+  // One-sided bounds use a comparison and a selection, so that NaN propagates and an absent bound costs nothing.
   if (low && high) {
     p.outputs = {p.Emit(Op::kClip, 0, 1, 2)};
   } else if (low) {
@@ -98,7 +98,7 @@ std::optional<P> StandardProgram(const KernelCall& call) {
   Op op;
   if (call.op == "Identity" || call.op == "Cast" || call.op == "CastLike") {
     op = Op::kCopy;
-    // To bool: everything but zero is true.
+    // To bool: nonzero is true.
     if (call.outputs[0].dtype == DType::kBool && call.inputs[0].dtype != DType::kBool) {
       P p{.num_inputs = n};
       p.outputs = {p.Emit(Op::kNot, p.Emit(Op::kNot, 0))};
@@ -124,7 +124,7 @@ std::optional<P> StandardProgram(const KernelCall& call) {
   return p;
 }
 
-// Operands that are truth values, by operator: the rest are numbers.
+// Whether an operand is boolean, by operator; the others are numbers.
 bool TakesBool(const KernelCall& call, size_t input) {
   if (call.op == "Where") return input == 0;
   return call.op == "And" || call.op == "Or" || call.op == "Xor" || call.op == "Not";
@@ -137,7 +137,7 @@ bool GivesBool(const KernelCall& call) {
 
 bool IsNumber(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
-// Of an operator that takes numbers and truth values alike.
+// For operators that accept both numbers and booleans.
 std::string RejectsConversion(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (size_t i = 0; i < operands->size(); ++i) {
@@ -149,7 +149,7 @@ std::string RejectsConversion(const KernelCall& call) {
   return "";
 }
 
-// Numbers are all of one type.
+// All numbers must have the same type.
 std::string DTypeRejection(const KernelCall& call) {
   if (call.domain == "gradloom" || call.op == "Cast" || call.op == "CastLike" || call.op == "Identity") return RejectsConversion(call);
   DType number = DType::kUndefined;

@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-// By the first letter, which all forms have in common.
+// Determined by the first letter, which all forms of an operator have in common.
 int64_t GatesOf(const KernelCall& call) {
   const char kind = call.op.front();
   return kind == 'L' ? 4 : kind == 'G' ? 3 : 1;

@@ -1,4 +1,4 @@
-// Activation functions: of one element, with attributes; PRelu and SwiGLU read two.
+// Activation functions of one operand, with attributes; PRelu and SwiGLU have two.
 #include <cmath>
 
 #include "kernels/reference/families.h"
@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-// The formula is made once a call by make(attributes, T{}) in the element's arithmetic type.
+// make(attributes, T{}) returns the function for a call, in the arithmetic type of the elements.
 template <auto make>
 void Floating(const KernelCall& call, const void* const* in, void* const* out) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -16,7 +16,7 @@ void Floating(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// No overflow for any x.
+// Does not overflow for any x.
 template <typename T>
 T SigmoidElement(T x) {
   if (x >= 0) return 1 / (1 + std::exp(-x));
@@ -49,7 +49,7 @@ void Gelu(const KernelCall& call, const void* const* in, void* const* out) {
 }
 
 void Relu(const KernelCall& call, const void* const* in, void* const* out) {
-  // NaN passes through, as it does in ONNX's max(0, x).
+  // NaN propagates, as in ONNX's max(0, x).
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), [](auto x) { return x < 0 ? decltype(x){0} : x; });
   });

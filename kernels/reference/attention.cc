@@ -1,5 +1,5 @@
-// Attention and its gradient, one query row at a time: no score matrix is kept, so the
-// gradient computes each row again. With dropout what a probability becomes is drawn again, too.
+// Attention and its gradient, one row of queries at a time. No score matrix is stored, so the gradient recomputes each row, including the
+// random numbers of dropout.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,12 +28,12 @@ struct AttentionCall {
   int64_t left, right;
   std::vector<int64_t> lengths;
   std::vector<int64_t> mask_strides;
-  // Of dropout.
+  // For dropout.
   float ratio = 0;
   PhiloxKey key = {};
   SamplePlaces places;
 
-  // `seeds`: where seed, batch number and first sample are among the inputs; -1: nothing is dropped.
+  // `seeds` is the index of the input with the seed; the batch number and the first sample follow. -1: no dropout.
   AttentionCall(const KernelCall& c, const void* const* in, int seeds) : call(c), inputs(in) {
     const Attributes& a = call.attributes;
     if (seeds >= 0) {
@@ -70,7 +70,7 @@ struct AttentionCall {
 
   int64_t kv_head(int64_t h) const { return h / (q.heads / k.heads); }
 
-  // Element offsets of key and value j, in the past or in K and V.
+  // Pointers to key and value j, in the past or in K and V.
   const T* Key(int64_t b, int64_t h, int64_t j) const {
     return j < past ? In<T>(inputs, kPastKey) + past_k.At(b, kv_head(h), j) : In<T>(inputs, kK) + k.At(b, kv_head(h), j - past);
   }
@@ -78,7 +78,7 @@ struct AttentionCall {
     return j < past ? In<T>(inputs, kPastValue) + past_v.At(b, kv_head(h), j) : In<T>(inputs, kV) + v.At(b, kv_head(h), j - past);
   }
 
-  // Whether positions alone let query i see key j.
+  // Whether query i sees key j by its position, regardless of the mask.
   bool Visible(int64_t b, int64_t i, int64_t j) const {
     int64_t position = i + past;
     if (!lengths.empty()) {
@@ -95,7 +95,7 @@ struct AttentionCall {
     return b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3];
   }
 
-  // What is added to a score; minus infinity where the key is not seen.
+  // The addend of a score; minus infinity if the key is hidden.
   T Bias(int64_t b, int64_t h, int64_t i, int64_t j) const {
     constexpr T kHidden = -std::numeric_limits<T>::infinity();
     if (!Visible(b, i, j)) return kHidden;
@@ -108,14 +108,14 @@ struct AttentionCall {
     return In<T>(inputs, kMask)[at];
   }
 
-  // What dropout multiplies a probability by.
+  // The factor that dropout applies to a probability.
   T Factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (ratio == 0) return 1;
     const uint64_t place = places(((b * q.heads + h) * q.length + i) * total + j);
     return UniformFloat(ElementBits(place, key)) >= ratio ? T(1 / (1 - call.attributes.Float("ratio", 0))) : T(0);
   }
 
-  // Rows of `total` scores: raw, after the soft cap, with the bias, and the probabilities.
+  // Rows of `total` scores: scaled, after the soft cap, and with the bias; and the probabilities.
   struct Rows {
     std::vector<T> raw, capped, biased, probability;
   };
@@ -134,7 +134,7 @@ struct AttentionCall {
       rows->biased[j] = rows->capped[j] + Bias(b, h, i, static_cast<int64_t>(j));
       highest = std::max(highest, rows->biased[j]);
     }
-    if (std::isinf(highest) && highest < 0) return;  // a row that sees nothing is zero
+    if (std::isinf(highest) && highest < 0) return;  // the result is zero if the query sees no key
     T sum = 0;
     for (size_t j = 0; j < n; ++j) sum += rows->probability[j] = std::exp(rows->biased[j] - highest);
     for (T& p : rows->probability) p /= sum;
@@ -186,7 +186,7 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
   });
 }
 
-// Where the gradient of a key or value goes: K's or V's, or the past's.
+// The destination of the gradient of a key or value: in K or V, or in the past.
 template <typename T>
 T* Cell(T* now, T* past, const AttentionVectors& places, const AttentionVectors& past_places, int64_t b, int64_t h, int64_t j,
         int64_t past_length) {

@@ -9,16 +9,16 @@
 namespace gradloom {
 namespace {
 
-// A convolution y[N, M, ...] = x[N, C, ...] * w[M, C / groups, ...]; all three directions use it.
+// A convolution y[N, M, ...] = x[N, C, ...] * w[M, C / groups, ...], used for all three directions.
 struct Convolution {
   Volume x, y;
   Window3 window;
   int64_t groups = 1;
 
-  int64_t channels_in() const { return x.channels / groups; }   // of one group
-  int64_t channels_out() const { return y.channels / groups; }  // of one group
+  int64_t channels_in() const { return x.channels / groups; }   // per group
+  int64_t channels_out() const { return y.channels / groups; }  // per group
 
-  // Calls f(image and channel plane of y, plane of x, filter plane of w) for every pair that is connected.
+  // Calls f(plane of y, plane of x, filter plane of w) for every connected pair of planes.
   template <typename F>
   void ForEachPlane(F f) const {
     for (int64_t n = 0; n < x.batch; ++n) {
@@ -72,7 +72,7 @@ void GradInput(const Convolution& c, const T* dy, const T* w, const T* bias, T* 
 template <typename T>
 void GradWeight(const Convolution& c, const T* x, const T* dy, T* dw) {
   const int64_t in = c.x.points(), out = c.y.points(), taps = c.window.points();
-  // Sums over all images and points: in double, or their rounding shows in optimizers that divide by them.
+  // Sums over all images and points, in double: rounding errors would show in optimizers that divide by these sums.
   std::vector<double> sums(static_cast<size_t>(c.y.channels * c.channels_in() * taps), 0.0);
   c.ForEachPlane([&](int64_t y_plane, int64_t x_plane, int64_t w_plane) {
     ForEachRow(c.window, c.x, c.y, [&](int64_t tap, int64_t out_row, int64_t in_row, int64_t count, int64_t step) {
@@ -94,7 +94,7 @@ void RunConv(const KernelCall& call, const void* const* inputs, void* const* out
   });
 }
 
-// A transposed convolution is the gradient, with respect to its input, of the convolution the other way.
+// A transposed convolution is the gradient of the corresponding convolution with respect to its input.
 void RunConvTranspose(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
   const Windows windows = TransposedWindowsOf(call.attributes, x, y, KernelExtents(call.inputs[1].shape));

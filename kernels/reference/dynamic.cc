@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// The distinct slices along an axis, or elements of the flattened tensor.
+// The distinct slices along an axis, or the distinct elements of the flattened tensor.
 std::vector<Tensor> Unique(const KernelCall& call, std::span<const Tensor> inputs) {
   const Tensor& x = inputs[0];
   const bool flat = !call.attributes.has("axis"), sorted = call.attributes.Int("sorted", 1) != 0;
@@ -19,7 +19,7 @@ std::vector<Tensor> Unique(const KernelCall& call, std::span<const Tensor> input
   const Shape shape = flat ? Shape{x.elements()} : x.shape();
   const int64_t n = shape[axis], inner = Product(shape, axis + 1, shape.rank()), outer = Product(shape, 0, axis);
   const TensorView view{x.dtype(), shape, x.data()};
-  // Slices compare element by element; NaN counts as the largest and as its own like, so that this is an order.
+  // Slices are compared lexicographically. NaN counts as the largest and as equal to itself, which makes this a strict weak ordering.
   const auto compare = [&](int64_t a, int64_t b) {
     for (int64_t o = 0; o < outer; ++o) {
       for (int64_t i = 0; i < inner; ++i) {
@@ -40,7 +40,7 @@ std::vector<Tensor> Unique(const KernelCall& call, std::span<const Tensor> input
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
-  // Groups of equal slices, each begun by the one that comes first in the tensor.
+  // Groups of equal slices; each group starts with its first slice in the tensor.
   std::vector<int64_t> first, count, group(static_cast<size_t>(n));
   for (int64_t at : order) {
     if (first.empty() || compare(first.back(), at) != 0) {
@@ -76,7 +76,7 @@ std::vector<Tensor> Unique(const KernelCall& call, std::span<const Tensor> input
   return {values, vector(firsts), vector(inverse), vector(counts)};
 }
 
-// A box by its corners.
+// The corners of a box.
 struct Box {
   double y0, x0, y1, x1;
 
@@ -95,8 +95,8 @@ double Overlap(const Box& a, const Box& b) {
   return all > 0 ? common / all : 0;
 }
 
-// (boxes [batch, n, 4], scores [batch, classes, n], most, overlap, score): of each class the boxes by falling score that do not
-// overlap one chosen before.
+// (boxes [batch, n, 4], scores [batch, classes, n], most, overlap, score): for each class, selects boxes by descending score that do not
+// overlap a selected one.
 std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Tensor> inputs) {
   const Tensor &boxes = inputs[0], &scores = inputs[1];
   const auto number = [&](size_t i, double absent) {

@@ -17,7 +17,7 @@ EinsumEquation Parse(const KernelCall& call) {
   return EinsumEquation::Parse(call.attributes.String("equation", ""), shapes);
 }
 
-// Strides of each operand along `indices`: a repeated index adds up, which reads the diagonal.
+// The strides of each operand along `indices`. The strides of a repeated index add up, so that it reads the diagonal.
 std::vector<std::vector<int64_t>> StridesAlong(const KernelCall& call, const EinsumEquation& equation, const Term& indices) {
   std::vector<std::vector<int64_t>> all;
   for (size_t i = 0; i < equation.inputs.size(); ++i) {
@@ -33,7 +33,7 @@ std::vector<std::vector<int64_t>> StridesAlong(const KernelCall& call, const Ein
   return all;
 }
 
-// Counts through `extents`, keeping each operand's offset.
+// Iterates over `extents`, and keeps the offset in each operand.
 struct Counter {
   const std::vector<int64_t>& extents;
   const std::vector<std::vector<int64_t>>& strides;

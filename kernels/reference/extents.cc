@@ -1,4 +1,4 @@
-// Results with as many elements as the data of a step says (compiler/ops/extents.cc).
+// Results with as many elements as the data of a step determines (compiler/ops/extents.cc).
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Places past the count are the first one again, or zeros: `rows` rows of `bound` places.
+// Fills the places from `count` on with the first one, or with zeros, in `rows` rows of `bound` places.
 void PadPlaces(int64_t* places, int64_t rows, int64_t bound, int64_t count) {
   for (int64_t row = 0; row < rows; ++row) {
     int64_t* p = places + row * bound;
@@ -28,7 +28,7 @@ void NonZero(const KernelCall& call, const void* const* in, void* const* out) {
       if (static_cast<Arithmetic<T>>(In<T>(in, 0)[i]) != 0) places[(rows - 1) * n + count++] = i;
     }
   });
-  // The last row has the places in the flattened tensor so far.
+  // So far, the last row has the places in the flattened tensor.
   for (int64_t k = 0; k < count && shape.rank() > 1; ++k) {
     int64_t rest = places[(rows - 1) * n + k];
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {
@@ -51,7 +51,7 @@ void CopyInts(const Tensor& from, int64_t* to) { std::memcpy(to, from.data(), st
 void Unique(const KernelCall& call, const void* const* in, void* const* out) {
   const std::vector<Tensor> made = MakeDynamic(call, in);  // values, first places, groups, counts
   const int64_t count = made[1].elements();
-  // First places, groups (as many as there are slices), counts.
+  // First places, groups (one per slice), counts.
   for (size_t i = 0; i < 3; ++i) {
     if (!Has(call.outputs, i)) continue;
     CopyInts(made[i + 1], Out<int64_t>(out, i));
@@ -81,7 +81,7 @@ void SameExtent(const KernelCall&, const void* const* in, void* const* out) {
   *Out<int64_t>(out, 0) = a;
 }
 
-// Calls f(place) for the places in a tensor of this shape that are below the extents, in order.
+// Calls f(place) for all places in a tensor of this shape that are below the extents, in order.
 template <typename F>
 void ForEachBelow(const Shape& shape, const std::vector<int64_t>& extents, const F& f) {
   const std::vector<int64_t> strides = shape.strides();

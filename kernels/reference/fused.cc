@@ -1,4 +1,4 @@
-// gradloom.Fused: its program, one element at a time, with the standard library's functions.
+// gradloom.Fused: runs its program one element at a time, with functions of the standard library.
 #include <algorithm>
 #include <cmath>
 
@@ -119,7 +119,7 @@ T Apply(PointwiseOp op, T a, T b, T c) {
   return a;
 }
 
-// Element `offset` of an operand that is a number of type T, one of 16 bits, or a truth value.
+// Element `offset` of an operand with elements of type T, of a 16-bit type, or bool.
 template <typename T>
 T Element(const OperandType& type, const void* data, int64_t offset) {
   switch (type.dtype) {

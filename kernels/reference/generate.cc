@@ -20,7 +20,7 @@ void ShapeOf(const KernelCall& call, const void* const*, void* const* out) {
 
 void SizeOf(const KernelCall& call, const void* const*, void* const* out) { Out<int64_t>(out, 0)[0] = call.inputs[0].shape.elements(); }
 
-// Element 0 of `value` everywhere in output 0; zeros where it is undefined.
+// Fills output 0 with element 0 of `value`, or with zeros if it is undefined.
 void Fill(const KernelCall& call, void* const* out, const Tensor& value) {
   const int64_t n = call.outputs[0].shape.elements();
   WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -46,7 +46,7 @@ void Constant(const KernelCall& call, const void* const*, void* const* out) {
   if (value.bytes() > 0) std::memcpy(out[0], value.data(), static_cast<size_t>(value.bytes()));
 }
 
-// start, start + delta, ...: each by one multiplication, so that errors do not add up.
+// start, start + delta, ..., each by one multiplication, so that errors do not accumulate.
 void Range(const KernelCall& call, const void* const* in, void* const* out) {
   const int64_t n = call.outputs[0].shape.elements();
   WithNumber(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -69,7 +69,7 @@ void EyeLike(const KernelCall& call, const void* const*, void* const* out) {
   });
 }
 
-// An index outside [-depth, depth) gives the off value everywhere.
+// An index outside [-depth, depth) gives only off values.
 void OneHot(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.outputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", -1), shape.rank());

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// What the loops over sample points need of the shapes.
+// The extents that the loops over sample points use.
 struct Geometry {
   int64_t batch, channels, inputs, points;
   int dims;
@@ -23,8 +23,8 @@ struct Geometry {
   }
 };
 
-// Calls f(input point or -1, weight, slopes by dimension) for every combination of taps of one sample point, whose
-// coordinates are given innermost dimension first.
+// Calls f(input point or -1, weight, derivatives by dimension) for every combination of taps of one grid point, whose coordinates are
+// innermost dimension first.
 template <typename T, typename F>
 void ForEachTap(const GridSampler& sampler, const Geometry& g, const T* coordinates, F f) {
   std::array<GridTaps, 3> taps;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kCubicA = -0.75;
 
-// x brought back between `low` and `high` by reflection at both; `sign` turns with each reflection.
+// x reflected at `low` and `high` until it lies between them; `sign` changes with each reflection.
 double Reflected(double x, double low, double high, double& sign) {
   const double range = high - low;
   if (range <= 0) {
@@ -54,14 +54,15 @@ GridTaps GridSampler::TapsOf(double n, int64_t extent) const {
   if (mode_ == Mode::kNearest) x = std::nearbyint(x);
   if (!(x >= low && x <= high)) {
     if (padding_ == Padding::kBorder) {
-      // A cubic goes on beyond the border, over as many copies of what lies there as it has taps: as in PyTorch and onnxruntime.
+      // Cubic interpolation continues beyond the border, with as many copies of the border sample as it has taps, as in PyTorch and
+      // onnxruntime.
       if (mode_ == Mode::kCubic && std::isfinite(x)) return TapsAround(x, slope, extent);
-      x = x > high ? length - 1 : 0;  // NaN too
+      x = x > high ? length - 1 : 0;  // also for NaN
       slope = 0;
     } else if (padding_ == Padding::kReflection) {
       x = std::isfinite(x) ? Reflected(x, low, high, slope) : 0;
     } else if (!std::isfinite(x)) {
-      x = -10;  // beyond every tap
+      x = -10;  // all taps are out of range
     }
   }
   return TapsAround(x, slope, extent);
@@ -69,7 +70,7 @@ GridTaps GridSampler::TapsOf(double n, int64_t extent) const {
 
 GridTaps GridSampler::TapsAround(double x, double slope, int64_t extent) const {
   GridTaps taps;
-  const double far = static_cast<double>(extent) + 10;  // keeps the taps of a wild coordinate within 64 bits
+  const double far = static_cast<double>(extent) + 10;  // keeps the taps of extreme coordinates within 64 bits
   x = std::min(std::max(x, -10.0), far);
   if (mode_ == Mode::kNearest) {
     Set(taps, 0, static_cast<int64_t>(x), 1, 0, extent);

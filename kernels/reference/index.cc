@@ -1,4 +1,4 @@
-// Elements by index: gathers, scatters, and their adjoints. Sums are made in index order.
+// Elements by index: gathers, scatters and their gradients. Sums are in index order.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Index operand `i` as places in [0, extent).
+// Index operand `i`, converted to [0, extent).
 std::vector<int64_t> Places(const KernelCall& call, const void* const* in, size_t i, int64_t extent) {
   std::vector<int64_t> places = InputInts(call, in, i);
   for (int64_t& place : places) place = CheckedIndex(call, place, extent);
@@ -31,7 +31,7 @@ void Gather(const KernelCall& call, const void* const* in, void* const* out) {
   }
 }
 
-// gradloom.GatherGrad(indices, grad) {axis, shape}: rows of grad added to the rows of `shape` they came from.
+// gradloom.GatherGrad(indices, grad) {axis, shape}: adds rows of grad to the rows of `shape` that they were gathered from.
 void GatherGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.outputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
@@ -52,8 +52,8 @@ void GatherGrad(const KernelCall& call, const void* const* in, void* const* out)
   });
 }
 
-// f(i, place) for each element i of the indices: its place in a tensor of `shape`, which differs from
-// the indices' own only along `axis`.
+// Calls f(i, place) for each element i of the indices. `place` is its position in a tensor of `shape`, which may differ from the shape of
+// the indices only along `axis`.
 template <typename F>
 void ForEachElementPlace(const KernelCall& call, const void* const* in, const Shape& shape, F&& f) {
   const Shape& indices = call.inputs[1].shape;
@@ -78,7 +78,7 @@ void GatherElements(const KernelCall& call, const void* const* in, void* const* 
   });
 }
 
-// f(i, place, n) for each index tuple i: the first of the n consecutive elements of `shape` that it names.
+// Calls f(i, place, n) for each index tuple i, which selects the n consecutive elements of `shape` from `place` on.
 template <typename F>
 void ForEachTuplePlace(const KernelCall& call, const void* const* in, const Shape& shape, int batch_dims, F&& f) {
   const Shape& indices = call.inputs[1].shape;
@@ -110,7 +110,7 @@ void GatherNd(const KernelCall& call, const void* const* in, void* const* out) {
 // gradloom.GatherNDGrad(indices, grad) {batch_dims, shape}: the same for index tuples.
 void GatherNdGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.outputs[0].shape;
-  // As if the output were the data of the GatherND, which has its indices second.
+  // As if the output were the data of GatherND, whose indices are the second input.
   KernelCall gather = call;
   gather.inputs = {call.outputs[0], call.inputs[0]};
   const void* const operands[] = {out[0], in[0]};
@@ -139,7 +139,7 @@ T Combined(ScatterReduction reduction, T old, T update) {
   return update;
 }
 
-// Copies the data, then calls scatter(combine): combine(place, i) puts update element i at a place.
+// Copies the data, then calls scatter(combine): combine(place, i) applies update element i at `place`.
 template <typename Scatter>
 void ScatterInto(const KernelCall& call, const void* const* in, void* const* out, Scatter&& scatter) {
   const ScatterReduction reduction = ScatterReductionOf(call);
@@ -182,7 +182,7 @@ void ScatterNd(const KernelCall& call, const void* const* in, void* const* out) 
   });
 }
 
-// The places of nonzero elements, one row an axis.
+// The indices of nonzero elements, one row per axis.
 void NonZero(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t count = call.outputs[0].shape[1], n = shape.elements();
@@ -224,7 +224,7 @@ void Compress(const KernelCall& call, const void* const* in, void* const* out) {
   }
 }
 
-// The k largest or smallest along an axis, in order; of equal elements the first comes first.
+// The k largest or smallest elements along an axis, sorted; of equal elements, the first comes first.
 void TopK(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", -1), shape.rank());
@@ -239,7 +239,7 @@ void TopK(const KernelCall& call, const void* const* in, void* const* out) {
       for (int64_t i = 0; i < inner; ++i) {
         const T* x = In<T>(in, 0) + o * n * inner + i;
         for (int64_t j = 0; j < n; ++j) order[static_cast<size_t>(j)] = j;
-        // NaN counts as the largest, which keeps this a strict order.
+        // NaN counts as the largest, which makes this a strict weak ordering.
         std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int64_t p, int64_t q) {
           const A a = static_cast<A>(x[p * inner]), b = static_cast<A>(x[q * inner]);
           const bool greater = (a != a && b == b) || a > b, less = (b != b && a == a) || a < b;

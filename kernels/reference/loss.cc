@@ -1,5 +1,4 @@
-// Classification losses over rows [M, C] and their gradients, one pass each. Sums over rows are in double,
-// in row order.
+// Classification losses over rows [M, C] and their gradients, in one pass each. Sums over rows are in double, in row order.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -11,13 +10,13 @@
 namespace gradloom {
 namespace {
 
-// Labels and class weights of a call: what every function below needs.
+// The labels and class weights of a call, used by every function below.
 struct Rows {
   int64_t rows = 0, classes = 0, ignore_index = -100;
   const int64_t* target = nullptr;
-  const void* weight = nullptr;  // of the call's floating type, or null
+  const void* weight = nullptr;  // of the call's floating-point type, or null
 
-  // The label of a row, or -1 where the row is ignored.
+  // The label of a row, or -1 if the row is ignored.
   int64_t Label(int64_t row) const {
     const int64_t label = target[row];
     if (label == ignore_index) return -1;
@@ -48,7 +47,7 @@ Rows RowsOf(const KernelCall& call, const void* const* inputs, const Shape& shap
           weight < call.inputs.size() && call.inputs[weight].present() ? inputs[weight] : nullptr};
 }
 
-// Log-probabilities of n scores that lie `step` apart; y may be x. No overflow for finite scores.
+// Log-probabilities of n scores that are `step` apart; y may be x. Does not overflow for finite scores.
 template <typename T, typename O>
 void LogSoftmax(const T* x, int64_t n, int64_t step, O* y) {
   using A = Arithmetic<T>;
@@ -93,7 +92,7 @@ void CrossEntropyGrad(const KernelCall& call, const void* const* inputs, void* c
     const double smoothing = call.attributes.Float("label_smoothing", 0), spread = smoothing / static_cast<double>(rows.classes);
     const double weight_sum = rows.WeightSum<T>();
     const T *log_prob = In<T>(inputs, 0), *upstream = In<T>(inputs, 3);
-    const int64_t per_row = call.inputs[3].shape.rank();  // 0: one factor for all rows
+    const int64_t per_row = call.inputs[3].shape.rank();  // 0: one upstream gradient for all rows
     T* gradient = Out<T>(outputs, 0);
     for (int64_t row = 0; row < rows.rows; ++row, log_prob += rows.classes, gradient += rows.classes) {
       const int64_t label = rows.Label(row);
@@ -144,8 +143,8 @@ void NllGrad(const KernelCall& call, const void* const* inputs, void* const* out
   });
 }
 
-// ONNX's losses over scores [N, C, d...]: the loss of each label, or their sum, or that over the sum of weights.
-// `log_prob` has the layout of the scores.
+// ONNX's losses over scores [N, C, d...]: the loss of each label, their sum, or their weighted mean. `log_prob` has the layout of the
+// scores.
 template <typename T, typename S>
 void OnnxLoss(const KernelCall& call, const void* const* inputs, void* const* outputs, const S* log_prob) {
   const Shape& shape = call.inputs[0].shape;
@@ -153,7 +152,7 @@ void OnnxLoss(const KernelCall& call, const void* const* inputs, void* const* ou
   const std::vector<int64_t> labels = IntValues(InputView(call, inputs, 1));
   Rows rows = RowsOf(call, inputs, Shape{static_cast<int64_t>(labels.size()), shape[1]}, 1, 2);
   rows.target = labels.data();
-  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  // Without an `ignore_index`, ONNX ignores no label, so this is a label that cannot occur.
   rows.ignore_index = call.attributes.Int("ignore_index", INT64_MIN);
   const std::string reduction = call.attributes.String("reduction", "mean");
   double loss = 0, weights = 0;

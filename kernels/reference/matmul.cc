@@ -1,5 +1,4 @@
-// Matrix products. Sums run in double (integers in uint64, which wraps), so the order does not matter
-// beyond the last bit.
+// Matrix products. Sums are in double (in uint64 for integers, which wraps), so their order affects only the last bit.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -14,14 +13,14 @@
 namespace gradloom {
 namespace {
 
-// A matrix of n columns read by strides.
+// A strided matrix.
 template <typename T>
 struct Matrix {
   const T* data;
   int64_t row, column;
 };
 
-// f(i, sums) for each row i of a[m,k] * b[k,n], with the n sums of the row.
+// Calls f(i, sums) for each row i of a[m, k] b[k, n], with the n sums of the row.
 template <typename T, typename F>
 void ForEachProductRow(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, F&& f) {
   using Sum = Accumulator<T>;
@@ -81,7 +80,7 @@ void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
       for (int64_t j = 0; j < n; ++j) {
         const Sum addend = has_c ? static_cast<Sum>(c[i * c_strides[0] + j * c_strides[1]]) : Sum{0};
         if constexpr (std::is_integral_v<T>) {
-          // Factors are floats; those of an integer product are whole numbers in practice.
+          // Factors are floats; those of integer products are whole numbers in practice.
           const auto whole = [](double f) { return static_cast<uint64_t>(static_cast<int64_t>(f)); };
           z[i * n + j] = static_cast<T>(whole(alpha) * sums[j] + whole(beta) * addend);
         } else {
@@ -92,14 +91,14 @@ void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// GELU by its tanh form, and its derivative.
+// GELU with the tanh approximation, and its derivative.
 double GeluTanhOf(double x) { return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
 double GeluTanhSlope(double x) {
   const double t = std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
-// f(i, j, sum) for each element of the product of a Gemm with an epilogue.
+// Calls f(i, j, sum) for each element of the product in a Gemm with an epilogue.
 template <typename T, typename F>
 void ForEachGemmElement(const KernelCall& call, const void* const* in, F&& f) {
   const bool trans_a = call.attributes.Int("transA", 0) != 0, trans_b = call.attributes.Int("transB", 0) != 0;
@@ -110,7 +109,7 @@ void ForEachGemmElement(const KernelCall& call, const void* const* in, F&& f) {
                        });
 }
 
-// gradloom.GemmRelu(a, b, bias?) and gradloom.GemmGelu, whose second output is what the function is of.
+// gradloom.GemmRelu(a, b, bias?) and gradloom.GemmGelu, whose second output is the operand of GELU.
 void GemmActivation(const KernelCall& call, const void* const* in, void* const* out) {
   const int64_t n = call.outputs[0].shape[1];
   const bool has_bias = Has(call.inputs, 2), gelu = call.op == "GemmGelu", keeps = Has(call.outputs, 1);
@@ -142,7 +141,7 @@ void GemmBiasGrad(const KernelCall& call, const void* const* in, void* const* ou
   const size_t summed = call.attributes.Int("summed", 0) == 0 ? 0 : 1;
   const bool transposed = call.attributes.Int(summed == 0 ? "transA" : "transB", 0) != 0;
   const Shape& shape = call.inputs[summed].shape;
-  const int axis = (summed == 0) == transposed ? 0 : 1;  // over which the product sums
+  const int axis = (summed == 0) == transposed ? 0 : 1;  // the axis that the product sums over
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const int64_t n = call.outputs[0].shape[1];
     ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) { Out<T>(out, 0)[i * n + j] = Rounded<T>(sum); });
@@ -185,7 +184,7 @@ void MatMulInteger(const KernelCall& call, const void* const* in, void* const* o
   });
 }
 
-// The determinant of an n x n matrix, which is destroyed: elimination with partial pivoting.
+// The determinant of an n x n matrix, which is destroyed, by elimination with partial pivoting.
 double Determinant(std::vector<double>& m, size_t n) {
   double det = 1;
   for (size_t c = 0; c < n; ++c) {
@@ -220,19 +219,20 @@ void Det(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// The adjugate of an n x n matrix, transposed: its cofactors. By elimination with complete pivoting, P A Q = L U, so that a matrix without
-// full rank is no exception. With U = [V w; 0 d], V without its last row and column, adj(U) = det(V) [d V^-1, -V^-1 w; 0, 1], which divides
-// by no d, and adj(A) = det(P) det(Q) Q adj(U) L^-1 P. Where V has no full rank, A lacks two, and every cofactor is 0.
+// The cofactors of an n x n matrix, which are its transposed adjugate. Uses elimination with complete pivoting, P A Q = L U, which works
+// for singular matrices as well. Let U = [V w; 0 d], where V is U without its last row and column. Then adj(U) = det(V) [d V^-1, -V^-1 w;
+// 0, 1], which does not divide by d, and adj(A) = det(P) det(Q) Q adj(U) L^-1 P. If V is singular, the rank of A is at most n - 2, and
+// every cofactor is 0.
 class Cofactors {
  public:
   explicit Cofactors(size_t n) : n_(n), u_(n * n), of_(n * n), rows_(n), columns_(n) {}
 
-  std::vector<double>& matrix() { return u_; }  // is destroyed
+  std::vector<double>& matrix() { return u_; }  // destroyed by Compute
 
   const std::vector<double>& Compute() {
     std::fill(of_.begin(), of_.end(), 0.0);
     if (n_ == 0 || !Eliminate()) return of_;
-    // adj(U) L^-1: first d L^-1 - w (the last row of L^-1) above, then V^-1 of it.
+    // adj(U) L^-1: first d L^-1 - w (the last row of L^-1) in the upper rows, then V^-1 times that.
     const size_t last = n_ - 1;
     std::vector<double>& b = inverse_;  // L^-1
     b.assign(n_ * n_, 0.0);
@@ -260,7 +260,7 @@ class Cofactors {
     for (size_t j = 0; j < n_; ++j) to[j] -= factor * from[j];
   }
 
-  // L below the diagonal, U from it on. False where two pivots are 0.
+  // L below the diagonal, U on and above it. Returns false if two pivots are 0.
   bool Eliminate() {
     std::iota(rows_.begin(), rows_.end(), size_t{0});
     std::iota(columns_.begin(), columns_.end(), size_t{0});
@@ -269,7 +269,7 @@ class Cofactors {
       size_t row = c, column = c;
       for (size_t i = c; i < n_; ++i) {
         for (size_t j = c; j < n_; ++j) {
-          if (!(std::fabs(u_[i * n_ + j]) <= std::fabs(u_[row * n_ + column]))) row = i, column = j;  // NaN, too
+          if (!(std::fabs(u_[i * n_ + j]) <= std::fabs(u_[row * n_ + column]))) row = i, column = j;  // also for NaN
         }
       }
       if (row != c) {

@@ -1,5 +1,4 @@
-// BatchNormalization, LayerNormalization, their gradients, Softmax, LogSoftmax and Dropout. Statistics are
-// gathered in double.
+// BatchNormalization, LayerNormalization, their gradients, Softmax, LogSoftmax and Dropout. Statistics are accumulated in double.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// [N, C, ...] as images, channels and points.
+// A tensor [N, C, ...] as images, channels and points.
 struct Channels {
   int64_t images = 0, channels = 0, points = 0;
 
@@ -33,7 +32,7 @@ struct Channels {
   }
 };
 
-// Null where the output is not wanted.
+// Null if the output is not wanted.
 template <typename T>
 T* Out(const KernelCall& call, void* const* outputs, size_t i) {
   return i < call.outputs.size() && call.outputs[i].present() ? static_cast<T*>(outputs[i]) : nullptr;
@@ -77,7 +76,7 @@ void RunBatchNormLine(const KernelCall& call, const void* const* inputs, void* c
       double mean, variance;
       Moments(shape, In<T>(inputs, 0), c, mean, variance);
       const double inv_std = 1 / std::sqrt(variance + epsilon), factor = static_cast<double>(In<T>(inputs, 1)[c]) * inv_std;
-      // What the mean loses by rounding is in the offset.
+      // The offset includes the part of the mean that is lost by rounding.
       const double lost = static_cast<double>(static_cast<T>(mean)) - mean;
       const double results[] = {mean, inv_std, variance, mean, factor, static_cast<double>(In<T>(inputs, 2)[c]) + lost * factor};
       for (size_t i = 0; i < std::size(results); ++i) {
@@ -113,7 +112,7 @@ void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, vo
   });
 }
 
-// sums [2,C] in double: of x and of its squares.
+// Sums [2, C] in double: of x and of its squares.
 void RunBatchNormSums(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[0].shape);
   double* sums = Out<double>(call, outputs, 0);
@@ -132,7 +131,7 @@ void RunBatchNormSums(const KernelCall& call, const void* const* inputs, void* c
   });
 }
 
-// The mean and the variance of a channel from its sums.
+// The mean and the variance of a channel, from its sums.
 std::pair<double, double> MomentsOf(const double* sums, int64_t channels, int64_t c, double count) {
   const double mean = sums[c] / count;
   return {mean, std::max(0.0, sums[channels + c] / count - mean * mean)};
@@ -169,7 +168,7 @@ void RunBatchNormApply(const KernelCall& call, const void* const* inputs, void* 
   });
 }
 
-// sums [2,C] in double: of dy and of dy (x - mean).
+// Sums [2, C] in double: of dy and of dy (x - mean).
 void RunBatchNormGradSums(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[1].shape);
   double* sums = Out<double>(call, outputs, 0);
@@ -219,7 +218,7 @@ void RunBatchNormGradParameters(const KernelCall& call, const void* const* input
   });
 }
 
-// ONNX's operator in both modes; running statistics by its rule, with the biased variance.
+// ONNX's operator in both modes. Updates running statistics by ONNX's rule, with the biased variance.
 void RunBatchNormalization(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[0].shape);
   const double epsilon = call.attributes.Float("epsilon", 1e-5), momentum = call.attributes.Float("momentum", 0.9);
@@ -243,7 +242,7 @@ void RunBatchNormalization(const KernelCall& call, const void* const* inputs, vo
 
 struct Rows {
   int64_t rows = 1, width = 1;
-  // All dimensions from `axis` on are normalised together.
+  // All dimensions from `axis` on are normalized together.
   Rows(const Shape& shape, int64_t axis) {
     const int first = NormalAxis(axis, shape.rank()).value_or(0);
     for (int i = 0; i < shape.rank(); ++i) (i < first ? rows : width) *= shape[i];
@@ -259,7 +258,7 @@ void RowMoments(const T* x, int64_t width, double epsilon, double& mean, double&
   inv_std = 1 / std::sqrt(squares / static_cast<double>(width) + epsilon);
 }
 
-// Element i of a row of a scale or bias, which may be broadcast over the normalised dimensions.
+// For each element of a row, the element of a scale or bias, which may be broadcast over the normalized dimensions.
 std::vector<int64_t> BroadcastIndex(const Shape& normalized, const Shape& operand) {
   std::vector<int64_t> index(static_cast<size_t>(normalized.elements()));
   const std::vector<int64_t> strides = operand.strides();
@@ -280,7 +279,7 @@ Shape Normalized(const Shape& x, int64_t axis) {
   return Shape(std::vector<int64_t>(x.begin() + NormalAxis(axis, x.rank()).value_or(0), x.end()));
 }
 
-// Mean and deviation have a type of their own (`stash_type`).
+// Mean and deviation have their own type (`stash_type`).
 void StoreStatistic(const KernelCall& call, void* const* outputs, size_t i, int64_t row, double value) {
   if (!Has(call.outputs, i)) return;
   WithFloating(call.outputs[i].dtype, [&]<typename S>(std::type_identity<S>) { Out<S>(call, outputs, i)[row] = static_cast<S>(value); });
@@ -354,7 +353,7 @@ void RunLayerNormGradOfAny(const KernelCall& call, const void* const* inputs, vo
   RunWide(call, inputs, outputs, RunLayerNormGrad);
 }
 
-// In float32, with both results: the second one is rounded by the caller.
+// In float32, with both outputs; the caller rounds the second one.
 void RunLayerNormTwice(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   Tensor y(DType::kFloat32, call.inputs[0].shape);
   KernelCall plain = call;

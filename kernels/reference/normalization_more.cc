@@ -1,5 +1,5 @@
-// Normalisations over groups of channels, root mean squares, neighbouring channels, axes and norms. Sums
-// are gathered in double.
+// Normalization over groups of channels, by root mean squares, over neighboring channels, over axes, and by norms. Sums are accumulated in
+// double.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// [N, C, ...] whose channels are normalised in `groups` runs of neighbours.
+// A tensor [N, C, ...] with its channels normalized in `groups` groups of consecutive channels.
 struct Groups {
   int64_t images, channels, groups, per_group, points;
 
@@ -96,7 +96,7 @@ void GroupNormGrad(const KernelCall& call, const void* const* inputs, void* cons
   });
 }
 
-// Rows over the dimensions from `axis` on, and where each element of a row finds its scale.
+// Rows over the dimensions from `axis` on, and the offset of the scale for each element of a row.
 struct ScaledRows {
   int64_t rows, width;
   std::vector<int64_t> scale_at;
@@ -130,7 +130,7 @@ void RmsNormalization(const KernelCall& call, const void* const* inputs, void* c
         const double inverse = InverseRms(x, shape.width, epsilon);
         for (int64_t i = 0; i < shape.width; ++i) {
           const double scale = static_cast<double>(In<S>(inputs, 1)[shape.scale_at[static_cast<size_t>(i)]]);
-          // The output has the scale's type.
+          // The output has the type of the scale.
           Out<S>(outputs, 0)[r * shape.width + i] = static_cast<S>(static_cast<double>(x[i]) * inverse * scale);
         }
       }
@@ -164,8 +164,8 @@ void RmsNormGrad(const KernelCall& call, const void* const* inputs, void* const*
   });
 }
 
-// Local response: y = x * base^-beta, base = bias + alpha / size * sum of x^2 over the window of channels
-// [c - floor((size - 1) / 2), c + ceil((size - 1) / 2)].
+// Local response normalization: y = x * base^-beta, base = bias + alpha / size * sum of x^2 over the window of channels [c - floor((size -
+// 1) / 2), c + ceil((size - 1) / 2)].
 struct Response {
   double alpha, beta, bias;
   int64_t size, before, after;
@@ -176,7 +176,7 @@ struct Response {
     after = size - 1 - before;
   }
 
-  // Sums f(j) over the window of channel c among n, or over the channels whose window has c.
+  // Sums f(j) over the window of channel c among n channels, or with `adjoint`, over the channels whose windows contain c.
   template <typename F>
   double Window(int64_t c, int64_t n, bool adjoint, F f) const {
     double sum = 0;
@@ -186,7 +186,7 @@ struct Response {
   }
 };
 
-// Calls f(start) for each image and point: channels follow at steps of `points`.
+// Calls f(start, step) for each image and point, whose channels are `step` = `points` elements apart.
 template <typename F>
 void ForEachPillar(const Shape& shape, F f) {
   const int64_t points = Product(shape, 2, shape.rank());
@@ -195,7 +195,7 @@ void ForEachPillar(const Shape& shape, F f) {
   }
 }
 
-// The base of every channel of a pillar.
+// The base of every channel at one point.
 template <typename T>
 std::vector<double> Bases(const Response& r, const T* x, int64_t channels, int64_t step) {
   std::vector<double> bases(static_cast<size_t>(channels));
@@ -224,8 +224,7 @@ void LocalResponse(const KernelCall& call, const void* const* inputs, void* cons
   });
 }
 
-// dx[i] = dy[i] base[i]^-beta - 2 alpha beta / size x[i] sum over j with i in the window of j of
-// dy[j] x[j] base[j]^(-beta - 1).
+// dx[i] = dy[i] base[i]^-beta - 2 alpha beta / size x[i] sum over j with i in the window of j of dy[j] x[j] base[j]^(-beta - 1).
 void LrnGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Response r(call.attributes);
   const int64_t channels = call.inputs[1].shape[1];
@@ -247,7 +246,7 @@ void LrnGrad(const KernelCall& call, const void* const* inputs, void* const* out
   });
 }
 
-// y = (x - mean) / (deviation + 1e-9) over `axes`, the deviation as the root of E[x^2] - E[x]^2.
+// y = (x - mean) / (deviation + 1e-9) over `axes`, with the deviation as the square root of E[x^2] - E[x]^2.
 void MeanVariance(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Shape& shape = call.inputs[0].shape;
   Shape kept = shape;
@@ -275,7 +274,7 @@ void MeanVariance(const KernelCall& call, const void* const* inputs, void* const
   });
 }
 
-// Calls f(start, step, extent) for each line along attribute axis.
+// Calls f(start, step, extent) for each line along attribute `axis`.
 template <typename F>
 void ForEachLine(const KernelCall& call, F f) {
   const Shape& shape = call.inputs[0].shape;
@@ -286,7 +285,7 @@ void ForEachLine(const KernelCall& call, F f) {
   }
 }
 
-// x / norm, 0 where the norm is 0.
+// x / norm, or 0 if the norm is 0.
 void LpNormalization(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const bool absolute = call.attributes.Int("p", 2) == 1;
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -305,7 +304,7 @@ void LpNormalization(const KernelCall& call, const void* const* inputs, void* co
   });
 }
 
-// 1 at the first largest element of each line, else 0.
+// 1 at the first maximum of each line, 0 elsewhere.
 void Hardmax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     ForEachLine(call, [&](int64_t start, int64_t step, int64_t n) {

@@ -1,5 +1,4 @@
-// Optimizers: one pass over the elements, each updated by kernels/scalar/optimizers.h. Every operand may
-// lie in the place of its next value.
+// Optimizers: one pass over the elements, each updated by kernels/scalar/optimizers.h. Every operand may share memory with its next value.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -29,7 +28,7 @@ void CopyThrough(const KernelCall& call, size_t input, const void* const* inputs
   if (inputs[input] != outputs[output]) std::memcpy(outputs[output], inputs[input], static_cast<size_t>(call.inputs[input].bytes()));
 }
 
-// f(step, gradient, parameter, states) updates one element in place: an array of N states.
+// f(step, gradient, parameter, states) updates one element in place; `states` is an array of N states.
 template <size_t N, typename T, typename Options, typename F>
 void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* outputs, const Options& options, F f) {
   const double lr = LearningRate(call, inputs, kUpdateLr);
@@ -37,7 +36,7 @@ void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* o
   const T clip = Present(call, kUpdateClip) ? static_cast<T>(ScalarInput(call, inputs, kUpdateClip)) : T(1);
   const T* parameter = static_cast<const T*>(inputs[kUpdateParameter]);
   const OperandType& given = call.inputs[kUpdateGradient];
-  Tensor widened;  // of a 16-bit gradient
+  Tensor widened;  // a 16-bit gradient, widened
   if (given.dtype != DTypeOf<T>::value) widened = Converted({given.dtype, given.shape, inputs[kUpdateGradient]}, DTypeOf<T>::value);
   const T* gradient = widened.defined() ? widened.as<T>().data() : static_cast<const T*>(inputs[kUpdateGradient]);
   T* next = static_cast<T*>(outputs[0]);
@@ -58,7 +57,7 @@ void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* o
   }
 }
 
-// Calls f(type) for the parameter's dtype, or copies everything through where the update is not to be applied.
+// Calls f(type) for the parameter's dtype, or copies all operands to the outputs if the update is not applied.
 template <typename F>
 void UpdateOrCopy(const KernelCall& call, const void* const* inputs, void* const* outputs, F f) {
   if (Applies(call, inputs, kUpdateApply)) {
@@ -99,7 +98,7 @@ void Adam(const KernelCall& call, const void* const* inputs, void* const* output
 void RmsProp(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const scalar::RmsPropOptions options = RmsPropOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    // The states are the square average, then the momentum buffer, then the average, where there are any.
+    // The states are the square average, then the momentum buffer, then the average, as far as they exist.
     const size_t n = NumStates(call), average = n - 1;
     if (n == 1) {
       UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) {
@@ -139,8 +138,8 @@ void Adamax(const KernelCall& call, const void* const* inputs, void* const* outp
   });
 }
 
-// The direction takes the place of the parameter in UpdateAll. Where the update is not applied LambApply
-// ignores it, so any finite value will do.
+// The direction replaces the parameter in UpdateAll. If the update is not applied, LambApply ignores the direction, so any finite value
+// will do.
 void LambDirection(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {

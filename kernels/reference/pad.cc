@@ -1,4 +1,4 @@
-// Pad in its four modes, and its adjoint.
+// Pad in its four modes, and its gradient.
 #include <algorithm>
 
 #include "kernels/reference/axis_maps.h"
@@ -8,14 +8,14 @@
 namespace gradloom {
 namespace {
 
-// Where element `i` of a padded axis comes from, or -1 for the constant.
+// The source of element `i` of a padded axis, or -1 for the constant.
 int64_t Source(const std::string& mode, int64_t i, int64_t extent) {
   if (i >= 0 && i < extent) return i;
   if (mode == "constant" || extent == 0) return -1;
   if (mode == "edge") return i < 0 ? 0 : extent - 1;
   const auto modulo = [](int64_t a, int64_t b) { return (a % b + b) % b; };
   if (mode == "wrap") return modulo(i, extent);
-  // reflect: the axis runs there and back with a period of 2 (extent - 1).
+  // The reflected axis has a period of 2 (extent - 1).
   if (extent == 1) return 0;
   const int64_t period = 2 * (extent - 1), at = modulo(i, period);
   return at < extent ? at : period - at;
@@ -51,7 +51,7 @@ std::vector<AxisMap> PadMaps(const KernelCall& call, const void* const* inputs, 
 
 namespace {
 
-// f(i, source) for each element i of the padded tensor; source -1 is the constant.
+// Calls f(i, source) for each element i of the padded tensor; source -1 is the constant.
 template <typename F>
 void ForEachPadded(const std::vector<AxisMap>& maps, const Shape& from, const Shape& to, F&& f) {
   const std::vector<int64_t> strides = from.strides();
@@ -82,7 +82,7 @@ void Pad(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// gradloom.PadGrad(grad, pads, axes) {mode, shape}: the sum of grad over all places that an element went to.
+// gradloom.PadGrad(grad, pads, axes) {mode, shape}: sums grad over all places to which an element was copied.
 void PadGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.outputs[0].shape, &to = call.inputs[0].shape;
   const std::vector<AxisMap> maps = PadMaps(call, in, from, to, 2);

@@ -1,4 +1,4 @@
-// Broadcast functions of two elements: arithmetic, comparison, logic, bits.
+// Functions of two broadcast operands: arithmetic, comparison, logic, bits.
 #include <cmath>
 #include <functional>
 
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Floating elements by f; integers by f in uint64, which wraps without undefined behaviour.
+// Applies f to floating-point elements, and to integers as uint64, which wraps without undefined behavior.
 template <auto f>
 void Wrapping(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -47,7 +47,7 @@ void Div(const KernelCall& call, const void* const* in, void* const* out) {
     MapBroadcast<T, T, T>(call, in, out, [&](auto a, auto b) {
       if constexpr (std::is_integral_v<T>) {
         if (b == 0) DivisionByZero(call);
-        // The one quotient that does not fit wraps.
+        // The only quotient that overflows wraps.
         if constexpr (std::is_signed_v<T>) {
           if (b == -1) return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(a));
         }
@@ -59,7 +59,7 @@ void Div(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// The remainder with the sign of b (of a with fmod), as numpy.mod and C's fmod have it.
+// The remainder with the sign of b, as in numpy.mod, or with fmod that of a, as in C's fmod.
 void Mod(const KernelCall& call, const void* const* in, void* const* out) {
   const bool fmod = call.attributes.Int("fmod", 0) != 0;
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -81,7 +81,7 @@ void Mod(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// x^n by squaring, wrapping; 0 for the fractions that negative exponents give, and 1/0 as 0 is out of range.
+// x^n by squaring, with wrapping. Negative exponents truncate to 0 unless x is 1 or -1; also for x = 0.
 template <typename T>
 T IntegerPower(T x, int64_t n) {
   if (n < 0) {
@@ -111,7 +111,7 @@ void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// The result has the base's dtype; an exponent of another is widened first.
+// The result has the dtype of the base. An exponent of another dtype is widened first.
 void Pow(const KernelCall& call, const void* const* in, void* const* out) {
   const DType base = call.inputs[0].dtype, exponent = call.inputs[1].dtype;
   const DType wide = IsInteger(base) && IsInteger(exponent) ? DType::kInt64 : IsInteger(base) ? DType::kFloat64 : base;
@@ -136,7 +136,7 @@ void BitShift(const KernelCall& call, const void* const* in, void* const* out) {
     MapBroadcast<T, T, T>(call, in, out, [=](T x, T by) {
       const uint64_t shift = static_cast<uint64_t>(by);
       if (left) return static_cast<T>(shift >= sizeof(T) * 8 ? 0 : static_cast<uint64_t>(x) << shift);
-      // Arithmetic for signed elements: the sign fills.
+      // For signed elements, the shift is arithmetic.
       return static_cast<T>(x >> (shift >= sizeof(T) * 8 ? sizeof(T) * 8 - 1 : shift) >> (shift >= sizeof(T) * 8 ? 1 : 0));
     });
   });

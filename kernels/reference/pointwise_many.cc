@@ -1,4 +1,4 @@
-// Functions of any number of broadcast operands, selection, clipping, and casts.
+// Functions of any number of broadcast operands, selection, clipping and casts.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,8 @@
 namespace gradloom {
 namespace {
 
-// out = operands folded from the left with f(accumulated, next); `finish` gets the total. Total is the
-// type in which it accumulates, so that sums of 16-bit elements round once.
+// Folds the operands from the left with f(total, next), and applies `finish` to the result. Total is the type of accumulation, so that sums
+// of 16-bit elements are rounded once.
 template <typename T, typename Total, typename F, typename Finish>
 void Fold(const KernelCall& call, const void* const* in, void* const* out, F&& f, Finish&& finish) {
   const Shape& shape = call.outputs[0].shape;
@@ -21,7 +21,7 @@ void Fold(const KernelCall& call, const void* const* in, void* const* out, F&& f
   std::vector<std::vector<int64_t>> strides;
   for (const OperandType& operand : call.inputs) strides.push_back(BroadcastStrides(operand.shape, shape));
   const int rank = shape.rank();
-  // Where operand k's element for row-major output element i lies.
+  // The offset in operand k of element i of the row-major output.
   const auto offset = [&](size_t k, int64_t i) {
     if (call.inputs[k].shape == shape) return i;
     int64_t at = 0;
@@ -53,7 +53,7 @@ void Extreme(const KernelCall& call, const void* const* in, void* const* out) {
     Fold<T, Arithmetic<T>>(
         call, in, out,
         [](auto a, auto b) {
-          if (a != a) return a;  // NaN wins, as in numpy.maximum
+          if (a != a) return a;  // NaN propagates, as in numpy.maximum
           return b != b || (kLargest ? b > a : b < a) ? b : a;
         },
         kSame);
@@ -92,7 +92,7 @@ void Where(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// min(max(x, low), high): where low > high the result is high.
+// min(max(x, low), high): the result is high if low > high.
 void Clip(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     using A = Arithmetic<T>;
@@ -114,7 +114,7 @@ NarrowRounding RoundingOf(const KernelCall& call) {
   return rounding;
 }
 
-// To or from a narrow type, by way of double, which has all of their numbers.
+// Casts to and from a narrow type, through double, which represents all values of these types.
 void CastNarrow(const KernelCall& call, const void* const* in, void* const* out) {
   const TensorView from = InputView(call, in, 0);
   const DType dtype = call.outputs[0].dtype;

@@ -1,4 +1,4 @@
-// Functions of one element: arithmetic, roundings, transcendental functions, tests, logic.
+// Functions of one operand: arithmetic, rounding, transcendental functions, tests, logic.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,21 +9,21 @@
 namespace gradloom {
 namespace {
 
-// f on floating elements.
+// Applies f to floating-point elements.
 template <auto f>
 void Floating(const KernelCall& call, const void* const* in, void* const* out) {
   WithFloating(call.inputs[0].dtype,
                [&]<typename T>(std::type_identity<T>) { Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), f); });
 }
 
-// f on floating and integer elements.
+// Applies f to floating-point and integer elements.
 template <auto f>
 void Number(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype,
              [&]<typename T>(std::type_identity<T>) { Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), f); });
 }
 
-// A test of floating elements.
+// A predicate on floating-point elements.
 template <auto f>
 void Test(const KernelCall& call, const void* const* in, void* const* out) {
   WithFloating(call.inputs[0].dtype,
@@ -32,7 +32,7 @@ void Test(const KernelCall& call, const void* const* in, void* const* out) {
 
 template <typename T>
 T NegateElement(T x) {
-  // Through uint64: the most negative integer stays itself, without undefined behaviour.
+  // Through uint64: the most negative integer maps to itself, without undefined behavior.
   if constexpr (std::is_integral_v<T>)
     return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
   else

@@ -1,4 +1,4 @@
-// MaxPool, AveragePool, LpPool, the global ones, MaxRoiPool, and their gradients.
+// MaxPool, AveragePool, LpPool, their global forms, MaxRoiPool, and their gradients.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +25,7 @@ Pooling Describe(const KernelCall& call, const Shape& x, const Shape& y) {
   return {Volume::Of(x), Volume::Of(y), Window3::Of(WindowsOf(call.attributes, x, kernel))};
 }
 
-// The first largest point of each window of a plane (a NaN counts as the largest); -1: the window is empty.
+// The first maximum of each window of a plane (NaN counts as the maximum); -1: the window is empty.
 template <typename T>
 void ArgMax(const Pooling& p, const T* x, std::vector<int64_t>& at) {
   at.assign(static_cast<size_t>(p.y.points()), -1);
@@ -41,8 +41,7 @@ T Lowest() {
   return std::numeric_limits<T>::lowest();
 }
 
-// The index that ONNX's Indices output has for a point: within the whole tensor, row-major or with the
-// spatial dimensions column-major.
+// The index of a point in ONNX's Indices output: within the whole tensor, row-major, or with the spatial dimensions in column-major order.
 int64_t OnnxIndex(const Pooling& p, int64_t plane, int64_t point, bool column_major) {
   if (!column_major) return plane * p.x.points() + point;
   const int64_t w = point % p.x.extent[2], h = point / p.x.extent[2] % p.x.extent[1], d = point / (p.x.extent[2] * p.x.extent[1]);
@@ -68,7 +67,7 @@ void RunMaxPool(const KernelCall& call, const void* const* inputs, void* const* 
   const Pooling p = Describe(call, call.inputs[0].shape, call.outputs[0].shape);
   int64_t* indices = call.outputs.size() > 1 && call.outputs[1].present() ? static_cast<int64_t*>(outputs[1]) : nullptr;
   WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    // Wide has made floats of them.
+    // Wide has converted these types to float.
     if constexpr (!std::is_same_v<T, Half> && !std::is_same_v<T, Bfloat16>)
       MaxPool(call, p, static_cast<const T*>(inputs[0]), static_cast<T*>(outputs[0]), indices);
   });
@@ -135,7 +134,7 @@ void RunLpPool(const KernelCall& call, const void* const* inputs, void* const* o
   });
 }
 
-// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 where a window is all zero.
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 if the window is all zero.
 void RunLpPoolGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Pooling p = Describe(call, call.inputs[0].shape, call.inputs[1].shape);
   const double power = static_cast<double>(call.attributes.Int("p", 2));
@@ -192,8 +191,8 @@ void RunGlobalLpPool(const KernelCall& call, const void* const* inputs, void* co
   });
 }
 
-// f(plane, bin, place of the largest pixel in x, or -1 where the bin has none) for each bin of each region of (x, rois [count, 5]), of
-// which each is an image and a box whose corners are rounded to pixels and belong to it. `y`: the shape of the output.
+// Calls f(plane, bin, index of the largest pixel in x, or -1 if the bin is empty) for each bin of each region of (x, rois [count, 5]). A
+// region is an image, and a box whose corners are rounded to pixels and inclusive. `y` is the shape of the output.
 template <typename F>
 void ForEachLargest(const KernelCall& call, const Numbers& x, const Numbers& rois, const Shape& y, const F& f) {
   const Shape& from = call.inputs[0].shape;
@@ -201,7 +200,7 @@ void ForEachLargest(const KernelCall& call, const Numbers& x, const Numbers& roi
   const auto scale = static_cast<float>(call.attributes.Float("spatial_scale", 1));
   if (call.inputs[1].shape != Shape{y[0], 5})
     throw Error(ErrorCode::kShape, call.op + ": regions " + call.inputs[1].shape.ToString() + " for an output " + y.ToString());
-  // The pixels of bin `bin` of `bins` between two corners, within the image; in float32, which decides where a bin ends.
+  // The pixels of bin `bin` of `bins` between two corners, clipped to the image. In float32, which determines where bins end.
   const auto range = [](int64_t first, int64_t last, int64_t bin, int64_t bins, int64_t extent) {
     const float step = static_cast<float>(std::max<int64_t>(last - first + 1, 1)) / static_cast<float>(bins);
     const auto at = [&](float place) { return std::clamp<int64_t>(static_cast<int64_t>(place) + first, 0, extent); };
@@ -211,7 +210,7 @@ void ForEachLargest(const KernelCall& call, const Numbers& x, const Numbers& roi
     const double* roi = &rois[static_cast<size_t>(r * 5)];
     if (!(roi[0] >= 0 && roi[0] < static_cast<double>(from[0])))
       throw Error(ErrorCode::kData, call.op + ": image " + std::to_string(roi[0]) + " of a batch of " + std::to_string(from[0]));
-    // Far outside is outside.
+    // Clamps distant coordinates, which stay outside.
     const auto corner = [&](size_t i) {
       return static_cast<int64_t>(std::round(std::clamp(static_cast<float>(roi[i]) * scale, -1e9f, 1e9f)));
     };

@@ -1,5 +1,5 @@
-// Numbers as small integers or floats times a scale: QuantizeLinear and back, and products of such tensors. Sums of products run
-// in double, which holds those of eight-bit integers exactly.
+// Conversion to and from integers or narrow floats with a scale, and products of quantized operands. Sums of products are in double, which
+// is exact for 8-bit integers.
 #include <cmath>
 
 #include "kernels/reference/families.h"
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// The same for an operand that stands for zeros where it is absent: as many as `like` has elements.
+// Input `i`, or if it is absent, as many zeros as input `like` has elements.
 Numbers NumbersOrZeros(const KernelCall& call, const void* const* in, size_t i, size_t like) {
   if (Has(call.inputs, i)) return NumbersOf(call, in, i);
   return Numbers(static_cast<size_t>(call.inputs[like].shape.elements()), 0.0);
@@ -19,8 +19,7 @@ Numbers NumbersOrZeros(const KernelCall& call, const void* const* in, size_t i, 
   throw Error(ErrorCode::kShape, call.op + ": a scale of shape " + scale.ToString() + " does not fit a tensor of shape " + x.ToString());
 }
 
-// Which element of the scale belongs to an element of x: one for all, one for each place of an axis, or one for each block of
-// `block` places of it.
+// Maps an element of x to an element of the scale: per tensor, per index along an axis, or per block of `block` indices along it.
 class Grain {
  public:
   Grain(const KernelCall& call, const Shape& x, const Shape& scale) {
@@ -81,7 +80,7 @@ void DequantizeLinear(const KernelCall& call, const void* const* in, void* const
   StoreNumbers(call, 0, y, out);
 }
 
-// Operand i, one number or many, along `to` as numpy broadcasts it. A vector belongs to axis `axis` of `to`, counted from the end.
+// Operand i, broadcast to `to` as in numpy. A vector extends along axis `axis` of `to`, counted from the end.
 Numbers Along(const KernelCall& call, const void* const* in, size_t i, const Shape& to, int axis) {
   if (!Has(call.inputs, i)) return Numbers(static_cast<size_t>(to.elements()), 0.0);
   const Numbers numbers = NumbersOf(call, in, i);
@@ -99,7 +98,7 @@ Numbers Along(const KernelCall& call, const void* const* in, size_t i, const Sha
   return all;
 }
 
-// Operand `x` less its zero point, as float64.
+// Operand `x` minus its zero point, as float64.
 Tensor LessZeroPoint(const KernelCall& call, const void* const* in, size_t x, size_t zero, int axis) {
   const Shape& shape = call.inputs[x].shape;
   Numbers numbers = NumbersOf(call, in, x);
@@ -108,7 +107,7 @@ Tensor LessZeroPoint(const KernelCall& call, const void* const* in, size_t x, si
   return Tensor::From(numbers, shape);
 }
 
-// Output 0 of a call of `op` over these tensors.
+// Output 0 of the operator `op` on these tensors.
 Numbers Computed(const KernelCall& call, const std::string& op, const std::vector<Tensor>& inputs) {
   KernelCall wide{.op = op, .domain = "", .attributes = call.attributes, .inputs = {}, .outputs = {}};
   for (const Tensor& input : inputs) wide.inputs.push_back({input.dtype(), input.shape(), {}});
@@ -117,7 +116,7 @@ Numbers Computed(const KernelCall& call, const std::string& op, const std::vecto
   return {outputs[0].as<double>().begin(), outputs[0].as<double>().end()};
 }
 
-// y = round(sums * a_scale * b_scale / y_scale) + y_zero, all along the output.
+// y = round(sums * a_scale * b_scale / y_scale) + y_zero, with all operands expanded to the output.
 void StoreScaled(const KernelCall& call, Numbers sums, const Numbers& a, const Numbers& b, const Numbers& y, const Numbers& zero,
                  void* const* out) {
   const bool whole = IsInteger(call.outputs[0].dtype);
@@ -128,9 +127,9 @@ void StoreScaled(const KernelCall& call, Numbers sums, const Numbers& a, const N
   StoreNumbers(call, 0, sums, out);
 }
 
-constexpr int kRows = 2, kColumns = 1;  // axes from the end
+constexpr int kRows = 2, kColumns = 1;  // axes, counted from the end
 
-// (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero): vectors are by row of a and y, by column of b.
+// (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero): vectors are per row of a and y, and per column of b.
 void QLinearMatMul(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& y = call.outputs[0].shape;
   const Tensor a = LessZeroPoint(call, in, 0, 2, kRows), b = LessZeroPoint(call, in, 3, 5, kColumns);
@@ -138,7 +137,7 @@ void QLinearMatMul(const KernelCall& call, const void* const* in, void* const* o
               Along(call, in, 6, y, kRows), Along(call, in, 7, y, kRows), out);
 }
 
-// (x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias): vectors are by output channel.
+// (x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias): vectors are per output channel.
 void QLinearConv(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& y = call.outputs[0].shape;
   const int channels = y.rank() - 1;

@@ -1,5 +1,5 @@
-// Random tensors: an element comes from the counter of its place in the whole batch alone, so that a part of a tensor has
-// the numbers that the whole one has there.
+// Random tensors. An element depends only on the counter of its place in the whole batch, so a part of a tensor has the same numbers as the
+// whole tensor has there.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -13,12 +13,11 @@
 namespace gradloom {
 namespace {
 
-// The numbers of one call.
+// The random numbers of one call.
 class Draws {
  public:
-  // `seeds`: the place of the seed among the inputs, the batch number follows. ONNX's own operators have
-  // neither; their attribute `seed` stands for both.
-  // The first of a device's samples, where a batch is divided, comes behind.
+  // `seeds` is the index of the input with the seed; the batch number follows, then, if a batch is divided over devices, the device's first
+  // sample. ONNX's own operators have none of these inputs, only the attribute `seed`.
   Draws(const KernelCall& call, const void* const* inputs, size_t seeds)
       : places_(SamplePlaces::Of(call, Has(call.inputs, seeds + 2) ? *In<int64_t>(inputs, seeds + 2) : 0)) {
     const bool fed = Has(call.inputs, seeds + 1);
@@ -28,11 +27,11 @@ class Draws {
     key_ = NodeKey(seed, batch, static_cast<uint64_t>(call.attributes.Int("origin", 0)));
   }
 
-  // In [0, 1).
+  // Uniform in [0, 1).
   float Uniform(int64_t i) const { return UniformFloat(ElementBits(places_(i), key_)); }
 
-  // Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958: elements 2k and 2k + 1 share
-  // the uniform numbers of those places.
+  // Standard normal by Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958. Elements 2k and 2k + 1 share the uniform
+  // numbers of those places.
   double Normal(int64_t i) const {
     const uint64_t place = places_(i), pair = place & ~uint64_t{1};
     const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(UniformFloat(ElementBits(pair, key_)))));
@@ -53,7 +52,7 @@ void Fill(const KernelCall& call, void* const* outputs, F element) {
   });
 }
 
-// The Like forms of ONNX's operators have an input whose values they do not read.
+// ONNX's ...Like operators have an input whose values are not read.
 template <size_t kSeeds>
 void RandomUniform(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Draws draws(call, inputs, kSeeds);
@@ -68,7 +67,7 @@ void RandomNormal(const KernelCall& call, const void* const* inputs, void* const
   Fill(call, outputs, [&](int64_t i) { return mean + scale * draws.Normal(i); });
 }
 
-// 1 with the probability that the input states.
+// 1 with the probability given by the input.
 void Bernoulli(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Draws draws(call, inputs, 1);
   const TensorView p = InputView(call, inputs, 0);
@@ -79,7 +78,7 @@ void Bernoulli(const KernelCall& call, const void* const* inputs, void* const* o
   });
 }
 
-// Rows of unnormalised log-probabilities [N, C] -> classes [N, sample_size].
+// Rows of unnormalized log-probabilities [N, C] -> classes [N, sample_size].
 void Multinomial(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Draws draws(call, inputs, 1);
   const TensorView scores = InputView(call, inputs, 0);

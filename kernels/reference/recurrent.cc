@@ -8,7 +8,7 @@ namespace gradloom {
 namespace {
 
 struct ActivationName {
-  std::string_view name;  // in lower case: ONNX's names compare without case
+  std::string_view name;  // in lower case: ONNX's names are case-insensitive
   Activation::Kind kind;
   bool has_alpha, has_beta;
   double alpha, beta;
@@ -47,10 +47,10 @@ T Sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
-// A tile of R x kColumns of the product, its sums in registers.
+// A tile of R x kColumns elements of the product, with its sums in registers.
 constexpr int kRows = 4, kColumns = 8;
 
-// `panel` is kColumns columns of b, row after row.
+// `panel` has kColumns columns of b, row by row.
 template <int R, typename T>
 void AddTile(int64_t k, const T* a, int64_t a_row, const T* panel, int64_t columns, T* c, int64_t c_row) {
   T sum[R][kColumns] = {};
@@ -65,7 +65,7 @@ void AddTile(int64_t k, const T* a, int64_t a_row, const T* panel, int64_t colum
   }
 }
 
-// The transpose of a [k, m] block of a matrix with `step` elements from row to row.
+// The transpose of a [k, m] block of a matrix with row stride `step`.
 template <typename T>
 std::vector<T> Transposed(int64_t m, int64_t k, const T* a, int64_t step) {
   std::vector<T> out(static_cast<size_t>(m * k));
@@ -77,7 +77,7 @@ std::vector<T> Transposed(int64_t m, int64_t k, const T* a, int64_t step) {
   return out;
 }
 
-// The place in time of each step of each sequence.
+// The time of each step of each sequence.
 std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentExtents& size, bool reverse) {
   std::vector<int64_t> lengths = InputInts(call, inputs, 4, std::vector<int64_t>(static_cast<size_t>(size.batch), size.steps));
   std::vector<int64_t> times(static_cast<size_t>(size.steps * size.batch), -1);
@@ -144,7 +144,7 @@ std::vector<Activation> ActivationsOf(const KernelCall& call, int64_t direction,
     names = defaults;
     names.insert(names.end(), defaults.begin(), defaults.end());
   }
-  // alpha and beta list values of those activations alone that have one.
+  // alpha and beta list values only for those activations that have one.
   const std::vector<double> alphas = call.attributes.Floats("activation_alpha"), betas = call.attributes.Floats("activation_beta");
   size_t next_alpha = 0, next_beta = 0;
   std::vector<Activation> all;

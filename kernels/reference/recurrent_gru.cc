@@ -1,4 +1,4 @@
-// GRU and RNN with their gradients, which compute the forward pass again as LSTM's does.
+// GRU and RNN with their gradients, which recompute the forward pass like LSTM's.
 #include "kernels/reference/families.h"
 #include "kernels/reference/recurrent.h"
 #include "kernels/reference/wide.h"
@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-// GRU's gates are z, r and h; RNN is the one-gate case without any of what gates do.
+// The gates of GRU are z, r and h. RNN has a single one, the pre-activation of its state, and no gating.
 template <typename T>
 struct Gru {
   Lane<T> lane;
@@ -15,7 +15,7 @@ struct Gru {
   std::vector<Activation> f;
 
   std::vector<T> z, gates;  // [steps, batch, width]: pre-activations after the clip, and gates
-  std::vector<T> h;         // [steps + 1, batch, hidden]; the first is the initial state
+  std::vector<T> h;         // [steps + 1, batch, hidden], starting with the initial state
   std::vector<T> reset;     // [steps, batch, hidden]: linear: h * Rh^T + Rbh, otherwise r (.) h
 
   Gru(const KernelCall& call, const void* const* inputs, int64_t direction, bool is_gru)
@@ -32,7 +32,7 @@ struct Gru {
   }
 
   int64_t cells() const { return lane.size.batch * lane.size.hidden; }
-  // Columns of the product with R that need nothing but the state.
+  // The number of columns of the product with R that depend only on the state.
   int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width(); }
 
   void RunForward() {
@@ -88,7 +88,7 @@ struct Gru {
     }
   }
 
-  // Rows of `width` columns get `bias` added to their first `count` columns.
+  // Adds `bias` to the first `count` columns of rows of `width` columns.
   void AddBias(T* rows, int64_t width, const T* bias, int64_t count) const {
     if (bias == nullptr) return;
     for (int64_t b = 0; b < lane.size.batch; ++b) {
@@ -103,8 +103,8 @@ struct Gru {
     }
   }
 
-  // dh: the gradient of the state after step s, then of the one before it. dz gets the gradient of the
-  // pre-activations, dr that of the products with R (they differ in the h gate where `linear`).
+  // On entry, dh is the gradient of the state after step s, on exit that of the state before it. dz is set to the gradient of the
+  // pre-activations, dr to that of the products with R (they differ in the h gate if `linear`).
   void BackwardStep(int64_t s, T* dh, T* dz, T* dr) const {
     const RecurrentExtents& n = lane.size;
     const int64_t H = n.hidden;
@@ -180,7 +180,7 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
   });
 }
 
-// Inputs: the six of GRU or RNN, then the gradients of Y and Y_h. What the forward pass kept is not looked at.
+// Inputs: the six of GRU or RNN, then the gradients of Y and Y_h. The values kept by the forward pass are not read.
 template <bool kGru>
 void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {

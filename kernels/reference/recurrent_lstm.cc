@@ -1,5 +1,5 @@
-// LSTM and its gradient. The gradient computes the forward pass again: the graph keeps X, the weights and
-// the initial states alone, which costs one more forward pass and no memory between the phases.
+// LSTM and its gradient. The gradient recomputes the forward pass: the graph keeps only X, the weights and the initial states. This costs
+// another forward pass and no memory between the passes.
 #include "kernels/reference/families.h"
 #include "kernels/reference/recurrent.h"
 #include "kernels/reference/wide.h"
@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// Places of the gates in the rows of W and R; peepholes come in the order i, o, f.
+// The number of gates in the rows of W and R; peepholes are in the order i, o, f.
 constexpr int64_t kGates = 4;
 
 template <typename T>
@@ -15,11 +15,11 @@ struct Lstm {
   Lane<T> lane;
   bool coupled;  // attribute input_forget: f = 1 - i
   std::vector<Activation> f;
-  const T* peephole;  // [3, hidden] or null
+  const T* peephole;  // [3, hidden], or null
 
   // [steps, batch, 4 * hidden]: pre-activations after the clip, and gates.
   std::vector<T> z, gates;
-  // [steps + 1, batch, hidden]; the first are the initial states.
+  // [steps + 1, batch, hidden], starting with the initial states.
   std::vector<T> h, c;
   std::vector<T> squashed;  // [steps, batch, hidden]: h(C)
 
@@ -92,8 +92,8 @@ struct Lstm {
     for (int64_t j = 0; j < H; ++j) h1[j] = go[j] * hc[j];
   }
 
-  // One cell backwards: dh and dc are gradients of the states after step s, then of those before it; of
-  // dh the part through R is added by the caller. dz gets the gradient of the pre-activations.
+  // One cell backward. On entry, dh and dc are the gradients of the states after step s, on exit of those before it; the caller adds the
+  // contribution to dh through R. dz is set to the gradient of the pre-activations.
   void BackwardCell(int64_t s, int64_t b, T* dh, T* dc, T* dz, T* dp) const {
     const int64_t H = lane.size.hidden, row = s * lane.size.batch + b;
     const T *c0 = c.data() + row * H, *c1 = c0 + cells(), *hc = squashed.data() + row * H;
@@ -155,7 +155,7 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
   });
 }
 
-// Inputs: the eight of LSTM, then the gradients of Y, Y_h and Y_c. What the training form kept is not looked at.
+// Inputs: the eight of LSTM, then the gradients of Y, Y_h and Y_c. The values kept by the training form are not read.
 void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;

@@ -1,4 +1,4 @@
-// Reductions over axes, arg-extremes and running sums. Floating sums are kept in double.
+// Reductions over axes, arg-extremes and running sums. Floating-point sums are in double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// The axes of the input split into those kept and those reduced.
+// The axes of the input, divided into kept and reduced ones.
 struct Split {
   Shape kept, reduced;
   std::vector<int64_t> kept_strides, reduced_strides;
@@ -29,7 +29,7 @@ struct Split {
   }
 };
 
-// A reduction as a fold: `Start` of the total, `Add` of an element, `Finish` of a total of n elements.
+// A reduction as a fold: `start` returns an empty total, `add` adds an element, `finish` converts a total of n elements.
 template <typename T, typename Total, typename Start, typename Add, typename Finish>
 void Fold(const KernelCall& call, const void* const* in, void* const* out, Start start, Add add, Finish finish) {
   const Split split(call, in);
@@ -52,7 +52,7 @@ void Fold(const KernelCall& call, const void* const* in, void* const* out, Start
   });
 }
 
-// add(total, x) and finish(total, n) in the accumulator's type, from `start`.
+// add(total, x) and finish(total, n) in the accumulator's type, starting from `start`.
 template <int start, auto add, auto finish>
 void Accumulate(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -61,7 +61,7 @@ void Accumulate(const KernelCall& call, const void* const* in, void* const* out)
         call, in, out, [] { return Total{start}; },
         [](Total total, auto x) { return static_cast<Total>(add(total, static_cast<Total>(x))); },
         [](Total total, int64_t n) {
-          // Integers as signed numbers again, so that a mean or root of a negative total is right.
+          // Signed again, so that the mean or the root of a negative total is right.
           if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
             return ConvertElement<T>(finish(static_cast<int64_t>(total), n));
           else if constexpr (std::is_integral_v<T>)
@@ -108,7 +108,7 @@ void Extreme(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// log(sum(exp(x))) as max + log(sum(exp(x - max))): no overflow.
+// log(sum(exp(x))) as max + log(sum(exp(x - max))), which does not overflow.
 struct LogSumExpTotal {
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
 };
@@ -122,7 +122,7 @@ void LogSumExp(const KernelCall& call, const void* const* in, void* const* out) 
           if (x != x || total.max != total.max) return LogSumExpTotal{std::nan(""), 0};
           if (x == -std::numeric_limits<double>::infinity()) return total;
           if (x <= total.max) {
-            // Two infinities of the same sign differ by nothing.
+            // The difference of two infinities of the same sign counts as 0.
             total.sum += x == total.max ? 1.0 : std::exp(x - total.max);
             return total;
           }
@@ -159,7 +159,7 @@ void ArgExtreme(const KernelCall& call, const void* const* in, void* const* out)
   });
 }
 
-// Running totals along an axis from `start` with f.
+// Running totals along an axis, from `start`, with f.
 template <int start, auto f>
 void Running(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
@@ -182,8 +182,8 @@ void Running(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// gradloom.CumProdGrad(x, g, axis): with p the product before j and s = g_j + x_{j+1} s' (a recurrence from
-// the end), the gradient of x_j is p * s. Exclusive products shift g by one.
+// gradloom.CumProdGrad(x, g, axis): with p the product before j and s = g_j + x_{j+1} s' (a recurrence from the end), the gradient of x_j
+// is p * s. Exclusive products shift g by one.
 void CumProdGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int axis = AxisOf(call, InputInts(call, in, 2).at(0), shape.rank());

@@ -1,4 +1,4 @@
-// The one list of families, and the lookup over it.
+// The list of all families, and the lookup of kernels.
 #include <map>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Rows = std::span<const ReferenceKernel> (*)();
 
-// One family a line.
+// One family per line.
 // clang-format off
 constexpr Rows kFamilies[] = {
     ReferenceMatMul,

@@ -1,5 +1,4 @@
-// Windows that are not a plain convolution's: columns put together to images, sampling at offsets, pooling over boxes, and
-// maxima put back where they were.
+// Operators over windows other than plain convolution and pooling: Col2Im, deformable convolution, pooling over boxes, and MaxUnpool.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-// The digits of i, a number of mixed radix.
+// The digits of i in a mixed radix.
 std::vector<int64_t> Digits(int64_t i, const std::vector<int64_t>& radix) {
   std::vector<int64_t> digits(radix.size());
   for (size_t d = radix.size(); d-- > 0; i /= radix[d]) digits[d] = i % radix[d];
@@ -27,7 +26,7 @@ int64_t ProductOf(const std::vector<int64_t>& values) {
   return product;
 }
 
-// Which element of an image [channels, image...] each element of its columns [channels * taps, windows] is; -1: of the padding.
+// For each element of the columns [channels * taps, windows], the element of the image [channels, image...] that it copies; -1: padding.
 std::vector<int64_t> PlacesOfColumns(const KernelCall& call, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
                                      int64_t rows, int64_t windows) {
   const size_t rank = image.size();
@@ -81,7 +80,7 @@ void Col2Im(const KernelCall& call, const void* const* in, void* const* out) {
   StoreNumbers(call, 0, y, out);
 }
 
-// gradloom.Im2Col(image [N, C, image...]) {block, shape, and Col2Im's}: the columns; Col2Im's adjoint.
+// gradloom.Im2Col(image [N, C, image...]) {block, shape, and the attributes of Col2Im}: the columns. The gradient of Col2Im.
 void Im2Col(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.inputs[0].shape, &columns = call.outputs[0].shape;
   const std::vector<int64_t> image(from.begin() + 2, from.end());
@@ -96,7 +95,7 @@ void Im2Col(const KernelCall& call, const void* const* in, void* const* out) {
   StoreNumbers(call, 0, y, out);
 }
 
-// The four pixels around a point of a plane with their weights, and what the weights change by along y and x.
+// The four pixels around a point of a plane, with their weights and the derivatives of the weights along y and x.
 struct Corners {
   std::array<int64_t, 4> at{};
   std::array<double, 4> weight{}, along_y{}, along_x{};
@@ -129,14 +128,14 @@ Corners CornersAt(double y, double x, int64_t height, int64_t width) {
   return corners;
 }
 
-// Convolution of planes whose taps are moved by offsets and weighted by a mask.
+// Deformable convolution, whose taps are moved by offsets and weighted by a mask.
 struct Deform {
   const KernelCall& call;
   int64_t batch, channels, height, width, filters, kh, kw, oh, ow, groups, offset_groups;
   std::vector<int64_t> pads, strides, dilations;
   Numbers x, w, offset, mask;
 
-  // `like_y`: of the output or its gradient.
+  // `like_y` is the shape of the output or its gradient.
   Deform(const KernelCall& c, const void* const* in, const Shape& like_y) : call(c) {
     const Shape &xs = c.inputs[kDeformX].shape, &ws = c.inputs[kDeformW].shape;
     if (xs.rank() != 4) throw Error(ErrorCode::kUnsupported, c.op + ": a tensor " + xs.ToString() + "; planes alone are supported");
@@ -150,7 +149,7 @@ struct Deform {
                                       : Numbers(static_cast<size_t>(batch * offset_groups * kh * kw * oh * ow), 1.0);
   }
 
-  // f(image n, offset group, tap, point of the output, place in the mask, place of the y offset) for each sampled point.
+  // Calls f(image n, offset group, tap, point of the output, index in the mask, index of the y offset) for each sampling point.
   template <typename F>
   void ForEachTap(F&& f) const {
     const int64_t taps = kh * kw, points = oh * ow;
@@ -165,7 +164,7 @@ struct Deform {
     return CornersAt(static_cast<double>(p / ow * strides[0] - pads[0] + tap / kw * dilations[0]) + dy,
                      static_cast<double>(p % ow * strides[1] - pads[1] + tap % kw * dilations[1]) + dx, height, width);
   }
-  // f(channel, filter, weight's place) for the channels of an offset group and the filters that read them.
+  // Calls f(filter, index of the weight) for the filters that read channel c at this tap.
   template <typename F>
   void ForEachFilter(int64_t c, int64_t tap, F&& f) const {
     const int64_t in = channels / groups, out = filters / groups, first = c / in * out;
@@ -208,7 +207,7 @@ void DeformConvGrad(const KernelCall& call, const void* const* in, void* const* 
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
       const auto plane = static_cast<size_t>((n * d.channels + c) * d.height * d.width);
       const double value = corners.Sample(&d.x[plane]);
-      double g = 0;  // of the sampled value times the mask
+      double g = 0;  // gradient of the sample times the mask
       d.ForEachFilter(c, tap, [&](int64_t m, int64_t w) {
         const double to = dy[static_cast<size_t>((n * d.filters + m) * points + p)];
         g += to * d.w[static_cast<size_t>(w)];
@@ -230,7 +229,7 @@ void DeformConvGrad(const KernelCall& call, const void* const* in, void* const* 
   }
 }
 
-// Boxes of images, each divided into bins that a grid of points samples.
+// Boxes over images, each divided into bins that are sampled by a grid of points.
 struct Regions {
   int64_t channels, height, width, bins_y, bins_x, count;
   double scale, shift;
@@ -239,7 +238,7 @@ struct Regions {
   Numbers rois;
   std::vector<int64_t> images;
 
-  // `y`: the shape of the output.
+  // `y` is the shape of the output.
   Regions(const KernelCall& call, const void* const* in, const Shape& x, const Shape& y)
       : channels(x[1]),
         height(x[2]),
@@ -257,7 +256,7 @@ struct Regions {
     if (call.inputs[1].shape != Shape{count, 4} || static_cast<int64_t>(images.size()) != count)
       throw Error(ErrorCode::kShape,
                   call.op + ": boxes " + call.inputs[1].shape.ToString() + " of " + std::to_string(images.size()) + " images");
-    constexpr int64_t kMostPoints = 4096;  // of a bin, along an axis
+    constexpr int64_t kMostPoints = 4096;  // per bin and axis
     if (ratio > kMostPoints) throw Error(ErrorCode::kLimit, call.op + ": a sampling_ratio of " + std::to_string(ratio));
     for (int64_t image : images) {
       if (image < 0 || image >= x[0])
@@ -265,14 +264,14 @@ struct Regions {
     }
   }
 
-  // Points up to a pixel outside count as of the edge, others not at all.
+  // Points up to one pixel outside are clamped to the edge; others are ignored.
   Corners CornersOf(double y, double x) const {
     if (!(y >= -1 && y <= static_cast<double>(height) && x >= -1 && x <= static_cast<double>(width))) return {};
     const auto clamped = [](double at, int64_t extent) { return std::clamp(at, 0.0, static_cast<double>(extent - 1)); };
     return CornersAt(clamped(y, height), clamped(x, width), height, width);
   }
 
-  // f(region, bin, points) for each bin of each region.
+  // Calls f(region, bin, points) for each bin of each region.
   template <typename F>
   void ForEachBin(F&& f) const {
     std::vector<Corners> points;
@@ -282,7 +281,7 @@ struct Regions {
       double w = roi[2] * scale - shift - left, h = roi[3] * scale - shift - top;
       if (shift == 0) w = std::max(w, 1.0), h = std::max(h, 1.0);
       const double step_y = h / static_cast<double>(bins_y), step_x = w / static_cast<double>(bins_x);
-      // A box larger than the image has no more to say than the image.
+      // A box that is larger than the image gains nothing from more points.
       const auto grid = [&](double step, int64_t extent) {
         return ratio > 0 ? ratio : static_cast<int64_t>(std::clamp(std::ceil(step), 0.0, 4.0 * static_cast<double>(extent) + 4));
       };
@@ -301,7 +300,7 @@ struct Regions {
   }
 };
 
-// The largest of the weighted pixels of all points, which is what ONNX takes: the point and the corner; {-1, -1} where there is none.
+// The largest weighted pixel of all points, which is ONNX's definition: its point and corner, or {-1, -1} if there is none.
 std::array<int, 2> Largest(const std::vector<Corners>& points, const double* plane, double* value) {
   std::array<int, 2> best{-1, -1};
   *value = 0;
@@ -365,7 +364,7 @@ void RoiAlignGrad(const KernelCall& call, const void* const* in, void* const* ou
   StoreNumbers(call, 0, dx, out);
 }
 
-// (x, places): each element at its place in a tensor of the shape that attributes say, which lies at the begin of the output.
+// (x, places): puts each element at its place in a tensor of the shape given by the attributes, which is at the start of the output.
 void MaxUnpool(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
   const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape"), places = InputInts(call, in, 1);

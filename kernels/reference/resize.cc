@@ -1,4 +1,4 @@
-// Resize and its adjoint: both directions run over the maps of the axes, one axis after the other.
+// Resize and its gradient: both apply the maps of the axes, one axis after the other.
 #include <algorithm>
 
 #include "kernels/reference/axis_maps.h"
@@ -40,7 +40,7 @@ std::vector<A> ApplyAll(const std::vector<AxisMap>& maps, Shape shape, std::vect
   return values;
 }
 
-// Sets outputs that lie outside along any axis.
+// Sets the outputs that are outside along any axis.
 template <typename A>
 void Extrapolate(const std::vector<AxisMap>& maps, const Shape& shape, A value, std::vector<A>& values) {
   const std::vector<int64_t> strides = shape.strides();
@@ -75,7 +75,7 @@ void Resize(const KernelCall& call, const void* const* inputs, void* const* outp
   });
 }
 
-// Operand 0 is the gradient of Y.
+// Input 0 is the gradient of Y.
 void ResizeGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Shape &from = call.outputs[0].shape, &to = call.inputs[0].shape;
   const std::vector<AxisMap> maps = ResizeMaps(call, inputs, from, to);

@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// The attributes, in numbers.
+// The attributes.
 struct Sampling {
   std::string mode, coordinates, nearest;
   bool antialias, exclude_outside;
@@ -21,8 +21,9 @@ struct AxisScale {
   double roi_start = 0, roi_end = 1;
 };
 
-// The place in the input of output element x. Formulas: the operator's documentation. For the nearest element what is divided by the scale
-// is rounded to float32, as everybody's is: 6 / 1.2f is the fifth element and not, for the rounding of 1.2, the fourth.
+// The coordinate in the input of output element x, by the formulas of the operator's documentation. For the nearest element, the quotient
+// by the scale is rounded to float32, as in other implementations: 6 / 1.2f gives the fifth element, not the fourth because of the rounding
+// of 1.2.
 double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_t out, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(in);
   const std::string& mode = sampling.coordinates;
@@ -35,7 +36,7 @@ double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_
   if (mode == "asymmetric") return scaled(resized);
   if (mode == "align_corners") return out > 1 ? resized * (length - 1) / static_cast<double>(out - 1) : 0;
   if (mode == "half_pixel_symmetric" && sampling.mode == "nearest") {
-    // Where the whole image keeps its middle, many places are whole numbers but for roundings, which are those of float32 throughout.
+    // This mode keeps the center of the image, and many coordinates are whole numbers up to rounding, which is that of float32 throughout.
     const auto scale = static_cast<float>(axis.scale), extent = static_cast<float>(in);
     const float adjustment = static_cast<float>(out) / (scale * extent), offset = extent / 2 * (1 - adjustment);
     const float divided = (static_cast<float>(x) + 0.5F) / scale;
@@ -52,7 +53,7 @@ double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_
   throw Error(ErrorCode::kAttr, "Resize: coordinate_transformation_mode '" + Escaped(mode) + "' is not known");
 }
 
-// The weights of elements left + first, left + first + 1 ... for a place at left + ratio, 0 < ratio <= 1.
+// The weights of elements left + first, left + first + 1, ... for the coordinate left + ratio, 0 < ratio <= 1.
 std::vector<double> Taps(const Sampling& s, double scale, double ratio, int64_t* first) {
   if (s.mode == "nearest") {
     *first = 0;
@@ -102,7 +103,7 @@ AxisMap MapOf(const Sampling& sampling, const AxisScale& axis, int64_t in, int64
     const bool outside = crops && (place < 0 || place > last);
     map.outside.push_back(outside);
     if (!outside) {
-      // Far outside all elements are the edge's: the bound keeps indices small whatever the scale is.
+      // Far outside, all reads are clamped to the edge; the bound keeps indices small for any scale.
       place = std::min(std::max(place, -1e9), 1e9 + last);
       const double left = std::ceil(place) - 1;
       int64_t first = 0;

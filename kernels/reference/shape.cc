@@ -1,4 +1,4 @@
-// Views, joins, splits and other moves of whole elements; only their width matters.
+// Views, concatenation, splitting and other movement of whole elements; only their width matters.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -15,7 +15,7 @@ void CopyBytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// The same elements in the same order under another shape.
+// The same elements in the same order with another shape.
 void View(const KernelCall& call, const void* const* in, void* const* out) {
   CopyBytes(out[0], in[0], call.inputs[0].shape.elements() * ElementBytes(call));
 }
@@ -67,7 +67,7 @@ void Split(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
   const int64_t outer = Product(shape, 0, axis), inner = Product(shape, axis + 1, shape.rank()) * ElementBytes(call);
-  // The parts by the operand where it is given: an output that nobody wants has no type here.
+  // The extents of the parts come from the operand if it is given, because an unused output has no type here.
   std::vector<int64_t> parts = InputInts(call, in, 1);
   if (parts.empty()) {
     const int64_t count = std::max<int64_t>(call.attributes.Int("num_outputs", static_cast<int64_t>(call.outputs.size())), 1);
@@ -107,12 +107,12 @@ struct SliceRange {
     }
   }
 
-  // Strides and the first element of the slice in a tensor with these own strides.
+  // Converts the strides of a tensor to those of the slice, and returns the offset of its first element.
   int64_t Strides(std::vector<int64_t>& strides) const {
     int64_t first = 0;
     for (size_t axis = 0; axis < strides.size(); ++axis) {
       first += starts[axis] * strides[axis];
-      // An axis of one element may have any step; a product that wraps is never used.
+      // The step of an axis with one element may be anything: the product may wrap, as it is never used.
       strides[axis] = static_cast<int64_t>(static_cast<uint64_t>(strides[axis]) * static_cast<uint64_t>(steps[axis]));
     }
     return first;
@@ -126,7 +126,7 @@ void Slice(const KernelCall& call, const void* const* in, void* const* out) {
   Gathered(call, in, out, strides, first);
 }
 
-// gradloom.SliceGrad(grad, starts, ends, axes, steps): grad at the places that the slice read, else 0.
+// gradloom.SliceGrad(grad, starts, ends, axes, steps): grad at the places that the slice read, 0 elsewhere.
 void SliceGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.outputs[0].shape;
   const SliceRange range(call, in, shape, 1);
@@ -146,7 +146,7 @@ void SliceGrad(const KernelCall& call, const void* const* in, void* const* out) 
 
 void Tile(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
-  // Each axis as (repeat, extent): a broadcast over the repeats.
+  // Each axis becomes (repeat, extent): a broadcast over the repeats.
   Shape split;
   std::vector<int64_t> strides;
   const std::vector<int64_t> own = from.strides();
@@ -195,7 +195,7 @@ void Trilu(const KernelCall& call, const void* const* in, void* const* out) {
   const bool upper = call.attributes.Int("upper", 1) != 0;
   const std::vector<int64_t> diagonal = InputInts(call, in, 1);
   const int64_t rows = shape[rank - 2], columns = shape[rank - 1], count = Product(shape, 0, rank - 2);
-  // Any diagonal beyond the matrix is as good as one just beyond it, and cannot overflow.
+  // All diagonals outside the matrix are equivalent; clamping avoids overflow.
   const int64_t k = diagonal.empty() ? 0 : std::clamp(diagonal[0], -rows - 1, columns + 1);
   WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* x = In<T>(in, 0);

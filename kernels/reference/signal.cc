@@ -1,4 +1,4 @@
-// Fourier transforms as sums: DFT, STFT, and the weights that turn spectra to mel bins.
+// Fourier transforms by their definition: DFT, STFT, and the weights that map spectra to mel bins.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -20,7 +20,7 @@ std::vector<Complex> Roots(int64_t n) {
   return roots;
 }
 
-// Sum over i of x[i] root^(+-k i), by n = roots.size().
+// The sum over i of x[i] root^(+-k i), with n = roots.size().
 Complex Transformed(const std::vector<Complex>& x, const std::vector<Complex>& roots, int64_t k, bool inverse) {
   const auto n = static_cast<int64_t>(roots.size());
   Complex sum = 0;
@@ -33,8 +33,8 @@ Complex Transformed(const std::vector<Complex>& x, const std::vector<Complex>& r
   return sum;
 }
 
-// (x [..., 1 or 2], length, axis): real or complex numbers along an axis, cut or filled with zeros to the length.
-// onesided: the first half of the spectrum of real numbers; with inverse, real numbers from such a half.
+// (x [..., 1 or 2], length, axis): real or complex numbers along an axis, truncated or zero-padded to the length. onesided: the first half
+// of the spectrum of real numbers; with inverse, real numbers from such a half.
 void Dft(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const int rank = from.rank(), axis = AxisOf(call, InputInts(call, in, 2, {-2})[0], rank);
@@ -57,7 +57,7 @@ void Dft(const KernelCall& call, const void* const* in, void* const* out) {
         const auto at = static_cast<size_t>(((o * from[axis] + t) * inner + i) * parts);
         line[static_cast<size_t>(t)] = {x[at], parts > 1 ? x[at + 1] : 0.0};
       }
-      // The other half of a spectrum of real numbers mirrors the first.
+      // The second half of the spectrum of real numbers is the conjugate mirror image of the first.
       for (int64_t t = half; to_real && t < length; ++t) line[static_cast<size_t>(t)] = std::conj(line[static_cast<size_t>(length - t)]);
       for (int64_t k = 0; k < to[axis]; ++k) {
         const Complex sum = Transformed(line, roots, k, inverse) / (inverse ? static_cast<double>(length) : 1.0);
@@ -99,7 +99,7 @@ void Stft(const KernelCall& call, const void* const* in, void* const* out) {
   StoreNumbers(call, 0, y, out);
 }
 
-// Triangles over the bins of a spectrum, at equal steps of the mel scale.
+// Triangles over the bins of a spectrum, equidistant on the mel scale.
 void MelWeightMatrix(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& to = call.outputs[0].shape;
   const int64_t spectrum = to[0], bins = to[1];

@@ -1,5 +1,4 @@
-// TensorScatter: rows of an update put into a cache, each sample's from a place of its own; gradloom.TensorGather, which takes
-// them out again.
+// TensorScatter, which writes the rows of an update to a cache at a position per sample, and gradloom.TensorGather, which reads them again.
 #include <cstring>
 
 #include "kernels/reference/families.h"
@@ -8,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// Calls f(byte of the cache, byte of the update, bytes) for each row.
+// Calls f(offset in the cache, offset in the update, number of bytes) for each row; offsets are in bytes.
 template <typename F>
 void ForEachRow(const KernelCall& call, const void* const* in, const Shape& cache, const Shape& update, size_t indices, F&& f) {
   const int axis = AxisOf(call, call.attributes.Int("axis", -2), cache.rank());
@@ -20,7 +19,7 @@ void ForEachRow(const KernelCall& call, const void* const* in, const Shape& cach
   if (static_cast<int64_t>(starts.size()) != cache[0])
     throw Error(ErrorCode::kShape, call.op + ": " + std::to_string(starts.size()) + " places for " + std::to_string(cache[0]) + " samples");
   const int64_t bytes = Product(cache, axis + 1, cache.rank()) * DTypeBytes(call.inputs[0].dtype);
-  const int64_t rows = Product(cache, 1, axis);  // of a sample
+  const int64_t rows = Product(cache, 1, axis);  // per sample
   for (int64_t row = 0; row < cache[0] * rows; ++row) {
     const int64_t start = starts[static_cast<size_t>(row / rows)];
     if (start < 0 || (!circular && start > cache[axis] - update[axis]))

@@ -1,4 +1,4 @@
-// Of ai.onnx.ml and of text, what works on numbers: thresholds, columns, trees, counts of n-grams.
+// Numeric operators of ai.onnx.ml and of the text operators: thresholds, columns, trees, n-gram counts.
 #include "kernels/reference/traditional.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void Binarizer(const KernelCall& call, const void* const* in, void* const* out) 
   StoreNumbers(call, 0, x, out);
 }
 
-// Columns of the last axis.
+// Selects columns of the last axis.
 void ArrayFeatureExtractor(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const std::vector<int64_t> columns = InputInts(call, in, 1);
@@ -51,7 +51,7 @@ void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* ou
   StoreNumbers(call, 0, y, out);
 }
 
-// How often each n-gram of the pool occurs in a row, its items up to max_skip_count others apart.
+// Counts the occurrences of each n-gram of the pool in a row, with up to max_skip_count items skipped between its items.
 void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const* out) {
   const Attributes& a = call.attributes;
   const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1), skips = a.Int("max_skip_count", 0);
@@ -62,7 +62,7 @@ void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const*
   Numbers y(static_cast<size_t>(call.outputs[0].shape.elements()), 0.0);
   for (int64_t row = 0; row < (width == 0 ? 0 : static_cast<int64_t>(x.size()) / width); ++row) {
     for (int64_t step = 1; step <= skips + 1; ++step) {
-      // A single item is not skipped over: it counts once.
+      // A single item has no gaps, so it is counted with one step only.
       const int64_t first = step > 1 ? std::max<int64_t>(least, 2) : least;
       for (int64_t start = 0; start < width; ++start) {
         std::vector<int64_t> items;
@@ -127,7 +127,7 @@ TreeTables::TreeTables(const KernelCall& call) {
   }
   for (int64_t root : roots) check(root, n);
   for (int64_t target : targets) check(target, static_cast<size_t>(call.outputs[0].shape[1]));
-  // The sets are in the order of the nodes; a NaN ends each.
+  // The sets are in the order of the nodes; each ends with a NaN.
   const std::vector<double> all = numbers("membership_values");
   size_t next = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -166,7 +166,7 @@ std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call) {
   const Attributes& a = call.attributes;
   const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1);
   const std::vector<int64_t> pool = a.Ints("pool_int64s"), counts = a.Ints("ngram_counts"), places = a.Ints("ngram_indexes");
-  // In the order of the pool, which is by length.
+  // In the order of the pool, which is sorted by length.
   std::map<std::vector<int64_t>, int64_t> place_of;
   const auto total = static_cast<int64_t>(pool.size());
   size_t gram = 0;

@@ -7,13 +7,13 @@
 namespace gradloom {
 namespace {
 
-// What an update of one element sees and changes.
+// An element with its gradient and states, as seen and changed by an update.
 struct Element {
-  double x, g;  // g: with the regularization term
+  double x, g;  // g includes the regularization term
   double state[2]{};
 };
 
-// Calls update(rate, step, element) on every element of every tensor, whose inputs lie `count` operands apart.
+// Calls update(rate, step, element) for every element of every tensor. The inputs of a tensor are `count` operands apart.
 template <int kStates, typename F>
 void Update(const KernelCall& call, const void* const* in, void* const* out, F&& update) {
   const double rate = NumbersOf(call, in, 0)[0], step = NumbersOf(call, in, 1)[0];
@@ -42,7 +42,7 @@ void Momentum(const KernelCall& call, const void* const* in, void* const* out) {
   const double alpha = call.attributes.Float("alpha", 0), beta = call.attributes.Float("beta", 0);
   const bool nesterov = call.attributes.String("mode", "standard") == "nesterov";
   Update<1>(call, in, out, [=](double rate, double step, Element& e) {
-    // The gradient counts in full the first time.
+    // In the first step, the gradient is not scaled by beta.
     double& velocity = e.state[0];
     velocity = alpha * velocity + (step > 0 ? beta : 1) * e.g;
     e.x -= rate * (nesterov ? e.g + alpha * velocity : velocity);

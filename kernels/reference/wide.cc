@@ -18,7 +18,7 @@ bool HasHalf(const KernelCall& call) {
 
 void RunWide(const KernelCall& call, const void* const* in, void* const* out, ReferenceFunction run) {
   KernelCall wide = call;
-  std::vector<Tensor> tensors;  // keeps the widened operands
+  std::vector<Tensor> tensors;  // owns the widened operands
   std::vector<const void*> inputs;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     inputs.push_back(in[i]);
