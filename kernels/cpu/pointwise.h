@@ -1,4 +1,4 @@
-// Interprets pointwise programs over tiles that stay in the first-level cache.
+// Interprets pointwise programs over tiles that stay in the L1 cache.
 #pragma once
 
 #include <cstdint>

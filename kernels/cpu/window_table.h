@@ -1,4 +1,4 @@
-// The windows of poolings on the CPU: a table of the points of each window, made once and shared by all planes.
+// Pooling windows on the CPU: a table of the points of each window, made once and shared by all planes.
 #pragma once
 
 #include <algorithm>

@@ -190,7 +190,7 @@ struct SlopesOfScores {
   }
 };
 
-// What does not change from step to step of training.
+// Everything that does not change between runs.
 struct ProductsPlan {
   struct Block {
     QueryBlock of;

@@ -37,7 +37,7 @@ def isa_library(name, flags):
             "-O3",
             "-fno-math-errno",
             "-fno-trapping-math",
-            # Interpreted and fused programs agree bit for bit, and so do all machines with fused multiply-add.
+            # Interpreted and fused programs, and all machines with fused multiply-add, give the same bits.
             "-ffp-contract=off",
             "-fopenmp-simd",
             "-DGRADLOOM_ISA=" + name,
