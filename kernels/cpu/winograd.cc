@@ -1,7 +1,7 @@
 // Convolutions and the gradients of their inputs by Winograd's F(2x2, 3x3). Filters become 16 planes [channels of x, channels of y], and
 // patches of x become 16 planes [tiles, channels of x]; their products are transformed to the points of y. If there are many tiles, the
-// planes of all filters are computed first, and each thread processes tiles in groups whose patches stay in its L2 cache. If filters exceed
-// the patches, the patches are computed first, and each thread processes panels of y's channels, whose filters it transforms as it goes.
+// planes of all filters are computed first, and each thread processes tiles in groups whose patches stay in its L2 cache. If there
+// are few tiles, the patches are computed first, and each thread processes panels of y's channels, whose filters it transforms as it goes.
 #include <algorithm>
 #include <vector>
 

@@ -27,7 +27,7 @@ struct ExpSum {
     }
   }
 
-  // The sum as the divisor of a softmax, which has no finite value if an element is +infinity.
+  // The sum as the divisor of a softmax: NaN if an element is +infinity, which has no finite share.
   GRADLOOM_DEVICE A Divisor() const { return largest == std::numeric_limits<A>::infinity() ? std::numeric_limits<A>::quiet_NaN() : sum; }
 };
 
