@@ -15,8 +15,8 @@
 namespace gradloom {
 namespace {
 
-// A part needs this many products to be worth a primitive of its own. There are kFewParts parts, and up to kMostParts if all their sums
-// together have at most 1 / kShare as many elements as the operands.
+// A part needs this many products to be worth a primitive of its own. There are at most kFewParts parts, and up to kMostParts as long as
+// all their sums together have at most 1 / kShare as many elements as the operands.
 constexpr int64_t kProductsPerPart = 1 << 18, kFewParts = 4, kMostParts = 32, kShare = 8;
 constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
 

@@ -17,8 +17,9 @@ struct CpuKernel {
 // All kernels except the reference kernels, in the order in which they are tried.
 std::span<const CpuKernel* const> CpuKernels();
 
-// Prepares the kernel of a CPU row for a call, including reference kernels. Run does not allocate memory (reference kernels may), and uses
-// up to call.threads threads. Throws Error(kPlan) if the row rejects the call or is not a CPU row.
+// Prepares the kernel of a CPU row for a call, including reference kernels. Run allocates no memory except for small tables and in rare
+// cases (reference kernels may allocate), and uses up to call.threads threads. Throws Error(kPlan) if the row rejects the call or is not a
+// CPU row.
 std::unique_ptr<Kernel> MakeCpuKernel(const KernelRow& row, const KernelCall& call);
 
 }  // namespace gradloom

@@ -10,7 +10,8 @@ namespace {
 
 // oneDNN does not divide shorter sums, or more of them, among threads, as far as was tried (32 threads).
 constexpr int64_t kLong = 2048, kMostSums = 1 << 18;
-// The least length of a part. There are kFewParts parts, and more if the sums of all parts do not exceed kSumsOfAll.
+// The least length of a part. There are at most kFewParts parts, and up to kMostParts as long as their sums together do not exceed
+// kSumsOfAll.
 constexpr int64_t kLengthOfPart = 256, kFewParts = 4, kMostParts = 16, kSumsOfAll = 1 << 20;
 constexpr int64_t kSumsPerThread = 1 << 14;
 
