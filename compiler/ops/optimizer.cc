@@ -13,7 +13,7 @@ namespace {
 constexpr int kFirstState = 6;
 // The inputs of a MultiTensorUpdate that all parameters share, and the maximum number of parameters.
 enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
-constexpr int kMostTensors = 32;
+constexpr int kMaxTensors = 32;
 
 // Operands: parameter, gradient, lr, step, clip?, apply?, states.... Outputs have the types of the values that they replace. The gradient
 // of a float32 parameter may have a 16-bit type.
@@ -45,8 +45,8 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
     throw Error(ErrorCode::kAttr, "optimizer '" + Escaped(update) + "' does not support several tensors", Describe(node));
   const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(node.outputs.size());
   const int tensors = operands - results;
-  if (tensors <= 0 || tensors > kMostTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
-    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs do not match",
+  if (tensors <= 0 || tensors > kMaxTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
+    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs of parameters",
                 Describe(node));
   }
   const int states = results / tensors - 1;

@@ -28,7 +28,7 @@ class Joiner {
       if (!kind) continue;
       std::vector<int>& members = open[*kind];
       members.push_back(at);
-      if (members.size() == kMostTensors) Close(std::exchange(members, {}));
+      if (members.size() == kMaxTensors) Close(std::exchange(members, {}));
     }
     for (auto& [kind, members] : open) Close(std::move(members));
     if (joined_.empty()) return;

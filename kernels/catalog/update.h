@@ -28,7 +28,7 @@ enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParame
 // optimizer's operator. Inputs: four shared ones, then for each parameter the parameter, its gradient and its states. Outputs: for each
 // parameter, its next value and the next states.
 enum MultiTensorInput : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
-inline constexpr int kMostTensors = 32;
+inline constexpr int kMaxTensors = 32;
 
 // The number of parameters of a MultiTensorUpdate; -1 if its number of operands does not match.
 int TensorsOf(const KernelCall& call);

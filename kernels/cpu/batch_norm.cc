@@ -134,7 +134,7 @@ class BatchNormTrainGrad : public Kernel {
       for (int64_t n = 0; n < shape_.images; ++n) {
         const int64_t at = shape_.at(n, c);
         sum += static_cast<double>(sum_of(dy + at, shape_.points));
-        product += loops_.sum_product_centred(dy + at, x + at, shape_.points, in(3)[c]);
+        product += loops_.sum_product_centered(dy + at, x + at, shape_.points, in(3)[c]);
       }
       const Slope line = Finish(c, sum, product, inputs, outputs);
       if (!wanted_[0]) return;

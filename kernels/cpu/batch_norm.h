@@ -19,8 +19,8 @@ inline constexpr int64_t kElementsPerThread = 1 << 13;
 // Channels-last rows are summed in parts that stay in the L1 cache and are short enough for a plain float sum. Parts are collected in
 // groups, whose number depends only on the shape, so that the order of additions does too.
 inline constexpr int64_t kPartElements = 1 << 12;
-inline constexpr int64_t kMostRows = 32;
-inline constexpr int64_t kMostGroups = 64;
+inline constexpr int64_t kMaxRows = 32;
+inline constexpr int64_t kMaxGroups = 64;
 
 // A tensor [N, C, ...] as images, channels and points.
 struct Channels {
@@ -35,8 +35,8 @@ struct Channels {
   int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }
   int Threads(const KernelCall& call) const { return ThreadsFor(count() * channels, kElementsPerThread, call.threads); }
 
-  int64_t part() const { return std::clamp<int64_t>(kPartElements / std::max<int64_t>(channels, 1), 4, kMostRows); }
-  int64_t groups() const { return std::clamp<int64_t>(count() / part(), 1, kMostGroups); }
+  int64_t part() const { return std::clamp<int64_t>(kPartElements / std::max<int64_t>(channels, 1), 4, kMaxRows); }
+  int64_t groups() const { return std::clamp<int64_t>(count() / part(), 1, kMaxGroups); }
   bool half() const { return dtype != DType::kFloat32; }
 };
 

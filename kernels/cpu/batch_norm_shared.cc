@@ -146,7 +146,7 @@ class BatchNormGradSums : public Kernel {
           for (int64_t n = 0; n < shape_.images; ++n) {
             const int64_t at = shape_.at(n, c);
             sums.first += static_cast<double>(sum_of(dy + at, shape_.points));
-            sums.second += loops_.sum_product_centred(dy + at, x + at, shape_.points, means[c]);
+            sums.second += loops_.sum_product_centered(dy + at, x + at, shape_.points, means[c]);
           }
           return sums;
         },

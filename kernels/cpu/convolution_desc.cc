@@ -140,7 +140,7 @@ bool HasConvolutionBias(const KernelCall& call) { return call.domain.empty() && 
 bool IsChannelsLast(const KernelCall& call) { return !RejectsLayouts(call).empty(); }
 
 PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_last) {
-  constexpr size_t kMostKnown = 1024;
+  constexpr size_t kMaxKnown = 1024;
   static std::mutex mutex;
   static auto& known = *new std::unordered_map<std::string, PreparedConvolution>;
   const std::string key = KeyOf(call, channels_last);
@@ -150,7 +150,7 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
   }
   PreparedConvolution prepared = Ask(call, channels_last);
   const std::lock_guard lock(mutex);
-  if (known.size() >= kMostKnown) known.clear();
+  if (known.size() >= kMaxKnown) known.clear();
   return known.emplace(key, std::move(prepared)).first->second;
 }
 

@@ -18,16 +18,16 @@ namespace {
 
 constexpr int64_t kPoints = kGridPoints;  // per block
 constexpr int64_t kTapsPerThread = 1 << 13;
-constexpr int kMostTaps = 64;  // cubic in three dimensions
+constexpr int kMaxTaps = 64;  // cubic in three dimensions
 
 // The shapes of X [N, C, ...] and of the grid [N, ..., dims].
 struct Geometry {
   int64_t batch, channels, inputs = 1, points = 1;
   int dims;
   std::array<int64_t, 3> extent{1, 1, 1};
-  int taps = 1;                                         // per point
-  std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // for each tap of a point: its tap along each dimension
-  bool plain = false;                                   // planes, bilinear or nearest: then the loops use `axes`
+  int taps = 1;                                        // per point
+  std::array<std::array<uint8_t, 3>, kMaxTaps> own{};  // for each tap of a point: its tap along each dimension
+  bool plain = false;                                  // planes, bilinear or nearest: then the loops use `axes`
   GridArgs axes{};
 
   Geometry(const KernelCall& call, const GridSampler& sampler) {

@@ -205,7 +205,7 @@ class GroupNormGrad : public GroupNormKernel {
     for (int64_t c = 0; c < n_.per_group(); ++c) {
       const int64_t at = start + c * n_.points;
       const double dbias = static_cast<double>(Sum(dy + at));
-      const double dscale = loops_.sum_product_centred(dy + at, x + at, n_.points, m.mean) * inverse;
+      const double dscale = loops_.sum_product_centered(dy + at, x + at, n_.points, m.mean) * inverse;
       part[2 * c] = dscale;
       part[2 * c + 1] = dbias;
       sum += dbias * static_cast<double>(scale[channel + c]);

@@ -21,8 +21,8 @@ namespace {
 
 constexpr int64_t kGroupedPoints = 256;  // points of dy whose outer products a tile computes at once
 constexpr int64_t kGroupedProducts = 1 << 17;
-constexpr int64_t kMostGroupedWeights = 1 << 22;
-constexpr int64_t kFewestGroupedChannels = 4;
+constexpr int64_t kMaxGroupedWeights = 1 << 22;
+constexpr int64_t kMinGroupedChannels = 4;
 
 // x[N, H, W, groups I], y[N, OH, OW, groups O] and w[groups O, I, KH, KW] of the forward convolution; a missing height is 1.
 struct GroupedSizes {
@@ -280,9 +280,9 @@ std::string RejectsGroupedShapes(const KernelCall& call) {
   if (rank < 3 || rank > 4 || y.rank() != rank || w.rank() != rank) return "rank " + std::to_string(rank);
   const int64_t groups = call.attributes.Int("group", 1);
   if (groups < 2 || y[0] != x[0] || y[1] != w[0] || x[1] != groups * w[1] || w[0] % groups != 0) return "no groups, or other channels";
-  if (std::min(w[1], w[0] / groups) < kFewestGroupedChannels) return "few channels";
+  if (std::min(w[1], w[0] / groups) < kMinGroupedChannels) return "few channels";
   const int64_t packed = w.elements() / w[1] / w[0] * groups * AlignUp(w[1], 32) * AlignUp(w[0] / groups, 32);
-  if (packed > kMostGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
+  if (packed > kMaxGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
   if (HasConvolutionBias(call) && (call.inputs[2].dtype != DType::kFloat32 || !call.inputs[2].layout.plain())) return "bias";
   // The library is faster if it is vectorized for these channels per group and does not pad the weights.
   KernelCall plain = call;

@@ -15,7 +15,7 @@ constexpr int64_t kDepth = 256;
 // Rows of a, and columns of b, that are widened at once.
 constexpr int64_t kStripRows = 96, kStripColumns = 128;
 // The largest block of c per thread. With its parts of a and b, it stays in the L2 cache.
-constexpr int64_t kMostBlock = 384;
+constexpr int64_t kMaxBlock = 384;
 constexpr int64_t kRowUnit = 12, kColumnUnit = 32;
 // The cost of widening an element, in multiply-adds.
 constexpr int64_t kWidening = 12;
@@ -52,8 +52,8 @@ HalfProduct::HalfProduct(MatrixProduct product, DType dtype, int threads) : prod
 void HalfProduct::ChooseBlocks(int threads) {
   const MatrixProduct& p = product_;
   int64_t best = std::numeric_limits<int64_t>::max();
-  for (int64_t rows = kMostBlock; rows >= 2 * kRowUnit; rows /= 2) {
-    for (int64_t columns = kMostBlock; columns >= kColumnUnit; columns -= columns > 128 ? 128 : columns / 2) {
+  for (int64_t rows = kMaxBlock; rows >= 2 * kRowUnit; rows /= 2) {
+    for (int64_t columns = kMaxBlock; columns >= kColumnUnit; columns -= columns > 128 ? 128 : columns / 2) {
       const int64_t block_rows = EvenPart(p.m, rows, kRowUnit), block_columns = EvenPart(p.n, columns, kColumnUnit);
       const int64_t tasks = p.matrices() * Count(p.m, block_rows) * Count(p.n, block_columns);
       const int64_t cost = Count(tasks, threads) * (block_rows * block_columns + kWidening * (block_rows + block_columns));

@@ -12,7 +12,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 13;
-constexpr int64_t kMostChannels = 1 << 12;  // a tile of this many is 1 MiB
+constexpr int64_t kMaxChannels = 1 << 12;  // a tile of this many is 1 MiB
 
 // The operand x of either operator.
 const OperandType& Normalized(const KernelCall& call) { return call.inputs.back(); }
@@ -113,7 +113,7 @@ std::string Rejects(const KernelCall& call) {
   const OperandType& x = Normalized(call);
   const int rank = x.shape.rank();
   if (rank < 2) return "rank " + std::to_string(rank);
-  if (x.shape.elements() == 0 || x.shape[1] > kMostChannels) return "extents";
+  if (x.shape.elements() == 0 || x.shape[1] > kMaxChannels) return "extents";
   if (!x.layout.plain() && !SamePlaces(x.layout, ChannelsLast(rank), x.shape)) return "layout " + x.layout.ToString();
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
@@ -122,7 +122,7 @@ std::string Rejects(const KernelCall& call) {
     }
   }
   const int64_t size = call.attributes.Int("size", 1);
-  return size < 1 || size > 2 * kMostChannels ? "size " + std::to_string(size) : "";
+  return size < 1 || size > 2 * kMaxChannels ? "size " + std::to_string(size) : "";
 }
 
 template <typename K>

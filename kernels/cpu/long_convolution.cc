@@ -15,10 +15,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostHalf = 1024;           // a ring of 16 lines then has 128 KiB
-constexpr int64_t kMostRingRows = 32;         // rows whose values and sums are computed together
-constexpr int64_t kMostRingBytes = 64 << 20;  // of the values of a group
-constexpr double kRingGain = 1.5;             // ratio of vector instructions from which the ring is faster
+constexpr int64_t kMaxHalf = 1024;           // a ring of 16 lines then has 128 KiB
+constexpr int64_t kMaxRingRows = 32;         // rows whose values and sums are computed together
+constexpr int64_t kMaxRingBytes = 64 << 20;  // of the values of a group
+constexpr double kRingGain = 1.5;            // ratio of vector instructions from which the ring is faster
 constexpr int64_t kRingWorkPerThread = 1 << 14;
 
 }  // namespace
@@ -38,13 +38,13 @@ LongConvolution::LongConvolution(const KernelCall& call) {
   }
   // For each ring size, tries the number of blocks that is needed without padding, and one less, which may suffice with padding.
   block = y_length, blocks = 1, half = HalfOf(y_length);
-  for (int64_t of = Ring::HalfFor(1); of <= kMostHalf; of = Ring::HalfFor(of + 1)) {
+  for (int64_t of = Ring::HalfFor(1); of <= kMaxHalf; of = Ring::HalfFor(of + 1)) {
     const int64_t most = 2 * of - taps + 1;
     if (most < 1) continue;
     const int64_t needed = CeilDiv(y_length, most);
     for (int64_t count = std::max<int64_t>(needed - 1, 1); count <= needed; ++count) {
       const int64_t size = CeilDiv(y_length, count), number = CeilDiv(y_length, size);
-      if (HalfOf(size) > of || (half <= kMostHalf && RingWork(number, of) >= RingWork())) continue;
+      if (HalfOf(size) > of || (half <= kMaxHalf && RingWork(number, of) >= RingWork())) continue;
       block = size, blocks = number, half = of;
     }
   }
@@ -52,7 +52,7 @@ LongConvolution::LongConvolution(const KernelCall& call) {
 
 int64_t LongConvolution::x_tuples() const { return CeilDiv(x_channels, static_cast<int64_t>(BestLoops().ring_lines)); }
 int64_t LongConvolution::y_tuples() const { return CeilDiv(y_channels, static_cast<int64_t>(BestLoops().ring_lines)); }
-int64_t LongConvolution::rows_at_once() const { return CeilDiv(rows(), CeilDiv(rows(), kMostRingRows)); }
+int64_t LongConvolution::rows_at_once() const { return CeilDiv(rows(), CeilDiv(rows(), kMaxRingRows)); }
 
 LongConvolution::Block LongConvolution::BlockOf(int64_t i, int64_t of) const {
   const int64_t begin = i * of, end = std::min(begin + of, y_length), first = begin - before;
@@ -103,12 +103,12 @@ std::string RejectsLongConvolution(const KernelCall& call) {
   const WindowAxis axis = WindowAxesOf(call.attributes, x, y, w).second;
   if (axis.stride != 1 || axis.dilation != 1) return "strides or dilations";
   if (std::min(w[1], w[0] / groups) < kRingTerms) return "few channels";
-  if (axis.taps < 8 || axis.taps > kMostHalf) return "windows of another length";
+  if (axis.taps < 8 || axis.taps > kMaxHalf) return "windows of another length";
   const LongConvolution n(call);
-  if (n.half > kMostHalf) return "extents";
+  if (n.half > kMaxHalf) return "extents";
   // For the gradient of the weights, all rows are needed together, because the sum is over rows.
   const int64_t tuples = call.op == "ConvGradWeight" ? (n.x_tuples() + n.y_tuples()) * n.rows() : n.x_tuples() * n.rows_at_once();
-  if (tuples * Ring::FloatsOf(n.half) > kMostRingBytes / static_cast<int64_t>(sizeof(float))) return "much memory";
+  if (tuples * Ring::FloatsOf(n.half) > kMaxRingBytes / static_cast<int64_t>(sizeof(float))) return "much memory";
   return n.RingWork() * kRingGain > n.PlainWork() ? "few products to save" : "";
 }
 

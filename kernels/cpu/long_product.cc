@@ -9,19 +9,19 @@ namespace gradloom {
 namespace {
 
 // oneDNN does not divide shorter sums, or more of them, among threads, as far as was tried (32 threads).
-constexpr int64_t kLong = 2048, kMostSums = 1 << 18;
-// The least length of a part. There are at most kFewParts parts, and up to kMostParts as long as their sums together do not exceed
+constexpr int64_t kLong = 2048, kMaxSums = 1 << 18;
+// The least length of a part. There are at most kFewParts parts, and up to kMaxParts as long as their sums together do not exceed
 // kSumsOfAll.
-constexpr int64_t kLengthOfPart = 256, kFewParts = 4, kMostParts = 16, kSumsOfAll = 1 << 20;
+constexpr int64_t kLengthOfPart = 256, kFewParts = 4, kMaxParts = 16, kSumsOfAll = 1 << 20;
 constexpr int64_t kSumsPerThread = 1 << 14;
 
 int64_t PartsOf(const MatrixProduct& p) {
-  return std::min(p.k / kLengthOfPart, std::clamp(kSumsOfAll / (p.m * p.n), kFewParts, kMostParts));
+  return std::min(p.k / kLengthOfPart, std::clamp(kSumsOfAll / (p.m * p.n), kFewParts, kMaxParts));
 }
 
 }  // namespace
 
-bool LongProduct::Serves(const MatrixProduct& p) { return p.batch.empty() && p.k >= kLong && p.m * p.n <= kMostSums; }
+bool LongProduct::Serves(const MatrixProduct& p) { return p.batch.empty() && p.k >= kLong && p.m * p.n <= kMaxSums; }
 
 LongProduct::Parts::Parts(const MatrixProduct& p, int most_threads)
     : count(PartsOf(p)),

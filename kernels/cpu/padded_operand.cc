@@ -9,15 +9,15 @@ namespace {
 
 constexpr int64_t kPageFloats = 1024;  // 4 KiB
 // Bounds of the measured gain (docs/benchmarks.md, "Rows 4 KiB apart").
-constexpr int64_t kLeastDepth = 256, kLeastOther = 32, kMostRowsForB = 512;
+constexpr int64_t kMinDepth = 256, kMinOther = 32, kMaxRowsForB = 512;
 
 }  // namespace
 
 PaddedOperand::PaddedOperand(std::string_view implementation, const ProductExtents& p) {
-  if (!implementation.starts_with("gemm:jit") || p.k < kLeastDepth) return;
+  if (!implementation.starts_with("gemm:jit") || p.k < kMinDepth) return;
   // Transposed: rows of m elements.
-  a_ = p.a_row == 1 && p.a_col == p.m && p.m % kPageFloats == 0 && p.n >= kLeastOther && p.n < kPageFloats;
-  b_ = !a_ && p.b_col == 1 && p.b_row == p.n && p.n % kPageFloats == 0 && p.m >= kLeastOther && p.m <= kMostRowsForB;
+  a_ = p.a_row == 1 && p.a_col == p.m && p.m % kPageFloats == 0 && p.n >= kMinOther && p.n < kPageFloats;
+  b_ = !a_ && p.b_col == 1 && p.b_row == p.n && p.n % kPageFloats == 0 && p.m >= kMinOther && p.m <= kMaxRowsForB;
   rows_ = p.k;
   width_ = a_ ? p.m : p.n;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kElementsPerThread = 1 << 14;
 constexpr int64_t kPart = 1 << 14;    // elements per part of a long reduction
 constexpr int64_t kColumnGroup = 64;  // columns that are summed together
-constexpr int64_t kMostParts = 256;
+constexpr int64_t kMaxParts = 256;
 
 enum class Finish : uint8_t { kNone, kMean, kRoot, kLog };
 
@@ -154,7 +154,7 @@ class ReduceKernel : public Kernel {
     const bool has_axes = call.inputs.size() > 1 && call.inputs[1].present();
     num_axes_ = has_axes ? call.inputs[1].shape.elements() : 0;
     wide_axes_ = !has_axes || call.inputs[1].dtype == DType::kInt64;
-    parts_.resize(static_cast<size_t>(kMostParts * kColumnGroup));
+    parts_.resize(static_cast<size_t>(kMaxParts * kColumnGroup));
   }
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
@@ -216,7 +216,7 @@ class ReduceKernel : public Kernel {
 
   // One long sum: parts of fixed length, combined in order.
   void OneRow(const float* x, int64_t n, float* y) {
-    const int64_t part = std::max(kPart, (n + kMostParts - 1) / kMostParts), count = (n + part - 1) / part;
+    const int64_t part = std::max(kPart, (n + kMaxParts - 1) / kMaxParts), count = (n + part - 1) / part;
     const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
     ParallelFor(count, ThreadsFor(n, kElementsPerThread, threads_),
                 [&](int64_t i) { parts_[static_cast<size_t>(i)] = reduce(x + i * part, std::min(part, n - i * part)); });
@@ -243,7 +243,7 @@ class ReduceKernel : public Kernel {
     const auto reduce = loops_.reduce_columns[static_cast<size_t>(rule_.reduction)];
     const float start = StartOf(rule_.reduction);
     const int64_t groups = (columns + kColumnGroup - 1) / kColumnGroup,
-                  rows_per_part = std::max(kPart / columns, (rows + kMostParts - 1) / kMostParts);
+                  rows_per_part = std::max(kPart / columns, (rows + kMaxParts - 1) / kMaxParts);
     const int threads = ThreadsFor(kept.count * reduced.count * rows * columns, kElementsPerThread, threads_);
     if (kept.count == 1 && reduced.count == 1 && groups == 1 && rows > 2 * rows_per_part) {
       const int64_t count = (rows + rows_per_part - 1) / rows_per_part;

@@ -234,8 +234,8 @@ std::string RejectsShapes(const KernelCall& call, const Shape& y) {
   if (x.rank() != 4 || y.rank() != 4 || x.elements() == 0 || y.elements() == 0) return "nothing to compute";
   if (rois != Shape{y[0], 4} || images != Shape{y[0]} || x[1] != y[1]) return "boxes " + rois.ToString();
   if (call.inputs[2].dtype != DType::kInt64) return std::string(DTypeName(call.inputs[2].dtype));
-  constexpr int64_t kMostPoints = 4096;  // per bin and axis
-  if (call.attributes.Int("sampling_ratio", 0) > kMostPoints) return "many points";
+  constexpr int64_t kMaxPoints = 4096;  // per bin and axis
+  if (call.attributes.Int("sampling_ratio", 0) > kMaxPoints) return "many points";
   for (const int input : {0, 1}) {
     if (std::string why = RejectsAllBut(call, DType::kFloat32, input); !why.empty()) return why;
   }

@@ -10,7 +10,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kMostRow = int64_t{1} << 24;  // elements of a row in scratch memory: 64 MiB
+constexpr int64_t kMaxRow = int64_t{1} << 24;  // elements of a row in scratch memory: 64 MiB
 
 // Whether the map is the identity.
 bool ChangesNothing(const AxisMap& map) {
@@ -199,7 +199,7 @@ std::string SeparableKernel::Rejects(const KernelCall& call) {
   }
   const SeparableSizes n(call);
   if (n.first < 0) return "no extent changes";
-  return n.row > kMostRow || n.x.elements() == 0 || n.y.elements() == 0 ? "extents" : "";
+  return n.row > kMaxRow || n.x.elements() == 0 || n.y.elements() == 0 ? "extents" : "";
 }
 
 int64_t SeparableKernel::Scratch(const KernelCall& call) {

@@ -22,7 +22,7 @@ constexpr int64_t kElementsPerThread = 1 << 15;
 bool Is16Bit(const OperandType& operand) { return operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16; }
 
 // The size of the widened samples that are processed at a time.
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kMaxBytes = 1 << 20;
 
 // Whether the first dimension of an operand of a convolution is the batch: all tensors of images.
 bool IsImage(const KernelCall& call, bool is_input, size_t i) {
@@ -48,7 +48,7 @@ int64_t SamplesAtOnce(const KernelCall& call) {
     }
   }
   if (samples == 0 || elements == 0 || (call.op == "ConvGradWeight" && !Is16Bit(call.outputs[0]))) return 0;
-  int64_t most = std::max<int64_t>(kMostBytes / (elements / samples * static_cast<int64_t>(sizeof(float))), 1);
+  int64_t most = std::max<int64_t>(kMaxBytes / (elements / samples * static_cast<int64_t>(sizeof(float))), 1);
   // The gradients of weights are summed over the parts, which must cost less than the division saves.
   if (call.op == "ConvGradWeight") most = std::max(most, samples * 4 * call.outputs[0].shape.elements() / elements);
   if (most >= samples) return 0;

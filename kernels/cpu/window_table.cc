@@ -8,7 +8,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kPointsPerThread = 1 << 13;
-constexpr int64_t kMostPoints = int64_t{1} << 24;  // of a table: 64 MiB
+constexpr int64_t kMaxPoints = int64_t{1} << 24;  // of a table: 64 MiB
 
 // Operands must be float32, and all row-major or all channels-last.
 std::string RejectsOperands(const KernelCall& call) {
@@ -38,10 +38,10 @@ std::string RejectsWindows(const KernelCall& call, const Shape& x, const Shape& 
   int64_t points = 1;
   for (int axis = 2; axis < x.rank(); ++axis) {
     const int64_t width = kernel[static_cast<size_t>(axis - 2)];
-    if (width < 1 || y[axis] < 0 || x[axis] > kMostPoints || y[axis] > kMostPoints || width > kMostPoints) return "large windows";
-    if (__builtin_mul_overflow(points, y[axis] * width, &points) || points > kMostPoints) return "large windows";
+    if (width < 1 || y[axis] < 0 || x[axis] > kMaxPoints || y[axis] > kMaxPoints || width > kMaxPoints) return "large windows";
+    if (__builtin_mul_overflow(points, y[axis] * width, &points) || points > kMaxPoints) return "large windows";
   }
-  return Product(x, 2, x.rank()) > kMostPoints ? "large planes" : "";
+  return Product(x, 2, x.rank()) > kMaxPoints ? "large planes" : "";
 }
 
 }  // namespace

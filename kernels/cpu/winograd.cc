@@ -15,9 +15,9 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kGroupBytes = 256 << 10;  // of the planes of a group's patches
-constexpr int64_t kFewestBlocks = 2,
-                  kMostBlocks = 16;  // blocks of rows in a group: with a single one, filters would be read again for each
-constexpr int64_t kMostTilesByPanels = 256;
+constexpr int64_t kMinBlocks = 2,
+                  kMaxBlocks = 16;  // blocks of rows in a group: with a single one, filters would be read again for each
+constexpr int64_t kMaxTilesByPanels = 256;
 constexpr int64_t kSummed =
     2 * kWinogradChunk;                  // channels whose products are summed at once: sums of partial sums have smaller rounding errors
 constexpr int64_t kTransposedRows = 64;  // filters that are transposed at once
@@ -37,9 +37,9 @@ struct Sizes {
         chunks(CeilDiv(of.x_channels, kWinogradChunk)) {
     const int64_t rows = BestLoops().panel_rows;
     const int64_t fit = kGroupBytes / (kWinogradPlanes * chunks * kWinogradChunk * static_cast<int64_t>(sizeof(float)));
-    by_panels = of.tiles() < std::min(of.y_channels, kMostTilesByPanels);
+    by_panels = of.tiles() < std::min(of.y_channels, kMaxTilesByPanels);
     depth = by_panels ? std::min(of.x_channels, kSummed) : of.x_channels;
-    group = by_panels ? of.tiles() : std::clamp(fit, kFewestBlocks * rows, kMostBlocks * rows);
+    group = by_panels ? of.tiles() : std::clamp(fit, kMinBlocks * rows, kMaxBlocks * rows);
   }
   int64_t filter_plane() const { return depth * panel + kWinogradGap; }
   int64_t patch_plane() const { return chunks * group * kWinogradChunk + kWinogradGap; }

@@ -69,10 +69,10 @@ std::string RejectsWinogradShapes(const KernelCall& call) {
   const WinogradExtents computed = call.op == "ConvGradInput" ? n.Transposed() : n;
   // Transforming a filter takes as long as its products with kTilesOfFilters tiles, and transforming tiles takes at most a fifth of the
   // time saved (docs/benchmarks.md, "Winograd convolutions").
-  constexpr int64_t kTilesOfFilters = 40, kFewestChannels = 32, kMostFilters = 1 << 20;
-  if (std::min(n.x_channels, n.y_channels) < kFewestChannels) return "few channels";
+  constexpr int64_t kTilesOfFilters = 40, kMinChannels = 32, kMaxFilters = 1 << 20;
+  if (std::min(n.x_channels, n.y_channels) < kMinChannels) return "few channels";
   // Their planes would take 64 MiB or more.
-  if (n.x_channels * n.y_channels > kMostFilters) return "many filters";
+  if (n.x_channels * n.y_channels > kMaxFilters) return "many filters";
   if (kWinogradPlanes * (computed.tiles() + kTilesOfFilters) > 8 * computed.images * computed.y_height * computed.y_width) {
     return "few points for the transforms";
   }

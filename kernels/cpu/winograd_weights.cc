@@ -13,7 +13,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kPartBytes = 4 << 20;  // of the planes of a part of the tiles
-constexpr int64_t kFewestTiles = 128, kMostTiles = 256;
+constexpr int64_t kMinTiles = 128, kMaxTiles = 256;
 constexpr int64_t kSummed = 64;  // tiles whose products are summed at once: sums of partial sums have smaller rounding errors
 constexpr int64_t kProductsPerThread = 1 << 18;
 
@@ -27,7 +27,7 @@ struct Sizes {
         panels(CeilDiv(of.y_channels, panel)),
         chunks(CeilDiv(of.x_channels, kWinogradChunk)) {
     const int64_t bytes = kWinogradPlanes * (chunks * kWinogradChunk + panels * panel) * static_cast<int64_t>(sizeof(float));
-    parts = CeilDiv(of.tiles(), std::clamp(kPartBytes / bytes, kFewestTiles, kMostTiles));
+    parts = CeilDiv(of.tiles(), std::clamp(kPartBytes / bytes, kMinTiles, kMaxTiles));
     tiles = CeilDiv(of.tiles(), parts);
   }
   int64_t x_chunk() const { return tiles * kWinogradChunk; }

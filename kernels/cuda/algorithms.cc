@@ -19,10 +19,10 @@ namespace gradloom::cuda {
 namespace {
 
 constexpr char kHead[] = "gradloom algorithms 1\n";
-// A trial takes about kTrialMs and at most kMostRuns runs; the best of kTrials counts. A later algorithm must take less than kFaster times
+// A trial takes about kTrialMs and at most kMaxRuns runs; the best of kTrials counts. A later algorithm must take less than kFaster times
 // the best time.
 constexpr double kTrialMs = 2;
-constexpr int kTrials = 3, kMostRuns = 20;
+constexpr int kTrials = 3, kMaxRuns = 20;
 constexpr double kFaster = 0.97;
 
 // The size of the pattern with which memory is filled.
@@ -189,7 +189,7 @@ int FastestOf(int count, const std::function<bool(int, CUstream_st*)>& run) {
     clock.Milliseconds(once, 1);  // loads the kernel
     const double first = clock.Milliseconds(once, 1);
     if (first == HUGE_VAL) continue;
-    const int runs = std::clamp(static_cast<int>(kTrialMs / std::max(first, 1e-4)), 1, kMostRuns);
+    const int runs = std::clamp(static_cast<int>(kTrialMs / std::max(first, 1e-4)), 1, kMaxRuns);
     double ms = first;
     for (int trial = 0; trial < kTrials; ++trial) ms = std::min(ms, clock.Milliseconds(once, runs));
     if (ms >= best_ms * kFaster && best >= 0) continue;

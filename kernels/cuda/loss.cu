@@ -133,7 +133,7 @@ template <typename T>
 void SumTerms(int64_t rows, Terms* terms, bool mean, T* loss, T* weights, cudaStream_t stream) {
   constexpr int64_t kRowsOfPart = 2048;
   const int64_t wanted = (rows + kRowsOfPart - 1) / kRowsOfPart;
-  const int64_t parts = wanted < cuda_rows::kMostLossParts ? wanted : cuda_rows::kMostLossParts;
+  const int64_t parts = wanted < cuda_rows::kMaxLossParts ? wanted : cuda_rows::kMaxLossParts;
   const int64_t length = parts == 0 ? 0 : (rows + parts - 1) / parts;
   if (parts > 1) {
     ForEachRow(

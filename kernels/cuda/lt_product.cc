@@ -14,7 +14,7 @@ namespace {
 
 // A plan's scratch memory has a smaller alignment.
 constexpr uintptr_t kWorkspaceAlignment = 256;
-constexpr int kMostAlgorithms = 8;
+constexpr int kMaxAlgorithms = 8;
 
 using Addend = BlasProduct::Addend;
 using Epilogue = BlasProduct::Epilogue;
@@ -136,7 +136,7 @@ void LtProduct::ChooseAlgorithm(Libraries& libraries) {
   Algorithms& algorithms = libraries.algorithms();
   const std::string problem = Problem();
   if (const auto known = algorithms.Known(problem); known && Take(*known)) return;
-  const std::vector<cublasLtMatmulAlgo_t> found = Found(algorithms.measures() ? kMostAlgorithms : 1);
+  const std::vector<cublasLtMatmulAlgo_t> found = Found(algorithms.measures() ? kMaxAlgorithms : 1);
   if (found.empty()) return;
   algorithm_ = found[0];
   has_algorithm_ = true;

@@ -8,7 +8,7 @@
 namespace gradloom::cuda {
 namespace {
 
-constexpr size_t kMostPlans = 8;
+constexpr size_t kMaxPlans = 8;
 
 bool TakeNamed(OfferedPlans& plans, const std::string& name) {
   for (int64_t i = 0; i < plans.count(); ++i) {
@@ -30,7 +30,7 @@ void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Librari
     return;
   }
   std::vector<int64_t> offered;
-  for (int64_t i = 0; i < plans.count() && offered.size() < kMostPlans; ++i) {
+  for (int64_t i = 0; i < plans.count() && offered.size() < kMaxPlans; ++i) {
     if (plans.Take(i)) offered.push_back(i);
   }
   std::vector<int64_t> blocks = problem.bytes;

@@ -7,10 +7,10 @@
 namespace gradloom::cuda {
 namespace {
 
-// Normalizes by mean and deviation, or if not kCentred, by the root mean square.
-template <bool kCentred, typename R, typename Threads, typename At>
+// Normalizes by mean and deviation, or if not kCentered, by the root mean square.
+template <bool kCentered, typename R, typename Threads, typename At>
 GRADLOOM_DEVICE Normal<R> RowNormal(const Threads& block, int64_t n, R epsilon, At at) {
-  if constexpr (kCentred) return NormalOf(DistancesOf<R>(block, n, at), static_cast<R>(n), epsilon);
+  if constexpr (kCentered) return NormalOf(DistancesOf<R>(block, n, at), static_cast<R>(n), epsilon);
   const R squares = SumOf<R>(block, n, [=](int64_t k) { return at(k) * at(k); });
   return {0, 0, R(1) / static_cast<R>(::sqrt(squares / static_cast<R>(n) + epsilon))};
 }
@@ -24,7 +24,7 @@ struct Normalized {
 };
 
 // The output has the type of the scale. Scale and bias are read through `walk`, which repeats them where they are broadcast.
-template <bool kCentred, typename T, typename S, typename H>
+template <bool kCentered, typename T, typename S, typename H>
 void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool has_bias, const Normalized<S, H>& to, const Launch& l) {
   using R = Arithmetic<T>;
   const T* const x = l.In<T>(0);
@@ -33,7 +33,7 @@ void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool ha
       rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const int64_t start = row * rows.columns;
         const Elements<T> from{x + start};
-        const Normal<R> normal = RowNormal<kCentred>(block, rows.columns, static_cast<R>(epsilon), from);
+        const Normal<R> normal = RowNormal<kCentered>(block, rows.columns, static_cast<R>(epsilon), from);
         for (int64_t k = block.thread(); k < rows.columns; k += block.threads()) {
           const auto place = walk(k);
           const R value = normal(from(k)) * static_cast<R>(scale[place.at[0]]);
@@ -76,18 +76,18 @@ struct NormalizedCall {
         has_bias(Has(call.inputs, 2)) {}
 };
 
-template <bool kCentred>
+template <bool kCentered>
 std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&) {
   const NormalizedCall n(call);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto with = [&]<typename S>(std::type_identity<S>) {
       return Runs([=](const Launch& l) {
-        Normalize<kCentred, T>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)},
-                               l);
+        Normalize<kCentered, T>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)},
+                                l);
       });
     };
-    if constexpr (kCentred)
+    if constexpr (kCentered)
       return with(std::type_identity<T>{});  // the scale of LayerNormalization has the type of x
     else
       return WithFloating(call.inputs[1].dtype, with);
@@ -128,7 +128,7 @@ GRADLOOM_DEVICE Triple<R> SumOfThreads(const Threads& block, const Triple<R>& mi
 
 // With h the normalized x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where mean(d) is subtracted only if x is
 // centered. dscale = sum of dy * h and dbias = sum of dy over the rows. dy has type G.
-template <bool kCentred, typename T, typename G>
+template <bool kCentered, typename T, typename G>
 struct RowGradient {
   using R = Arithmetic<T>;
 
@@ -152,7 +152,7 @@ struct RowGradient {
   GRADLOOM_DEVICE Row Of(const Threads& block, int64_t row) const {
     const int64_t n = rows.columns, start = row * n;
     const R count = static_cast<R>(n);
-    if constexpr (kCentred) {
+    if constexpr (kCentered) {
       const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) { return Pair<R>{At(start + k), Scaled(start, k)}; });
       const R near = sums.first / count, level = sums.second / count;
       Triple<R> mine{};
@@ -182,8 +182,8 @@ struct RowGradient {
 };
 
 // Computes dx, and stores the normalization of each row.
-template <bool kCentred, typename T, typename G>
-void NormalizeGradient(const RowGradient<kCentred, T, G>& gradient, Normal<Arithmetic<T>>* normals, cudaStream_t stream) {
+template <bool kCentered, typename T, typename G>
+void NormalizeGradient(const RowGradient<kCentered, T, G>& gradient, Normal<Arithmetic<T>>* normals, cudaStream_t stream) {
   const int64_t n = gradient.rows.columns;
   ForEachRowOf(
       gradient.rows.rows, n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
@@ -195,8 +195,8 @@ void NormalizeGradient(const RowGradient<kCentred, T, G>& gradient, Normal<Arith
 }
 
 // Computes dscale and dbias in another pass over x and dy.
-template <bool kCentred, typename T, typename G>
-void ScaleGradient(const RowGradient<kCentred, T, G>& gradient, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials,
+template <bool kCentered, typename T, typename G>
+void ScaleGradient(const RowGradient<kCentered, T, G>& gradient, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials,
                    FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
   using R = Arithmetic<T>;
   const Columns rows = gradient.rows;
@@ -216,8 +216,8 @@ void ScaleGradient(const RowGradient<kCentred, T, G>& gradient, const Normal<Ari
 
 // Computes all gradients while reading x and dy once. A block processes a run of rows and keeps the sums of the columns, each thread those
 // of its own columns. `partials` has the sums of all runs, by column; kBytes of shared memory hold those of one run.
-template <int kBytes, bool kCentred, typename T, typename G>
-void GradientsOfRuns(const RowGradient<kCentred, T, G>& gradient, Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias,
+template <int kBytes, bool kCentered, typename T, typename G>
+void GradientsOfRuns(const RowGradient<kCentered, T, G>& gradient, Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias,
                      cudaStream_t stream) {
   using R = Arithmetic<T>;
   const int64_t runs = RowRuns(gradient.rows).runs();
@@ -241,8 +241,8 @@ void GradientsOfRuns(const RowGradient<kCentred, T, G>& gradient, Pair<Arithmeti
       });
 }
 
-template <bool kCentred, typename T, typename G>
-void Gradients(const RowGradient<kCentred, T, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
+template <bool kCentered, typename T, typename G>
+void Gradients(const RowGradient<kCentered, T, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
   using R = Arithmetic<T>;
   const bool sums = dscale.data != nullptr || dbias.data != nullptr;
   const RowRuns runs(gradient.rows);
@@ -251,7 +251,7 @@ void Gradients(const RowGradient<kCentred, T, G>& gradient, FloatResults dscale,
     if (runs.bytes(sizeof(R)) <= RowRuns::kFewBytes)
       GradientsOfRuns<RowRuns::kFewBytes>(gradient, partials, dscale, dbias, l.stream);
     else
-      GradientsOfRuns<RowRuns::kMostBytes>(gradient, partials, dscale, dbias, l.stream);
+      GradientsOfRuns<RowRuns::kMaxBytes>(gradient, partials, dscale, dbias, l.stream);
     return;
   }
   auto* const normals = static_cast<Normal<R>*>(l.scratch);
@@ -261,7 +261,7 @@ void Gradients(const RowGradient<kCentred, T, G>& gradient, FloatResults dscale,
 }
 
 // The scratch memory has the sums of the runs; or the normalization of each row, followed by the sums of the chunks.
-template <bool kCentred>
+template <bool kCentered>
 std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSite&) {
   const Shape& x = call.inputs[1].shape;
   const Shape row = RowShape(call, x);
@@ -272,12 +272,12 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
     const auto with = [&]<typename G>(std::type_identity<G>) {
       return Runs([=](const Launch& l) {
-        const RowGradient<kCentred, T, G> gradient{
+        const RowGradient<kCentered, T, G> gradient{
             l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), walk};
         Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);
       });
     };
-    if constexpr (kCentred && std::is_same_v<T, float>) {
+    if constexpr (kCentered && std::is_same_v<T, float>) {
       if (call.inputs[0].dtype != DType::kFloat32) return WithHalf(call.inputs[0].dtype, with);
     }
     return with(std::type_identity<T>{});

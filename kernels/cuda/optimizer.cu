@@ -114,10 +114,10 @@ struct Prepared {
 
 constexpr int64_t kTile = 8 * kThreads;
 // A block computes the coefficients once for all its tiles. This many blocks fill a large GPU.
-constexpr int64_t kMostBlocks = 2048;
+constexpr int64_t kMaxBlocks = 2048;
 
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
-int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMostBlocks); }
+int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMaxBlocks); }
 
 // The arrays of an update: the parameter, then the states.
 template <typename Rule, typename T>
@@ -179,7 +179,7 @@ struct UpdateTensors {
     Arrays<Rule, T> arrays;
   };
   Coefficients<Rule, T> coefficients;
-  Tensor tensors[kMostTensors];
+  Tensor tensors[kMaxTensors];
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
     const Prepared<Rule, T> p = coefficients.Prepare(block);

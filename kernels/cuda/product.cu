@@ -129,17 +129,17 @@ std::unique_ptr<Kernel> MakeMatMulInteger(const KernelCall& call, const KernelSi
   });
 }
 
-// A sum of products of up to kMost operands, over `outer_terms` rows of n terms each.
+// A sum of products of up to kMaxOperands operands, over `outer_terms` rows of n terms each.
 struct Contraction {
-  static constexpr int kMost = 4;
+  static constexpr int kMaxOperands = 4;
   int operands;
   int64_t results, outer_terms, n;
-  int64_t steps[kMost];  // strides along a row
-  Walk<kMost> kept, outer;
+  int64_t steps[kMaxOperands];  // strides along a row
+  Walk<kMaxOperands> kept, outer;
 };
 
 struct Operands {
-  const void* data[Contraction::kMost];
+  const void* data[Contraction::kMaxOperands];
 };
 
 template <typename T>
@@ -164,7 +164,7 @@ void Contract(const Contraction& c, const Operands& operands, T* out, cudaStream
 }
 
 using Term = EinsumEquation::Term;
-using OperandStrides = std::array<std::vector<int64_t>, Contraction::kMost>;
+using OperandStrides = std::array<std::vector<int64_t>, Contraction::kMaxOperands>;
 
 // The strides of each operand along `indices`. The strides of a repeated index add up, so that it reads the diagonal.
 OperandStrides StridesAlong(const KernelCall& call, const EinsumEquation& equation, const Term& indices) {
@@ -193,15 +193,15 @@ std::unique_ptr<Kernel> MakeEinsum(const KernelCall& call, const KernelSite&) {
     extents.push_back(extent);
   }
   Contraction c{.operands = static_cast<int>(call.inputs.size()), .results = call.outputs[0].shape.elements()};
-  c.kept = Walk<Contraction::kMost>(call.outputs[0].shape, StridesAlong(call, equation, equation.output));
+  c.kept = Walk<Contraction::kMaxOperands>(call.outputs[0].shape, StridesAlong(call, equation, equation.output));
   // The innermost axis that remains after merging is the row.
-  Walk<Contraction::kMost>& outer = c.outer;
-  outer = Walk<Contraction::kMost>(extents, StridesAlong(call, equation, summed));
+  Walk<Contraction::kMaxOperands>& outer = c.outer;
+  outer = Walk<Contraction::kMaxOperands>(extents, StridesAlong(call, equation, summed));
   c.n = 1;
   if (outer.rank > 0) {
     --outer.rank;
     c.n = outer.extents[outer.rank];
-    for (int k = 0; k < Contraction::kMost; ++k) c.steps[k] = outer.strides[k][outer.rank];
+    for (int k = 0; k < Contraction::kMaxOperands; ++k) c.steps[k] = outer.strides[k][outer.rank];
   }
   c.outer_terms = c.n == 0 ? 0 : extents.elements() / c.n;
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {

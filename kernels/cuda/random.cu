@@ -14,7 +14,7 @@ namespace gradloom::cuda {
 namespace {
 
 constexpr int64_t kFour = 4;  // words per counter block
-static_assert(kThreads <= cuda_rows::kMostThreads);
+static_assert(kThreads <= cuda_rows::kMaxThreads);
 
 // Four consecutive elements, loaded or stored together.
 template <typename T>

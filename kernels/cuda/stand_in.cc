@@ -7,7 +7,7 @@ namespace gradloom::cuda {
 namespace {
 
 // cuDNN reports a page of reasons, the most important first.
-constexpr size_t kMostWords = 600;
+constexpr size_t kMaxWords = 600;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ std::unique_ptr<Kernel> StandInFor(const std::string& library, std::span<const C
   for (const CudaKernel& kernel : kernels) {
     if (kernel.row != row) continue;
     site.libraries->Note(library + " has nothing for a " + call.op + " of " + call.inputs[0].shape.ToString() + ", " + row +
-                         " runs: " + why.substr(0, kMostWords));
+                         " runs: " + why.substr(0, kMaxWords));
     return kernel.make(call, site);
   }
   throw Error(ErrorCode::kInternal, "there is no kernel " + row);

@@ -84,11 +84,11 @@ int64_t WordBytes(const Loops& loops, int64_t element_bytes, int64_t from_start,
 
 // The axis along which `from` is contiguous, if that is not the last one and tiles are worthwhile; else -1.
 int MatrixAxis(const Loops& loops) {
-  constexpr int64_t kLeast = 8;  // elements per side
+  constexpr int64_t kMinExtent = 8;  // elements per side
   const int last = static_cast<int>(loops.extents.size()) - 1;
-  if (last < 1 || loops.strides[1].back() != 1 || loops.extents.back() < kLeast) return -1;
+  if (last < 1 || loops.strides[1].back() != 1 || loops.extents.back() < kMinExtent) return -1;
   for (int axis = 0; axis < last; ++axis) {
-    if (loops.strides[0][static_cast<size_t>(axis)] == 1 && loops.extents[static_cast<size_t>(axis)] >= kLeast) return axis;
+    if (loops.strides[0][static_cast<size_t>(axis)] == 1 && loops.extents[static_cast<size_t>(axis)] >= kMinExtent) return axis;
   }
   return -1;
 }

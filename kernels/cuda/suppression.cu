@@ -17,9 +17,9 @@ struct Corners {
   GRADLOOM_DEVICE double area() const { return (y1 - y0) * (x1 - x0); }
 };
 
-GRADLOOM_DEVICE Corners CornersOf(const float* box, bool centred) {
+GRADLOOM_DEVICE Corners CornersOf(const float* box, bool centered) {
   const double a = box[0], b = box[1], c = box[2], d = box[3];
-  if (centred) return {b - d / 2, a - c / 2, b + d / 2, a + c / 2};
+  if (centered) return {b - d / 2, a - c / 2, b + d / 2, a + c / 2};
   return {a < c ? a : c, b < d ? b : d, a < c ? c : a, b < d ? d : b};
 }
 
@@ -49,7 +49,7 @@ struct Smallest {
 
 struct Suppression {
   SuppressionSizes sizes;
-  bool centred;
+  bool centered;
   const float *boxes = nullptr, *scores = nullptr;
   const int64_t* most = nullptr;                     // per row; null: none
   const float *overlap = nullptr, *least = nullptr;  // null: 0, and no score threshold
@@ -74,13 +74,13 @@ void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_
         int64_t count = 0;
         while (next < n && count < most) {
           const int64_t place = next, box = order[begin + place] - begin;
-          const Corners taken = CornersOf(boxes + box * 4, s.centred);
+          const Corners taken = CornersOf(boxes + box * 4, s.centered);
           if (block.thread() == 0) chosen[begin + count] = box;
           ++count;
           next = n;
           for (int64_t k = block.thread(); k < n; k += block.threads()) {
             if (k <= place || dropped[begin + k] != 0) continue;
-            const bool out = Overlap(CornersOf(boxes + (order[begin + k] - begin) * 4, s.centred), taken) > allowed;
+            const bool out = Overlap(CornersOf(boxes + (order[begin + k] - begin) * 4, s.centered), taken) > allowed;
             if (out) dropped[begin + k] = 1;
             if (!out && next == n) next = k;
           }
@@ -128,14 +128,14 @@ void PadChosen(int64_t bound, const int64_t* count, int64_t* out, cudaStream_t s
 
 std::unique_ptr<Kernel> MakeNonMaxSuppression(const KernelCall& call, const KernelSite& site) {
   const SuppressionSizes sizes(call);
-  const bool centred = call.attributes.Int("center_point_box", 0) != 0;
+  const bool centered = call.attributes.Int("center_point_box", 0) != 0;
   const OperandCounts operands(call);
   // A scalar input may also be given as an empty tensor.
   const auto given = [&](size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; };
   const bool has_most = given(2), has_overlap = given(3), has_least = given(4);
   return Runs([=, fault = IndexFault(site)](const Launch& l) {
     const Suppression s{sizes,
-                        centred,
+                        centered,
                         l.In<float>(0),
                         l.In<float>(1),
                         has_most ? l.In<int64_t>(2) : nullptr,

@@ -82,8 +82,8 @@ struct Box {
 
   double area() const { return (y1 - y0) * (x1 - x0); }
 
-  static Box Of(const double* p, bool centred) {
-    if (centred) return {p[1] - p[3] / 2.0, p[0] - p[2] / 2.0, p[1] + p[3] / 2.0, p[0] + p[2] / 2.0};
+  static Box Of(const double* p, bool centered) {
+    if (centered) return {p[1] - p[3] / 2.0, p[0] - p[2] / 2.0, p[1] + p[3] / 2.0, p[0] + p[2] / 2.0};
     return {std::min(p[0], p[2]), std::min(p[1], p[3]), std::max(p[0], p[2]), std::max(p[1], p[3])};
   }
 };
@@ -108,7 +108,7 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
   const double most = number(2, 0), overlap = number(3, 0);
   const bool has_least = inputs.size() > 4 && inputs[4].defined();
   const double least = number(4, 0);
-  const bool centred = call.attributes.Int("center_point_box", 0) != 0;
+  const bool centered = call.attributes.Int("center_point_box", 0) != 0;
   const int64_t n = scores.shape()[2], classes = scores.shape()[1];
   const Tensor exact_boxes = Converted(boxes.view(), DType::kFloat64), exact_scores = Converted(scores.view(), DType::kFloat64);
   const double *box = exact_boxes.as<double>().data(), *score = exact_scores.as<double>().data();
@@ -123,7 +123,7 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
     std::vector<Box> kept;
     for (int64_t i : order) {
       if (static_cast<double>(kept.size()) >= most) break;
-      const Box candidate = Box::Of(box + (b * n + i) * 4, centred);
+      const Box candidate = Box::Of(box + (b * n + i) * 4, centered);
       if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return Overlap(candidate, other) > overlap; })) continue;
       kept.push_back(candidate);
       chosen.insert(chosen.end(), {b, row % classes, i});

@@ -13,10 +13,10 @@ namespace gradloom {
 
 // The samples along one dimension that a coordinate reads.
 struct GridTaps {
-  static constexpr int kMost = 4;
-  std::array<int64_t, kMost> at{};  // -1: in the zero padding
-  std::array<double, kMost> weight{};
-  std::array<double, kMost> slope{};  // d weight / d normalized coordinate
+  static constexpr int kMaxTaps = 4;
+  std::array<int64_t, kMaxTaps> at{};  // -1: in the zero padding
+  std::array<double, kMaxTaps> weight{};
+  std::array<double, kMaxTaps> slope{};  // d weight / d normalized coordinate
 };
 
 class GridSampler {

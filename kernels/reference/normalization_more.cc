@@ -264,12 +264,12 @@ void MeanVariance(const KernelCall& call, const void* const* inputs, void* const
     std::vector<double> mean(lines), deviation(lines);
     for_each([&](int64_t i, size_t line) { mean[line] += static_cast<double>(In<T>(inputs, 0)[i]) / count; });
     for_each([&](int64_t i, size_t line) {
-      const double centred = static_cast<double>(In<T>(inputs, 0)[i]) - mean[line];
-      deviation[line] += centred * centred / count;
+      const double centered = static_cast<double>(In<T>(inputs, 0)[i]) - mean[line];
+      deviation[line] += centered * centered / count;
     });
     for_each([&](int64_t i, size_t line) {
-      const double centred = static_cast<double>(In<T>(inputs, 0)[i]) - mean[line];
-      Out<T>(outputs, 0)[i] = static_cast<T>(centred / (std::sqrt(deviation[line]) + 1e-9));
+      const double centered = static_cast<double>(In<T>(inputs, 0)[i]) - mean[line];
+      Out<T>(outputs, 0)[i] = static_cast<T>(centered / (std::sqrt(deviation[line]) + 1e-9));
     });
   });
 }

@@ -256,8 +256,8 @@ struct Regions {
     if (call.inputs[1].shape != Shape{count, 4} || static_cast<int64_t>(images.size()) != count)
       throw Error(ErrorCode::kShape,
                   call.op + ": boxes " + call.inputs[1].shape.ToString() + " of " + std::to_string(images.size()) + " images");
-    constexpr int64_t kMostPoints = 4096;  // per bin and axis
-    if (ratio > kMostPoints) throw Error(ErrorCode::kLimit, call.op + ": a sampling_ratio of " + std::to_string(ratio));
+    constexpr int64_t kMaxPoints = 4096;  // per bin and axis
+    if (ratio > kMaxPoints) throw Error(ErrorCode::kLimit, call.op + ": a sampling_ratio of " + std::to_string(ratio));
     for (int64_t image : images) {
       if (image < 0 || image >= x[0])
         throw Error(ErrorCode::kData, call.op + ": image " + std::to_string(image) + " of a batch of " + std::to_string(x[0]));

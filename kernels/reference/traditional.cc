@@ -141,7 +141,7 @@ TreeTables::TreeTables(const KernelCall& call) {
 
 double TreeTables::none() const {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return aggregate == kLeast ? kInfinity : aggregate == kMost ? -kInfinity : 0.0;
+  return aggregate == kMin ? kInfinity : aggregate == kMax ? -kInfinity : 0.0;
 }
 
 TreeView TreeTables::view() const {

@@ -14,7 +14,7 @@ struct TreeView;
 // Trees over the features of a sample, as in TreeEnsemble's attributes. The weights of leaves are aggregated by target.
 struct TreeTables {
   enum Mode : int64_t { kLessOrEqual, kLess, kGreaterOrEqual, kGreater, kEqual, kUnequal, kMember, kModes };
-  enum Aggregate : int64_t { kAverage, kSum, kLeast, kMost };
+  enum Aggregate : int64_t { kAverage, kSum, kMin, kMax };
 
   // Per node. A child is a leaf if `leaf` is set, else a node. children[0] is for a false condition, children[1] for a true one.
   std::vector<int64_t> modes, features, children[2], leaf[2];
@@ -81,8 +81,8 @@ struct TreeView {
 
   constexpr void Add(double& total, double weight) const {
     switch (aggregate) {
-      case TreeTables::kLeast: total = weight < total ? weight : total; break;
-      case TreeTables::kMost: total = total < weight ? weight : total; break;
+      case TreeTables::kMin: total = weight < total ? weight : total; break;
+      case TreeTables::kMax: total = total < weight ? weight : total; break;
       case TreeTables::kAverage: total += weight / static_cast<double>(trees); break;
       default: total += weight; break;
     }

@@ -293,7 +293,7 @@ struct Loops {
 
   // The sums of (x - mean)^2 and of g (x - mean).
   double (*sum_squared_distance)(const float* x, Index n, float mean);
-  double (*sum_product_centred)(const float* g, const float* x, Index n, float mean);
+  double (*sum_product_centered)(const float* g, const float* x, Index n, float mean);
   // y = (x - mean) scale + shift; y may be x.
   void (*shift_scale_shift)(const float* x, float* y, Index n, float mean, float scale, float shift);
   // dx = slope (g - mean_g - (x - mean) along); dx may be g or x.

@@ -143,7 +143,7 @@ double SumSquaredDistance(const float* x, Index n, float mean) {
       n, [=](Index i) __attribute__((always_inline)) { return (x[i] - mean) * (x[i] - mean); });
 }
 
-double SumProductCentred(const float* g, const float* x, Index n, float mean) {
+double SumProductCentered(const float* g, const float* x, Index n, float mean) {
   return SumOver(
       n, [=](Index i) __attribute__((always_inline)) { return g[i] * (x[i] - mean); });
 }

@@ -24,9 +24,9 @@ namespace {
 
 #ifdef __FMA__
 // Up to this |x|, the range reduction below is accurate to the last place (N. Juffa, "Fast sin and cos in single precision").
-constexpr float kMostReduced = 71476.0625f;
+constexpr float kMaxReduced = 71476.0625f;
 
-// sin(x + quarters * pi / 2) for |x| up to kMostReduced, with pi / 2 in three parts: 1.5 ulps.
+// sin(x + quarters * pi / 2) for |x| up to kMaxReduced, with pi / 2 in three parts: 1.5 ulps.
 GRADLOOM_MATH float SinReduced(float x, int quarters) {
   float turns = Fma(x, 0.636619747f, 12582912.0f);  // leaves the nearest integer in the low bits
   const int n = Bits(turns) + quarters;
@@ -61,12 +61,12 @@ void LoopTurns(const PointwiseArgs& args) {
 #pragma omp simd reduction(| : far)
     for (Index i = 0; i < n; ++i) {
       x[i] = args.a[begin + i];
-      far |= Abs(x[i]) <= kMostReduced ? 0 : 1;
+      far |= Abs(x[i]) <= kMaxReduced ? 0 : 1;
     }
 #pragma omp simd
     for (Index i = 0; i < n; ++i) d[i] = SinReduced(x[i], kQuarters);
     for (Index i = 0; far != 0 && i < n; ++i) {
-      if (!(Abs(x[i]) <= kMostReduced)) d[i] = kQuarters == 0 ? GRADLOOM_LIBM(sinf)(x[i]) : GRADLOOM_LIBM(cosf)(x[i]);
+      if (!(Abs(x[i]) <= kMaxReduced)) d[i] = kQuarters == 0 ? GRADLOOM_LIBM(sinf)(x[i]) : GRADLOOM_LIBM(cosf)(x[i]);
     }
   }
 }

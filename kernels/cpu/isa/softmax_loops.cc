@@ -22,7 +22,7 @@ void SoftmaxRow(const float* x, float* y, Index n) {
 }
 
 void SoftmaxGradRow(const float* p, float* g, Index n, float scale) {
-  const float mean = static_cast<float>(SumProductCentred(p, g, n, 0.0f));
+  const float mean = static_cast<float>(SumProductCentered(p, g, n, 0.0f));
 #pragma omp simd
   for (Index i = 0; i < n; ++i) g[i] = scale * p[i] * (g[i] - mean);
 }

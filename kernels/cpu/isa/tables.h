@@ -29,7 +29,7 @@ void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index colum
 void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
 
 double SumSquaredDistance(const float* x, Index n, float mean);
-double SumProductCentred(const float* g, const float* x, Index n, float mean);
+double SumProductCentered(const float* g, const float* x, Index n, float mean);
 void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float shift);
 void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
 void ColumnMoments(const float* x, Index rows, Index columns, float* mean, float* squares);

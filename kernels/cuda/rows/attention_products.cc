@@ -18,11 +18,11 @@ enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOper
 
 // The memory for the scores of one part and the values derived from them. Enough that a product has 256 tiles of 128 rows, which fills a
 // large GPU, but no more, so that those of short sequences stay in its L2 cache of 50 MB.
-constexpr int64_t kMostScoreBytes = int64_t{256} << 20, kScoreBytesOfAKey = int64_t{256} << 10;
+constexpr int64_t kMaxScoreBytes = int64_t{256} << 20, kScoreBytesOfAKey = int64_t{256} << 10;
 
-// Queries that do not see all keys are processed in blocks of at least kBlockQueries, and in at most kMostBlocks blocks: with 16 blocks, a
+// Queries that do not see all keys are processed in blocks of at least kBlockQueries, and in at most kMaxBlocks blocks: with 16 blocks, a
 // causal product computes 17/32 of all scores, where 1/2 is the minimum.
-constexpr int64_t kBlockQueries = 256, kMostBlocks = 16;
+constexpr int64_t kBlockQueries = 256, kMaxBlocks = 16;
 
 bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 bool IsGradient(const KernelCall& call) { return call.op.ends_with("Grad"); }
@@ -78,8 +78,8 @@ int64_t ScoreBytes(const AttentionProducts& p) { return (p.dtype == DType::kFloa
 int64_t BlockQueries(const AttentionProducts& p, const Sight& sight) {
   const int64_t length = p.q.dims[2];
   int64_t queries = length;
-  if (!sight.all()) queries = std::max(kBlockQueries, AlignUp(CeilDiv(length, kMostBlocks), 64));
-  const int64_t most = kMostScoreBytes / ScoreBytes(p) / AlignUp(p.k.dims[2], 8);
+  if (!sight.all()) queries = std::max(kBlockQueries, AlignUp(CeilDiv(length, kMaxBlocks), 64));
+  const int64_t most = kMaxScoreBytes / ScoreBytes(p) / AlignUp(p.k.dims[2], 8);
   if (queries > most) queries = most > 64 ? most / 64 * 64 : std::max<int64_t>(most, 1);
   return std::min(queries, length);
 }
@@ -88,7 +88,7 @@ int64_t BlockQueries(const AttentionProducts& p, const Sight& sight) {
 void Divide(AttentionProducts& p) {
   const int64_t batch = p.q.dims[0], kv_heads = p.k.dims[1];
   const auto fits = [&](int64_t samples, int64_t heads) {
-    return samples * heads * p.group() * p.matrix * ScoreBytes(p) <= std::min(kMostScoreBytes, kScoreBytesOfAKey * p.row);
+    return samples * heads * p.group() * p.matrix * ScoreBytes(p) <= std::min(kMaxScoreBytes, kScoreBytesOfAKey * p.row);
   };
   p.samples = batch;
   p.kv_heads = kv_heads;

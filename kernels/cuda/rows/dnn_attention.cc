@@ -65,7 +65,7 @@ std::string NotFitting(const DnnAttention& a) {
   return "";
 }
 
-constexpr int64_t kMostScoreBytes = 256 * kMiB;
+constexpr int64_t kMaxScoreBytes = 256 * kMiB;
 
 // The size of the gradients of all scores. Storing them makes the order of sums fixed.
 int64_t ScoreBytes(const DnnAttention& a) { return a.q.dims[0] * a.q.dims[1] * RoundUp(a.q.dims[2], 64) * RoundUp(a.k.dims[2], 128) * 2; }
@@ -144,7 +144,7 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
 
 std::optional<DnnAttention> DnnGradientPart(const DnnAttention& a) {
   const int64_t samples = a.q.dims[0], kv_heads = a.k.dims[1];
-  const auto fits = [&](int64_t some, int64_t heads) { return ScoreBytes(PartOf(a, some, heads)) <= kMostScoreBytes; };
+  const auto fits = [&](int64_t some, int64_t heads) { return ScoreBytes(PartOf(a, some, heads)) <= kMaxScoreBytes; };
   for (int64_t some = samples; some > 0; --some) {
     if (samples % some == 0 && fits(some, kv_heads)) return PartOf(a, some, kv_heads);
   }

@@ -151,8 +151,8 @@ int Scattering::DigitBits() const {
 }
 
 int64_t Scattering::Chunk() const {
-  constexpr int64_t kLeast = 32, kMostThreads = 4096;
-  return std::max(kLeast, (count + kMostThreads - 1) / kMostThreads);
+  constexpr int64_t kMinRows = 32, kMaxThreads = 4096;
+  return std::max(kMinRows, (count + kMaxThreads - 1) / kMaxThreads);
 }
 
 int64_t Scattering::CountBytes() const { return count <= kFew ? 0 : (Chunks() + 1) * (int64_t{1} << DigitBits()) * 8; }

@@ -17,7 +17,7 @@ std::string Rejects(const KernelCall& call) {
 
 template <size_t labels>
 int64_t RowTerms(const KernelCall& call) {
-  return (call.inputs[labels].shape.elements() + kMostLossParts) * kLossTermBytes;
+  return (call.inputs[labels].shape.elements() + kMaxLossParts) * kLossTermBytes;
 }
 
 // The sum of the class weights.

@@ -47,7 +47,7 @@ constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 template <size_t kNumStates>
 std::string RejectsMultiTensor(const KernelCall& call) {
   const int tensors = TensorsOf(call);
-  if (tensors < 1 || tensors > kMostTensors || call.outputs.size() != static_cast<size_t>(tensors) * (1 + kNumStates))
+  if (tensors < 1 || tensors > kMaxTensors || call.outputs.size() != static_cast<size_t>(tensors) * (1 + kNumStates))
     return "a number of tensors or of their states";
   for (int tensor = 0; tensor < tensors; ++tensor) {
     const KernelCall update = UpdateOf(call, tensor);
@@ -60,8 +60,8 @@ std::string RejectsMultiTensor(const KernelCall& call) {
 
 template <size_t kNumStates>
 constexpr auto MultiTensorInPlace() {
-  std::array<Aliasing, kMostTensors*(1 + kNumStates)> pairs{};
-  for (int tensor = 0; tensor < kMostTensors; ++tensor) {
+  std::array<Aliasing, kMaxTensors*(1 + kNumStates)> pairs{};
+  for (int tensor = 0; tensor < kMaxTensors; ++tensor) {
     for (int k = 0; k <= static_cast<int>(kNumStates); ++k) {
       const int each = 1 + static_cast<int>(kNumStates), parameter = kMultiTensorParameters + tensor * (1 + each);
       pairs[static_cast<size_t>(tensor * each + k)] = {tensor * each + k, k == 0 ? parameter : parameter + 1 + k};

@@ -22,7 +22,7 @@ std::string RejectsMultinomial(const KernelCall& call) {
 // The running sums of each row, and the sums of the runs of a block's threads, in double.
 int64_t RunningSums(const KernelCall& call) {
   const Shape& scores = call.inputs[0].shape;
-  return 8 * scores[0] * (scores[1] + kMostThreads);
+  return 8 * scores[0] * (scores[1] + kMaxThreads);
 }
 
 // Each element is overwritten only by the thread that alone reads it.

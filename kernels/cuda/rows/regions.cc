@@ -25,8 +25,8 @@ std::string RejectsRoiAlign(const KernelCall& call) {
   const OperandType& images = call.inputs[2];
   if (images.dtype != DType::kInt64 && images.dtype != DType::kInt32) return "images of type " + std::string(DTypeName(images.dtype));
   if (images.shape.elements() != Pooled(call).shape[0]) return "a number of images";
-  constexpr int64_t kMostPoints = 4096;  // per bin and axis
-  return call.attributes.Int("sampling_ratio", 0) <= kMostPoints ? "" : "a sampling ratio above 4096";
+  constexpr int64_t kMaxPoints = 4096;  // per bin and axis
+  return call.attributes.Int("sampling_ratio", 0) <= kMaxPoints ? "" : "a sampling ratio above 4096";
 }
 
 int64_t Bytes(const KernelCall& call) { return RegionSizes(call).bytes(); }

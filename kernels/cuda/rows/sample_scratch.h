@@ -21,11 +21,11 @@ struct GridSampleScratch {
 
   // `x` is the type and shape of X.
   explicit GridSampleScratch(const OperandType& x) {
-    constexpr int64_t kMost = int64_t{64} << 20;  // bytes of integers, unless one channel needs more
+    constexpr int64_t kMaxBytes = int64_t{64} << 20;  // bytes of integers, unless one channel needs more
     const int64_t planes = x.shape[0], points = x.shape.elements() / std::max<int64_t>(planes * x.shape[1], 1);
     words = x.dtype == DType::kFloat64 ? 2 : 1;
     const int64_t channel = std::max<int64_t>(planes * points * words * 8, 1);
-    channels = std::min(std::max<int64_t>(kMost / channel, 1), x.shape[1]);
+    channels = std::min(std::max<int64_t>(kMaxBytes / channel, 1), x.shape[1]);
     sums = channels * planes * points * words * 8;
     bytes = sums + channels * planes * 8;
   }

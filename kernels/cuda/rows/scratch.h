@@ -23,17 +23,17 @@ ReductionPlan PlanReduction(const KernelCall& call);
 
 // The number of parts into which lines are divided whose elements depend on all previous ones.
 inline int64_t PartsOfLines(int64_t lines, int64_t extent) {
-  constexpr int64_t kThreadsWanted = 1 << 14, kShortestPart = 64, kMostParts = 1024;
-  return std::clamp<int64_t>(kThreadsWanted / std::max<int64_t>(lines, 1), 1, std::clamp<int64_t>(extent / kShortestPart, 1, kMostParts));
+  constexpr int64_t kThreadsWanted = 1 << 14, kShortestPart = 64, kMaxParts = 1024;
+  return std::clamp<int64_t>(kThreadsWanted / std::max<int64_t>(lines, 1), 1, std::clamp<int64_t>(extent / kShortestPart, 1, kMaxParts));
 }
 
 // A loss and a weight in double: for each row, and for each part of the rows.
-inline constexpr int64_t kLossTermBytes = 16, kMostLossParts = 256;
+inline constexpr int64_t kLossTermBytes = 16, kMaxLossParts = 256;
 
 // The options of an optimizer step and the values derived from them.
 inline constexpr int64_t kUpdateBytes = 128;
 
 // Multinomial keeps the running sums of each row, and a sum for each thread of a block of at most this many threads.
-inline constexpr int64_t kMostThreads = 1024;
+inline constexpr int64_t kMaxThreads = 1024;
 
 }  // namespace gradloom::cuda_rows

@@ -64,12 +64,12 @@ struct RowRuns {
 
   explicit constexpr RowRuns(const Columns& shape) : rows(shape.rows), columns(shape.columns) {}
 
-  static constexpr int64_t kFewestColumns = 512;
-  static constexpr int kFewBytes = 8192, kMostBytes = 32768;  // of shared memory
+  static constexpr int64_t kMinColumns = 512;
+  static constexpr int kFewBytes = 8192, kMaxBytes = 32768;  // of shared memory
 
   // Shared memory for sums of `number` bytes.
   constexpr int64_t bytes(int64_t number) const { return 2 * number * columns; }
-  constexpr bool serve(int64_t number) const { return columns >= kFewestColumns && bytes(number) <= kMostBytes; }
+  constexpr bool serve(int64_t number) const { return columns >= kMinColumns && bytes(number) <= kMaxBytes; }
 
   // As many as a large GPU runs concurrently: five on each of 132 multiprocessors, limited by registers. The number is fixed so that the
   // sums do not depend on the GPU.
