@@ -245,7 +245,7 @@ class Planner {
   bool MayKeepState(int i) const {
     if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !meets_)) return true;
     const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
-    return row != nullptr && row->keeps_state;
+    return row != nullptr && row->preserves_state_on_refusal;
   }
 
   // The output can take the place of an input whose last reader is this node.

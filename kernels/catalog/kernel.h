@@ -83,7 +83,7 @@ struct KernelRow {
 
   // For devices on which a step continues after a kernel has refused its data: whether outputs that are next values of state, written in
   // place, then stay unchanged. The outputs of other rows are copied to the state by an operation that checks for refusal.
-  bool keeps_state = false;
+  bool preserves_state_on_refusal = false;
 };
 
 // Returns why `row` cannot serve the call, or "". The caller must compare the operators.

@@ -86,8 +86,8 @@ void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream
 std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&) {
   const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([mode, operands = OperandCounts(call), sources = Sources(call, kAttentionOperands),
-                 a = AttentionData<T>(call)](const Launch& l) mutable {
+    return MakeKernel([mode, operands = OperandCounts(call), sources = Sources(call, kAttentionOperands),
+                       a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Take(operands, sources, l);
       RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
       Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);

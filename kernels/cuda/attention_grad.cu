@@ -212,7 +212,7 @@ std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSi
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     const AttentionData<T> data(call);
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
-    return Runs([data, mask, keys, wanted, operands = OperandCounts(call), sources](const Launch& l) {
+    return MakeKernel([data, mask, keys, wanted, operands = OperandCounts(call), sources](const Launch& l) {
       AttentionBackward<T> backward{data};
       backward.a.Take(operands, sources, l);
       backward.dy = l.In<T>(kAttentionOperands);

@@ -380,8 +380,8 @@ std::unique_ptr<Kernel> WithServed(DType dtype, const F& f) {
 
 std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands),
-                 a = AttentionData<T>(call)](const Launch& l) mutable {
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands),
+                       a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Take(plan->operands, sources, l);
       ForEachPart(*plan, l, a, [&](const Part<T>& part) { Attend(part, l.Out<T>(0)); });
     });
@@ -391,8 +391,8 @@ std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& si
 // Inputs: the seven of Attention, then the gradient of Y.
 std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands + 3),
-                 a = AttentionData<T>(call)](const Launch& l) mutable {
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands + 3),
+                       a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Take(plan->operands, sources, l);
       const AttentionProducts& n = plan->n;
       const AttentionGradients<T> gradients{plan->wanted.template Of<T>(l, kQ), plan->wanted.template Of<T>(l, kK),

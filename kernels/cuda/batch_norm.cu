@@ -83,7 +83,7 @@ std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Train<T>(s, epsilon, v, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { Train<T>(s, epsilon, v, l); }); });
 }
 
 // The statistics, and the coefficients of y = (x - center) factor + offset for pointwise operators: the numbers of ChannelLines.
@@ -109,7 +109,7 @@ std::unique_ptr<Kernel> MakeLine(const KernelCall& call, const KernelSite&) {
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Line<T>(s, epsilon, v, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { Line<T>(s, epsilon, v, l); }); });
 }
 
 // Sums dy and dy (x - mean) over each channel.
@@ -142,7 +142,7 @@ std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&)
   const Slices s = Slices::OfChannels(call.inputs[1]);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
 }
 
 // ONNX's operator with given statistics.
@@ -177,7 +177,7 @@ std::unique_ptr<Kernel> MakeBatchNormalization(const KernelCall& call, const Ker
   const bool training = call.attributes.Int("training_mode", 0) == 1;
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { training ? Running<T>(s, epsilon, momentum, v, l) : Inference<T>(s, epsilon, v, l); });
+    return MakeKernel([=](const Launch& l) { training ? Running<T>(s, epsilon, momentum, v, l) : Inference<T>(s, epsilon, v, l); });
   });
 }
 
@@ -196,7 +196,7 @@ void Sums(const Slices& s, const Launch& l) {
 std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite&) {
   const Slices s = Slices::OfChannels(call.inputs[0]);
   return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Sums<T>(s, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { Sums<T>(s, l); }); });
 }
 
 // The statistics of a channel over the whole batch, from its sums.
@@ -227,7 +227,7 @@ std::unique_ptr<Kernel> MakeStatistics(const KernelCall& call, const KernelSite&
   const int64_t channels = call.inputs[1].shape.elements();
   const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
   const FloatVectors v(call);
-  return Runs([=](const Launch& l) {
+  return MakeKernel([=](const Launch& l) {
     Statistics({l.In<double>(0), channels, count}, epsilon, v.Out(l, 0), v.Out(l, 1), v.Out(l, 2), l.stream);
   });
 }
@@ -248,7 +248,7 @@ std::unique_ptr<Kernel> MakeApply(const KernelCall& call, const KernelSite&) {
   const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { ApplySums<T>(s, epsilon, count, v, l); });
+    return MakeKernel([=](const Launch& l) { ApplySums<T>(s, epsilon, count, v, l); });
   });
 }
 
@@ -267,7 +267,7 @@ std::unique_ptr<Kernel> MakeGradSums(const KernelCall& call, const KernelSite&) 
   const Slices s = Slices::OfChannels(call.inputs[1]);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { GradSums<T>(s, v, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { GradSums<T>(s, v, l); }); });
 }
 
 template <typename T>
@@ -285,8 +285,9 @@ std::unique_ptr<Kernel> MakeGradApply(const KernelCall& call, const KernelSite&)
   const Slices s = Slices::OfChannels(call.inputs[1]);
   const double count = call.attributes.Float("count", 1);
   const FloatVectors v(call);
-  return WithFloating(call.inputs[1].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { ApplyGradSums<T>(s, count, v, l); }); });
+  return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
+    return MakeKernel([=](const Launch& l) { ApplyGradSums<T>(s, count, v, l); });
+  });
 }
 
 void GradParameters(int64_t channels, const double* sums, FloatOperand inv_stds, FloatResults dscale, FloatResults dbias,
@@ -301,7 +302,7 @@ void GradParameters(int64_t channels, const double* sums, FloatOperand inv_stds,
 std::unique_ptr<Kernel> MakeGradParameters(const KernelCall& call, const KernelSite&) {
   const int64_t channels = call.inputs[1].shape.elements();
   const FloatVectors v(call);
-  return Runs([=](const Launch& l) { GradParameters(channels, l.In<double>(0), v.In(l, 1), v.Out(l, 0), v.Out(l, 1), l.stream); });
+  return MakeKernel([=](const Launch& l) { GradParameters(channels, l.In<double>(0), v.In(l, 1), v.Out(l, 0), v.Out(l, 1), l.stream); });
 }
 
 constexpr CudaKernel kBatchNormKernels[] = {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/fallback_kernel.h"
 #include "kernels/cuda/gelu_passes.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/rows/rows.h"
-#include "kernels/cuda/stand_in.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -42,7 +42,7 @@ class BlasKernel : public Kernel {
 std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   auto kernel = std::make_unique<BlasKernel>(*BlasProductOf(call), *site.libraries);
   if (kernel->has_algorithm()) return kernel;
-  return StandInFor("cuBLASLt", ProductKernels(), call, site, "it knows no algorithm for the product");
+  return MakeFallbackKernel("cuBLASLt", ProductKernels(), call, site, "it knows no algorithm for the product");
 }
 
 // A product, and separate kernels that do what its epilogue would.

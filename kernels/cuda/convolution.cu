@@ -55,7 +55,7 @@ void Forward(const Convolution& conv, const T* x, const T* w, const T* bias, T* 
         const T* const from = x + image.quotient * xs.outer + Divide(m, conv.group_m()).quotient * channels * xs.channel;
         const T* const weights = w + m * ws.outer;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[m]);
-        ForEachTap(Alone{}, g, PointOf(g.out, plane.rest), [&](int64_t i, int64_t tap) {
+        ForEachTap(SingleThread{}, g, PointOf(g.out, plane.rest), [&](int64_t i, int64_t tap) {
           R part = 0;  // of one tap: a sum of partial sums has smaller rounding errors than one long sum
           const T *const point = from + i * xs.point, *const element = weights + tap * ws.point;
           for (int64_t c = 0; c < channels; ++c) part += static_cast<R>(point[c * xs.channel]) * static_cast<R>(element[c * ws.channel]);
@@ -119,7 +119,8 @@ std::unique_ptr<Kernel> MakeConv(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Forward(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
+    return MakeKernel(
+        [=](const Launch& l) { Forward(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
   });
 }
 
@@ -128,14 +129,15 @@ std::unique_ptr<Kernel> MakeGradInput(const KernelCall& call, const KernelSite&)
   const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { GradInput(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
+    return MakeKernel(
+        [=](const Launch& l) { GradInput(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
   });
 }
 
 std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream); });
   });
 }
 

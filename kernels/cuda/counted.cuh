@@ -23,7 +23,7 @@ void ForEachCounted(const cuda_rows::CountedParts& counted, int64_t* totals, cud
       });
   ForEachRow(
       1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
-        const int64_t all = SumInFront(block, parts, totals);
+        const int64_t all = ExclusiveScanInPlace(block, parts, totals);
         if (block.thread() == 0) totals[parts] = all;
       });
   ForEachRow(
@@ -34,7 +34,7 @@ void ForEachCounted(const cuda_rows::CountedParts& counted, int64_t* totals, cud
           const int64_t i = begin + block.thread();
           const bool kept = i < end && keep(i);
           int64_t total;
-          const int64_t before = found + SumBefore(block, kept ? 1 : 0, &total);
+          const int64_t before = found + ExclusiveScan(block, kept ? 1 : 0, &total);
           if (i < end) visit(i, before, kept);
           found += total;
         }

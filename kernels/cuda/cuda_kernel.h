@@ -20,8 +20,8 @@ struct DataFault {
   int64_t value = 0, limit = 0;
   // Nonzero: the step has been refused, by this device or by another one that takes part in it, and persistent state stays as it is.
   int32_t refused = 0;
-  int32_t num_told = 0;
-  int32_t* const* told = nullptr;  // the `refused` flags of the other devices, or one flag in host memory that all of them read
+  int32_t num_peer_flags = 0;
+  int32_t* const* peer_flags = nullptr;  // the `refused` flags of the other devices, or one flag in host memory that all of them read
 };
 
 // The meaning of `value` and `limit`.
@@ -30,10 +30,10 @@ enum FaultKind : int32_t {
   kDivisionByZero,       // the number of the element; the number of elements
   kUnequalExtents,       // two extents that must be equal
   kUnequalCounts,        // the number of elements; the number required
-  kNoRoom,               // the number of elements; the capacity
+  kCapacityExceeded,     // the number of elements; the capacity
   kLengthOutOfRange,     // the length of a sequence; the number of steps
   kFrequencyTooHigh,     // unused: the frequency is above half the sample rate
-  kCircle,               // unused: the nodes of a tree form a cycle
+  kTreeCycle,            // unused: the nodes of a tree form a cycle
 };
 
 class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC on a device
@@ -118,7 +118,7 @@ struct Launch {
 
 // Makes a kernel whose Run() calls `run` with a Launch.
 template <typename F>
-std::unique_ptr<Kernel> Runs(F run) {
+std::unique_ptr<Kernel> MakeKernel(F run) {
   class FunctionKernel : public Kernel {
    public:
     explicit FunctionKernel(F run) : run_(std::move(run)) {}

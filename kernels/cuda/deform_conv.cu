@@ -252,7 +252,7 @@ void PlaneGradient(const Deform<T>& d, const Arithmetic<T>* samples, const Plane
 std::unique_ptr<Kernel> MakeDeformConv(const KernelCall& call, const KernelSite&) {
   const OperandCounts operands(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, deform = Deform<T>(call)](const Launch& l) {
+    return MakeKernel([=, deform = Deform<T>(call)](const Launch& l) {
       Forward(deform.Of(operands, l), operands.In<T>(l, kDeformBias), l.Out<T>(0), l.stream);
     });
   });
@@ -263,7 +263,7 @@ std::unique_ptr<Kernel> MakeDeformConvGrad(const KernelCall& call, const KernelS
   const WantedOutputs wanted(call);
   const DeformScratch scratch(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, deform = Deform<T>(call)](const Launch& l) {
+    return MakeKernel([=, deform = Deform<T>(call)](const Launch& l) {
       const Deform<T> d = deform.Of(operands, l);
       const T* const dy = l.In<T>(kDeformInputs);
       char* const memory = static_cast<char*>(l.scratch);

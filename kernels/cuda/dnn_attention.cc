@@ -9,8 +9,8 @@
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/dnn_mask.h"
 #include "kernels/cuda/dnn_plan.h"
+#include "kernels/cuda/fallback_kernel.h"
 #include "kernels/cuda/rows/attention.h"
-#include "kernels/cuda/stand_in.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -129,7 +129,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
       return std::make_unique<DnnAttentionGradKernel>(call, attention, part, mask, scratch, std::move(forward), std::move(backward));
     }
   }
-  return StandInFor("cuDNN", AttentionKernels(), call, site, why);
+  return MakeFallbackKernel("cuDNN", AttentionKernels(), call, site, why);
 }
 
 constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make}, {"cudnn.gradloom.AttentionGrad", Make}};

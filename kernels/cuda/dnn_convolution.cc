@@ -8,7 +8,7 @@
 #include "kernels/cuda/channel_bias.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/dnn_plan.h"
-#include "kernels/cuda/stand_in.h"
+#include "kernels/cuda/fallback_kernel.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -49,7 +49,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const DnnConvolution convolution = *DnnConvolutionOf(call);
   std::string why;
   auto plan = PlanDnnConvolution(convolution, DnnScratchBytes(convolution), *site.libraries, why);
-  if (plan == nullptr) return StandInFor("cuDNN", ConvolutionKernels(), call, site, why);
+  if (plan == nullptr) return MakeFallbackKernel("cuDNN", ConvolutionKernels(), call, site, why);
   return std::make_unique<DnnConvolutionKernel>(call, convolution.direction, std::move(plan));
 }
 

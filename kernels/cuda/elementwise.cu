@@ -220,7 +220,7 @@ std::unique_ptr<Kernel> MakeUnary(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.inputs[0].shape.elements();
   const Formula formula = FormulaOf(call);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       if constexpr (std::is_integral_v<T>)
         MapIntegers(n, l.In<T>(0), l.Out<T>(0), formula, l.stream);
       else
@@ -236,7 +236,7 @@ void Invert(int64_t n, const bool* in, bool* out, cudaStream_t stream) {
 
 std::unique_ptr<Kernel> MakeNot(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.inputs[0].shape.elements();
-  return Runs([=](const Launch& l) { Invert(n, l.In<bool>(0), l.Out<bool>(0), l.stream); });
+  return MakeKernel([=](const Launch& l) { Invert(n, l.In<bool>(0), l.Out<bool>(0), l.stream); });
 }
 
 // The elements that a test accepts.
@@ -260,7 +260,7 @@ std::unique_ptr<Kernel> MakeTest(const KernelCall& call, const KernelSite&) {
   Found found{true, false, false};
   if (call.op == "IsInf") found = {false, call.attributes.Int("detect_negative", 1) != 0, call.attributes.Int("detect_positive", 1) != 0};
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Test(n, l.In<T>(0), l.Out<bool>(0), found, l.stream); });
+    return MakeKernel([=](const Launch& l) { Test(n, l.In<T>(0), l.Out<bool>(0), found, l.stream); });
   });
 }
 

@@ -230,7 +230,7 @@ std::unique_ptr<Kernel> MakeBinary(const KernelCall& stated, const KernelSite& s
   const Function function = FunctionOf(call);
   const double alpha = call.attributes.Float("alpha", 1.0);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, walk = WalkOf(call)](const Launch& l) {
+    return MakeKernel([=, walk = WalkOf(call)](const Launch& l) {
       if constexpr (std::is_integral_v<T>)
         MapIntegers(n, l.In<T>(0), l.In<T>(1), l.Out<T>(0), walk, function, site, l.stream);
       else
@@ -244,7 +244,7 @@ std::unique_ptr<Kernel> MakeComparison(const KernelCall& stated, const KernelSit
   const int64_t n = call.outputs[0].shape.elements();
   const Comparison comparison = ComparisonOf(call);
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs(
+    return MakeKernel(
         [=, walk = WalkOf(call)](const Launch& l) { CompareAll(n, l.In<T>(0), l.In<T>(1), l.Out<bool>(0), walk, comparison, l.stream); });
   });
 }
@@ -257,12 +257,12 @@ std::unique_ptr<Kernel> MakePow(const KernelCall& stated, const KernelSite&) {
   const DType base = call.inputs[0].dtype, exponent = call.inputs[1].dtype;
   if (IsFloating(base)) {
     return WithFloating(base, [&]<typename T>(std::type_identity<T>) {
-      return Runs([=](const Launch& l) { Power(n, l.In<T>(0), l.inputs[1], exponent, l.Out<T>(0), walk, l.stream); });
+      return MakeKernel([=](const Launch& l) { Power(n, l.In<T>(0), l.inputs[1], exponent, l.Out<T>(0), walk, l.stream); });
     });
   }
   const bool is_signed = WithInteger(base, []<typename T>(std::type_identity<T>) { return std::is_signed_v<T>; });
   const auto power = IsInteger(exponent) ? PowerOfIntegers : RealPowerOfIntegers;
-  return Runs([=, types = PowerTypes{base, exponent, is_signed}](const Launch& l) {
+  return MakeKernel([=, types = PowerTypes{base, exponent, is_signed}](const Launch& l) {
     power(n, l.inputs[0], l.inputs[1], l.outputs[0], types, walk, l.stream);
   });
 }

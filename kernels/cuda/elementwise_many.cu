@@ -145,7 +145,7 @@ std::unique_ptr<Kernel> MakeFold(const KernelCall& stated, const KernelSite&) {
     turns.push_back(OperandsOf(shapes, shape));
   }
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       size_t next = 0;
       for (size_t turn = 0; turn < turns.size(); ++turn) {
         Operands operands = turns[turn];
@@ -162,7 +162,7 @@ std::unique_ptr<Kernel> MakeWhere(const KernelCall& stated, const KernelSite&) {
   const auto strides = [&](size_t i) { return BroadcastStrides(call.inputs[i].shape, shape); };
   const Walk<3> walk(shape, {strides(0), strides(1), strides(2)});
   return WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs(
+    return MakeKernel(
         [=, n = shape.elements()](const Launch& l) { Choose(n, l.In<bool>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), walk, l.stream); });
   });
 }
@@ -171,7 +171,7 @@ std::unique_ptr<Kernel> MakeClip(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.inputs[0].shape.elements();
   const bool has_low = Has(call.inputs, 1), has_high = Has(call.inputs, 2);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       Clip(n, l.In<T>(0), has_low ? l.In<T>(1) : nullptr, has_high ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream);
     });
   });
@@ -181,7 +181,7 @@ std::unique_ptr<Kernel> MakeCast(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.inputs[0].shape.elements();
   const DType from = call.inputs[0].dtype;
   return WithType(call.outputs[0].dtype, [&]<typename To>(std::type_identity<To>) {
-    return Runs([=](const Launch& l) { Cast(n, l.inputs[0], from, l.Out<To>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { Cast(n, l.inputs[0], from, l.Out<To>(0), l.stream); });
   });
 }
 

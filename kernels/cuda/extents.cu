@@ -58,7 +58,7 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite&) {
   return WithBytes(dtype, [&]<typename T>(std::type_identity<T>) {
     // Ignores the sign, because negative zero is zero.
     const T mask = IsFloating(dtype) ? static_cast<T>(static_cast<T>(~T{0}) >> 1) : static_cast<T>(~T{0});
-    return Runs([=, places = Places(shape)](const Launch& l) {
+    return MakeKernel([=, places = Places(shape)](const Launch& l) {
       int64_t *const totals = static_cast<int64_t*>(l.scratch), *const count = totals + counted.parts();
       int64_t* const out = has_places ? l.Out<int64_t>(0) : nullptr;
       ForEachCounted(counted, totals, l.stream, HasBits<T>{l.In<T>(0), mask}, PutPlaces{places, counted.n, out});
@@ -169,7 +169,7 @@ std::unique_ptr<Kernel> MakeUnique(const KernelCall& call, const KernelSite&) {
   const DType dtype = call.inputs[0].dtype;
   const bool sorted = call.attributes.Int("sorted", 1) != 0;
   const OperandCounts operands(call);
-  return Runs([=](const Launch& l) {
+  return MakeKernel([=](const Launch& l) {
     const int64_t n = along.count;
     const UniqueScratch scratch(l.scratch, n);
     const Slices slices{along, {l.inputs[0], dtype}};
@@ -196,7 +196,7 @@ void Compare(const int64_t* a, const int64_t* b, int64_t* out, const IndexFault&
 }
 
 std::unique_ptr<Kernel> MakeSameExtent(const KernelCall&, const KernelSite& site) {
-  return Runs(
+  return MakeKernel(
       [fault = IndexFault(site)](const Launch& l) { Compare(l.In<int64_t>(0), l.In<int64_t>(1), l.Out<int64_t>(0), fault, l.stream); });
 }
 
@@ -218,7 +218,7 @@ struct CountedShape {
     int64_t count = 1;
     for (int axis = 0; axis < room.rank; ++axis) {
       if (extents[axis] < 0 || extents[axis] > room.extents[axis]) {
-        Report(fault.fault, fault.site, kNoRoom, extents[axis], room.extents[axis]);
+        Report(fault.fault, fault.site, kCapacityExceeded, extents[axis], room.extents[axis]);
         return -1;
       }
       count *= extents[axis];
@@ -266,8 +266,8 @@ std::unique_ptr<Kernel> MakeRepack(const KernelCall& call, const KernelSite& sit
   const bool repeat = call.attributes.Int("repeat", 1) != 0;
   const int64_t n = call.outputs[0].shape.elements();
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, from = CountedShape(call.inputs[0].shape), to = CountedShape(call.outputs[0].shape),
-                 fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, from = CountedShape(call.inputs[0].shape), to = CountedShape(call.outputs[0].shape),
+                       fault = IndexFault(site)](const Launch& l) {
       Repack(n, from.With(l.In<int64_t>(1)), to.With(l.In<int64_t>(2)), repeat, l.In<T>(0), l.Out<T>(0), fault, l.stream);
     });
   });

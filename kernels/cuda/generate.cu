@@ -49,7 +49,7 @@ std::unique_ptr<Kernel> MakeConstantOfShape(const KernelCall& call, const Kernel
   const Tensor value = call.attributes.TensorOf("value");
   return WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T element = value.defined() ? static_cast<const T*>(value.data())[0] : T{0};
-    return Runs([=](const Launch& l) { Fill(n, l.Out<T>(0), element, l.stream); });
+    return MakeKernel([=](const Launch& l) { Fill(n, l.Out<T>(0), element, l.stream); });
   });
 }
 
@@ -57,7 +57,7 @@ std::unique_ptr<Kernel> MakeRange(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.outputs[0].shape.elements();
   return WithNumber(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     using A = std::conditional_t<std::is_integral_v<T>, uint64_t, Arithmetic<T>>;
-    return Runs([=](const Launch& l) { Count<T, A>(n, l.In<T>(0), l.In<T>(2), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { Count<T, A>(n, l.In<T>(0), l.In<T>(2), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<Kernel> MakeEyeLike(const KernelCall& call, const KernelSite&) {
   const Tensor one = Converted(Tensor::Scalar(1.0f).view(), out.dtype);
   return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
     const T element = static_cast<const T*>(one.data())[0];
-    return Runs([=](const Launch& l) { FillDiagonal(n, l.Out<T>(0), columns, k, element, l.stream); });
+    return MakeKernel([=](const Launch& l) { FillDiagonal(n, l.Out<T>(0), columns, k, element, l.stream); });
   });
 }
 
@@ -79,12 +79,12 @@ std::unique_ptr<Kernel> MakeShape(const KernelCall& call, const KernelSite&) {
   const int64_t begin = clamp(call.attributes.Int("start", 0)), end = clamp(call.attributes.Int("end", rank));
   Extents extents = {};
   for (int64_t i = begin; i < end; ++i) extents.at[i - begin] = shape[static_cast<int>(i)];
-  return Runs([=](const Launch& l) { Write(end - begin, extents, l.Out<int64_t>(0), l.stream); });
+  return MakeKernel([=](const Launch& l) { Write(end - begin, extents, l.Out<int64_t>(0), l.stream); });
 }
 
 std::unique_ptr<Kernel> MakeSize(const KernelCall& call, const KernelSite&) {
   const int64_t size = call.inputs[0].shape.elements();
-  return Runs([=](const Launch& l) { Fill(1, l.Out<int64_t>(0), size, l.stream); });
+  return MakeKernel([=](const Launch& l) { Fill(1, l.Out<int64_t>(0), size, l.stream); });
 }
 
 }  // namespace gradloom::cuda

@@ -169,7 +169,7 @@ std::unique_ptr<Kernel> MakeGridSample(const KernelCall& call, const KernelSite&
   plan.Share(plan.channels);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return WithTaps(call, [&]<int kDims, int kTaps>(std::integral_constant<int, kDims>, std::integral_constant<int, kTaps>) {
-      return Runs([plan](const Launch& l) { RunGridSample<T, kDims, kTaps>(plan.For(l), l.In<T>(0), l.Out<T>(0), l.stream); });
+      return MakeKernel([plan](const Launch& l) { RunGridSample<T, kDims, kTaps>(plan.For(l), l.In<T>(0), l.Out<T>(0), l.stream); });
     });
   });
 }
@@ -181,7 +181,7 @@ std::unique_ptr<Kernel> MakeGridSampleGrad(const KernelCall& call, const KernelS
   const WantedOutputs wanted(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return WithTaps(call, [&]<int kDims, int kTaps>(std::integral_constant<int, kDims>, std::integral_constant<int, kTaps>) {
-      return Runs([=](const Launch& l) {
+      return MakeKernel([=](const Launch& l) {
         const GridPlan now = plan.For(l);
         if (wanted.Has(0)) InputGradient<T, kDims, kTaps>(now, scratch, l.In<T>(2), wanted.Of<T>(l, 0), l);
         if (wanted.Has(1)) GridGradient<T, kDims, kTaps>(now, l.In<T>(0), l.In<T>(2), wanted.Of<T>(l, 1), l.stream);

@@ -19,11 +19,11 @@ void GatherRows(int64_t outer, int64_t count, int64_t rows, int64_t words, const
 }
 
 template <typename P>
-std::unique_ptr<Kernel> GathersRows(const KernelCall& call, int64_t outer, int64_t count, int64_t rows, int64_t row_bytes, const P& places,
-                                    const KernelSite& site) {
+std::unique_ptr<Kernel> MakeRowGather(const KernelCall& call, int64_t outer, int64_t count, int64_t rows, int64_t row_bytes,
+                                      const P& places, const KernelSite& site) {
   const int64_t word = WordBytesOf(row_bytes);
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, words = row_bytes / word, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, words = row_bytes / word, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
       GatherRows(outer, count, rows, words, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), places, fault, l.stream);
     });
   });
@@ -33,8 +33,8 @@ std::unique_ptr<Kernel> MakeGather(const KernelCall& call, const KernelSite& sit
   const OperandType& in = call.inputs[0];
   const int rank = in.shape.rank(), axis = AxisOf(call, call.attributes.Int("axis", 0), rank);
   const int64_t row_bytes = Product(in.shape, axis + 1, rank) * DTypeBytes(in.dtype);
-  return GathersRows(call, Product(in.shape, 0, axis), call.inputs[1].shape.elements(), in.shape[axis], row_bytes,
-                     AxisPlaces{in.shape[axis]}, site);
+  return MakeRowGather(call, Product(in.shape, 0, axis), call.inputs[1].shape.elements(), in.shape[axis], row_bytes,
+                       AxisPlaces{in.shape[axis]}, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherNd(const KernelCall& call, const KernelSite& site) {
@@ -43,7 +43,7 @@ std::unique_ptr<Kernel> MakeGatherNd(const KernelCall& call, const KernelSite& s
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
   const TuplePlaces places(in.shape, indices, batch_dims);
   const int64_t row_bytes = Product(in.shape, batch_dims + places.width, in.shape.rank()) * DTypeBytes(in.dtype);
-  return GathersRows(call, 1, Product(indices, 0, indices.rank() - 1), 0, row_bytes, places, site);
+  return MakeRowGather(call, 1, Product(indices, 0, indices.rank() - 1), 0, row_bytes, places, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherElements(const KernelCall& call, const KernelSite& site) {
@@ -52,7 +52,7 @@ std::unique_ptr<Kernel> MakeGatherElements(const KernelCall& call, const KernelS
   const ElementPlaces places(in.shape, indices, AxisOf(call, call.attributes.Int("axis", 0), in.shape.rank()));
   const int64_t bytes = DTypeBytes(in.dtype);
   return WithWord(bytes, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, n = indices.elements(), wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, n = indices.elements(), wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
       GatherRows(1, n, 0, 1, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), places, fault, l.stream);
     });
   });
@@ -75,7 +75,7 @@ std::unique_ptr<Kernel> MakeOneHot(const KernelCall& call, const KernelSite&) {
   const int64_t n = shape.elements(), depth = shape[axis], inner = Product(shape, axis + 1, shape.rank());
   const DType dtype = call.inputs[0].dtype;
   return WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { OneHot(n, l.inputs[0], dtype, l.In<T>(2), l.Out<T>(0), depth, inner, l.stream); });
+    return MakeKernel([=](const Launch& l) { OneHot(n, l.inputs[0], dtype, l.In<T>(2), l.Out<T>(0), depth, inner, l.stream); });
   });
 }
 

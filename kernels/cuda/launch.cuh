@@ -191,7 +191,7 @@ struct Largest {
 // Refuses the step: this device and the others that take part in it leave persistent state as it is.
 GRADLOOM_DEVICE void Refuse(DataFault* fault) {
   fault->refused = 1;
-  for (int32_t i = 0; i < fault->num_told; ++i) *static_cast<volatile int32_t*>(fault->told[i]) = 1;
+  for (int32_t i = 0; i < fault->num_peer_flags; ++i) *static_cast<volatile int32_t*>(fault->peer_flags[i]) = 1;
 #ifdef __CUDA_ARCH__
   __threadfence_system();
 #endif

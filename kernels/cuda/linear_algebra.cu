@@ -187,13 +187,13 @@ void DetGrad(const Determinants& d, const Launch& l) {
 std::unique_ptr<Kernel> MakeDet(const KernelCall& call, const KernelSite&) {
   const Determinants d = Determinants::Of(call);
   return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Det<T>(d, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { Det<T>(d, l); }); });
 }
 
 std::unique_ptr<Kernel> MakeDetGrad(const KernelCall& call, const KernelSite&) {
   const Determinants d = Determinants::Of(call);
   return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { DetGrad<T>(d, l); }); });
+                      [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { DetGrad<T>(d, l); }); });
 }
 
 constexpr CudaKernel kLinearAlgebraKernels[] = {

@@ -9,7 +9,7 @@
 namespace gradloom::cuda {
 
 // A single thread that processes a row, with the interface of Block.
-struct Alone {
+struct SingleThread {
   GRADLOOM_DEVICE int thread() const { return 0; }
   GRADLOOM_DEVICE int threads() const { return 1; }
   GRADLOOM_DEVICE void Sync() const {}
@@ -70,18 +70,18 @@ void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
 
 // Calls f(thread, row) for all rows in [0, rows), in any order.
 template <typename F>
-void ForEachRowAlone(int64_t rows, cudaStream_t stream, const F& f) {
+void ForEachRowByThread(int64_t rows, cudaStream_t stream, const F& f) {
   ForEachElement(
-      rows, stream, GRADLOOM_ON_DEVICE(int64_t row) { f(Alone{}, row); });
+      rows, stream, GRADLOOM_ON_DEVICE(int64_t row) { f(SingleThread{}, row); });
 }
 
-// Calls f(group, row) for all rows in [0, rows), in any order; a row has `length` elements `step` apart. The group is a Block, a Warp or an
-// Alone. With step > 1, the elements of neighboring rows are adjacent, so single threads make coalesced reads.
+// Calls f(group, row) for all rows in [0, rows), in any order; a row has `length` elements `step` apart. The group is a Block, a Warp or a
+// SingleThread. With step > 1, the elements of neighboring rows are adjacent, so single threads make coalesced reads.
 template <typename F>
 void ForEachRowOf(int64_t rows, int64_t length, int64_t step, cudaStream_t stream, const F& f) {
   constexpr int64_t kManyRows = 8192;
   if (length <= 4 || (rows >= kManyRows && (length <= 32 || step > 1))) {
-    ForEachRowAlone(rows, stream, f);
+    ForEachRowByThread(rows, stream, f);
   } else if (length <= 1024) {
     ForEachRowByWarp(rows, stream, f);
   } else {

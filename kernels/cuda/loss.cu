@@ -164,7 +164,7 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site)
   const double smoothing = call.attributes.Float("label_smoothing", 0);
   const OperandCounts operands(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       const Labels<T> labels(rule, l, 1);
       const RowLosses<T> losses{static_cast<Terms*>(l.scratch), nullptr};
       if constexpr (kSoftmax) {
@@ -188,7 +188,7 @@ std::unique_ptr<Kernel> MakeOnnxLoss(const KernelCall& call, const KernelSite& s
   const bool each = reduction == "none", mean = reduction == "mean";
   const OperandCounts operands(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       const Labels<T> labels(rule, l, 1);
       T* const loss = operands.Out<T>(l, 0);
       const RowLosses<T> losses{each ? nullptr : static_cast<Terms*>(l.scratch), each ? loss : nullptr};
@@ -249,7 +249,7 @@ std::unique_ptr<Kernel> MakeCrossEntropyGrad(const KernelCall& call, const Kerne
   const LabelRule rule(call, site, 1, classes, kIgnored);
   const double smoothing = call.attributes.Float("label_smoothing", 0);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       const Labels<T> labels(rule, l, 1);
       double* const sum = rule.weighted && smoothing != 0 ? static_cast<double*>(l.scratch) : nullptr;
       if (sum != nullptr) SumWeights(classes, labels.weights, sum, l.stream);
@@ -280,7 +280,7 @@ std::unique_ptr<Kernel> MakeNllGrad(const KernelCall& call, const KernelSite& si
   const int64_t rows = call.outputs[0].shape[0], classes = call.outputs[0].shape[1], per_row = call.inputs[2].shape.rank();
   const LabelRule rule(call, site, 0, classes, kIgnored);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       ForEachRowOf(rows, classes, 1, l.stream, NllGradLine<T>{classes, Labels<T>(rule, l, 0), per_row, l.In<T>(2), l.Out<T>(0)});
     });
   });

@@ -17,7 +17,7 @@ struct Distances {
   R near, sum, squares;
 };
 
-// For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or an Alone) gets the result.
+// For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or a SingleThread) gets the result.
 template <typename R, typename Threads, typename At>
 GRADLOOM_DEVICE Distances<R> DistancesOf(const Threads& block, int64_t n, At at) {
   const R near = SumOf<R>(block, n, at) / static_cast<R>(n);

@@ -13,13 +13,13 @@ namespace {
 Strided Dense(const Shape& shape) { return {shape.strides(), 0}; }
 
 // A kernel that copies input 0 to output 0.
-std::unique_ptr<Kernel> Copies(const StridedCopy& copy) {
-  return Runs([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
+std::unique_ptr<Kernel> MakeStridedCopy(const StridedCopy& copy) {
+  return MakeKernel([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
 }
 
 // Output 0 is `shape` in row-major order, read with these strides from the input.
-std::unique_ptr<Kernel> Gathers(const KernelCall& call, const Shape& shape, const std::vector<int64_t>& strides) {
-  return Copies(StridedCopy(shape, DTypeBytes(call.inputs[0].dtype), {strides, 0}, Dense(shape)));
+std::unique_ptr<Kernel> MakeDenseCopy(const KernelCall& call, const Shape& shape, const std::vector<int64_t>& strides) {
+  return MakeStridedCopy(StridedCopy(shape, DTypeBytes(call.inputs[0].dtype), {strides, 0}, Dense(shape)));
 }
 
 std::unique_ptr<Kernel> MakeTranspose(const KernelCall& call, const KernelSite&) {
@@ -31,7 +31,7 @@ std::unique_ptr<Kernel> MakeTranspose(const KernelCall& call, const KernelSite&)
   }
   for (int64_t axis : order) strides.push_back(own[static_cast<size_t>(AxisOf(call, axis, rank))]);
   const OperandType& out = call.outputs[0];
-  return Copies(StridedCopy(out.shape, DTypeBytes(out.dtype), {strides, 0}, {StridesOf(out), 0}));
+  return MakeStridedCopy(StridedCopy(out.shape, DTypeBytes(out.dtype), {strides, 0}, {StridesOf(out), 0}));
 }
 
 std::unique_ptr<Kernel> MakeExpand(const KernelCall& call, const KernelSite&) {
@@ -42,7 +42,7 @@ std::unique_ptr<Kernel> MakeExpand(const KernelCall& call, const KernelSite&) {
   for (int axis = 0; axis < in.shape.rank(); ++axis) {
     if (in.shape[axis] != 1) strides[static_cast<size_t>(axis + extra)] = own[static_cast<size_t>(axis)];
   }
-  return Copies(StridedCopy(out.shape, DTypeBytes(out.dtype), {strides, 0}, {StridesOf(out), 0}));
+  return MakeStridedCopy(StridedCopy(out.shape, DTypeBytes(out.dtype), {strides, 0}, {StridesOf(out), 0}));
 }
 
 // The layout of a slice of `whole`. The operands from input 1 on are starts, ends, axes and steps.
@@ -67,14 +67,14 @@ Strided SliceOf(const KernelCall& call, const OperandType& whole) {
 
 std::unique_ptr<Kernel> MakeSlice(const KernelCall& call, const KernelSite&) {
   const OperandType& out = call.outputs[0];
-  return Copies(StridedCopy(out.shape, DTypeBytes(out.dtype), SliceOf(call, call.inputs[0]), {StridesOf(out), 0}));
+  return MakeStridedCopy(StridedCopy(out.shape, DTypeBytes(out.dtype), SliceOf(call, call.inputs[0]), {StridesOf(out), 0}));
 }
 
 // Zeros, with the gradient at the places that the slice read.
 std::unique_ptr<Kernel> MakeSliceGrad(const KernelCall& call, const KernelSite&) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   const StridedCopy copy(in.shape, DTypeBytes(in.dtype), {StridesOf(in), 0}, SliceOf(call, out));
-  return Runs([copy, bytes = static_cast<size_t>(out.bytes())](const Launch& l) {
+  return MakeKernel([copy, bytes = static_cast<size_t>(out.bytes())](const Launch& l) {
     if (bytes > 0) GRADLOOM_CUDA(cudaMemsetAsync(l.outputs[0], 0, bytes, l.stream));
     copy.Run(l.inputs[0], l.outputs[0], l.stream);
   });
@@ -103,7 +103,7 @@ std::unique_ptr<Kernel> MakeConcat(const KernelCall& call, const KernelSite&) {
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), call.outputs[0].shape.rank());
   std::vector<int64_t> starts{0};
   for (const OperandType& part : call.inputs) starts.push_back(starts.back() + part.shape[axis]);
-  return Runs([copies = PartCopies(call.outputs[0], call.inputs, axis, starts, true)](const Launch& l) {
+  return MakeKernel([copies = PartCopies(call.outputs[0], call.inputs, axis, starts, true)](const Launch& l) {
     for (size_t k = 0; k < copies.size(); ++k) copies[k].Run(l.inputs[k], l.outputs[0], l.stream);
   });
 }
@@ -117,7 +117,7 @@ std::unique_ptr<Kernel> MakeSplit(const KernelCall& call, const KernelSite&) {
   const int64_t count = std::max<int64_t>(call.attributes.Int("num_outputs", outputs), 1), even = (shape[axis] + count - 1) / count;
   std::vector<int64_t> starts{0};
   for (size_t k = 0; k < call.outputs.size(); ++k) starts.push_back(starts.back() + (given.empty() ? even : given.at(k)));
-  return Runs([copies = PartCopies(call.inputs[0], call.outputs, axis, starts, false)](const Launch& l) {
+  return MakeKernel([copies = PartCopies(call.inputs[0], call.outputs, axis, starts, false)](const Launch& l) {
     for (size_t k = 0; k < copies.size(); ++k) copies[k].Run(l.inputs[0], l.outputs[k], l.stream);
   });
 }
@@ -134,7 +134,7 @@ std::unique_ptr<Kernel> MakeTile(const KernelCall& call, const KernelSite&) {
     strides.push_back(0);
     strides.push_back(own[static_cast<size_t>(axis)]);
   }
-  return Gathers(call, split, strides);
+  return MakeDenseCopy(call, split, strides);
 }
 
 // Transposes of six axes: [n, b, b, c, h, w] or [n, c, b, b, h, w] becomes [n, c, h, b, w, b].
@@ -142,8 +142,9 @@ std::unique_ptr<Kernel> MakeDepthToSpace(const KernelCall& call, const KernelSit
   const Shape& shape = call.inputs[0].shape;
   const int64_t b = call.attributes.Int("blocksize", 1), c = shape[1] / (b * b), h = shape[2], w = shape[3], image = h * w;
   const Shape wide{shape[0], c, h, b, w, b};
-  if (call.attributes.String("mode", "DCR") == "CRD") return Gathers(call, wide, {shape[1] * image, b * b * image, w, b * image, 1, image});
-  return Gathers(call, wide, {shape[1] * image, image, w, b * c * image, 1, c * image});
+  if (call.attributes.String("mode", "DCR") == "CRD")
+    return MakeDenseCopy(call, wide, {shape[1] * image, b * b * image, w, b * image, 1, image});
+  return MakeDenseCopy(call, wide, {shape[1] * image, image, w, b * c * image, 1, c * image});
 }
 
 std::unique_ptr<Kernel> MakeSpaceToDepth(const KernelCall& call, const KernelSite&) {
@@ -151,13 +152,13 @@ std::unique_ptr<Kernel> MakeSpaceToDepth(const KernelCall& call, const KernelSit
   const int64_t b = call.attributes.Int("blocksize", 1), c = shape[1], h = shape[2] / b, w = shape[3] / b;
   const int64_t row = w * b, image = h * b * row;
   if (call.attributes.String("mode", "DCR") == "CRD")
-    return Gathers(call, {shape[0], c, b, b, h, w}, {c * image, image, row, 1, b * row, b});
-  return Gathers(call, {shape[0], b, b, c, h, w}, {c * image, row, 1, image, b * row, b});
+    return MakeDenseCopy(call, {shape[0], c, b, b, h, w}, {c * image, image, row, 1, b * row, b});
+  return MakeDenseCopy(call, {shape[0], b, b, c, h, w}, {c * image, row, 1, image, b * row, b});
 }
 
 // The same bytes in the same order.
 std::unique_ptr<Kernel> MakeView(const KernelCall& call, const KernelSite&) {
-  return Runs([bytes = static_cast<size_t>(call.outputs[0].bytes())](const Launch& l) {
+  return MakeKernel([bytes = static_cast<size_t>(call.outputs[0].bytes())](const Launch& l) {
     if (bytes == 0 || l.inputs[0] == l.outputs[0]) return;
     GRADLOOM_CUDA(cudaMemcpyAsync(l.outputs[0], l.inputs[0], bytes, cudaMemcpyDeviceToDevice, l.stream));
   });
@@ -181,7 +182,7 @@ std::unique_ptr<Kernel> MakeTrilu(const KernelCall& call, const KernelSite&) {
   // All diagonals outside the matrix are equivalent; clamping avoids overflow.
   const int64_t k = std::clamp(call.ConstantInts(1, {0}).at(0), -rows - 1, columns + 1);
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { KeepTriangle(n, l.In<T>(0), l.Out<T>(0), rows, columns, upper, k, l.stream); });
+    return MakeKernel([=](const Launch& l) { KeepTriangle(n, l.In<T>(0), l.Out<T>(0), rows, columns, upper, k, l.stream); });
   });
 }
 
@@ -214,7 +215,7 @@ std::unique_ptr<Kernel> MakeReverseSequence(const KernelCall& call, const Kernel
   const SequenceAxes axes{shape[time], strides[static_cast<size_t>(time)], shape[batch], strides[static_cast<size_t>(batch)]};
   const int64_t n = shape.elements();
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Reverse(n, l.In<T>(0), l.In<int64_t>(1), l.Out<T>(0), axes, site, l.stream); });
+    return MakeKernel([=](const Launch& l) { Reverse(n, l.In<T>(0), l.In<int64_t>(1), l.Out<T>(0), axes, site, l.stream); });
   });
 }
 

@@ -14,7 +14,7 @@ std::unique_ptr<Kernel> MakeCast(const KernelCall& call, const KernelSite&) {
   const std::string power = call.attributes.String("round_mode", "up");
   if (power == "down") rounding.power = NarrowRounding::Power::kDown;
   if (power == "nearest") rounding.power = NarrowRounding::Power::kNearest;
-  return Runs([=, n = call.inputs[0].shape.elements(), from = call.inputs[0].dtype, to = call.outputs[0].dtype](const Launch& l) {
+  return MakeKernel([=, n = call.inputs[0].shape.elements(), from = call.inputs[0].dtype, to = call.outputs[0].dtype](const Launch& l) {
     CastNarrow(n, l.inputs[0], from, l.outputs[0], to, rounding, l.stream);
   });
 }

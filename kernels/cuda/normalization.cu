@@ -82,7 +82,7 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto with = [&]<typename S>(std::type_identity<S>) {
-      return Runs([=](const Launch& l) {
+      return MakeKernel([=](const Launch& l) {
         Normalize<kCentered, T>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)},
                                 l);
       });
@@ -104,7 +104,7 @@ std::unique_ptr<Kernel> WithHalf(DType dtype, const F& f) {
 std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const KernelSite&) {
   const NormalizedCall n(call);
   return WithHalf(call.outputs[1].dtype, [&]<typename H>(std::type_identity<H>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       Normalize<true, float>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
     });
   });
@@ -271,7 +271,7 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
     const auto with = [&]<typename G>(std::type_identity<G>) {
-      return Runs([=](const Launch& l) {
+      return MakeKernel([=](const Launch& l) {
         const RowGradient<kCentered, T, G> gradient{
             l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), walk};
         Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);

@@ -200,8 +200,9 @@ void LocalResponseGrad(const Response& r, int64_t n, const Launch& l) {
 std::unique_ptr<Kernel> MakeGroupNorm(const KernelCall& call, const KernelSite&) {
   const ChannelGroups shape(call);
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
-  return WithFloating(call.inputs[0].dtype,
-                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { GroupNorm<T>(shape, epsilon, l); }); });
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return MakeKernel([=](const Launch& l) { GroupNorm<T>(shape, epsilon, l); });
+  });
 }
 
 std::unique_ptr<Kernel> MakeGroupNormGrad(const KernelCall& call, const KernelSite&) {
@@ -209,7 +210,7 @@ std::unique_ptr<Kernel> MakeGroupNormGrad(const KernelCall& call, const KernelSi
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { GroupNormGrad<T>(shape, epsilon, v, l); });
+    return MakeKernel([=](const Launch& l) { GroupNormGrad<T>(shape, epsilon, v, l); });
   });
 }
 
@@ -224,7 +225,7 @@ std::unique_ptr<Kernel> MakeMeanVariance(const KernelCall& call, const KernelSit
   const Walk<1> starts(kept, {shape.strides()}), steps(across, {shape.strides()});
   const int64_t lines = kept.elements(), n = across.elements(), step = steps.rank > 0 ? steps.strides[0][steps.rank - 1] : 1;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { MeanVariance<T>(lines, n, step, starts, steps, l); });
+    return MakeKernel([=](const Launch& l) { MeanVariance<T>(lines, n, step, starts, steps, l); });
   });
 }
 
@@ -232,7 +233,7 @@ std::unique_ptr<Kernel> MakeLocalResponse(const KernelCall& call, const KernelSi
   const Response response(call.attributes, call.inputs[0].shape);
   const int64_t n = call.inputs[0].shape.elements();
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { LocalResponse(response, n, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { LocalResponse(response, n, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -240,7 +241,7 @@ std::unique_ptr<Kernel> MakeLocalResponseGrad(const KernelCall& call, const Kern
   const Response response(call.attributes, call.inputs[1].shape);
   const int64_t n = call.inputs[1].shape.elements();
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { LocalResponseGrad<T>(response, n, l); });
+    return MakeKernel([=](const Launch& l) { LocalResponseGrad<T>(response, n, l); });
   });
 }
 

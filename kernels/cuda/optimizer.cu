@@ -219,7 +219,7 @@ std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite& sit
     const double lr_scale = LrScale(call.attributes);
     const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype;
     return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
-      return Runs([=](const Launch& l) {
+      return MakeKernel([=](const Launch& l) {
         const Scalars scalars{
             {l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply), refused};
         UpdateTiles<Rule, T> update{
@@ -246,7 +246,7 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
     const double lr_scale = LrScale(call.attributes);
     const DType lr = call.inputs[kMultiTensorLr].dtype, clip = call.inputs[kMultiTensorClip].dtype;
     return WithFloat(call.inputs[kMultiTensorParameters].dtype, [&]<typename T>(std::type_identity<T>) {
-      return Runs([=](const Launch& l) {
+      return MakeKernel([=](const Launch& l) {
         UpdateTensors<Rule, T> update{};
         update.coefficients = {options,
                                lr_scale,
@@ -304,7 +304,7 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite& 
   const DType lr = call.inputs[kLambLr].dtype;
   const OperandCounts operands(call);
   return WithFloat(call.inputs[kLambParameter].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       const LambTile<T> tile{n,
                              lr_scale,
                              {l.inputs[kLambLr], lr},

@@ -158,7 +158,7 @@ std::unique_ptr<Kernel> MakePad(const KernelCall& call, const KernelSite&) {
   const int64_t n = out.shape.elements();
   const bool constant = Has(call.inputs, 2);
   return WithBytes(in.dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Pad(n, l.In<T>(0), constant ? l.In<T>(2) : nullptr, l.Out<T>(0), padding, l.stream); });
+    return MakeKernel([=](const Launch& l) { Pad(n, l.In<T>(0), constant ? l.In<T>(2) : nullptr, l.Out<T>(0), padding, l.stream); });
   });
 }
 
@@ -168,7 +168,7 @@ std::unique_ptr<Kernel> MakePadGrad(const KernelCall& call, const KernelSite&) {
   const Padding padding = PaddingOf(call, out, grad, 2, physical);
   const int64_t n = out.shape.elements();
   return WithFloating(out.dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { PadGrad(n, l.In<T>(0), l.Out<T>(0), padding, l.stream); });
+    return MakeKernel([=](const Launch& l) { PadGrad(n, l.In<T>(0), l.Out<T>(0), padding, l.stream); });
   });
 }
 

@@ -16,14 +16,14 @@ constexpr int kThreads = 256;
 std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const PhysicalCall physical = *PhysicalOf(call);
   const PointwiseProgram program = *PointwiseProgramOf(physical.call);
-  if (physical.call.outputs[0].shape.elements() == 0) return Runs([](const Launch&) {});
+  if (physical.call.outputs[0].shape.elements() == 0) return MakeKernel([](const Launch&) {});
   const int32_t* const refused = site.refused;
   const PointwiseSource source = WritePointwiseSource(physical.call, program, refused != nullptr);
   const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text, kPointwiseName);
   // Enough blocks to fill any device several times over; threads loop over the rest.
   const int64_t blocks = std::min<int64_t>((source.threads + kThreads - 1) / kThreads, 16384);
   const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
-  return Runs([=](const Launch& l) {
+  return MakeKernel([=](const Launch& l) {
     const void* addresses[PointwiseProgram::kMaxInputs + PointwiseProgram::kMaxOutputs + 1];
     std::copy_n(l.inputs, inputs, addresses);
     std::copy_n(l.outputs, outputs, addresses + inputs);

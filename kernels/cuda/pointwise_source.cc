@@ -86,8 +86,8 @@ int WidthOf(const Axes& axes) {
 
 class Writer {
  public:
-  Writer(const KernelCall& call, const PointwiseProgram& program, bool keeps_state)
-      : call_(call), program_(program), keeps_state_(keeps_state), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
+  Writer(const KernelCall& call, const PointwiseProgram& program, bool preserves_state)
+      : call_(call), program_(program), preserves_state_(preserves_state), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
 
   PointwiseSource Write() {
     const int64_t elements = call_.outputs[0].shape.elements();
@@ -96,7 +96,7 @@ class Writer {
     Arguments();
     text_ += "extern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
     // The other outputs are not needed in a step that has been refused.
-    if (keeps_state_) text_ += "  if (*a.refused != 0) return;\n";
+    if (preserves_state_) text_ += "  if (*a.refused != 0) return;\n";
     // Uses 32-bit indices if possible, because the compiler turns their division by constants into multiplication.
     index_ = elements < (int64_t{1} << 31) ? "unsigned" : "long long";
     text_ += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
@@ -121,7 +121,7 @@ class Writer {
     }
     for (size_t k = 0; k < call_.outputs.size(); ++k)
       text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
-    if (keeps_state_) text_ += "  const int* refused;\n";
+    if (preserves_state_) text_ += "  const int* refused;\n";
     text_ += "};\n";
   }
 
@@ -203,7 +203,7 @@ class Writer {
 
   const KernelCall& call_;
   const PointwiseProgram& program_;
-  const bool keeps_state_;
+  const bool preserves_state_;
   Axes axes_;
   int width_;
   std::string index_;
@@ -212,8 +212,8 @@ class Writer {
 
 }  // namespace
 
-PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool keeps_state) {
-  return Writer(call, program, keeps_state).Write();
+PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool preserves_state) {
+  return Writer(call, program, preserves_state).Write();
 }
 
 }  // namespace gradloom::cuda

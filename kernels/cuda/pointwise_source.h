@@ -18,8 +18,8 @@ struct PointwiseSource {
 inline constexpr char kPointwiseName[] = "gradloom_pointwise";
 
 // `call` has row-major operands (see PhysicalOf). The struct Arguments holds the addresses of the inputs, then of the outputs, then, with
-// `keeps_state`, KernelSite::refused. Shapes and strides are written into the text as numbers, constants as their bits; nothing else of the
-// plan is.
-PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool keeps_state);
+// `preserves_state`, KernelSite::refused. Shapes and strides are written into the text as numbers, constants as their bits; nothing else of
+// the plan is.
+PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool preserves_state);
 
 }  // namespace gradloom::cuda

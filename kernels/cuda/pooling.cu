@@ -70,7 +70,7 @@ void ForEachOutput(const Pooling& p, cudaStream_t stream, const F& f) {
     const PlaneOrder::Place place = p.order.At(at, p.g.out_points());
     f(block, at, place.plane, PointOf(p.g.out, place.point));
   };
-  if (p.g.taps() <= 64) return ForEachRowAlone(p.outputs(), stream, row);
+  if (p.g.taps() <= 64) return ForEachRowByThread(p.outputs(), stream, row);
   ForEachRowOf(p.outputs(), p.g.taps(), p.order.step, stream, row);
 }
 
@@ -284,26 +284,26 @@ void PoolPlanes(const PlaneOrder& order, int64_t points, const F& pool, const T*
 }
 
 template <typename F>
-std::unique_ptr<Kernel> PoolsPlanes(const KernelCall& call, const F& pool) {
+std::unique_ptr<Kernel> MakePlanePooling(const KernelCall& call, const F& pool) {
   const Shape& x = call.inputs[0].shape;
   const PlaneOrder order(call, x);
   const int64_t points = order.planes == 0 ? 0 : x.elements() / order.planes;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { PoolPlanes(order, points, pool, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { PoolPlanes(order, points, pool, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
-std::unique_ptr<Kernel> MakeGlobalAverage(const KernelCall& call, const KernelSite&) { return PoolsPlanes(call, GlobalAverage()); }
-std::unique_ptr<Kernel> MakeGlobalMax(const KernelCall& call, const KernelSite&) { return PoolsPlanes(call, GlobalMax()); }
+std::unique_ptr<Kernel> MakeGlobalAverage(const KernelCall& call, const KernelSite&) { return MakePlanePooling(call, GlobalAverage()); }
+std::unique_ptr<Kernel> MakeGlobalMax(const KernelCall& call, const KernelSite&) { return MakePlanePooling(call, GlobalMax()); }
 std::unique_ptr<Kernel> MakeGlobalLp(const KernelCall& call, const KernelSite&) {
-  return PoolsPlanes(call, GlobalLp{static_cast<double>(call.attributes.Int("p", 2))});
+  return MakePlanePooling(call, GlobalLp{static_cast<double>(call.attributes.Int("p", 2))});
 }
 
 std::unique_ptr<Kernel> MakeMaxPool(const KernelCall& call, const KernelSite&) {
   const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
   const bool column_major = call.attributes.Int("storage_order", 0) == 1, has_indices = Has(call.outputs, 1);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs(
+    return MakeKernel(
         [=](const Launch& l) { MaxPool(p, column_major, l.In<T>(0), l.Out<T>(0), has_indices ? l.Out<int64_t>(1) : nullptr, l.stream); });
   });
 }
@@ -311,7 +311,8 @@ std::unique_ptr<Kernel> MakeMaxPool(const KernelCall& call, const KernelSite&) {
 std::unique_ptr<Kernel> MakeMaxPoolGrad(const KernelCall& call, const KernelSite&) {
   const Pooling p(call, call.inputs[0].shape, call.inputs[1].shape);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { MaxPoolGrad(p, l.In<T>(0), l.In<T>(1), l.Out<T>(0), static_cast<int32_t*>(l.scratch), l.stream); });
+    return MakeKernel(
+        [=](const Launch& l) { MaxPoolGrad(p, l.In<T>(0), l.In<T>(1), l.Out<T>(0), static_cast<int32_t*>(l.scratch), l.stream); });
   });
 }
 
@@ -321,7 +322,7 @@ std::unique_ptr<Kernel> MakeAveragePool(const KernelCall& call, const KernelSite
   const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
   const bool include_pad = IncludesPad(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { AveragePool(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { AveragePool(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -329,7 +330,7 @@ std::unique_ptr<Kernel> MakeAveragePoolGrad(const KernelCall& call, const Kernel
   const Pooling p(call, call.outputs[0].shape, call.inputs[0].shape);
   const bool include_pad = IncludesPad(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { AveragePoolGrad(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { AveragePoolGrad(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -337,7 +338,7 @@ std::unique_ptr<Kernel> MakeLpPool(const KernelCall& call, const KernelSite&) {
   const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
   const double power = static_cast<double>(call.attributes.Int("p", 2));
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { LpPool(p, power, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { LpPool(p, power, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -345,7 +346,7 @@ std::unique_ptr<Kernel> MakeLpPoolGrad(const KernelCall& call, const KernelSite&
   const Pooling p(call, call.inputs[0].shape, call.inputs[1].shape);
   const double power = static_cast<double>(call.attributes.Int("p", 2));
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { LpPoolGrad(p, power, l.In<T>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { LpPoolGrad(p, power, l.In<T>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), l.stream); });
   });
 }
 

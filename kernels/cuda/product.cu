@@ -46,10 +46,10 @@ void Multiply(const Product& p, const T* a, const T* b, const T* c, T* out, cuda
       });
 }
 
-std::unique_ptr<Kernel> Multiplies(const KernelCall& call, const Product& p) {
+std::unique_ptr<Kernel> MakeProduct(const KernelCall& call, const Product& p) {
   const bool has_c = p.beta != 0;
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Multiply(p, l.In<T>(0), l.In<T>(1), has_c ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { Multiply(p, l.In<T>(0), l.In<T>(1), has_c ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
   });
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<Kernel> MakeMatMul(const KernelCall& call, const KernelSite&) {
   result.push_back(b.n);
   const std::vector<int64_t> none(static_cast<size_t>(result.rank()), 0);
   const Walk<3> places(result, {Strides(b.a_strides, b.m * b.k, b.k, 0), Strides(b.b_strides, b.k * b.n, 0, 1), none});
-  return Multiplies(call, {result.elements(), b.k, 1, b.n, places});
+  return MakeProduct(call, {result.elements(), b.k, 1, b.n, places});
 }
 
 std::unique_ptr<Kernel> MakeGemm(const KernelCall& call, const KernelSite&) {
@@ -78,8 +78,8 @@ std::unique_ptr<Kernel> MakeGemm(const KernelCall& call, const KernelSite&) {
   const bool has_c = Has(call.inputs, 2);
   const std::vector<int64_t> c = has_c ? BroadcastStrides(call.inputs[2].shape, result) : std::vector<int64_t>{0, 0};
   const Walk<3> places(result, {std::vector<int64_t>{trans_a ? 1 : k, 0}, std::vector<int64_t>{0, trans_b ? k : 1}, c});
-  return Multiplies(call, {result.elements(), k, trans_a ? m : 1, trans_b ? 1 : n, places, call.attributes.Float("alpha", 1.0),
-                           has_c ? call.attributes.Float("beta", 1.0) : 0.0});
+  return MakeProduct(call, {result.elements(), k, trans_a ? m : 1, trans_b ? 1 : n, places, call.attributes.Float("alpha", 1.0),
+                            has_c ? call.attributes.Float("beta", 1.0) : 0.0});
 }
 
 // The zero points of an operand: none, one, one per row of A or column of B, or one per row or column of each matrix.
@@ -124,7 +124,7 @@ std::unique_ptr<Kernel> MakeMatMulInteger(const KernelCall& call, const KernelSi
   };
   return with_byte(call.inputs[0].dtype, [&]<typename A>(std::type_identity<A>) {
     return with_byte(call.inputs[1].dtype, [&]<typename B>(std::type_identity<B>) {
-      return Runs([=, za = points(2), zb = points(3)](const Launch& l) { MultiplyIntegers<A, B>(shape, za, zb, l); });
+      return MakeKernel([=, za = points(2), zb = points(3)](const Launch& l) { MultiplyIntegers<A, B>(shape, za, zb, l); });
     });
   });
 }
@@ -205,7 +205,7 @@ std::unique_ptr<Kernel> MakeEinsum(const KernelCall& call, const KernelSite&) {
   }
   c.outer_terms = c.n == 0 ? 0 : extents.elements() / c.n;
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([c](const Launch& l) {
+    return MakeKernel([c](const Launch& l) {
       Operands operands{};
       std::copy_n(l.inputs, c.operands, operands.data);
       Contract(c, operands, l.Out<T>(0), l.stream);

@@ -89,11 +89,11 @@ void Dequantize(const Quantized& q, const Operand& x, const Operand& scale, cons
 }
 
 std::unique_ptr<Kernel> MakeQuantizeLinear(const KernelCall& call, const KernelSite&) {
-  return Runs([q = Quantized(call)](const Launch& l) { Quantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
+  return MakeKernel([q = Quantized(call)](const Launch& l) { Quantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
 }
 
 std::unique_ptr<Kernel> MakeDequantizeLinear(const KernelCall& call, const KernelSite&) {
-  return Runs([q = Quantized(call)](const Launch& l) { Dequantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
+  return MakeKernel([q = Quantized(call)](const Launch& l) { Dequantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
 }
 
 constexpr CudaKernel kQuantizedKernels[] = {

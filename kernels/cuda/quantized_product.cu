@@ -131,7 +131,7 @@ struct Convolution {
     const Quotient plane = Divide(i, g.out_points()), image = Divide(plane.quotient, filters);
     const int64_t each = channels / groups, first = Divide(image.rest, filters / groups).quotient * each;
     int64_t sum = 0;
-    ForEachTap(Alone{}, g, PointOf(g.out, plane.rest), [&](int64_t point, int64_t tap) {
+    ForEachTap(SingleThread{}, g, PointOf(g.out, plane.rest), [&](int64_t point, int64_t tap) {
       for (int64_t c = 0; c < each; ++c) {
         sum += (x[(image.quotient * channels + first + c) * g.in_points() + point] - x_zero) *
                (w[(image.rest * each + c) * g.taps() + tap] - w_zero);
@@ -174,7 +174,7 @@ std::unique_ptr<Kernel> MakeQLinearMatMul(const KernelCall& call, const KernelSi
   const ByteProduct product{
       result.elements(), b.k, b.n, {result, {strides(b.a_strides, b.m * b.k, b.k, 0), strides(b.b_strides, b.k * b.n, 0, 1)}}};
   const Walk<Factors::kFactors> places = QLinearPlaces(call, result, result.rank() - 2, result.rank() - 1);
-  return Runs([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
+  return MakeKernel([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
     const Factors factors = QLinearFactors(inputs, l, places, has_sign);
     Multiply(product, inputs.BytesOf(l, 0), inputs.BytesOf(l, 3), factors, l.outputs[0], l.stream);
   });
@@ -183,7 +183,7 @@ std::unique_ptr<Kernel> MakeQLinearMatMul(const KernelCall& call, const KernelSi
 std::unique_ptr<Kernel> MakeQLinearConv(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call, 3);
   const Walk<Factors::kFactors> places = QLinearPlaces(call, call.outputs[0].shape, 1, 1);
-  return Runs([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
+  return MakeKernel([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
     const int32_t* const bias = inputs.Has(8) ? l.In<int32_t>(8) : nullptr;
     const Factors factors = QLinearFactors(inputs, l, places, has_sign);
     ConvolveScaled(conv, inputs.BytesOf(l, 0), inputs.BytesOf(l, 3), bias, factors, l.outputs[0], l.stream);
@@ -193,7 +193,7 @@ std::unique_ptr<Kernel> MakeQLinearConv(const KernelCall& call, const KernelSite
 std::unique_ptr<Kernel> MakeConvInteger(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call, 1);
   const Walk<1> w_places(call.outputs[0].shape, {StridesAlong(call, 3, call.outputs[0].shape, 1)});
-  return Runs([=, inputs = Inputs(call)](const Launch& l) {
+  return MakeKernel([=, inputs = Inputs(call)](const Launch& l) {
     Convolve(conv, inputs.BytesOf(l, 0), inputs.BytesOf(l, 1), inputs.BytesOf(l, 2), inputs.BytesOf(l, 3), w_places, {l.Out<int32_t>(0)},
              l.stream);
   });

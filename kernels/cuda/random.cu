@@ -76,7 +76,7 @@ std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
   const double ratio = call.attributes.Float("ratio", 0);
   const OperandCounts operands(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       bool* const mask = operands.Out<bool>(l, 1);
       const auto scale = static_cast<Arithmetic<T>>(1 / (1 - ratio));
       ForEachFour(n, l.stream, Dropout<T>{sources.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
@@ -129,7 +129,7 @@ std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSi
   const int64_t n = call.outputs[0].shape.elements();
   const double low = call.attributes.Float("low", 0), range = call.attributes.Float("high", 1) - low;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{sources.At(l), low, range, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{sources.At(l), low, range, l.Out<T>(0)}); });
   });
 }
 
@@ -139,7 +139,7 @@ std::unique_ptr<Kernel> MakeRandomNormal(const KernelCall& call, const KernelSit
   const int64_t n = call.outputs[0].shape.elements();
   const double mean = call.attributes.Float("mean", 0), scale = call.attributes.Float("scale", 1);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{sources.At(l), mean, scale, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{sources.At(l), mean, scale, l.Out<T>(0)}); });
   });
 }
 
@@ -176,7 +176,9 @@ std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&)
   const DType in = call.inputs[0].dtype, out = call.outputs[0].dtype;
   return WithBytes(out, [&]<typename Bits>(std::type_identity<Bits>) {
     const Bits one = One<Bits>(out);
-    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, Bernoulli<Bits>{sources.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)}); });
+    return MakeKernel([=](const Launch& l) {
+      ForEachFour(n, l.stream, Bernoulli<Bits>{sources.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)});
+    });
   });
 }
 
@@ -232,7 +234,7 @@ std::unique_ptr<Kernel> MakeMultinomial(const KernelCall& call, const KernelSite
   const DType in = call.inputs[0].dtype;
   const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], samples = call.outputs[0].shape[1];
   return WithBytes(call.outputs[0].dtype, [&]<typename Bits>(std::type_identity<Bits>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       double* const sums = static_cast<double*>(l.scratch);
       ForEachRow(rows, l.stream,
                  Multinomial<Bits>{sources.At(l), {l.inputs[0], in}, classes, samples, sums, sums + rows * classes, l.Out<Bits>(0)});

@@ -137,7 +137,7 @@ RecurrentPlan PlanOf(const KernelCall& call, const KernelSite& site) { return Re
 std::unique_ptr<Kernel> MakeLstm(const KernelCall& call, const KernelSite& site) {
   const bool coupled = call.attributes.Int("input_forget", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([coupled, plan = PlanOf(call, site)](const Launch& l) {
+    return MakeKernel([coupled, plan = PlanOf(call, site)](const Launch& l) {
       Lstm<T> lstm(plan, coupled, l);
       lstm.y = plan.operands.Out<T>(l, 0);
       RunForward(lstm, plan, l);
@@ -151,7 +151,7 @@ std::unique_ptr<Kernel> MakeLstm(const KernelCall& call, const KernelSite& site)
 std::unique_ptr<Kernel> MakeLstmGrad(const KernelCall& call, const KernelSite& site) {
   const bool coupled = call.attributes.Int("input_forget", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([coupled, plan = PlanOf(call, site), wanted = WantedOutputs(call)](const Launch& l) {
+    return MakeKernel([coupled, plan = PlanOf(call, site), wanted = WantedOutputs(call)](const Launch& l) {
       Lstm<T> lstm(plan, coupled, l);
       const Sequences& n = lstm.n;
       const int64_t stride = n.batch * n.hidden;

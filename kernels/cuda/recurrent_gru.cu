@@ -231,7 +231,7 @@ RecurrentPlan PlanOf(const KernelCall& call, bool gated, const KernelSite& site)
 std::unique_ptr<Kernel> MakeForward(bool gated, const KernelCall& call, const KernelSite& site) {
   const bool linear = call.attributes.Int("linear_before_reset", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([gated, linear, plan = PlanOf(call, gated, site)](const Launch& l) {
+    return MakeKernel([gated, linear, plan = PlanOf(call, gated, site)](const Launch& l) {
       Gru<T> gru(plan, gated, linear, l);
       gru.y = plan.operands.Out<T>(l, 0);
       RunForward(gru, plan, l);
@@ -244,7 +244,7 @@ std::unique_ptr<Kernel> MakeForward(bool gated, const KernelCall& call, const Ke
 std::unique_ptr<Kernel> MakeGradient(bool gated, const KernelCall& call, const KernelSite& site) {
   const bool linear = call.attributes.Int("linear_before_reset", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([gated, linear, plan = PlanOf(call, gated, site), wanted = WantedOutputs(call)](const Launch& l) {
+    return MakeKernel([gated, linear, plan = PlanOf(call, gated, site), wanted = WantedOutputs(call)](const Launch& l) {
       Gru<T> gru(plan, gated, linear, l);
       const Sequences& n = gru.n;
       const int64_t stride = n.batch * n.hidden;

@@ -191,7 +191,7 @@ void WithServedType(DType dtype, F&& f) {
 }
 
 std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
-  return Runs([dtype = call.inputs[0].dtype, plan = std::make_unique<const StepsPlan>(call, site)](const Launch& l) {
+  return MakeKernel([dtype = call.inputs[0].dtype, plan = std::make_unique<const StepsPlan>(call, site)](const Launch& l) {
     WithServedType(dtype, [&]<typename T>(std::type_identity<T>) {
       plan->extents.gradient ? RunGradientCall<T>(*plan, l) : RunForwardCall<T>(*plan, l);
     });

@@ -248,7 +248,7 @@ void RunFold(const Geometry& g, const Fold& fold, const Launch& l) {
   const int64_t all = g.outputs * g.parts;
   if constexpr (kFloats<T>) {
     if (!g.rows)
-      ForEachRowAlone(all, l.stream, part);
+      ForEachRowByThread(all, l.stream, part);
     else if (g.part_length <= 1024)
       ForEachRowByWarp(all, l.stream, part);
     else
@@ -260,23 +260,23 @@ void RunFold(const Geometry& g, const Fold& fold, const Launch& l) {
 }
 
 template <typename T, typename Fold>
-std::unique_ptr<Kernel> Folds(const KernelCall& call, Fold fold) {
+std::unique_ptr<Kernel> MakeReduction(const KernelCall& call, Fold fold) {
   const Geometry geometry(PlanReduction(call), call.inputs[0].shape);
-  return Runs([=](const Launch& l) { RunFold<T>(geometry, fold, l); });
+  return MakeKernel([=](const Launch& l) { RunFold<T>(geometry, fold, l); });
 }
 
 template <Rule kRule, Ending kEnding>
 std::unique_ptr<Kernel> MakeReduce(const KernelCall& call, const KernelSite&) {
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     if constexpr (kRule == Rule::kSum && kFloats<T>)
-      return Folds<T>(call, Sums<T>{kEnding});
+      return MakeReduction<T>(call, Sums<T>{kEnding});
     else
-      return Folds<T>(call, Numbers<T>{kRule, kEnding});
+      return MakeReduction<T>(call, Numbers<T>{kRule, kEnding});
   });
 }
 
 std::unique_ptr<Kernel> MakeLogSumExp(const KernelCall& call, const KernelSite&) {
-  return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) { return Folds<T>(call, LogSumExp<T>{}); });
+  return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) { return MakeReduction<T>(call, LogSumExp<T>{}); });
 }
 
 constexpr CudaKernel kReduceKernels[] = {

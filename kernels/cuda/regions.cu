@@ -335,7 +335,7 @@ Peak* PeaksIn(const Launch& l, const RegionSizes& sizes) {
 std::unique_ptr<Kernel> MakeRoiAlign(const KernelCall& call, const KernelSite& site) {
   const bool largest = call.attributes.String("mode", "avg") == "max";
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+    return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
       if (largest)
         FindAlignedPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
@@ -347,7 +347,7 @@ std::unique_ptr<Kernel> MakeRoiAlign(const KernelCall& call, const KernelSite& s
 
 std::unique_ptr<Kernel> MakeRoiAlignGrad(const KernelCall& call, const KernelSite& site) {
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+    return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
       if (!regions.sizes.keeps_peaks) return SpreadAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
       Peak* const peaks = PeaksIn(l, regions.sizes);
@@ -359,7 +359,7 @@ std::unique_ptr<Kernel> MakeRoiAlignGrad(const KernelCall& call, const KernelSit
 
 std::unique_ptr<Kernel> MakeMaxRoiPool(const KernelCall& call, const KernelSite& site) {
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+    return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
       FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
     });
@@ -368,7 +368,7 @@ std::unique_ptr<Kernel> MakeMaxRoiPool(const KernelCall& call, const KernelSite&
 
 std::unique_ptr<Kernel> MakeMaxRoiPoolGrad(const KernelCall& call, const KernelSite& site) {
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+    return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       Peak* const peaks = PeaksIn(l, regions.sizes);
       FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
       FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, peaks, l.stream);

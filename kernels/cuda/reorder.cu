@@ -70,13 +70,13 @@ std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   if (in.layout.blocks.empty() && out.layout.blocks.empty()) {
     const StridedCopy copy(out.shape, DTypeBytes(out.dtype), {StridesOf(in), 0}, {StridesOf(out), 0});
-    return Runs([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
+    return MakeKernel([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
   }
   const Parts from(in), to(out);
   const AxisNumbers extents(out.shape.dims());
   const int64_t n = out.layout.elements(out.shape);
   return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });
+    return MakeKernel([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });
   });
 }
 

@@ -150,7 +150,7 @@ std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
   const int64_t n = to.elements();
   const double extrapolation = call.attributes.Float("extrapolation_value", 0);
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, plan = ResizePlan(call, from, to)](const Launch& l) {
+    return MakeKernel([=, plan = ResizePlan(call, from, to)](const Launch& l) {
       WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
         RunResize<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), static_cast<Computed<T>>(extrapolation), l.scratch, l.stream);
       });
@@ -164,7 +164,7 @@ std::unique_ptr<Kernel> MakeResizeGrad(const KernelCall& call, const KernelSite&
   const Walk<1> walk = AlongOthers(call, from, to);
   const int64_t n = from.elements();
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, plan = ResizePlan(call, from, to)](const Launch& l) {
+    return MakeKernel([=, plan = ResizePlan(call, from, to)](const Launch& l) {
       WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
         RunResizeGrad<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), l.scratch, l.stream);
       });

@@ -72,7 +72,7 @@ std::unique_ptr<Kernel> MakeRunning(const KernelCall& call, const KernelSite&) {
   Running run(call, call.ConstantInts(1).at(0));
   run.Cut();
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       auto* const totals = static_cast<Accumulator<T>*>(l.scratch);
       if (run.parts > 1) TotalParts<kProduct>(run, l.In<T>(0), totals, l.stream);
       RunParts<kProduct>(run, l.In<T>(0), totals, l.Out<T>(0), l.stream);
@@ -107,7 +107,8 @@ void CumProdGrad(const Running& run, const T* x, const T* g, double* before, T* 
 std::unique_ptr<Kernel> MakeCumProdGrad(const KernelCall& call, const KernelSite&) {
   const Running run(call, call.ConstantInts(2).at(0));
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { CumProdGrad(run, l.In<T>(0), l.In<T>(1), static_cast<double*>(l.scratch), l.Out<T>(0), l.stream); });
+    return MakeKernel(
+        [=](const Launch& l) { CumProdGrad(run, l.In<T>(0), l.In<T>(1), static_cast<double*>(l.scratch), l.Out<T>(0), l.stream); });
   });
 }
 

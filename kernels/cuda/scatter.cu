@@ -82,7 +82,7 @@ void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cuda
 void SumRows(int64_t rows, int64_t length, int64_t* numbers, int64_t* totals, cudaStream_t stream) {
   ForEachRow(
       rows, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
-        const int64_t sum = SumInFront(block, length, numbers + row * length);
+        const int64_t sum = ExclusiveScanInPlace(block, length, numbers + row * length);
         if (totals != nullptr && block.thread() == 0) totals[row] = sum;
       });
 }
@@ -245,13 +245,13 @@ struct ScatterInputs {
 };
 
 template <typename P>
-std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& inputs, ScatterReduction reduction, const P& places,
-                                 const KernelSite& site) {
+std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs& inputs, ScatterReduction reduction, const P& places,
+                                    const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
   const bool wide = IsWide(call.inputs[static_cast<size_t>(inputs.indices)]);
   const int64_t bytes = call.outputs[0].bytes();
   return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
       Begin(inputs.data < 0 ? nullptr : l.inputs[inputs.data], l.outputs[0], bytes, l.stream);
       if (s.count == 0) return;
       const ScatterScratch scratch(s, l.scratch);
@@ -286,26 +286,26 @@ void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indi
 
 std::unique_ptr<Kernel> MakeGatherGrad(const KernelCall& call, const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
-  return Scatters(call, {-1, 0, 1}, ScatterReduction::kAdd, AxisPlaces{s.extent}, site);
+  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, AxisPlaces{s.extent}, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherNdGrad(const KernelCall& call, const KernelSite& site) {
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
-  return Scatters(call, {-1, 0, 1}, ScatterReduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
+  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterNd(const KernelCall& call, const KernelSite& site) {
-  return Scatters(call, {0, 1, 2}, ScatterReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
+  return MakeScatter(call, {0, 1, 2}, ScatterReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterElements(const KernelCall& call, const KernelSite& site) {
   const Shape &data = call.inputs[0].shape, &indices = call.inputs[1].shape;
   const ElementPlaces places(data, indices, AxisOf(call, call.attributes.Int("axis", 0), data.rank()));
   const ScatterReduction reduction = ScatterReductionOf(call);
-  if (!ScattersByLines(call)) return Scatters(call, {0, 1, 2}, reduction, places, site);
+  if (!ScattersByLines(call)) return MakeScatter(call, {0, 1, 2}, reduction, places, site);
   const int64_t lines = places.length == 0 ? 0 : indices.elements() / places.length, bytes = call.outputs[0].bytes();
   return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
       Begin(l.inputs[0], l.outputs[0], bytes, l.stream);
       ScatterLines(lines, reduction, Indices{l.inputs[1], wide}, l.In<T>(2), l.Out<T>(0), places, fault, l.stream);
     });

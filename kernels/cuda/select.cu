@@ -50,7 +50,7 @@ std::unique_ptr<Kernel> MakeArgExtreme(const KernelCall& call, bool largest) {
   const Lines lines(call, call.inputs[0].shape, call.attributes.Int("axis", 0));
   const bool last = call.attributes.Int("select_last_index", 0) != 0;
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       FindExtremes(lines, l.In<T>(0), l.Out<int64_t>(0), MoreExtreme<Arithmetic<T>>{largest, last}, l.stream);
     });
   });
@@ -142,7 +142,7 @@ GRADLOOM_DEVICE int64_t SelectInOrder(const Block& block, int64_t n, const Keep&
     const int64_t i = begin + block.thread();
     const bool kept = i < n && keep(i);
     int64_t total;
-    const int64_t place = found + SumBefore(block, kept ? 1 : 0, &total);
+    const int64_t place = found + ExclusiveScan(block, kept ? 1 : 0, &total);
     if (kept) put(place, i);
     found += total;
   }
@@ -217,7 +217,7 @@ std::unique_ptr<Kernel> MakeTopK(const KernelCall& call, const KernelSite&) {
   }
   const bool has_values = Has(call.outputs, 0), has_indices = Has(call.outputs, 1), selects = SelectsTop(lines, k);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       const TopResult<T> result{has_values ? l.Out<T>(0) : nullptr, has_indices ? l.Out<int64_t>(1) : nullptr, k};
       const Ranking<Arithmetic<T>> ranking{largest};
       if (selects)
@@ -233,7 +233,7 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite& si
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape.elements(), rows = call.outputs[0].shape[0], room = call.outputs[0].shape[1];
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, places = Places(shape), fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, places = Places(shape), fault = IndexFault(site)](const Launch& l) {
       Select(n, l.In<T>(0), PutPlaces{places, room, l.Out<int64_t>(0)}, rows, fault, l.stream);
     });
   });
@@ -248,7 +248,7 @@ std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& s
   const int64_t row_bytes = (flat ? 1 : Product(in.shape, axis + 1, rank)) * DTypeBytes(in.dtype);
   const int64_t conditions = call.inputs[1].shape.elements(), count = call.outputs[0].shape[axis], word = WordBytesOf(row_bytes);
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, words = row_bytes / word, fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, words = row_bytes / word, fault = IndexFault(site)](const Launch& l) {
       auto* const places = static_cast<int64_t*>(l.scratch);
       Select(conditions, l.In<bool>(1), PutNumber{count, places}, 1, fault, l.stream);
       TakeRows(outer, count, extent, words, l.In<T>(0), places, l.Out<T>(0), fault, l.stream);

@@ -90,7 +90,7 @@ std::unique_ptr<Kernel> MakeDft(const KernelCall& call, const KernelSite&) {
   const bool inverse = call.attributes.Int("inverse", 0) != 0, onesided = call.attributes.Int("onesided", 0) != 0;
   const Dft d{Product(from, 0, axis),           from[axis],     to[axis], Product(from, axis + 1, rank - 1),
               cuda_rows::TransformLength(call), from[rank - 1], inverse,  inverse && onesided};
-  return Runs([=, out_parts = to[rank - 1], in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
+  return MakeKernel([=, out_parts = to[rank - 1], in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
     auto* const roots = static_cast<Complex*>(l.scratch);
     FindRoots(d.length, roots, l.stream);
     Transform(d, roots, {l.inputs[0], in}, {l.outputs[0], out, out_parts}, l.stream);
@@ -122,7 +122,7 @@ std::unique_ptr<Kernel> MakeStft(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const Stft s{from[0], from[1], to[1], to[2], cuda_rows::TransformLength(call), call.ConstantInts(1).at(0), from.rank() > 2 ? from[2] : 1};
   const DType window = Has(call.inputs, 2) ? call.inputs[2].dtype : DType::kUndefined;
-  return Runs([=, in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
+  return MakeKernel([=, in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
     auto* const roots = static_cast<Complex*>(l.scratch);
     FindRoots(s.length, roots, l.stream);
     const FloatOperand factors{window == DType::kUndefined ? nullptr : l.inputs[2], window};
@@ -166,8 +166,8 @@ void Weigh(const MelScale& mel, void* y, DType dtype, DataFault* fault, int site
 
 std::unique_ptr<Kernel> MakeMelWeightMatrix(const KernelCall& call, const KernelSite& site) {
   const Shape& to = call.outputs[0].shape;
-  return Runs([spectrum = to[0], bins = to[1], inputs = call.inputs, out = call.outputs[0].dtype, fault = site.fault,
-               id = site.id](const Launch& l) {
+  return MakeKernel([spectrum = to[0], bins = to[1], inputs = call.inputs, out = call.outputs[0].dtype, fault = site.fault,
+                     id = site.id](const Launch& l) {
     const auto number = [&](size_t i) { return Number{l.inputs[i], inputs[i].dtype}; };
     Weigh({spectrum, bins, number(1), number(2), number(3), number(4)}, l.outputs[0], out, fault, id, l.stream);
   });

@@ -97,25 +97,28 @@ struct LpNormalization {
 
 // f(lines, x, y) returns the function that processes a line.
 template <typename F>
-std::unique_ptr<Kernel> OverLines(const KernelCall& call, F f) {
+std::unique_ptr<Kernel> MakeLineKernel(const KernelCall& call, F f) {
   const Lines lines(call, call.inputs[0].shape, call.attributes.Int("axis", -1));
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { ForEachRowOf(lines.count, lines.extent, lines.step, l.stream, f(lines, l.In<T>(0), l.Out<T>(0))); });
+    return MakeKernel(
+        [=](const Launch& l) { ForEachRowOf(lines.count, lines.extent, lines.step, l.stream, f(lines, l.In<T>(0), l.Out<T>(0))); });
   });
 }
 
 template <bool kLog>
 std::unique_ptr<Kernel> MakeSoftmax(const KernelCall& call, const KernelSite&) {
-  return OverLines(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Softmax<T>{lines, kLog, in, out}; });
+  return MakeLineKernel(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Softmax<T>{lines, kLog, in, out}; });
 }
 
 std::unique_ptr<Kernel> MakeHardmax(const KernelCall& call, const KernelSite&) {
-  return OverLines(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Hardmax<T>{lines, in, out}; });
+  return MakeLineKernel(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Hardmax<T>{lines, in, out}; });
 }
 
 std::unique_ptr<Kernel> MakeLpNormalization(const KernelCall& call, const KernelSite&) {
   const bool absolute = call.attributes.Int("p", 2) == 1;
-  return OverLines(call, [=]<typename T>(const Lines& lines, const T* in, T* out) { return LpNormalization<T>{lines, absolute, in, out}; });
+  return MakeLineKernel(call, [=]<typename T>(const Lines& lines, const T* in, T* out) {
+    return LpNormalization<T>{lines, absolute, in, out};
+  });
 }
 
 constexpr CudaKernel kSoftmaxKernels[] = {

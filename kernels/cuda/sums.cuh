@@ -18,7 +18,7 @@ GRADLOOM_DEVICE Pair<double> InDouble(const Pair<R>& pair) {
   return {static_cast<double>(pair.first), static_cast<double>(pair.second)};
 }
 
-// The sum of term(k) over k < n; every thread of `block` (a Block, a Warp or an Alone) gets it.
+// The sum of term(k) over k < n; every thread of `block` (a Block, a Warp or a SingleThread) gets it.
 template <typename Value, typename Threads, typename Term>
 GRADLOOM_DEVICE Value SumOf(const Threads& block, int64_t n, Term term) {
   Value sum{};

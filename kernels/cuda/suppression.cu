@@ -95,9 +95,9 @@ void FindBegins(const SuppressionSizes& sizes, int64_t* begins, int64_t* count, 
   const int64_t rows = sizes.rows(), bound = sizes.bound;
   ForEachRow(
       1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
-        const int64_t all = SumInFront(block, rows, begins);
+        const int64_t all = ExclusiveScanInPlace(block, rows, begins);
         if (block.thread() != 0) return;
-        if (all > bound) Report(fault.fault, fault.site, kNoRoom, all, bound);
+        if (all > bound) Report(fault.fault, fault.site, kCapacityExceeded, all, bound);
         *count = all < bound ? all : bound;
       });
 }
@@ -133,7 +133,7 @@ std::unique_ptr<Kernel> MakeNonMaxSuppression(const KernelCall& call, const Kern
   // A scalar input may also be given as an empty tensor.
   const auto given = [&](size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; };
   const bool has_most = given(2), has_overlap = given(3), has_least = given(4);
-  return Runs([=, fault = IndexFault(site)](const Launch& l) {
+  return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
     const Suppression s{sizes,
                         centered,
                         l.In<float>(0),

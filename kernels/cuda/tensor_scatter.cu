@@ -63,7 +63,7 @@ std::unique_ptr<Kernel> MakeTensorScatter(const KernelCall& call, const KernelSi
   const CachePlaces to(call, call.inputs[1].shape, 2);
   const auto bytes = static_cast<size_t>(call.inputs[0].bytes());
   return WithWord(to.word_bytes, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
       if (bytes > 0 && l.inputs[0] != l.outputs[0])
         GRADLOOM_CUDA(cudaMemcpyAsync(l.outputs[0], l.inputs[0], bytes, cudaMemcpyDeviceToDevice, l.stream));
       Scatter(to, to.has_places ? l.inputs[2] : nullptr, l.In<T>(1), l.Out<T>(0), fault, l.stream);
@@ -74,7 +74,7 @@ std::unique_ptr<Kernel> MakeTensorScatter(const KernelCall& call, const KernelSi
 std::unique_ptr<Kernel> MakeTensorGather(const KernelCall& call, const KernelSite& site) {
   const CachePlaces from(call, call.outputs[0].shape, 1);
   return WithWord(from.word_bytes, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
       Gather(from, from.has_places ? l.inputs[1] : nullptr, l.In<T>(0), l.Out<T>(0), fault, l.stream);
     });
   });
@@ -93,7 +93,7 @@ std::unique_ptr<Kernel> MakeSetRow(const KernelCall& call, const KernelSite& sit
   const int64_t row_bytes = call.inputs[2].bytes(), word = WordBytesOf(row_bytes), rows = call.inputs[0].shape[0];
   const auto bytes = static_cast<size_t>(call.inputs[0].bytes());
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
       if (bytes > 0 && l.inputs[0] != l.outputs[0])
         GRADLOOM_CUDA(cudaMemcpyAsync(l.outputs[0], l.inputs[0], bytes, cudaMemcpyDeviceToDevice, l.stream));
       SetRow(row_bytes / word, rows, l.In<int64_t>(1), l.In<T>(2), l.Out<T>(0), fault, l.stream);

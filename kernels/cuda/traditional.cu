@@ -20,7 +20,7 @@ std::unique_ptr<Kernel> MakeBinarizer(const KernelCall& call, const KernelSite&)
   const int64_t n = call.inputs[0].shape.elements();
   const double threshold = call.attributes.Float("threshold", 0);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Binarize(n, l.In<T>(0), l.Out<T>(0), threshold, l.stream); });
+    return MakeKernel([=](const Launch& l) { Binarize(n, l.In<T>(0), l.Out<T>(0), threshold, l.stream); });
   });
 }
 
@@ -41,7 +41,7 @@ std::unique_ptr<Kernel> MakeArrayFeatureExtractor(const KernelCall& call, const 
   const int64_t extent = shape[shape.rank() - 1], count = call.inputs[1].shape.elements();
   const int64_t n = Product(shape, 0, shape.rank() - 1) * count;
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
       Extract(n, count, extent, l.In<T>(0), {l.inputs[1], wide}, l.Out<T>(0), fault, l.stream);
     });
   });
@@ -86,7 +86,7 @@ void AddTrees(int64_t samples, int64_t features, int64_t outputs, const TreeView
           const int64_t leaf =
               trees.LeafOf(trees.roots[tree], [&](int64_t feature) { return Convert<double>(x[sample * features + feature]); });
           if (leaf < 0)
-            Report(fault.fault, fault.site, kCircle, 0, 0);
+            Report(fault.fault, fault.site, kTreeCycle, 0, 0);
           else
             trees.Add(own[trees.targets[leaf]], trees.weights[leaf]);
         }
@@ -97,8 +97,8 @@ void AddTrees(int64_t samples, int64_t features, int64_t outputs, const TreeView
 std::unique_ptr<Kernel> MakeTreeEnsemble(const KernelCall& call, const KernelSite& site) {
   const Shape& shape = call.inputs[0].shape;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([kept = KeptTrees(call), samples = shape[0], features = shape[1], outputs = call.outputs[0].shape[1],
-                 fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([kept = KeptTrees(call), samples = shape[0], features = shape[1], outputs = call.outputs[0].shape[1],
+                       fault = IndexFault(site)](const Launch& l) {
       AddTrees(samples, features, outputs, kept.trees, l.In<T>(0), static_cast<double*>(l.scratch), l.Out<T>(0), fault, l.stream);
     });
   });
@@ -182,7 +182,7 @@ void CountGrams(int64_t n, const DeviceGrams& grams, const void* x, DType dtype,
 
 std::unique_ptr<Kernel> MakeTfIdf(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.outputs[0].shape.elements();
-  return Runs([kept = KeptGrams(call), n, dtype = call.inputs[0].dtype](const Launch& l) {
+  return MakeKernel([kept = KeptGrams(call), n, dtype = call.inputs[0].dtype](const Launch& l) {
     CountGrams(n, kept.grams, l.inputs[0], dtype, l.Out<float>(0), l.stream);
   });
 }

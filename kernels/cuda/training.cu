@@ -84,7 +84,7 @@ void Apply(const Rule& rule, int64_t n, double norm, const Coefficients* c, cons
 }
 
 template <typename Rule>
-std::unique_ptr<Kernel> Updates(const KernelCall& call, const Rule& rule) {
+std::unique_ptr<Kernel> MakeTrainingUpdate(const KernelCall& call, const Rule& rule) {
   const size_t count = (call.inputs.size() - 2) / (2 + Rule::kStates);
   const double norm = call.attributes.Float("norm_coefficient", 0);
   const DType rate = call.inputs[0].dtype;
@@ -92,7 +92,7 @@ std::unique_ptr<Kernel> Updates(const KernelCall& call, const Rule& rule) {
   std::vector<int64_t> elements;
   for (size_t k = 0; k < count; ++k) elements.push_back(call.inputs[2 + k].shape.elements());
   return WithFloat(call.inputs[2].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
+    return MakeKernel([=](const Launch& l) {
       auto* const prepared = static_cast<Coefficients*>(l.scratch);
       Prepare(rule, {l.inputs[0], rate}, l.In<int64_t>(1), prepared, l.stream);
       for (size_t k = 0; k < count; ++k) {
@@ -109,16 +109,17 @@ std::unique_ptr<Kernel> Updates(const KernelCall& call, const Rule& rule) {
 
 std::unique_ptr<Kernel> MakeMomentum(const KernelCall& call, const KernelSite&) {
   const Attributes& a = call.attributes;
-  return Updates(call, Momentum{a.Float("alpha", 0), a.Float("beta", 0), a.String("mode", "standard") == "nesterov"});
+  return MakeTrainingUpdate(call, Momentum{a.Float("alpha", 0), a.Float("beta", 0), a.String("mode", "standard") == "nesterov"});
 }
 
 std::unique_ptr<Kernel> MakeAdagrad(const KernelCall& call, const KernelSite&) {
-  return Updates(call, Adagrad{call.attributes.Float("decay_factor", 0), call.attributes.Float("epsilon", 1e-6)});
+  return MakeTrainingUpdate(call, Adagrad{call.attributes.Float("decay_factor", 0), call.attributes.Float("epsilon", 1e-6)});
 }
 
 std::unique_ptr<Kernel> MakeAdam(const KernelCall& call, const KernelSite&) {
   const Attributes& a = call.attributes;
-  return Updates(call, Adam{a.Float("alpha", 0.9), a.Float("beta", 0.999), a.Float("epsilon", 1e-6), a.Float("norm_coefficient_post", 0)});
+  return MakeTrainingUpdate(
+      call, Adam{a.Float("alpha", 0.9), a.Float("beta", 0.999), a.Float("epsilon", 1e-6), a.Float("norm_coefficient_post", 0)});
 }
 
 constexpr CudaKernel kTrainingKernels[] = {

@@ -86,7 +86,7 @@ std::unique_ptr<Kernel> MakeCol2Im(const KernelCall& call, const KernelSite&) {
   const Windows windows{cuda_rows::Columns(call)};
   const int64_t planes = call.outputs[0].shape.elements() / windows.points;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Fold(planes, windows, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { Fold(planes, windows, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -94,7 +94,7 @@ std::unique_ptr<Kernel> MakeIm2Col(const KernelCall& call, const KernelSite&) {
   const Windows windows{cuda_rows::Columns(call)};
   const int64_t planes = call.inputs[0].shape.elements() / windows.points;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { Unfold(planes, windows, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return MakeKernel([=](const Launch& l) { Unfold(planes, windows, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 
@@ -125,8 +125,8 @@ std::unique_ptr<Kernel> MakeMaxUnpool(const KernelCall& call, const KernelSite& 
   const Shape plain = cuda_rows::UnpooledShape(call), &y = call.outputs[0].shape;
   const int64_t n = call.inputs[0].shape.elements(), outputs = y.elements(), points = plain.elements();
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=, places = Places(plain), steps = AxisNumbers(y.strides()), wide = IsWide(call.inputs[1]),
-                 fault = IndexFault(site)](const Launch& l) {
+    return MakeKernel([=, places = Places(plain), steps = AxisNumbers(y.strides()), wide = IsWide(call.inputs[1]),
+                       fault = IndexFault(site)](const Launch& l) {
       auto* const sources = static_cast<int64_t*>(l.scratch);
       FindSources(n, Indices{l.inputs[1], wide}, places, points, steps, outputs, sources, fault, l.stream);
       TakeSources(outputs, sources, l.In<T>(0), l.Out<T>(0), l.stream);

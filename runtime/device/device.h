@@ -116,9 +116,9 @@ class Device {
   // Notes for the user about the kernels made since the last call: where a slower kernel replaces one of a library.
   virtual std::vector<std::string> TakeNotes() { return {}; }
 
-  // `site` is returned in a FoundFault. `keeps_state`: the kernel's outputs are state, which it must leave unchanged in a refused step;
-  // only for rows that support it (KernelRow::keeps_state).
-  virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool keeps_state) = 0;
+  // `site` is returned in a FoundFault. `preserves_state`: the kernel's outputs are state, which it must leave unchanged in a refused step;
+  // only for rows that support it (KernelRow::preserves_state_on_refusal).
+  virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool preserves_state) = 0;
   // Copies within this device's memory, unless the step has been refused.
   virtual void CopyState(void* to, const void* from, int64_t bytes, void* stream) = 0;
   // Refuses the step, like a kernel that finds a fault, but without a fault for TakeFault.

@@ -182,9 +182,9 @@ class DevicePreparation {
         const KernelRow* const row = FindKernel(instruction.kernel);
         if (row == nullptr) throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'");
         places_.push_back({&instruction});
-        const bool keeps_state = row->keeps_state && memories_.keeps_state() && WritesState(program, instruction);
+        const bool preserves_state = row->preserves_state_on_refusal && memories_.keeps_state() && WritesState(program, instruction);
         prepared.kernel = memories_.rank(rank).device->NewKernel(*row, CallOf(plan_, program, instruction),
-                                                                 static_cast<int>(places_.size()) - 1, keeps_state);
+                                                                 static_cast<int>(places_.size()) - 1, preserves_state);
         return;
       }
       case InstructionKind::kCopy: prepared.keeps_state = memories_.keeps_state() && WritesState(program, instruction); return;

@@ -392,7 +392,7 @@ class Sweep {
       const int device = program_.streams[static_cast<size_t>(instruction.stream)].device;
       if (scope_.plan.targets[static_cast<size_t>(device)].device == DeviceKind::kCpu) continue;
       const KernelRow* const row = instruction.kind == InstructionKind::kLaunch ? scope_.find(instruction.kernel) : nullptr;
-      if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->keeps_state)) continue;
+      if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->preserves_state_on_refusal)) continue;
       faults_.Add("order", At(write),
                   "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) +
                       "', but does not check whether the batch was refused: the step could fail after changing it");

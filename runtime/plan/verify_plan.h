@@ -14,7 +14,7 @@
 //              failed steps change nothing (kFailedSteps), state is written after everything that may
 //              refuse a batch because of its data, such as an invalid label. A device continues after a
 //              refusal; there, state is written by instructions that check whether the batch has been
-//              refused (KernelRow::keeps_state)
+//              refused (KernelRow::preserves_state_on_refusal)
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
 //              only after the last read, nothing uninitialized is read, no update comes too early
 // And for every entry:

@@ -74,7 +74,7 @@ TEST(EmulatedBlock, SumsInFrontOfEach) {
   std::vector<int64_t> numbers(1000), wanted(1000);
   std::iota(numbers.begin(), numbers.end(), 3);
   std::exclusive_scan(numbers.begin(), numbers.end(), wanted.begin(), int64_t{0});
-  ForEachRow(1, nullptr, [&](const Block& block, int64_t) { SumInFront(block, 1000, numbers.data()); });
+  ForEachRow(1, nullptr, [&](const Block& block, int64_t) { ExclusiveScanInPlace(block, 1000, numbers.data()); });
   Finish();
   EXPECT_EQ(numbers, wanted);
 }

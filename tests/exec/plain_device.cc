@@ -140,13 +140,13 @@ class PlainDevice : public Device {
   void BeginRange(const std::string&) override {}
   void EndRange() noexcept override {}
 
-  std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int, bool keeps_state) override {
+  std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int, bool preserves_state) override {
     for (const auto* operands : {&call.inputs, &call.outputs}) {
       for (const OperandType& operand : *operands) {
         if (!operand.layout.plain()) throw Error(ErrorCode::kUnsupported, call.op + " in the layout " + operand.layout.ToString());
       }
     }
-    return std::make_unique<PlainKernel>(call, queue_, keeps_state ? &refused_ : nullptr);
+    return std::make_unique<PlainKernel>(call, queue_, preserves_state ? &refused_ : nullptr);
   }
   void CopyState(void* to, const void* from, int64_t bytes, void*) override {
     if (bytes == 0) return;

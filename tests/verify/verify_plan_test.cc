@@ -213,7 +213,7 @@ const KernelRow* FindDeviceKernel(std::string_view name) {
   if (row == nullptr) return nullptr;
   KernelRow& of_device = rows.emplace(row->name, *row).first->second;
   of_device.device = DeviceKind::kCuda;
-  of_device.keeps_state = kKeepsState;
+  of_device.preserves_state_on_refusal = kKeepsState;
   return &of_device;
 }
 

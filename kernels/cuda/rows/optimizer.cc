@@ -82,7 +82,7 @@ constexpr KernelRow MultiTensorRow(std::string_view name, std::span<const Aliasi
           .device = DeviceKind::kCuda,
           .rejects = RejectsMultiTensor<kNumStates>,
           .may_alias = may_alias,
-          .keeps_state = true};
+          .preserves_state_on_refusal = true};
 }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<const Aliasing> may_alias) {
@@ -92,7 +92,7 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<co
           .device = DeviceKind::kCuda,
           .rejects = RejectsUpdate,
           .may_alias = may_alias,
-          .keeps_state = true};
+          .preserves_state_on_refusal = true};
 }
 
 constexpr KernelRow kRows[] = {
@@ -109,7 +109,7 @@ constexpr KernelRow kRows[] = {
      .device = DeviceKind::kCuda,
      .rejects = RejectsLambApply,
      .may_alias = kApplyInPlace,
-     .keeps_state = true},
+     .preserves_state_on_refusal = true},
     MultiTensorRow<0>("cuda.gradloom.MultiTensorUpdate0", kInPlace0),
     MultiTensorRow<1>("cuda.gradloom.MultiTensorUpdate1", kInPlace1),
     MultiTensorRow<2>("cuda.gradloom.MultiTensorUpdate2", kInPlace2),

@@ -49,7 +49,7 @@ struct Table {
                     .device = DeviceKind::kCuda,
                     .rejects = Rejects,
                     .may_alias = alias,
-                    .keeps_state = true});
+                    .preserves_state_on_refusal = true});
   }
 
   void AddFused() {
@@ -59,13 +59,13 @@ struct Table {
                     .device = DeviceKind::kCuda,
                     .rejects = RejectsMixed,
                     .may_alias = any,
-                    .keeps_state = true});
+                    .preserves_state_on_refusal = true});
     rows.push_back({.name = "cuda.pointwise.FusedMixed",
                     .op = "Fused",
                     .domain = "gradloom",
                     .device = DeviceKind::kCuda,
                     .rejects = Rejects,
-                    .keeps_state = true});
+                    .preserves_state_on_refusal = true});
   }
 
   Table() {

@@ -12,8 +12,8 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/delay.h"
-#include "kernels/cuda/kept_state.h"
 #include "kernels/cuda/libraries.h"
+#include "kernels/cuda/step_refusal.h"
 #include "runtime/device/cuda/versions.h"
 
 namespace gradloom::cuda {
@@ -35,10 +35,10 @@ std::string TextOf(const DataFault& fault) {
     case kDivisionByZero: return "element " + value + " of " + limit + " is divided by zero";
     case kUnequalExtents: return "operands that have to have the same extent have " + value + " and " + limit + " elements with this batch";
     case kUnequalCounts: return value + " elements with this batch, not " + limit;
-    case kNoRoom: return value + " elements with this batch, there is room for " + limit;
+    case kCapacityExceeded: return value + " elements with this batch, there is room for " + limit;
     case kLengthOutOfRange: return "a sequence of length " + value + ", there are " + limit + " steps";
     case kFrequencyTooHigh: return "a frequency past half the sample rate";
-    case kCircle: return "the nodes of a tree go in a circle";
+    case kTreeCycle: return "the nodes of a tree go in a circle";
     default: return "index " + value + " is out of range, there are " + limit;
   }
 }
@@ -237,9 +237,9 @@ class CudaDevice : public Device {
   std::string algorithms() const override { return libraries_->algorithms().text(); }
   std::vector<std::string> TakeNotes() override { return libraries_->TakeNotes(); }
 
-  std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool keeps_state) override {
+  std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool preserves_state) override {
     Use();
-    const int32_t* const word = keeps_state ? refused() : nullptr;
+    const int32_t* const word = preserves_state ? refused() : nullptr;
     return std::make_unique<KernelOnDevice>(ordinal_, MakeCudaKernel(row, call, {site, fault(), libraries_.get(), word}));
   }
   void CopyState(void* to, const void* from, int64_t bytes, void* stream) override {
@@ -264,9 +264,9 @@ class CudaDevice : public Device {
   // The words of others, or one of the host's memory that is read by all.
   void TellRefusals(const std::vector<int32_t*>& words) {
     Use();
-    told_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
-    GRADLOOM_CUDA(cudaMemcpy(told_.get(), words.data(), words.size() * sizeof(int32_t*), cudaMemcpyDefault));
-    num_told_ = static_cast<int32_t>(words.size());
+    peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
+    GRADLOOM_CUDA(cudaMemcpy(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*), cudaMemcpyDefault));
+    num_peer_flags_ = static_cast<int32_t>(words.size());
     ForgetFault();
   }
   int32_t* refused() const { return shared_ != nullptr ? shared_.get() : &fault()->refused; }
@@ -277,8 +277,8 @@ class CudaDevice : public Device {
   DataFault* fault() const { return reinterpret_cast<DataFault*>(fault_.get()); }
   void ForgetFault() {
     DataFault none;
-    none.num_told = num_told_;
-    none.told = reinterpret_cast<int32_t* const*>(told_.get());
+    none.num_peer_flags = num_peer_flags_;
+    none.peer_flags = reinterpret_cast<int32_t* const*>(peer_flags_.get());
     GRADLOOM_CUDA(cudaMemcpy(fault(), &none, sizeof none, cudaMemcpyDefault));
   }
 
@@ -289,8 +289,8 @@ class CudaDevice : public Device {
 
   int ordinal_;
   std::unique_ptr<Libraries> libraries_;
-  OwnMemory fault_, told_;  // a DataFault, and what it points to
-  int32_t num_told_ = 0;
+  OwnMemory fault_, peer_flags_;  // a DataFault, and what it points to
+  int32_t num_peer_flags_ = 0;
   std::shared_ptr<int32_t> shared_;  // the word of all devices of a step, of which one cannot read another's memory; null: the fault's own
 };
 

@@ -1,5 +1,5 @@
-#include "kernels/cuda/kept_state.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/step_refusal.h"
 
 namespace gradloom::cuda {
 namespace {
