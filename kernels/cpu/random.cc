@@ -25,18 +25,18 @@ class RandomKernel : public Kernel {
         threads_(ThreadsFor(n_, kElementsPerThread, call.threads)),
         loops_(BestLoops()) {}
 
-  // Calls f(first element, elements, their words, whether the place of the first one is odd) for contiguous pieces that cover all elements,
+  // Calls f(first element, elements, their words, whether the index of the first one is odd) for contiguous pieces that cover all elements,
   // in parallel.
   template <typename F>
   void ForEachPiece(const void* const* inputs, F f) const {
     const RandomDraws draws = source_(inputs);
-    const SamplePlaces& places = draws.places;
-    const int64_t part = places.together == 0 ? n_ : places.here * places.together;
+    const BatchSlice& slice = draws.slice;
+    const int64_t part = slice.inner == 0 ? n_ : slice.local * slice.inner;
     ParallelRanges(n_, kPiece, threads_, [&](int64_t begin, int64_t end) {
       uint32_t room[RandomWordsRoom(kPiece)];
       for (int64_t i = begin; i < end;) {
         const int64_t count = std::min({end - i, part - i % part, kPiece});
-        f(i, count, draws.Words(loops_, i, count, room), places(i) % 2 != 0);
+        f(i, count, draws.Words(loops_, i, count, room), slice(i) % 2 != 0);
         i += count;
       }
     });
@@ -115,7 +115,7 @@ class RandomNormal : public RandomKernel {
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     auto* y = static_cast<float*>(outputs[0]);
     ForEachPiece(inputs, [&](int64_t i, int64_t count, const uint32_t* words, bool odd) {
-      // Pairs start at even places, so a piece may contain only half of its first or last pair.
+      // Pairs start at even indices, so a piece may contain only half of its first or last pair.
       float numbers[kPiece + 2];
       const int64_t pairs = (count + (odd ? 1 : 0) + 1) / 2;
       loops_.normal_numbers(words - (odd ? 1 : 0), pairs, mean_, scale_, numbers);

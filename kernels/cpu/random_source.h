@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/catalog/sample_places.h"
+#include "kernels/catalog/batch_slice.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "runtime/base/philox.h"
@@ -18,13 +18,13 @@ constexpr int64_t RandomWordsRoom(int64_t count) { return count + 6 + kRandomSla
 // The random numbers of one run.
 struct RandomDraws {
   PhiloxKey key = {};
-  SamplePlaces places;
+  BatchSlice slice;
 
-  // The words of `count` consecutive elements from element i on, within one part of `places`. They are written to `room`, which has
-  // RandomWordsRoom(count) words, together with the other words of their counters.
+  // The words of `count` consecutive elements from element i on, within one contiguous part of the slice. They are written to `room`, which
+  // has RandomWordsRoom(count) words, together with the other words of their counters.
   const uint32_t* Words(const Loops& loops, int64_t i, int64_t count, uint32_t* room) const {
-    const uint64_t place = places(i), before = place % 4;
-    loops.random_words(place / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);
+    const uint64_t index = slice(i), before = index % 4;
+    loops.random_words(index / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);
     return room + before;
   }
 };
@@ -39,13 +39,13 @@ class RandomSource {
         divided_(HasInput(call, seed + 2)),
         stated_(static_cast<uint64_t>(call.attributes.Float("seed", 0))),
         origin_(static_cast<uint64_t>(call.attributes.Int("origin", 0))),
-        places_(SamplePlaces::Of(call, 0)) {}
+        slice_(BatchSlice::Of(call, 0)) {}
 
   RandomDraws operator()(const void* const* inputs) const {
     const auto number = [&](size_t i) { return *static_cast<const int64_t*>(inputs[i]); };
-    RandomDraws draws{.key = NodeKey(stated_, 0, origin_), .places = places_};
+    RandomDraws draws{.key = NodeKey(stated_, 0, origin_), .slice = slice_};
     if (fed_) draws.key = NodeKey(static_cast<uint64_t>(number(seed_)), static_cast<uint64_t>(number(seed_ + 1)), origin_);
-    if (divided_) draws.places.first = number(seed_ + 2);
+    if (divided_) draws.slice.first = number(seed_ + 2);
     return draws;
   }
 
@@ -56,15 +56,15 @@ class RandomSource {
       if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is no integer";
     }
     if (HasInput(call, seed + 1) && !HasInput(call, seed)) return "no seed";
-    const SamplePlaces places = SamplePlaces::Of(call, 0);
-    return places.here < 1 || places.together < 0 ? "samples" : "";
+    const BatchSlice slice = BatchSlice::Of(call, 0);
+    return slice.local < 1 || slice.inner < 0 ? "samples" : "";
   }
 
  private:
   size_t seed_;
   bool fed_, divided_;
   uint64_t stated_, origin_;
-  SamplePlaces places_;
+  BatchSlice slice_;
 };
 
 }  // namespace gradloom

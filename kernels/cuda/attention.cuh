@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/draws.cuh"
 #include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/shared.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/reference/attention_vectors.h"
@@ -177,12 +177,12 @@ struct AttentionData {
   bool mask_is_bool = false;
   int64_t mask_extent = 0;  // number of keys it covers
   int64_t mask_strides[4] = {};
-  Source source;    // random numbers of dropout
-  float ratio = 0;  // 0: no dropout
+  PhiloxState philox;  // random numbers of dropout
+  float ratio = 0;     // 0: no dropout
   A kept_scale = 1;
 
   explicit AttentionData(const KernelCall& call);
-  void Take(const OperandCounts& operands, const Sources& sources, const Launch& l);
+  void Take(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
 
   GRADLOOM_DEVICE Sight SightOf(int64_t b) const {
     return lengths == nullptr ? Sight{total, total - at_k.length} : Sight{lengths[b], lengths[b] - at_q.length};
@@ -233,7 +233,7 @@ struct AttentionData {
   // Applies dropout to a probability or to its gradient.
   GRADLOOM_DEVICE A Dropped(int64_t b, int64_t h, int64_t i, int64_t j, A x) const {
     if (ratio == 0) return x;
-    return source().Uniform(((b * at_q.heads + h) * at_q.length + i) * total + j) >= ratio ? x * kept_scale : A(0);
+    return philox().Uniform(((b * at_q.heads + h) * at_q.length + i) * total + j) >= ratio ? x * kept_scale : A(0);
   }
 
   // Computes the statistics of the queries of one tile; the mean only with dy, the gradient of Y.
@@ -275,8 +275,8 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
 }
 
 template <typename T>
-void AttentionData<T>::Take(const OperandCounts& operands, const Sources& sources, const Launch& l) {
-  if (ratio > 0) source = sources.At(l);
+void AttentionData<T>::Take(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l) {
+  if (ratio > 0) philox = seeds.At(l);
   q = l.In<T>(kQ);
   k = l.In<T>(kK);
   v = l.In<T>(kV);

@@ -207,14 +207,14 @@ void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T
 // Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
   const WantedOutputs wanted(call);
-  const Sources sources(call, kAttentionOperands + 3);
+  const PhiloxOperands seeds(call, kAttentionOperands + 3);
   const bool keys = wanted.Has(kK) || wanted.Has(kV) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     const AttentionData<T> data(call);
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
-    return MakeKernel([data, mask, keys, wanted, operands = OperandCounts(call), sources](const Launch& l) {
+    return MakeKernel([data, mask, keys, wanted, operands = OperandCounts(call), seeds](const Launch& l) {
       AttentionBackward<T> backward{data};
-      backward.a.Take(operands, sources, l);
+      backward.a.Take(operands, seeds, l);
       backward.dy = l.In<T>(kAttentionOperands);
       backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
       backward.dpresent_value = l.In<T>(kAttentionOperands + 2);

@@ -56,14 +56,14 @@ struct ScoreRow {
   const ScoreBlock& block;
   const ScoreBlock::Row& row;
   Sight sight;
-  Draws draws;
+  PhiloxGenerator generator;
 
   GRADLOOM_DEVICE ScoreRow(const AttentionData<T>& data, const ScoreBlock& scores, const ScoreBlock::Row& at)
       : a(data),
         block(scores),
         row(at),
         sight(data.SightOf(at.b)),
-        draws(data.ratio > 0 ? data.source() : Draws(PhiloxKey{}, SamplePlaces{})) {}
+        generator(data.ratio > 0 ? data.philox() : PhiloxGenerator(PhiloxKey{}, BatchSlice{})) {}
 
   GRADLOOM_DEVICE typename AttentionData<T>::Score At(int64_t j, float dot) const {
     return a.ScoreOf(sight, row.b, row.h, row.i, block.of.first_key + j, dot);
@@ -72,7 +72,7 @@ struct ScoreRow {
   GRADLOOM_DEVICE float Dropped(int64_t j, float x) {
     if (a.ratio == 0) return x;
     const int64_t place = ((row.b * a.at_q.heads + row.h) * a.at_q.length + row.i) * a.total + block.of.first_key + j;
-    return draws.Uniform(place) >= a.ratio ? x * a.kept_scale : 0;
+    return generator.Uniform(place) >= a.ratio ? x * a.kept_scale : 0;
   }
 };
 
@@ -380,9 +380,9 @@ std::unique_ptr<Kernel> WithServed(DType dtype, const F& f) {
 
 std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands),
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(plan->operands, sources, l);
+      a.Take(plan->operands, seeds, l);
       ForEachPart(*plan, l, a, [&](const Part<T>& part) { Attend(part, l.Out<T>(0)); });
     });
   });
@@ -391,9 +391,9 @@ std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& si
 // Inputs: the seven of Attention, then the gradient of Y.
 std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), sources = Sources(call, kAttentionOperands + 3),
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands + 3),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(plan->operands, sources, l);
+      a.Take(plan->operands, seeds, l);
       const AttentionProducts& n = plan->n;
       const AttentionGradients<T> gradients{plan->wanted.template Of<T>(l, kQ), plan->wanted.template Of<T>(l, kK),
                                             plan->wanted.template Of<T>(l, kV)};

@@ -3,10 +3,10 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/cuda/draws.cuh"
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/rows/scratch.h"
 #include "kernels/cuda/walk.cuh"
 
@@ -50,7 +50,7 @@ void ForEachFour(int64_t n, cudaStream_t stream, const F& f) {
 
 template <typename T>
 struct Dropout {
-  Source source;
+  PhiloxState philox;
   float ratio;
   Arithmetic<T> scale;
   const T* in;
@@ -58,11 +58,11 @@ struct Dropout {
   bool* mask;  // may be null
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
-    Draws draws = source();
+    PhiloxGenerator generator = philox();
     Quad<T> x = Load(in + i, n);
     Quad<bool> kept;
     for (int k = 0; k < kFour; ++k) {
-      kept.at[k] = draws.Uniform(i + k) >= ratio;
+      kept.at[k] = generator.Uniform(i + k) >= ratio;
       x.at[k] = kept.at[k] ? static_cast<T>(static_cast<Arithmetic<T>>(x.at[k]) * scale) : static_cast<T>(0.0f);
     }
     Store(x, n, out + i);
@@ -71,7 +71,7 @@ struct Dropout {
 };
 
 std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
-  const Sources sources(call, 1);
+  const PhiloxOperands philox(call, 1);
   const int64_t n = call.inputs[0].shape.elements();
   const double ratio = call.attributes.Float("ratio", 0);
   const OperandCounts operands(call);
@@ -79,7 +79,7 @@ std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
     return MakeKernel([=](const Launch& l) {
       bool* const mask = operands.Out<bool>(l, 1);
       const auto scale = static_cast<Arithmetic<T>>(1 / (1 - ratio));
-      ForEachFour(n, l.stream, Dropout<T>{sources.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
+      ForEachFour(n, l.stream, Dropout<T>{philox.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
     });
   });
 }
@@ -95,29 +95,30 @@ GRADLOOM_DEVICE double Between(double low, double range, double u) {
 
 template <typename T>
 struct RandomUniform {
-  Source source;
+  PhiloxState philox;
   double low, range;
   T* out;
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
-    Draws draws = source();
+    PhiloxGenerator generator = philox();
     Quad<T> values;
-    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(draws.Uniform(i + k))));
+    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
     Store(values, n, out + i);
   }
 };
 
 template <typename T>
 struct RandomNormal {
-  Source source;
+  PhiloxState philox;
   double mean, scale;
   T* out;
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     using A = Arithmetic<T>;
-    Draws draws = source();
+    PhiloxGenerator generator = philox();
     Quad<T> values;
-    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(static_cast<A>(mean) + static_cast<A>(scale) * draws.Normal<A>(i + k));
+    for (int k = 0; k < kFour; ++k)
+      values.at[k] = static_cast<T>(static_cast<A>(mean) + static_cast<A>(scale) * generator.Normal<A>(i + k));
     Store(values, n, out + i);
   }
 };
@@ -125,36 +126,36 @@ struct RandomNormal {
 // ONNX's ...Like operators have an input whose values are not read.
 template <size_t kSeeds>
 std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSite&) {
-  const Sources sources(call, kSeeds);
+  const PhiloxOperands philox(call, kSeeds);
   const int64_t n = call.outputs[0].shape.elements();
   const double low = call.attributes.Float("low", 0), range = call.attributes.Float("high", 1) - low;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{sources.At(l), low, range, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{philox.At(l), low, range, l.Out<T>(0)}); });
   });
 }
 
 template <size_t kSeeds>
 std::unique_ptr<Kernel> MakeRandomNormal(const KernelCall& call, const KernelSite&) {
-  const Sources sources(call, kSeeds);
+  const PhiloxOperands philox(call, kSeeds);
   const int64_t n = call.outputs[0].shape.elements();
   const double mean = call.attributes.Float("mean", 0), scale = call.attributes.Float("scale", 1);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{sources.At(l), mean, scale, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{philox.At(l), mean, scale, l.Out<T>(0)}); });
   });
 }
 
 // 1 with the probability given by the input; `one` has the bits of a 1.
 template <typename Bits>
 struct Bernoulli {
-  Source source;
+  PhiloxState philox;
   FloatOperand p;
   Bits one;
   Bits* out;
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
-    Draws draws = source();
+    PhiloxGenerator generator = philox();
     Quad<Bits> values = {};
-    for (int k = 0; k < n; ++k) values.at[k] = static_cast<double>(draws.Uniform(i + k)) < p[i + k] ? one : Bits(0);
+    for (int k = 0; k < n; ++k) values.at[k] = static_cast<double>(generator.Uniform(i + k)) < p[i + k] ? one : Bits(0);
     Store(values, n, out + i);
   }
 };
@@ -171,13 +172,13 @@ Bits One(DType dtype) {
 }
 
 std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&) {
-  const Sources sources(call, 1);
+  const PhiloxOperands philox(call, 1);
   const int64_t n = call.outputs[0].shape.elements();
   const DType in = call.inputs[0].dtype, out = call.outputs[0].dtype;
   return WithBytes(out, [&]<typename Bits>(std::type_identity<Bits>) {
     const Bits one = One<Bits>(out);
     return MakeKernel([=](const Launch& l) {
-      ForEachFour(n, l.stream, Bernoulli<Bits>{sources.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)});
+      ForEachFour(n, l.stream, Bernoulli<Bits>{philox.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)});
     });
   });
 }
@@ -186,7 +187,7 @@ std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&)
 // computes the running sums of its run; then each sample is found by binary search.
 template <typename Bits>
 struct Multinomial {
-  Source source;
+  PhiloxState philox;
   FloatOperand scores;
   int64_t classes, samples;
   double *sums, *parts;  // running sums of all rows; sums of the threads' runs in each row
@@ -208,9 +209,9 @@ struct Multinomial {
     for (int k = 0; k < block.thread(); ++k) sum += part[k];
     for (int64_t c = begin; c < end; ++c) own[c] = sum += ::exp(scores[start + c] - largest);
     block.Sync();
-    Draws draws = source();
+    PhiloxGenerator generator = philox();
     for (int64_t s = row * samples + block.thread(); s < (row + 1) * samples; s += block.threads()) {
-      out[s] = static_cast<Bits>(Find(own, own[classes - 1] * static_cast<double>(draws.Uniform(s))));
+      out[s] = static_cast<Bits>(Find(own, own[classes - 1] * static_cast<double>(generator.Uniform(s))));
     }
   }
 
@@ -230,14 +231,14 @@ struct Multinomial {
 };
 
 std::unique_ptr<Kernel> MakeMultinomial(const KernelCall& call, const KernelSite&) {
-  const Sources sources(call, 1);
+  const PhiloxOperands philox(call, 1);
   const DType in = call.inputs[0].dtype;
   const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], samples = call.outputs[0].shape[1];
   return WithBytes(call.outputs[0].dtype, [&]<typename Bits>(std::type_identity<Bits>) {
     return MakeKernel([=](const Launch& l) {
       double* const sums = static_cast<double*>(l.scratch);
       ForEachRow(rows, l.stream,
-                 Multinomial<Bits>{sources.At(l), {l.inputs[0], in}, classes, samples, sums, sums + rows * classes, l.Out<Bits>(0)});
+                 Multinomial<Bits>{philox.At(l), {l.inputs[0], in}, classes, samples, sums, sums + rows * classes, l.Out<Bits>(0)});
     });
   });
 }

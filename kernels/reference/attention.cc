@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/catalog/sample_places.h"
+#include "kernels/catalog/batch_slice.h"
 #include "kernels/reference/attention_vectors.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
@@ -31,7 +31,7 @@ struct AttentionCall {
   // For dropout.
   float ratio = 0;
   PhiloxKey key = {};
-  SamplePlaces places;
+  BatchSlice batch_slice;
 
   // `seeds` is the index of the input with the seed; the batch number and the first sample follow. -1: no dropout.
   AttentionCall(const KernelCall& c, const void* const* in, int seeds) : call(c), inputs(in) {
@@ -41,7 +41,7 @@ struct AttentionCall {
       ratio = static_cast<float>(a.Float("ratio", 0));
       key = NodeKey(static_cast<uint64_t>(number(seeds)), static_cast<uint64_t>(number(seeds + 1)),
                     static_cast<uint64_t>(a.Int("origin", 0)));
-      places = SamplePlaces::Of(call, Has(call.inputs, static_cast<size_t>(seeds) + 2) ? number(seeds + 2) : 0);
+      batch_slice = BatchSlice::Of(call, Has(call.inputs, static_cast<size_t>(seeds) + 2) ? number(seeds + 2) : 0);
     }
     const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
     batch = call.inputs[kQ].shape[0];
@@ -111,8 +111,8 @@ struct AttentionCall {
   // The factor that dropout applies to a probability.
   T Factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (ratio == 0) return 1;
-    const uint64_t place = places(((b * q.heads + h) * q.length + i) * total + j);
-    return UniformFloat(ElementBits(place, key)) >= ratio ? T(1 / (1 - call.attributes.Float("ratio", 0))) : T(0);
+    const uint64_t index = batch_slice(((b * q.heads + h) * q.length + i) * total + j);
+    return UniformFloat(ElementBits(index, key)) >= ratio ? T(1 / (1 - call.attributes.Float("ratio", 0))) : T(0);
   }
 
   // Rows of `total` scores: scaled, after the soft cap, and with the bias; and the probabilities.

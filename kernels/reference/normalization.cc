@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/catalog/sample_places.h"
+#include "kernels/catalog/batch_slice.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wide.h"
@@ -404,14 +404,14 @@ void RunSoftmax(const KernelCall& call, const void* const* inputs, void* const* 
 void RunDropout(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const double ratio = call.attributes.Float("ratio", 0);
   const int64_t n = call.inputs[0].shape.elements();
-  const SamplePlaces places = SamplePlaces::Of(call, Has(call.inputs, 3) ? *In<int64_t>(inputs, 3) : 0);
+  const BatchSlice batch_slice = BatchSlice::Of(call, Has(call.inputs, 3) ? *In<int64_t>(inputs, 3) : 0);
   const PhiloxKey key = NodeKey(static_cast<uint64_t>(*In<int64_t>(inputs, 1)), static_cast<uint64_t>(*In<int64_t>(inputs, 2)),
                                 static_cast<uint64_t>(call.attributes.Int("origin", 0)));
   bool* mask = Out<bool>(call, outputs, 1);
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const double scale = 1 / (1 - ratio);
     for (int64_t i = 0; i < n; ++i) {
-      const bool kept = UniformFloat(ElementBits(places(i), key)) >= static_cast<float>(ratio);
+      const bool kept = UniformFloat(ElementBits(batch_slice(i), key)) >= static_cast<float>(ratio);
       Out<T>(call, outputs, 0)[i] = kept ? static_cast<T>(static_cast<double>(In<T>(inputs, 0)[i]) * scale) : T(0);
       if (mask != nullptr) mask[i] = kept;
     }

@@ -12,7 +12,7 @@ namespace {
 
 struct Part {
   int64_t elements;
-  std::vector<int64_t> samples;  // as in SamplePlaces; empty for the whole batch
+  std::vector<int64_t> samples;  // as BatchSlice; empty: the whole
   int64_t first = 0;
 };
 
