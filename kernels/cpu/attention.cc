@@ -23,9 +23,9 @@ class Attention : public AttentionKernel {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     const RandomDraws draws = drops_ ? source_(inputs) : RandomDraws{};
     ParallelRanges(heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
-      float* memory = static_cast<float*>(scratch) + ThreadPlace() * places_.floats;
-      float *keys = memory + places_.keys, *values = memory + places_.values, *scores = memory + places_.scores,
-            *wide = memory + places_.wide;
+      float* memory = static_cast<float*>(scratch) + ThreadIndex() * layout_.floats;
+      float *keys = memory + layout_.keys, *values = memory + layout_.values, *scores = memory + layout_.scores,
+            *wide = memory + layout_.wide;
       int64_t packed = -1;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task / n_.q.heads, h = task % n_.q.heads, g = h / n_.group();
@@ -43,7 +43,7 @@ class Attention : public AttentionKernel {
           MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, scores);
           Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
           for (int64_t r = 0; r < rows && drops_; ++r) Drop(DropoutOf(draws, lengths, b, h, i + r, memory), scores + r * row());
-          const auto y = Place(outputs[0], n_.y, n_.y.At(b, h, i), wide);
+          const auto y = Destination(outputs[0], n_.y, n_.y.At(b, h, i), wide);
           MultiplyOverKeys(scores, rows, values, range, n_.v.size, y.at, y.stride);
           Narrow(y, n_.y, rows, outputs[0], n_.y.At(b, h, i));
         }
@@ -58,15 +58,16 @@ class AttentionGrad : public AttentionKernel {
  public:
   explicit AttentionGrad(const KernelCall& call)
       : AttentionKernel(call),
-        places_of_{PlaceOfGradient(call, kQ), PlaceOfGradient(call, kK), PlaceOfGradient(call, kV), PlaceOfGradient(call, kMask)} {}
+        gradient_outputs_{GradientOutputIndex(call, kQ), GradientOutputIndex(call, kK), GradientOutputIndex(call, kV),
+                          GradientOutputIndex(call, kMask)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     ZeroOutputs(call_, outputs);
     if (inputs[kGradY] == nullptr) return;
     const RandomDraws draws = drops_ ? source_(inputs) : RandomDraws{};
-    const int64_t together = places_of_[kMask] >= 0 && n_.mask_strides[0] == 0 ? n_.batch : 1;
+    const int64_t together = gradient_outputs_[kMask] >= 0 && n_.mask_strides[0] == 0 ? n_.batch : 1;
     ParallelRanges(n_.batch / together * n_.k.heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
-      float* memory = static_cast<float*>(scratch) + ThreadPlace() * places_.floats;
+      float* memory = static_cast<float*>(scratch) + ThreadIndex() * layout_.floats;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task / n_.k.heads * together;
         for (int64_t b = first; b < first + together; ++b) Head(inputs, outputs, draws, b, task % n_.k.heads, memory);
@@ -76,19 +77,19 @@ class AttentionGrad : public AttentionKernel {
 
  private:
   void Head(const void* const* inputs, void* const* outputs, const RandomDraws& draws, int64_t b, int64_t g, float* memory) const {
-    const auto out = [&](size_t i) { return places_of_[i] < 0 ? nullptr : outputs[places_of_[i]]; };
-    float *keys = memory + places_.keys, *values = memory + places_.values, *keys_back = memory + places_.keys_back;
-    float *p = memory + places_.scores, *ds = memory + places_.gradients;
-    float *queries = memory + places_.queries, *dys = memory + places_.outputs;
-    float *wide = memory + places_.wide, *wide_q = memory + places_.wide_q, *wide_dy = memory + places_.wide_dy;
-    float* slopes = n_.softcap > 0 ? memory + places_.slopes : nullptr;
+    const auto out = [&](size_t i) { return gradient_outputs_[i] < 0 ? nullptr : outputs[gradient_outputs_[i]]; };
+    float *keys = memory + layout_.keys, *values = memory + layout_.values, *keys_back = memory + layout_.keys_back;
+    float *p = memory + layout_.scores, *ds = memory + layout_.gradients;
+    float *queries = memory + layout_.queries, *dys = memory + layout_.outputs;
+    float *wide = memory + layout_.wide, *wide_q = memory + layout_.wide_q, *wide_dy = memory + layout_.wide_dy;
+    float* cap_derivatives = n_.softcap > 0 ? memory + layout_.cap_derivatives : nullptr;
     const int64_t k_at = n_.k.At(b, g, 0), v_at = n_.v.At(b, g, 0);
     const auto k = Widen(inputs[kK], n_.k, k_at, n_.k.length, wide);
     Pack(k.at, n_.q.size, n_.k.length, 1, k.stride, keys);
     if (out(kQ) != nullptr) Pack(k.at, n_.k.length, n_.q.size, k.stride, 1, keys_back);
     const auto v = Widen(inputs[kV], n_.v, v_at, n_.k.length, wide);
     Pack(v.at, n_.v.size, n_.k.length, 1, v.stride, values);
-    const Vectors<float> dk = Sums(out(kK), n_.k, k_at, memory + places_.wide_dk), dv = Sums(out(kV), n_.v, v_at, memory + places_.wide_dv);
+    const Vectors<float> dk = Sums(out(kK), n_.k, k_at, memory + layout_.wide_dk), dv = Sums(out(kV), n_.v, v_at, memory + layout_.wide_dv);
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     const int64_t tile = TileRows(n_.k.length);
     for (int64_t h = g * n_.group(); h < (g + 1) * n_.group(); ++h) {
@@ -99,7 +100,7 @@ class AttentionGrad : public AttentionKernel {
         const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide_q);
         const auto dy = Widen(inputs[kGradY], n_.y, n_.y.At(b, h, i), rows, wide_dy);
         MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, p);
-        Probabilities(inputs, b, h, i, rows, range, p, slopes);
+        Probabilities(inputs, b, h, i, rows, range, p, cap_derivatives);
         MultiplyByKeys(dy.at, dy.stride, rows, n_.v.size, values, range, 1, ds);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t at = r * row() + range.begin, count = range.end - range.begin;
@@ -111,7 +112,7 @@ class AttentionGrad : public AttentionKernel {
             for (int64_t j = at; j < at + count; ++j) ds[j] *= n_.scale;
           }
           // For hidden keys the gradient is 0 already, and the slope has not been written.
-          for (int64_t j = at; j < at + count && slopes != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * slopes[j];
+          for (int64_t j = at; j < at + count && cap_derivatives != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * cap_derivatives[j];
           Drop(dropout, p + r * row());
         }
         if (dv.at != nullptr) {
@@ -119,7 +120,7 @@ class AttentionGrad : public AttentionKernel {
           AddTransposed(p, rows, dys, range, n_.v.size, dv.at, dv.stride);
         }
         if (out(kQ) != nullptr) {
-          const auto dq = Place(out(kQ), n_.q, n_.q.At(b, h, i), wide);
+          const auto dq = Destination(out(kQ), n_.q, n_.q.At(b, h, i), wide);
           MultiplyOverKeys(ds, rows, keys_back, range, n_.q.size, dq.at, dq.stride);
           Narrow(dq, n_.q, rows, out(kQ), n_.q.At(b, h, i));
         }
@@ -145,10 +146,10 @@ class AttentionGrad : public AttentionKernel {
   Vectors<float> Sums(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
     if (result == nullptr) return {};
     if (n_.dtype != DType::kFloat32) std::fill_n(room, n.length * n.size, 0.0f);  // the result itself is zero already
-    return Place(result, n, begin, room);
+    return Destination(result, n, begin, room);
   }
 
-  const std::array<int64_t, 4> places_of_;  // indices of the outputs with the gradients of Q, K, V and the mask; -1: not wanted
+  const std::array<int64_t, 4> gradient_outputs_;  // indices of the outputs with the gradients of Q, K, V and the mask; -1: not wanted
 };
 
 std::string Rejects(const KernelCall& call) {
@@ -221,8 +222,8 @@ std::string Rejects(const KernelCall& call) {
 }
 
 int64_t Scratch(const KernelCall& call) {
-  const AttentionPlaces places(AttentionSizes(call), IsGradient(call), Drops(call));
-  return std::max(call.threads, 1) * places.floats * static_cast<int64_t>(sizeof(float));
+  const AttentionScratchLayout layout(AttentionSizes(call), IsGradient(call), Drops(call));
+  return std::max(call.threads, 1) * layout.floats * static_cast<int64_t>(sizeof(float));
 }
 
 template <typename K>

@@ -83,19 +83,19 @@ struct Vectors {
 };
 
 // The division of one thread's scratch memory, as offsets in floats.
-struct AttentionPlaces {
-  int64_t keys, values, scores, gradients, slopes, keys_back, queries, outputs;
+struct AttentionScratchLayout {
+  int64_t keys, values, scores, gradients, cap_derivatives, keys_back, queries, outputs;
   int64_t words;                                    // random words, which are as wide as floats
   int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // for 16-bit operands: see Widen, and Sums in attention.cc
   int64_t floats = 0;
 
-  AttentionPlaces(const AttentionSizes& n, bool gradient, bool drops) {
+  AttentionScratchLayout(const AttentionSizes& n, bool gradient, bool drops) {
     const int64_t total = n.k.length, rows = std::min(TileRows(total), n.q.length), row = AlignUp(total, 32);
     keys = Take(MatrixPackFloats(n.q.size, total));
     values = Take(MatrixPackFloats(gradient ? n.v.size : total, gradient ? total : n.v.size));
     scores = Take(rows * row);
     gradients = Take(gradient ? rows * row : 0);
-    slopes = Take(gradient && n.softcap > 0 ? rows * row : 0);
+    cap_derivatives = Take(gradient && n.softcap > 0 ? rows * row : 0);
     keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
     queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
     outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
@@ -121,7 +121,7 @@ class AttentionKernel : public Kernel {
   explicit AttentionKernel(const KernelCall& call)
       : n_(call),
         call_(call),
-        places_(n_, IsGradient(call), Drops(call)),
+        layout_(n_, IsGradient(call), Drops(call)),
         drops_(Drops(call)),
         source_(call, SeedOf(call)),
         ratio_(static_cast<float>(call.attributes.Float("ratio", 0))),
@@ -163,7 +163,7 @@ class AttentionKernel : public Kernel {
   }
 
   // Where to compute vectors of a result that start at element `begin`: in place, or in `room`, from which Narrow copies them.
-  Vectors<float> Place(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
+  Vectors<float> Destination(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
     if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
     return {room, n.size};
   }
@@ -235,7 +235,7 @@ class AttentionKernel : public Kernel {
   // Turns the scaled scores of a tile into probabilities, zero for hidden keys. With a soft cap, writes its derivatives to `slopes` unless
   // null.
   void Probabilities(const void* const* inputs, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys, float* scores,
-                     float* slopes) const {
+                     float* cap_derivatives) const {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     for (int64_t r = 0; r < rows; ++r, scores += row()) {
       const Range seen = Visible(lengths, b, i + r);
@@ -244,7 +244,7 @@ class AttentionKernel : public Kernel {
       const int64_t count = seen.end - seen.begin;
       if (count <= 0) continue;
       float* s = scores + seen.begin;
-      if (n_.softcap > 0) Cap(s, slopes == nullptr ? nullptr : slopes + r * row() + seen.begin, count);
+      if (n_.softcap > 0) Cap(s, cap_derivatives == nullptr ? nullptr : cap_derivatives + r * row() + seen.begin, count);
       if (!n_.mask_strides.empty()) {
         AddMask(inputs[kMask], b, h, i + r, seen, s);
         if (s[0] == kHidden && loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
@@ -267,7 +267,7 @@ class AttentionKernel : public Kernel {
     const int64_t count = dropout.seen.end - dropout.seen.begin;
     if (!drops_ || count <= 0) return dropout;
     const int64_t first = ((b * n_.q.heads + h) * n_.q.length + i) * n_.k.length + dropout.seen.begin;
-    dropout.words = draws.Words(loops_, first, count, reinterpret_cast<uint32_t*>(memory + places_.words));
+    dropout.words = draws.Words(loops_, first, count, reinterpret_cast<uint32_t*>(memory + layout_.words));
     return dropout;
   }
   // Applies dropout to a query's row of probabilities, or of their gradients.
@@ -279,17 +279,17 @@ class AttentionKernel : public Kernel {
 
   const AttentionSizes n_;
   const KernelCall call_;
-  const AttentionPlaces places_;
+  const AttentionScratchLayout layout_;
   const Loops& loops_ = BestLoops();
   const bool drops_;
   const RandomSource source_;
   const float ratio_, kept_scale_;
 
  private:
-  void Cap(float* s, float* slopes, int64_t count) const {
+  void Cap(float* s, float* cap_derivatives, int64_t count) const {
     for (int64_t j = 0; j < count; ++j) s[j] /= n_.softcap;
     loops_.pointwise[static_cast<size_t>(PointwiseOp::kTanh)]({s, s, s, s, count});
-    for (int64_t j = 0; j < count && slopes != nullptr; ++j) slopes[j] = 1 - s[j] * s[j];
+    for (int64_t j = 0; j < count && cap_derivatives != nullptr; ++j) cap_derivatives[j] = 1 - s[j] * s[j];
     for (int64_t j = 0; j < count; ++j) s[j] *= n_.softcap;
   }
 

@@ -71,7 +71,7 @@ class ConvGradInputRows : public Kernel {
     auto *dx = static_cast<float*>(outputs[0]), *weights = static_cast<float*>(scratch);
     for (size_t i = 0; i < source_.size(); ++i) weights[i] = source_[i] < 0 ? 0.0f : w[source_[i]];
     ParallelRanges(n_.images * n_.height, 1, threads_, [&](int64_t begin, int64_t end) {
-      float* products = weights + n_.weights() + ThreadPlace() * n_.thread();
+      float* products = weights + n_.weights() + ThreadIndex() * n_.thread();
       float* row = products + n_.products();
       for (int64_t i = begin; i < end; ++i) {
         const float* image = dy + i / n_.height * n_.out_height * n_.out_width * n_.outputs;

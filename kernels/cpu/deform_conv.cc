@@ -126,7 +126,7 @@ class DeformConv : public Kernel {
     const auto *x = Floats(call_, inputs, kDeformX), *w = Floats(call_, inputs, kDeformW), *bias = Floats(call_, inputs, kDeformBias);
     auto* const y = static_cast<float*>(outputs[0]);
     ParallelFor(g_.images * g_.blocks(), threads_, [&](int64_t task) {
-      std::byte* const memory = static_cast<std::byte*>(scratch) + ThreadPlace() * ThreadBytes(g_);
+      std::byte* const memory = static_cast<std::byte*>(scratch) + ThreadIndex() * ThreadBytes(g_);
       const Samples samples(g_, false, memory);
       auto* const columns = reinterpret_cast<float*>(memory + Samples::Bytes(g_, false));
       float* const pack = columns + g_.channels * g_.taps() * kPoints;
@@ -178,12 +178,12 @@ class DeformConvGrad : public Kernel {
     auto* const memory = static_cast<std::byte*>(scratch);
     if (parts_.moves || parts_.to_x) {
       ParallelFor(g_.images * g_.offset_groups, parts_.sample_threads, [&](int64_t task) {
-        ThroughSamples(inputs, outputs, task / g_.offset_groups, task % g_.offset_groups, memory + ThreadPlace() * parts_.SampleBytes(g_));
+        ThroughSamples(inputs, outputs, task / g_.offset_groups, task % g_.offset_groups, memory + ThreadIndex() * parts_.SampleBytes(g_));
       });
     }
     if (GradientOf(call_, outputs, kDeformW) != nullptr) {
       ParallelFor(parts_.weight_tasks(g_), parts_.weight_threads,
-                  [&](int64_t task) { OfWeights(inputs, outputs, task, memory + ThreadPlace() * parts_.WeightBytes(g_)); });
+                  [&](int64_t task) { OfWeights(inputs, outputs, task, memory + ThreadIndex() * parts_.WeightBytes(g_)); });
     }
     if (auto* const dbias = static_cast<float*>(GradientOf(call_, outputs, kDeformBias)); dbias != nullptr) {
       const auto* const dy = static_cast<const float*>(inputs[kDeformInputs]);
@@ -204,8 +204,8 @@ class DeformConvGrad : public Kernel {
     int sample_threads, weight_threads;
 
     Parts(const KernelCall& call, const Geometry& g)
-        : to_x(PlaceOfGradient(call, kDeformX) >= 0),
-          moves(PlaceOfGradient(call, kDeformOffset) >= 0 || PlaceOfGradient(call, kDeformMask) >= 0),
+        : to_x(GradientOutputIndex(call, kDeformX) >= 0),
+          moves(GradientOutputIndex(call, kDeformOffset) >= 0 || GradientOutputIndex(call, kDeformMask) >= 0),
           lanes(GridLanes(g.offset_channels())),
           sample_threads(g.threads(g.images * g.offset_groups, call.threads)),
           weight_threads(g.threads(weight_tasks(g), call.threads)) {}

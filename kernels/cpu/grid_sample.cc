@@ -132,7 +132,7 @@ class GridSample : public Kernel {
     const auto* grid = static_cast<const float*>(inputs[1]);
     auto* all_y = static_cast<float*>(outputs[0]);
     ParallelFor(g_.batch * g_.blocks(), threads_, [&](int64_t i) {
-      const Block block(g_, false, static_cast<std::byte*>(scratch) + ThreadPlace() * Block::Bytes(g_, false));
+      const Block block(g_, false, static_cast<std::byte*>(scratch) + ThreadIndex() * Block::Bytes(g_, false));
       const int64_t image = i / g_.blocks(), first = i % g_.blocks() * kPoints, n = std::min(kPoints, g_.points - first);
       const bool inside = block.Fill(g_, sampler_, grid + (image * g_.points + first) * g_.dims, n);
       for (int64_t c = image * g_.channels; c < (image + 1) * g_.channels; ++c) {
@@ -173,7 +173,7 @@ class GridSample : public Kernel {
 class GridSampleGrad : public Kernel {
  public:
   explicit GridSampleGrad(const KernelCall& call)
-      : sampler_(call), g_(call, sampler_), dx_(PlaceOfGradient(call, 0)), dgrid_(PlaceOfGradient(call, 1)), parts_(call, g_) {}
+      : sampler_(call), g_(call, sampler_), dx_(GradientOutputIndex(call, 0)), dgrid_(GradientOutputIndex(call, 1)), parts_(call, g_) {}
 
   static int64_t Scratch(const KernelCall& call) {
     const Geometry g(call, GridSampler(call));
@@ -192,7 +192,7 @@ class GridSampleGrad : public Kernel {
       const int64_t at = (image * g_.channels + channel) * g_.inputs;
       if (parts_.through_grid) group.x = static_cast<const float*>(inputs[0]) + at, group.dgrid = sums + part * g_.points * g_.dims;
       if (dx_ >= 0) group.dx = static_cast<float*>(outputs[dx_]) + at;
-      RunGroup(group, memory + ThreadPlace() * parts_.ThreadBytes(g_));
+      RunGroup(group, memory + ThreadIndex() * parts_.ThreadBytes(g_));
     });
     if (dgrid_ < 0) return;
     const int64_t of_image = g_.points * g_.dims;
@@ -221,8 +221,8 @@ class GridSampleGrad : public Kernel {
         : channels(GridLanes(g.channels)),
           groups(CeilDiv(g.channels, channels)),
           threads(static_cast<int>(std::min<int64_t>(g.batch * groups, GridSample::ThreadsOf(call, g)))),
-          to_x(PlaceOfGradient(call, 0) >= 0),
-          through_grid(PlaceOfGradient(call, 1) >= 0 && !g.nearest()) {}
+          to_x(GradientOutputIndex(call, 0) >= 0),
+          through_grid(GradientOutputIndex(call, 1) >= 0 && !g.nearest()) {}
 
     // Per thread: the taps of a block, the gradients of its points, and x and its gradient as far as needed, [inputs, channels].
     int64_t ThreadBytes(const Geometry& g) const {

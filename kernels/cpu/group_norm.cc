@@ -45,7 +45,7 @@ struct ChannelMemory {
   static int64_t Floats(int64_t channels) { return AlignUp(9 * channels, kAlignmentBytes / static_cast<int64_t>(sizeof(float))); }
 
   ChannelMemory(void* scratch, int64_t channels) {
-    sums = static_cast<double*>(scratch) + ThreadPlace() * Floats(channels) / 2;
+    sums = static_cast<double*>(scratch) + ThreadIndex() * Floats(channels) / 2;
     squares = sums + channels;
     first = reinterpret_cast<float*>(squares + channels);
     second = first + channels, mean = second + channels, scale = mean + channels, shift = scale + channels;

@@ -90,7 +90,7 @@ class GroupedConv : public Kernel {
     for (size_t i = 0; i < source_.size(); ++i) weights[i] = source_[i] < 0 ? 0.0f : w[source_[i]];
     const int64_t rows = transposed_ ? n_.height.in : n_.height.out, width = transposed_ ? n_.width.in : n_.width.out;
     ParallelFor(n_.images * rows, threads_, [&](int64_t i) {
-      float* const row = weights + Packed(n_, transposed_) + ThreadPlace() * Row(n_, transposed_);
+      float* const row = weights + Packed(n_, transposed_) + ThreadIndex() * Row(n_, transposed_);
       for (int64_t group = 0; group < n_.groups; ++group) {
         MakeRow(from, i / rows, i % rows, group, weights, bias, row);
         float* at = to + i * width * n_.groups * out_ + group * out_;
@@ -191,7 +191,7 @@ class GroupedGradWeight : public Kernel {
     if (padded_) std::fill_n(dw, weights_, 0.0f);
     const int64_t panels = CeilDiv(n_.outputs, n_.panel);
     ParallelFor(n_.groups * panels, threads_, [&](int64_t i) {
-      MakePanel(x, dy, i / panels, i % panels * n_.panel, static_cast<float*>(scratch) + ThreadPlace() * Own(n_), dw);
+      MakePanel(x, dy, i / panels, i % panels * n_.panel, static_cast<float*>(scratch) + ThreadIndex() * Own(n_), dw);
     });
   }
 

@@ -90,7 +90,7 @@ void HalfProduct::Run(const void* a, const void* b, const void* bias, void* c, v
   if (p.has_bias) LoadFloats(loops_, dtype_, bias, 0, p.bias_col == 0 ? 1 : p.n, floats);
   ParallelRanges(p.matrices() * row_blocks_ * column_blocks_, 1, threads_, [&](int64_t begin, int64_t end) {
     const int64_t depth = AlignUp(std::min(p.k, kDepth), 16);
-    float* at = floats + bias_floats() + ThreadPlace() * part_floats();
+    float* at = floats + bias_floats() + ThreadIndex() * part_floats();
     Parts parts{};
     parts.a = at;
     parts.b = parts.a + depth * kStripRows;

@@ -43,7 +43,7 @@ class LocalResponseBase : public Kernel {
     ParallelFor(images_ * Parts(), threads_, [&](int64_t i) {
       const int64_t begin = i % Parts() * kResponsePoints;
       f(i / Parts() * channels_ * points_ + begin * (innermost_ ? channels_ : 1), std::min<int64_t>(kResponsePoints, points_ - begin),
-        static_cast<float*>(scratch) + ThreadPlace() * tiles_ * tile());
+        static_cast<float*>(scratch) + ThreadIndex() * tiles_ * tile());
     });
   }
 

@@ -153,7 +153,7 @@ class LongConv : public Kernel {
         });
         ParallelFor(groups * n_.y_tuples(), threads_, [&](int64_t i) {
           const int64_t at = i / n_.y_tuples();
-          float* const memory = own + ThreadPlace() * (kRingTerms + n_.rows_at_once()) * ring_.floats();
+          float* const memory = own + ThreadIndex() * (kRingTerms + n_.rows_at_once()) * ring_.floats();
           MakeTuple(values + at * of_group, w, bias, group + at, i % n_.y_tuples(), row, rows, memory, y);
         });
       }
@@ -235,7 +235,7 @@ class LongConvGradWeight : public Kernel {
       ParallelFor(groups * n_.y_tuples() * parts, threads_, [&](int64_t i) {
         const int64_t group = i / parts / n_.y_tuples();
         MakePart(values + group * of_group, first + group, i / parts % n_.y_tuples(), i % parts * kRingTerms,
-                 own + ThreadPlace() * kRingTerms * ring_.floats(), dw);
+                 own + ThreadIndex() * kRingTerms * ring_.floats(), dw);
       });
     }
   }

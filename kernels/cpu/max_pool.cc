@@ -93,7 +93,7 @@ class MaxPool : public MaxPoolBase {
         [&](int64_t in, int64_t out, int64_t n) {
           const float* x = static_cast<const float*>(inputs[0]) + in;
           float* y = static_cast<float*>(outputs[0]) + out;
-          if (by_rows_) return Rows(x, y, static_cast<float*>(scratch) + ThreadPlace() * row_floats_);
+          if (by_rows_) return Rows(x, y, static_cast<float*>(scratch) + ThreadIndex() * row_floats_);
           for (int64_t o = 0; o < table_.outputs; ++o, y += table_.channels) {
             if (table_.Empty(static_cast<size_t>(o))) {
               std::fill_n(y, n, kEmpty);
@@ -184,7 +184,7 @@ class MaxPoolGrad : public MaxPoolBase {
           const float* x = static_cast<const float*>(inputs[0]) + in;
           const float* dy = static_cast<const float*>(inputs[1]) + out;
           float* dx = static_cast<float*>(outputs[0]) + in;
-          if (by_rows_) return Rows(x, dy, dx, static_cast<float*>(scratch) + ThreadPlace() * kRows * row_floats_);
+          if (by_rows_) return Rows(x, dy, dx, static_cast<float*>(scratch) + ThreadIndex() * kRows * row_floats_);
           for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
           int32_t place[WindowTable::kGroup];
           for (int64_t o = 0; o < table_.outputs; ++o, dy += table_.channels) {

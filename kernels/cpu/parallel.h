@@ -19,7 +19,7 @@ inline constexpr bool kTeams = true;
 #endif
 
 // The index of the calling thread in its team. It determines the thread's part of the scratch memory.
-inline int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
+inline int ThreadIndex() { return kTeams ? omp_get_thread_num() : 0; }
 
 // a / b, rounded up.
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

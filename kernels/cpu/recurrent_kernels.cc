@@ -59,36 +59,36 @@ const int* LengthsOf(const Sizes& n, const void* const* inputs) {
 class Recurrence : public Kernel {
  protected:
   Recurrence(const KernelCall& call, const Cells& cells, const Products& products)
-      : call_(call), cells_(cells), n_(call), places_(n_, products, loops_), parts_(n_, loops_, call.threads) {}
+      : call_(call), cells_(cells), n_(call), layout_(n_, products, loops_), parts_(n_, loops_, call.threads) {}
 
   // The lane of a direction, with the data that does not change during a run. The caller must set Y and the kept rows.
   Lane LaneOf(const void* const* inputs, char* scratch, int64_t d) const {
     const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
     Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, inputs)};
-    lane.bias = at(places_.bias);
-    lane.zeros = at(places_.zeros);
-    std::fill_n(at(places_.zeros), n_.hidden, 0.0f);
+    lane.bias = at(layout_.bias);
+    lane.zeros = at(layout_.zeros);
+    std::fill_n(at(layout_.zeros), n_.hidden, 0.0f);
     if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) lane.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
-    lane.packed = at(places_.packed);
-    lane.packed_w = at(places_.packed_w);
+    lane.packed = at(layout_.packed);
+    lane.packed_w = at(layout_.packed_w);
     lane.x = In(inputs, kX);
-    lane.first_h = at(places_.first_h);
-    lane.first_c = at(places_.first_c);
+    lane.first_h = at(layout_.first_h);
+    lane.first_c = at(layout_.first_c);
     CopyState(HasInput(call_, kInitialH) ? inputs[kInitialH] : nullptr, d, lane.first_h);
     if (n_.gates == 4) CopyState(HasInput(call_, kInitialC) ? inputs[kInitialC] : nullptr, d, lane.first_c);
-    for (int i : {0, 1}) lane.states[i] = at(places_.states[i]);
-    lane.step = at(places_.step);
-    lane.reset = at(places_.reset);
+    for (int i : {0, 1}) lane.states[i] = at(layout_.states[i]);
+    lane.step = at(layout_.step);
+    lane.reset = at(layout_.reset);
     return lane;
   }
 
   void Forward(const Lane& lane, const void* const* inputs, char* scratch) {
     const int64_t width = n_.width(), hidden = n_.hidden, d = lane.direction;
-    PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + d * 2 * width : nullptr, reinterpret_cast<float*>(scratch + places_.bias));
+    PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + d * 2 * width : nullptr, reinterpret_cast<float*>(scratch + layout_.bias));
     const float *w = In(inputs, kW) + d * width * n_.input, *r = In(inputs, kR) + d * width * hidden;
     for (int64_t g = 0; g < n_.gates; ++g) {
-      Pack(w + g * hidden * n_.input, n_.input, true, g, reinterpret_cast<float*>(scratch + places_.packed_w));
-      Pack(r + g * hidden * hidden, hidden, true, g, reinterpret_cast<float*>(scratch + places_.packed));
+      Pack(w + g * hidden * n_.input, n_.input, true, g, reinterpret_cast<float*>(scratch + layout_.packed_w));
+      Pack(r + g * hidden * hidden, hidden, true, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
     std::copy_n(lane.first_h, n_.cells(), lane.states[0]);
     const int phases = cells_.Phases(n_);
@@ -155,7 +155,7 @@ class Recurrence : public Kernel {
   const KernelCall call_;
   const Cells& cells_;
   const Sizes n_;
-  const Places places_;
+  const ScratchLayout layout_;
   const Partition parts_;
 
  private:
@@ -183,7 +183,7 @@ class ForwardKernel : public Recurrence {
     float* kept = out(n_.outputs);
     for (int64_t d = 0; d < n_.directions; ++d) {
       Lane lane = LaneOf(inputs, memory, d);
-      lane.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + places_.kept);
+      lane.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + layout_.kept);
       lane.y = out(0) == nullptr ? nullptr : out(0) + n_.y_at(0, d, 0);
       lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
       lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
@@ -248,26 +248,26 @@ class GradientKernel : public Recurrence {
       lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
       lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
     } else {
-      lane.kept = at(places_.kept);
-      lane.y = at(places_.y);
+      lane.kept = at(layout_.kept);
+      lane.y = at(layout_.y);
       lane.y_time = n_.time_step() * n_.hidden;
       lane.y_batch = n_.batch_step() * n_.hidden;
       Forward(lane, inputs, scratch);
     }
-    lane.dh = at(places_.dh);
-    lane.dc = at(places_.dc);
-    lane.through = at(places_.through);
-    lane.dz = at(places_.dz);
-    lane.before = at(places_.before);
-    lane.reset_before = at(places_.reset_before);
-    lane.gathered = at(places_.gathered);
+    lane.dh = at(layout_.dh);
+    lane.dc = at(layout_.dc);
+    lane.through = at(layout_.through);
+    lane.dz = at(layout_.dz);
+    lane.before = at(layout_.before);
+    lane.reset_before = at(layout_.reset_before);
+    lane.gathered = at(layout_.gathered);
     lane.dy = in(n_.grad(0));
     CopyState(in(n_.grad(1)), d, lane.dh);
     if (n_.gates == 4) CopyState(in(n_.grad(2)), d, lane.dc);
     Backward(lane, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
 
-    void* library = at(places_.library);
-    const float* x = lane.lengths == nullptr ? In(inputs, kX) : MaskedX(lane, In(inputs, kX), at(places_.x));
+    void* library = at(layout_.library);
+    const float* x = lane.lengths == nullptr ? In(inputs, kX) : MaskedX(lane, In(inputs, kX), at(layout_.x));
     const int64_t width = n_.width(), hidden = n_.hidden;
     if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(lane.dz, In(inputs, kW) + d * width * n_.input, dx, library);
     if (float* dw = out(kW)) dw_.Run(lane.dz, x, dw + d * width * n_.input, library);
@@ -291,7 +291,7 @@ class GradientKernel : public Recurrence {
   void Backward(const Lane& lane, const float* r, char* scratch) const {
     const int64_t hidden = n_.hidden;
     for (int64_t g = 0; g < n_.gates; g += cells_.GradientBlocks(n_, g)) {
-      Pack(r + g * hidden * hidden, cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + places_.packed));
+      Pack(r + g * hidden * hidden, cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
     std::fill_n(lane.through, n_.cells(), 0.0f);
     ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
@@ -369,7 +369,7 @@ std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Cells& cells)
 
 int64_t ScratchBytes(const KernelCall& call) {
   const Sizes n(call);
-  return Places(n, Products(n, call.threads), BestLoops()).bytes;
+  return ScratchLayout(n, Products(n, call.threads), BestLoops()).bytes;
 }
 
 }  // namespace gradloom::recurrent

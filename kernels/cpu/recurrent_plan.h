@@ -69,12 +69,12 @@ struct Products {
 };
 
 // The division of the scratch memory, in bytes from its start.
-struct Places {
+struct ScratchLayout {
   int64_t bias, zeros, packed, packed_w, library, first_h, first_c, states[2], step, reset, kept, y;
   int64_t dh, dc, through, dz, before, reset_before, gathered, x;
   int64_t bytes = 0;
 
-  Places(const Sizes& n, const Products& products, const Loops& loops) {
+  ScratchLayout(const Sizes& n, const Products& products, const Loops& loops) {
     const int64_t rows = n.rows() * n.hidden, cells = n.cells();
     const auto when = [](bool wanted, int64_t floats) { return wanted ? floats : 0; };
     bias = Take(4 * n.hidden);

@@ -139,7 +139,7 @@ class RoiAlign : public Kernel {
     CheckImages("RoiAlign", images, g_);
     // By planes of the output, where those of a box are adjacent.
     ParallelRanges(g_.count * g_.channels, 1, threads_, [&](int64_t begin, int64_t end) {
-      Box box(g_, static_cast<std::byte*>(scratch) + ThreadPlace() * Box::Bytes(g_));
+      Box box(g_, static_cast<std::byte*>(scratch) + ThreadIndex() * Box::Bytes(g_));
       for (int64_t plane = begin; plane < end; ++plane) {
         const int64_t r = plane / g_.channels, c = plane % g_.channels;
         if (plane == begin || c == 0) box.Fill(g_, rois + r * 4);
@@ -192,7 +192,7 @@ class RoiAlignGrad : public Kernel {
     CheckImages("RoiAlignGrad", images, g_);
     // By planes of the images.
     ParallelRanges(g_.images * g_.channels, 1, threads_, [&](int64_t begin, int64_t end) {
-      Box box(g_, static_cast<std::byte*>(scratch) + ThreadPlace() * Box::Bytes(g_));
+      Box box(g_, static_cast<std::byte*>(scratch) + ThreadIndex() * Box::Bytes(g_));
       std::fill(all_dx + begin * g_.pixels(), all_dx + end * g_.pixels(), 0.0f);
       for (int64_t r = 0; r < g_.count; ++r) {
         const int64_t image = images[r] * g_.channels, first = std::max(begin, image), last = std::min(end, image + g_.channels);

@@ -142,7 +142,7 @@ void SeparableKernel::Run(const void* const* inputs, void* const* outputs, void*
   const int64_t in = n_.x[n_.first], out = n_.y[n_.first];
   const int64_t x_row = Product(n_.x, n_.first + 1, n_.x.rank()), y_row = Product(n_.y, n_.first + 1, n_.y.rank());
   ParallelRanges(n_.outer * out, 1, threads_, [&](int64_t begin, int64_t end) {
-    float* memory = static_cast<float*>(scratch) + 2 * n_.row_floats() * ThreadPlace();
+    float* memory = static_cast<float*>(scratch) + 2 * n_.row_floats() * ThreadIndex();
     for (int64_t i = begin; i < end; ++i) MakeRow(x + i / out * in * x_row, i % out, x_row, y + i * y_row, memory);
   });
 }

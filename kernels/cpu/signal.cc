@@ -62,7 +62,7 @@ class Transform : public Kernel {
   void ForLines(int64_t lines, void* scratch, const Fill& fill, const Take& take) const {
     const int64_t numbers = Fourier::Numbers(longest_);
     ParallelFor(CeilDiv(lines, kFourierLines), threads_, [&](int64_t group) {
-      double* const memory = static_cast<double*>(scratch) + ThreadPlace() * 2 * numbers;
+      double* const memory = static_cast<double*>(scratch) + ThreadIndex() * 2 * numbers;
       const int64_t first = group * kFourierLines, count = std::min<int64_t>(kFourierLines, lines - first);
       std::fill(memory, memory + Fourier::Numbers(fourier_->length()), 0.0);
       fill(first, count, memory);

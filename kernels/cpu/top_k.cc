@@ -68,7 +68,7 @@ class TopK : public Kernel {
     auto* const values = gives_values_ ? static_cast<float*>(outputs[0]) : nullptr;
     auto* const places = gives_places_ ? static_cast<int64_t*>(outputs[1]) : nullptr;
     ParallelFor(lanes_.outer * lanes_.inner, lanes_.threads, [&](int64_t lane) {
-      auto* keys = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(scratch) + ThreadPlace() * lanes_.scratch_bytes());
+      auto* keys = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(scratch) + ThreadIndex() * lanes_.scratch_bytes());
       const int64_t o = lane / lanes_.inner, i = lane % lanes_.inner;
       const float* from = x + o * lanes_.n * lanes_.inner + i;
       Choose(from, keys);

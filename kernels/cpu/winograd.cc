@@ -112,7 +112,7 @@ class WinogradConvolution : public Kernel {
     });
   }
 
-  float* Own(float* shared) const { return shared + n_.shared() + ThreadPlace() * n_.own(); }
+  float* Own(float* shared) const { return shared + n_.shared() + ThreadIndex() * n_.own(); }
   int64_t Columns(int64_t panel) const { return std::min(n_.panel, n_.of.y_channels - panel * n_.panel); }
 
   // Transforms `rows` rows of a panel's planes; `taps` is memory for 9 * kTransposedRows rows.

@@ -63,7 +63,7 @@ class WinogradGradWeight : public Kernel {
       ByGroups(tiles, [&](int64_t group, int64_t begin, int64_t end) { Transform(x, dy, first, group, begin, end, x_planes, y_planes); });
       ByGroups(blocks, [&](int64_t group, int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
-          float* const own = sums + (n_.parts > 1 ? block : ThreadPlace()) * n_.sums();
+          float* const own = sums + (n_.parts > 1 ? block : ThreadIndex()) * n_.sums();
           Add(block, group, tiles, part > 0, x_planes, y_planes, own);
           if (n_.parts == 1) Finish(block, own, dw);
         }

@@ -15,37 +15,39 @@ struct AttentionForward {
   int64_t mode;  // attribute qk_matmul_output_mode
 
   // The probabilities for this thread's key. Also writes the requested scores, if `first`.
-  GRADLOOM_DEVICE Tile<A> Weights(const Block& block, const TilePlace& place, const Sight& sight, const Range& keys, bool first) const {
-    const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(place.b, place.h), place.rows, a.Keys(place.b, place.h), keys);
+  GRADLOOM_DEVICE Tile<A> Weights(const Block& block, const HeadTile& head_tile, const KeyVisibility& visibility, const Range& keys,
+                                  bool first) const {
+    const Tile<A> dots =
+        Dots<A>(block, a.at_q.size, a.Queries(head_tile.b, head_tile.h), head_tile.rows, a.Keys(head_tile.b, head_tile.h), keys);
     const int64_t j = keys.first + block.thread();
     Tile<A> weights = {};
     for (int r = 0; r < kTile<A>; ++r) {
-      const int64_t i = place.rows.first + r;
-      if (j >= keys.last || i >= place.rows.last) continue;
-      const auto score = a.ScoreOf(sight, place.b, place.h, i, j, dots.at[r]);
-      const A probability = a.Probability(score, a.StatisticsOf(place.b, place.h, i));
-      weights.at[r] = a.Dropped(place.b, place.h, i, j, probability);
+      const int64_t i = head_tile.rows.first + r;
+      if (j >= keys.last || i >= head_tile.rows.last) continue;
+      const auto score = a.ScoreOf(visibility, head_tile.b, head_tile.h, i, j, dots.at[r]);
+      const A probability = a.Probability(score, a.StatisticsOf(head_tile.b, head_tile.h, i));
+      weights.at[r] = a.Dropped(head_tile.b, head_tile.h, i, j, probability);
       if (scores == nullptr || !first) continue;
       const A shown = mode == 0 ? score.raw : mode == 1 ? score.capped : mode == 2 ? score.biased : probability;
-      scores[((place.b * a.at_q.heads + place.h) * a.at_q.length + i) * a.total + j] = static_cast<T>(shown);
+      scores[((head_tile.b * a.at_q.heads + head_tile.h) * a.at_q.length + i) * a.total + j] = static_cast<T>(shown);
     }
     return weights;
   }
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
-    const TilePlace place = PlaceOf<A>(tile, a.at_q.heads, a.at_q.length);
-    const Sight sight = a.SightOf(place.b);
-    const HeadRows<const T> values = a.Values(place.b, place.h);
-    const HeadRows<T> out = RowsOf(y, a.at_y, place.b, place.h);
+    const HeadTile head_tile = HeadTileOf<A>(tile, a.at_q.heads, a.at_q.length);
+    const KeyVisibility visibility = a.VisibilityOf(head_tile.b);
+    const HeadRows<const T> values = a.Values(head_tile.b, head_tile.h);
+    const HeadRows<T> out = RowsOf(y, a.at_y, head_tile.b, head_tile.h);
     Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
     // Vectors with more elements than a block has threads are summed in several rounds.
     int64_t e0 = 0;
     do {
       const Lane lane(block, a.at_v.size, e0);
       Tile<A> sum = {};
-      Range keys = scores == nullptr ? a.KeysOf(sight, place.rows) : Range{0, a.total};
+      Range keys = scores == nullptr ? a.KeysOf(visibility, head_tile.rows) : Range{0, a.total};
       for (; keys.first < keys.last; keys.first += block.threads()) {
-        const Tile<A> weights = Weights(block, place, sight, keys, e0 == 0);
+        const Tile<A> weights = Weights(block, head_tile, visibility, keys, e0 == 0);
         memory[block.thread()] = weights;
         block.Sync();
         const int64_t end = keys.first + block.threads();
@@ -54,8 +56,8 @@ struct AttentionForward {
       }
       sum = SumOfParts(block, lane, sum, memory);
       for (int r = 0; r < kTile<A>; ++r) {
-        const int64_t i = place.rows.first + r;
-        if (lane.Leads(a.at_v.size) && i < place.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r]);
+        const int64_t i = head_tile.rows.first + r;
+        if (lane.Leads(a.at_v.size) && i < head_tile.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r]);
       }
       e0 += lane.lanes;
     } while (e0 < a.at_v.size);

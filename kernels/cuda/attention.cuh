@@ -37,12 +37,12 @@ struct Range {
 };
 
 // A range of rows of head h of sample b.
-struct TilePlace {
+struct HeadTile {
   int64_t b, h;
   Range rows;
 };
 template <typename A>
-GRADLOOM_DEVICE TilePlace PlaceOf(int64_t tile, int64_t heads, int64_t length) {
+GRADLOOM_DEVICE HeadTile HeadTileOf(int64_t tile, int64_t heads, int64_t length) {
   const Quotient part = Divide(tile, TilesOf<A>(length)), head = Divide(part.quotient, heads);
   const int64_t first = part.rest * kTile<A>;
   return {head.quotient, head.rest, {first, first + kTile<A> < length ? first + kTile<A> : length}};
@@ -62,16 +62,16 @@ struct HeadRows {
 };
 
 template <typename T>
-GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const AttentionVectors& places, int64_t b, int64_t h) {
-  return {nullptr, data + places.At(b, h, 0), 0, 0, places.stride()};
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const AttentionVectors& vectors, int64_t b, int64_t h) {
+  return {nullptr, data + vectors.At(b, h, 0), 0, 0, vectors.stride()};
 }
 
 // The vectors of K or V, or of their gradients, with those of the past.
 template <typename T>
-GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_places, T* now, const AttentionVectors& places, int64_t b,
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_vectors, T* now, const AttentionVectors& vectors, int64_t b,
                                    int64_t h) {
-  return {past == nullptr ? nullptr : past + past_places.At(b, h, 0), now == nullptr ? nullptr : now + places.At(b, h, 0),
-          past_places.length, past_places.stride(), places.stride()};
+  return {past == nullptr ? nullptr : past + past_vectors.At(b, h, 0), now == nullptr ? nullptr : now + vectors.At(b, h, 0),
+          past_vectors.length, past_vectors.stride(), vectors.stride()};
 }
 
 // The dot products of a tile's rows of `left`, from a.first on (those from a.last on are 0), with row b.first + thread of `right` if that
@@ -156,7 +156,7 @@ struct RowStatistics {
 };
 
 // What the queries of a sample can see: keys below `length`. Query i is at key position i + shift.
-struct Sight {
+struct KeyVisibility {
   int64_t length, shift;
 };
 
@@ -184,12 +184,12 @@ struct AttentionData {
   explicit AttentionData(const KernelCall& call);
   void Take(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
 
-  GRADLOOM_DEVICE Sight SightOf(int64_t b) const {
-    return lengths == nullptr ? Sight{total, total - at_k.length} : Sight{lengths[b], lengths[b] - at_q.length};
+  GRADLOOM_DEVICE KeyVisibility VisibilityOf(int64_t b) const {
+    return lengths == nullptr ? KeyVisibility{total, total - at_k.length} : KeyVisibility{lengths[b], lengths[b] - at_q.length};
   }
   // A superset of the keys that any query of a range sees, and of the queries that see any key of a range.
-  GRADLOOM_DEVICE Range KeysOf(const Sight& sight, const Range& queries) const;
-  GRADLOOM_DEVICE Range QueriesOf(const Sight& sight, const Range& keys) const;
+  GRADLOOM_DEVICE Range KeysOf(const KeyVisibility& visibility, const Range& queries) const;
+  GRADLOOM_DEVICE Range QueriesOf(const KeyVisibility& visibility, const Range& keys) const;
 
   GRADLOOM_DEVICE HeadRows<const T> Keys(int64_t b, int64_t h) const { return RowsOf(past_key, at_past_key, k, at_k, b, h / group); }
   GRADLOOM_DEVICE HeadRows<const T> Values(int64_t b, int64_t h) const { return RowsOf(past_value, at_past_value, v, at_v, b, h / group); }
@@ -198,16 +198,16 @@ struct AttentionData {
     return statistics[(b * at_q.heads + h) * at_q.length + i];
   }
 
-  GRADLOOM_DEVICE bool Visible(const Sight& sight, int64_t i, int64_t j) const {
-    const int64_t position = i + sight.shift;
-    if (j >= sight.length || (causal && j > position)) return false;
+  GRADLOOM_DEVICE bool Visible(const KeyVisibility& visibility, int64_t i, int64_t j) const {
+    const int64_t position = i + visibility.shift;
+    if (j >= visibility.length || (causal && j > position)) return false;
     return !(left >= 0 && j < position - left) && (right < 0 || j <= position + right);
   }
 
   // The addend of a score; minus infinity if the key is hidden.
-  GRADLOOM_DEVICE A Bias(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j) const {
+  GRADLOOM_DEVICE A Bias(const KeyVisibility& visibility, int64_t b, int64_t h, int64_t i, int64_t j) const {
     constexpr A kHidden = -std::numeric_limits<A>::infinity();
-    if (!Visible(sight, i, j)) return kHidden;
+    if (!Visible(visibility, i, j)) return kHidden;
     if (mask == nullptr) return 0;
     if (j >= mask_extent) return kHidden;
     const int64_t at = b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3];
@@ -219,11 +219,11 @@ struct AttentionData {
   struct Score {
     A raw, capped, biased;
   };
-  GRADLOOM_DEVICE Score ScoreOf(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j, A dot) const {
+  GRADLOOM_DEVICE Score ScoreOf(const KeyVisibility& visibility, int64_t b, int64_t h, int64_t i, int64_t j, A dot) const {
     Score score;
     score.raw = dot * scale;
     score.capped = softcap > 0 ? softcap * ::tanh(score.raw / softcap) : score.raw;
-    score.biased = score.capped + Bias(sight, b, h, i, j);
+    score.biased = score.capped + Bias(visibility, b, h, i, j);
     return score;
   }
   GRADLOOM_DEVICE A Probability(const Score& score, const RowStatistics<A>& row) const {
@@ -288,42 +288,42 @@ void AttentionData<T>::Take(const OperandCounts& operands, const PhiloxOperands&
 }
 
 template <typename T>
-GRADLOOM_DEVICE Range AttentionData<T>::KeysOf(const Sight& sight, const Range& queries) const {
-  const int64_t first_place = queries.first + sight.shift, last_place = queries.last - 1 + sight.shift;
-  Range keys{0, sight.length < total ? sight.length : total};
+GRADLOOM_DEVICE Range AttentionData<T>::KeysOf(const KeyVisibility& visibility, const Range& queries) const {
+  const int64_t first_position = queries.first + visibility.shift, last_position = queries.last - 1 + visibility.shift;
+  Range keys{0, visibility.length < total ? visibility.length : total};
   if (mask != nullptr && mask_extent < keys.last) keys.last = mask_extent;
-  if (left >= 0 && first_place - left > 0) keys.first = first_place - left;
-  if (right >= 0 && last_place + right + 1 < keys.last) keys.last = last_place + right + 1;
-  if (causal && last_place + 1 < keys.last) keys.last = last_place + 1;
+  if (left >= 0 && first_position - left > 0) keys.first = first_position - left;
+  if (right >= 0 && last_position + right + 1 < keys.last) keys.last = last_position + right + 1;
+  if (causal && last_position + 1 < keys.last) keys.last = last_position + 1;
   return keys;
 }
 
 template <typename T>
-GRADLOOM_DEVICE Range AttentionData<T>::QueriesOf(const Sight& sight, const Range& keys) const {
+GRADLOOM_DEVICE Range AttentionData<T>::QueriesOf(const KeyVisibility& visibility, const Range& keys) const {
   Range queries{0, at_q.length};
-  if (keys.first >= sight.length || (mask != nullptr && keys.first >= mask_extent)) return {0, 0};
-  if (right >= 0 && keys.first - sight.shift - right > 0) queries.first = keys.first - sight.shift - right;
-  if (causal && keys.first - sight.shift > queries.first) queries.first = keys.first - sight.shift;
-  if (left >= 0 && keys.last - sight.shift + left < queries.last) queries.last = keys.last - sight.shift + left;
+  if (keys.first >= visibility.length || (mask != nullptr && keys.first >= mask_extent)) return {0, 0};
+  if (right >= 0 && keys.first - visibility.shift - right > 0) queries.first = keys.first - visibility.shift - right;
+  if (causal && keys.first - visibility.shift > queries.first) queries.first = keys.first - visibility.shift;
+  if (left >= 0 && keys.last - visibility.shift + left < queries.last) queries.last = keys.last - visibility.shift + left;
   return queries;
 }
 
 template <typename T>
 GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_t tile, const T* dy) const {
   constexpr A kNone = -std::numeric_limits<A>::infinity();
-  const auto [b, h, queries] = PlaceOf<A>(tile, at_q.heads, at_q.length);
-  const Sight sight = SightOf(b);
-  Range keys = KeysOf(sight, queries);
+  const auto [b, h, queries] = HeadTileOf<A>(tile, at_q.heads, at_q.length);
+  const KeyVisibility visibility = VisibilityOf(b);
+  Range keys = KeysOf(visibility, queries);
   Tile<A> highest, sum = {}, weighted = {};
   for (int r = 0; r < kTile<A>; ++r) highest.at[r] = kNone;
   for (; keys.first < keys.last; keys.first += block.threads()) {
     const Tile<A> dots = Dots<A>(block, at_q.size, Queries(b, h), queries, Keys(b, h), keys);
-    Tile<A> slopes = {};
-    if (dy != nullptr) slopes = Dots<A>(block, at_v.size, RowsOf(dy, at_y, b, h), queries, Values(b, h), keys);
+    Tile<A> d_probabilities = {};
+    if (dy != nullptr) d_probabilities = Dots<A>(block, at_v.size, RowsOf(dy, at_y, b, h), queries, Values(b, h), keys);
     const int64_t j = keys.first + block.thread();
     for (int r = 0; r < kTile<A>; ++r) {
       if (j >= keys.last || queries.first + r >= queries.last) continue;
-      const A score = ScoreOf(sight, b, h, queries.first + r, j, dots.at[r]).biased;
+      const A score = ScoreOf(visibility, b, h, queries.first + r, j, dots.at[r]).biased;
       if (score == kNone) continue;
       if (score > highest.at[r]) {
         const A factor = ::exp(highest.at[r] - score);
@@ -333,7 +333,7 @@ GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_
       }
       const A term = ::exp(score - highest.at[r]);
       sum.at[r] += term;
-      if (dy != nullptr) weighted.at[r] += term * Dropped(b, h, queries.first + r, j, slopes.at[r]);
+      if (dy != nullptr) weighted.at[r] += term * Dropped(b, h, queries.first + r, j, d_probabilities.at[r]);
     }
   }
   for (int r = 0; r < kTile<A> && queries.first + r < queries.last; ++r) {

@@ -17,11 +17,12 @@ struct AttentionBackward {
 
   // For query i and key j: the weight of the value (the probability after dropout), and the gradients of the score with its bias and of the
   // raw score.
-  struct Slope {
+  struct ScoreGradient {
     A weight, biased, raw;
   };
-  GRADLOOM_DEVICE Slope SlopeOf(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j, A dot, A d_probability) const {
-    const auto score = a.ScoreOf(sight, b, h, i, j, dot);
+  GRADLOOM_DEVICE ScoreGradient ScoreGradientOf(const KeyVisibility& visibility, int64_t b, int64_t h, int64_t i, int64_t j, A dot,
+                                                A d_probability) const {
+    const auto score = a.ScoreOf(visibility, b, h, i, j, dot);
     const RowStatistics<A> row = a.StatisticsOf(b, h, i);
     const A p = a.Probability(score, row);
     if (p == 0) return {0, 0, 0};
@@ -40,15 +41,15 @@ struct AttentionBackward {
     A dot = 0, d_probability = 0;
     for (int64_t e = 0; e < a.at_q.size; ++e) dot += static_cast<A>(query[e]) * static_cast<A>(key[e]);
     for (int64_t e = 0; e < a.at_v.size; ++e) d_probability += static_cast<A>(up[e]) * static_cast<A>(value[e]);
-    return SlopeOf(a.SightOf(b), b, h, i, j, dot, d_probability).biased;
+    return ScoreGradientOf(a.VisibilityOf(b), b, h, i, j, dot, d_probability).biased;
   }
 };
 
 template <typename T>
 GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int64_t tile) const {
-  const TilePlace place = PlaceOf<A>(tile, a.at_q.heads, a.at_q.length);
-  const int64_t b = place.b, h = place.h;
-  const Sight sight = a.SightOf(b);
+  const HeadTile head_tile = HeadTileOf<A>(tile, a.at_q.heads, a.at_q.length);
+  const int64_t b = head_tile.b, h = head_tile.h;
+  const KeyVisibility visibility = a.VisibilityOf(b);
   const HeadRows<const T> all_keys = a.Keys(b, h);
   const HeadRows<T> out = RowsOf(dq, a.at_q, b, h);
   Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
@@ -56,15 +57,16 @@ GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int
   do {
     const Lane lane(block, a.at_q.size, e0);
     Tile<A> sum = {};
-    Range keys = dy == nullptr ? Range{0, 0} : a.KeysOf(sight, place.rows);
+    Range keys = dy == nullptr ? Range{0, 0} : a.KeysOf(visibility, head_tile.rows);
     for (; keys.first < keys.last; keys.first += block.threads()) {
-      const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(b, h), place.rows, all_keys, keys);
-      const Tile<A> slopes = Dots<A>(block, a.at_v.size, Upstream(b, h), place.rows, a.Values(b, h), keys);
+      const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(b, h), head_tile.rows, all_keys, keys);
+      const Tile<A> d_probabilities = Dots<A>(block, a.at_v.size, Upstream(b, h), head_tile.rows, a.Values(b, h), keys);
       const int64_t j = keys.first + block.thread(), end = keys.first + block.threads();
       Tile<A> weights = {};
       for (int r = 0; r < kTile<A>; ++r) {
-        const int64_t i = place.rows.first + r;
-        if (j < keys.last && i < place.rows.last) weights.at[r] = SlopeOf(sight, b, h, i, j, dots.at[r], slopes.at[r]).raw;
+        const int64_t i = head_tile.rows.first + r;
+        if (j < keys.last && i < head_tile.rows.last)
+          weights.at[r] = ScoreGradientOf(visibility, b, h, i, j, dots.at[r], d_probabilities.at[r]).raw;
       }
       memory[block.thread()] = weights;
       block.Sync();
@@ -73,8 +75,8 @@ GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int
     }
     sum = SumOfParts(block, lane, sum, memory);
     for (int r = 0; r < kTile<A>; ++r) {
-      const int64_t i = place.rows.first + r;
-      if (lane.Leads(a.at_q.size) && i < place.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r] * a.scale);
+      const int64_t i = head_tile.rows.first + r;
+      if (lane.Leads(a.at_q.size) && i < head_tile.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r] * a.scale);
     }
     e0 += lane.lanes;
   } while (e0 < a.at_q.size);
@@ -83,12 +85,12 @@ GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int
 // The gradients of a tile of rows of K and V, or of their past, summed over all heads of Q that share them.
 template <typename T>
 GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64_t tile) const {
-  const TilePlace place = PlaceOf<A>(tile, a.at_k.heads, a.total);
-  const int64_t b = place.b;
-  const Sight sight = a.SightOf(b);
-  const HeadRows<const T> tile_keys = a.Keys(b, place.h * a.group), tile_values = a.Values(b, place.h * a.group);
-  const HeadRows<T> key_out = RowsOf(dpast_key, a.at_past_key, dk, a.at_k, b, place.h);
-  const HeadRows<T> value_out = RowsOf(dpast_value, a.at_past_value, dv, a.at_v, b, place.h);
+  const HeadTile head_tile = HeadTileOf<A>(tile, a.at_k.heads, a.total);
+  const int64_t b = head_tile.b;
+  const KeyVisibility visibility = a.VisibilityOf(b);
+  const HeadRows<const T> tile_keys = a.Keys(b, head_tile.h * a.group), tile_values = a.Values(b, head_tile.h * a.group);
+  const HeadRows<T> key_out = RowsOf(dpast_key, a.at_past_key, dk, a.at_k, b, head_tile.h);
+  const HeadRows<T> value_out = RowsOf(dpast_value, a.at_past_value, dv, a.at_v, b, head_tile.h);
   Tile<A>* const weights = Shared<2, Tile<A>, kThreads>();
   Tile<A>* const scores = Shared<3, Tile<A>, kThreads>();
   const int64_t size = a.at_k.size < a.at_v.size ? a.at_v.size : a.at_k.size;
@@ -96,20 +98,20 @@ GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64
   do {
     const Lane lane(block, size, e0);
     Tile<A> key_sum = {}, value_sum = {};
-    for (int64_t h = place.h * a.group; h < (place.h + 1) * a.group; ++h) {
+    for (int64_t h = head_tile.h * a.group; h < (head_tile.h + 1) * a.group; ++h) {
       const HeadRows<const T> all_queries = a.Queries(b, h), upstream = Upstream(b, h);
-      Range queries = dy == nullptr ? Range{0, 0} : a.QueriesOf(sight, place.rows);
+      Range queries = dy == nullptr ? Range{0, 0} : a.QueriesOf(visibility, head_tile.rows);
       for (; queries.first < queries.last; queries.first += block.threads()) {
-        const Tile<A> dots = Dots<A>(block, a.at_q.size, tile_keys, place.rows, all_queries, queries);
-        const Tile<A> slopes = Dots<A>(block, a.at_v.size, tile_values, place.rows, upstream, queries);
+        const Tile<A> dots = Dots<A>(block, a.at_q.size, tile_keys, head_tile.rows, all_queries, queries);
+        const Tile<A> d_probabilities = Dots<A>(block, a.at_v.size, tile_values, head_tile.rows, upstream, queries);
         const int64_t i = queries.first + block.thread(), end = queries.first + block.threads();
         Tile<A> weight = {}, score = {};
         for (int r = 0; r < kTile<A>; ++r) {
-          const int64_t j = place.rows.first + r;
-          if (i >= queries.last || j >= place.rows.last) continue;
-          const Slope slope = SlopeOf(sight, b, h, i, j, dots.at[r], slopes.at[r]);
-          weight.at[r] = slope.weight;
-          score.at[r] = slope.raw;
+          const int64_t j = head_tile.rows.first + r;
+          if (i >= queries.last || j >= head_tile.rows.last) continue;
+          const ScoreGradient gradient = ScoreGradientOf(visibility, b, h, i, j, dots.at[r], d_probabilities.at[r]);
+          weight.at[r] = gradient.weight;
+          score.at[r] = gradient.raw;
         }
         weights[block.thread()] = weight;
         scores[block.thread()] = score;
@@ -123,8 +125,8 @@ GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64
     key_sum = SumOfParts(block, lane, key_sum, scores);
     value_sum = SumOfParts(block, lane, value_sum, weights);
     for (int r = 0; r < kTile<A>; ++r) {
-      const int64_t j = place.rows.first + r, row = (b * a.at_k.heads + place.h) * a.total + j;
-      if (j >= place.rows.last) continue;
+      const int64_t j = head_tile.rows.first + r, row = (b * a.at_k.heads + head_tile.h) * a.total + j;
+      if (j >= head_tile.rows.last) continue;
       T *const key = key_out(j), *const value = value_out(j);
       if (key != nullptr && lane.Leads(a.at_k.size)) {
         const A present = dpresent_key == nullptr ? A(0) : static_cast<A>(dpresent_key[row * a.at_k.size + lane.e]);

@@ -55,24 +55,24 @@ struct ScoreRow {
   const AttentionData<T>& a;
   const ScoreBlock& block;
   const ScoreBlock::Row& row;
-  Sight sight;
+  KeyVisibility visibility;
   PhiloxGenerator generator;
 
   GRADLOOM_DEVICE ScoreRow(const AttentionData<T>& data, const ScoreBlock& scores, const ScoreBlock::Row& at)
       : a(data),
         block(scores),
         row(at),
-        sight(data.SightOf(at.b)),
+        visibility(data.VisibilityOf(at.b)),
         generator(data.ratio > 0 ? data.philox() : PhiloxGenerator(PhiloxKey{}, BatchSlice{})) {}
 
   GRADLOOM_DEVICE typename AttentionData<T>::Score At(int64_t j, float dot) const {
-    return a.ScoreOf(sight, row.b, row.h, row.i, block.of.first_key + j, dot);
+    return a.ScoreOf(visibility, row.b, row.h, row.i, block.of.first_key + j, dot);
   }
   // Like AttentionData::Dropped, but consecutive elements share a counter block.
   GRADLOOM_DEVICE float Dropped(int64_t j, float x) {
     if (a.ratio == 0) return x;
-    const int64_t place = ((row.b * a.at_q.heads + row.h) * a.at_q.length + row.i) * a.total + block.of.first_key + j;
-    return generator.Uniform(place) >= a.ratio ? x * a.kept_scale : 0;
+    const int64_t index = ((row.b * a.at_q.heads + row.h) * a.at_q.length + row.i) * a.total + block.of.first_key + j;
+    return generator.Uniform(index) >= a.ratio ? x * a.kept_scale : 0;
   }
 };
 
@@ -140,11 +140,11 @@ struct JoinWeightedExpSums {
 
 // Computes the weights, and the gradients of the products q k^T without the scale, from the scores and the gradients of the weights.
 template <typename T>
-struct SlopesOfScores {
+struct ScoreGradients {
   AttentionData<T> a;
   ScoreBlock block;
-  const float *scores, *weight_slopes;
-  T *weights, *slopes;  // if T is float, may be scores and weight_slopes
+  const float *scores, *d_weights;
+  T *weights, *d_scores;  // if T is float, may be scores and d_weights
 
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t n) const {
@@ -154,39 +154,40 @@ struct SlopesOfScores {
     const int64_t keys = block.of.keys, first = 4 * group.thread(), step = 4 * group.threads();
     WeightedExpSum all;
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys), slope = Load(weight_slopes + at.start, j, keys);
+      const Four<float> four = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
       for (int r = 0; r < 4; ++r) {
         if (j + r >= keys) continue;
         const float score = row.At(j + r, four.at[r]).biased;
-        if (score != kHidden) all.Add(score, row.Dropped(j + r, slope.at[r]));
+        if (score != kHidden) all.Add(score, row.Dropped(j + r, d_weight.at[r]));
       }
     }
     all = group.Reduce(all, JoinWeightedExpSums{});
     const RowStatistics<float> statistics =
         all.largest == kHidden ? RowStatistics<float>{0, 0, 0} : RowStatistics<float>{all.largest, 1 / all.sum, all.weighted / all.sum};
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys), slope = Load(weight_slopes + at.start, j, keys);
+      const Four<float> four = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
       Four<T> weight, made;
       for (int r = 0; r < 4; ++r) {
-        const auto both = j + r < keys ? SlopeOf(row, j + r, four.at[r], slope.at[r], statistics) : Slope{0, 0};
+        const auto both = j + r < keys ? ScoreGradientOf(row, j + r, four.at[r], d_weight.at[r], statistics) : ScoreGradient{0, 0};
         weight.at[r] = static_cast<T>(both.weight);
-        made.at[r] = static_cast<T>(both.slope);
+        made.at[r] = static_cast<T>(both.d_score);
       }
       Store(weight, weights + at.start, j);
-      Store(made, slopes + at.start, j);
+      Store(made, d_scores + at.start, j);
     }
   }
 
  private:
-  struct Slope {
-    float weight, slope;
+  struct ScoreGradient {
+    float weight, d_score;
   };
-  GRADLOOM_DEVICE Slope SlopeOf(ScoreRow<T>& row, int64_t j, float dot, float weight_slope, const RowStatistics<float>& statistics) const {
+  GRADLOOM_DEVICE ScoreGradient ScoreGradientOf(ScoreRow<T>& row, int64_t j, float dot, float d_weight,
+                                                const RowStatistics<float>& statistics) const {
     const auto score = row.At(j, dot);
     const float p = a.Probability(score, statistics);
     if (p == 0) return {0, 0};
-    const float slope = p * (row.Dropped(j, weight_slope) - statistics.mean), part = a.softcap > 0 ? score.capped / a.softcap : 0;
-    return {row.Dropped(j, p), slope * (1 - part * part)};
+    const float d_score = p * (row.Dropped(j, d_weight) - statistics.mean), part = a.softcap > 0 ? score.capped / a.softcap : 0;
+    return {row.Dropped(j, p), d_score * (1 - part * part)};
   }
 };
 
@@ -194,11 +195,11 @@ struct SlopesOfScores {
 struct ProductsPlan {
   struct Block {
     QueryBlock of;
-    PreparedProduct scores, result, weight_slopes, q_gradient, k_gradient, v_gradient;
+    PreparedProduct scores, result, d_weights, q_gradient, k_gradient, v_gradient;
   };
 
   AttentionProducts n;
-  AttentionPlaces at;
+  AttentionScratchLayout at;
   OperandCounts operands;
   WantedOutputs wanted;
   std::vector<Block> blocks;
@@ -208,7 +209,7 @@ struct ProductsPlan {
       return PreparedProduct(needed ? product : BlasProduct(), call, site);
     };
     for (const QueryBlock& of : n.blocks) {
-      blocks.push_back({of, prepared(true, n.Scores(of)), prepared(!n.gradient, n.Result(of)), prepared(n.gradient, n.WeightSlopes(of)),
+      blocks.push_back({of, prepared(true, n.Scores(of)), prepared(!n.gradient, n.Result(of)), prepared(n.gradient, n.WeightGradient(of)),
                         prepared(wanted.Has(kQ), n.QGradient(of)), prepared(wanted.Has(kK), n.KGradient(of)),
                         prepared(wanted.Has(kV), n.VGradient(of))});
     }
@@ -295,7 +296,7 @@ void ForEachScoreRow(const Part<T>& part, const QueryBlock& block, const F& f) {
 template <typename T>
 void Attend(const Part<T>& part, T* y) {
   const AttentionProducts& n = part.plan.n;
-  const AttentionPlaces& at = part.plan.at;
+  const AttentionScratchLayout& at = part.plan.at;
   const T *const q = part.Operand(part.a.q, n.q, at.q), *const k = part.Operand(part.a.k, n.k, at.k),
                  *const v = part.Operand(part.a.v, n.v, at.v);
   T* const o = part.Result(y, n.o, at.o);
@@ -326,7 +327,7 @@ void Zero(void* data, int64_t bytes, cudaStream_t stream) {
 template <typename U, typename T>
 void AttendBack(const Part<T>& part, const T* dy, const AttentionGradients<T>& gradients) {
   const AttentionProducts& n = part.plan.n;
-  const AttentionPlaces& at = part.plan.at;
+  const AttentionScratchLayout& at = part.plan.at;
   const bool apart = n.kv_gradients_apart();
   const T *const q = part.Operand(part.a.q, n.q, at.q), *const k = part.Operand(part.a.k, n.k, at.k),
                  *const v = part.Operand(part.a.v, n.v, at.v), *const upstream = part.Operand(dy, n.o, at.o);
@@ -340,27 +341,27 @@ void AttendBack(const Part<T>& part, const T* dy, const AttentionGradients<T>& g
     Zero(dv_sums, v_part.elements() * static_cast<int64_t>(sizeof(U)), part.launch.stream);
   }
   T *const dk = part.Of(gradients.k, n.k), *const dv = part.Of(gradients.v, n.v);
-  float *const scores = part.template Scratch<float>(at.scores), *const weight_slopes = part.template Scratch<float>(at.weight_slopes);
-  T *const weights = part.template Scratch<T>(at.weights), *const slopes = part.template Scratch<T>(at.slopes);
+  float *const scores = part.template Scratch<float>(at.scores), *const d_weights = part.template Scratch<float>(at.d_weights);
+  T *const weights = part.template Scratch<T>(at.weights), *const d_scores = part.template Scratch<T>(at.d_scores);
   for (const ProductsPlan::Block& block : part.plan.blocks) {
     const QueryBlock& of = block.of;
     const T *const queries = q + of.first_query * q_step, *const keys = k + of.first_key * k_step;
-    const T* const slopes_of_y = upstream + of.first_query * o_step;
+    const T* const block_dy = upstream + of.first_query * o_step;
     part.Multiply(block.scores, queries, keys, scores);
-    part.Multiply(block.weight_slopes, slopes_of_y, v + of.first_key * v_step, weight_slopes);
-    ForEachScoreRow(part, of, SlopesOfScores<T>{part.a, part.Block(of), scores, weight_slopes, weights, slopes});
-    if (dq != nullptr) part.Multiply(block.q_gradient, slopes, keys, dq + of.first_query * q_step);
+    part.Multiply(block.d_weights, block_dy, v + of.first_key * v_step, d_weights);
+    ForEachScoreRow(part, of, ScoreGradients<T>{part.a, part.Block(of), scores, d_weights, weights, d_scores});
+    if (dq != nullptr) part.Multiply(block.q_gradient, d_scores, keys, dq + of.first_query * q_step);
     if (gradients.k != nullptr) {
       if (apart)
-        part.Multiply(block.k_gradient, slopes, queries, dk_sums + of.first_key * k_part.strides[2]);
+        part.Multiply(block.k_gradient, d_scores, queries, dk_sums + of.first_key * k_part.strides[2]);
       else
-        part.Multiply(block.k_gradient, slopes, queries, dk + of.first_key * k_step);
+        part.Multiply(block.k_gradient, d_scores, queries, dk + of.first_key * k_step);
     }
     if (gradients.v != nullptr) {
       if (apart)
-        part.Multiply(block.v_gradient, weights, slopes_of_y, dv_sums + of.first_key * v_part.strides[2]);
+        part.Multiply(block.v_gradient, weights, block_dy, dv_sums + of.first_key * v_part.strides[2]);
       else
-        part.Multiply(block.v_gradient, weights, slopes_of_y, dv + of.first_key * v_step);
+        part.Multiply(block.v_gradient, weights, block_dy, dv + of.first_key * v_step);
     }
   }
   if (n.packed && dq != nullptr) StoreCopy<T>(part, at.dq, n.q, gradients.q);

@@ -12,7 +12,7 @@ namespace gradloom::cuda {
 // Everything that does not change between runs.
 struct StepsPlan {
   RecurrentExtents extents;
-  RecurrentPlaces at;
+  RecurrentScratchLayout at;
   OperandCounts operands;
   WantedOutputs wanted;
   Sequences n;

@@ -188,10 +188,10 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
 
 // The destination of the gradient of a key or value: in K or V, or in the past.
 template <typename T>
-T* Cell(T* now, T* past, const AttentionVectors& places, const AttentionVectors& past_places, int64_t b, int64_t h, int64_t j,
+T* Cell(T* now, T* past, const AttentionVectors& vectors, const AttentionVectors& past_vectors, int64_t b, int64_t h, int64_t j,
         int64_t past_length) {
-  if (j < past_length) return past == nullptr ? nullptr : past + past_places.At(b, h, j);
-  return now == nullptr ? nullptr : now + places.At(b, h, j - past_length);
+  if (j < past_length) return past == nullptr ? nullptr : past + past_vectors.At(b, h, j);
+  return now == nullptr ? nullptr : now + vectors.At(b, h, j - past_length);
 }
 
 template <typename T>

@@ -11,7 +11,7 @@
 namespace gradloom {
 
 // The index of the output with the gradient of input `i` of the forward operator, or -1.
-inline int64_t PlaceOfGradient(const KernelCall& call, int64_t i) {
+inline int64_t GradientOutputIndex(const KernelCall& call, int64_t i) {
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   const auto at = std::find(wanted.begin(), wanted.end(), i);
   return at == wanted.end() ? -1 : at - wanted.begin();
@@ -19,8 +19,8 @@ inline int64_t PlaceOfGradient(const KernelCall& call, int64_t i) {
 
 // That output, or null.
 inline void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
-  const int64_t place = PlaceOfGradient(call, i);
-  return place < 0 ? nullptr : outputs[place];
+  const int64_t index = GradientOutputIndex(call, i);
+  return index < 0 ? nullptr : outputs[index];
 }
 
 // Sets all outputs to zero, for gradients that are accumulated.

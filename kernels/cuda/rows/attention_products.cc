@@ -47,7 +47,7 @@ std::string NotServed(const KernelCall& call) {
 }
 
 // The keys that a query sees by its position.
-struct Sight {
+struct KeyVisibility {
   bool causal;
   int64_t left, right;  // sizes of the window; -1: unlimited
   int64_t keys;         // number of keys, limited by the extent of the mask
@@ -62,7 +62,7 @@ struct Sight {
   }
 };
 
-Sight SightOf(const KernelCall& call, int64_t keys) {
+KeyVisibility VisibilityOf(const KernelCall& call, int64_t keys) {
   const Attributes& a = call.attributes;
   if (Has(call, kMask)) {
     const Shape& mask = call.inputs[kMask].shape;
@@ -75,10 +75,10 @@ Sight SightOf(const KernelCall& call, int64_t keys) {
 int64_t ScoreBytes(const AttentionProducts& p) { return (p.dtype == DType::kFloat32 ? 4 : 6) * (p.gradient ? 2 : 1); }
 
 // The number of queries in a block.
-int64_t BlockQueries(const AttentionProducts& p, const Sight& sight) {
+int64_t BlockQueries(const AttentionProducts& p, const KeyVisibility& visibility) {
   const int64_t length = p.q.dims[2];
   int64_t queries = length;
-  if (!sight.all()) queries = std::max(kBlockQueries, AlignUp(CeilDiv(length, kMaxBlocks), 64));
+  if (!visibility.all()) queries = std::max(kBlockQueries, AlignUp(CeilDiv(length, kMaxBlocks), 64));
   const int64_t most = kMaxScoreBytes / ScoreBytes(p) / AlignUp(p.k.dims[2], 8);
   if (queries > most) queries = most > 64 ? most / 64 * 64 : std::max<int64_t>(most, 1);
   return std::min(queries, length);
@@ -136,7 +136,7 @@ std::string Rejects(const KernelCall& call) {
   return why;
 }
 
-int64_t Scratch(const KernelCall& call) { return AttentionPlaces(*AttentionProductsOf(call)).bytes; }
+int64_t Scratch(const KernelCall& call) { return AttentionScratchLayout(*AttentionProductsOf(call)).bytes; }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
@@ -168,7 +168,7 @@ BlasProduct AttentionProducts::Scores(const QueryBlock& block) const {
   return product;
 }
 
-BlasProduct AttentionProducts::WeightSlopes(const QueryBlock& block) const {
+BlasProduct AttentionProducts::WeightGradient(const QueryBlock& block) const {
   BlasProduct product =
       ProductOf(*this, {operand(o), dtype, block.first_query}, {operand(v), dtype, block.first_key}, {scores(), DType::kFloat32});
   product.m = block.queries;
@@ -236,11 +236,11 @@ std::optional<AttentionProducts> AttentionProductsOf(const KernelCall& call, std
   const int64_t batch = p.q.dims[0], heads = p.q.dims[1], length = p.q.dims[2], size = p.v.dims[3];
   p.o = AttentionTensor(call.inputs[kQ].shape.rank() == 4 ? Shape{batch, heads, length, size} : Shape{batch, length, heads * size}, heads);
 
-  const Sight sight = SightOf(call, p.k.dims[2]);
-  const int64_t queries = BlockQueries(p, sight);
+  const KeyVisibility visibility = VisibilityOf(call, p.k.dims[2]);
+  const int64_t queries = BlockQueries(p, visibility);
   bool all_keys = true;
   for (int64_t first = 0; first < length; first += queries) {
-    const QueryBlock block = sight.Of(first, std::min(queries, length - first));
+    const QueryBlock block = visibility.Of(first, std::min(queries, length - first));
     if (block.keys < 1) return no("queries that see no key");
     p.row = std::max(p.row, AlignUp(block.keys, 8));
     all_keys = all_keys && block.keys == p.k.dims[2];
@@ -253,7 +253,7 @@ std::optional<AttentionProducts> AttentionProductsOf(const KernelCall& call, std
   return p;
 }
 
-AttentionPlaces::AttentionPlaces(const AttentionProducts& p) {
+AttentionScratchLayout::AttentionScratchLayout(const AttentionProducts& p) {
   const auto take = [&](bool needed, const DnnTensor& tensor, DType dtype) {
     const int64_t at = bytes;
     if (needed) bytes = AlignUp(bytes + tensor.elements() * DTypeBytes(dtype), 256);
@@ -263,8 +263,8 @@ AttentionPlaces::AttentionPlaces(const AttentionProducts& p) {
   const DnnTensor q_part = p.part_of(p.q), k_part = p.part_of(p.k), v_part = p.part_of(p.v), all = p.scores();
   scores = take(true, all, DType::kFloat32);
   weights = half ? take(true, all, p.dtype) : scores;
-  weight_slopes = take(p.gradient, all, DType::kFloat32);
-  slopes = half ? take(p.gradient, all, p.dtype) : weight_slopes;
+  d_weights = take(p.gradient, all, DType::kFloat32);
+  d_scores = half ? take(p.gradient, all, p.dtype) : d_weights;
   q = take(p.packed, q_part, p.dtype);
   k = take(p.packed, k_part, p.dtype);
   v = take(p.packed, v_part, p.dtype);
@@ -281,7 +281,7 @@ AttentionPlaces::AttentionPlaces(const AttentionProducts& p) {
       has(p.Result(block));
       continue;
     }
-    for (const BlasProduct& product : {p.WeightSlopes(block), p.QGradient(block), p.KGradient(block), p.VGradient(block)}) has(product);
+    for (const BlasProduct& product : {p.WeightGradient(block), p.QGradient(block), p.KGradient(block), p.VGradient(block)}) has(product);
   }
   bytes += most;
 }

@@ -52,13 +52,13 @@ struct AttentionProducts {
   // The layout in which products read or write an operand.
   DnnTensor operand(const DnnTensor& tensor) const { return packed ? part_of(tensor) : tensor; }
 
-  // The products of a block. Weights are the softmax of the scores; slopes are gradients of the scores.
-  BlasProduct Scores(const QueryBlock& block) const;        // q k^T, float32
-  BlasProduct Result(const QueryBlock& block) const;        // weights v
-  BlasProduct WeightSlopes(const QueryBlock& block) const;  // do v^T, float32
-  BlasProduct QGradient(const QueryBlock& block) const;     // scale slopes k
-  BlasProduct KGradient(const QueryBlock& block) const;     // scale slopes^T q
-  BlasProduct VGradient(const QueryBlock& block) const;     // weights^T do
+  // The products of a block. Weights are the softmax of the scores; d_scores are gradients of the scores.
+  BlasProduct Scores(const QueryBlock& block) const;          // q k^T, float32
+  BlasProduct Result(const QueryBlock& block) const;          // weights v
+  BlasProduct WeightGradient(const QueryBlock& block) const;  // do v^T, float32
+  BlasProduct QGradient(const QueryBlock& block) const;       // scale d_scores k
+  BlasProduct KGradient(const QueryBlock& block) const;       // scale d_scores^T q
+  BlasProduct VGradient(const QueryBlock& block) const;       // weights^T do
 
  private:
   BlasProduct KvGradient(const QueryBlock& block, const DnnTensor& of, const DnnTensor& with) const;
@@ -69,15 +69,15 @@ std::optional<AttentionProducts> AttentionProductsOf(const KernelCall& call, std
 
 // The division of the scratch memory, in bytes from its start. In float32 the weights overwrite the scores, and the gradients of the scores
 // overwrite those of the weights.
-struct AttentionPlaces {
-  explicit AttentionPlaces(const AttentionProducts& products);
+struct AttentionScratchLayout {
+  explicit AttentionScratchLayout(const AttentionProducts& products);
 
-  int64_t scores = 0, weights = 0;        // float32, then in the operands' type
-  int64_t weight_slopes = 0, slopes = 0;  // the gradients of weights and scores, likewise
-  int64_t q = 0, k = 0, v = 0, o = 0;     // packed operands; o, or its gradient
-  int64_t dq = 0, dk = 0, dv = 0;         // packed gradients; dk and dv also if kv_gradients_apart()
-  int64_t workspace = 0;                  // cuBLASLt's
-  int64_t bytes = 0;                      // total
+  int64_t scores = 0, weights = 0;      // float32, then in the operands' type
+  int64_t d_weights = 0, d_scores = 0;  // the gradients of weights and scores, likewise
+  int64_t q = 0, k = 0, v = 0, o = 0;   // packed operands; o, or its gradient
+  int64_t dq = 0, dk = 0, dv = 0;       // packed gradients; dk and dv also if kv_gradients_apart()
+  int64_t workspace = 0;                // cuBLASLt's
+  int64_t bytes = 0;                    // total
 };
 
 }  // namespace gradloom

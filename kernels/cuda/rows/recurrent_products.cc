@@ -33,7 +33,7 @@ std::string Rejects(const KernelCall& call) {
   return UnusualCells(call);
 }
 
-int64_t Scratch(const KernelCall& call) { return RecurrentPlaces(call).bytes; }
+int64_t Scratch(const KernelCall& call) { return RecurrentScratchLayout(call).bytes; }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
@@ -138,7 +138,7 @@ std::vector<const BlasProduct*> RecurrentProducts::all() const {
   return products;
 }
 
-RecurrentPlaces::RecurrentPlaces(const KernelCall& call) {
+RecurrentScratchLayout::RecurrentScratchLayout(const KernelCall& call) {
   const RecurrentExtents n(call);
   const int64_t element = DTypeBytes(call.inputs[0].dtype), wide = 4;
   const int64_t cells = n.directions * n.cells(), all_states = n.directions * n.rows() * n.hidden;

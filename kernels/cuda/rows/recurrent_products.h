@@ -33,8 +33,8 @@ struct RecurrentProducts {
 };
 
 // The division of the scratch memory, in bytes from its start. T is the type of the operands, A is float. Rows are steps * batch.
-struct RecurrentPlaces {
-  explicit RecurrentPlaces(const KernelCall& call);
+struct RecurrentScratchLayout {
+  explicit RecurrentScratchLayout(const KernelCall& call);
 
   int64_t kept = 0;          // A [directions, rows, kept]: if it is not an operand
   int64_t y = 0;             // T, like Y: if it is not an operand
