@@ -19,18 +19,18 @@ namespace {
 
 // The elements that a thread processes at a time. Rows are padded to a multiple of four elements.
 template <typename N>
-using Four = Neighbours<4, N>;
+using Vector4 = AlignedVector<N, 4>;
 
 // Elements i to i + 3 of a row with `elements` valid elements; zeros in place of the padding, which is uninitialized.
-GRADLOOM_DEVICE Four<float> Load(const float* data, int64_t i, int64_t elements) {
-  if (i + 4 <= elements) return *reinterpret_cast<const Four<float>*>(data + i);
-  Four<float> four = {};
-  for (int64_t r = 0; i + r < elements; ++r) four.at[r] = data[i + r];
-  return four;
+GRADLOOM_DEVICE Vector4<float> Load(const float* data, int64_t i, int64_t elements) {
+  if (i + 4 <= elements) return *reinterpret_cast<const Vector4<float>*>(data + i);
+  Vector4<float> vector = {};
+  for (int64_t r = 0; i + r < elements; ++r) vector.at[r] = data[i + r];
+  return vector;
 }
 template <typename N>
-GRADLOOM_DEVICE void Store(const Four<N>& four, N* data, int64_t i) {
-  *reinterpret_cast<Four<N>*>(data + i) = four;
+GRADLOOM_DEVICE void Store(const Vector4<N>& vector, N* data, int64_t i) {
+  *reinterpret_cast<Vector4<N>*>(data + i) = vector;
 }
 
 // The scores of a call that are in scratch memory.
@@ -91,20 +91,20 @@ struct WeighScores {
     const int64_t keys = block.of.keys, first = 4 * group.thread(), step = 4 * group.threads();
     ExpSum<float> all;
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys);
+      const Vector4<float> vector = Load(scores + at.start, j, keys);
       for (int r = 0; r < 4; ++r) {
-        if (j + r < keys) all.Add(row.At(j + r, four.at[r]).biased);
+        if (j + r < keys) all.Add(row.At(j + r, vector.at[r]).biased);
       }
     }
     all = group.Reduce(all, JoinExpSums{});
     const bool sees = all.largest != -std::numeric_limits<float>::infinity();
     const RowStatistics<float> statistics = sees ? RowStatistics<float>{all.largest, 1 / all.Divisor(), 0} : RowStatistics<float>{0, 0, 0};
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys);
-      Four<T> made;
+      const Vector4<float> vector = Load(scores + at.start, j, keys);
+      Vector4<T> made;
       for (int r = 0; r < 4; ++r) {
         float weight = 0;
-        if (j + r < keys) weight = row.Dropped(j + r, a.Probability(row.At(j + r, four.at[r]), statistics));
+        if (j + r < keys) weight = row.Dropped(j + r, a.Probability(row.At(j + r, vector.at[r]), statistics));
         made.at[r] = static_cast<T>(weight);
       }
       Store(made, weights + at.start, j);
@@ -154,10 +154,10 @@ struct ScoreGradients {
     const int64_t keys = block.of.keys, first = 4 * group.thread(), step = 4 * group.threads();
     WeightedExpSum all;
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
+      const Vector4<float> vector = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
       for (int r = 0; r < 4; ++r) {
         if (j + r >= keys) continue;
-        const float score = row.At(j + r, four.at[r]).biased;
+        const float score = row.At(j + r, vector.at[r]).biased;
         if (score != kHidden) all.Add(score, row.Dropped(j + r, d_weight.at[r]));
       }
     }
@@ -165,10 +165,10 @@ struct ScoreGradients {
     const RowStatistics<float> statistics =
         all.largest == kHidden ? RowStatistics<float>{0, 0, 0} : RowStatistics<float>{all.largest, 1 / all.sum, all.weighted / all.sum};
     for (int64_t j = first; j < keys; j += step) {
-      const Four<float> four = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
-      Four<T> weight, made;
+      const Vector4<float> vector = Load(scores + at.start, j, keys), d_weight = Load(d_weights + at.start, j, keys);
+      Vector4<T> weight, made;
       for (int r = 0; r < 4; ++r) {
-        const auto both = j + r < keys ? ScoreGradientOf(row, j + r, four.at[r], d_weight.at[r], statistics) : ScoreGradient{0, 0};
+        const auto both = j + r < keys ? ScoreGradientOf(row, j + r, vector.at[r], d_weight.at[r], statistics) : ScoreGradient{0, 0};
         weight.at[r] = static_cast<T>(both.weight);
         made.at[r] = static_cast<T>(both.d_score);
       }
@@ -287,7 +287,7 @@ void ForEachPart(const ProductsPlan& plan, const Launch& l, const AttentionData<
   }
 }
 
-// Calls f for each row of scores of a block, with a group of threads that suits the number of Fours.
+// Calls f for each row of scores of a block, with a group of threads that suits the number of vectors in it.
 template <typename T, typename F>
 void ForEachScoreRow(const Part<T>& part, const QueryBlock& block, const F& f) {
   ForEachRowOf(part.plan.n.matrices() * block.queries, (block.keys + 3) / 4, 1, part.launch.stream, f);

@@ -9,42 +9,40 @@
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/rows/scratch.h"
 #include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-constexpr int64_t kFour = 4;  // words per counter block
+constexpr int64_t kWords = 4;  // words per counter block
 static_assert(kThreads <= cuda_rows::kMaxThreads);
 
-// Four consecutive elements, loaded or stored together.
 template <typename T>
-struct alignas(4 * sizeof(T)) Quad {
-  T at[kFour];
-};
+using Vector = AlignedVector<T, kWords>;
 
 // Loads or stores the first `n` of four elements.
 template <typename T>
-GRADLOOM_DEVICE Quad<T> Load(const T* from, int64_t n) {
-  if (n == kFour && reinterpret_cast<uintptr_t>(from) % sizeof(Quad<T>) == 0) return *reinterpret_cast<const Quad<T>*>(from);
-  Quad<T> quad = {};
-  for (int k = 0; k < n; ++k) quad.at[k] = from[k];
-  return quad;
+GRADLOOM_DEVICE Vector<T> Load(const T* from, int64_t n) {
+  if (n == kWords && reinterpret_cast<uintptr_t>(from) % sizeof(Vector<T>) == 0) return *reinterpret_cast<const Vector<T>*>(from);
+  Vector<T> vector = {};
+  for (int k = 0; k < n; ++k) vector.at[k] = from[k];
+  return vector;
 }
 template <typename T>
-GRADLOOM_DEVICE void Store(const Quad<T>& quad, int64_t n, T* to) {
-  if (n == kFour && reinterpret_cast<uintptr_t>(to) % sizeof(Quad<T>) == 0) {
-    *reinterpret_cast<Quad<T>*>(to) = quad;
+GRADLOOM_DEVICE void Store(const Vector<T>& vector, int64_t n, T* to) {
+  if (n == kWords && reinterpret_cast<uintptr_t>(to) % sizeof(Vector<T>) == 0) {
+    *reinterpret_cast<Vector<T>*>(to) = vector;
     return;
   }
-  for (int k = 0; k < n; ++k) to[k] = quad.at[k];
+  for (int k = 0; k < n; ++k) to[k] = vector.at[k];
 }
 
 // Calls f(i, m) for every four elements from i on; m is their number, less than 4 at the end.
 template <typename F>
-void ForEachFour(int64_t n, cudaStream_t stream, const F& f) {
-  ForEachElement((n + kFour - 1) / kFour, stream, GRADLOOM_ON_DEVICE(int64_t quad) {
-    const int64_t i = quad * kFour, left = n - i;
-    f(i, left < kFour ? left : kFour);
+void ForEachVector(int64_t n, cudaStream_t stream, const F& f) {
+  ForEachElement((n + kWords - 1) / kWords, stream, GRADLOOM_ON_DEVICE(int64_t vector) {
+    const int64_t i = vector * kWords, left = n - i;
+    f(i, left < kWords ? left : kWords);
   });
 }
 
@@ -59,9 +57,9 @@ struct Dropout {
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     PhiloxGenerator generator = philox();
-    Quad<T> x = Load(in + i, n);
-    Quad<bool> kept;
-    for (int k = 0; k < kFour; ++k) {
+    Vector<T> x = Load(in + i, n);
+    Vector<bool> kept;
+    for (int k = 0; k < kWords; ++k) {
       kept.at[k] = generator.Uniform(i + k) >= ratio;
       x.at[k] = kept.at[k] ? static_cast<T>(static_cast<Arithmetic<T>>(x.at[k]) * scale) : static_cast<T>(0.0f);
     }
@@ -79,7 +77,7 @@ std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
     return MakeKernel([=](const Launch& l) {
       bool* const mask = operands.Out<bool>(l, 1);
       const auto scale = static_cast<Arithmetic<T>>(1 / (1 - ratio));
-      ForEachFour(n, l.stream, Dropout<T>{philox.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
+      ForEachVector(n, l.stream, Dropout<T>{philox.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
     });
   });
 }
@@ -101,8 +99,8 @@ struct RandomUniform {
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     PhiloxGenerator generator = philox();
-    Quad<T> values;
-    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
+    Vector<T> values;
+    for (int k = 0; k < kWords; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
     Store(values, n, out + i);
   }
 };
@@ -116,8 +114,8 @@ struct RandomNormal {
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     using A = Arithmetic<T>;
     PhiloxGenerator generator = philox();
-    Quad<T> values;
-    for (int k = 0; k < kFour; ++k)
+    Vector<T> values;
+    for (int k = 0; k < kWords; ++k)
       values.at[k] = static_cast<T>(static_cast<A>(mean) + static_cast<A>(scale) * generator.Normal<A>(i + k));
     Store(values, n, out + i);
   }
@@ -130,7 +128,7 @@ std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSi
   const int64_t n = call.outputs[0].shape.elements();
   const double low = call.attributes.Float("low", 0), range = call.attributes.Float("high", 1) - low;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{philox.At(l), low, range, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachVector(n, l.stream, RandomUniform<T>{philox.At(l), low, range, l.Out<T>(0)}); });
   });
 }
 
@@ -140,7 +138,7 @@ std::unique_ptr<Kernel> MakeRandomNormal(const KernelCall& call, const KernelSit
   const int64_t n = call.outputs[0].shape.elements();
   const double mean = call.attributes.Float("mean", 0), scale = call.attributes.Float("scale", 1);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{philox.At(l), mean, scale, l.Out<T>(0)}); });
+    return MakeKernel([=](const Launch& l) { ForEachVector(n, l.stream, RandomNormal<T>{philox.At(l), mean, scale, l.Out<T>(0)}); });
   });
 }
 
@@ -154,7 +152,7 @@ struct Bernoulli {
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     PhiloxGenerator generator = philox();
-    Quad<Bits> values = {};
+    Vector<Bits> values = {};
     for (int k = 0; k < n; ++k) values.at[k] = static_cast<double>(generator.Uniform(i + k)) < p[i + k] ? one : Bits(0);
     Store(values, n, out + i);
   }
@@ -178,7 +176,7 @@ std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&)
   return WithBytes(out, [&]<typename Bits>(std::type_identity<Bits>) {
     const Bits one = One<Bits>(out);
     return MakeKernel([=](const Launch& l) {
-      ForEachFour(n, l.stream, Bernoulli<Bits>{philox.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)});
+      ForEachVector(n, l.stream, Bernoulli<Bits>{philox.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)});
     });
   });
 }

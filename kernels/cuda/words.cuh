@@ -1,4 +1,4 @@
-// Rows of elements as rows of wider words, for kernels that only move them.
+// Several elements as one wider word: rows for kernels that only move them, and vectors for vectorized loads and stores.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,5 +28,11 @@ decltype(auto) WithWord(int64_t bytes, F&& f) {
     default: return f(std::type_identity<uint4>{});
   }
 }
+
+// kSize consecutive elements, which a thread loads or stores as one word.
+template <typename T, int kSize>
+struct alignas(kSize * sizeof(T)) AlignedVector {
+  T at[kSize];
+};
 
 }  // namespace gradloom::cuda
