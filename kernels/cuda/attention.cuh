@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/shared.cuh"
-#include "kernels/cuda/walk.cuh"
 #include "kernels/reference/attention_vectors.h"
 
 namespace gradloom::cuda {

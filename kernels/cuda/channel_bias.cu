@@ -1,5 +1,5 @@
 #include "kernels/cuda/channel_bias.h"
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/reference/operands.h"
 
 namespace gradloom::cuda {

@@ -1,9 +1,9 @@
 // Sums over the rows of a matrix: first within chunks of rows, where neighboring threads read neighboring columns, then over the chunks.
 #pragma once
 
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/rows/slices.h"
 #include "kernels/cuda/sums.cuh"
-#include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
 

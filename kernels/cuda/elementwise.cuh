@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/catalog/physical.h"
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 

@@ -92,13 +92,14 @@ GRADLOOM_DEVICE T ApplyToIntegers(Function function, T a, T b) {
 }
 
 // The offsets of inputs 0 and 1 for the elements of the output.
-Walk<2> WalkOf(const KernelCall& call) {
+OffsetCalculator<2> OffsetsOf(const KernelCall& call) {
   const Shape& shape = call.outputs[0].shape;
-  return Walk<2>(shape, {BroadcastStrides(call.inputs[0].shape, shape), BroadcastStrides(call.inputs[1].shape, shape)});
+  return OffsetCalculator<2>(shape, {BroadcastStrides(call.inputs[0].shape, shape), BroadcastStrides(call.inputs[1].shape, shape)});
 }
 
 template <typename T>
-void Map(int64_t n, const T* a, const T* b, T* out, const Walk<2>& walk, Function function, double attribute, cudaStream_t stream) {
+void Map(int64_t n, const T* a, const T* b, T* out, const OffsetCalculator<2>& offsets, Function function, double attribute,
+         cudaStream_t stream) {
   using A = Arithmetic<T>;
   constexpr int kCount = kAtOnce<T>;
   const A alpha = static_cast<A>(attribute);
@@ -108,7 +109,7 @@ void Map(int64_t n, const T* a, const T* b, T* out, const Walk<2>& walk, Functio
         A x[kCount], y[kCount];
         for (int k = 0; k < kCount; ++k) {
           if (i + k * part >= n) continue;
-          const auto at = walk(i + k * part);
+          const auto at = offsets(i + k * part);
           x[k] = static_cast<A>(a[at.at[0]]);
           y[k] = static_cast<A>(b[at.at[1]]);
         }
@@ -119,14 +120,14 @@ void Map(int64_t n, const T* a, const T* b, T* out, const Walk<2>& walk, Functio
 }
 
 template <typename T>
-void MapIntegers(int64_t n, const T* a, const T* b, T* out, const Walk<2>& walk, Function function, const KernelSite& site,
+void MapIntegers(int64_t n, const T* a, const T* b, T* out, const OffsetCalculator<2>& offsets, Function function, const KernelSite& site,
                  cudaStream_t stream) {
   DataFault* const fault = site.fault;
   const int id = site.id;
   const bool divides = function == Function::kDiv || function == Function::kMod || function == Function::kFmod;
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         const T x = a[at.at[0]], y = b[at.at[1]];
         if (divides && y == T{0}) {
           Report(fault, id, kDivisionByZero, i, n);
@@ -167,22 +168,24 @@ GRADLOOM_DEVICE bool Compare(Comparison comparison, A a, A b) {
 }
 
 template <typename T>
-void CompareAll(int64_t n, const T* a, const T* b, bool* out, const Walk<2>& walk, Comparison comparison, cudaStream_t stream) {
+void CompareAll(int64_t n, const T* a, const T* b, bool* out, const OffsetCalculator<2>& offsets, Comparison comparison,
+                cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         out[i] = Compare(comparison, static_cast<A>(a[at.at[0]]), static_cast<A>(b[at.at[1]]));
       });
 }
 
 // Converts the exponent to the type of the base first.
 template <typename T>
-void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, T* out, const Walk<2>& walk, cudaStream_t stream) {
+void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, T* out, const OffsetCalculator<2>& offsets,
+           cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         out[i] = static_cast<T>(pow(static_cast<A>(base[at.at[0]]), static_cast<A>(LoadAs<T>(exponent, exponent_type, at.at[1]))));
       });
 }
@@ -203,21 +206,21 @@ struct PowerTypes {
   bool is_signed;
 };
 
-void PowerOfIntegers(int64_t n, const void* base, const void* exponent, void* out, const PowerTypes& types, const Walk<2>& walk,
-                     cudaStream_t stream) {
+void PowerOfIntegers(int64_t n, const void* base, const void* exponent, void* out, const PowerTypes& types,
+                     const OffsetCalculator<2>& offsets, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         const uint64_t x = LoadAs<uint64_t>(base, types.base, at.at[0]);
         StoreAs(out, types.base, i, IntegerPower(x, types.is_signed, LoadAs<int64_t>(exponent, types.exponent, at.at[1])));
       });
 }
 
-void RealPowerOfIntegers(int64_t n, const void* base, const void* exponent, void* out, const PowerTypes& types, const Walk<2>& walk,
-                         cudaStream_t stream) {
+void RealPowerOfIntegers(int64_t n, const void* base, const void* exponent, void* out, const PowerTypes& types,
+                         const OffsetCalculator<2>& offsets, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         StoreAs(out, types.base, i, pow(LoadAs<double>(base, types.base, at.at[0]), LoadAs<double>(exponent, types.exponent, at.at[1])));
       });
 }
@@ -230,11 +233,11 @@ std::unique_ptr<Kernel> MakeBinary(const KernelCall& stated, const KernelSite& s
   const Function function = FunctionOf(call);
   const double alpha = call.attributes.Float("alpha", 1.0);
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=, walk = WalkOf(call)](const Launch& l) {
+    return MakeKernel([=, offsets = OffsetsOf(call)](const Launch& l) {
       if constexpr (std::is_integral_v<T>)
-        MapIntegers(n, l.In<T>(0), l.In<T>(1), l.Out<T>(0), walk, function, site, l.stream);
+        MapIntegers(n, l.In<T>(0), l.In<T>(1), l.Out<T>(0), offsets, function, site, l.stream);
       else
-        Map(n, l.In<T>(0), l.In<T>(1), l.Out<T>(0), walk, function, alpha, l.stream);
+        Map(n, l.In<T>(0), l.In<T>(1), l.Out<T>(0), offsets, function, alpha, l.stream);
     });
   });
 }
@@ -244,8 +247,9 @@ std::unique_ptr<Kernel> MakeComparison(const KernelCall& stated, const KernelSit
   const int64_t n = call.outputs[0].shape.elements();
   const Comparison comparison = ComparisonOf(call);
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel(
-        [=, walk = WalkOf(call)](const Launch& l) { CompareAll(n, l.In<T>(0), l.In<T>(1), l.Out<bool>(0), walk, comparison, l.stream); });
+    return MakeKernel([=, offsets = OffsetsOf(call)](const Launch& l) {
+      CompareAll(n, l.In<T>(0), l.In<T>(1), l.Out<bool>(0), offsets, comparison, l.stream);
+    });
   });
 }
 
@@ -253,17 +257,17 @@ std::unique_ptr<Kernel> MakeComparison(const KernelCall& stated, const KernelSit
 std::unique_ptr<Kernel> MakePow(const KernelCall& stated, const KernelSite&) {
   const KernelCall call = InMemoryOrder(stated);
   const int64_t n = call.outputs[0].shape.elements();
-  const Walk<2> walk = WalkOf(call);
+  const OffsetCalculator<2> offsets = OffsetsOf(call);
   const DType base = call.inputs[0].dtype, exponent = call.inputs[1].dtype;
   if (IsFloating(base)) {
     return WithFloating(base, [&]<typename T>(std::type_identity<T>) {
-      return MakeKernel([=](const Launch& l) { Power(n, l.In<T>(0), l.inputs[1], exponent, l.Out<T>(0), walk, l.stream); });
+      return MakeKernel([=](const Launch& l) { Power(n, l.In<T>(0), l.inputs[1], exponent, l.Out<T>(0), offsets, l.stream); });
     });
   }
   const bool is_signed = WithInteger(base, []<typename T>(std::type_identity<T>) { return std::is_signed_v<T>; });
   const auto power = IsInteger(exponent) ? PowerOfIntegers : RealPowerOfIntegers;
   return MakeKernel([=, types = PowerTypes{base, exponent, is_signed}](const Launch& l) {
-    power(n, l.inputs[0], l.inputs[1], l.outputs[0], types, walk, l.stream);
+    power(n, l.inputs[0], l.inputs[1], l.outputs[0], types, offsets, l.stream);
   });
 }
 

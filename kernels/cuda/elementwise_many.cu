@@ -22,8 +22,8 @@ inline constexpr int kMaxOperands = 16;
 // Operands that are broadcast to one shape. The parameters of a kernel have room for kMaxOperands; more are folded in several launches.
 struct Operands {
   int count = 0, rank = 0;
-  int64_t extents[kMaxRank] = {};
-  int64_t strides[kMaxOperands][kMaxRank] = {};
+  int64_t extents[kMaxAxes] = {};
+  int64_t strides[kMaxOperands][kMaxAxes] = {};
   const void* data[kMaxOperands] = {};
 
   GRADLOOM_DEVICE int64_t Offset(int operand, int64_t i) const {
@@ -68,10 +68,10 @@ void FoldAll(int64_t n, const Operands& operands, T* out, Fold fold, double divi
 }
 
 template <typename T>
-void Choose(int64_t n, const bool* condition, const T* x, const T* y, T* out, const Walk<3>& walk, cudaStream_t stream) {
+void Choose(int64_t n, const bool* condition, const T* x, const T* y, T* out, const OffsetCalculator<3>& offsets, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = walk(i);
+        const auto at = offsets(i);
         out[i] = condition[at.at[0]] ? x[at.at[1]] : y[at.at[2]];
       });
 }
@@ -160,10 +160,10 @@ std::unique_ptr<Kernel> MakeWhere(const KernelCall& stated, const KernelSite&) {
   const KernelCall call = InMemoryOrder(stated);
   const Shape& shape = call.outputs[0].shape;
   const auto strides = [&](size_t i) { return BroadcastStrides(call.inputs[i].shape, shape); };
-  const Walk<3> walk(shape, {strides(0), strides(1), strides(2)});
+  const OffsetCalculator<3> offsets(shape, {strides(0), strides(1), strides(2)});
   return WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel(
-        [=, n = shape.elements()](const Launch& l) { Choose(n, l.In<bool>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), walk, l.stream); });
+        [=, n = shape.elements()](const Launch& l) { Choose(n, l.In<bool>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), offsets, l.stream); });
   });
 }
 

@@ -36,16 +36,16 @@ struct HasBits {
 };
 
 // Writes the indices of kept elements, one row per axis.
-struct PutPlaces {
-  Places places;
+struct WriteIndices {
+  IndexCalculator index_of;
   int64_t room;
   int64_t* out;  // may be null
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t before, bool kept) const {
     if (!kept || out == nullptr) return;
-    int64_t index[kMaxRank] = {};
-    places(i, index);
-    for (int axis = 0; axis < places.rank || axis == 0; ++axis) out[axis * room + before] = index[axis];
+    int64_t index[kMaxAxes] = {};
+    index_of(i, index);
+    for (int axis = 0; axis < index_of.rank || axis == 0; ++axis) out[axis * room + before] = index[axis];
   }
 };
 
@@ -54,15 +54,15 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite&) {
   const DType dtype = call.inputs[0].dtype;
   const CountedParts counted{shape.elements()};
   const int64_t rows = std::max(shape.rank(), 1);
-  const bool has_places = Has(call.outputs, 0), has_count = Has(call.outputs, 1);
+  const bool has_indices = Has(call.outputs, 0), has_count = Has(call.outputs, 1);
   return WithBytes(dtype, [&]<typename T>(std::type_identity<T>) {
     // Ignores the sign, because negative zero is zero.
     const T mask = IsFloating(dtype) ? static_cast<T>(static_cast<T>(~T{0}) >> 1) : static_cast<T>(~T{0});
-    return MakeKernel([=, places = Places(shape)](const Launch& l) {
+    return MakeKernel([=, index_of = IndexCalculator(shape)](const Launch& l) {
       int64_t *const totals = static_cast<int64_t*>(l.scratch), *const count = totals + counted.parts();
-      int64_t* const out = has_places ? l.Out<int64_t>(0) : nullptr;
-      ForEachCounted(counted, totals, l.stream, HasBits<T>{l.In<T>(0), mask}, PutPlaces{places, counted.n, out});
-      if (has_places) PadRows(rows, counted.n, count, out, l.stream);
+      int64_t* const out = has_indices ? l.Out<int64_t>(0) : nullptr;
+      ForEachCounted(counted, totals, l.stream, HasBits<T>{l.In<T>(0), mask}, WriteIndices{index_of, counted.n, out});
+      if (has_indices) PadRows(rows, counted.n, count, out, l.stream);
       Write(count, has_count ? l.Out<int64_t>(1) : nullptr, l.stream);
     });
   });
@@ -202,11 +202,11 @@ std::unique_ptr<Kernel> MakeSameExtent(const KernelCall&, const KernelSite& site
 
 // A tensor of which only the elements below given extents are valid.
 struct CountedShape {
-  Places room;
-  AxisNumbers strides;
+  IndexCalculator full;
+  AxisArray strides;
   const int64_t* extents = nullptr;
 
-  explicit CountedShape(const Shape& shape) : room(shape), strides(shape.strides()) {}
+  explicit CountedShape(const Shape& shape) : full(shape), strides(shape.strides()) {}
   CountedShape With(const int64_t* below) const {
     CountedShape with = *this;
     with.extents = below;
@@ -216,33 +216,33 @@ struct CountedShape {
   // The number of valid elements; -1 if an extent exceeds the tensor, which is reported.
   GRADLOOM_DEVICE int64_t Count(const IndexFault& fault) const {
     int64_t count = 1;
-    for (int axis = 0; axis < room.rank; ++axis) {
-      if (extents[axis] < 0 || extents[axis] > room.extents[axis]) {
-        Report(fault.fault, fault.site, kCapacityExceeded, extents[axis], room.extents[axis]);
+    for (int axis = 0; axis < full.rank; ++axis) {
+      if (extents[axis] < 0 || extents[axis] > full.extents[axis]) {
+        Report(fault.fault, fault.site, kCapacityExceeded, extents[axis], full.extents[axis]);
         return -1;
       }
       count *= extents[axis];
     }
     return count;
   }
-  // The number of the element at `place` among the valid ones, or -1 if it is not valid.
-  GRADLOOM_DEVICE int64_t NumberOf(int64_t place) const {
-    int64_t index[kMaxRank], number = 0;
-    room(place, index);
-    for (int axis = 0; axis < room.rank; ++axis) {
+  // The number of the element at `offset` among the valid ones, or -1 if it is not valid.
+  GRADLOOM_DEVICE int64_t NumberOf(int64_t offset) const {
+    int64_t index[kMaxAxes], number = 0;
+    full(offset, index);
+    for (int axis = 0; axis < full.rank; ++axis) {
       if (index[axis] >= extents[axis]) return -1;
       number = number * extents[axis] + index[axis];
     }
     return number;
   }
-  GRADLOOM_DEVICE int64_t PlaceOf(int64_t number) const {
-    int64_t place = 0;
-    for (int axis = room.rank - 1; axis >= 0; --axis) {
+  GRADLOOM_DEVICE int64_t OffsetOf(int64_t number) const {
+    int64_t offset = 0;
+    for (int axis = full.rank - 1; axis >= 0; --axis) {
       const Quotient at = Divide(number, extents[axis]);
-      place += at.rest * strides[axis];
+      offset += at.rest * strides[axis];
       number = at.quotient;
     }
-    return place;
+    return offset;
   }
 };
 
@@ -258,7 +258,7 @@ void Repack(int64_t n, const CountedShape& from, const CountedShape& to, bool re
           return;
         }
         const int64_t number = to.NumberOf(i);
-        y[i] = number >= 0 ? x[from.PlaceOf(number)] : repeat && count > 0 ? x[0] : T{0};
+        y[i] = number >= 0 ? x[from.OffsetOf(number)] : repeat && count > 0 ? x[0] : T{0};
       });
 }
 

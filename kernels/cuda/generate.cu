@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/move.cuh"
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 namespace {

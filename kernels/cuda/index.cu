@@ -6,25 +6,25 @@
 namespace gradloom::cuda {
 namespace {
 
-// Row i of part o of the output is row places(i) of part o of the input, as words; zeros if an index is out of range.
+// Row i of part o of the output is row indexer(i) of part o of the input, as words; zeros if an index is out of range.
 template <typename T, typename P>
-void GatherRows(int64_t outer, int64_t count, int64_t rows, int64_t words, const T* in, const Indices& indices, T* out, const P& places,
+void GatherRows(int64_t outer, int64_t count, int64_t rows, int64_t words, const T* in, const Indices& indices, T* out, const P& indexer,
                 const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       outer * count * words, stream, GRADLOOM_ON_DEVICE(int64_t e) {
         const Quotient at = Divide(e, words), part = Divide(at.quotient, count);
-        const int64_t place = places(indices, part.rest, fault);
-        out[e] = place < 0 ? T{} : in[(part.quotient * rows + place) * words + at.rest];
+        const int64_t index = indexer(indices, part.rest, fault);
+        out[e] = index < 0 ? T{} : in[(part.quotient * rows + index) * words + at.rest];
       });
 }
 
 template <typename P>
 std::unique_ptr<Kernel> MakeRowGather(const KernelCall& call, int64_t outer, int64_t count, int64_t rows, int64_t row_bytes,
-                                      const P& places, const KernelSite& site) {
+                                      const P& indexer, const KernelSite& site) {
   const int64_t word = WordBytesOf(row_bytes);
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, words = row_bytes / word, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
-      GatherRows(outer, count, rows, words, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), places, fault, l.stream);
+      GatherRows(outer, count, rows, words, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), indexer, fault, l.stream);
     });
   });
 }
@@ -34,26 +34,26 @@ std::unique_ptr<Kernel> MakeGather(const KernelCall& call, const KernelSite& sit
   const int rank = in.shape.rank(), axis = AxisOf(call, call.attributes.Int("axis", 0), rank);
   const int64_t row_bytes = Product(in.shape, axis + 1, rank) * DTypeBytes(in.dtype);
   return MakeRowGather(call, Product(in.shape, 0, axis), call.inputs[1].shape.elements(), in.shape[axis], row_bytes,
-                       AxisPlaces{in.shape[axis]}, site);
+                       AxisIndexer{in.shape[axis]}, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherNd(const KernelCall& call, const KernelSite& site) {
   const OperandType& in = call.inputs[0];
   const Shape& indices = call.inputs[1].shape;
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
-  const TuplePlaces places(in.shape, indices, batch_dims);
-  const int64_t row_bytes = Product(in.shape, batch_dims + places.width, in.shape.rank()) * DTypeBytes(in.dtype);
-  return MakeRowGather(call, 1, Product(indices, 0, indices.rank() - 1), 0, row_bytes, places, site);
+  const TupleIndexer indexer(in.shape, indices, batch_dims);
+  const int64_t row_bytes = Product(in.shape, batch_dims + indexer.width, in.shape.rank()) * DTypeBytes(in.dtype);
+  return MakeRowGather(call, 1, Product(indices, 0, indices.rank() - 1), 0, row_bytes, indexer, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherElements(const KernelCall& call, const KernelSite& site) {
   const OperandType& in = call.inputs[0];
   const Shape& indices = call.inputs[1].shape;
-  const ElementPlaces places(in.shape, indices, AxisOf(call, call.attributes.Int("axis", 0), in.shape.rank()));
+  const ElementIndexer indexer(in.shape, indices, AxisOf(call, call.attributes.Int("axis", 0), in.shape.rank()));
   const int64_t bytes = DTypeBytes(in.dtype);
   return WithWord(bytes, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, n = indices.elements(), wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
-      GatherRows(1, n, 0, 1, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), places, fault, l.stream);
+      GatherRows(1, n, 0, 1, l.In<T>(0), Indices{l.inputs[1], wide}, l.Out<T>(0), indexer, fault, l.stream);
     });
   });
 }

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 
@@ -35,7 +35,7 @@ struct Indices {
 inline bool IsWide(const OperandType& indices) { return indices.dtype == DType::kInt64; }
 
 // Indices into one axis.
-struct AxisPlaces {
+struct AxisIndexer {
   int64_t extent = 0;
 
   GRADLOOM_DEVICE int64_t operator()(const Indices& indices, int64_t i, const IndexFault& fault) const {
@@ -45,12 +45,12 @@ struct AxisPlaces {
 
 // Index tuples, each of which selects a row of a tensor. Its first axes are batch axes shared with the indices; the tuple indexes the next
 // ones.
-struct TuplePlaces {
+struct TupleIndexer {
   int width = 0;
   int64_t per_batch = 1, batch_rows = 1;  // per batch: tuples and rows
-  int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
+  int64_t extents[kMaxAxes] = {}, strides[kMaxAxes] = {};
 
-  TuplePlaces(const Shape& shape, const Shape& indices, int batch_dims) {
+  TupleIndexer(const Shape& shape, const Shape& indices, int batch_dims) {
     width = static_cast<int>(indices[indices.rank() - 1]);
     per_batch = Product(indices, batch_dims, indices.rank() - 1);
     batch_rows = Product(shape, batch_dims, batch_dims + width);
@@ -73,12 +73,12 @@ struct TuplePlaces {
 };
 
 // Indices along one axis of a tensor of the same rank; the other coordinates are those of the index itself.
-struct ElementPlaces {
-  Walk<1> walk;                    // over the indices without the axis, in the data
+struct ElementIndexer {
+  OffsetCalculator<1> offsets;     // over the indices without the axis, in the data
   int64_t length = 1, inner = 1;   // of the indices: extent of the axis, and number of elements in one step along it
   int64_t extent = 0, stride = 1;  // of the data along the axis
 
-  ElementPlaces(const Shape& data, const Shape& indices, int axis) {
+  ElementIndexer(const Shape& data, const Shape& indices, int axis) {
     length = indices[axis];
     inner = Product(indices, axis + 1, indices.rank());
     extent = data[axis];
@@ -86,7 +86,7 @@ struct ElementPlaces {
     stride = strides[static_cast<size_t>(axis)];
     Shape lines = indices;
     lines[axis] = 1;
-    walk = Walk<1>(lines, {strides});
+    offsets = OffsetCalculator<1>(lines, {strides});
   }
 
   // A line along the axis: the number of its first index, and of its first element in the data.
@@ -94,7 +94,7 @@ struct ElementPlaces {
     const Quotient q = Divide(line, inner);
     return q.quotient * length * inner + q.rest;
   }
-  GRADLOOM_DEVICE int64_t FirstElement(int64_t line) const { return walk(line).at[0]; }
+  GRADLOOM_DEVICE int64_t FirstElement(int64_t line) const { return offsets(line).at[0]; }
 
   // The element of the data selected by index i, or -1.
   GRADLOOM_DEVICE int64_t operator()(const Indices& indices, int64_t i, const IndexFault& fault) const {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 

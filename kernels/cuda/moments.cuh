@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/rows/slices.h"
 #include "kernels/cuda/sums.cuh"
-#include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
 

@@ -25,7 +25,8 @@ struct Normalized {
 
 // The output has the type of the scale. Scale and bias are read through `walk`, which repeats them where they are broadcast.
 template <bool kCentered, typename T, typename S, typename H>
-void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool has_bias, const Normalized<S, H>& to, const Launch& l) {
+void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& offsets, bool has_bias, const Normalized<S, H>& to,
+               const Launch& l) {
   using R = Arithmetic<T>;
   const T* const x = l.In<T>(0);
   const S *const scale = l.In<S>(1), *const bias = has_bias ? l.In<S>(2) : nullptr;
@@ -35,7 +36,7 @@ void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool ha
         const Elements<T> from{x + start};
         const Normal<R> normal = RowNormal<kCentered>(block, rows.columns, static_cast<R>(epsilon), from);
         for (int64_t k = block.thread(); k < rows.columns; k += block.threads()) {
-          const auto place = walk(k);
+          const auto place = offsets(k);
           const R value = normal(from(k)) * static_cast<R>(scale[place.at[0]]);
           const R result = bias == nullptr ? value : value + static_cast<R>(bias[place.at[1]]);
           if (to.y != nullptr) to.y[start + k] = static_cast<S>(result);
@@ -57,22 +58,22 @@ Shape RowShape(const KernelCall& call, const Shape& x) {
 }
 
 // The scale and the bias of a normalization, along a row of x.
-Walk<2> ScaleAndBias(const KernelCall& call) {
+OffsetCalculator<2> ScaleAndBias(const KernelCall& call) {
   const Shape row = RowShape(call, call.inputs[0].shape);
-  return Walk<2>(row, {AlongRow(row, call.inputs[1]), AlongRow(row, Has(call.inputs, 2) ? call.inputs[2] : OperandType())});
+  return OffsetCalculator<2>(row, {AlongRow(row, call.inputs[1]), AlongRow(row, Has(call.inputs, 2) ? call.inputs[2] : OperandType())});
 }
 
 // The launch-independent data of a row normalization.
 struct NormalizedCall {
   Columns rows;
   double epsilon;
-  Walk<2> walk;
+  OffsetCalculator<2> offsets;
   bool has_bias;
 
   explicit NormalizedCall(const KernelCall& call)
       : rows(NormalizedRows(call, call.inputs[0].shape)),
         epsilon(call.attributes.Float("epsilon", 1e-5)),
-        walk(ScaleAndBias(call)),
+        offsets(ScaleAndBias(call)),
         has_bias(Has(call.inputs, 2)) {}
 };
 
@@ -83,8 +84,8 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto with = [&]<typename S>(std::type_identity<S>) {
       return MakeKernel([=](const Launch& l) {
-        Normalize<kCentered, T>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)},
-                                l);
+        Normalize<kCentered, T>(n.rows, n.epsilon, n.offsets, n.has_bias,
+                                Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)}, l);
       });
     };
     if constexpr (kCentered)
@@ -105,7 +106,7 @@ std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const Kerne
   const NormalizedCall n(call);
   return WithHalf(call.outputs[1].dtype, [&]<typename H>(std::type_identity<H>) {
     return MakeKernel([=](const Launch& l) {
-      Normalize<true, float>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
+      Normalize<true, float>(n.rows, n.epsilon, n.offsets, n.has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
     });
   });
 }
@@ -137,7 +138,7 @@ struct RowGradient {
   T* dx;  // null: not wanted
   Columns rows;
   R epsilon;
-  Walk<1> walk;
+  OffsetCalculator<1> offsets;
 
   struct Row {
     Normal<R> normal;
@@ -145,7 +146,9 @@ struct RowGradient {
   };
 
   GRADLOOM_DEVICE R At(int64_t i) const { return static_cast<R>(x[i]); }
-  GRADLOOM_DEVICE R Scaled(int64_t start, int64_t k) const { return static_cast<R>(dy[start + k]) * static_cast<R>(scale[walk(k).at[0]]); }
+  GRADLOOM_DEVICE R Scaled(int64_t start, int64_t k) const {
+    return static_cast<R>(dy[start + k]) * static_cast<R>(scale[offsets(k).at[0]]);
+  }
 
   // The statistics of a row. Both operands are read together, so that later passes find them in the L1 cache.
   template <typename Threads>
@@ -266,14 +269,14 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   const Shape& x = call.inputs[1].shape;
   const Shape row = RowShape(call, x);
   const Columns rows = NormalizedRows(call, x);
-  const Walk<1> walk(row, {AlongRow(row, call.inputs[2])});
+  const OffsetCalculator<1> offsets(row, {AlongRow(row, call.inputs[2])});
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
     const auto with = [&]<typename G>(std::type_identity<G>) {
       return MakeKernel([=](const Launch& l) {
         const RowGradient<kCentered, T, G> gradient{
-            l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), walk};
+            l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), offsets};
         Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);
       });
     };

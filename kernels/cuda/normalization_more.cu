@@ -118,7 +118,8 @@ void GroupNormGrad(const ChannelGroups& shape, double epsilon, const FloatVector
 
 // (x - mean) / (deviation + 1e-9) over the n elements along `across` of each line, of which the innermost are `step` apart.
 template <typename T>
-void MeanVariance(int64_t lines, int64_t n, int64_t step, const Walk<1>& starts, const Walk<1>& across, const Launch& l) {
+void MeanVariance(int64_t lines, int64_t n, int64_t step, const OffsetCalculator<1>& starts, const OffsetCalculator<1>& across,
+                  const Launch& l) {
   using R = Arithmetic<T>;
   const T* const x = l.In<T>(0);
   T* const y = l.Out<T>(0);
@@ -222,7 +223,7 @@ std::unique_ptr<Kernel> MakeMeanVariance(const KernelCall& call, const KernelSit
     across[a] = shape[a];
     kept[a] = 1;
   }
-  const Walk<1> starts(kept, {shape.strides()}), steps(across, {shape.strides()});
+  const OffsetCalculator<1> starts(kept, {shape.strides()}), steps(across, {shape.strides()});
   const int64_t lines = kept.elements(), n = across.elements(), step = steps.rank > 0 ? steps.strides[0][steps.rank - 1] : 1;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=](const Launch& l) { MeanVariance<T>(lines, n, step, starts, steps, l); });

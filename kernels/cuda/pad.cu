@@ -1,7 +1,7 @@
 // Pad in its four modes, and its gradient.
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/move.cuh"
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -23,7 +23,7 @@ GRADLOOM_DEVICE int64_t Modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
 struct Padding {
   PadMode mode = PadMode::kConstant;
   int rank = 0;
-  int64_t before[kMaxRank] = {}, from[kMaxRank] = {}, to[kMaxRank] = {};
+  int64_t before[kMaxAxes] = {}, from[kMaxAxes] = {}, to[kMaxAxes] = {};
 
   void Append(int64_t pad, int64_t inner, int64_t outer) {
     // Merges axes without padding.
@@ -118,7 +118,7 @@ template <typename T>
 void PadGrad(int64_t n, const T* grad, T* out, const Padding& padding, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        int64_t element[kMaxRank], place[kMaxRank], stride[kMaxRank];
+        int64_t element[kMaxAxes], place[kMaxAxes], stride[kMaxAxes];
         int64_t rest = i, step = 1, offset = 0;
         bool any = true;
         for (int axis = padding.rank - 1; axis >= 0; --axis) {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/rows/dnn_tensor.h"
-#include "kernels/cuda/walk.cuh"
 #include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {

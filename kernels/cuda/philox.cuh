@@ -7,8 +7,8 @@
 #include <numbers>
 
 #include "kernels/catalog/batch_slice.h"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/operands.cuh"
-#include "kernels/cuda/walk.cuh"
 #include "runtime/base/philox.h"
 
 namespace gradloom::cuda {

@@ -1,7 +1,7 @@
 // Matrix products for every type, one thread per element of the result. Floating-point products normally run in cuBLASLt.
 #include <algorithm>
 
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/reference/batched_product.h"
 #include "runtime/base/einsum.h"
 
@@ -12,12 +12,12 @@ namespace {
 template <typename T>
 using SumType = std::conditional_t<std::is_integral_v<T>, uint64_t, Arithmetic<T>>;
 
-// alpha * sum over p < k of a[.. + p * a_step] * b[.. + p * b_step], plus beta * c if there is a c. `places` has the offsets in a, b and c
-// for an element of the result.
+// alpha * sum over p < k of a[.. + p * a_step] * b[.. + p * b_step], plus beta * c if there is a c. `offsets` has the positions in a, b and
+// c for an element of the result.
 struct Product {
   int64_t n, k;
   int64_t a_step, b_step;
-  Walk<3> places;
+  OffsetCalculator<3> offsets;
   double alpha = 1, beta = 0;
 };
 
@@ -36,12 +36,12 @@ void Multiply(const Product& p, const T* a, const T* b, const T* c, T* out, cuda
   const S alpha = Factor<T>(p.alpha), beta = Factor<T>(p.beta);
   ForEachElement(
       p.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto place = p.places(i);
-        const T *x = a + place.at[0], *y = b + place.at[1];
+        const auto offset = p.offsets(i);
+        const T *x = a + offset.at[0], *y = b + offset.at[1];
         S sum = 0;
         for (int64_t k = 0; k < p.k; ++k) sum += static_cast<S>(x[k * p.a_step]) * static_cast<S>(y[k * p.b_step]);
         sum *= alpha;
-        if (c != nullptr) sum += beta * static_cast<S>(c[place.at[2]]);
+        if (c != nullptr) sum += beta * static_cast<S>(c[offset.at[2]]);
         out[i] = static_cast<T>(static_cast<Arithmetic<T>>(sum));
       });
 }
@@ -67,8 +67,8 @@ std::unique_ptr<Kernel> MakeMatMul(const KernelCall& call, const KernelSite&) {
   result.push_back(b.m);
   result.push_back(b.n);
   const std::vector<int64_t> none(static_cast<size_t>(result.rank()), 0);
-  const Walk<3> places(result, {Strides(b.a_strides, b.m * b.k, b.k, 0), Strides(b.b_strides, b.k * b.n, 0, 1), none});
-  return MakeProduct(call, {result.elements(), b.k, 1, b.n, places});
+  const OffsetCalculator<3> offsets(result, {Strides(b.a_strides, b.m * b.k, b.k, 0), Strides(b.b_strides, b.k * b.n, 0, 1), none});
+  return MakeProduct(call, {result.elements(), b.k, 1, b.n, offsets});
 }
 
 std::unique_ptr<Kernel> MakeGemm(const KernelCall& call, const KernelSite&) {
@@ -77,8 +77,8 @@ std::unique_ptr<Kernel> MakeGemm(const KernelCall& call, const KernelSite&) {
   const int64_t m = result[0], n = result[1], k = call.inputs[0].shape[trans_a ? 0 : 1];
   const bool has_c = Has(call.inputs, 2);
   const std::vector<int64_t> c = has_c ? BroadcastStrides(call.inputs[2].shape, result) : std::vector<int64_t>{0, 0};
-  const Walk<3> places(result, {std::vector<int64_t>{trans_a ? 1 : k, 0}, std::vector<int64_t>{0, trans_b ? k : 1}, c});
-  return MakeProduct(call, {result.elements(), k, trans_a ? m : 1, trans_b ? 1 : n, places, call.attributes.Float("alpha", 1.0),
+  const OffsetCalculator<3> offsets(result, {std::vector<int64_t>{trans_a ? 1 : k, 0}, std::vector<int64_t>{0, trans_b ? k : 1}, c});
+  return MakeProduct(call, {result.elements(), k, trans_a ? m : 1, trans_b ? 1 : n, offsets, call.attributes.Float("alpha", 1.0),
                             has_c ? call.attributes.Float("beta", 1.0) : 0.0});
 }
 
@@ -100,7 +100,7 @@ void MultiplyIntegers(const BatchedProduct& shape, int64_t a_points, int64_t b_p
   const A* const a = l.In<A>(0);
   const B* const b = l.In<B>(1);
   int32_t* const out = l.Out<int32_t>(0);
-  const Walk<2> matrices(shape.batch, {shape.a_strides, shape.b_strides});
+  const OffsetCalculator<2> matrices(shape.batch, {shape.a_strides, shape.b_strides});
   const ZeroPoints<A> a_zero{a_points > 0 ? l.In<A>(2) : nullptr, a_points, m};
   const ZeroPoints<B> b_zero{b_points > 0 ? l.In<B>(3) : nullptr, b_points, n};
   ForEachElement(
@@ -135,7 +135,7 @@ struct Contraction {
   int operands;
   int64_t results, outer_terms, n;
   int64_t steps[kMaxOperands];  // strides along a row
-  Walk<kMaxOperands> kept, outer;
+  OffsetCalculator<kMaxOperands> kept, outer;
 };
 
 struct Operands {
@@ -193,10 +193,10 @@ std::unique_ptr<Kernel> MakeEinsum(const KernelCall& call, const KernelSite&) {
     extents.push_back(extent);
   }
   Contraction c{.operands = static_cast<int>(call.inputs.size()), .results = call.outputs[0].shape.elements()};
-  c.kept = Walk<Contraction::kMaxOperands>(call.outputs[0].shape, StridesAlong(call, equation, equation.output));
+  c.kept = OffsetCalculator<Contraction::kMaxOperands>(call.outputs[0].shape, StridesAlong(call, equation, equation.output));
   // The innermost axis that remains after merging is the row.
-  Walk<Contraction::kMaxOperands>& outer = c.outer;
-  outer = Walk<Contraction::kMaxOperands>(extents, StridesAlong(call, equation, summed));
+  OffsetCalculator<Contraction::kMaxOperands>& outer = c.outer;
+  outer = OffsetCalculator<Contraction::kMaxOperands>(extents, StridesAlong(call, equation, summed));
   c.n = 1;
   if (outer.rank > 0) {
     --outer.rank;

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "kernels/cuda/narrow.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/quantized.cuh"
-#include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
 namespace {

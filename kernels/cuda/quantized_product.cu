@@ -40,15 +40,15 @@ class Inputs {
 // Zero points and scales for an element of the result: those of the operands, and the scale and zero point of the result.
 struct Factors {
   enum Which { kAZero, kBZero, kAScale, kBScale, kYScale, kYZero, kFactors };
-  Walk<kFactors> places;
+  OffsetCalculator<kFactors> offsets;
   Bytes a_zero, b_zero, y_zero;
   FloatOperand a_scale, b_scale, y_scale;
   bool has_sign = false;  // the result is signed
 
-  GRADLOOM_DEVICE double Scale(const Walk<kFactors>::Offsets& at) const {
+  GRADLOOM_DEVICE double Scale(const OffsetCalculator<kFactors>::Offsets& at) const {
     return a_scale[at.at[kAScale]] * b_scale[at.at[kBScale]] / y_scale[at.at[kYScale]];
   }
-  GRADLOOM_DEVICE void Store(int64_t i, const Walk<kFactors>::Offsets& at, int64_t sum, void* y) const {
+  GRADLOOM_DEVICE void Store(int64_t i, const OffsetCalculator<kFactors>::Offsets& at, int64_t sum, void* y) const {
     const double value = ::rint(static_cast<double>(sum) * Scale(at)) + static_cast<double>(y_zero[at.at[kYZero]]);
     const double low = has_sign ? -128 : 0, high = has_sign ? 127 : 255;
     // NaN, which results from an invalid scale, becomes zero.
@@ -76,8 +76,8 @@ std::vector<int64_t> StridesAlong(const KernelCall& call, size_t i, const Shape&
 }
 
 // The operands of QLinearMatMul and QLinearConv: a and b, each followed by its scale and zero point, then scale and zero point of y.
-Factors QLinearFactors(const Inputs& inputs, const Launch& l, const Walk<Factors::kFactors>& places, bool has_sign) {
-  return {places,
+Factors QLinearFactors(const Inputs& inputs, const Launch& l, const OffsetCalculator<Factors::kFactors>& offsets, bool has_sign) {
+  return {offsets,
           inputs.BytesOf(l, 2),
           inputs.BytesOf(l, 5),
           inputs.BytesOf(l, 7),
@@ -88,24 +88,24 @@ Factors QLinearFactors(const Inputs& inputs, const Launch& l, const Walk<Factors
 }
 
 // `a_axis` and `b_axis` are the axes of y along which vectors extend.
-Walk<Factors::kFactors> QLinearPlaces(const KernelCall& call, const Shape& y, int a_axis, int b_axis) {
+OffsetCalculator<Factors::kFactors> QLinearOffsets(const KernelCall& call, const Shape& y, int a_axis, int b_axis) {
   const auto along = [&](size_t i, int axis) { return StridesAlong(call, i, y, axis); };
   return {y, {along(2, a_axis), along(5, b_axis), along(1, a_axis), along(4, b_axis), along(6, a_axis), along(7, a_axis)}};
 }
 
 struct ByteProduct {
   int64_t n, k, b_step;
-  Walk<2> places;  // offsets of the row of a and the column of b for an element
+  OffsetCalculator<2> offsets;  // offsets of the row of a and the column of b for an element
 };
 
 void Multiply(const ByteProduct& p, const Bytes& a, const Bytes& b, const Factors& factors, void* y, cudaStream_t stream) {
   ForEachElement(
       p.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto place = p.places(i);
-        const auto at = factors.places(i);
+        const auto offset = p.offsets(i);
+        const auto at = factors.offsets(i);
         const int64_t a_zero = factors.a_zero[at.at[Factors::kAZero]], b_zero = factors.b_zero[at.at[Factors::kBZero]];
         int64_t sum = 0;
-        for (int64_t k = 0; k < p.k; ++k) sum += (a[place.at[0] + k] - a_zero) * (b[place.at[1] + k * p.b_step] - b_zero);
+        for (int64_t k = 0; k < p.k; ++k) sum += (a[offset.at[0] + k] - a_zero) * (b[offset.at[1] + k * p.b_step] - b_zero);
         factors.Store(i, at, sum, y);
       });
 }
@@ -145,17 +145,17 @@ void ConvolveScaled(const Convolution& conv, const Bytes& x, const Bytes& w, con
                     cudaStream_t stream) {
   ForEachElement(
       conv.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto at = factors.places(i);
+        const auto at = factors.offsets(i);
         const int64_t sum = conv.Sum(i, x, w, factors.a_zero[at.at[Factors::kAZero]], factors.b_zero[at.at[Factors::kBZero]]);
         const int64_t filter = Divide(Divide(i, conv.g.out_points()).quotient, conv.filters).rest;
         factors.Store(i, at, bias == nullptr ? sum : sum + bias[filter], y);
       });
 }
 
-void Convolve(const Convolution& conv, const Bytes& x, const Bytes& w, const Bytes& x_zero, const Bytes& w_zero, const Walk<1>& w_places,
-              const Int32Result& y, cudaStream_t stream) {
+void Convolve(const Convolution& conv, const Bytes& x, const Bytes& w, const Bytes& x_zero, const Bytes& w_zero,
+              const OffsetCalculator<1>& w_offsets, const Int32Result& y, cudaStream_t stream) {
   ForEachElement(
-      conv.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) { y.Store(i, conv.Sum(i, x, w, x_zero[0], w_zero[w_places(i).at[0]])); });
+      conv.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) { y.Store(i, conv.Sum(i, x, w, x_zero[0], w_zero[w_offsets(i).at[0]])); });
 }
 
 }  // namespace
@@ -173,28 +173,28 @@ std::unique_ptr<Kernel> MakeQLinearMatMul(const KernelCall& call, const KernelSi
   };
   const ByteProduct product{
       result.elements(), b.k, b.n, {result, {strides(b.a_strides, b.m * b.k, b.k, 0), strides(b.b_strides, b.k * b.n, 0, 1)}}};
-  const Walk<Factors::kFactors> places = QLinearPlaces(call, result, result.rank() - 2, result.rank() - 1);
+  const OffsetCalculator<Factors::kFactors> offsets = QLinearOffsets(call, result, result.rank() - 2, result.rank() - 1);
   return MakeKernel([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
-    const Factors factors = QLinearFactors(inputs, l, places, has_sign);
+    const Factors factors = QLinearFactors(inputs, l, offsets, has_sign);
     Multiply(product, inputs.BytesOf(l, 0), inputs.BytesOf(l, 3), factors, l.outputs[0], l.stream);
   });
 }
 
 std::unique_ptr<Kernel> MakeQLinearConv(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call, 3);
-  const Walk<Factors::kFactors> places = QLinearPlaces(call, call.outputs[0].shape, 1, 1);
+  const OffsetCalculator<Factors::kFactors> offsets = QLinearOffsets(call, call.outputs[0].shape, 1, 1);
   return MakeKernel([=, inputs = Inputs(call), has_sign = call.outputs[0].dtype == DType::kInt8](const Launch& l) {
     const int32_t* const bias = inputs.Has(8) ? l.In<int32_t>(8) : nullptr;
-    const Factors factors = QLinearFactors(inputs, l, places, has_sign);
+    const Factors factors = QLinearFactors(inputs, l, offsets, has_sign);
     ConvolveScaled(conv, inputs.BytesOf(l, 0), inputs.BytesOf(l, 3), bias, factors, l.outputs[0], l.stream);
   });
 }
 
 std::unique_ptr<Kernel> MakeConvInteger(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call, 1);
-  const Walk<1> w_places(call.outputs[0].shape, {StridesAlong(call, 3, call.outputs[0].shape, 1)});
+  const OffsetCalculator<1> w_offsets(call.outputs[0].shape, {StridesAlong(call, 3, call.outputs[0].shape, 1)});
   return MakeKernel([=, inputs = Inputs(call)](const Launch& l) {
-    Convolve(conv, inputs.BytesOf(l, 0), inputs.BytesOf(l, 1), inputs.BytesOf(l, 2), inputs.BytesOf(l, 3), w_places, {l.Out<int32_t>(0)},
+    Convolve(conv, inputs.BytesOf(l, 0), inputs.BytesOf(l, 1), inputs.BytesOf(l, 2), inputs.BytesOf(l, 3), w_offsets, {l.Out<int32_t>(0)},
              l.stream);
   });
 }

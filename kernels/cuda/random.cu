@@ -5,10 +5,10 @@
 
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/rows/scratch.h"
-#include "kernels/cuda/walk.cuh"
 #include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {

@@ -149,7 +149,7 @@ struct LogSumExp {
 
 // Element j of output i is at kept(i) + reduced(j) in the input.
 struct Geometry {
-  Walk<1> kept, reduced;
+  OffsetCalculator<1> kept, reduced;
   int64_t outputs = 1, count = 1, parts = 1, part_length = 1;
   bool rows = false;
 
@@ -166,8 +166,8 @@ struct Geometry {
       (plan.reduced[axis] ? reduced_shape : kept_shape).push_back(shape[static_cast<int>(axis)]);
       (plan.reduced[axis] ? reduced_strides : kept_strides).push_back(strides[axis]);
     }
-    kept = Walk<1>(kept_shape, {kept_strides});
-    reduced = Walk<1>(reduced_shape, {reduced_strides});
+    kept = OffsetCalculator<1>(kept_shape, {kept_strides});
+    reduced = OffsetCalculator<1>(reduced_shape, {reduced_strides});
   }
 };
 
@@ -201,9 +201,9 @@ struct FoldPart {
  private:
   // Elements first, first + step, ... before end. Along a single axis, they have a fixed stride.
   GRADLOOM_DEVICE typename Fold::Total Total(const T* from, int64_t first, int64_t end, int64_t step) const {
-    const Walk<1>& walk = geometry.reduced;
-    if (walk.rank > 1) return Total(first, end, step, [=, &walk](int64_t j) { return from[walk(j).at[0]]; });
-    const int64_t stride = walk.strides[0][0];
+    const OffsetCalculator<1>& offsets = geometry.reduced;
+    if (offsets.rank > 1) return Total(first, end, step, [=, &offsets](int64_t j) { return from[offsets(j).at[0]]; });
+    const int64_t stride = offsets.strides[0][0];
     return Total(first, end, step, [=](int64_t j) { return from[j * stride]; });
   }
 

@@ -11,7 +11,7 @@ struct Part {
   int64_t extent, step, stride;
 };
 
-inline constexpr int kMaxParts = 2 * kMaxRank;  // a layout has at most 8 blocks
+inline constexpr int kMaxParts = 2 * kMaxAxes;  // a layout has at most 8 blocks
 
 // The loops of a layout, outermost first.
 struct Parts {
@@ -41,10 +41,10 @@ struct Parts {
 
 // `n` is the number of elements of the output in memory, including padding.
 template <typename T>
-void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts& to, const AxisNumbers& extents, cudaStream_t stream) {
+void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts& to, const AxisArray& extents, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        int64_t index[kMaxRank] = {};
+        int64_t index[kMaxAxes] = {};
         int64_t rest = i;
         for (int k = to.count - 1; k >= 0; --k) {
           const Quotient q = Divide(rest, to.at[k].extent);
@@ -73,7 +73,7 @@ std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
     return MakeKernel([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
   }
   const Parts from(in), to(out);
-  const AxisNumbers extents(out.shape.dims());
+  const AxisArray extents(out.shape.dims());
   const int64_t n = out.layout.elements(out.shape);
   return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });

@@ -71,7 +71,7 @@ struct ResizeFalloff {
 struct ResizePlan {
   ResizeSampling sampling;
   int count = 0;  // number of axes
-  ResizeAxis axes[kMaxRank];
+  ResizeAxis axes[kMaxAxes];
   int64_t entries = 0, ranges = 0;  // of all axes
   bool reads_roi, reads_scales;
 

@@ -106,32 +106,33 @@ GRADLOOM_DEVICE T Returned(const ResizePlan& plan, const ResizeEntry<A>* entries
 }
 
 // Maps the elements of `to` to those of `from`, at index 0 along the resized axes.
-Walk<1> AlongOthers(const KernelCall& call, const Shape& to, const Shape& from) {
+OffsetCalculator<1> AlongOthers(const KernelCall& call, const Shape& to, const Shape& from) {
   std::vector<int64_t> strides = from.strides();
   for (int64_t axis : call.attributes.Ints("axes")) strides[static_cast<size_t>(AxisOf(call, axis, from.rank()))] = 0;
   if (call.attributes.Ints("axes").empty()) std::fill(strides.begin(), strides.end(), 0);
-  return Walk<1>(to, {strides});
+  return OffsetCalculator<1>(to, {strides});
 }
 
 template <int kAxes, typename T>
-void RunResize(const ResizePlan& plan, const Walk<1>& walk, int64_t n, const T* x, T* y, Computed<T> extrapolation, void* scratch,
-               cudaStream_t stream) {
+void RunResize(const ResizePlan& plan, const OffsetCalculator<1>& offsets, int64_t n, const T* x, T* y, Computed<T> extrapolation,
+               void* scratch, cudaStream_t stream) {
   using A = Computed<T>;
   ResizeEntry<A>* const entries = static_cast<ResizeEntry<A>*>(scratch);
   MakeEntries(plan, entries, stream);
   ForEachElement(
-      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { y[i] = Resized<kAxes>(plan, entries, i, x + walk(i).at[0], extrapolation); });
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { y[i] = Resized<kAxes>(plan, entries, i, x + offsets(i).at[0], extrapolation); });
 }
 
 template <int kAxes, typename T>
-void RunResizeGrad(const ResizePlan& plan, const Walk<1>& walk, int64_t n, const T* dy, T* dx, void* scratch, cudaStream_t stream) {
+void RunResizeGrad(const ResizePlan& plan, const OffsetCalculator<1>& offsets, int64_t n, const T* dy, T* dx, void* scratch,
+                   cudaStream_t stream) {
   using A = Computed<T>;
   ResizeEntry<A>* const entries = static_cast<ResizeEntry<A>*>(scratch);
   ResizeReaders* const readers = reinterpret_cast<ResizeReaders*>(static_cast<char*>(scratch) + plan.entries * kResizeEntryBytes);
   MakeEntries(plan, entries, stream);
   FindReaders(plan, entries, readers, stream);
   ForEachElement(
-      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { dx[i] = Returned<kAxes>(plan, entries, readers, i, dy + walk(i).at[0]); });
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { dx[i] = Returned<kAxes>(plan, entries, readers, i, dy + offsets(i).at[0]); });
 }
 
 // Calls f with a compile-time number of axes that is at least `count`.
@@ -141,18 +142,18 @@ void WithAxes(int count, F&& f) {
     if (count <= 2) return f(std::integral_constant<int, 2>());
   }
   if (count <= 4) return f(std::integral_constant<int, 4>());
-  f(std::integral_constant<int, kMaxRank>());
+  f(std::integral_constant<int, kMaxAxes>());
 }
 
 std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
-  const Walk<1> walk = AlongOthers(call, to, from);
+  const OffsetCalculator<1> offsets = AlongOthers(call, to, from);
   const int64_t n = to.elements();
   const double extrapolation = call.attributes.Float("extrapolation_value", 0);
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, plan = ResizePlan(call, from, to)](const Launch& l) {
       WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
-        RunResize<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), static_cast<Computed<T>>(extrapolation), l.scratch, l.stream);
+        RunResize<kAxes>(plan.For(l), offsets, n, l.In<T>(0), l.Out<T>(0), static_cast<Computed<T>>(extrapolation), l.scratch, l.stream);
       });
     });
   });
@@ -161,12 +162,12 @@ std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
 // Input 0 is the gradient of Y.
 std::unique_ptr<Kernel> MakeResizeGrad(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.outputs[0].shape, &to = call.inputs[0].shape;
-  const Walk<1> walk = AlongOthers(call, from, to);
+  const OffsetCalculator<1> offsets = AlongOthers(call, from, to);
   const int64_t n = from.elements();
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, plan = ResizePlan(call, from, to)](const Launch& l) {
       WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
-        RunResizeGrad<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), l.scratch, l.stream);
+        RunResizeGrad<kAxes>(plan.For(l), offsets, n, l.In<T>(0), l.Out<T>(0), l.scratch, l.stream);
       });
     });
   });

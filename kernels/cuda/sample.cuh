@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/cuda_kernel.h"
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 

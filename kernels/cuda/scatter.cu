@@ -1,7 +1,7 @@
 // Rows that are added to, or otherwise combined with, rows selected by index: the gradients of gathers, and the scatters.
 //
-// Floating-point sums must not depend on timing, so updates are first sorted by place with a stable radix sort, which takes two passes for
-// a table of 50,000 rows. Then each thread processes a run of 32 updates of one column in sorted order. If the updates of a place extend
+// Floating-point sums must not depend on timing, so updates are first sorted by target with a stable radix sort, which takes two passes for
+// a table of 50,000 rows. Then each thread processes a run of 32 updates of one column in sorted order. If the updates of a target extend
 // over several runs, the thread of the first run combines the partial sums. So each update is read once, however the updates are
 // distributed.
 #include "kernels/cuda/block_prefix.cuh"
@@ -12,9 +12,10 @@
 namespace gradloom::cuda {
 namespace {
 
-// The places of updates, and the numbers of the updates. In a sorted list, places are ascending, and so are the numbers of each place.
+// The target rows of updates, and the numbers of the updates. In a sorted list, targets are ascending, and so are the numbers of each
+// target.
 struct UpdateList {
-  int64_t* places = nullptr;
+  int64_t* targets = nullptr;
   int64_t* numbers = nullptr;
 };
 
@@ -37,15 +38,15 @@ struct ScatterScratch {
   }
 };
 
-// Indices that are out of range get the place `extent`, which sorts last.
+// Indices that are out of range get the target `extent`, which sorts last.
 template <typename P>
-void FindPlaces(const Scattering& s, const Indices& indices, const P& places, const UpdateList& list, const IndexFault& fault,
-                cudaStream_t stream) {
+void FindTargets(const Scattering& s, const Indices& indices, const P& indexer, const UpdateList& list, const IndexFault& fault,
+                 cudaStream_t stream) {
   const int64_t nowhere = s.extent;
   ForEachElement(
       s.count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t place = places(indices, i, fault);
-        list.places[i] = place < 0 ? nowhere : place;
+        const int64_t target = indexer(indices, i, fault);
+        list.targets[i] = target < 0 ? nowhere : target;
         list.numbers[i] = i;
       });
 }
@@ -53,10 +54,10 @@ void FindPlaces(const Scattering& s, const Indices& indices, const P& places, co
 void SortFew(int64_t count, const UpdateList& from, const UpdateList& to, cudaStream_t stream) {
   ForEachElement(
       count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t place = from.places[i];
+        const int64_t target = from.targets[i];
         int64_t rank = 0;
-        for (int64_t k = 0; k < count; ++k) rank += from.places[k] < place || (from.places[k] == place && k < i) ? 1 : 0;
-        to.places[rank] = place;
+        for (int64_t k = 0; k < count; ++k) rank += from.targets[k] < target || (from.targets[k] == target && k < i) ? 1 : 0;
+        to.targets[rank] = target;
         to.numbers[rank] = from.numbers[i];
       });
 }
@@ -65,7 +66,7 @@ void SortFew(int64_t count, const UpdateList& from, const UpdateList& to, cudaSt
 struct Pass {
   int64_t count, chunk, chunks;
   int shift, digits;
-  GRADLOOM_DEVICE int64_t Digit(int64_t place) const { return (place >> shift) & (digits - 1); }
+  GRADLOOM_DEVICE int64_t Digit(int64_t target) const { return (target >> shift) & (digits - 1); }
   GRADLOOM_DEVICE int64_t End(int64_t c) const { return (c + 1) * chunk < count ? (c + 1) * chunk : count; }
 };
 
@@ -74,7 +75,7 @@ void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cuda
       pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
         for (int64_t d = 0; d < pass.digits; ++d) counts[d * pass.chunks + c] = 0;
         const int64_t end = pass.End(c);
-        for (int64_t i = c * pass.chunk; i < end; ++i) ++counts[pass.Digit(list.places[i]) * pass.chunks + c];
+        for (int64_t i = c * pass.chunk; i < end; ++i) ++counts[pass.Digit(list.targets[i]) * pass.chunks + c];
       });
 }
 
@@ -93,9 +94,9 @@ void Distribute(const Pass& pass, const UpdateList& from, const UpdateList& to, 
       pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
         const int64_t end = pass.End(c);
         for (int64_t i = c * pass.chunk; i < end; ++i) {
-          const int64_t place = from.places[i], d = pass.Digit(place);
+          const int64_t target = from.targets[i], d = pass.Digit(target);
           const int64_t at = digits[d] + counts[d * pass.chunks + c]++;
-          to.places[at] = place;
+          to.targets[at] = target;
           to.numbers[at] = from.numbers[i];
         }
       });
@@ -142,7 +143,7 @@ struct SortedUpdates {
   UpdateList list;
   const T* updates;
   T* out;
-  A* sums;  // by part, run, whether the place's updates begin in the run, and column
+  A* sums;  // by part, run, whether the target's updates begin in the run, and column
 
   SortedUpdates(const Scattering& s, ScatterReduction by, const UpdateList& sorted, const void* from, void* to, void* unfinished)
       : reduction(by),
@@ -162,47 +163,47 @@ struct SortedUpdates {
   GRADLOOM_DEVICE A& Sum(int64_t part, int64_t run, int place_begins, int64_t column) const {
     return sums[((part * runs + run) * 2 + place_begins) * inner + column];
   }
-  GRADLOOM_DEVICE void Finish(int64_t part, int64_t place, int64_t column, A total) const {
-    if (place == extent) return;
-    T& element = out[(part * extent + place) * inner + column];
+  GRADLOOM_DEVICE void Finish(int64_t part, int64_t target, int64_t column, A total) const {
+    if (target == extent) return;
+    T& element = out[(part * extent + target) * inner + column];
     element = static_cast<T>(Combine(reduction, static_cast<A>(element), total));
   }
   GRADLOOM_DEVICE int64_t End(int64_t run) const { return (run + 1) * kRun < count ? (run + 1) * kRun : count; }
-  GRADLOOM_DEVICE bool BeginsAt(int64_t p) const { return p == 0 || list.places[p - 1] != list.places[p]; }
+  GRADLOOM_DEVICE bool BeginsAt(int64_t p) const { return p == 0 || list.targets[p - 1] != list.targets[p]; }
 
-  // Combines the updates of a run, place by place.
+  // Combines the updates of a run, target by target.
   GRADLOOM_DEVICE void CombineRun(int64_t part, int64_t run, int64_t column) const {
     const int64_t end = End(run);
     int64_t p = run * kRun;
     while (p < end) {
-      const int64_t first = p, place = list.places[p];
+      const int64_t first = p, target = list.targets[p];
       A total = Update(part, p, column);
-      for (++p; p < end && list.places[p] == place; ++p) total = Combine(reduction, total, Update(part, p, column));
-      const bool begins = BeginsAt(first), ends = p == count || list.places[p] != place;
+      for (++p; p < end && list.targets[p] == target; ++p) total = Combine(reduction, total, Update(part, p, column));
+      const bool begins = BeginsAt(first), ends = p == count || list.targets[p] != target;
       if (begins && ends)
-        Finish(part, place, column, total);
+        Finish(part, target, column, total);
       else
         Sum(part, run, begins ? 1 : 0, column) = total;
     }
   }
 
-  // Completes the place that begins in this run and continues in the next ones, if there is one.
+  // Completes the target that begins in this run and continues in the next ones, if there is one.
   GRADLOOM_DEVICE void JoinRun(int64_t part, int64_t run, int64_t column) const {
-    const int64_t end = End(run), place = list.places[end - 1];
-    if (end == count || list.places[end] != place) return;
-    if (list.places[run * kRun] == place && !BeginsAt(run * kRun)) return;
-    // The last update of the place is in [low, high).
+    const int64_t end = End(run), target = list.targets[end - 1];
+    if (end == count || list.targets[end] != target) return;
+    if (list.targets[run * kRun] == target && !BeginsAt(run * kRun)) return;
+    // The last update of the target is in [low, high).
     int64_t low = end, step = 1;
-    for (; low + step < count && list.places[low + step] == place; step *= 2) low += step;
+    for (; low + step < count && list.targets[low + step] == target; step *= 2) low += step;
     int64_t high = low + step < count ? low + step : count;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
-      (list.places[middle] == place ? low : high) = middle;
+      (list.targets[middle] == target ? low : high) = middle;
     }
     const int64_t last = Divide(low, kRun).quotient;
     A total = Sum(part, run, 1, column);
     for (int64_t next = run + 1; next <= last; ++next) total = Combine(reduction, total, Sum(part, next, 0, column));
-    Finish(part, place, column, total);
+    Finish(part, target, column, total);
   }
 };
 
@@ -245,7 +246,7 @@ struct ScatterInputs {
 };
 
 template <typename P>
-std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs& inputs, ScatterReduction reduction, const P& places,
+std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs& inputs, ScatterReduction reduction, const P& indexer,
                                     const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
   const bool wide = IsWide(call.inputs[static_cast<size_t>(inputs.indices)]);
@@ -255,7 +256,7 @@ std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs&
       Begin(inputs.data < 0 ? nullptr : l.inputs[inputs.data], l.outputs[0], bytes, l.stream);
       if (s.count == 0) return;
       const ScatterScratch scratch(s, l.scratch);
-      FindPlaces(s, Indices{l.inputs[inputs.indices], wide}, places, scratch.lists[0], fault, l.stream);
+      FindTargets(s, Indices{l.inputs[inputs.indices], wide}, indexer, scratch.lists[0], fault, l.stream);
       const UpdateList& list = Sort(s, scratch, l.stream);
       const SortedUpdates<T> sorted(s, reduction, list, l.inputs[inputs.updates], l.outputs[0], scratch.sums);
       CombineRuns(sorted, l.stream);
@@ -266,17 +267,17 @@ std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs&
 
 // One thread per line of updates along the axis: no other line writes to the same line of the output.
 template <typename T>
-void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indices, const T* updates, T* out, const ElementPlaces& places,
-                  const IndexFault& fault, cudaStream_t stream) {
+void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indices, const T* updates, T* out,
+                  const ElementIndexer& indexer, const IndexFault& fault, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       lines, stream, GRADLOOM_ON_DEVICE(int64_t line) {
-        const int64_t first = places.FirstIndex(line);
-        T* const data = out + places.FirstElement(line);
-        for (int64_t k = 0; k < places.length; ++k) {
-          const int64_t i = first + k * places.inner, at = fault.Checked(indices[i], places.extent);
+        const int64_t first = indexer.FirstIndex(line);
+        T* const data = out + indexer.FirstElement(line);
+        for (int64_t k = 0; k < indexer.length; ++k) {
+          const int64_t i = first + k * indexer.inner, at = fault.Checked(indices[i], indexer.extent);
           if (at < 0) continue;
-          T& element = data[at * places.stride];
+          T& element = data[at * indexer.stride];
           element = static_cast<T>(Combine(reduction, static_cast<A>(element), static_cast<A>(updates[i])));
         }
       });
@@ -286,28 +287,28 @@ void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indi
 
 std::unique_ptr<Kernel> MakeGatherGrad(const KernelCall& call, const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
-  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, AxisPlaces{s.extent}, site);
+  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, AxisIndexer{s.extent}, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherNdGrad(const KernelCall& call, const KernelSite& site) {
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
-  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
+  return MakeScatter(call, {-1, 0, 1}, ScatterReduction::kAdd, TupleIndexer(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterNd(const KernelCall& call, const KernelSite& site) {
-  return MakeScatter(call, {0, 1, 2}, ScatterReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
+  return MakeScatter(call, {0, 1, 2}, ScatterReductionOf(call), TupleIndexer(call.outputs[0].shape, call.inputs[1].shape, 0), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterElements(const KernelCall& call, const KernelSite& site) {
   const Shape &data = call.inputs[0].shape, &indices = call.inputs[1].shape;
-  const ElementPlaces places(data, indices, AxisOf(call, call.attributes.Int("axis", 0), data.rank()));
+  const ElementIndexer indexer(data, indices, AxisOf(call, call.attributes.Int("axis", 0), data.rank()));
   const ScatterReduction reduction = ScatterReductionOf(call);
-  if (!ScattersByLines(call)) return MakeScatter(call, {0, 1, 2}, reduction, places, site);
-  const int64_t lines = places.length == 0 ? 0 : indices.elements() / places.length, bytes = call.outputs[0].bytes();
+  if (!ScattersByLines(call)) return MakeScatter(call, {0, 1, 2}, reduction, indexer, site);
+  const int64_t lines = indexer.length == 0 ? 0 : indices.elements() / indexer.length, bytes = call.outputs[0].bytes();
   return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
       Begin(l.inputs[0], l.outputs[0], bytes, l.stream);
-      ScatterLines(lines, reduction, Indices{l.inputs[1], wide}, l.In<T>(2), l.Out<T>(0), places, fault, l.stream);
+      ScatterLines(lines, reduction, Indices{l.inputs[1], wide}, l.In<T>(2), l.Out<T>(0), indexer, fault, l.stream);
     });
   });
 }

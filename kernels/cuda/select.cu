@@ -133,7 +133,7 @@ bool SelectsTop(const Lines& lines, int64_t k) {
   return select < std::max(1.0, count * n / kThreadsHeld) * n;
 }
 
-// Calls put(place, i) for all i in [0, n) with keep(i), numbered in order. All threads of the block must call it; returns the number of
+// Calls put(position, i) for all i in [0, n) with keep(i), numbered in order. All threads of the block must call it; returns the number of
 // such i.
 template <typename Keep, typename Put>
 GRADLOOM_DEVICE int64_t SelectInOrder(const Block& block, int64_t n, const Keep& keep, const Put& put) {
@@ -142,8 +142,8 @@ GRADLOOM_DEVICE int64_t SelectInOrder(const Block& block, int64_t n, const Keep&
     const int64_t i = begin + block.thread();
     const bool kept = i < n && keep(i);
     int64_t total;
-    const int64_t place = found + ExclusiveScan(block, kept ? 1 : 0, &total);
-    if (kept) put(place, i);
+    const int64_t position = found + ExclusiveScan(block, kept ? 1 : 0, &total);
+    if (kept) put(position, i);
     found += total;
   }
   return found;
@@ -156,24 +156,24 @@ struct IsNotZero {
 };
 
 // Writes the indices of an element as a column of `out`, as long as there is room.
-struct PutPlaces {
-  Places places;
+struct WriteIndices {
+  IndexCalculator index_of;
   int64_t room;
   int64_t* out;
 
-  GRADLOOM_DEVICE void operator()(int64_t place, int64_t i) const {
-    if (place >= room) return;
-    int64_t index[kMaxRank] = {};
-    places(i, index);
-    for (int axis = 0; axis < places.rank || axis == 0; ++axis) out[axis * room + place] = index[axis];
+  GRADLOOM_DEVICE void operator()(int64_t position, int64_t i) const {
+    if (position >= room) return;
+    int64_t index[kMaxAxes] = {};
+    index_of(i, index);
+    for (int axis = 0; axis < index_of.rank || axis == 0; ++axis) out[axis * room + position] = index[axis];
   }
 };
 
 struct PutNumber {
   int64_t room;
   int64_t* out;
-  GRADLOOM_DEVICE void operator()(int64_t place, int64_t i) const {
-    if (place < room) out[place] = i;
+  GRADLOOM_DEVICE void operator()(int64_t position, int64_t i) const {
+    if (position < room) out[position] = i;
   }
 };
 
@@ -184,22 +184,22 @@ void Select(int64_t n, const T* in, const Put& put, int64_t rows, const IndexFau
   ForEachRow(
       1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
         const int64_t found = SelectInOrder(block, n, IsNotZero<T>{in}, put);
-        for (int64_t place = found + block.thread(); place < put.room; place += block.threads()) {
-          for (int64_t row = 0; row < rows; ++row) put.out[row * put.room + place] = 0;
+        for (int64_t position = found + block.thread(); position < put.room; position += block.threads()) {
+          for (int64_t row = 0; row < rows; ++row) put.out[row * put.room + position] = 0;
         }
         if (found != put.room && block.thread() == 0) Report(fault.fault, fault.site, kUnequalCounts, found, put.room);
       });
 }
 
-// Row i of each part is row places[i] of the same part of the input, as words. Places past the end are reported.
+// Row i of each part is row positions[i] of the same part of the input, as words. Positions past the end are reported.
 template <typename T>
-void TakeRows(int64_t outer, int64_t count, int64_t extent, int64_t words, const T* in, const int64_t* places, T* out,
+void TakeRows(int64_t outer, int64_t count, int64_t extent, int64_t words, const T* in, const int64_t* positions, T* out,
               const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       outer * count * words, stream, GRADLOOM_ON_DEVICE(int64_t e) {
         const Quotient at = Divide(e, words), part = Divide(at.quotient, count);
-        const int64_t place = fault.Checked(places[part.rest], extent);
-        out[e] = place < 0 ? T{} : in[(part.quotient * extent + place) * words + at.rest];
+        const int64_t position = fault.Checked(positions[part.rest], extent);
+        out[e] = position < 0 ? T{} : in[(part.quotient * extent + position) * words + at.rest];
       });
 }
 
@@ -233,13 +233,13 @@ std::unique_ptr<Kernel> MakeNonZero(const KernelCall& call, const KernelSite& si
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape.elements(), rows = call.outputs[0].shape[0], room = call.outputs[0].shape[1];
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=, places = Places(shape), fault = IndexFault(site)](const Launch& l) {
-      Select(n, l.In<T>(0), PutPlaces{places, room, l.Out<int64_t>(0)}, rows, fault, l.stream);
+    return MakeKernel([=, index_of = IndexCalculator(shape), fault = IndexFault(site)](const Launch& l) {
+      Select(n, l.In<T>(0), WriteIndices{index_of, room, l.Out<int64_t>(0)}, rows, fault, l.stream);
     });
   });
 }
 
-// Writes the places selected by the condition to scratch memory, then copies the rows at these places.
+// Writes the positions selected by the condition to scratch memory, then copies the rows at these positions.
 std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& site) {
   const OperandType& in = call.inputs[0];
   const bool flat = !call.attributes.has("axis");
@@ -249,9 +249,9 @@ std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& s
   const int64_t conditions = call.inputs[1].shape.elements(), count = call.outputs[0].shape[axis], word = WordBytesOf(row_bytes);
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, words = row_bytes / word, fault = IndexFault(site)](const Launch& l) {
-      auto* const places = static_cast<int64_t*>(l.scratch);
-      Select(conditions, l.In<bool>(1), PutNumber{count, places}, 1, fault, l.stream);
-      TakeRows(outer, count, extent, words, l.In<T>(0), places, l.Out<T>(0), fault, l.stream);
+      auto* const positions = static_cast<int64_t*>(l.scratch);
+      Select(conditions, l.In<bool>(1), PutNumber{count, positions}, 1, fault, l.stream);
+      TakeRows(outer, count, extent, words, l.In<T>(0), positions, l.Out<T>(0), fault, l.stream);
     });
   });
 }

@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/rows/signal.h"
-#include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
 namespace {

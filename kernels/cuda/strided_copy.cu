@@ -10,11 +10,11 @@ namespace gradloom::cuda {
 namespace {
 
 template <typename T>
-void CopyElements(int64_t n, const T* from, T* to, const Walk<2>& walk, cudaStream_t stream) {
+void CopyElements(int64_t n, const T* from, T* to, const OffsetCalculator<2>& offsets, cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const auto offsets = walk(i);
-        to[offsets.at[1]] = from[offsets.at[0]];
+        const auto offset = offsets(i);
+        to[offset.at[1]] = from[offset.at[0]];
       });
 }
 
@@ -43,13 +43,13 @@ GRADLOOM_DEVICE void CopyTile(const Block& block, const T* from, T* to, const Ma
 }
 
 template <typename T>
-void CopyTiles(int64_t matrices, const T* from, T* to, const Walk<2>& walk, const Matrix& matrix, cudaStream_t stream) {
+void CopyTiles(int64_t matrices, const T* from, T* to, const OffsetCalculator<2>& offsets, const Matrix& matrix, cudaStream_t stream) {
   const int64_t down = (matrix.rows + kTile - 1) / kTile, across = (matrix.columns + kTile - 1) / kTile;
   ForEachRow(
       matrices * down * across, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) {
         const Quotient at_row = Divide(tile, across), at_matrix = Divide(at_row.quotient, down);
-        const auto offsets = walk(at_matrix.quotient);
-        CopyTile(block, from + offsets.at[0], to + offsets.at[1], matrix, at_matrix.rest * kTile, at_row.rest * kTile);
+        const auto offset = offsets(at_matrix.quotient);
+        CopyTile(block, from + offset.at[0], to + offset.at[1], matrix, at_matrix.rest * kTile, at_row.rest * kTile);
       });
 }
 
@@ -93,7 +93,7 @@ int MatrixAxis(const Loops& loops) {
   return -1;
 }
 
-Walk<2> WalkOf(const Loops& loops) { return Walk<2>(Shape(loops.extents), loops.strides); }
+OffsetCalculator<2> OffsetsOf(const Loops& loops) { return OffsetCalculator<2>(Shape(loops.extents), loops.strides); }
 
 }  // namespace
 
@@ -139,7 +139,7 @@ StridedCopy::StridedCopy(const Shape& shape, int64_t element_bytes, const Stride
     const bool one_run = loops.extents.size() <= 1 && (loops.extents.empty() || (loops.strides[0][0] == 1 && loops.strides[1][0] == 1));
     if (one_run) way_ = Way::kBytes;
   }
-  walk_ = WalkOf(loops);
+  offsets_ = OffsetsOf(loops);
 }
 
 void StridedCopy::Run(const void* from, void* to, cudaStream_t stream) const {
@@ -151,8 +151,8 @@ void StridedCopy::Run(const void* from, void* to, cudaStream_t stream) const {
       case Way::kBytes:
         GRADLOOM_CUDA(cudaMemcpyAsync(into, first, static_cast<size_t>(words_) * sizeof(T), cudaMemcpyDeviceToDevice, stream));
         return;
-      case Way::kElements: return CopyElements(words_, first, into, walk_, stream);
-      case Way::kTiles: return CopyTiles(words_, first, into, walk_, Matrix{rows_, columns_, from_step_, to_step_}, stream);
+      case Way::kElements: return CopyElements(words_, first, into, offsets_, stream);
+      case Way::kTiles: return CopyTiles(words_, first, into, offsets_, Matrix{rows_, columns_, from_step_, to_step_}, stream);
     }
   });
 }

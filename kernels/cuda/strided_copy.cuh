@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 
 namespace gradloom::cuda {
 
@@ -33,7 +33,7 @@ class StridedCopy {
   int64_t from_start_ = 0, to_start_ = 0;
   // Source, target. For tiles, without the two axes of a matrix, whose element (r, c) is at r + c from_step in the source and at r to_step
   // + c in the target.
-  Walk<2> walk_;
+  OffsetCalculator<2> offsets_;
   int64_t rows_ = 1, columns_ = 1, from_step_ = 1, to_step_ = 1;
 };
 

@@ -6,13 +6,13 @@ namespace gradloom::cuda {
 namespace {
 
 // Element (row, i, word) of an update is element (row, position of the sample + i, word) of the cache.
-struct CachePlaces {
+struct CacheOffsets {
   int64_t rows, of_sample;  // rows: extent of [sample, ...] before the axis; of_sample: those of one sample
   int64_t extent, length;   // of the axis, in the cache and in the update
   int64_t words, word_bytes;
-  bool circular, wide, has_places;
+  bool circular, wide, has_starts;
 
-  CachePlaces(const KernelCall& call, const Shape& update, size_t indices) {
+  CacheOffsets(const KernelCall& call, const Shape& update, size_t indices) {
     const Shape& cache = call.inputs[0].shape;
     const int axis = AxisOf(call, call.attributes.Int("axis", -2), cache.rank());
     const int64_t bytes = Product(cache, axis + 1, cache.rank()) * DTypeBytes(call.inputs[0].dtype);
@@ -23,16 +23,16 @@ struct CachePlaces {
     word_bytes = WordBytesOf(bytes);
     words = bytes / word_bytes;
     circular = call.attributes.String("mode", "linear") == "circular";
-    has_places = Has(call.inputs, indices);
-    wide = has_places && IsWide(call.inputs[indices]);
+    has_starts = Has(call.inputs, indices);
+    wide = has_starts && IsWide(call.inputs[indices]);
   }
 
   int64_t elements() const { return rows * length * words; }
 
   // The element of the cache for element e of the update; -1 if it is outside, which is reported.
-  GRADLOOM_DEVICE int64_t operator()(int64_t e, const void* places, const IndexFault& fault) const {
+  GRADLOOM_DEVICE int64_t operator()(int64_t e, const void* starts, const IndexFault& fault) const {
     const Quotient word = Divide(e, words), row = Divide(word.quotient, length);
-    const int64_t start = has_places ? Indices{places, wide}[Divide(row.quotient, of_sample).quotient] : 0;
+    const int64_t start = has_starts ? Indices{starts, wide}[Divide(row.quotient, of_sample).quotient] : 0;
     if (start < 0 || (!circular && start > extent - length)) {
       Report(fault.fault, fault.site, kIndexOutOfRange, start, extent - length + 1);
       return -1;
@@ -42,49 +42,49 @@ struct CachePlaces {
 };
 
 template <typename T>
-void Scatter(const CachePlaces& to, const void* places, const T* update, T* cache, const IndexFault& fault, cudaStream_t stream) {
+void Scatter(const CacheOffsets& to, const void* starts, const T* update, T* cache, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       to.elements(), stream, GRADLOOM_ON_DEVICE(int64_t e) {
-        const int64_t at = to(e, places, fault);
+        const int64_t at = to(e, starts, fault);
         if (at >= 0) cache[at] = update[e];
       });
 }
 
 template <typename T>
-void Gather(const CachePlaces& from, const void* places, const T* cache, T* update, const IndexFault& fault, cudaStream_t stream) {
+void Gather(const CacheOffsets& from, const void* starts, const T* cache, T* update, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       from.elements(), stream, GRADLOOM_ON_DEVICE(int64_t e) {
-        const int64_t at = from(e, places, fault);
+        const int64_t at = from(e, starts, fault);
         update[e] = at < 0 ? T{} : cache[at];
       });
 }
 
 std::unique_ptr<Kernel> MakeTensorScatter(const KernelCall& call, const KernelSite& site) {
-  const CachePlaces to(call, call.inputs[1].shape, 2);
+  const CacheOffsets to(call, call.inputs[1].shape, 2);
   const auto bytes = static_cast<size_t>(call.inputs[0].bytes());
   return WithWord(to.word_bytes, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
       if (bytes > 0 && l.inputs[0] != l.outputs[0])
         GRADLOOM_CUDA(cudaMemcpyAsync(l.outputs[0], l.inputs[0], bytes, cudaMemcpyDeviceToDevice, l.stream));
-      Scatter(to, to.has_places ? l.inputs[2] : nullptr, l.In<T>(1), l.Out<T>(0), fault, l.stream);
+      Scatter(to, to.has_starts ? l.inputs[2] : nullptr, l.In<T>(1), l.Out<T>(0), fault, l.stream);
     });
   });
 }
 
 std::unique_ptr<Kernel> MakeTensorGather(const KernelCall& call, const KernelSite& site) {
-  const CachePlaces from(call, call.outputs[0].shape, 1);
+  const CacheOffsets from(call, call.outputs[0].shape, 1);
   return WithWord(from.word_bytes, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, fault = IndexFault(site)](const Launch& l) {
-      Gather(from, from.has_places ? l.inputs[1] : nullptr, l.In<T>(0), l.Out<T>(0), fault, l.stream);
+      Gather(from, from.has_starts ? l.inputs[1] : nullptr, l.In<T>(0), l.Out<T>(0), fault, l.stream);
     });
   });
 }
 
 template <typename T>
-void SetRow(int64_t words, int64_t rows, const int64_t* place, const T* row, T* out, const IndexFault& fault, cudaStream_t stream) {
+void SetRow(int64_t words, int64_t rows, const int64_t* index, const T* row, T* out, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       words, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t at = fault.Checked(*place, rows);
+        const int64_t at = fault.Checked(*index, rows);
         if (at >= 0) out[at * words + i] = row[i];
       });
 }

@@ -1,8 +1,8 @@
 // Matrix products whose operands and result are accessed through functions, which can gather and convert elements.
 #pragma once
 
+#include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/shared.cuh"
-#include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
 

@@ -9,7 +9,7 @@ namespace {
 // The windows of an image, along each axis and in total.
 struct Windows {
   int rank = 0;
-  AxisNumbers image, block, counts, strides, dilations, pads;
+  AxisArray image, block, counts, strides, dilations, pads;
   int64_t points = 1, taps = 1, windows = 1;
 
   explicit Windows(const cuda_rows::Columns& c)
@@ -98,19 +98,19 @@ std::unique_ptr<Kernel> MakeIm2Col(const KernelCall& call, const KernelSite&) {
   });
 }
 
-// Finds the source element of each place, before elements are copied: if several have the same place, the last one wins, whatever the order
-// of execution.
-void FindSources(int64_t n, const Indices& places, const Places& plain, int64_t points, const AxisNumbers& steps, int64_t outputs,
-                 int64_t* sources, const IndexFault& fault, cudaStream_t stream) {
+// Finds the source element of each target, before elements are copied: if several have the same target, the last one wins, whatever the
+// order of execution.
+void FindSources(int64_t n, const Indices& targets, const IndexCalculator& index_of, int64_t points, const AxisArray& steps,
+                 int64_t outputs, int64_t* sources, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       outputs, stream, GRADLOOM_ON_DEVICE(int64_t i) { sources[i] = -1; });
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t place = fault.Checked(places[i], points);
-        if (place < 0) return;
-        int64_t index[kMaxRank], to = 0;
-        plain(place, index);
-        for (int axis = 0; axis < plain.rank; ++axis) to += index[axis] * steps[axis];
+        const int64_t target = fault.Checked(targets[i], points);
+        if (target < 0) return;
+        int64_t index[kMaxAxes], to = 0;
+        index_of(target, index);
+        for (int axis = 0; axis < index_of.rank; ++axis) to += index[axis] * steps[axis];
         AtomicMax(sources + to, i);
       });
 }
@@ -125,10 +125,10 @@ std::unique_ptr<Kernel> MakeMaxUnpool(const KernelCall& call, const KernelSite& 
   const Shape plain = cuda_rows::UnpooledShape(call), &y = call.outputs[0].shape;
   const int64_t n = call.inputs[0].shape.elements(), outputs = y.elements(), points = plain.elements();
   return WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=, places = Places(plain), steps = AxisNumbers(y.strides()), wide = IsWide(call.inputs[1]),
+    return MakeKernel([=, index_of = IndexCalculator(plain), steps = AxisArray(y.strides()), wide = IsWide(call.inputs[1]),
                        fault = IndexFault(site)](const Launch& l) {
       auto* const sources = static_cast<int64_t*>(l.scratch);
-      FindSources(n, Indices{l.inputs[1], wide}, places, points, steps, outputs, sources, fault, l.stream);
+      FindSources(n, Indices{l.inputs[1], wide}, index_of, points, steps, outputs, sources, fault, l.stream);
       TakeSources(outputs, sources, l.In<T>(0), l.Out<T>(0), l.stream);
     });
   });

@@ -1,7 +1,7 @@
 // The windows of convolutions and poolings over up to three spatial dimensions, on the device.
 #pragma once
 
-#include "kernels/cuda/walk.cuh"
+#include "kernels/cuda/offset_calculator.cuh"
 #include "runtime/base/windows.h"
 
 namespace gradloom::cuda {

@@ -11,10 +11,10 @@ bool IsNumber(DType dtype) { return IsFloating(dtype) || IsInteger(dtype); }
 bool IsTruth(DType dtype) { return dtype == DType::kBool; }
 bool IsElement(DType dtype) { return IsNumber(dtype) || IsTruth(dtype); }
 
-// The operands have different layouts, or more axes than Walk supports.
-std::string Places(const KernelCall& call) {
+// The operands have different layouts, or more axes than OffsetCalculator supports.
+std::string LayoutsOrRank(const KernelCall& call) {
   if (!PhysicalOf(call)) return "operands in different layouts";
-  return RankAbove(call, 8);
+  return RankAbove(call, kMaxAxes);
 }
 
 // All inputs from `first` on must have the same type.
@@ -30,15 +30,15 @@ std::string Types(const KernelCall& call, size_t first = 0) {
 
 template <bool (*serves)(DType)>
 std::string Rejects(const KernelCall& call) {
-  return FirstOf({Types<serves>(call), Places(call)});
+  return FirstOf({Types<serves>(call), LayoutsOrRank(call)});
 }
 
 std::string RejectsWhere(const KernelCall& call) {
-  return FirstOf({IsTruth(call.inputs[0].dtype) ? "" : "a condition of numbers", Types<IsElement>(call, 1), Places(call)});
+  return FirstOf({IsTruth(call.inputs[0].dtype) ? "" : "a condition of numbers", Types<IsElement>(call, 1), LayoutsOrRank(call)});
 }
 
 std::string RejectsPow(const KernelCall& call) {
-  return IsNumber(call.inputs[0].dtype) && IsNumber(call.inputs[1].dtype) ? Places(call) : "operands that are no numbers";
+  return IsNumber(call.inputs[0].dtype) && IsNumber(call.inputs[1].dtype) ? LayoutsOrRank(call) : "operands that are no numbers";
 }
 
 // The type of the result says what CastLike converts to.

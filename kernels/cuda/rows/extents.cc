@@ -8,14 +8,12 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kAxes = 8;
-
 std::string NotPlainElements(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
   return IsFloating(dtype) || IsInteger(dtype) || dtype == DType::kBool ? "" : "elements of type " + std::string(DTypeName(dtype));
 }
 
-std::string RejectsNonZero(const KernelCall& call) { return FirstOf({Layouts(call), NotPlainElements(call), RankAbove(call, kAxes)}); }
+std::string RejectsNonZero(const KernelCall& call) { return FirstOf({Layouts(call), NotPlainElements(call), RankAbove(call, kMaxAxes)}); }
 
 std::string RejectsUnique(const KernelCall& call) {
   const int rank = call.inputs[0].shape.rank();
@@ -37,7 +35,7 @@ std::string RejectsRepack(const KernelCall& call) {
   for (size_t i : {1, 2}) {
     if (call.inputs[i].dtype != DType::kInt64) return "extents of type " + std::string(DTypeName(call.inputs[i].dtype));
   }
-  return FirstOf({Layouts(call), RankAbove(call, kAxes)});
+  return FirstOf({Layouts(call), RankAbove(call, kMaxAxes)});
 }
 
 int64_t NonZeroBytes(const KernelCall& call) { return CountedParts{call.inputs[0].shape.elements()}.totals() * 8; }

@@ -10,8 +10,6 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kAxes = 8;  // the limit of Walk
-
 int64_t Product(const Shape& shape, int begin, int end) {
   int64_t product = 1;
   for (int axis = begin; axis < end; ++axis) product *= shape[axis];
@@ -50,7 +48,7 @@ std::string RejectsElements(const KernelCall& call) {
   const int axis = AxisAttribute(call, 0, data);
   bool fits = indices.rank() == data.rank() && axis >= 0;
   for (int a = 0; fits && a < data.rank(); ++a) fits = a == axis || indices[a] <= data[a];
-  return FirstOf({Layouts(call), NoIndices(call, 1), RankAbove(call, kAxes), fits ? "" : "indices that do not fit the data"});
+  return FirstOf({Layouts(call), NoIndices(call, 1), RankAbove(call, kMaxAxes), fits ? "" : "indices that do not fit the data"});
 }
 
 std::string RejectsScatterElements(const KernelCall& call) {
@@ -62,7 +60,7 @@ std::string RejectsTuples(const KernelCall& call, const Shape& shape, size_t inp
   const Shape& indices = call.inputs[input].shape;
   if (indices.rank() == 0) return "indices without an axis";
   const int64_t width = indices[indices.rank() - 1], batch_dims = call.attributes.Int("batch_dims", 0);
-  bool fits = batch_dims >= 0 && width <= kAxes && batch_dims + width <= shape.rank() && batch_dims < indices.rank();
+  bool fits = batch_dims >= 0 && width <= kMaxAxes && batch_dims + width <= shape.rank() && batch_dims < indices.rank();
   for (int axis = 0; fits && axis < batch_dims; ++axis) fits = indices[axis] == shape[axis];
   return FirstOf({Layouts(call), NoIndices(call, input), fits ? "" : "index tuples that do not fit the data"});
 }
@@ -93,7 +91,7 @@ std::string RejectsCompress(const KernelCall& call) {
   return FirstOf({Layouts(call), call.attributes.has("axis") ? NoAxis(call, 0, call.inputs[0].shape) : ""});
 }
 
-std::string RejectsNonZero(const KernelCall& call) { return FirstOf({Layouts(call), RankAbove(call, kAxes)}); }
+std::string RejectsNonZero(const KernelCall& call) { return FirstOf({Layouts(call), RankAbove(call, kMaxAxes)}); }
 
 int64_t ScatterBytes(const KernelCall& call) {
   const bool lines = call.op == "ScatterElements" && ScattersByLines(call);

@@ -7,8 +7,6 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kAxes = 8;  // the limit of Walk
-
 // Layouts that permute dimensions are accessed through strides.
 std::string Blocks(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
@@ -19,28 +17,30 @@ std::string Blocks(const KernelCall& call) {
   return "";
 }
 
-std::string RejectsStrided(const KernelCall& call) { return FirstOf({Blocks(call), RankAbove(call, kAxes)}); }
+std::string RejectsStrided(const KernelCall& call) { return FirstOf({Blocks(call), RankAbove(call, kMaxAxes)}); }
 
 std::string RejectsSlice(const KernelCall& call) { return FirstOf({RejectsStrided(call), Unknown(call, {1, 2, 3, 4})}); }
 
 std::string RejectsSplit(const KernelCall& call) { return FirstOf({RejectsStrided(call), Unknown(call, {1})}); }
 
-std::string RejectsPlain(const KernelCall& call) { return FirstOf({Layouts(call), RankAbove(call, kAxes)}); }
+std::string RejectsPlain(const KernelCall& call) { return FirstOf({Layouts(call), RankAbove(call, kMaxAxes)}); }
 
 // A repeated axis counts twice.
 std::string RejectsTile(const KernelCall& call) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   int axes = 0;
   for (int axis = 0; axis < from.rank(); ++axis) axes += (from[axis] != 1 ? 1 : 0) + (from[axis] != to[axis] ? 1 : 0);
-  return FirstOf({Layouts(call), axes > kAxes ? "more than 8 axes and repeats" : ""});
+  return FirstOf({Layouts(call), axes > kMaxAxes ? "more than " + std::to_string(kMaxAxes) + " axes and repeats" : ""});
 }
 
 std::string RejectsPermuted(const KernelCall& call) { return PhysicalOf(call) ? "" : "operands in different layouts"; }
 
-std::string RejectsPad(const KernelCall& call) { return FirstOf({RejectsPermuted(call), RankAbove(call, kAxes), Unknown(call, {1, 3})}); }
+std::string RejectsPad(const KernelCall& call) {
+  return FirstOf({RejectsPermuted(call), RankAbove(call, kMaxAxes), Unknown(call, {1, 3})});
+}
 
 std::string RejectsPadGrad(const KernelCall& call) {
-  return FirstOf({RejectsPermuted(call), RankAbove(call, kAxes), Unknown(call, {1, 2}), NotFloating(call)});
+  return FirstOf({RejectsPermuted(call), RankAbove(call, kMaxAxes), Unknown(call, {1, 2}), NotFloating(call)});
 }
 
 std::string RejectsTrilu(const KernelCall& call) { return FirstOf({Layouts(call), Unknown(call, {1})}); }
@@ -63,7 +63,7 @@ std::string RejectsView(const KernelCall& call) {
 std::string RejectsReorder(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (from.dtype != to.dtype || from.shape != to.shape) return "operands of different types";
-  return RankAbove(call, kAxes);
+  return RankAbove(call, kMaxAxes);
 }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string (*rejects)(const KernelCall&)) {

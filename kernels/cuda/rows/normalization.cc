@@ -16,7 +16,7 @@ std::string Rejects(const KernelCall& call) {
 
 template <int kX>
 std::string RejectsWide(const KernelCall& call) {
-  return FirstOf({Rejects<kX>(call), RankAbove(call, 8)});
+  return FirstOf({Rejects<kX>(call), RankAbove(call, kMaxAxes)});
 }
 
 // For other types, the cast remains a node of its own.

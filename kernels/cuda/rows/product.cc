@@ -17,7 +17,7 @@ std::string NotNumbers(const KernelCall& call) {
   return IsFloating(dtype) || IsInteger(dtype) ? "" : "elements of type " + std::string(DTypeName(dtype));
 }
 
-std::string RejectsProduct(const KernelCall& call) { return FirstOf({Layouts(call), NotNumbers(call), RankAbove(call, 8)}); }
+std::string RejectsProduct(const KernelCall& call) { return FirstOf({Layouts(call), NotNumbers(call), RankAbove(call, kMaxAxes)}); }
 
 std::string RejectsInteger(const KernelCall& call) {
   for (size_t i : {0, 1}) {
@@ -26,7 +26,7 @@ std::string RejectsInteger(const KernelCall& call) {
     if (call.inputs.size() > i + 2 && call.inputs[i + 2].present() && call.inputs[i + 2].dtype != dtype)
       return "zero points of another type";
   }
-  return FirstOf({Layouts(call), RankAbove(call, 8)});
+  return FirstOf({Layouts(call), RankAbove(call, kMaxAxes)});
 }
 
 std::string RejectsEinsum(const KernelCall& call) {

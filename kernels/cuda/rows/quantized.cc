@@ -59,7 +59,8 @@ std::string RejectsBytes(const KernelCall& call, size_t operand, size_t zero) {
 
 // The operands common to QLinearMatMul and QLinearConv: a and b, each followed by its scale and zero point, then scale and zero point of y.
 std::string RejectsScaled(const KernelCall& call) {
-  if (std::string why = FirstOf({Layouts(call), RankAbove(call, 8), RejectsBytes(call, 0, 2), RejectsBytes(call, 3, 5)}); !why.empty())
+  if (std::string why = FirstOf({Layouts(call), RankAbove(call, kMaxAxes), RejectsBytes(call, 0, 2), RejectsBytes(call, 3, 5)});
+      !why.empty())
     return why;
   if (!IsByte(call.outputs[0]) || call.inputs[7].dtype != call.outputs[0].dtype) return "a result other than bytes";
   return FirstOf({NotFloating(call, 1), NotFloating(call, 4), NotFloating(call, 6)});

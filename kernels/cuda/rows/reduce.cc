@@ -54,12 +54,14 @@ std::string NotNumbers(const KernelCall& call) {
   return IsFloating(dtype) || IsInteger(dtype) ? "" : "elements that are no numbers";
 }
 
-std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotNumbers(call), RankAbove(call, 8), Unknown(call, {1})}); }
+std::string Rejects(const KernelCall& call) {
+  return FirstOf({Layouts(call), NotNumbers(call), RankAbove(call, kMaxAxes), Unknown(call, {1})});
+}
 
 // The maximum or minimum of bools is a bool.
 std::string RejectsExtreme(const KernelCall& call) {
   const std::string numbers = call.inputs[0].dtype == DType::kBool ? "" : NotNumbers(call);
-  return FirstOf({Layouts(call), numbers, RankAbove(call, 8), Unknown(call, {1})});
+  return FirstOf({Layouts(call), numbers, RankAbove(call, kMaxAxes), Unknown(call, {1})});
 }
 
 // Eight bytes per total, or sixteen if it includes a maximum.

@@ -49,6 +49,9 @@ std::span<const KernelRow> CudaTraditionalRows();    // traditional.cc: ai.onnx.
 // Each function returns a reason to reject a call, or "". FirstOf returns the first reason.
 namespace cuda_rows {
 
+// The number of axes that device code handles, after adjacent ones are merged (kernels/cuda/offset_calculator.cuh).
+inline constexpr int kMaxAxes = 8;
+
 // An operand is not row-major.
 std::string Layouts(const KernelCall& call);
 // The operands of rank `rank` are neither all row-major nor all channels-last, or another operand is not row-major.

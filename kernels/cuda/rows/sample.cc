@@ -12,7 +12,7 @@ bool Given(const KernelCall& call, size_t i) {
 }
 
 std::string RejectsResize(const KernelCall& call) {
-  const std::string common = FirstOf({Layouts(call), RankAbove(call, 8)});
+  const std::string common = FirstOf({Layouts(call), RankAbove(call, kMaxAxes)});
   if (!common.empty()) return common;
   // The sizes are needed, in addition to the shapes, if they determine a common scale for all axes.
   const bool one_scale = !Given(call, 2) && call.attributes.String("keep_aspect_ratio_policy", "stretch") != "stretch";

@@ -7,10 +7,10 @@
 
 namespace gradloom {
 
-// `count` rows of `inner` updates per part: row i of part o goes to row place(i) of part o of the output. The places come from an index
-// operand.
+// `count` rows of `inner` updates per part: row i of part o goes to row target(i) of part o of the output. The targets come from an
+// index operand.
 struct Scattering {
-  // The number of consecutive updates, sorted by place, that one thread adds up.
+  // The number of consecutive updates, sorted by target, that one thread adds up.
   static constexpr int64_t kRun = 32;
   // Up to this many updates are sorted by comparing all pairs.
   static constexpr int64_t kFew = 1024;
@@ -20,15 +20,15 @@ struct Scattering {
   int64_t total_bytes = 4;  // size of a partial sum
 
   int64_t Runs() const { return (count + kRun - 1) / kRun; }
-  // A place is sorted in Passes() digits of DigitBits() bits. Updates that go nowhere have the place `extent`.
+  // A target is sorted in Passes() digits of DigitBits() bits. Updates that go nowhere have the target `extent`.
   int Passes() const;
   int DigitBits() const;
   // Updates that one thread sorts, and the number of such threads.
   int64_t Chunk() const;
   int64_t Chunks() const { return (count + Chunk() - 1) / Chunk(); }
 
-  // Scratch memory: two lists of places and update numbers; counts by digit and thread; totals by digit; and for each run the partial sums
-  // of its first and its last place, which other runs may continue.
+  // Scratch memory: two lists of targets and update numbers; counts by digit and thread; totals by digit; and for each run the partial sums
+  // of its first and its last target, which other runs may continue.
   int64_t ListBytes() const { return count * 8; }
   int64_t CountBytes() const;
   int64_t Bytes() const;

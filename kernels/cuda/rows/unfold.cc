@@ -8,7 +8,7 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-constexpr int kMaxAxes = 6;  // of an image, in addition to batch and channels
+constexpr int kMaxImageAxes = kMaxAxes - 2;  // besides batch and channels
 
 bool AreIntegers(const KernelCall& call, size_t input) {
   const DType dtype = call.inputs[input].dtype;
@@ -18,7 +18,7 @@ bool AreIntegers(const KernelCall& call, size_t input) {
 // Describes windows that do not fit an image, or returns "".
 std::string Misfit(const Columns& c, int64_t rows, int64_t windows) {
   const size_t rank = c.image.size();
-  if (rank == 0 || rank > kMaxAxes) return "rank";
+  if (rank == 0 || rank > kMaxImageAxes) return "rank";
   const auto positive = [&](const std::vector<int64_t>& values) {
     bool all = values.size() == rank;
     for (int64_t value : values) all = all && value > 0;
@@ -50,7 +50,7 @@ std::string RejectsIm2Col(const KernelCall& call) {
 std::string RejectsMaxUnpool(const KernelCall& call) {
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
   if (!AreIntegers(call, 1) || call.inputs[1].shape != x) return "places that do not fit";
-  if (x.rank() < 3 || RankAbove(call, kMaxAxes + 2) != "") return "rank";
+  if (x.rank() < 3 || RankAbove(call, kMaxAxes) != "") return "rank";
   const Shape plain = UnpooledShape(call);
   if (plain.rank() != y.rank()) return "windows that do not fit";
   for (int axis = 0; axis < y.rank(); ++axis) {

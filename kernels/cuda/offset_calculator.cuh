@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows/rows.h"
 #include "kernels/reference/operands.h"
 
 namespace gradloom::cuda {
@@ -23,26 +24,28 @@ GRADLOOM_DEVICE Quotient Divide(int64_t a, int64_t b) {
   return {a / b, a % b};
 }
 
-inline constexpr int kMaxRank = 8;
+using cuda_rows::kMaxAxes;
+
+inline Error TooManyAxes() { return Error(ErrorCode::kUnsupported, "more than " + std::to_string(kMaxAxes) + " axes"); }
 
 // The offsets, in elements, of element i of a shape in N tensors.
 template <int N>
-struct Walk {
+struct OffsetCalculator {
   int rank = 0;
-  int64_t extents[kMaxRank] = {};
-  int64_t strides[N][kMaxRank] = {};
+  int64_t extents[kMaxAxes] = {};
+  int64_t strides[N][kMaxAxes] = {};
 
-  // Merges axes that are adjacent in all tensors. Throws Error(kUnsupported) if more than kMaxRank remain.
-  Walk(const Shape& shape, const std::array<std::vector<int64_t>, N>& all) {
+  // Merges axes that are adjacent in all tensors. Throws Error(kUnsupported) if more than kMaxAxes remain.
+  OffsetCalculator(const Shape& shape, const std::array<std::vector<int64_t>, N>& all) {
     const Nest<N> nest(shape, all);
-    if (nest.extents.size() > kMaxRank) throw Error(ErrorCode::kUnsupported, "more than 8 axes");
+    if (nest.extents.size() > kMaxAxes) throw TooManyAxes();
     rank = static_cast<int>(nest.extents.size());
     for (int axis = 0; axis < rank; ++axis) {
       extents[axis] = nest.extents[static_cast<size_t>(axis)];
       for (int k = 0; k < N; ++k) strides[k][axis] = nest.strides[static_cast<size_t>(k)][static_cast<size_t>(axis)];
     }
   }
-  Walk() = default;
+  OffsetCalculator() = default;
 
   struct Offsets {
     int64_t at[N];
@@ -62,17 +65,17 @@ struct Walk {
 };
 
 // The index of element i along each axis of a shape.
-struct Places {
+struct IndexCalculator {
   int rank = 0;
-  int64_t extents[kMaxRank] = {};
+  int64_t extents[kMaxAxes] = {};
 
-  // Throws Error(kUnsupported) for more than kMaxRank axes.
-  explicit Places(const Shape& shape) : rank(shape.rank()) {
-    if (rank > kMaxRank) throw Error(ErrorCode::kUnsupported, "more than 8 axes");
+  // Throws Error(kUnsupported) for more than kMaxAxes axes.
+  explicit IndexCalculator(const Shape& shape) : rank(shape.rank()) {
+    if (rank > kMaxAxes) throw TooManyAxes();
     for (int axis = 0; axis < rank; ++axis) extents[axis] = shape[axis];
   }
 
-  GRADLOOM_DEVICE void operator()(int64_t i, int64_t (&index)[kMaxRank]) const {
+  GRADLOOM_DEVICE void operator()(int64_t i, int64_t (&index)[kMaxAxes]) const {
     for (int axis = rank - 1; axis >= 0; --axis) {
       const Quotient q = Divide(i, extents[axis]);
       index[axis] = q.rest;
@@ -82,11 +85,11 @@ struct Places {
 };
 
 // One number per axis, in a form that can be captured by device lambdas.
-struct AxisNumbers {
-  int64_t at[kMaxRank] = {};
-  AxisNumbers() = default;
-  explicit AxisNumbers(const std::vector<int64_t>& values) {
-    if (values.size() > kMaxRank) throw Error(ErrorCode::kUnsupported, "more than 8 axes");
+struct AxisArray {
+  int64_t at[kMaxAxes] = {};
+  AxisArray() = default;
+  explicit AxisArray(const std::vector<int64_t>& values) {
+    if (values.size() > kMaxAxes) throw TooManyAxes();
     for (size_t i = 0; i < values.size(); ++i) at[i] = values[i];
   }
   GRADLOOM_DEVICE int64_t operator[](int axis) const { return at[axis]; }
