@@ -16,8 +16,8 @@ namespace {
 
 bool IsGivenState(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
 
-// Returns the simplest layout that places the elements in the same way.
-Layout Simplest(const Layout& layout, const Shape& shape) { return SamePlaces(layout, {}, shape) ? Layout{} : layout; }
+// The same places under the simplest name.
+Layout Simplest(const Layout& layout, const Shape& shape) { return SameMemoryOrder(layout, {}, shape) ? Layout{} : layout; }
 
 // Whether any kernel of the operators in the graph asks for a layout.
 bool AnyWish(const Graph& graph, DeviceKind device) {

@@ -41,7 +41,7 @@ Layout ChannelsLast(int rank) {
   return layout;
 }
 
-bool SamePlaces(const Layout& a, const Layout& b, const Shape& shape) {
+bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape) {
   if (a == b) return true;
   if (!a.blocks.empty() || !b.blocks.empty()) return false;
   return Walked(OrderOf(a, shape.rank()), shape) == Walked(OrderOf(b, shape.rank()), shape);
@@ -65,7 +65,7 @@ std::optional<PhysicalCall> PhysicalOf(const KernelCall& call) {
       if (!operand.present()) continue;
       const Shape wide = Widened(operand.shape, rank);
       if (operand.shape.rank() < rank && !operand.layout.plain()) return std::nullopt;
-      if (!SamePlaces(operand.layout, *permuted, wide)) return std::nullopt;
+      if (!SameMemoryOrder(operand.layout, *permuted, wide)) return std::nullopt;
       operand.layout = {};
       operand.shape = {};
       for (int dim : permuted->order) operand.shape.push_back(wide[dim]);

@@ -14,7 +14,7 @@ Layout ChannelsLast(int rank);
 
 // Whether two layouts put every element of a tensor of this shape at the same offset. Dimensions of extent 1 do not matter. Returns false
 // if either has blocks and they differ.
-bool SamePlaces(const Layout& a, const Layout& b, const Shape& shape);
+bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape);
 
 struct PhysicalCall {
   KernelCall call;        // plain operands; if dimensions were permuted, all of the same rank, with leading ones

@@ -29,7 +29,7 @@ struct Channels {
   bool innermost = false;  // memory is [images * points, channels], as for a tensor [N, C]
 
   Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())), dtype(x.dtype) {
-    innermost = channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
+    innermost = channels > 1 && SameMemoryOrder(x.layout, ChannelsLast(x.shape.rank()), x.shape);
   }
   int64_t count() const { return images * points; }
   int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }
@@ -143,7 +143,7 @@ inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half =
   if (is_half && !(half && Channels(whole).innermost)) return std::string(DTypeName(whole.dtype));
   const Layout last = ChannelsLast(whole.shape.rank());
   const bool plain = whole.layout.plain();
-  if (!plain && !SamePlaces(whole.layout, last, whole.shape)) return "layout " + whole.layout.ToString();
+  if (!plain && !SameMemoryOrder(whole.layout, last, whole.shape)) return "layout " + whole.layout.ToString();
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (!operand.present()) continue;
@@ -151,7 +151,7 @@ inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half =
       const bool is_whole = operand.shape == whole.shape;
       if (operand.dtype != (is_half && is_whole ? whole.dtype : DType::kFloat32)) return std::string(DTypeName(operand.dtype));
       if (is_whole) {
-        if (!SamePlaces(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
+        if (!SameMemoryOrder(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
       } else if (!operand.layout.plain()) {
         return "layout " + operand.layout.ToString();
       } else if (operand.shape.elements() != whole.shape[1]) {

@@ -81,12 +81,12 @@ std::string RejectsChannelsLast(const KernelCall& call) {
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   for (const OperandType* operand : {operands.x, operands.y}) {
-    if (!SamePlaces(operand->layout, last, operand->shape)) return "layout " + operand->layout.ToString();
+    if (!SameMemoryOrder(operand->layout, last, operand->shape)) return "layout " + operand->layout.ToString();
   }
   if (HasConvolutionBias(call) && !call.inputs[2].layout.plain()) return "layout " + call.inputs[2].layout.ToString();
   try {
     const auto wanted = ConvolutionWeightLayout(PrepareConvolution(call, true).weights, call.attributes.Int("group", 1) > 1);
-    if (!wanted || !SamePlaces(operands.w->layout, *wanted, operands.w->shape)) return "weights " + operands.w->layout.ToString();
+    if (!wanted || !SameMemoryOrder(operands.w->layout, *wanted, operands.w->shape)) return "weights " + operands.w->layout.ToString();
   } catch (const dnnl::error&) {
     return "nothing in oneDNN with channels innermost";
   }

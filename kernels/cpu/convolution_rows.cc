@@ -138,7 +138,7 @@ std::string Rejects(const KernelCall& call) {
   if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
   if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
   for (const OperandType* operand : {&y, &x}) {
-    if (!SamePlaces(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
+    if (!SameMemoryOrder(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
   }
   if (const auto dilations = call.attributes.Ints("dilations"); !dilations.empty() && dilations.back() != 1) return "dilations";
   const Sizes n(call);

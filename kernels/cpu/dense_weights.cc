@@ -320,7 +320,7 @@ std::string RejectsShapes(const KernelCall& call) {
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsShapes(call); !why.empty()) return why;
   for (const OperandType& input : call.inputs) {
-    if (!SamePlaces(input.layout, ChannelsLast(input.shape.rank()), input.shape)) return "layout " + input.layout.ToString();
+    if (!SameMemoryOrder(input.layout, ChannelsLast(input.shape.rank()), input.shape)) return "layout " + input.layout.ToString();
   }
   return "";
 }

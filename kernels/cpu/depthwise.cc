@@ -99,7 +99,7 @@ std::string Rejects(const KernelCall& call) {
   }
   if (y.shape[0] != x.shape[0]) return "another batch";
   for (const OperandType* operand : {&x, &y}) {
-    if (!SamePlaces(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
+    if (!SameMemoryOrder(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
   }
   if (w.layout.elements(w.shape) != w.shape.elements()) return "padded layout " + w.layout.ToString();
   return "";

@@ -274,12 +274,12 @@ std::string Rejects(const KernelCall& call, size_t x) {
   const OperandType& whole = call.inputs[x];
   if (whole.shape.rank() < 2) return "rank below 2";
   const bool plain = whole.layout.plain();
-  if (!plain && !SamePlaces(whole.layout, ChannelsLast(whole.shape.rank()), whole.shape)) return "layout " + whole.layout.ToString();
+  if (!plain && !SameMemoryOrder(whole.layout, ChannelsLast(whole.shape.rank()), whole.shape)) return "layout " + whole.layout.ToString();
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
       if (operand.shape == whole.shape) {
-        if (!SamePlaces(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
+        if (!SameMemoryOrder(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
       } else if (!operand.layout.plain() || operand.shape.elements() != whole.shape[1]) {
         return operand.shape.ToString() + " beside " + whole.shape.ToString();
       }

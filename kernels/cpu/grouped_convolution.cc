@@ -303,7 +303,8 @@ std::string RejectsGrouped(const KernelCall& call) {
   const ConvolutionOperands of = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {of.x, of.y}) {
     if (operand->shape.rank() < 3) return "rank " + std::to_string(operand->shape.rank());
-    if (!SamePlaces(operand->layout, ChannelsLast(operand->shape.rank()), operand->shape)) return "layout " + operand->layout.ToString();
+    if (!SameMemoryOrder(operand->layout, ChannelsLast(operand->shape.rank()), operand->shape))
+      return "layout " + operand->layout.ToString();
   }
   return RejectsGroupedShapes(call);
 }

@@ -114,7 +114,7 @@ std::string Rejects(const KernelCall& call) {
   const int rank = x.shape.rank();
   if (rank < 2) return "rank " + std::to_string(rank);
   if (x.shape.elements() == 0 || x.shape[1] > kMaxChannels) return "extents";
-  if (!x.layout.plain() && !SamePlaces(x.layout, ChannelsLast(rank), x.shape)) return "layout " + x.layout.ToString();
+  if (!x.layout.plain() && !SameMemoryOrder(x.layout, ChannelsLast(rank), x.shape)) return "layout " + x.layout.ToString();
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));

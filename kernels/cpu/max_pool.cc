@@ -244,7 +244,7 @@ std::string RejectsMaxPoolIndices(const KernelCall& call) {
   if (!HasOutput(call, 0) || !HasOutput(call, 1)) return "no indices, or nothing else";
   if (call.attributes.Int("storage_order", 0) != 0) return "indices by columns";
   const OperandType &y = call.outputs[0], &indices = call.outputs[1];
-  if (indices.dtype != DType::kInt64 || !SamePlaces(indices.layout, y.layout, y.shape)) return "indices in another order";
+  if (indices.dtype != DType::kInt64 || !SameMemoryOrder(indices.layout, y.layout, y.shape)) return "indices in another order";
   KernelCall values = call;
   values.outputs.resize(1);
   return RejectsPooling(values, call.inputs[0].shape, y.shape);

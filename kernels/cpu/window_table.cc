@@ -21,7 +21,7 @@ std::string RejectsOperands(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); why.empty()) return "";
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
-      if (operand.shape.rank() != call.inputs[0].shape.rank() || !SamePlaces(operand.layout, last, operand.shape)) {
+      if (operand.shape.rank() != call.inputs[0].shape.rank() || !SameMemoryOrder(operand.layout, last, operand.shape)) {
         return "layout " + operand.layout.ToString();
       }
     }

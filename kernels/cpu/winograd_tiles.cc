@@ -83,9 +83,9 @@ std::string RejectsWinograd(const KernelCall& call) {
   if (std::string why = RejectsWinogradShapes(call); !why.empty()) return why;
   const ConstOperands of(call);
   for (const OperandType* operand : {of.x, of.y}) {
-    if (!SamePlaces(operand->layout, ChannelsLast(4), operand->shape)) return "layout " + operand->layout.ToString();
+    if (!SameMemoryOrder(operand->layout, ChannelsLast(4), operand->shape)) return "layout " + operand->layout.ToString();
   }
-  return SamePlaces(of.w->layout, FilterLayout(), of.w->shape) ? "" : "weights " + of.w->layout.ToString();
+  return SameMemoryOrder(of.w->layout, FilterLayout(), of.w->shape) ? "" : "weights " + of.w->layout.ToString();
 }
 
 bool PrefersWinograd(KernelCall& call) {

@@ -4,18 +4,18 @@
 namespace gradloom::cuda {
 namespace {
 
-// y = (x - near) slope + shift for a channel. The part of the mean lost by rounding to `near` is included in the shift, so that an x close
-// to the mean gets the right sign, which matters to a ReLU that follows.
+// y = (x - pivot) slope + shift for a channel. The part of the mean lost by rounding to `pivot` is included in the shift, so that an x
+// close to the mean gets the right sign, which matters to a ReLU that follows.
 template <typename R>
 struct ChannelLines {
   R* numbers;
   int64_t channels;
 
   GRADLOOM_DEVICE void Set(int64_t c, double mean, double slope, double bias) const {
-    const R near = static_cast<R>(mean);
-    numbers[c] = near;
+    const R pivot = static_cast<R>(mean);
+    numbers[c] = pivot;
     numbers[channels + c] = static_cast<R>(slope);
-    numbers[2 * channels + c] = static_cast<R>(bias + (static_cast<double>(near) - mean) * slope);
+    numbers[2 * channels + c] = static_cast<R>(bias + (static_cast<double>(pivot) - mean) * slope);
   }
   GRADLOOM_DEVICE R operator()(int64_t c, R x) const { return (x - numbers[c]) * numbers[channels + c] + numbers[2 * channels + c]; }
 };

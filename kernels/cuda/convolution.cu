@@ -17,7 +17,7 @@ struct Steps {
     const Shape& shape = operand.shape;
     int64_t points = 1;
     for (int dim = 2; dim < shape.rank(); ++dim) points *= shape[dim];
-    const bool plain = SamePlaces(operand.layout, {}, shape);
+    const bool plain = SameMemoryOrder(operand.layout, {}, shape);
     outer = shape[1] * points, channel = plain ? points : 1, point = plain ? 1 : shape[1];
   }
 };

@@ -22,7 +22,7 @@ class DnnConvolutionKernel : public Kernel {
     const OperandType& out = call.outputs[0];
     has_bias_ = call.domain.empty() && call.inputs.size() > 2 && call.inputs[2].present();
     elements_ = out.shape.elements(), channels_ = out.shape[1];
-    points_ = SamePlaces(out.layout, {}, out.shape) ? elements_ / (out.shape[0] * channels_) : 1;
+    points_ = SameMemoryOrder(out.layout, {}, out.shape) ? elements_ / (out.shape[0] * channels_) : 1;
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {

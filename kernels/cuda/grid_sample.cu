@@ -27,10 +27,10 @@ GridPlan::GridPlan(const KernelCall& call)
 namespace {
 
 // A grid point of a sample, with a range of its channels.
-struct GridPlace {
+struct GridTask {
   int64_t b, p, first, last;
 };
-GRADLOOM_DEVICE GridPlace PlaceOf(const GridPlan& plan, int64_t i, int64_t groups, int64_t channels) {
+GRADLOOM_DEVICE GridTask GridTaskOf(const GridPlan& plan, int64_t i, int64_t groups, int64_t channels) {
   const Quotient point = Divide(i, plan.points), group = Divide(point.quotient, groups);
   const int64_t first = group.rest * plan.channels_each, last = first + plan.channels_each;
   return {group.quotient, point.rest, first, last < channels ? last : channels};
@@ -46,13 +46,13 @@ void RunGridSample(const GridPlan& plan, const T* x, T* y, cudaStream_t stream) 
   const int64_t groups = GroupsOf(plan, plan.channels);
   ForEachElement(
       plan.batch * groups * plan.points, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const GridPlace place = PlaceOf(plan, i, groups, plan.channels);
-        const GridPoint<A, kDims, kTaps> point(plan, place.b, place.p);
-        for (int64_t c = place.first; c < place.last; ++c) {
-          const T* const plane = x + (place.b * plan.channels + c) * plan.inputs;
+        const GridTask task = GridTaskOf(plan, i, groups, plan.channels);
+        const GridPoint<A, kDims, kTaps> point(plan, task.b, task.p);
+        for (int64_t c = task.first; c < task.last; ++c) {
+          const T* const plane = x + (task.b * plan.channels + c) * plan.inputs;
           A sum = 0;
           point.ForEach([&](int64_t offset, A weight, const auto&) { sum += weight * static_cast<A>(plane[offset]); });
-          y[(place.b * plan.channels + c) * plan.points + place.p] = static_cast<T>(sum);
+          y[(task.b * plan.channels + c) * plan.points + task.p] = static_cast<T>(sum);
         }
       });
 }
@@ -63,67 +63,68 @@ void GridGradient(const GridPlan& plan, const T* x, const T* dy, T* dgrid, cudaS
   using A = Arithmetic<T>;
   ForEachElement(
       plan.batch * plan.points, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient place = Divide(i, plan.points);
-        const GridPoint<A, kDims, kTaps> point(plan, place.quotient, place.rest);
-        const T* const planes = x + place.quotient * plan.channels * plan.inputs;
-        const T* const ups = dy + place.quotient * plan.channels * plan.points + place.rest;
+        const Quotient task = Divide(i, plan.points);
+        const GridPoint<A, kDims, kTaps> point(plan, task.quotient, task.rest);
+        const T* const planes = x + task.quotient * plan.channels * plan.inputs;
+        const T* const dys = dy + task.quotient * plan.channels * plan.points + task.rest;
         A sums[kDims] = {};
         point.ForEach([&](int64_t offset, A, const int(&tap)[kDims]) {
-          A through = 0;
+          A d_weight = 0;
           for (int64_t c = 0; c < plan.channels; ++c) {
-            through += static_cast<A>(ups[c * plan.points]) * static_cast<A>(planes[c * plan.inputs + offset]);
+            d_weight += static_cast<A>(dys[c * plan.points]) * static_cast<A>(planes[c * plan.inputs + offset]);
           }
-          for (int d = 0; d < kDims; ++d) sums[d] += through * point.SlopeOf(d, tap);
+          for (int d = 0; d < kDims; ++d) sums[d] += d_weight * point.WeightDerivative(d, tap);
         });
         for (int d = 0; d < kDims; ++d) dgrid[i * kDims + kDims - 1 - d] = static_cast<T>(sums[d]);
       });
 }
 
 // A range of channels of X, whose gradients are summed together.
-struct SomeChannels {
+struct ChannelRange {
   int64_t first, count;
 };
 
 template <typename T, int kDims, int kTaps>
-void AddToPlanes(const GridPlan& plan, const SomeChannels& some, const PlaneSums& to, const T* dy, cudaStream_t stream) {
+void AddToPlanes(const GridPlan& plan, const ChannelRange& range, const PlaneSums& to, const T* dy, cudaStream_t stream) {
   using A = Arithmetic<T>;
-  const int64_t groups = GroupsOf(plan, some.count);
+  const int64_t groups = GroupsOf(plan, range.count);
   ForEachElement(
       plan.batch * groups * plan.points, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const GridPlace place = PlaceOf(plan, i, groups, some.count);
-        const GridPoint<A, kDims, kTaps> point(plan, place.b, place.p);
-        for (int64_t c = place.first; c < place.last; ++c) {
-          const int64_t plane = place.b * some.count + c;
+        const GridTask task = GridTaskOf(plan, i, groups, range.count);
+        const GridPoint<A, kDims, kTaps> point(plan, task.b, task.p);
+        for (int64_t c = task.first; c < task.last; ++c) {
+          const int64_t plane = task.b * range.count + c;
           const double unit = to.units[plane];
           if (!IsFinite(unit)) continue;
-          const A up = static_cast<A>(dy[(place.b * plan.channels + some.first + c) * plan.points + place.p]);
-          point.ForEach(
-              [&](int64_t offset, A weight, const auto&) { to.Add<kSumWords<T>>(plane, offset, static_cast<double>(weight * up), unit); });
+          const A gradient = static_cast<A>(dy[(task.b * plan.channels + range.first + c) * plan.points + task.p]);
+          point.ForEach([&](int64_t offset, A weight, const auto&) {
+            to.Add<kSumWords<T>>(plane, offset, static_cast<double>(weight * gradient), unit);
+          });
         }
       });
 }
 
 template <typename T>
-void FinishPlanes(const GridPlan& plan, const SomeChannels& some, const PlaneSums& from, T* dx, cudaStream_t stream) {
+void FinishPlanes(const GridPlan& plan, const ChannelRange& range, const PlaneSums& from, T* dx, cudaStream_t stream) {
   ForEachElement(
-      plan.batch * some.count * plan.inputs, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient plane = Divide(i, plan.inputs), sample = Divide(plane.quotient, some.count);
-        dx[(sample.quotient * plan.channels + some.first + sample.rest) * plan.inputs + plane.rest] =
+      plan.batch * range.count * plan.inputs, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, plan.inputs), sample = Divide(plane.quotient, range.count);
+        dx[(sample.quotient * plan.channels + range.first + sample.rest) * plan.inputs + plane.rest] =
             static_cast<T>(static_cast<Arithmetic<T>>(from.Total<kSumWords<T>>(plane.quotient, plane.rest)));
       });
 }
 
 // The elements of dY that contribute to the planes of these channels.
 template <typename T>
-struct UpsOfPlane {
+struct PlaneGradients {
   const T* dy;
-  SomeChannels some;
+  ChannelRange range;
   int64_t channels, points;
 
   GRADLOOM_DEVICE double operator()(int64_t plane, int64_t p) const {
-    const Quotient sample = Divide(plane, some.count);
-    const T up = dy[(sample.quotient * channels + some.first + sample.rest) * points + p];
-    return static_cast<double>(static_cast<Arithmetic<T>>(up));
+    const Quotient sample = Divide(plane, range.count);
+    const T gradient = dy[(sample.quotient * channels + range.first + sample.rest) * points + p];
+    return static_cast<double>(static_cast<Arithmetic<T>>(gradient));
   }
 };
 
@@ -136,11 +137,12 @@ void InputGradient(GridPlan plan, const GridSampleScratch& scratch, const T* dy,
   char* const memory = static_cast<char*>(l.scratch);
   const PlaneSums sums(memory, memory + scratch.sums, plan.inputs, terms);
   for (int64_t first = 0; first < plan.channels; first += scratch.channels) {
-    const SomeChannels some{first, std::min(scratch.channels, plan.channels - first)};
-    plan.Share(some.count);
-    BeginSums<kSumWords<T>>(sums, plan.batch * some.count, plan.points, UpsOfPlane<T>{dy, some, plan.channels, plan.points}, l.stream);
-    AddToPlanes<T, kDims, kTaps>(plan, some, sums, dy, l.stream);
-    FinishPlanes(plan, some, sums, dx, l.stream);
+    const ChannelRange range{first, std::min(scratch.channels, plan.channels - first)};
+    plan.DivideChannels(range.count);
+    BeginSums<kSumWords<T>>(sums, plan.batch * range.count, plan.points, PlaneGradients<T>{dy, range, plan.channels, plan.points},
+                            l.stream);
+    AddToPlanes<T, kDims, kTaps>(plan, range, sums, dy, l.stream);
+    FinishPlanes(plan, range, sums, dx, l.stream);
   }
 }
 
@@ -166,7 +168,7 @@ decltype(auto) WithTaps(const KernelCall& call, F&& f) {
 
 std::unique_ptr<Kernel> MakeGridSample(const KernelCall& call, const KernelSite&) {
   GridPlan plan(call);
-  plan.Share(plan.channels);
+  plan.DivideChannels(plan.channels);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return WithTaps(call, [&]<int kDims, int kTaps>(std::integral_constant<int, kDims>, std::integral_constant<int, kTaps>) {
       return MakeKernel([plan](const Launch& l) { RunGridSample<T, kDims, kTaps>(plan.For(l), l.In<T>(0), l.Out<T>(0), l.stream); });

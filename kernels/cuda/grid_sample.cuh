@@ -25,19 +25,19 @@ GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign
   const bool below = x < low;
   if (!below && x <= high) return x;
   const double distance = below ? low - x : x - high;
-  const double turns = ::floor(distance / range), rest = distance - turns * range;
-  const bool even = ::fmod(turns, 2.0) == 0;
+  const double reflections = ::floor(distance / range), rest = distance - reflections * range;
+  const bool even = ::fmod(reflections, 2.0) == 0;
   if (even) sign = -sign;
   return below == even ? low + rest : high - rest;
 }
 
 // The derivatives of the cubic kernel at distance t and at distance 1 + t, for t in [0, 1].
 template <typename A>
-GRADLOOM_DEVICE A NearSlope(A a, A t) {
+GRADLOOM_DEVICE A CubicNearSlope(A a, A t) {
   return (3 * (a + 2) * t - 2 * (a + 3)) * t;
 }
 template <typename A>
-GRADLOOM_DEVICE A FarSlope(A a, A t) {
+GRADLOOM_DEVICE A CubicFarSlope(A a, A t) {
   return a * (1 - t) * (1 - 3 * t);
 }
 
@@ -58,7 +58,7 @@ struct GridPlan {
     return plan;
   }
   // Sets the number of channels per thread, out of `count`, so that there are enough threads.
-  void Share(int64_t count) {
+  void DivideChannels(int64_t count) {
     constexpr int64_t kEnough = 1 << 18;
     const int64_t groups = std::min(kEnough / std::max<int64_t>(batch * points, 1) + 1, std::max<int64_t>(count, 1));
     channels_each = (count + groups - 1) / groups;
@@ -97,7 +97,7 @@ struct GridPoint {
   }
 
   // d weight / d normalized coordinate of dimension d.
-  GRADLOOM_DEVICE A SlopeOf(int d, const int (&tap)[kDims]) const {
+  GRADLOOM_DEVICE A WeightDerivative(int d, const int (&tap)[kDims]) const {
     A product = 1;
     for (int e = 0; e < kDims; ++e) product *= e == d ? slope[e][tap[e]] : weight[e][tap[e]];
     return product;
@@ -107,8 +107,8 @@ struct GridPoint {
   // Finds the taps for the normalized coordinate n, which is -1 and 1 at the ends.
   GRADLOOM_DEVICE void FindTaps(const GridPlan& plan, int d, double n) {
     const double length = static_cast<double>(plan.extent[d]);
-    double turn = plan.align ? (length - 1) / 2 : length / 2;
-    double x = plan.align ? (n + 1) * turn : (n + 1) * turn - 0.5;
+    double d_position = plan.align ? (length - 1) / 2 : length / 2;
+    double x = plan.align ? (n + 1) * d_position : (n + 1) * d_position - 0.5;
     const double low = plan.align ? 0 : -0.5, high = plan.align ? length - 1 : length - 0.5;
     if (plan.nearest) x = ::rint(x);
     if (!(x >= low && x <= high)) {
@@ -116,20 +116,20 @@ struct GridPoint {
         // Cubic interpolation continues beyond the border; see kernels/reference/grid_taps.cc.
         if (kTaps == 2 || !IsFinite(x)) {
           x = x > high ? length - 1 : 0;  // also for NaN
-          turn = 0;
+          d_position = 0;
         }
       } else if (plan.padding == GridPadding::kReflection) {
-        x = IsFinite(x) ? Reflected(x, low, high, turn) : 0;
+        x = IsFinite(x) ? Reflected(x, low, high, d_position) : 0;
       } else if (!IsFinite(x)) {
         x = -10;  // all taps are out of range
       }
     }
     // Keeps the taps of extreme coordinates within 64 bits.
     x = ::fmin(::fmax(x, -10.0), length + 10);
-    SetTaps(plan, d, x, static_cast<A>(turn));
+    SetTaps(plan, d, x, static_cast<A>(d_position));
   }
 
-  GRADLOOM_DEVICE void SetTaps(const GridPlan& plan, int d, double x, A turn) {
+  GRADLOOM_DEVICE void SetTaps(const GridPlan& plan, int d, double x, A d_position) {
     if (plan.nearest) {
       Set(plan, d, 0, static_cast<int64_t>(x), 1, 0);
       at[d][1] = -1;
@@ -140,13 +140,13 @@ struct GridPoint {
     const A t = static_cast<A>(x - floor), a = static_cast<A>(kGridCubicA);
     const auto first = static_cast<int64_t>(floor);
     if constexpr (kTaps == 2) {
-      Set(plan, d, 0, first, 1 - t, -turn);
-      Set(plan, d, 1, first + 1, t, turn);
+      Set(plan, d, 0, first, 1 - t, -d_position);
+      Set(plan, d, 1, first + 1, t, d_position);
     } else {
-      Set(plan, d, 0, first - 1, CubicFar(a, t), FarSlope(a, t) * turn);
-      Set(plan, d, 1, first, CubicNear(a, t), NearSlope(a, t) * turn);
-      Set(plan, d, 2, first + 1, CubicNear(a, 1 - t), -NearSlope(a, 1 - t) * turn);
-      Set(plan, d, 3, first + 2, CubicFar(a, 1 - t), -FarSlope(a, 1 - t) * turn);
+      Set(plan, d, 0, first - 1, CubicFar(a, t), CubicFarSlope(a, t) * d_position);
+      Set(plan, d, 1, first, CubicNear(a, t), CubicNearSlope(a, t) * d_position);
+      Set(plan, d, 2, first + 1, CubicNear(a, 1 - t), -CubicNearSlope(a, 1 - t) * d_position);
+      Set(plan, d, 3, first + 2, CubicFar(a, 1 - t), -CubicFarSlope(a, 1 - t) * d_position);
     }
   }
 

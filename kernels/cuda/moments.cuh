@@ -11,41 +11,41 @@
 
 namespace gradloom::cuda {
 
-// Sums over elements of their distances from `near`, and of the squares of these. `near` is their mean up to rounding.
+// Sums over elements of their distances from `pivot`, and of the squares of these. `pivot` is their mean up to rounding.
 template <typename R>
-struct Distances {
-  R near, sum, squares;
+struct ShiftedMoments {
+  R pivot, sum, squares;
 };
 
 // For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or a SingleThread) gets the result.
 template <typename R, typename Threads, typename At>
-GRADLOOM_DEVICE Distances<R> DistancesOf(const Threads& block, int64_t n, At at) {
-  const R near = SumOf<R>(block, n, at) / static_cast<R>(n);
+GRADLOOM_DEVICE ShiftedMoments<R> ShiftedMomentsOf(const Threads& block, int64_t n, At at) {
+  const R pivot = SumOf<R>(block, n, at) / static_cast<R>(n);
   const auto sums = SumOf<Pair<R>>(block, n, [=](int64_t k) {
-    const R distance = at(k) - near;
+    const R distance = at(k) - pivot;
     return Pair<R>{distance, distance * distance};
   });
-  return {near, sums.first, sums.second};
+  return {pivot, sums.first, sums.second};
 }
 
-// x -> (x - mean) inv_std. `rest` is the part of the mean that rounding to `near` lost.
+// x -> (x - mean) inv_std. `rest` is the part of the mean that rounding to `pivot` lost.
 template <typename R>
-struct Normal {
-  R near, rest, inv_std;
+struct Normalizer {
+  R pivot, rest, inv_std;
 
-  GRADLOOM_DEVICE R mean() const { return near + rest; }
-  GRADLOOM_DEVICE R operator()(R x) const { return ((x - near) - rest) * inv_std; }
+  GRADLOOM_DEVICE R mean() const { return pivot + rest; }
+  GRADLOOM_DEVICE R operator()(R x) const { return ((x - pivot) - rest) * inv_std; }
 };
 
 template <typename R>
-GRADLOOM_DEVICE R Variance(const Distances<R>& d, R n) {
+GRADLOOM_DEVICE R Variance(const ShiftedMoments<R>& d, R n) {
   const R squares = d.squares - d.sum * (d.sum / n);
   return squares > 0 ? squares / n : squares * 0;  // NaN stays NaN
 }
 
 template <typename R>
-GRADLOOM_DEVICE Normal<R> NormalOf(const Distances<R>& d, R n, R epsilon) {
-  return {d.near, d.sum / n, R(1) / static_cast<R>(::sqrt(Variance(d, n) + epsilon))};
+GRADLOOM_DEVICE Normalizer<R> NormalizerOf(const ShiftedMoments<R>& d, R n, R epsilon) {
+  return {d.pivot, d.sum / n, R(1) / static_cast<R>(::sqrt(Variance(d, n) + epsilon))};
 }
 
 // The number of element k of a slice in [images, slices, points].
@@ -114,9 +114,9 @@ void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t 
   using R = Arithmetic<T>;
   RecordParts(
       s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t n) {
-        const auto d = DistancesOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[ElementOf(s, slice, first + k)]); });
+        const auto d = ShiftedMomentsOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[ElementOf(s, slice, first + k)]); });
         const double sum = static_cast<double>(d.sum), count = static_cast<double>(n);
-        return Pair<double>{static_cast<double>(d.near) + sum / count, static_cast<double>(d.squares) - sum * sum / count};
+        return Pair<double>{static_cast<double>(d.pivot) + sum / count, static_cast<double>(d.squares) - sum * sum / count};
       });
   ForEachRowOf(
       s.slices, s.parts(), s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {

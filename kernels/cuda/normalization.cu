@@ -9,8 +9,8 @@ namespace {
 
 // Normalizes by mean and deviation, or if not kCentered, by the root mean square.
 template <bool kCentered, typename R, typename Threads, typename At>
-GRADLOOM_DEVICE Normal<R> RowNormal(const Threads& block, int64_t n, R epsilon, At at) {
-  if constexpr (kCentered) return NormalOf(DistancesOf<R>(block, n, at), static_cast<R>(n), epsilon);
+GRADLOOM_DEVICE Normalizer<R> RowNormalizer(const Threads& block, int64_t n, R epsilon, At at) {
+  if constexpr (kCentered) return NormalizerOf(ShiftedMomentsOf<R>(block, n, at), static_cast<R>(n), epsilon);
   const R squares = SumOf<R>(block, n, [=](int64_t k) { return at(k) * at(k); });
   return {0, 0, R(1) / static_cast<R>(::sqrt(squares / static_cast<R>(n) + epsilon))};
 }
@@ -34,17 +34,17 @@ void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& o
       rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const int64_t start = row * rows.columns;
         const Elements<T> from{x + start};
-        const Normal<R> normal = RowNormal<kCentered>(block, rows.columns, static_cast<R>(epsilon), from);
+        const Normalizer<R> normalizer = RowNormalizer<kCentered>(block, rows.columns, static_cast<R>(epsilon), from);
         for (int64_t k = block.thread(); k < rows.columns; k += block.threads()) {
           const auto place = offsets(k);
-          const R value = normal(from(k)) * static_cast<R>(scale[place.at[0]]);
+          const R value = normalizer(from(k)) * static_cast<R>(scale[place.at[0]]);
           const R result = bias == nullptr ? value : value + static_cast<R>(bias[place.at[1]]);
           if (to.y != nullptr) to.y[start + k] = static_cast<S>(result);
           if (to.rounded != nullptr) to.rounded[start + k] = static_cast<H>(static_cast<float>(result));
         }
         if (block.thread() != 0) return;
-        to.means.Set(row, static_cast<double>(normal.mean()));
-        to.inv_stds.Set(row, static_cast<double>(normal.inv_std));
+        to.means.Set(row, static_cast<double>(normalizer.mean()));
+        to.inv_stds.Set(row, static_cast<double>(normalizer.inv_std));
       });
 }
 
@@ -141,7 +141,7 @@ struct RowGradient {
   OffsetCalculator<1> offsets;
 
   struct Row {
-    Normal<R> normal;
+    Normalizer<R> normalizer;
     R level, along;
   };
 
@@ -157,41 +157,41 @@ struct RowGradient {
     const R count = static_cast<R>(n);
     if constexpr (kCentered) {
       const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) { return Pair<R>{At(start + k), Scaled(start, k)}; });
-      const R near = sums.first / count, level = sums.second / count;
+      const R pivot = sums.first / count, level = sums.second / count;
       Triple<R> mine{};
       for (int64_t k = block.thread(); k < n; k += block.threads()) {
-        const R distance = At(start + k) - near;
+        const R distance = At(start + k) - pivot;
         mine = mine + Triple<R>{distance, distance * distance, Scaled(start, k) * distance};
       }
       const Triple<R> all = SumOfThreads(block, mine);
-      const Normal<R> normal = NormalOf(Distances<R>{near, all.first, all.second}, count, epsilon);
-      return {normal, level, normal.inv_std * (all.third - normal.rest * sums.second) / count};
+      const Normalizer<R> normalizer = NormalizerOf(ShiftedMoments<R>{pivot, all.first, all.second}, count, epsilon);
+      return {normalizer, level, normalizer.inv_std * (all.third - normalizer.rest * sums.second) / count};
     } else {
       const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) {
         const R value = At(start + k);
         return Pair<R>{value * value, Scaled(start, k) * value};
       });
-      const Normal<R> normal{0, 0, R(1) / static_cast<R>(::sqrt(sums.first / count + epsilon))};
-      return {normal, 0, normal.inv_std * sums.second / count};
+      const Normalizer<R> normalizer{0, 0, R(1) / static_cast<R>(::sqrt(sums.first / count + epsilon))};
+      return {normalizer, 0, normalizer.inv_std * sums.second / count};
     }
   }
 
   // Writes element k of dx, and returns its contributions to the sums of its column.
   GRADLOOM_DEVICE Pair<R> Element(const Row& row, int64_t start, int64_t k) const {
-    const R g = static_cast<R>(dy[start + k]), h = row.normal(At(start + k));
-    if (dx != nullptr) dx[start + k] = static_cast<T>(row.normal.inv_std * (Scaled(start, k) - row.level - h * row.along));
+    const R g = static_cast<R>(dy[start + k]), h = row.normalizer(At(start + k));
+    if (dx != nullptr) dx[start + k] = static_cast<T>(row.normalizer.inv_std * (Scaled(start, k) - row.level - h * row.along));
     return {g * h, g};
   }
 };
 
 // Computes dx, and stores the normalization of each row.
 template <bool kCentered, typename T, typename G>
-void NormalizeGradient(const RowGradient<kCentered, T, G>& gradient, Normal<Arithmetic<T>>* normals, cudaStream_t stream) {
+void NormalizeGradient(const RowGradient<kCentered, T, G>& gradient, Normalizer<Arithmetic<T>>* normalizers, cudaStream_t stream) {
   const int64_t n = gradient.rows.columns;
   ForEachRowOf(
       gradient.rows.rows, n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const auto found = gradient.Of(block, row);
-        if (block.thread() == 0) normals[row] = found.normal;
+        if (block.thread() == 0) normalizers[row] = found.normalizer;
         if (gradient.dx == nullptr) return;
         for (int64_t k = block.thread(); k < n; k += block.threads()) gradient.Element(found, row * n, k);
       });
@@ -199,8 +199,8 @@ void NormalizeGradient(const RowGradient<kCentered, T, G>& gradient, Normal<Arit
 
 // Computes dscale and dbias in another pass over x and dy.
 template <bool kCentered, typename T, typename G>
-void ScaleGradient(const RowGradient<kCentered, T, G>& gradient, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials,
-                   FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
+void ScaleGradient(const RowGradient<kCentered, T, G>& gradient, const Normalizer<Arithmetic<T>>* normalizers,
+                   Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
   using R = Arithmetic<T>;
   const Columns rows = gradient.rows;
   const G* const dy = gradient.dy;
@@ -208,7 +208,7 @@ void ScaleGradient(const RowGradient<kCentered, T, G>& gradient, const Normal<Ar
   const auto term = GRADLOOM_ON_DEVICE(int64_t row, int64_t column) {
     const int64_t i = row * rows.columns + column;
     const R g = static_cast<R>(dy[i]);
-    return Pair<R>{g * normals[row](static_cast<R>(x[i])), g};
+    return Pair<R>{g * normalizers[row](static_cast<R>(x[i])), g};
   };
   SumColumns(
       rows, partials, stream, term, GRADLOOM_ON_DEVICE(int64_t column, double product, double sum) {
@@ -257,10 +257,10 @@ void Gradients(const RowGradient<kCentered, T, G>& gradient, FloatResults dscale
       GradientsOfRuns<RowRuns::kMaxBytes>(gradient, partials, dscale, dbias, l.stream);
     return;
   }
-  auto* const normals = static_cast<Normal<R>*>(l.scratch);
+  auto* const normalizers = static_cast<Normalizer<R>*>(l.scratch);
   auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * gradient.rows.rows);
-  NormalizeGradient(gradient, normals, l.stream);
-  if (sums) ScaleGradient(gradient, normals, partials, dscale, dbias, l.stream);
+  NormalizeGradient(gradient, normalizers, l.stream);
+  if (sums) ScaleGradient(gradient, normalizers, partials, dscale, dbias, l.stream);
 }
 
 // The scratch memory has the sums of the runs; or the normalization of each row, followed by the sums of the chunks.

@@ -11,13 +11,13 @@ namespace {
 // parts.
 template <typename R>
 struct GroupMemory {
-  Normal<R>* normals;
+  Normalizer<R>* normalizers;
   Pair<R>*by_channel, *by_group;
 
   GroupMemory(const ChannelGroups& shape, const Launch& l) {
     double* const start = static_cast<double*>(l.scratch);
     const int64_t groups = shape.images * shape.groups;
-    normals = reinterpret_cast<Normal<R>*>(start);
+    normalizers = reinterpret_cast<Normalizer<R>*>(start);
     by_group = reinterpret_cast<Pair<R>*>(start + 3 * groups);
     by_channel = reinterpret_cast<Pair<R>*>(start + 5 * groups);
   }
@@ -30,13 +30,13 @@ double* BackwardRecords(const ChannelGroups& shape, const Launch& l) {
 }
 
 template <typename T>
-void FindNormals(const ChannelGroups& shape, double epsilon, const T* x, double* records, Normal<Arithmetic<T>>* normals,
+void FindNormals(const ChannelGroups& shape, double epsilon, const T* x, double* records, Normalizer<Arithmetic<T>>* normalizers,
                  cudaStream_t stream) {
   using R = Arithmetic<T>;
   MomentsOfSlices(
       shape.of_groups(), x, records, stream, GRADLOOM_ON_DEVICE(int64_t group, double mean, double squares) {
-        const R near = static_cast<R>(mean), rest = static_cast<R>(mean - static_cast<double>(near));
-        normals[group] = {near, rest, static_cast<R>(1 / ::sqrt(squares / static_cast<double>(shape.size()) + epsilon))};
+        const R pivot = static_cast<R>(mean), rest = static_cast<R>(mean - static_cast<double>(pivot));
+        normalizers[group] = {pivot, rest, static_cast<R>(1 / ::sqrt(squares / static_cast<double>(shape.size()) + epsilon))};
       });
 }
 
@@ -45,13 +45,13 @@ void GroupNorm(const ChannelGroups& shape, double epsilon, const Launch& l) {
   using R = Arithmetic<T>;
   const T *const x = l.In<T>(0), *const scale = l.In<T>(1), *const bias = l.In<T>(2);
   T* const y = l.Out<T>(0);
-  Normal<R>* const normals = GroupMemory<R>(shape, l).normals;
-  FindNormals(shape, epsilon, x, ForwardRecords(shape, l), normals, l.stream);
+  Normalizer<R>* const normalizers = GroupMemory<R>(shape, l).normalizers;
+  FindNormals(shape, epsilon, x, ForwardRecords(shape, l), normalizers, l.stream);
   ForEachInPlanes(
       shape.of_channels(), l.stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
-        const Normal<R>& normal = normals[Divide(plane, shape.per_group()).quotient];
+        const Normalizer<R>& normalizer = normalizers[Divide(plane, shape.per_group()).quotient];
         const int64_t c = Divide(plane, shape.channels).rest;
-        y[i] = static_cast<T>(normal(static_cast<R>(x[i])) * static_cast<R>(scale[c]) + static_cast<R>(bias[c]));
+        y[i] = static_cast<T>(normalizer(static_cast<R>(x[i])) * static_cast<R>(scale[c]) + static_cast<R>(bias[c]));
       });
 }
 
@@ -62,7 +62,7 @@ void SumChannels(const ChannelGroups& shape, const GroupMemory<Arithmetic<T>>& m
   const T *const dy = l.In<T>(0), *const x = l.In<T>(1);
   const auto term = GRADLOOM_ON_DEVICE(int64_t plane, int64_t i) {
     const R g = static_cast<R>(dy[i]);
-    return Pair<R>{g * memory.normals[Divide(plane, shape.per_group()).quotient](static_cast<R>(x[i])), g};
+    return Pair<R>{g * memory.normalizers[Divide(plane, shape.per_group()).quotient](static_cast<R>(x[i])), g};
   };
   SumSlices<R>(
       shape.of_channels(), BackwardRecords(shape, l), l.stream, term, GRADLOOM_ON_DEVICE(int64_t plane, double product, double sum) {
@@ -100,17 +100,17 @@ void InputGradient(const ChannelGroups& shape, const GroupMemory<Arithmetic<T>>&
   ForEachInPlanes(
       shape.of_channels(), l.stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
         const int64_t group = Divide(plane, shape.per_group()).quotient;
-        const Normal<R>& normal = memory.normals[group];
+        const Normalizer<R>& normalizer = memory.normalizers[group];
         const Pair<R>& means = memory.by_group[group];
         const R d = static_cast<R>(dy[i]) * static_cast<R>(scale[Divide(plane, shape.channels).rest]);
-        dx[i] = static_cast<T>(normal.inv_std * (d - means.second - normal(static_cast<R>(x[i])) * means.first));
+        dx[i] = static_cast<T>(normalizer.inv_std * (d - means.second - normalizer(static_cast<R>(x[i])) * means.first));
       });
 }
 
 template <typename T>
 void GroupNormGrad(const ChannelGroups& shape, double epsilon, const FloatVectors& v, const Launch& l) {
   const GroupMemory<Arithmetic<T>> memory(shape, l);
-  FindNormals(shape, epsilon, l.In<T>(1), BackwardRecords(shape, l), memory.normals, l.stream);
+  FindNormals(shape, epsilon, l.In<T>(1), BackwardRecords(shape, l), memory.normalizers, l.stream);
   SumChannels<T>(shape, memory, l);
   ScaleGradient(shape, memory.by_channel, v.Out(l, 1), v.Out(l, 2), l.stream);
   InputGradient<T>(shape, memory, l);
@@ -126,12 +126,12 @@ void MeanVariance(int64_t lines, int64_t n, int64_t step, const OffsetCalculator
   ForEachRowOf(
       lines, n, step, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t line) {
         const int64_t start = starts(line).at[0];
-        const auto d = DistancesOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[start + across(k).at[0]]); });
+        const auto d = ShiftedMomentsOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[start + across(k).at[0]]); });
         const R divisor = static_cast<R>(::sqrt(Variance(d, static_cast<R>(n)))) + static_cast<R>(1e-9);
-        const Normal<R> normal{d.near, d.sum / static_cast<R>(n), R(1) / divisor};
+        const Normalizer<R> normalizer{d.pivot, d.sum / static_cast<R>(n), R(1) / divisor};
         for (int64_t k = block.thread(); k < n; k += block.threads()) {
           const int64_t i = start + across(k).at[0];
-          y[i] = static_cast<T>(normal(static_cast<R>(x[i])));
+          y[i] = static_cast<T>(normalizer(static_cast<R>(x[i])));
         }
       });
 }

@@ -9,11 +9,11 @@ namespace gradloom::cuda {
 namespace {
 
 // Maps an element of x to an element of the scale: per tensor, per index along an axis, or per block of `block` indices along it.
-struct Grain {
+struct QuantizationGranularity {
   bool single = true;
   int64_t extent = 1, inner = 1, block = 0, blocks = 1;
 
-  explicit Grain(const KernelCall& call) : single(call.inputs[1].shape.elements() == 1) {
+  explicit QuantizationGranularity(const KernelCall& call) : single(call.inputs[1].shape.elements() == 1) {
     if (single) return;
     const Shape& x = call.inputs[0].shape;
     const int axis = AxisOf(call, call.attributes.Int("axis", 1), x.rank());
@@ -25,9 +25,9 @@ struct Grain {
 
   GRADLOOM_DEVICE int64_t operator()(int64_t i) const {
     if (single) return 0;
-    const Quotient row = Divide(i, inner), place = Divide(row.quotient, extent);
-    if (block == 0) return place.rest;
-    return (place.quotient * blocks + Divide(place.rest, block).quotient) * inner + row.rest;
+    const Quotient row = Divide(i, inner), index = Divide(row.quotient, extent);
+    if (block == 0) return index.rest;
+    return (index.quotient * blocks + Divide(index.rest, block).quotient) * inner + row.rest;
   }
 };
 
@@ -39,14 +39,14 @@ struct Operand {
 
 struct Quantized {
   int64_t n;
-  Grain grain;
+  QuantizationGranularity granularity;
   DType dtypes[3], precision, out;
   NarrowRounding rounding;
   bool whole;  // the result has integer elements
 
   explicit Quantized(const KernelCall& call)
       : n(call.outputs[0].shape.elements()),
-        grain(call),
+        granularity(call),
         dtypes{call.inputs[0].dtype, call.inputs[1].dtype, call.inputs.size() > 2 ? call.inputs[2].dtype : DType::kUndefined},
         precision(static_cast<DType>(call.attributes.Int("precision", 0))),
         out(call.outputs[0].dtype),
@@ -67,15 +67,15 @@ GRADLOOM_DEVICE double Rounded(double value, DType precision) {
   }
 }
 
-GRADLOOM_DEVICE double HeldBetween(double value, double low, double high) { return value < low ? low : value > high ? high : value; }
+GRADLOOM_DEVICE double Clamp(double value, double low, double high) { return value < low ? low : value > high ? high : value; }
 
 void Quantize(const Quantized& q, const Operand& x, const Operand& scale, const Operand& zero, void* y, cudaStream_t stream) {
   ForEachElement(
       q.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t at = q.grain(i);
+        const int64_t at = q.granularity(i);
         const double quotient = Rounded(x[i] / scale[at], q.precision);
         double value = (q.whole ? ::rint(quotient) : quotient) + zero[at];
-        if (IsNarrowInteger(q.out)) value = HeldBetween(value, NarrowLowest(q.out), NarrowHighest(q.out));
+        if (IsNarrowInteger(q.out)) value = Clamp(value, NarrowLowest(q.out), NarrowHighest(q.out));
         StoreNumber(y, q.out, i, value, q.rounding);
       });
 }
@@ -83,7 +83,7 @@ void Quantize(const Quantized& q, const Operand& x, const Operand& scale, const 
 void Dequantize(const Quantized& q, const Operand& x, const Operand& scale, const Operand& zero, void* y, cudaStream_t stream) {
   ForEachElement(
       q.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t at = q.grain(i);
+        const int64_t at = q.granularity(i);
         StoreAs(y, q.out, i, (x[i] - zero[at]) * scale[at]);
       });
 }

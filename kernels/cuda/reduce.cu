@@ -14,7 +14,7 @@ using cuda_rows::PlanReduction;
 using cuda_rows::ReductionPlan;
 
 enum class Rule : uint8_t { kSum, kSumAbs, kSumSquare, kProduct, kMax, kMin };
-enum class Ending : uint8_t { kNone, kMean, kRoot, kLog };
+enum class Finalizer : uint8_t { kNone, kMean, kRoot, kLog };
 
 template <typename T>
 inline constexpr bool kFloats = std::is_floating_point_v<Arithmetic<T>>;
@@ -50,12 +50,12 @@ GRADLOOM_DEVICE A Magnitude(A a) {
 
 // The result for a total of n elements.
 template <typename T, typename A>
-GRADLOOM_DEVICE T Ended(Ending ending, A total, int64_t n) {
+GRADLOOM_DEVICE T Finalize(Finalizer finalizer, A total, int64_t n) {
   using Floating = std::conditional_t<kFloats<T>, A, double>;
-  switch (ending) {
-    case Ending::kMean: return static_cast<T>(n == 0 && std::is_integral_v<A> ? A(0) : total / static_cast<A>(n));
-    case Ending::kRoot: return Convert<T>(::sqrt(static_cast<Floating>(total)));
-    case Ending::kLog: return Convert<T>(::log(static_cast<Floating>(total)));
+  switch (finalizer) {
+    case Finalizer::kMean: return static_cast<T>(n == 0 && std::is_integral_v<A> ? A(0) : total / static_cast<A>(n));
+    case Finalizer::kRoot: return Convert<T>(::sqrt(static_cast<Floating>(total)));
+    case Finalizer::kLog: return Convert<T>(::log(static_cast<Floating>(total)));
     default: return static_cast<T>(total);
   }
 }
@@ -67,7 +67,7 @@ struct Numbers {
   using A = Wide<T>;
   using Total = A;
   Rule rule = Rule::kSum;
-  Ending ending = Ending::kNone;
+  Finalizer finalizer = Finalizer::kNone;
 
   GRADLOOM_DEVICE A Start() const {
     switch (rule) {
@@ -97,36 +97,36 @@ struct Numbers {
     }
   }
 
-  GRADLOOM_DEVICE T Finish(A total, int64_t n) const { return Ended<T>(ending, total, n); }
+  GRADLOOM_DEVICE T Finish(A total, int64_t n) const { return Finalize<T>(finalizer, total, n); }
 };
 
 // A sum with its accumulated rounding errors (Knuth's TwoSum). For float32 elements as accurate as a sum in double, and still bound by
 // memory.
-struct Twofold {
-  float sum = 0, rest = 0;
+struct CompensatedSum {
+  float sum = 0, compensation = 0;
 
-  GRADLOOM_DEVICE Twofold operator+(const Twofold& other) const {
+  GRADLOOM_DEVICE CompensatedSum operator+(const CompensatedSum& other) const {
     const float total = sum + other.sum, added = total - sum;
-    return {total, rest + other.rest + ((sum - (total - added)) + (other.sum - added))};
+    return {total, compensation + other.compensation + ((sum - (total - added)) + (other.sum - added))};
   }
   // The rest of an infinite sum is NaN.
-  GRADLOOM_DEVICE float value() const { return sum - sum == 0 ? sum + rest : sum; }
+  GRADLOOM_DEVICE float value() const { return sum - sum == 0 ? sum + compensation : sum; }
 };
 
 // Sums of the elements themselves, by far the most common reduction.
 template <typename T>
 struct Sums {
-  using Total = std::conditional_t<std::is_same_v<T, float>, Twofold, Arithmetic<T>>;
-  Ending ending = Ending::kNone;
+  using Total = std::conditional_t<std::is_same_v<T, float>, CompensatedSum, Arithmetic<T>>;
+  Finalizer finalizer = Finalizer::kNone;
 
   GRADLOOM_DEVICE Total Start() const { return Total{}; }
   GRADLOOM_DEVICE Total Add(const Total& total, T element) const { return total + Total{element}; }
   GRADLOOM_DEVICE Total Join(const Total& a, const Total& b) const { return a + b; }
   GRADLOOM_DEVICE T Finish(const Total& total, int64_t n) const {
-    if constexpr (std::is_same_v<Total, Twofold>)
-      return Ended<T>(ending, total.value(), n);
+    if constexpr (std::is_same_v<Total, CompensatedSum>)
+      return Finalize<T>(finalizer, total.value(), n);
     else
-      return Ended<T>(ending, total, n);
+      return Finalize<T>(finalizer, total, n);
   }
 };
 
@@ -265,13 +265,13 @@ std::unique_ptr<Kernel> MakeReduction(const KernelCall& call, Fold fold) {
   return MakeKernel([=](const Launch& l) { RunFold<T>(geometry, fold, l); });
 }
 
-template <Rule kRule, Ending kEnding>
+template <Rule kRule, Finalizer kFinalizer>
 std::unique_ptr<Kernel> MakeReduce(const KernelCall& call, const KernelSite&) {
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     if constexpr (kRule == Rule::kSum && kFloats<T>)
-      return MakeReduction<T>(call, Sums<T>{kEnding});
+      return MakeReduction<T>(call, Sums<T>{kFinalizer});
     else
-      return MakeReduction<T>(call, Numbers<T>{kRule, kEnding});
+      return MakeReduction<T>(call, Numbers<T>{kRule, kFinalizer});
   });
 }
 
@@ -280,11 +280,16 @@ std::unique_ptr<Kernel> MakeLogSumExp(const KernelCall& call, const KernelSite&)
 }
 
 constexpr CudaKernel kReduceKernels[] = {
-    {"cuda.ReduceSum", MakeReduce<Rule::kSum, Ending::kNone>},      {"cuda.ReduceMean", MakeReduce<Rule::kSum, Ending::kMean>},
-    {"cuda.ReduceL1", MakeReduce<Rule::kSumAbs, Ending::kNone>},    {"cuda.ReduceL2", MakeReduce<Rule::kSumSquare, Ending::kRoot>},
-    {"cuda.ReduceLogSum", MakeReduce<Rule::kSum, Ending::kLog>},    {"cuda.ReduceLogSumExp", MakeLogSumExp},
-    {"cuda.ReduceMax", MakeReduce<Rule::kMax, Ending::kNone>},      {"cuda.ReduceMin", MakeReduce<Rule::kMin, Ending::kNone>},
-    {"cuda.ReduceProd", MakeReduce<Rule::kProduct, Ending::kNone>}, {"cuda.ReduceSumSquare", MakeReduce<Rule::kSumSquare, Ending::kNone>},
+    {"cuda.ReduceSum", MakeReduce<Rule::kSum, Finalizer::kNone>},
+    {"cuda.ReduceMean", MakeReduce<Rule::kSum, Finalizer::kMean>},
+    {"cuda.ReduceL1", MakeReduce<Rule::kSumAbs, Finalizer::kNone>},
+    {"cuda.ReduceL2", MakeReduce<Rule::kSumSquare, Finalizer::kRoot>},
+    {"cuda.ReduceLogSum", MakeReduce<Rule::kSum, Finalizer::kLog>},
+    {"cuda.ReduceLogSumExp", MakeLogSumExp},
+    {"cuda.ReduceMax", MakeReduce<Rule::kMax, Finalizer::kNone>},
+    {"cuda.ReduceMin", MakeReduce<Rule::kMin, Finalizer::kNone>},
+    {"cuda.ReduceProd", MakeReduce<Rule::kProduct, Finalizer::kNone>},
+    {"cuda.ReduceSumSquare", MakeReduce<Rule::kSumSquare, Finalizer::kNone>},
 };
 
 }  // namespace

@@ -21,11 +21,11 @@ struct Box {
 static_assert(sizeof(Box) <= RegionSizes::kBoxBytes);
 
 // The pixel of a plane that determines a bin, and its weight; -1: none.
-struct Peak {
+struct MaxPixel {
   int64_t pixel;
   double weight;
 };
-static_assert(sizeof(Peak) == RegionSizes::kPeakBytes);
+static_assert(sizeof(MaxPixel) == RegionSizes::kMaxPixelBytes);
 
 struct Regions {
   RegionSizes sizes;
@@ -106,12 +106,12 @@ void FindPooledBoxes(const Regions& regions, const FloatOperand& boxes, Box* to,
 
 // The pixels of an axis around a coordinate, at most two. Coordinates up to one pixel outside are clamped to the edge; others have no
 // pixels.
-struct Between {
+struct LinearTaps {
   int64_t first = 0;
   int count = 0;
   double weight[2] = {};
 
-  GRADLOOM_DEVICE Between(double at, int64_t extent) {
+  GRADLOOM_DEVICE LinearTaps(double at, int64_t extent) {
     if (!(at >= -1 && at <= static_cast<double>(extent))) return;
     const double last = static_cast<double>(extent - 1), inside = at < 0 ? 0 : at > last ? last : at, floor = ::floor(inside);
     first = static_cast<int64_t>(floor);
@@ -123,8 +123,8 @@ struct Between {
 
 // The coordinate of point i of a bin's grid along an axis.
 GRADLOOM_DEVICE double PointAt(const Box& box, int axis, int64_t bin, int64_t i) {
-  const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(box.grid[axis]);
-  return box.start[axis] + (static_cast<double>(bin) + place) * box.step[axis];
+  const double position = (static_cast<double>(i) + 0.5) / static_cast<double>(box.grid[axis]);
+  return box.start[axis] + (static_cast<double>(bin) + position) * box.step[axis];
 }
 
 // Calls f(pixel, weight) for the pixels around each point of a bin.
@@ -132,9 +132,9 @@ template <typename F>
 GRADLOOM_DEVICE void ForEachPixel(const Regions& regions, const Box& box, int64_t bin, const F& f) {
   const Quotient at = Divide(bin, regions.bins[1]);
   for (int64_t i = 0; i < box.grid[0]; ++i) {
-    const Between y(PointAt(box, 0, at.quotient, i), regions.extent[0]);
+    const LinearTaps y(PointAt(box, 0, at.quotient, i), regions.extent[0]);
     for (int64_t j = 0; y.count > 0 && j < box.grid[1]; ++j) {
-      const Between x(PointAt(box, 1, at.rest, j), regions.extent[1]);
+      const LinearTaps x(PointAt(box, 1, at.rest, j), regions.extent[1]);
       for (int v = 0; x.count > 0 && v < y.count; ++v) {
         for (int u = 0; u < x.count; ++u) f((y.first + v) * regions.extent[1] + x.first + u, y.weight[v] * x.weight[u]);
       }
@@ -143,10 +143,10 @@ GRADLOOM_DEVICE void ForEachPixel(const Regions& regions, const Box& box, int64_
 }
 
 // An output element: a bin of a box in a channel.
-struct Place {
+struct OutputElement {
   int64_t box, channel, bin;
 };
-GRADLOOM_DEVICE Place PlaceOf(const RegionSizes& sizes, int64_t i) {
+GRADLOOM_DEVICE OutputElement OutputElementOf(const RegionSizes& sizes, int64_t i) {
   const Quotient bin = Divide(i, sizes.bins_y * sizes.bins_x), channel = Divide(bin.quotient, sizes.channels);
   return {channel.quotient, channel.rest, bin.rest};
 }
@@ -156,7 +156,7 @@ void Average(const Regions& regions, const Box* boxes, const T* x, T* y, cudaStr
   using A = Arithmetic<T>;
   ForEachElement(
       regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Place at = PlaceOf(regions.sizes, i);
+        const OutputElement at = OutputElementOf(regions.sizes, i);
         const Box box = boxes[at.box];
         A sum = 0;
         if (box.image >= 0) {
@@ -171,12 +171,12 @@ void Average(const Regions& regions, const Box* boxes, const T* x, T* y, cudaStr
 
 // The largest weighted pixel of each bin, which is ONNX's definition, and its position. Either output may be null.
 template <typename T>
-void FindAlignedPeaks(const Regions& regions, const Box* boxes, const T* x, T* y, Peak* peaks, cudaStream_t stream) {
+void FindAlignedMaxima(const Regions& regions, const Box* boxes, const T* x, T* y, MaxPixel* max_pixels, cudaStream_t stream) {
   ForEachElement(
       regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Place at = PlaceOf(regions.sizes, i);
+        const OutputElement at = OutputElementOf(regions.sizes, i);
         const Box box = boxes[at.box];
-        Peak best{-1, 0};
+        MaxPixel best{-1, 0};
         double largest = 0;
         if (box.image >= 0) {
           const T* const plane = x + (box.image * regions.sizes.channels + at.channel) * (regions.extent[0] * regions.extent[1]);
@@ -188,7 +188,7 @@ void FindAlignedPeaks(const Regions& regions, const Box* boxes, const T* x, T* y
           });
         }
         if (y != nullptr) y[i] = static_cast<T>(static_cast<Arithmetic<T>>(largest));
-        if (peaks != nullptr) peaks[i] = best;
+        if (max_pixels != nullptr) max_pixels[i] = best;
       });
 }
 
@@ -198,8 +198,8 @@ struct Range {
 };
 GRADLOOM_DEVICE Range PixelsOf(const Regions& regions, const Box& box, int axis, int64_t bin) {
   const float step = static_cast<float>(box.step[axis]);
-  const auto at = [&](double place) {
-    const int64_t pixel = static_cast<int64_t>(place) + static_cast<int64_t>(box.start[axis]), extent = regions.extent[axis];
+  const auto at = [&](double position) {
+    const int64_t pixel = static_cast<int64_t>(position) + static_cast<int64_t>(box.start[axis]), extent = regions.extent[axis];
     return pixel < 0 ? 0 : pixel > extent ? extent : pixel;
   };
   return {at(::floor(static_cast<double>(static_cast<float>(bin) * step))),
@@ -207,11 +207,11 @@ GRADLOOM_DEVICE Range PixelsOf(const Regions& regions, const Box& box, int axis,
 }
 
 template <typename T>
-void FindPooledPeaks(const Regions& regions, const Box* boxes, const T* x, T* y, Peak* peaks, cudaStream_t stream) {
+void FindPooledMaxima(const Regions& regions, const Box* boxes, const T* x, T* y, MaxPixel* max_pixels, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Place at = PlaceOf(regions.sizes, i);
+        const OutputElement at = OutputElementOf(regions.sizes, i);
         const Box box = boxes[at.box];
         const Quotient bin = Divide(at.bin, regions.bins[1]);
         const Range rows = PixelsOf(regions, box, 0, bin.quotient), columns = PixelsOf(regions, box, 1, bin.rest);
@@ -228,7 +228,7 @@ void FindPooledPeaks(const Regions& regions, const Box* boxes, const T* x, T* y,
           }
         }
         if (y != nullptr) y[i] = static_cast<T>(largest);
-        if (peaks != nullptr) peaks[i] = {best, 1};
+        if (max_pixels != nullptr) max_pixels[i] = {best, 1};
       });
 }
 
@@ -250,8 +250,8 @@ GRADLOOM_DEVICE Range BinsNear(const Regions& regions, const Box& box, int axis,
 GRADLOOM_DEVICE double WeightOf(const Regions& regions, const Box& box, int axis, int64_t bin, int64_t pixel) {
   double sum = 0;
   for (int64_t i = 0; i < box.grid[axis]; ++i) {
-    const Between near(PointAt(box, axis, bin, i), regions.extent[axis]);
-    for (int k = 0; k < near.count; ++k) sum += near.first + k == pixel ? near.weight[k] : 0;
+    const LinearTaps taps(PointAt(box, axis, bin, i), regions.extent[axis]);
+    for (int k = 0; k < taps.count; ++k) sum += taps.first + k == pixel ? taps.weight[k] : 0;
   }
   return sum;
 }
@@ -305,7 +305,7 @@ void SpreadAverages(const Regions& regions, const Box* boxes, const T* dy, T* dx
 }
 
 template <typename T>
-void SpreadPeaks(const Regions& regions, const Box* boxes, const Peak* peaks, const T* dy, T* dx, cudaStream_t stream) {
+void ScatterToMaxPixels(const Regions& regions, const Box* boxes, const MaxPixel* max_pixels, const T* dy, T* dx, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const RegionSizes sizes = regions.sizes;
   ForEachElement(
@@ -318,7 +318,7 @@ void SpreadPeaks(const Regions& regions, const Box* boxes, const Peak* peaks, co
           for (int64_t row = rows.first; row < rows.past; ++row) {
             for (int64_t column = columns.first; column < columns.past; ++column) {
               const int64_t bin = first + row * sizes.bins_x + column;
-              if (peaks[bin].pixel == pixel) sum += static_cast<A>(peaks[bin].weight) * static_cast<A>(dy[bin]);
+              if (max_pixels[bin].pixel == pixel) sum += static_cast<A>(max_pixels[bin].weight) * static_cast<A>(dy[bin]);
             }
           }
         });
@@ -326,10 +326,10 @@ void SpreadPeaks(const Regions& regions, const Box* boxes, const Peak* peaks, co
       });
 }
 
-// The scratch memory: boxes, then peaks if they are stored.
+// The scratch memory: boxes, then the maxima of bins if they are stored.
 Box* BoxesIn(const Launch& l) { return static_cast<Box*>(l.scratch); }
-Peak* PeaksIn(const Launch& l, const RegionSizes& sizes) {
-  return reinterpret_cast<Peak*>(static_cast<char*>(l.scratch) + sizes.count * RegionSizes::kBoxBytes);
+MaxPixel* MaxPixelsIn(const Launch& l, const RegionSizes& sizes) {
+  return reinterpret_cast<MaxPixel*>(static_cast<char*>(l.scratch) + sizes.count * RegionSizes::kBoxBytes);
 }
 
 std::unique_ptr<Kernel> MakeRoiAlign(const KernelCall& call, const KernelSite& site) {
@@ -338,7 +338,7 @@ std::unique_ptr<Kernel> MakeRoiAlign(const KernelCall& call, const KernelSite& s
     return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
       if (largest)
-        FindAlignedPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
+        FindAlignedMaxima<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
       else
         Average(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), l.stream);
     });
@@ -349,10 +349,10 @@ std::unique_ptr<Kernel> MakeRoiAlignGrad(const KernelCall& call, const KernelSit
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
-      if (!regions.sizes.keeps_peaks) return SpreadAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
-      Peak* const peaks = PeaksIn(l, regions.sizes);
-      FindAlignedPeaks<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, peaks, l.stream);
-      SpreadPeaks(regions, BoxesIn(l), peaks, l.In<T>(3), l.Out<T>(0), l.stream);
+      if (!regions.sizes.keeps_max_pixels) return SpreadAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
+      MaxPixel* const max_pixels = MaxPixelsIn(l, regions.sizes);
+      FindAlignedMaxima<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, max_pixels, l.stream);
+      ScatterToMaxPixels(regions, BoxesIn(l), max_pixels, l.In<T>(3), l.Out<T>(0), l.stream);
     });
   });
 }
@@ -361,7 +361,7 @@ std::unique_ptr<Kernel> MakeMaxRoiPool(const KernelCall& call, const KernelSite&
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
-      FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
+      FindPooledMaxima<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
     });
   });
 }
@@ -369,10 +369,10 @@ std::unique_ptr<Kernel> MakeMaxRoiPool(const KernelCall& call, const KernelSite&
 std::unique_ptr<Kernel> MakeMaxRoiPoolGrad(const KernelCall& call, const KernelSite& site) {
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
-      Peak* const peaks = PeaksIn(l, regions.sizes);
+      MaxPixel* const max_pixels = MaxPixelsIn(l, regions.sizes);
       FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
-      FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, peaks, l.stream);
-      SpreadPeaks(regions, BoxesIn(l), peaks, l.In<T>(2), l.Out<T>(0), l.stream);
+      FindPooledMaxima<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, max_pixels, l.stream);
+      ScatterToMaxPixels(regions, BoxesIn(l), max_pixels, l.In<T>(2), l.Out<T>(0), l.stream);
     });
   });
 }

@@ -88,7 +88,7 @@ struct ResizePlan {
 };
 
 // `index` clamped to the axis.
-GRADLOOM_DEVICE int64_t HeldWithin(int64_t index, int64_t extent) { return index < 0 ? 0 : index >= extent ? extent - 1 : index; }
+GRADLOOM_DEVICE int64_t ClampIndex(int64_t index, int64_t extent) { return index < 0 ? 0 : index >= extent ? extent - 1 : index; }
 
 // Compute the tables of all axes, for sums in float or double. Defined in resize_tables.cu.
 template <typename A>

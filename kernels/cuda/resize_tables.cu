@@ -140,7 +140,7 @@ GRADLOOM_DEVICE ResizeReaders ReadersOf(const ResizeAxis& axis, const ResizeEntr
     while (low < high) {
       const int64_t middle = (low + high) / 2;
       const ResizeEntry<A>& e = entries[middle];
-      if (true_from_there(HeldWithin(e.left + 1 - e.reach, axis.in), HeldWithin(e.left + e.reach, axis.in))) {
+      if (true_from_there(ClampIndex(e.left + 1 - e.reach, axis.in), ClampIndex(e.left + e.reach, axis.in))) {
         high = middle;
       } else {
         low = middle + 1;

@@ -20,9 +20,9 @@ Numbers NumbersOrZeros(const KernelCall& call, const void* const* in, size_t i, 
 }
 
 // Maps an element of x to an element of the scale: per tensor, per index along an axis, or per block of `block` indices along it.
-class Grain {
+class QuantizationGranularity {
  public:
-  Grain(const KernelCall& call, const Shape& x, const Shape& scale) {
+  QuantizationGranularity(const KernelCall& call, const Shape& x, const Shape& scale) {
     if (scale.elements() == 1) return;
     const int axis = AxisOf(call, call.attributes.Int("axis", 1), x.rank());
     const int64_t block = call.attributes.Int("block_size", 0);
@@ -41,9 +41,9 @@ class Grain {
   }
 
   size_t At(int64_t i) const {
-    const int64_t place = i / inner_ % extent_;
-    if (block_ == 0) return static_cast<size_t>(place);
-    return static_cast<size_t>((i / (inner_ * extent_) * blocks_ + place / block_) * inner_ + i % inner_);
+    const int64_t index = i / inner_ % extent_;
+    if (block_ == 0) return static_cast<size_t>(index);
+    return static_cast<size_t>((i / (inner_ * extent_) * blocks_ + index / block_) * inner_ + i % inner_);
   }
 
  private:
@@ -54,13 +54,13 @@ void QuantizeLinear(const KernelCall& call, const void* const* in, void* const* 
   const OperandType& scale_type = call.inputs[1];
   const Numbers scale = NumbersOf(call, in, 1), zero = NumbersOrZeros(call, in, 2, 1);
   if (zero.size() != scale.size()) Misfit(call, call.inputs[2].shape, scale_type.shape);
-  const Grain grain(call, call.inputs[0].shape, scale_type.shape);
+  const QuantizationGranularity granularity(call, call.inputs[0].shape, scale_type.shape);
   const auto given = static_cast<DType>(call.attributes.Int("precision", 0));
   const DType precision = given != DType::kUndefined ? given : scale_type.dtype;
   const bool whole = IsInteger(call.outputs[0].dtype) || IsNarrowInteger(call.outputs[0].dtype);
   Numbers y = NumbersOf(call, in, 0);
   for (size_t i = 0; i < y.size(); ++i) {
-    const size_t at = grain.At(static_cast<int64_t>(i));
+    const size_t at = granularity.At(static_cast<int64_t>(i));
     const double quotient = RoundedTo(precision, y[i] / scale[at]);
     y[i] = (whole ? std::nearbyint(quotient) : quotient) + zero[at];
   }
@@ -71,10 +71,10 @@ void DequantizeLinear(const KernelCall& call, const void* const* in, void* const
   const OperandType& scale_type = call.inputs[1];
   const Numbers scale = NumbersOf(call, in, 1), zero = NumbersOrZeros(call, in, 2, 1);
   if (zero.size() != scale.size()) Misfit(call, call.inputs[2].shape, scale_type.shape);
-  const Grain grain(call, call.inputs[0].shape, scale_type.shape);
+  const QuantizationGranularity granularity(call, call.inputs[0].shape, scale_type.shape);
   Numbers y = NumbersOf(call, in, 0);
   for (size_t i = 0; i < y.size(); ++i) {
-    const size_t at = grain.At(static_cast<int64_t>(i));
+    const size_t at = granularity.At(static_cast<int64_t>(i));
     y[i] = (y[i] - zero[at]) * scale[at];
   }
   StoreNumbers(call, 0, y, out);

@@ -14,7 +14,7 @@ std::string OtherLayouts(const KernelCall& call) {
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {operands.x, operands.w, operands.y}) {
     const Layout last = ChannelsLast(operand->shape.rank());
-    if (!SamePlaces(operand->layout, {}, operand->shape) && !SamePlaces(operand->layout, last, operand->shape))
+    if (!SameMemoryOrder(operand->layout, {}, operand->shape) && !SameMemoryOrder(operand->layout, last, operand->shape))
       return "layout " + operand->layout.ToString();
   }
   const bool plain_bias = call.inputs.size() < 3 || call.inputs[2].layout.plain();

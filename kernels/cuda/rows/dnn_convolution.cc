@@ -29,7 +29,7 @@ DnnTensor TensorOf(const Shape& shape, bool channels_last) {
 
 bool AllLie(const ConvolutionOperands& operands, const Layout& layout) {
   const std::array all{operands.x, operands.w, operands.y};
-  return std::all_of(all.begin(), all.end(), [&](const OperandType* o) { return SamePlaces(o->layout, layout, o->shape); });
+  return std::all_of(all.begin(), all.end(), [&](const OperandType* o) { return SameMemoryOrder(o->layout, layout, o->shape); });
 }
 
 std::string NotServed(const KernelCall& call, const ConvolutionOperands& operands) {

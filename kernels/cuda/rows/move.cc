@@ -56,7 +56,7 @@ std::string RejectsView(const KernelCall& call) {
   const OperandType &in = call.inputs[0], &out = call.outputs[0];
   if (in.bytes() != out.bytes()) return "input and output of different size";
   if (in.layout.plain() && out.layout.plain()) return "";
-  if (in.shape == out.shape && SamePlaces(in.layout, out.layout, in.shape)) return "";
+  if (in.shape == out.shape && SameMemoryOrder(in.layout, out.layout, in.shape)) return "";
   return "layout " + in.layout.ToString() + " to " + out.layout.ToString();
 }
 

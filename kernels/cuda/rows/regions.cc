@@ -49,7 +49,7 @@ cuda_rows::RegionSizes::RegionSizes(const KernelCall& call) {
   images = x[0], channels = x[1], height = x[2], width = x[3];
   count = y[0], bins_y = y[2], bins_x = y[3];
   const bool largest = call.op.starts_with("MaxRoiPool") || call.attributes.String("mode", "avg") == "max";
-  keeps_peaks = IsGradient(call) && largest;
+  keeps_max_pixels = IsGradient(call) && largest;
 }
 
 std::span<const KernelRow> CudaRegionRows() { return kRows; }

@@ -10,11 +10,11 @@ namespace gradloom::cuda_rows {
 // Operands: images x and boxes; for RoiAlign the image of each box; for gradients also the gradient of the output.
 struct RegionSizes {
   // Sizes of a precomputed box and of the record of a bin's largest pixel.
-  static constexpr int64_t kBoxBytes = 64, kPeakBytes = 16;
+  static constexpr int64_t kBoxBytes = 64, kMaxPixelBytes = 16;
 
   int64_t images, channels, height, width;
   int64_t count, bins_y, bins_x;  // number of boxes; bins per box
-  bool keeps_peaks;               // the gradient goes to the largest pixel of each bin
+  bool keeps_max_pixels;          // the gradient goes to the largest pixel of each bin
 
   // x and the output must have rank 4.
   explicit RegionSizes(const KernelCall& call);
@@ -22,7 +22,7 @@ struct RegionSizes {
   int64_t bins() const { return bins_y * bins_x; }
   int64_t pixels() const { return height * width; }
   int64_t outputs() const { return count * channels * bins(); }
-  int64_t bytes() const { return count * kBoxBytes + (keeps_peaks ? outputs() * kPeakBytes : 0); }
+  int64_t bytes() const { return count * kBoxBytes + (keeps_max_pixels ? outputs() * kMaxPixelBytes : 0); }
 };
 
 }  // namespace gradloom::cuda_rows

@@ -74,7 +74,7 @@ std::string Layouts(const KernelCall& call) {
 bool HasChannelsLast(const KernelCall& call, int rank) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
-      if (operand.present() && operand.shape.rank() == rank && !SamePlaces(operand.layout, {}, operand.shape)) return true;
+      if (operand.present() && operand.shape.rank() == rank && !SameMemoryOrder(operand.layout, {}, operand.shape)) return true;
     }
   }
   return false;
@@ -85,7 +85,7 @@ std::string ChannelOrders(const KernelCall& call, int rank) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       const Layout& expected = operand.shape.rank() == rank ? order : Layout{};
-      if (operand.present() && !SamePlaces(operand.layout, expected, operand.shape)) return "layout " + operand.layout.ToString();
+      if (operand.present() && !SameMemoryOrder(operand.layout, expected, operand.shape)) return "layout " + operand.layout.ToString();
     }
   }
   return "";

@@ -26,7 +26,7 @@ struct Slices {
   static Slices OfChannels(const OperandType& operand) {
     const Shape& shape = operand.shape;
     const int64_t points = Extent(shape, 2, shape.rank());
-    return SamePlaces(operand.layout, {}, shape) ? Slices{shape[0], shape[1], points} : Slices{shape[0] * points, shape[1], 1};
+    return SameMemoryOrder(operand.layout, {}, shape) ? Slices{shape[0], shape[1], points} : Slices{shape[0] * points, shape[1], 1};
   }
 
   constexpr int64_t count() const { return images * points; }  // elements of a slice
