@@ -98,7 +98,7 @@ class BatchNormTrain : public Kernel {
     }
     if (line_alone_) return;
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
-      float* const y = sums.Place(outputs[0], scratch, group, 0, row);
+      float* const y = sums.Destination(outputs[0], scratch, group, 0, row);
       loops_.shift_scale_shift_columns(sums.Load(loops_, x, scratch, group, 0, row, n), y, n, channels, lines.mean, lines.scale,
                                        lines.shift);
       sums.Store(loops_, y, outputs[0], row, n);
@@ -180,7 +180,7 @@ class BatchNormTrainGrad : public Kernel {
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
       const float *dy = sums.Load(loops_, inputs[0], scratch, group, 0, row, n),
                   *x = sums.Load(loops_, inputs[1], scratch, group, 1, row, n);
-      float* const dx = sums.Place(outputs[0], scratch, group, 0, row);
+      float* const dx = sums.Destination(outputs[0], scratch, group, 0, row);
       loops_.norm_gradient_columns(dy, x, dx, n, channels, slopes, mean_g, means, along);
       sums.Store(loops_, dx, outputs[0], row, n);
     });

@@ -66,7 +66,7 @@ class GroupSums {
   }
 
   // Where to compute rows of a result, and how to store them from room k.
-  float* Place(void* y, void* scratch, int64_t group, int64_t k, int64_t row) const {
+  float* Destination(void* y, void* scratch, int64_t group, int64_t k, int64_t row) const {
     return shape_.half() ? room(scratch, group, k) : static_cast<float*>(y) + row * shape_.channels;
   }
   void Store(const Loops& loops, const float* from, void* y, int64_t row, int64_t n) const {

@@ -150,9 +150,9 @@ bool Prefers(KernelCall& call) {
 
 // Runs a plan compiled for a machine with bfloat16 arithmetic on one without it: the float32 kernel on widened plain operands, in memory of
 // its own. Correct but slow.
-class WithoutBfloat16 : public Kernel {
+class Bfloat16Fallback : public Kernel {
  public:
-  explicit WithoutBfloat16(const KernelCall& call) : call_(call), in_(call.inputs.size()), out_(call.outputs.size()) {
+  explicit Bfloat16Fallback(const KernelCall& call) : call_(call), in_(call.inputs.size()), out_(call.outputs.size()) {
     for (auto* operands : {&call_.inputs, &call_.outputs}) {
       for (OperandType& operand : *operands) {
         Buffers& buffers = operands == &call_.inputs ? inputs_ : outputs_;
@@ -217,7 +217,7 @@ int64_t Bfloat16Scratch(const KernelCall& call) { return HasBfloat16() ? std::ma
 
 std::unique_ptr<Kernel> MakeBfloat16(const KernelCall& call) {
   if (HasBfloat16()) return Make(call);
-  return std::make_unique<WithoutBfloat16>(call);
+  return std::make_unique<Bfloat16Fallback>(call);
 }
 
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {

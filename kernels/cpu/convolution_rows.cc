@@ -53,8 +53,8 @@ class ConvGradInputRows : public Kernel {
     const OperandType& w = call.inputs[1];
     const int64_t panel = loops_.matrix_panel;
     const int rank = w.shape.rank();
-    const std::vector<int64_t> outputs = Places(w, 0), inputs = Places(w, 1), rows = rank == 4 ? Places(w, 2) : std::vector<int64_t>{0},
-                               columns = Places(w, rank - 1);
+    const std::vector<int64_t> outputs = AxisOffsets(w, 0), inputs = AxisOffsets(w, 1),
+                               rows = rank == 4 ? AxisOffsets(w, 2) : std::vector<int64_t>{0}, columns = AxisOffsets(w, rank - 1);
     source_.assign(static_cast<size_t>(n_.weights()), -1);
     for (int64_t h = 0; h < n_.kernel_height; ++h) {
       for (int64_t column = 0; column < n_.window(); ++column) {

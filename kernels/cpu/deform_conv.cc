@@ -49,7 +49,7 @@ struct Samples {
   int32_t* at;    // [taps, corners, kPoints]
   float* weight;  // like `at`
   float* slope;   // [taps, kParts, corners, kPoints], or null
-  float* places;  // [kPoints, 2]
+  float* grid;    // [kPoints, 2]
   bool* inside;   // [taps]: whether all corners are inside the image
 
   static int64_t Bytes(const Geometry& g, bool slopes) {
@@ -59,8 +59,8 @@ struct Samples {
     const int64_t corners = g.taps() * kCorners * kPoints;
     weight = reinterpret_cast<float*>(at + corners);
     slope = slopes ? weight + corners : nullptr;
-    places = weight + corners * (slopes ? 1 + kParts : 1);
-    inside = reinterpret_cast<bool*>(places + 2 * kPoints);
+    grid = weight + corners * (slopes ? 1 + kParts : 1);
+    inside = reinterpret_cast<bool*>(grid + 2 * kPoints);
   }
 
   // For the points [first, first + n) of an image and an offset group; `mask` may be null.
@@ -71,11 +71,11 @@ struct Samples {
       const float* const along = down + g.points();
       for (int64_t p = 0; p < n; ++p) {
         const int64_t y = (first + p) / g.out[1], x = (first + p) % g.out[1];
-        places[2 * p] = static_cast<float>(x * g.strides[1] - g.pads[1] + tap % g.kernel[1] * g.dilations[1]) + along[p];
-        places[2 * p + 1] = static_cast<float>(y * g.strides[0] - g.pads[0] + tap / g.kernel[1] * g.dilations[0]) + down[p];
+        grid[2 * p] = static_cast<float>(x * g.strides[1] - g.pads[1] + tap % g.kernel[1] * g.dilations[1]) + along[p];
+        grid[2 * p + 1] = static_cast<float>(y * g.strides[0] - g.pads[0] + tap / g.kernel[1] * g.dilations[0]) + down[p];
       }
       GridArgs args{};
-      args.grid = places, args.n = n;
+      args.grid = grid, args.n = n;
       // Coordinates count pixels.
       args.height = {g.height, 1, 1, 0, static_cast<double>(g.height - 1)},
       args.width = {g.width, 1, 1, 0, static_cast<double>(g.width - 1)};

@@ -89,10 +89,10 @@ class DenseGradWeight : public Kernel {
         loops_(BestLoops()) {
     const OperandType& w = call.outputs[0];
     const int rank = w.shape.rank();
-    output_places_ = Places(w, 0), input_places_ = Places(w, 1);
-    const std::vector<int64_t> rows = rank == 4 ? Places(w, 2) : std::vector<int64_t>{0}, columns = Places(w, rank - 1);
+    output_offsets_ = AxisOffsets(w, 0), input_offsets_ = AxisOffsets(w, 1);
+    const std::vector<int64_t> rows = rank == 4 ? AxisOffsets(w, 2) : std::vector<int64_t>{0}, columns = AxisOffsets(w, rank - 1);
     for (int64_t row : rows) {
-      for (int64_t column : columns) tap_places_.push_back(row + column);
+      for (int64_t column : columns) tap_offsets_.push_back(row + column);
     }
     weights_ = w.layout.elements(w.shape);
     padded_ = weights_ != w.shape.elements();
@@ -268,12 +268,12 @@ class DenseGradWeight : public Kernel {
     const int64_t input = FirstInput(x_panel), inputs = FirstInput(x_panel + 1) - input,
                   end = std::min(n_.outputs, output + n_.panel_columns);
     const float* from = sums + tile * n_.tile();
-    for (int64_t tap : tap_places_) {
+    for (int64_t tap : tap_offsets_) {
       for (int64_t i = 0; i < inputs; ++i) {
-        float* const to = dw + tap + input_places_[static_cast<size_t>(input + i)];
+        float* const to = dw + tap + input_offsets_[static_cast<size_t>(input + i)];
         const float* const row = from + i * n_.panel_columns;
         for (int64_t o = output; o < end;) {
-          const int64_t* const place = output_places_.data() + o;
+          const int64_t* const place = output_offsets_.data() + o;
           if (o + kRun <= end && place[kRun - 1] == place[0] + kRun - 1) {
             std::memcpy(to + *place, row + o - output, kRun * sizeof(float));
             o += kRun;
@@ -291,7 +291,7 @@ class DenseGradWeight : public Kernel {
   const int threads_;
   const Loops& loops_;
   std::vector<Chunk> chunks_;  // of the first images; and then of the last ones, if these are fewer
-  std::vector<int64_t> output_places_, input_places_, tap_places_;
+  std::vector<int64_t> output_offsets_, input_offsets_, tap_offsets_;
   int64_t weights_;  // elements of dw, including padding
   bool padded_;
 };

@@ -31,7 +31,7 @@ class DepthwiseGradWeight : public Kernel {
     for (int64_t tap = 0; tap < taps(); ++tap) {
       index[index.size() - 1] = tap % width_.taps;
       if (w.rank() == 4) index[2] = tap / width_.taps;
-      for (index[0] = 0; index[0] < channels_; ++index[0]) places_.push_back(call.outputs[0].layout.Offset(w, index));
+      for (index[0] = 0; index[0] < channels_; ++index[0]) weight_offsets_.push_back(call.outputs[0].layout.Offset(w, index));
     }
   }
 
@@ -58,7 +58,7 @@ class DepthwiseGradWeight : public Kernel {
       for (int64_t j = 0; j < taps() * n; ++j) all[j] += image[j];
     }
     for (int64_t tap = 0; tap < taps(); ++tap) {
-      for (int64_t j = 0; j < n; ++j) dw[places_[static_cast<size_t>(tap * channels_ + c + j)]] = all[tap * n + j];
+      for (int64_t j = 0; j < n; ++j) dw[weight_offsets_[static_cast<size_t>(tap * channels_ + c + j)]] = all[tap * n + j];
     }
   }
 
@@ -82,7 +82,7 @@ class DepthwiseGradWeight : public Kernel {
   WindowAxis height_, width_;
   std::vector<WindowAxis::Range> under_;  // by tap of the width
   int threads_;
-  std::vector<int64_t> places_;  // offsets of dw's elements, by tap and channel
+  std::vector<int64_t> weight_offsets_;  // offsets of dw's elements, by tap and channel
 };
 
 std::string Rejects(const KernelCall& call) {

@@ -23,7 +23,7 @@ class Fourier {
  private:
   struct Pass {
     FourierPassArgs args;
-    std::vector<double> turns, roots;
+    std::vector<double> twiddles, roots;
   };
 
   int64_t length_;

@@ -29,16 +29,17 @@ struct GroupedSizes {
   int64_t images, groups, inputs, outputs;  // channels per group
   WindowAxis height, width;
   int64_t panel = BestLoops().matrix_panel;
-  std::vector<int64_t> output_places, input_places, tap_places;  // offsets in w
+  std::vector<int64_t> output_offsets, input_offsets, tap_offsets;  // offsets in w
 
   GroupedSizes(const ConvolutionOperands& of, int64_t group, const Attributes& windows) {
     const Shape &x = of.x->shape, &y = of.y->shape, &w = of.w->shape;
     std::tie(height, width) = WindowAxesOf(windows, x, y, w);
     images = x[0], groups = group, inputs = w[1], outputs = w[0] / group;
-    output_places = Places(*of.w, 0), input_places = Places(*of.w, 1);
-    const std::vector<int64_t> rows = w.rank() == 4 ? Places(*of.w, 2) : std::vector<int64_t>{0}, columns = Places(*of.w, w.rank() - 1);
+    output_offsets = AxisOffsets(*of.w, 0), input_offsets = AxisOffsets(*of.w, 1);
+    const std::vector<int64_t> rows = w.rank() == 4 ? AxisOffsets(*of.w, 2) : std::vector<int64_t>{0},
+                               columns = AxisOffsets(*of.w, w.rank() - 1);
     for (int64_t row : rows) {
-      for (int64_t column : columns) tap_places.push_back(row + column);
+      for (int64_t column : columns) tap_offsets.push_back(row + column);
     }
   }
   explicit GroupedSizes(const KernelCall& call)
@@ -64,11 +65,11 @@ class GroupedConv : public Kernel {
     source_.assign(static_cast<size_t>(Packed(n_, transposed_)), -1);
     int32_t* to = source_.data();
     for (int64_t group = 0; group < n_.groups; ++group) {
-      for (const int64_t tap : n_.tap_places) {
+      for (const int64_t tap : n_.tap_offsets) {
         for (int64_t column = 0; column < out_; ++column) {
           for (int64_t k = 0; k < in_; ++k) {
             const int64_t o = group * n_.outputs + (transposed_ ? k : column), i = transposed_ ? column : k;
-            const int64_t place = tap + n_.output_places[static_cast<size_t>(o)] + n_.input_places[static_cast<size_t>(i)];
+            const int64_t place = tap + n_.output_offsets[static_cast<size_t>(o)] + n_.input_offsets[static_cast<size_t>(i)];
             to[(column / n_.panel * in_ + k) * n_.panel + column % n_.panel] = static_cast<int32_t>(place);
           }
         }
@@ -225,8 +226,8 @@ class GroupedGradWeight : public Kernel {
       for (int64_t tap = 0; tap < n_.taps(); ++tap) {
         const float* at = sums + (tile * n_.taps() + tap) * Tile(n_);
         for (int64_t i = FirstInput(tile); i < FirstInput(tile + 1); ++i, at += n_.panel) {
-          float* const to = dw + n_.tap_places[static_cast<size_t>(tap)] + n_.input_places[static_cast<size_t>(i)];
-          for (int64_t o = 0; o < outputs; ++o) to[n_.output_places[static_cast<size_t>(group * n_.outputs + output + o)]] = at[o];
+          float* const to = dw + n_.tap_offsets[static_cast<size_t>(tap)] + n_.input_offsets[static_cast<size_t>(i)];
+          for (int64_t o = 0; o < outputs; ++o) to[n_.output_offsets[static_cast<size_t>(group * n_.outputs + output + o)]] = at[o];
         }
       }
     }

@@ -15,105 +15,107 @@ class GruCells final : public Cells {
   int Phases(const Sizes& n) const override { return n.linear ? 1 : 2; }
   int64_t GradientBlocks(const Sizes&, int64_t first) const override { return first == 0 ? 2 : 1; }
 
-  void Forward(const Lane& lane, const Share& share, int64_t s, int phase) const override {
-    const Sizes& n = lane.n;
-    const int64_t units = share.j1 - share.j0, blocks = n.linear ? 3 : 2 - phase;
-    lane.MultiplyState(share, phase == 0 ? lane.states[s % 2] : lane.reset, 2 * phase, blocks);
-    const float* step = lane.step_part(share);
-    for (int64_t b = share.b0; b < share.b1; ++b, step += blocks * units) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
-      const float* h0 = lane.states[s % 2] + at;
-      float* h1 = lane.states[(s + 1) % 2] + at;
+  void Forward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int phase) const override {
+    const Sizes& n = dir.n;
+    const int64_t units = tile.j1 - tile.j0, blocks = n.linear ? 3 : 2 - phase;
+    dir.MultiplyState(tile, phase == 0 ? dir.states[s % 2] : dir.reset, 2 * phase, blocks);
+    const float* step = dir.step_tile(tile);
+    for (int64_t b = tile.b0; b < tile.b1; ++b, step += blocks * units) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
+      const float* h0 = dir.states[s % 2] + at;
+      float* h1 = dir.states[(s + 1) % 2] + at;
       if (t < 0) {
         std::copy_n(h0, units, h1);
-        std::fill_n(lane.reset + at, units, 0.0f);
+        std::fill_n(dir.reset + at, units, 0.0f);
         continue;
       }
-      (phase == 0 ? lane.loops.gru_gates : lane.loops.gru_candidate)({.n = units,
-                                                                      .hidden = n.hidden,
-                                                                      .step_stride = units,
-                                                                      .linear = n.linear,
-                                                                      .step = step,
-                                                                      .bias = lane.bias + share.j0,
-                                                                      .h0 = h0,
-                                                                      .gates = lane.kept_row(t, b) + share.j0,
-                                                                      .h1 = h1,
-                                                                      .y = lane.y == nullptr ? h1 : lane.y_row(t, b) + share.j0,
-                                                                      .reset = lane.reset + at});
+      (phase == 0 ? dir.loops.gru_gates : dir.loops.gru_candidate)({.n = units,
+                                                                    .hidden = n.hidden,
+                                                                    .step_stride = units,
+                                                                    .linear = n.linear,
+                                                                    .step = step,
+                                                                    .bias = dir.bias + tile.j0,
+                                                                    .h0 = h0,
+                                                                    .gates = dir.kept_row(t, b) + tile.j0,
+                                                                    .h1 = h1,
+                                                                    .y = dir.y == nullptr ? h1 : dir.y_row(t, b) + tile.j0,
+                                                                    .reset = dir.reset + at});
     }
   }
 
-  void Backward(const Lane& lane, const Share& share, int64_t s, int phase) const override {
-    const Sizes& n = lane.n;
+  void Backward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int phase) const override {
+    const Sizes& n = dir.n;
     if (phase == 1) {
-      lane.MultiplyGradient(share, s, 2, 2, 1, false);
+      dir.MultiplyGradient(tile, s, 2, 2, 1, false);
     } else if (s + 1 < n.steps) {
-      BackThrough(lane, share, s + 1);
+      RecurrentGradient(dir, tile, s + 1);
     }
-    for (int64_t b = share.b0; b < share.b1; ++b) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
+    for (int64_t b = tile.b0; b < tile.b1; ++b) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
       if (t < 0) continue;
-      (phase == 0 ? lane.loops.gru_grad_gates
-                  : lane.loops.gru_grad_reset)({.n = share.j1 - share.j0,
-                                                .hidden = n.hidden,
-                                                .linear = n.linear,
-                                                .gates = lane.kept_row(t, b) + share.j0,
-                                                .h0 = lane.h_before(s, b) + share.j0,
-                                                .dy = lane.dy_row(t, b) + share.j0,
-                                                .through = lane.through + at,
-                                                .dh = lane.dh + at,
-                                                .dz = lane.dz_row(t, b) + share.j0,
-                                                .reset = n.linear ? nullptr : lane.reset_before + n.row(t, b) * n.hidden + share.j0});
+      (phase == 0 ? dir.loops.gru_grad_gates
+                  : dir.loops.gru_grad_reset)({.n = tile.j1 - tile.j0,
+                                               .hidden = n.hidden,
+                                               .linear = n.linear,
+                                               .gates = dir.kept_row(t, b) + tile.j0,
+                                               .h0 = dir.h_before(s, b) + tile.j0,
+                                               .dy = dir.dy_row(t, b) + tile.j0,
+                                               .dh_recurrent = dir.dh_recurrent + at,
+                                               .dh = dir.dh + at,
+                                               .dz = dir.dz_row(t, b) + tile.j0,
+                                               .reset = n.linear ? nullptr : dir.reset_h_prev + n.row(t, b) * n.hidden + tile.j0});
     }
   }
 
-  void BackThrough(const Lane& lane, const Share& share, int64_t s) const override {
-    lane.MultiplyGradient(share, s, 0, 0, 2, false);
-    if (lane.n.linear) lane.MultiplyGradient(share, s, 3, 2, 1, true);
+  void RecurrentGradient(const DirectionBuffers& dir, const WorkTile& tile, int64_t s) const override {
+    dir.MultiplyGradient(tile, s, 0, 0, 2, false);
+    if (dir.n.linear) dir.MultiplyGradient(tile, s, 3, 2, 1, true);
   }
 };
 
 class RnnCells final : public Cells {
  public:
-  void Forward(const Lane& lane, const Share& share, int64_t s, int) const override {
-    const Sizes& n = lane.n;
-    const int64_t units = share.j1 - share.j0;
-    lane.MultiplyState(share, lane.states[s % 2], 0, 1);
-    const float* step = lane.step_part(share);
-    for (int64_t b = share.b0; b < share.b1; ++b, step += units) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
-      float* h1 = lane.states[(s + 1) % 2] + at;
+  void Forward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int) const override {
+    const Sizes& n = dir.n;
+    const int64_t units = tile.j1 - tile.j0;
+    dir.MultiplyState(tile, dir.states[s % 2], 0, 1);
+    const float* step = dir.step_tile(tile);
+    for (int64_t b = tile.b0; b < tile.b1; ++b, step += units) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
+      float* h1 = dir.states[(s + 1) % 2] + at;
       if (t < 0) {
-        std::copy_n(lane.states[s % 2] + at, units, h1);
+        std::copy_n(dir.states[s % 2] + at, units, h1);
         continue;
       }
-      lane.loops.rnn({.n = units,
-                      .relu = n.relu,
-                      .projected = lane.kept_row(t, b) + share.j0,
-                      .step = step,
-                      .bias = lane.bias + share.j0,
-                      .h1 = h1,
-                      .y = lane.y == nullptr ? h1 : lane.y_row(t, b) + share.j0});
+      dir.loops.rnn({.n = units,
+                     .relu = n.relu,
+                     .projected = dir.kept_row(t, b) + tile.j0,
+                     .step = step,
+                     .bias = dir.bias + tile.j0,
+                     .h1 = h1,
+                     .y = dir.y == nullptr ? h1 : dir.y_row(t, b) + tile.j0});
     }
   }
 
-  void Backward(const Lane& lane, const Share& share, int64_t s, int) const override {
-    const Sizes& n = lane.n;
-    if (s + 1 < n.steps) BackThrough(lane, share, s + 1);
-    for (int64_t b = share.b0; b < share.b1; ++b) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
+  void Backward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int) const override {
+    const Sizes& n = dir.n;
+    if (s + 1 < n.steps) RecurrentGradient(dir, tile, s + 1);
+    for (int64_t b = tile.b0; b < tile.b1; ++b) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
       if (t < 0) continue;
-      lane.loops.rnn_grad({.n = share.j1 - share.j0,
-                           .relu = n.relu,
-                           .y = lane.y_row(t, b) + share.j0,
-                           .dy = lane.dy_row(t, b) + share.j0,
-                           .through = lane.through + at,
-                           .dh = lane.dh + at,
-                           .dz = lane.dz_row(t, b) + share.j0});
+      dir.loops.rnn_grad({.n = tile.j1 - tile.j0,
+                          .relu = n.relu,
+                          .y = dir.y_row(t, b) + tile.j0,
+                          .dy = dir.dy_row(t, b) + tile.j0,
+                          .dh_recurrent = dir.dh_recurrent + at,
+                          .dh = dir.dh + at,
+                          .dz = dir.dz_row(t, b) + tile.j0});
     }
   }
 
-  void BackThrough(const Lane& lane, const Share& share, int64_t s) const override { lane.MultiplyGradient(share, s, 0, 0, 1, false); }
+  void RecurrentGradient(const DirectionBuffers& dir, const WorkTile& tile, int64_t s) const override {
+    dir.MultiplyGradient(tile, s, 0, 0, 1, false);
+  }
 };
 
 constexpr GruCells kGruCells;

@@ -58,7 +58,7 @@ class ElementKernel : public Kernel {
   }
 
   template <typename I>
-  int64_t PlaceOf(I index) const {
+  int64_t NonNegative(I index) const {
     return index < 0 ? static_cast<int64_t>(index) + n_.extent : static_cast<int64_t>(index);
   }
 
@@ -81,7 +81,7 @@ class GatherElements : public ElementKernel {
           const T* from = x + row / n_.count * n_.extent * n_.inner;
           const auto* at = indices + row * n_.inner;
           T* to = y + row * n_.inner;
-          for (int64_t j = 0; j < n_.inner; ++j) to[j] = from[PlaceOf(at[j]) * n_.inner + j];
+          for (int64_t j = 0; j < n_.inner; ++j) to[j] = from[NonNegative(at[j]) * n_.inner + j];
         });
       });
     });
@@ -124,7 +124,7 @@ class ScatterElements : public ElementKernel {
       T* slice = to + o * n_.extent * n_.inner;
       for (int64_t i = 0; i < n_.count; ++i) {
         const int64_t row = (o * n_.count + i) * n_.inner;
-        for (int64_t j = begin; j < end; ++j) combine(slice[PlaceOf(indices[row + j]) * n_.inner + j], updates[row + j]);
+        for (int64_t j = begin; j < end; ++j) combine(slice[NonNegative(indices[row + j]) * n_.inner + j], updates[row + j]);
       }
     };
     if (!by_columns_) return ParallelFor(n_.outer, threads_, [&](int64_t o) { part(o, 0, n_.inner); });

@@ -64,14 +64,14 @@ class Tuples {
   }
 
   // The offset of the piece of tuple i, whose indices must have been checked.
-  int64_t Place(const int64_t* indices, int64_t i) const {
-    int64_t place = i / per_batch_ * batch_;
+  int64_t OffsetOf(const int64_t* indices, int64_t i) const {
+    int64_t offset = i / per_batch_ * batch_;
     for (int k = 0; k < width_; ++k) {
       const int64_t index = indices[i * width_ + k];
       const auto at = static_cast<size_t>(k);
-      place += (index < 0 ? index + extents_[at] : index) * strides_[at];
+      offset += (index < 0 ? index + extents_[at] : index) * strides_[at];
     }
-    return place;
+    return offset;
   }
 
   // Calls f(offset in the data, offset in the sequence of pieces, elements) for all tuples in order. Threads share the columns of the
@@ -80,7 +80,7 @@ class Tuples {
   void ForEachPiece(const int64_t* indices, int threads, F f) const {
     ParallelRanges(piece_, kColumns, static_cast<int>(std::min<int64_t>(threads, (piece_ + kColumns - 1) / kColumns)),
                    [&](int64_t begin, int64_t end) {
-                     for (int64_t i = 0; i < count_; ++i) f(Place(indices, i) + begin, i * piece_ + begin, end - begin);
+                     for (int64_t i = 0; i < count_; ++i) f(OffsetOf(indices, i) + begin, i * piece_ + begin, end - begin);
                    });
   }
 
@@ -107,7 +107,7 @@ class GatherNd : public Kernel {
     const int64_t bytes = tuples_.piece() * element_bytes_;
     if (bytes == 0) return;
     ParallelFor(tuples_.count(), threads_, [&](int64_t i) {
-      std::memcpy(to + i * bytes, from + tuples_.Place(indices, i) * element_bytes_, static_cast<size_t>(bytes));
+      std::memcpy(to + i * bytes, from + tuples_.OffsetOf(indices, i) * element_bytes_, static_cast<size_t>(bytes));
     });
   }
 
@@ -132,8 +132,8 @@ class GatherNdGrad : public Kernel {
     auto* to = static_cast<float*>(outputs[0]);
     ParallelRanges(elements_, kColumns, threads_,
                    [&](int64_t begin, int64_t end) { std::memset(to + begin, 0, static_cast<size_t>(end - begin) * sizeof(float)); });
-    tuples_.ForEachPiece(indices, threads_, [&](int64_t place, int64_t piece, int64_t n) {
-      for (int64_t j = 0; j < n; ++j) to[place + j] += from[piece + j];
+    tuples_.ForEachPiece(indices, threads_, [&](int64_t offset, int64_t piece, int64_t n) {
+      for (int64_t j = 0; j < n; ++j) to[offset + j] += from[piece + j];
     });
   }
 
@@ -165,14 +165,14 @@ class ScatterNd : public Kernel {
     if (adds_) {
       const auto* from = static_cast<const float*>(inputs[2]);
       auto* sums = static_cast<float*>(outputs[0]);
-      tuples_.ForEachPiece(indices, threads_, [&](int64_t place, int64_t piece, int64_t n) {
-        for (int64_t j = 0; j < n; ++j) sums[place + j] += from[piece + j];
+      tuples_.ForEachPiece(indices, threads_, [&](int64_t offset, int64_t piece, int64_t n) {
+        for (int64_t j = 0; j < n; ++j) sums[offset + j] += from[piece + j];
       });
       return;
     }
     const auto* from = static_cast<const char*>(inputs[2]);
-    tuples_.ForEachPiece(indices, threads_, [&](int64_t place, int64_t piece, int64_t n) {
-      std::memcpy(to + place * element_bytes_, from + piece * element_bytes_, static_cast<size_t>(n * element_bytes_));
+    tuples_.ForEachPiece(indices, threads_, [&](int64_t offset, int64_t piece, int64_t n) {
+      std::memcpy(to + offset * element_bytes_, from + piece * element_bytes_, static_cast<size_t>(n * element_bytes_));
     });
   }
 

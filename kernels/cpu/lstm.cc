@@ -11,52 +11,52 @@ using namespace recurrent;
 
 class LstmCells final : public Cells {
  public:
-  void Forward(const Lane& lane, const Share& share, int64_t s, int) const override {
-    const Sizes& n = lane.n;
-    const int64_t units = share.j1 - share.j0;
-    lane.MultiplyState(share, lane.states[s % 2], 0, n.gates);
-    const float* step = lane.step_part(share);
-    for (int64_t b = share.b0; b < share.b1; ++b, step += n.gates * units) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
-      float* h1 = lane.states[(s + 1) % 2] + at;
+  void Forward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int) const override {
+    const Sizes& n = dir.n;
+    const int64_t units = tile.j1 - tile.j0;
+    dir.MultiplyState(tile, dir.states[s % 2], 0, n.gates);
+    const float* step = dir.step_tile(tile);
+    for (int64_t b = tile.b0; b < tile.b1; ++b, step += n.gates * units) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
+      float* h1 = dir.states[(s + 1) % 2] + at;
       if (t < 0) {
-        std::copy_n(lane.states[s % 2] + at, units, h1);
+        std::copy_n(dir.states[s % 2] + at, units, h1);
         continue;
       }
-      lane.loops.lstm({.n = units,
-                       .hidden = n.hidden,
-                       .step_stride = units,
-                       .step = step,
-                       .bias = lane.bias + share.j0,
-                       .peephole = lane.peephole == nullptr ? nullptr : lane.peephole + share.j0,
-                       .c0 = lane.c_before(s, b) + share.j0,
-                       .gates = lane.kept_row(t, b) + share.j0,
-                       .h1 = h1,
-                       .y = lane.y == nullptr ? h1 : lane.y_row(t, b) + share.j0});
+      dir.loops.lstm({.n = units,
+                      .hidden = n.hidden,
+                      .step_stride = units,
+                      .step = step,
+                      .bias = dir.bias + tile.j0,
+                      .peephole = dir.peephole == nullptr ? nullptr : dir.peephole + tile.j0,
+                      .c0 = dir.c_before(s, b) + tile.j0,
+                      .gates = dir.kept_row(t, b) + tile.j0,
+                      .h1 = h1,
+                      .y = dir.y == nullptr ? h1 : dir.y_row(t, b) + tile.j0});
     }
   }
 
-  void Backward(const Lane& lane, const Share& share, int64_t s, int) const override {
-    const Sizes& n = lane.n;
-    if (s + 1 < n.steps) BackThrough(lane, share, s + 1);
-    for (int64_t b = share.b0; b < share.b1; ++b) {
-      const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
+  void Backward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int) const override {
+    const Sizes& n = dir.n;
+    if (s + 1 < n.steps) RecurrentGradient(dir, tile, s + 1);
+    for (int64_t b = tile.b0; b < tile.b1; ++b) {
+      const int64_t t = dir.time(s, b), at = b * n.hidden + tile.j0;
       if (t < 0) continue;
-      lane.loops.lstm_grad({.n = share.j1 - share.j0,
-                            .hidden = n.hidden,
-                            .gates = lane.kept_row(t, b) + share.j0,
-                            .peephole = lane.peephole == nullptr ? nullptr : lane.peephole + share.j0,
-                            .c0 = lane.c_before(s, b) + share.j0,
-                            .dy = lane.dy_row(t, b) + share.j0,
-                            .through = lane.through + at,
-                            .dh = lane.dh + at,
-                            .dc = lane.dc + at,
-                            .dz = lane.dz_row(t, b) + share.j0});
+      dir.loops.lstm_grad({.n = tile.j1 - tile.j0,
+                           .hidden = n.hidden,
+                           .gates = dir.kept_row(t, b) + tile.j0,
+                           .peephole = dir.peephole == nullptr ? nullptr : dir.peephole + tile.j0,
+                           .c0 = dir.c_before(s, b) + tile.j0,
+                           .dy = dir.dy_row(t, b) + tile.j0,
+                           .dh_recurrent = dir.dh_recurrent + at,
+                           .dh = dir.dh + at,
+                           .dc = dir.dc + at,
+                           .dz = dir.dz_row(t, b) + tile.j0});
     }
   }
 
-  void BackThrough(const Lane& lane, const Share& share, int64_t s) const override {
-    lane.MultiplyGradient(share, s, 0, 0, lane.n.gates, false);
+  void RecurrentGradient(const DirectionBuffers& dir, const WorkTile& tile, int64_t s) const override {
+    dir.MultiplyGradient(tile, s, 0, 0, dir.n.gates, false);
   }
 };
 

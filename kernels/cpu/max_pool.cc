@@ -142,13 +142,13 @@ class MaxPoolIndices : public MaxPoolBase {
           float* y = static_cast<float*>(outputs[0]) + out;
           int64_t* indices = static_cast<int64_t*>(outputs[1]) + out;
           const int64_t image = table_.inputs * table_.channels, first = in / image * image + in % image * table_.inputs;
-          int32_t place[WindowTable::kGroup];
+          int32_t index[WindowTable::kGroup];
           for (int64_t o = 0; o < table_.outputs; ++o, y += table_.channels, indices += table_.channels) {
             const bool empty = table_.Empty(static_cast<size_t>(o));
             const PoolArgs window = empty ? PoolArgs() : Points(x, o, n);
-            if (!empty) loops_.largest_place(window, place);
+            if (!empty) loops_.argmax(window, index);
             for (int64_t c = 0; c < n; ++c) {
-              const int32_t point = empty ? -1 : window.points[place[c]];
+              const int32_t point = empty ? -1 : window.points[index[c]];
               y[c] = empty ? kEmpty : x[point * table_.channels + c];
               indices[c] = empty ? -1 : first + c * table_.inputs + point;
             }
@@ -186,12 +186,12 @@ class MaxPoolGrad : public MaxPoolBase {
           float* dx = static_cast<float*>(outputs[0]) + in;
           if (by_rows_) return Rows(x, dy, dx, static_cast<float*>(scratch) + ThreadIndex() * kRows * row_floats_);
           for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
-          int32_t place[WindowTable::kGroup];
+          int32_t index[WindowTable::kGroup];
           for (int64_t o = 0; o < table_.outputs; ++o, dy += table_.channels) {
             if (table_.Empty(static_cast<size_t>(o))) continue;
             const PoolArgs window = Points(x, o, n);
-            loops_.largest_place(window, place);
-            for (int32_t t = 0; t < window.taps; ++t) loops_.add_picked(place, t, dy, n, dx + window.points[t] * table_.channels);
+            loops_.argmax(window, index);
+            for (int32_t t = 0; t < window.taps; ++t) loops_.add_selected(index, t, dy, n, dx + window.points[t] * table_.channels);
           }
         });
   }
@@ -219,16 +219,16 @@ class MaxPoolGrad : public MaxPoolBase {
   void Rows(const float* x, const float* dy, float* dx, float* memory) const {
     const int64_t n = table_.channels, across = table_.row * step_ * n;
     float* found = memory;  // the index of the maximum; then the same for each point of a run
-    auto* const places = reinterpret_cast<int32_t*>(memory + row_floats_);
+    auto* const indices = reinterpret_cast<int32_t*>(memory + row_floats_);
     float* const g = memory + 2 * row_floats_;
     if (static_cast<int64_t>(table_.points.size()) < table_.inputs) std::fill_n(dx, table_.inputs * n, 0.0f);
     for (int64_t o = 0; o < table_.outputs; o += table_.row, dy += table_.row * n) {
       const PoolArgs window = Points(x, o, row_elements());
-      loops_.largest_place(window, reinterpret_cast<int32_t*>(found));
-      loops_.repeat_groups(found, step_ * n, n, table_.row, step_, reinterpret_cast<float*>(places));
+      loops_.argmax(window, reinterpret_cast<int32_t*>(found));
+      loops_.repeat_groups(found, step_ * n, n, table_.row, step_, reinterpret_cast<float*>(indices));
       loops_.repeat_groups(dy, n, n, table_.row, step_, g);
       for (int64_t t = 0; t < window.taps; t += step_) {
-        loops_.pick_places(places, own_.data(), static_cast<int32_t>(t), g, across, dx + window.points[t] * n);
+        loops_.select_by_index(indices, own_.data(), static_cast<int32_t>(t), g, across, dx + window.points[t] * n);
       }
     }
   }

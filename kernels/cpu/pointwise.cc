@@ -192,7 +192,7 @@ PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram prog
   int64_t work = 0;
   for (const auto& instruction : program.instructions) work += Costly(instruction.op) ? 8 : 1;
   threads_ = elements_ < kTile * 2 ? 1 : ThreadsFor(elements_ * std::max<int64_t>(work, 1), kWorkPerThread, call.threads);
-  places_.resize(static_cast<size_t>(program.first_result()) + program.instructions.size());
+  locations_.resize(static_cast<size_t>(program.first_result()) + program.instructions.size());
   PlaceInputs(call, program);
   PlaceResults(call, program);
 }
@@ -201,7 +201,7 @@ int PointwiseKernel::NewTile() { return num_tiles_++; }
 
 void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram& program) {
   for (const OperandType& input : call.inputs) dtypes_.push_back(input.dtype);
-  std::vector<bool> used(places_.size());
+  std::vector<bool> used(locations_.size());
   for (const auto& [op, operands] : program.instructions) {
     for (int k = 0; k < PointwiseOperands(op); ++k) used[static_cast<size_t>(operands[static_cast<size_t>(k)])] = true;
   }
@@ -224,23 +224,23 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
       if (const int64_t period = PeriodOf(operand); period > 0 && period <= kTile) operand = {Kind::kPeriodic, period, {}, {}};
     }
     if (operand.kind == Kind::kDense && input.dtype == DType::kFloat32) {
-      places_[at] = {Place::Kind::kInput, i};
+      locations_[at] = {Location::Kind::kInput, i};
       continue;
     }
-    places_[at] = {Place::Kind::kTile, NewTile()};
+    locations_[at] = {Location::Kind::kTile, NewTile()};
     if (operand.kind == Kind::kPeriodic) {
       NewTile();  // its tile has the length of a tile plus a period
       periodic_.push_back(i);
     } else if (operand.kind == Kind::kScalar) {
-      fills_.push_back({.input = i, .constant = -1, .place = i});
+      fills_.push_back({.input = i, .constant = -1, .location = i});
     } else {
       gathers_.push_back({i, i});
     }
   }
   for (int i = program.num_inputs; i < program.first_result(); ++i) {
     if (!used[static_cast<size_t>(i)]) continue;
-    places_[static_cast<size_t>(i)] = {Place::Kind::kTile, NewTile()};
-    fills_.push_back({.input = -1, .constant = i - program.num_inputs, .place = i});
+    locations_[static_cast<size_t>(i)] = {Location::Kind::kTile, NewTile()};
+    fills_.push_back({.input = -1, .constant = i - program.num_inputs, .location = i});
   }
 }
 
@@ -248,23 +248,23 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
 // output may share that memory.
 void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgram& program) {
   const int count = static_cast<int>(program.instructions.size());
-  std::vector<int> last_use(places_.size(), -1);
+  std::vector<int> last_use(locations_.size(), -1);
   int last_input_read = -1;
   for (int q = 0; q < count; ++q) {
     const auto& [op, operands] = program.instructions[static_cast<size_t>(q)];
     for (int k = 0; k < PointwiseOperands(op); ++k) {
       const auto id = static_cast<size_t>(operands[static_cast<size_t>(k)]);
       last_use[id] = q;
-      if (places_[id].kind == Place::Kind::kInput) last_input_read = q;
+      if (locations_[id].kind == Location::Kind::kInput) last_input_read = q;
     }
   }
   for (size_t k = 0; k < program.outputs.size(); ++k) {
     const auto id = static_cast<size_t>(program.outputs[k]);
     const DType dtype = call.outputs[k].dtype;
-    const bool direct = dtype == DType::kFloat32 && places_[id].kind == Place::Kind::kNone &&
+    const bool direct = dtype == DType::kFloat32 && locations_[id].kind == Location::Kind::kNone &&
                         program.outputs[k] - program.first_result() >= last_input_read;
     if (direct) {
-      places_[id] = {Place::Kind::kOutput, static_cast<int>(k)};
+      locations_[id] = {Location::Kind::kOutput, static_cast<int>(k)};
     } else {
       last_use[id] = count;
       copies_.push_back({program.outputs[k], static_cast<int>(k), dtype});
@@ -275,17 +275,17 @@ void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgra
     const auto& [op, operands] = program.instructions[static_cast<size_t>(q)];
     for (int k = 0; k < PointwiseOperands(op); ++k) {
       const auto id = static_cast<size_t>(operands[static_cast<size_t>(k)]);
-      if (static_cast<int>(id) < program.first_result() || places_[id].kind != Place::Kind::kTile || last_use[id] != q) continue;
-      free_tiles.push_back(places_[id].index);
+      if (static_cast<int>(id) < program.first_result() || locations_[id].kind != Location::Kind::kTile || last_use[id] != q) continue;
+      free_tiles.push_back(locations_[id].index);
       last_use[id] = -1;  // freed only once if it is used as two operands
     }
     const int result = program.first_result() + q;
-    Place& place = places_[static_cast<size_t>(result)];
-    if (place.kind == Place::Kind::kNone) {
+    Location& location = locations_[static_cast<size_t>(result)];
+    if (location.kind == Location::Kind::kNone) {
       if (free_tiles.empty()) free_tiles.push_back(NewTile());
-      place = {Place::Kind::kTile, free_tiles.back()};
+      location = {Location::Kind::kTile, free_tiles.back()};
       free_tiles.pop_back();
-      if (last_use[static_cast<size_t>(result)] < 0) free_tiles.push_back(place.index);  // never read
+      if (last_use[static_cast<size_t>(result)] < 0) free_tiles.push_back(location.index);  // never read
     }
     const auto operand = [&](int k) { return k < PointwiseOperands(op) ? operands[static_cast<size_t>(k)] : operands[0]; };
     steps_.push_back({loops_->pointwise[static_cast<size_t>(op)], operand(0), operand(1), operand(2), result});
@@ -345,7 +345,8 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
 void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) const {
   alignas(64) float tiles[kMaxTiles * kTile];
   float* at[PointwiseProgram::kMaxInputs + 2 * PointwiseProgram::kMaxInstructions];
-  for (size_t p = 0; p < places_.size(); ++p) at[p] = places_[p].kind == Place::Kind::kTile ? tiles + places_[p].index * kTile : nullptr;
+  for (size_t p = 0; p < locations_.size(); ++p)
+    at[p] = locations_[p].kind == Location::Kind::kTile ? tiles + locations_[p].index * kTile : nullptr;
   const int64_t longest = std::min(end - begin, kTile);
   const auto load = [&](int input, int64_t n, float* tile) {
     LoadFloats(*loops_, dtypes_[static_cast<size_t>(input)], inputs[input], 0, n, tile);
@@ -353,7 +354,7 @@ void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, 
   for (const Fill& fill : fills_) {
     float value = 0;
     if (fill.input >= 0) load(fill.input, 1, &value);
-    loops_->fill(at[fill.place], fill.input >= 0 ? value : constants_[static_cast<size_t>(fill.constant)], longest);
+    loops_->fill(at[fill.location], fill.input >= 0 ? value : constants_[static_cast<size_t>(fill.constant)], longest);
   }
   for (int input : periodic_) {
     const int64_t period = operands_[static_cast<size_t>(input)].period;
@@ -363,20 +364,20 @@ void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, 
   }
   for (int64_t off = begin; off < end; off += kTile) {
     const int64_t n = std::min(kTile, end - off);
-    for (size_t p = 0; p < places_.size(); ++p) {
-      const Place& place = places_[p];
-      const auto i = static_cast<size_t>(place.index);
+    for (size_t p = 0; p < locations_.size(); ++p) {
+      const Location& location = locations_[p];
+      const auto i = static_cast<size_t>(location.index);
       // Inputs are only read, but the loops use one pointer type for all operands.
-      if (place.kind == Place::Kind::kInput) at[p] = const_cast<float*>(static_cast<const float*>(inputs[i])) + off;
-      if (place.kind == Place::Kind::kOutput) at[p] = static_cast<float*>(outputs[i]) + off;
+      if (location.kind == Location::Kind::kInput) at[p] = const_cast<float*>(static_cast<const float*>(inputs[i])) + off;
+      if (location.kind == Location::Kind::kOutput) at[p] = static_cast<float*>(outputs[i]) + off;
     }
     for (int input : periodic_) {
-      at[input] = tiles + places_[static_cast<size_t>(input)].index * kTile + off % operands_[static_cast<size_t>(input)].period;
+      at[input] = tiles + locations_[static_cast<size_t>(input)].index * kTile + off % operands_[static_cast<size_t>(input)].period;
     }
-    for (const Gather& gather : gathers_) GatherTile(gather, inputs[gather.input], at[gather.place], off, n);
+    for (const Gather& gather : gathers_) GatherTile(gather, inputs[gather.input], at[gather.location], off, n);
     for (const Step& step : steps_) step.loop({at[step.a], at[step.b], at[step.c], at[step.d], n});
     for (const Copy& copy : copies_) {
-      StoreFloats(*loops_, copy.dtype, at[copy.place], n, outputs[copy.output], off);
+      StoreFloats(*loops_, copy.dtype, at[copy.location], n, outputs[copy.output], off);
     }
   }
 }

@@ -39,26 +39,26 @@ class PointwiseKernel : public Kernel {
   static constexpr int64_t kTile = 512;
 
   // Where a value of the program is while one tile is computed.
-  struct Place {
+  struct Location {
     enum class Kind : uint8_t { kNone, kInput, kOutput, kTile };
     Kind kind = Kind::kNone;
     int index = 0;  // of the input, output or tile
   };
   struct Step {
     PointwiseLoop loop = nullptr;
-    int a = 0, b = 0, c = 0, d = 0;  // indices into places_
+    int a = 0, b = 0, c = 0, d = 0;  // indices into locations_
   };
   struct Fill {
     int input = -1, constant = -1;
-    int place = 0;
+    int location = 0;
   };
   // A tile that an operand is copied to for each tile of the output.
   struct Gather {
     int input = 0;
-    int place = 0;
+    int location = 0;
   };
   struct Copy {
-    int place = 0, output = 0;
+    int location = 0, output = 0;
     DType dtype = DType::kFloat32;  // of the output
   };
 
@@ -74,7 +74,7 @@ class PointwiseKernel : public Kernel {
   std::vector<BroadcastOperand> operands_;
   std::vector<DType> dtypes_;  // by input
   std::vector<float> constants_;
-  std::vector<Place> places_;  // by operand number of the program
+  std::vector<Location> locations_;  // by operand number of the program
   std::vector<Step> steps_;
   std::vector<Fill> fills_;
   std::vector<Gather> gathers_;

@@ -49,7 +49,7 @@ class QuantizeBase : public Kernel {
         loops_(BestLoops()) {
     const Shape& x = call.inputs[0].shape;
     const std::optional<int> axis = AxisOfScales(call);
-    places_ = axis ? x[*axis] : 1;
+    channels_ = axis ? x[*axis] : 1;
     inner_ = axis ? Product(x, *axis + 1, x.rank()) : 1;
     n_ = x.elements();
   }
@@ -59,11 +59,11 @@ class QuantizeBase : public Kernel {
   void ForEachPiece(const void* const* inputs, F f) const {
     const auto* scales = static_cast<const float*>(inputs[1]);
     const auto zero = [&](int64_t i) { return has_zero_ ? ZeroAt(type_, inputs[2], i) : 0; };
-    if (places_ == 1) {
+    if (channels_ == 1) {
       ParallelRanges(n_, 64, threads_, [&](int64_t begin, int64_t end) { f(begin, end - begin, scales[0], zero(0)); });
       return;
     }
-    ParallelFor(n_ / inner_, threads_, [&](int64_t i) { f(i * inner_, inner_, scales[i % places_], zero(i % places_)); });
+    ParallelFor(n_ / inner_, threads_, [&](int64_t i) { f(i * inner_, inner_, scales[i % channels_], zero(i % channels_)); });
   }
 
   const bool has_zero_;
@@ -73,7 +73,7 @@ class QuantizeBase : public Kernel {
   const Loops& loops_;
 
  private:
-  int64_t places_, inner_, n_;
+  int64_t channels_, inner_, n_;
 };
 
 class Quantize : public QuantizeBase {

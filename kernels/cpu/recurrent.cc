@@ -7,71 +7,71 @@
 #include "runtime/base/checked.h"
 
 namespace gradloom::recurrent {
-void Lane::Project(const Share& share, int64_t s) const {
+void DirectionBuffers::Project(const WorkTile& tile, int64_t s) const {
   const int64_t panel = loops.matrix_panel, hidden = n.hidden, gate = AlignUp(hidden, panel) * n.input;
   const int64_t end = std::min(n.steps, s + chunk());
   const int64_t first = n.backwards(direction) ? n.steps - end : s;
   // Columns in the outer loop: a panel of W stays in the L1 cache for all rows.
   for (int64_t g = 0; g < n.gates; ++g) {
-    for (int64_t j = share.j0; j < share.j1; j += panel) {
-      MatrixArgs args{.m = share.b1 - share.b0,
-                      .n = std::min(panel, share.j1 - j),
+    for (int64_t j = tile.j0; j < tile.j1; j += panel) {
+      MatrixArgs args{.m = tile.b1 - tile.b0,
+                      .n = std::min(panel, tile.j1 - j),
                       .k = n.input,
                       .a_row = n.batch_step() * n.input,
                       .a_col = 1,
                       .c_row = n.batch_step() * n.kept * hidden,
                       .alpha = 1};
       for (int64_t t = first; t < first + end - s; ++t) {
-        args.a = x + n.row(t, share.b0) * n.input;
-        args.c = kept_row(t, share.b0) + g * hidden + j;
+        args.a = x + n.row(t, tile.b0) * n.input;
+        args.c = kept_row(t, tile.b0) + g * hidden + j;
         loops.multiply_packed(args, packed_w + g * gate + j * n.input);
       }
     }
   }
 }
 
-void Lane::MultiplyState(const Share& share, const float* state, int64_t first, int64_t blocks) const {
-  const int64_t units = share.j1 - share.j0, hidden = n.hidden, gate = AlignUp(hidden, loops.matrix_panel) * hidden;
+void DirectionBuffers::MultiplyState(const WorkTile& tile, const float* state, int64_t first, int64_t blocks) const {
+  const int64_t units = tile.j1 - tile.j0, hidden = n.hidden, gate = AlignUp(hidden, loops.matrix_panel) * hidden;
   for (int64_t g = 0; g < blocks; ++g) {
-    const MatrixArgs args{.m = share.b1 - share.b0,
+    const MatrixArgs args{.m = tile.b1 - tile.b0,
                           .n = units,
                           .k = hidden,
-                          .a = state + share.b0 * hidden,
+                          .a = state + tile.b0 * hidden,
                           .a_row = hidden,
                           .a_col = 1,
-                          .c = step_part(share) + g * units,
+                          .c = step_tile(tile) + g * units,
                           .c_row = blocks * units,
                           .alpha = 1};
-    loops.multiply_packed(args, packed + (first + g) * gate + share.j0 * hidden);
+    loops.multiply_packed(args, packed + (first + g) * gate + tile.j0 * hidden);
   }
 }
 
-void Lane::MultiplyGradient(const Share& share, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const {
+void DirectionBuffers::MultiplyGradient(const WorkTile& tile, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const {
   const int64_t hidden = n.hidden, row = n.slots * hidden, padded = AlignUp(hidden, loops.matrix_panel);
   const bool backwards = n.backwards(direction);
-  const float* a = dz_row(backwards ? n.steps - 1 - s : s, share.b0) + slot * hidden;
+  const float* a = dz_row(backwards ? n.steps - 1 - s : s, tile.b0) + slot * hidden;
   int64_t a_row = n.batch_step() * row;
   if (lengths != nullptr && backwards) {
     // With lengths, the rows of one step are at different times.
-    for (int64_t b = share.b0; b < share.b1; ++b) {
+    for (int64_t b = tile.b0; b < tile.b1; ++b) {
       const int64_t t = time(s, b);
       float* to = gathered + b * row;
       t < 0 ? std::fill_n(to, blocks * hidden, 0.0f) : std::copy_n(dz_row(t, b) + slot * hidden, blocks * hidden, to);
     }
-    a = gathered + share.b0 * row;
+    a = gathered + tile.b0 * row;
     a_row = row;
   }
-  const MatrixArgs args{.m = share.b1 - share.b0,
-                        .n = share.j1 - share.j0,
+  const MatrixArgs args{.m = tile.b1 - tile.b0,
+                        .n = tile.j1 - tile.j0,
                         .k = blocks * hidden,
                         .a = a,
                         .a_row = a_row,
                         .a_col = 1,
-                        .c = through + share.b0 * hidden + share.j0,
+                        .c = dh_recurrent + tile.b0 * hidden + tile.j0,
                         .c_row = hidden,
                         .alpha = 1,
                         .adds = adds};
-  loops.multiply_packed(args, packed + first * hidden * padded + share.j0 * blocks * hidden);
+  loops.multiply_packed(args, packed + first * hidden * padded + tile.j0 * blocks * hidden);
 }
 
 std::string Rejects(const KernelCall& call) {

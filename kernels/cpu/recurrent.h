@@ -29,13 +29,13 @@ struct Sizes : RecurrentExtents {
   bool states_in_y() const { return !batch_first && !has_lengths && directions == 1; }
 };
 
-// The part of a step that one thread computes: sequences [b0, b1), hidden units [j0, j1).
-struct Share {
+// The tile of a step that one thread computes: sequences [b0, b1), hidden units [j0, j1).
+struct WorkTile {
   int64_t b0, b1, j0, j1;
 };
 
 // One direction of a run: the addresses of its data, all float.
-struct Lane {
+struct DirectionBuffers {
   const Sizes& n;
   const Loops& loops;
   int64_t direction;
@@ -58,7 +58,7 @@ struct Lane {
 
   // Backward: gradients of the states, and of Y (may be null), and of the gates' pre-activations; the states before each step, by row, if
   // they are not in Y.
-  float *dh, *dc, *through, *dz, *before, *reset_before, *gathered;
+  float *dh, *dc, *dh_recurrent, *dz, *h_prev, *reset_h_prev, *gathered;
   const float* dy;
 
   // The time of step `s` of sequence `b`, or -1 past its end.
@@ -76,18 +76,18 @@ struct Lane {
     return s == 0 ? first_c + b * n.hidden : kept_row(time(s - 1, b), b) + n.gates * n.hidden;
   }
 
-  // The share's part of `step`. It is the same in all phases, because shares that do not synchronize may be in different phases.
-  float* step_part(const Share& share) const { return step + n.gates * (share.b0 * n.hidden + (share.b1 - share.b0) * share.j0); }
+  // The tile's part of `step`. It is the same in all phases, because tiles that do not synchronize may be in different phases.
+  float* step_tile(const WorkTile& tile) const { return step + n.gates * (tile.b0 * n.hidden + (tile.b1 - tile.b0) * tile.j0); }
   // The number of steps to project at once. If sequences of different lengths run backward, the times of a step differ, so all steps are
   // projected together.
   int64_t chunk() const { return lengths != nullptr && n.backwards(direction) ? n.steps : 4; }
   // kept = X W^T for the gates of steps [s, s + chunk()).
-  void Project(const Share& share, int64_t s) const;
-  // step_part = state R^T for gates [first, first + blocks); `state` is [batch, hidden].
-  void MultiplyState(const Share& share, const float* state, int64_t first, int64_t blocks) const;
-  // through = blocks [slot, slot + blocks) of dz at step s times the rows of R of gates [first, first + blocks); with `adds`, it is
+  void Project(const WorkTile& tile, int64_t s) const;
+  // step_tile = state R^T for gates [first, first + blocks); `state` is [batch, hidden].
+  void MultiplyState(const WorkTile& tile, const float* state, int64_t first, int64_t blocks) const;
+  // dh_recurrent = blocks [slot, slot + blocks) of dz at step s times the rows of R of gates [first, first + blocks); with `adds`, it is
   // accumulated.
-  void MultiplyGradient(const Share& share, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const;
+  void MultiplyGradient(const WorkTile& tile, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const;
 };
 
 // The operator-specific part: the cells, and the products of a step that they need. Stateless.
@@ -98,10 +98,10 @@ class Cells {
   // The number of phases of a step, between which threads that share hidden units synchronize.
   virtual int Phases(const Sizes&) const { return 1; }
 
-  virtual void Forward(const Lane& lane, const Share& share, int64_t s, int phase) const = 0;
-  virtual void Backward(const Lane& lane, const Share& share, int64_t s, int phase) const = 0;
-  // through = the part through R of the gradient of the state before step s.
-  virtual void BackThrough(const Lane& lane, const Share& share, int64_t s) const = 0;
+  virtual void Forward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int phase) const = 0;
+  virtual void Backward(const DirectionBuffers& dir, const WorkTile& tile, int64_t s, int phase) const = 0;
+  // dh_recurrent = the part through R of the gradient of the state before step s.
+  virtual void RecurrentGradient(const DirectionBuffers& dir, const WorkTile& tile, int64_t s) const = 0;
 
  protected:
   ~Cells() = default;

@@ -18,14 +18,14 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
 
-void Meet() {
+void Barrier() {
 #pragma omp barrier
 }
 
-// Calls f(share, meets) for every share, one thread each. If `meets`, all threads must call Meet the same number of times.
+// Calls f(tile, needs_barrier) for every tile, one thread each. If `needs_barrier`, all threads must call Barrier the same number of times.
 template <typename F>
-void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f) {
-  const Share all{0, n.batch, 0, n.hidden};
+void ForEachTile(const Sizes& n, const Loops& loops, const Partition& parts, F&& f) {
+  const WorkTile all{0, n.batch, 0, n.hidden};
   const int threads = parts.rows * parts.units;
   if (!kTeams || threads == 1) return f(all, false);
 #pragma omp parallel num_threads(threads)
@@ -36,8 +36,8 @@ void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f)
     } else {
       const int64_t r = me / parts.units, u = me % parts.units, panel = loops.matrix_panel;
       const int64_t panels = (n.hidden + panel - 1) / panel;
-      f(Share{n.batch * r / parts.rows, n.batch * (r + 1) / parts.rows, panels * u / parts.units * panel,
-              std::min(n.hidden, panels * (u + 1) / parts.units * panel)},
+      f(WorkTile{n.batch * r / parts.rows, n.batch * (r + 1) / parts.rows, panels * u / parts.units * panel,
+                 std::min(n.hidden, panels * (u + 1) / parts.units * panel)},
         parts.units > 1);
     }
   }
@@ -61,49 +61,49 @@ class Recurrence : public Kernel {
   Recurrence(const KernelCall& call, const Cells& cells, const Products& products)
       : call_(call), cells_(cells), n_(call), layout_(n_, products, loops_), parts_(n_, loops_, call.threads) {}
 
-  // The lane of a direction, with the data that does not change during a run. The caller must set Y and the kept rows.
-  Lane LaneOf(const void* const* inputs, char* scratch, int64_t d) const {
+  // The buffers of a direction, with the data that does not change during a run. The caller must set Y and the kept rows.
+  DirectionBuffers BuffersOf(const void* const* inputs, char* scratch, int64_t d) const {
     const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
-    Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, inputs)};
-    lane.bias = at(layout_.bias);
-    lane.zeros = at(layout_.zeros);
+    DirectionBuffers dir{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, inputs)};
+    dir.bias = at(layout_.bias);
+    dir.zeros = at(layout_.zeros);
     std::fill_n(at(layout_.zeros), n_.hidden, 0.0f);
-    if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) lane.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
-    lane.packed = at(layout_.packed);
-    lane.packed_w = at(layout_.packed_w);
-    lane.x = In(inputs, kX);
-    lane.first_h = at(layout_.first_h);
-    lane.first_c = at(layout_.first_c);
-    CopyState(HasInput(call_, kInitialH) ? inputs[kInitialH] : nullptr, d, lane.first_h);
-    if (n_.gates == 4) CopyState(HasInput(call_, kInitialC) ? inputs[kInitialC] : nullptr, d, lane.first_c);
-    for (int i : {0, 1}) lane.states[i] = at(layout_.states[i]);
-    lane.step = at(layout_.step);
-    lane.reset = at(layout_.reset);
-    return lane;
+    if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) dir.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
+    dir.packed = at(layout_.packed);
+    dir.packed_w = at(layout_.packed_w);
+    dir.x = In(inputs, kX);
+    dir.first_h = at(layout_.first_h);
+    dir.first_c = at(layout_.first_c);
+    CopyState(HasInput(call_, kInitialH) ? inputs[kInitialH] : nullptr, d, dir.first_h);
+    if (n_.gates == 4) CopyState(HasInput(call_, kInitialC) ? inputs[kInitialC] : nullptr, d, dir.first_c);
+    for (int i : {0, 1}) dir.states[i] = at(layout_.states[i]);
+    dir.step = at(layout_.step);
+    dir.reset = at(layout_.reset);
+    return dir;
   }
 
-  void Forward(const Lane& lane, const void* const* inputs, char* scratch) {
-    const int64_t width = n_.width(), hidden = n_.hidden, d = lane.direction;
+  void Forward(const DirectionBuffers& dir, const void* const* inputs, char* scratch) {
+    const int64_t width = n_.width(), hidden = n_.hidden, d = dir.direction;
     PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + d * 2 * width : nullptr, reinterpret_cast<float*>(scratch + layout_.bias));
     const float *w = In(inputs, kW) + d * width * n_.input, *r = In(inputs, kR) + d * width * hidden;
     for (int64_t g = 0; g < n_.gates; ++g) {
       Pack(w + g * hidden * n_.input, n_.input, true, g, reinterpret_cast<float*>(scratch + layout_.packed_w));
       Pack(r + g * hidden * hidden, hidden, true, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
-    std::copy_n(lane.first_h, n_.cells(), lane.states[0]);
+    std::copy_n(dir.first_h, n_.cells(), dir.states[0]);
     const int phases = cells_.Phases(n_);
-    InShares(n_, loops_, parts_, [&](const Share& share, bool meets) {
+    ForEachTile(n_, loops_, parts_, [&](const WorkTile& tile, bool needs_barrier) {
       for (int64_t s = 0; s < n_.steps; ++s) {
-        if (s % lane.chunk() == 0) lane.Project(share, s);
+        if (s % dir.chunk() == 0) dir.Project(tile, s);
         for (int phase = 0; phase < phases; ++phase) {
-          cells_.Forward(lane, share, s, phase);
-          if (meets) Meet();
+          cells_.Forward(dir, tile, s, phase);
+          if (needs_barrier) Barrier();
         }
       }
     });
-    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
-      std::fill_n(lane.kept_row(t, b), n_.kept * hidden, 0.0f);
-      if (lane.y != nullptr) std::fill_n(lane.y_row(t, b), hidden, 0.0f);
+    ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) {
+      std::fill_n(dir.kept_row(t, b), n_.kept * hidden, 0.0f);
+      if (dir.y != nullptr) std::fill_n(dir.y_row(t, b), hidden, 0.0f);
     });
   }
 
@@ -125,10 +125,10 @@ class Recurrence : public Kernel {
 
   // Calls visit(t, b) for all times past the end of a sequence.
   template <typename F>
-  void ForEachPastTheEnd(const Lane& lane, F&& visit) const {
-    if (lane.lengths == nullptr) return;
+  void ForEachPastTheEnd(const DirectionBuffers& dir, F&& visit) const {
+    if (dir.lengths == nullptr) return;
     for (int64_t b = 0; b < n_.batch; ++b) {
-      for (int64_t t = lane.lengths[b]; t < n_.steps; ++t) visit(t, b);
+      for (int64_t t = dir.lengths[b]; t < n_.steps; ++t) visit(t, b);
     }
   }
 
@@ -182,17 +182,17 @@ class ForwardKernel : public Recurrence {
     const auto out = [&](size_t i) { return HasOutput(call_, i) ? static_cast<float*>(outputs[i]) : nullptr; };
     float* kept = out(n_.outputs);
     for (int64_t d = 0; d < n_.directions; ++d) {
-      Lane lane = LaneOf(inputs, memory, d);
-      lane.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + layout_.kept);
-      lane.y = out(0) == nullptr ? nullptr : out(0) + n_.y_at(0, d, 0);
-      lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
-      lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
-      Forward(lane, inputs, memory);
-      WriteState(lane.states[n_.steps % 2], d, out(1));
+      DirectionBuffers dir = BuffersOf(inputs, memory, d);
+      dir.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + layout_.kept);
+      dir.y = out(0) == nullptr ? nullptr : out(0) + n_.y_at(0, d, 0);
+      dir.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
+      dir.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
+      Forward(dir, inputs, memory);
+      WriteState(dir.states[n_.steps % 2], d, out(1));
       float* c = n_.outputs > 2 ? out(2) : nullptr;
       for (int64_t b = 0; b < n_.batch && c != nullptr; ++b) {
-        const int64_t length = lane.lengths == nullptr ? n_.steps : lane.lengths[b];
-        std::copy_n(lane.c_before(length, b), n_.hidden, c + n_.state_at(d, b));
+        const int64_t length = dir.lengths == nullptr ? n_.steps : dir.lengths[b];
+        std::copy_n(dir.c_before(length, b), n_.hidden, c + n_.state_at(d, b));
       }
     }
   }
@@ -227,112 +227,111 @@ class GradientKernel : public Recurrence {
 
   // dr = the gradients of the gates from `slot` on times the states before the steps: `by_row`, or if the states are in Y, the initial
   // state and rows of Y.
-  void MultiplyStates(PreparedStates& product, const Lane& lane, int64_t slot, const float* by_row, float* dr, void* library) const {
-    const float* dz = lane.dz + slot * n_.hidden;
+  void MultiplyStates(PreparedStates& product, const DirectionBuffers& dir, int64_t slot, const float* by_row, float* dr,
+                      void* library) const {
+    const float* dz = dir.dz + slot * n_.hidden;
     if (!product.first) return product.all->Run(dz, by_row, dr, library);
     const int64_t dz_row = n_.slots * n_.hidden, rest = n_.rows() - n_.batch;
-    const bool backwards = n_.backwards(lane.direction);
-    product.first->Run(dz + (backwards ? rest * dz_row : 0), lane.first_h, dr, library);
-    if (rest > 0) product.all->Run(dz + (backwards ? 0 : n_.batch * dz_row), lane.y + (backwards ? n_.cells() : 0), dr, library);
+    const bool backwards = n_.backwards(dir.direction);
+    product.first->Run(dz + (backwards ? rest * dz_row : 0), dir.first_h, dr, library);
+    if (rest > 0) product.all->Run(dz + (backwards ? 0 : n_.batch * dz_row), dir.y + (backwards ? n_.cells() : 0), dr, library);
   }
 
   void Direction(const void* const* inputs, void* const* outputs, char* scratch, int64_t d) {
     const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
     const auto in = [&](size_t i) { return HasInput(call_, i) ? In(inputs, i) : nullptr; };
     const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
-    Lane lane = LaneOf(inputs, scratch, d);
+    DirectionBuffers dir = BuffersOf(inputs, scratch, d);
     if (n_.keeps) {
       // From here on, these are only read.
-      lane.kept = const_cast<float*>(in(n_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
-      lane.y = const_cast<float*>(in(n_.saved_y())) + n_.y_at(0, d, 0);
-      lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
-      lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
+      dir.kept = const_cast<float*>(in(n_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
+      dir.y = const_cast<float*>(in(n_.saved_y())) + n_.y_at(0, d, 0);
+      dir.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
+      dir.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
     } else {
-      lane.kept = at(layout_.kept);
-      lane.y = at(layout_.y);
-      lane.y_time = n_.time_step() * n_.hidden;
-      lane.y_batch = n_.batch_step() * n_.hidden;
-      Forward(lane, inputs, scratch);
+      dir.kept = at(layout_.kept);
+      dir.y = at(layout_.y);
+      dir.y_time = n_.time_step() * n_.hidden;
+      dir.y_batch = n_.batch_step() * n_.hidden;
+      Forward(dir, inputs, scratch);
     }
-    lane.dh = at(layout_.dh);
-    lane.dc = at(layout_.dc);
-    lane.through = at(layout_.through);
-    lane.dz = at(layout_.dz);
-    lane.before = at(layout_.before);
-    lane.reset_before = at(layout_.reset_before);
-    lane.gathered = at(layout_.gathered);
-    lane.dy = in(n_.grad(0));
-    CopyState(in(n_.grad(1)), d, lane.dh);
-    if (n_.gates == 4) CopyState(in(n_.grad(2)), d, lane.dc);
-    Backward(lane, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
+    dir.dh = at(layout_.dh);
+    dir.dc = at(layout_.dc);
+    dir.dh_recurrent = at(layout_.dh_recurrent);
+    dir.dz = at(layout_.dz);
+    dir.h_prev = at(layout_.h_prev);
+    dir.reset_h_prev = at(layout_.reset_h_prev);
+    dir.gathered = at(layout_.gathered);
+    dir.dy = in(n_.grad(0));
+    CopyState(in(n_.grad(1)), d, dir.dh);
+    if (n_.gates == 4) CopyState(in(n_.grad(2)), d, dir.dc);
+    Backward(dir, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
 
     void* library = at(layout_.library);
-    const float* x = lane.lengths == nullptr ? In(inputs, kX) : MaskedX(lane, In(inputs, kX), at(layout_.x));
+    const float* x = dir.lengths == nullptr ? In(inputs, kX) : MaskedX(dir, In(inputs, kX), at(layout_.x));
     const int64_t width = n_.width(), hidden = n_.hidden;
-    if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(lane.dz, In(inputs, kW) + d * width * n_.input, dx, library);
-    if (float* dw = out(kW)) dw_.Run(lane.dz, x, dw + d * width * n_.input, library);
+    if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(dir.dz, In(inputs, kW) + d * width * n_.input, dx, library);
+    if (float* dw = out(kW)) dw_.Run(dir.dz, x, dw + d * width * n_.input, library);
     if (float* dr = out(kR)) {
       dr += d * width * hidden;
-      MultiplyStates(dr_, lane, 0, lane.before, dr, library);
+      MultiplyStates(dr_, dir, 0, dir.h_prev, dr, library);
       if (n_.gates == 3) {
-        MultiplyStates(dr_candidate_, lane, n_.linear ? 3 : 2, n_.linear ? lane.before : lane.reset_before, dr + 2 * hidden * hidden,
-                       library);
+        MultiplyStates(dr_candidate_, dir, n_.linear ? 3 : 2, n_.linear ? dir.h_prev : dir.reset_h_prev, dr + 2 * hidden * hidden, library);
       }
     }
-    if (float* db = out(kB)) BiasGradient(lane, db + d * 2 * width);
+    if (float* db = out(kB)) BiasGradient(dir, db + d * 2 * width);
     if (n_.inputs > kPeephole) {
-      if (float* dp = out(kPeephole)) PeepholeGradient(lane, dp + d * 3 * hidden);
-      WriteState(lane.dc, d, out(kInitialC));
+      if (float* dp = out(kPeephole)) PeepholeGradient(dir, dp + d * 3 * hidden);
+      WriteState(dir.dc, d, out(kInitialC));
     }
-    WriteState(lane.dh, d, out(kInitialH));
+    WriteState(dir.dh, d, out(kInitialH));
   }
 
-  // Leaves the gradients of the initial states in lane.dh and lane.dc.
-  void Backward(const Lane& lane, const float* r, char* scratch) const {
+  // Leaves the gradients of the initial states in dir.dh and dir.dc.
+  void Backward(const DirectionBuffers& dir, const float* r, char* scratch) const {
     const int64_t hidden = n_.hidden;
     for (int64_t g = 0; g < n_.gates; g += cells_.GradientBlocks(n_, g)) {
       Pack(r + g * hidden * hidden, cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
-    std::fill_n(lane.through, n_.cells(), 0.0f);
-    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
-      std::fill_n(lane.dz_row(t, b), n_.slots * hidden, 0.0f);
-      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // always present if there are lengths
-      if (n_.gates == 3 && !n_.linear) std::fill_n(lane.reset_before + n_.row(t, b) * hidden, hidden, 0.0f);
+    std::fill_n(dir.dh_recurrent, n_.cells(), 0.0f);
+    ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) {
+      std::fill_n(dir.dz_row(t, b), n_.slots * hidden, 0.0f);
+      std::fill_n(dir.h_prev + n_.row(t, b) * hidden, hidden, 0.0f);  // always present if there are lengths
+      if (n_.gates == 3 && !n_.linear) std::fill_n(dir.reset_h_prev + n_.row(t, b) * hidden, hidden, 0.0f);
     });
     const int phases = cells_.Phases(n_);
-    InShares(n_, loops_, parts_, [&](const Share& share, bool meets) {
+    ForEachTile(n_, loops_, parts_, [&](const WorkTile& tile, bool needs_barrier) {
       for (int64_t s = n_.steps; s-- > 0;) {
         for (int phase = 0; phase < phases; ++phase) {
-          cells_.Backward(lane, share, s, phase);
-          if (meets) Meet();
+          cells_.Backward(dir, tile, s, phase);
+          if (needs_barrier) Barrier();
         }
-        for (int64_t b = share.b0; b < share.b1 && !n_.states_in_y(); ++b) {
-          const int64_t t = lane.time(s, b);
-          if (t >= 0)
-            std::copy(lane.h_before(s, b) + share.j0, lane.h_before(s, b) + share.j1, lane.before + n_.row(t, b) * hidden + share.j0);
+        for (int64_t b = tile.b0; b < tile.b1 && !n_.states_in_y(); ++b) {
+          const int64_t t = dir.time(s, b);
+          if (t >= 0) std::copy(dir.h_before(s, b) + tile.j0, dir.h_before(s, b) + tile.j1, dir.h_prev + n_.row(t, b) * hidden + tile.j0);
         }
       }
-      cells_.BackThrough(lane, share, 0);
-      for (int64_t b = share.b0; b < share.b1; ++b) {
-        for (int64_t i = b * hidden + share.j0; i < b * hidden + share.j1; ++i) lane.dh[i] += lane.through[i];
+      cells_.RecurrentGradient(dir, tile, 0);
+      for (int64_t b = tile.b0; b < tile.b1; ++b) {
+        for (int64_t i = b * hidden + tile.j0; i < b * hidden + tile.j1; ++i) dir.dh[i] += dir.dh_recurrent[i];
       }
     });
   }
 
   // X with zeros past the ends of sequences, where it may hold anything.
-  const float* MaskedX(const Lane& lane, const float* x, float* to) const {
+  const float* MaskedX(const DirectionBuffers& dir, const float* x, float* to) const {
     std::copy_n(x, n_.rows() * n_.input, to);
-    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) { std::fill_n(to + n_.row(t, b) * n_.input, n_.input, 0.0f); });
+    ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) { std::fill_n(to + n_.row(t, b) * n_.input, n_.input, 0.0f); });
     return to;
   }
 
-  void BiasGradient(const Lane& lane, float* db) const {
+  void BiasGradient(const DirectionBuffers& dir, float* db) const {
     const int64_t width = n_.width(), hidden = n_.hidden, slots = n_.slots * hidden;
     const int threads = ThreadsFor(n_.rows() * slots, kElementsPerThread, call_.threads);
     const auto sum = [&](int64_t slot, int64_t columns, float* to) {
       ParallelRanges(columns, 16, threads, [&](int64_t begin, int64_t end) {
         std::fill(to + begin, to + end, 0.0f);
-        loops_.reduce_columns[static_cast<size_t>(Reduction::kSum)](lane.dz + slot * hidden + begin, n_.rows(), slots, end - begin,
+        loops_.reduce_columns[static_cast<size_t>(Reduction::kSum)](dir.dz + slot * hidden + begin, n_.rows(), slots, end - begin,
                                                                     to + begin);
       });
     };
@@ -342,14 +341,14 @@ class GradientKernel : public Recurrence {
   }
 
   // Sums of the gates' gradients times the cell state that each gate sees: before the step for i and f, after the step for o.
-  void PeepholeGradient(const Lane& lane, float* dp) const {
+  void PeepholeGradient(const DirectionBuffers& dir, float* dp) const {
     const int64_t hidden = n_.hidden;
     std::fill_n(dp, 3 * hidden, 0.0f);
     for (int64_t s = 0; s < n_.steps; ++s) {
       for (int64_t b = 0; b < n_.batch; ++b) {
-        const int64_t t = lane.time(s, b);
+        const int64_t t = dir.time(s, b);
         if (t < 0) continue;
-        const float *dz = lane.dz_row(t, b), *c0 = lane.c_before(s, b), *c1 = lane.kept_row(t, b) + n_.gates * hidden;
+        const float *dz = dir.dz_row(t, b), *c0 = dir.c_before(s, b), *c1 = dir.kept_row(t, b) + n_.gates * hidden;
         for (int64_t j = 0; j < hidden; ++j) dp[j] += dz[j] * c0[j];
         for (int64_t j = 0; j < hidden; ++j) dp[hidden + j] += dz[hidden + j] * c1[j];
         for (int64_t j = 0; j < hidden; ++j) dp[2 * hidden + j] += dz[2 * hidden + j] * c0[j];

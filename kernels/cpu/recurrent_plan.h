@@ -71,7 +71,7 @@ struct Products {
 // The division of the scratch memory, in bytes from its start.
 struct ScratchLayout {
   int64_t bias, zeros, packed, packed_w, library, first_h, first_c, states[2], step, reset, kept, y;
-  int64_t dh, dc, through, dz, before, reset_before, gathered, x;
+  int64_t dh, dc, dh_recurrent, dz, h_prev, reset_h_prev, gathered, x;
   int64_t bytes = 0;
 
   ScratchLayout(const Sizes& n, const Products& products, const Loops& loops) {
@@ -91,10 +91,10 @@ struct ScratchLayout {
     y = Take(when(n.gradient && !n.keeps, rows));
     dh = Take(when(n.gradient, cells));
     dc = Take(when(n.gradient && n.gates == 4, cells));
-    through = Take(when(n.gradient, cells));
+    dh_recurrent = Take(when(n.gradient, cells));
     dz = Take(when(n.gradient, n.slots * rows));
-    before = Take(when(n.gradient && !n.states_in_y(), rows));
-    reset_before = Take(when(n.gradient && n.gates == 3 && !n.linear, rows));
+    h_prev = Take(when(n.gradient && !n.states_in_y(), rows));
+    reset_h_prev = Take(when(n.gradient && n.gates == 3 && !n.linear, rows));
     gathered = Take(when(n.gradient && n.has_lengths, n.slots * cells));
     x = Take(when(n.gradient && n.has_lengths, n.rows() * n.input));
     library = TakeBytes(products.scratch_bytes());

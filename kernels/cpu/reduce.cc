@@ -109,7 +109,7 @@ struct Pattern {
 };
 
 // The offsets of all index tuples over some of the axes of a pattern.
-struct Walk {
+struct IndexOffsets {
   std::array<int64_t, kMaxRank> extents{}, strides{};
   int rank = 0;
   int64_t count = 1;
@@ -193,7 +193,7 @@ class ReduceKernel : public Kernel {
 
   // The innermost axis is reduced, as rows.
   void Rows(const Pattern& pattern, const float* x, float* y) {
-    Walk kept, reduced;
+    IndexOffsets kept, reduced;
     for (int i = 0; i + 1 < pattern.rank; ++i) {
       const auto at = static_cast<size_t>(i);
       (pattern.reduced[at] ? reduced : kept).Add(pattern.extents[at], pattern.strides[at]);
@@ -227,7 +227,7 @@ class ReduceKernel : public Kernel {
 
   // The innermost axis is kept: groups of its columns, each over all rows.
   void Columns(const Pattern& pattern, const float* x, float* y) {
-    Walk kept, reduced;
+    IndexOffsets kept, reduced;
     int64_t columns = 1, rows = 1, stride = 0;
     for (int i = 0; i < pattern.rank; ++i) {
       const auto at = static_cast<size_t>(i);

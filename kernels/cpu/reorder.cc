@@ -50,14 +50,14 @@ const Axis* Holding(const std::vector<Axis>& axes, int dim, int64_t step, int64_
 }
 
 // The output elements in memory order, with strides into the input; nullopt if the blocks of the two layouts do not nest.
-struct Walk {
+struct ReorderPlan {
   Shape extents;
   std::vector<int64_t> strides;
 };
 
-std::optional<Walk> WalkOf(const OperandType& from, const OperandType& to) {
+std::optional<ReorderPlan> ReorderPlanOf(const OperandType& from, const OperandType& to) {
   const std::vector<Axis> in = AxesOf(from.layout, from.shape), out = AxesOf(to.layout, to.shape);
-  Walk walk;
+  ReorderPlan plan;
   for (const Axis& axis : out) {
     // Divide where the axes of the input start.
     std::vector<int64_t> cuts{axis.step, axis.step * axis.extent};
@@ -69,21 +69,21 @@ std::optional<Walk> WalkOf(const OperandType& from, const OperandType& to) {
       const Axis* at = Holding(in, axis.dim, cuts[i], cuts[i + 1]);
       if (axis.extent == 1) continue;
       if (at == nullptr || cuts[i + 1] % cuts[i] != 0) return std::nullopt;
-      walk.extents.push_back(cuts[i + 1] / cuts[i]);
-      walk.strides.push_back(cuts[i] / at->step * at->stride);
+      plan.extents.push_back(cuts[i + 1] / cuts[i]);
+      plan.strides.push_back(cuts[i] / at->step * at->stride);
     }
   }
-  return walk;
+  return plan;
 }
 
 // The offset for each index of one dimension. An element's offset is the sum over the dimensions.
-std::vector<int64_t> PlacesOf(const std::vector<Axis>& axes, int dim, int64_t extent) {
-  std::vector<int64_t> places(static_cast<size_t>(extent), 0);
+std::vector<int64_t> OffsetsOf(const std::vector<Axis>& axes, int dim, int64_t extent) {
+  std::vector<int64_t> offsets(static_cast<size_t>(extent), 0);
   for (const Axis& axis : axes) {
     if (axis.dim != dim) continue;
-    for (size_t i = 0; i < places.size(); ++i) places[i] += static_cast<int64_t>(i) / axis.step % axis.extent * axis.stride;
+    for (size_t i = 0; i < offsets.size(); ++i) offsets[i] += static_cast<int64_t>(i) / axis.step % axis.extent * axis.stride;
   }
-  return places;
+  return offsets;
 }
 
 bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.shape) != operand.shape; }
@@ -112,7 +112,7 @@ class TableReorder : public Kernel {
     const std::vector<Axis> in = AxesOf(from.layout, from.layout.Padded(from.shape)), out = AxesOf(to.layout, to.layout.Padded(to.shape));
     const auto table = [&](int dim) {
       const int64_t extent = dim < 0 ? 1 : from.shape[dim];
-      return Dimension{extent, PlacesOf(in, dim, extent), PlacesOf(out, dim, extent)};
+      return Dimension{extent, OffsetsOf(in, dim, extent), OffsetsOf(out, dim, extent)};
     };
     const int inner = Innermost(out);
     // The dimensions along which a cache line of the input extends: the innermost ones, until they fill a line.
@@ -177,7 +177,7 @@ class TableReorder : public Kernel {
   void MakeParts() {
     for (int64_t begin = 0; begin < across_.extent; begin += kTile) {
       Part part{begin, std::min(kTile, across_.extent - begin), 0};
-      const auto at = [&](const std::vector<int64_t>& places, int64_t i) { return places[static_cast<size_t>(begin + i)]; };
+      const auto at = [&](const std::vector<int64_t>& offsets, int64_t i) { return offsets[static_cast<size_t>(begin + i)]; };
       bool even = part.count > 1;
       for (int64_t i = 1; even && i < part.count; ++i) {
         even = at(across_.from, i) == at(across_.from, i - 1) + 1 &&
@@ -246,15 +246,15 @@ class TableReorder : public Kernel {
 
 class Reorder : public Kernel {
  public:
-  explicit Reorder(const KernelCall& call) : Reorder(call, *WalkOf(call.inputs[0], call.outputs[0])) {}
+  explicit Reorder(const KernelCall& call) : Reorder(call, *ReorderPlanOf(call.inputs[0], call.outputs[0])) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     GatherStrided(view_, dtype_, inputs[0], outputs[0], threads_);
   }
 
  private:
-  Reorder(const KernelCall& call, const Walk& walk)
-      : dtype_(call.inputs[0].dtype), threads_(call.threads), view_(walk.extents, walk.strides.data()) {}
+  Reorder(const KernelCall& call, const ReorderPlan& plan)
+      : dtype_(call.inputs[0].dtype), threads_(call.threads), view_(plan.extents, plan.strides.data()) {}
 
   DType dtype_;
   int threads_;
@@ -270,7 +270,7 @@ std::string Rejects(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (std::string why = RejectsTypes(from, to); !why.empty()) return why;
   if (Pads(from) || Pads(to)) return "padding";
-  return WalkOf(from, to) ? "" : "blocks of " + from.layout.ToString() + " and " + to.layout.ToString() + " that do not nest";
+  return ReorderPlanOf(from, to) ? "" : "blocks of " + from.layout.ToString() + " and " + to.layout.ToString() + " that do not nest";
 }
 
 std::string RejectsTable(const KernelCall& call) {

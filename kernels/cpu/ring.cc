@@ -8,12 +8,12 @@ namespace gradloom {
 namespace {
 
 // The radices of the passes: fours, then a two and a three if present.
-std::vector<int64_t> PartsOf(int64_t half) {
-  std::vector<int64_t> parts;
-  for (const int64_t part : {4, 2, 3}) {
-    for (; half % part == 0; half /= part) parts.push_back(part);
+std::vector<int64_t> RadicesOf(int64_t half) {
+  std::vector<int64_t> radices;
+  for (const int64_t radix : {4, 2, 3}) {
+    for (; half % radix == 0; half /= radix) radices.push_back(radix);
   }
-  return parts;
+  return radices;
 }
 
 }  // namespace
@@ -24,29 +24,29 @@ int64_t Ring::HalfFor(int64_t wanted) {
   return half;
 }
 
-int64_t Ring::Passes(int64_t half) { return static_cast<int64_t>(PartsOf(half).size()); }
+int64_t Ring::Passes(int64_t half) { return static_cast<int64_t>(RadicesOf(half).size()); }
 
 Ring::Ring(int64_t half) : half_(half), loops_(BestLoops()) {
   // The angles of the value that z^span equals in each block.
   std::vector<double> angles = {std::numbers::pi / 2};
   std::vector<size_t> firsts;
   int64_t span = half;
-  for (const int64_t parts : PartsOf(half)) {
-    span /= parts;
-    passes_.push_back({parts, static_cast<Index>(angles.size()), span, nullptr});
-    firsts.push_back(turns_.size());
+  for (const int64_t radix : RadicesOf(half)) {
+    span /= radix;
+    passes_.push_back({radix, static_cast<Index>(angles.size()), span, nullptr});
+    firsts.push_back(twiddles_.size());
     std::vector<double> next;
     for (const double angle : angles) {
-      const auto p = static_cast<double>(parts);
-      for (int64_t q = 1; q < parts; ++q) {
-        turns_.push_back(static_cast<float>(std::cos(angle / p * static_cast<double>(q))));
-        turns_.push_back(static_cast<float>(std::sin(angle / p * static_cast<double>(q))));
+      const auto p = static_cast<double>(radix);
+      for (int64_t q = 1; q < radix; ++q) {
+        twiddles_.push_back(static_cast<float>(std::cos(angle / p * static_cast<double>(q))));
+        twiddles_.push_back(static_cast<float>(std::sin(angle / p * static_cast<double>(q))));
       }
-      for (int64_t q = 0; q < parts; ++q) next.push_back((angle + 2 * std::numbers::pi * static_cast<double>(q)) / p);
+      for (int64_t q = 0; q < radix; ++q) next.push_back((angle + 2 * std::numbers::pi * static_cast<double>(q)) / p);
     }
     angles = std::move(next);
   }
-  for (size_t i = 0; i < passes_.size(); ++i) passes_[i].turns = turns_.data() + firsts[i];
+  for (size_t i = 0; i < passes_.size(); ++i) passes_[i].twiddles = twiddles_.data() + firsts[i];
 }
 
 void Ring::Load(const float* from, int64_t stride, int64_t count, int64_t length, int64_t place, bool reversed, float* ring) const {

@@ -41,7 +41,7 @@ class Ring {
   const int64_t half_;
   const Loops& loops_;
   std::vector<RingPass> passes_;
-  std::vector<float> turns_;
+  std::vector<float> twiddles_;
 };
 
 }  // namespace gradloom

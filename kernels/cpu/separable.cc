@@ -138,7 +138,7 @@ void SeparableKernel::Run(const void* const* inputs, void* const* outputs, void*
   watch_.Follow(call_, inputs, [&] { MakeSteps(inputs); });
   const float* x = static_cast<const float*>(inputs[0]);
   float* y = static_cast<float*>(outputs[0]);
-  if (!unusual_.empty()) return MakeWhole(x, y);
+  if (!whole_steps_.empty()) return MakeWhole(x, y);
   const int64_t in = n_.x[n_.first], out = n_.y[n_.first];
   const int64_t x_row = Product(n_.x, n_.first + 1, n_.x.rank()), y_row = Product(n_.y, n_.first + 1, n_.y.rank());
   ParallelRanges(n_.outer * out, 1, threads_, [&](int64_t begin, int64_t end) {
@@ -159,7 +159,7 @@ void SeparableKernel::MakeRow(const float* plane, int64_t o, int64_t x_row, floa
 
 void SeparableKernel::MakeWhole(const float* x, float* y) const {
   std::vector<float> made(x, x + n_.x.elements()), next;
-  for (const Step& step : unusual_) {
+  for (const Step& step : whole_steps_) {
     next.resize(static_cast<size_t>(step.outer * step.taps.out() * step.inner));
     step.taps.Apply(step.outer, step.inner, made.data(), next.data());
     std::swap(made, next);
@@ -171,7 +171,7 @@ void SeparableKernel::MakeSteps(const void* const* inputs) {
   const std::vector<AxisMap> maps = Maps(inputs);
   std::vector<Step> all;
   steps_.clear();
-  unusual_.clear();
+  whole_steps_.clear();
   Shape now = n_.x;
   bool usual = true;
   for (int at = 0; at < now.rank(); ++at) {
@@ -185,7 +185,7 @@ void SeparableKernel::MakeSteps(const void* const* inputs) {
     if (at > n_.first) steps_.push_back({taps, Product(now, n_.first + 1, at), inner});
     now[at] = n_.y[at];
   }
-  if (!usual) unusual_ = std::move(all);
+  if (!usual) whole_steps_ = std::move(all);
 }
 
 std::string SeparableKernel::Rejects(const KernelCall& call) {

@@ -90,8 +90,8 @@ class SeparableKernel : public Kernel {
   const int threads_;
   OperandWatch watch_;
   AxisTaps first_;
-  std::vector<Step> steps_;    // of a row, after the first axis
-  std::vector<Step> unusual_;  // all axes, if one before the first is mapped although it keeps its extent
+  std::vector<Step> steps_;        // of a row, after the first axis
+  std::vector<Step> whole_steps_;  // all axes, if one before the first is mapped although it keeps its extent
 };
 
 }  // namespace gradloom

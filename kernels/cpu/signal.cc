@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kElementsPerThread = 1 << 12;
 constexpr int64_t kLongest = 1 << 18;  // 64 MiB of scratch memory per thread
 
-using Places = std::array<int64_t, kFourierLines>;
+using LineOffsets = std::array<int64_t, kFourierLines>;
 
 bool IsOnesided(const KernelCall& call) { return call.attributes.Int("onesided", call.op == "STFT" ? 1 : 0) != 0; }
 bool IsInverse(const KernelCall& call) { return call.attributes.Int("inverse", 0) != 0; }
@@ -100,8 +100,8 @@ class Dft : public Transform {
     const float* const x = static_cast<const float*>(inputs[0]);
     float* const y = static_cast<float*>(outputs[0]);
     // The offset of a line's first element in a tensor with `extent` along the axis.
-    const auto places = [inner](int64_t first, int64_t count, int64_t extent, int64_t width) {
-      Places at{};
+    const auto offsets_of = [inner](int64_t first, int64_t count, int64_t extent, int64_t width) {
+      LineOffsets at{};
       for (int64_t l = 0; l < count; ++l) {
         const int64_t line = first + l;
         at[static_cast<size_t>(l)] = (line / inner * extent * inner + line % inner) * width;
@@ -111,7 +111,7 @@ class Dft : public Transform {
     ForLines(
         Product(from, 0, axis) * inner, scratch,
         [&](int64_t first, int64_t count, double* elements) {
-          const Places at = places(first, count, from[axis], parts);
+          const LineOffsets at = offsets_of(first, count, from[axis], parts);
           for (int64_t t = 0; t < used; ++t) {
             const float* const row = x + t * inner * parts;
             for (int64_t l = 0; l < count; ++l) Real(elements, t, l) = row[at[static_cast<size_t>(l)]];
@@ -126,7 +126,7 @@ class Dft : public Transform {
           }
         },
         [&](int64_t first, int64_t count, double* elements) {
-          const Places at = places(first, count, to[axis], out_parts);
+          const LineOffsets at = offsets_of(first, count, to[axis], out_parts);
           for (int64_t k = 0; k < to[axis]; ++k) {
             float* const row = y + k * inner * out_parts;
             for (int64_t l = 0; l < count; ++l) row[at[static_cast<size_t>(l)]] = static_cast<float>(Real(elements, k, l) * scale);

@@ -20,15 +20,15 @@ constexpr int64_t kElementsPerThread = 1 << 12;
 constexpr int64_t kHeapShare = 8;
 
 // An integer that is larger for elements that rank higher: the order of the value, and below it that of the index.
-uint64_t KeyOf(float x, bool largest, int64_t place) {
+uint64_t KeyOf(float x, bool largest, int64_t index) {
   const auto bits = std::bit_cast<uint32_t>(x == 0.0f ? 0.0f : x);
   uint32_t order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
   if (x != x) order = UINT32_MAX;
   if (!largest) order = ~order;
-  return uint64_t{order} << 32 | (UINT32_MAX - static_cast<uint32_t>(place));
+  return uint64_t{order} << 32 | (UINT32_MAX - static_cast<uint32_t>(index));
 }
 
-int64_t PlaceOf(uint64_t key) { return UINT32_MAX - static_cast<uint32_t>(key); }
+int64_t IndexOf(uint64_t key) { return UINT32_MAX - static_cast<uint32_t>(key); }
 
 // The elements along the axis of a call.
 struct Lanes {
@@ -52,7 +52,7 @@ class TopK : public Kernel {
       : lanes_(call),
         largest_(call.attributes.Int("largest", 1) != 0),
         gives_values_(HasOutput(call, 0)),
-        gives_places_(HasOutput(call, 1)) {
+        gives_indices_(HasOutput(call, 1)) {
     const OperandType& made = HasOutput(call, 0) ? call.outputs[0] : call.outputs[1];
     k_ = made.shape[*NormalAxis(call.attributes.Int("axis", -1), made.shape.rank())];
   }
@@ -66,16 +66,16 @@ class TopK : public Kernel {
     if (k_ == 0) return;
     const auto* x = static_cast<const float*>(inputs[0]);
     auto* const values = gives_values_ ? static_cast<float*>(outputs[0]) : nullptr;
-    auto* const places = gives_places_ ? static_cast<int64_t*>(outputs[1]) : nullptr;
+    auto* const indices = gives_indices_ ? static_cast<int64_t*>(outputs[1]) : nullptr;
     ParallelFor(lanes_.outer * lanes_.inner, lanes_.threads, [&](int64_t lane) {
       auto* keys = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(scratch) + ThreadIndex() * lanes_.scratch_bytes());
       const int64_t o = lane / lanes_.inner, i = lane % lanes_.inner;
       const float* from = x + o * lanes_.n * lanes_.inner + i;
       Choose(from, keys);
       for (int64_t j = 0; j < k_; ++j) {
-        const int64_t at = (o * k_ + j) * lanes_.inner + i, place = PlaceOf(keys[j]);
-        if (values != nullptr) values[at] = from[place * lanes_.inner];
-        if (places != nullptr) places[at] = place;
+        const int64_t at = (o * k_ + j) * lanes_.inner + i, index = IndexOf(keys[j]);
+        if (values != nullptr) values[at] = from[index * lanes_.inner];
+        if (indices != nullptr) indices[at] = index;
       }
     });
   }
@@ -104,7 +104,7 @@ class TopK : public Kernel {
   }
 
   Lanes lanes_;
-  bool largest_, gives_values_, gives_places_;
+  bool largest_, gives_values_, gives_indices_;
   int64_t k_;
 };
 

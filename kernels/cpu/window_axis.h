@@ -40,11 +40,11 @@ inline std::pair<WindowAxis, WindowAxis> WindowAxesOf(const Attributes& attribut
 }
 
 // For each index along a dimension: its contribution to the offset of an element, which is the sum over all dimensions.
-inline std::vector<int64_t> Places(const OperandType& operand, int axis) {
-  std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), places;
+inline std::vector<int64_t> AxisOffsets(const OperandType& operand, int axis) {
+  std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), offsets;
   int64_t& along = index[static_cast<size_t>(axis)];
-  for (along = 0; along < operand.shape[axis]; ++along) places.push_back(operand.layout.Offset(operand.shape, index));
-  return places;
+  for (along = 0; along < operand.shape[axis]; ++along) offsets.push_back(operand.layout.Offset(operand.shape, index));
+  return offsets;
 }
 
 }  // namespace gradloom

@@ -117,7 +117,7 @@ void RunBackward(const Lstm<T>& lstm, cudaStream_t stream) {
   for (int64_t s = n.steps - 1; s >= 0; --s) {
     ForEachElement(
         n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { lstm.Backward(s, i); });
-    AddBackThrough(lstm, StepOf(n, lstm.z, s, n.width), 0, n.width, lstm.dh, stream);
+    AddRecurrentGradient(lstm, StepOf(n, lstm.z, s, n.width), 0, n.width, lstm.dh, stream);
   }
 }
 

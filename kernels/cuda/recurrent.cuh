@@ -277,7 +277,7 @@ void AddRecurrent(const Recurrence<T>& c, int64_t s, const Matrix<Arithmetic<T>,
 
 // to [directions, batch, hidden] += dz R, for rows [first, first + count) of R.
 template <typename T, typename Load>
-void AddBackThrough(const Recurrence<T>& c, const Load& dz, int64_t first, int64_t count, Arithmetic<T>* to, cudaStream_t stream) {
+void AddRecurrentGradient(const Recurrence<T>& c, const Load& dz, int64_t first, int64_t count, Arithmetic<T>* to, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const Sequences n = c.n;
   const Matrix<A, T> r{c.r + first * n.hidden, n.width * n.hidden, n.hidden, 1};

@@ -15,13 +15,13 @@ struct Gru : Recurrence<T> {
   // GRU: the operand of the candidate's rows of R, r (.) h. If `linear`: the product of these rows with h, plus bias; in the gradient, its
   // gradient.
   A* reset;
-  A *through, *sums;
+  A *d_reset_state, *sums;
 
   Gru(const RecurrentPlan& plan, bool is_gru, bool is_linear, const Launch& l)
       : Recurrence<T>(plan, l), gated(is_gru), linear(is_gru && is_linear) {
     A* const scratch = static_cast<A*>(l.scratch);
     reset = scratch + plan.at.reset;
-    through = scratch + plan.at.dc;
+    d_reset_state = scratch + plan.at.dc;
     sums = scratch + plan.at.sums;
   }
 
@@ -87,7 +87,7 @@ struct Gru : Recurrence<T> {
     const Cell at = this->n.CellOf(i);
     const int64_t hidden = this->n.hidden;
     A* const z = ZOf(s, at);
-    through[i] = 0;
+    d_reset_state[i] = 0;
     if (!this->n.Active(s, at.b)) {
       z[0] = z[hidden] = z[2 * hidden] = *ResetOf(s, at) = 0;
       return;
@@ -113,8 +113,8 @@ struct Gru : Recurrence<T> {
     const Activation& f = this->f.of[at.d][0];
     A* const z = ZOf(s, at) + this->n.hidden;
     const A gate = Activate(f, *z);
-    this->dh[i] += through[i] * gate;
-    *z = this->ClippedGradient(*z, through[i] * this->h[this->StateOf(s, at)] * Slope(f, *z, gate));
+    this->dh[i] += d_reset_state[i] * gate;
+    *z = this->ClippedGradient(*z, d_reset_state[i] * this->h[this->StateOf(s, at)] * Slope(f, *z, gate));
   }
 };
 
@@ -172,9 +172,9 @@ void GruStepBack(const Gru<T>& gru, int64_t s, cudaStream_t stream) {
   ForEachElement(
       n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.GruBackward(s, i); });
   if (gru.linear) {
-    AddBackThrough(gru, StepOf(n, gru.reset, s, n.hidden), 2 * n.hidden, n.hidden, gru.dh, stream);
+    AddRecurrentGradient(gru, StepOf(n, gru.reset, s, n.hidden), 2 * n.hidden, n.hidden, gru.dh, stream);
   } else {
-    AddBackThrough(gru, StepOf(n, gru.z + 2 * n.hidden, s, n.width), 2 * n.hidden, n.hidden, gru.through, stream);
+    AddRecurrentGradient(gru, StepOf(n, gru.z + 2 * n.hidden, s, n.width), 2 * n.hidden, n.hidden, gru.d_reset_state, stream);
     ForEachElement(
         n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.ResetBackward(s, i); });
   }
@@ -190,7 +190,7 @@ void RunBackward(const Gru<T>& gru, cudaStream_t stream) {
       ForEachElement(
           n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.RnnBackward(s, i); });
     }
-    AddBackThrough(gru, StepOf(n, gru.z, s, n.width), 0, gru.plain_width(), gru.dh, stream);
+    AddRecurrentGradient(gru, StepOf(n, gru.z, s, n.width), 0, gru.plain_width(), gru.dh, stream);
   }
 }
 

@@ -88,7 +88,7 @@ void RunBackward(const Steps<T>& c, const StepsPlan& plan, bool initial, cudaStr
           cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruBackward(s, i); });
     }
     if (plan.extents.resets()) {
-      plan.back_candidate.Run(dr + 2 * n.hidden, c.r + plan.candidate_at, c.through, c.workspace, stream);
+      plan.back_candidate.Run(dr + 2 * n.hidden, c.r + plan.candidate_at, c.d_reset_state, c.workspace, stream);
       ForEachElement(
           cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruResetBackward(s, i); });
     }

@@ -58,7 +58,7 @@ struct Steps {
   A *wide_state, *step;
   const T* dy = nullptr;
   T *before, *reset_before, *dz, *dr;
-  A *dh, *dc, *through, *sums;
+  A *dh, *dc, *d_reset_state, *sums;
   void* workspace;
 
   template <typename U>
@@ -92,7 +92,7 @@ struct Steps {
         dr(one_gradient ? dz : At<T>(l, plan.at.dr)),
         dh(At<A>(l, plan.at.dh)),
         dc(At<A>(l, plan.at.dc)),
-        through(At<A>(l, plan.at.through)),
+        d_reset_state(At<A>(l, plan.at.d_reset_state)),
         sums(At<A>(l, plan.at.sums)),
         workspace(At<char>(l, plan.at.workspace)) {
     n.lengths = plan.operands.template In<int32_t>(l, 4);
@@ -309,9 +309,9 @@ struct Steps {
     if (!n.Active(s, at.b)) return;
     const int64_t row = RowOf(s, at);
     const A gate = Kept(at, row)[n.hidden], h0 = static_cast<A>(before[OrderedRow(s, at) * n.hidden + at.j]);
-    const A d_gate = through[i] * h0 * (gate * (1 - gate));
+    const A d_gate = d_reset_state[i] * h0 * (gate * (1 - gate));
     SetGradient(s, at, row, 1, d_gate, d_gate);
-    dh[i] += through[i] * gate;
+    dh[i] += d_reset_state[i] * gate;
   }
 };
 

@@ -95,13 +95,13 @@ void RunGridSampleGrad(const KernelCall& call, const void* const* inputs, void* 
         const int64_t place = (b * g.points + p) * g.dims;
         ForEachTap(sampler, g, In<T>(inputs, 1) + place, [&](int64_t at, double weight, const std::array<double, 3>& slopes) {
           if (at < 0) return;
-          double through = 0;
+          double d_weight = 0;
           for (int64_t c = 0; c < g.channels; ++c) {
             const T up = dy[c * g.points + p];
-            through += static_cast<double>(up) * static_cast<double>(x[c * g.inputs + at]);
+            d_weight += static_cast<double>(up) * static_cast<double>(x[c * g.inputs + at]);
             if (dx != nullptr) dx[c * g.inputs + at] += static_cast<T>(weight * static_cast<double>(up));
           }
-          for (size_t d = 0; d < 3; ++d) sums[d] += through * slopes[d];
+          for (size_t d = 0; d < 3; ++d) sums[d] += d_weight * slopes[d];
         });
         if (all_dgrid == nullptr) continue;
         for (int d = 0; d < g.dims; ++d) all_dgrid[place + g.dims - 1 - d] = static_cast<T>(sums[static_cast<size_t>(d)]);

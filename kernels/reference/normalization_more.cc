@@ -188,7 +188,7 @@ struct Response {
 
 // Calls f(start, step) for each image and point, whose channels are `step` = `points` elements apart.
 template <typename F>
-void ForEachPillar(const Shape& shape, F f) {
+void ForEachChannelVector(const Shape& shape, F f) {
   const int64_t points = Product(shape, 2, shape.rank());
   for (int64_t n = 0; n < shape[0]; ++n) {
     for (int64_t p = 0; p < points; ++p) f(n * shape[1] * points + p, points);
@@ -213,7 +213,7 @@ void LocalResponse(const KernelCall& call, const void* const* inputs, void* cons
   const Response r(call.attributes);
   const int64_t channels = call.inputs[0].shape[1];
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    ForEachPillar(call.inputs[0].shape, [&](int64_t start, int64_t step) {
+    ForEachChannelVector(call.inputs[0].shape, [&](int64_t start, int64_t step) {
       const T* x = In<T>(inputs, 0) + start;
       T* y = Out<T>(outputs, 0) + start;
       const std::vector<double> bases = Bases(r, x, channels, step);
@@ -230,7 +230,7 @@ void LrnGrad(const KernelCall& call, const void* const* inputs, void* const* out
   const int64_t channels = call.inputs[1].shape[1];
   const double factor = 2 * r.alpha * r.beta / static_cast<double>(r.size);
   WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
-    ForEachPillar(call.inputs[1].shape, [&](int64_t start, int64_t step) {
+    ForEachChannelVector(call.inputs[1].shape, [&](int64_t start, int64_t step) {
       const T *dy = In<T>(inputs, 0) + start, *x = In<T>(inputs, 1) + start;
       T* dx = Out<T>(outputs, 0) + start;
       const std::vector<double> bases = Bases(r, x, channels, step);

@@ -184,7 +184,7 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 }
 
 template <typename T>
-Lane<T>::Lane(const KernelCall& call, const void* const* inputs, int64_t which)
+RecurrentDirection<T>::RecurrentDirection(const KernelCall& call, const void* const* inputs, int64_t which)
     : size(call), direction(which), clip(call.attributes.Float("clip", 0)) {
   times = TimesOf(call, inputs, size, size.backwards(direction));
   w = In<T>(inputs, 1) + direction * size.width() * size.input;
@@ -205,7 +205,7 @@ Lane<T>::Lane(const KernelCall& call, const void* const* inputs, int64_t which)
 }
 
 template <typename T>
-std::vector<T> Lane<T>::Projection() const {
+std::vector<T> RecurrentDirection<T>::Projection() const {
   std::vector<T> transposed(static_cast<size_t>(size.input * size.width()));
   for (int64_t i = 0; i < size.width(); ++i) {
     for (int64_t j = 0; j < size.input; ++j) transposed[static_cast<size_t>(j * size.width() + i)] = w[i * size.input + j];
@@ -220,26 +220,26 @@ std::vector<T> Lane<T>::Projection() const {
 }
 
 template <typename T>
-std::vector<T> Lane<T>::State(const KernelCall& call, const void* const* inputs, size_t i) const {
+std::vector<T> RecurrentDirection<T>::State(const KernelCall& call, const void* const* inputs, size_t i) const {
   return StateGradient(Has(call.inputs, i) ? inputs[i] : nullptr);
 }
 
 template <typename T>
-void Lane<T>::Clip(int64_t n, T* z) const {
+void RecurrentDirection<T>::Clip(int64_t n, T* z) const {
   if (clip <= 0) return;
   const T bound = static_cast<T>(clip);
   for (int64_t i = 0; i < n; ++i) z[i] = std::min(std::max(z[i], -bound), bound);
 }
 
 template <typename T>
-void Lane<T>::ClipGradient(int64_t n, const T* z, T* dz) const {
+void RecurrentDirection<T>::ClipGradient(int64_t n, const T* z, T* dz) const {
   if (clip <= 0) return;
   const T bound = static_cast<T>(clip);
   for (int64_t i = 0; i < n; ++i) dz[i] = std::abs(z[i]) < bound ? dz[i] : T(0);
 }
 
 template <typename T>
-void Lane<T>::WriteSequence(const T* h, void* y) const {
+void RecurrentDirection<T>::WriteSequence(const T* h, void* y) const {
   if (y == nullptr) return;
   T* out = static_cast<T*>(y);
   for (int64_t t = 0; t < size.steps; ++t) {
@@ -255,7 +255,7 @@ void Lane<T>::WriteSequence(const T* h, void* y) const {
 }
 
 template <typename T>
-void Lane<T>::WriteState(const T* last, void* y_h) const {
+void RecurrentDirection<T>::WriteState(const T* last, void* y_h) const {
   if (y_h == nullptr) return;
   for (int64_t b = 0; b < size.batch; ++b) {
     std::copy_n(last + b * size.hidden, size.hidden, static_cast<T*>(y_h) + size.state_at(direction, b));
@@ -263,7 +263,7 @@ void Lane<T>::WriteState(const T* last, void* y_h) const {
 }
 
 template <typename T>
-void Lane<T>::WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const {
+void RecurrentDirection<T>::WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const {
   if (kept == nullptr) return;
   const int64_t width = blocks * size.hidden;
   T* const out = static_cast<T*>(kept) + direction * size.steps * size.batch * width + first * size.hidden;
@@ -280,7 +280,7 @@ void Lane<T>::WriteKept(int64_t first, const T* rows, int64_t count, int64_t blo
 }
 
 template <typename T>
-void Lane<T>::AddSequenceGradient(int64_t s, const void* dy, T* dh) const {
+void RecurrentDirection<T>::AddSequenceGradient(int64_t s, const void* dy, T* dh) const {
   if (dy == nullptr) return;
   for (int64_t b = 0; b < size.batch; ++b) {
     if (!active(s, b)) continue;
@@ -290,7 +290,7 @@ void Lane<T>::AddSequenceGradient(int64_t s, const void* dy, T* dh) const {
 }
 
 template <typename T>
-std::vector<T> Lane<T>::StateGradient(const void* d) const {
+std::vector<T> RecurrentDirection<T>::StateGradient(const void* d) const {
   std::vector<T> state(static_cast<size_t>(size.batch * size.hidden));
   if (d == nullptr) return state;
   for (int64_t b = 0; b < size.batch; ++b) {
@@ -300,7 +300,7 @@ std::vector<T> Lane<T>::StateGradient(const void* d) const {
 }
 
 template <typename T>
-void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, void* db) const {
+void RecurrentDirection<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, void* db) const {
   const int64_t rows = size.steps * size.batch;
   if (dx != nullptr) {
     std::vector<T> packed(x.size());
@@ -319,8 +319,8 @@ void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, vo
   if (db != nullptr) AddColumnSums(rows, size.width(), dz.data(), size.width(), static_cast<T*>(db) + direction * 2 * size.width());
 }
 
-template struct Lane<float>;
-template struct Lane<double>;
+template struct RecurrentDirection<float>;
+template struct RecurrentDirection<double>;
 template void Activation::Apply(int64_t, const float*, float*) const;
 template void Activation::Apply(int64_t, const double*, double*) const;
 template void Activation::MultiplySlope(int64_t, const float*, const float*, float*) const;

@@ -38,10 +38,10 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 
 // One direction of a call.
 template <typename T>
-struct Lane {
+struct RecurrentDirection {
   // Operands 0 to 4 are X, W, R, B and sequence_lens, in the forward and in the gradient operators. Throws Error(kData) for a length
   // outside [0, steps].
-  Lane(const KernelCall& call, const void* const* inputs, int64_t direction);
+  RecurrentDirection(const KernelCall& call, const void* const* inputs, int64_t direction);
 
   RecurrentExtents size;
   int64_t direction;

@@ -9,7 +9,7 @@ namespace {
 // The gates of GRU are z, r and h. RNN has a single one, the pre-activation of its state, and no gating.
 template <typename T>
 struct Gru {
-  Lane<T> lane;
+  RecurrentDirection<T> dir;
   bool gated;   // GRU
   bool linear;  // attribute linear_before_reset
   std::vector<Activation> f;
@@ -19,68 +19,68 @@ struct Gru {
   std::vector<T> reset;     // [steps, batch, hidden]: linear: h * Rh^T + Rbh, otherwise r (.) h
 
   Gru(const KernelCall& call, const void* const* inputs, int64_t direction, bool is_gru)
-      : lane(call, inputs, direction),
+      : dir(call, inputs, direction),
         gated(is_gru),
         linear(call.attributes.Int("linear_before_reset", 0) != 0),
         f(ActivationsOf(call, direction, is_gru ? std::vector<std::string>{"Sigmoid", "Tanh"} : std::vector<std::string>{"Tanh"})) {
-    const int64_t state = lane.size.batch * lane.size.hidden;
-    h = lane.State(call, inputs, 5);
-    h.resize(static_cast<size_t>((lane.size.steps + 1) * state));
-    if (gated) reset.resize(static_cast<size_t>(lane.size.steps * state));
-    z = lane.Projection();
+    const int64_t state = dir.size.batch * dir.size.hidden;
+    h = dir.State(call, inputs, 5);
+    h.resize(static_cast<size_t>((dir.size.steps + 1) * state));
+    if (gated) reset.resize(static_cast<size_t>(dir.size.steps * state));
+    z = dir.Projection();
     gates.resize(z.size());
   }
 
-  int64_t cells() const { return lane.size.batch * lane.size.hidden; }
+  int64_t cells() const { return dir.size.batch * dir.size.hidden; }
   // The number of columns of the product with R that depend only on the state.
-  int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width(); }
+  int64_t plain_width() const { return gated ? 2 * dir.size.hidden : dir.size.width(); }
 
   void RunForward() {
-    const RecurrentExtents& n = lane.size;
+    const RecurrentExtents& n = dir.size;
     const int64_t H = n.hidden;
     for (int64_t s = 0; s < n.steps; ++s) {
       T* zs = z.data() + s * n.batch * n.width();
       const T* h0 = h.data() + s * cells();
-      AddBias(zs, n.width(), lane.r_bias, gated && linear ? 2 * H : n.width());
-      AddProduct(n.batch, plain_width(), H, h0, H, int64_t{1}, lane.r_transposed.data(), n.width(), zs, n.width());
+      AddBias(zs, n.width(), dir.r_bias, gated && linear ? 2 * H : n.width());
+      AddProduct(n.batch, plain_width(), H, h0, H, int64_t{1}, dir.r_transposed.data(), n.width(), zs, n.width());
       if (!gated) {
-        lane.Clip(n.batch * H, zs);
+        dir.Clip(n.batch * H, zs);
         T* gs = gates.data() + s * n.batch * H;
         f[0].Apply(n.batch * H, zs, gs);
         for (int64_t b = 0; b < n.batch; ++b)
-          std::copy_n(lane.active(s, b) ? gs + b * H : h0 + b * H, H, h.data() + (s + 1) * cells() + b * H);
+          std::copy_n(dir.active(s, b) ? gs + b * H : h0 + b * H, H, h.data() + (s + 1) * cells() + b * H);
         continue;
       }
       T* gs = gates.data() + s * n.batch * n.width();
       T* rs = reset.data() + s * cells();
       for (int64_t b = 0; b < n.batch; ++b) {
-        lane.Clip(2 * H, zs + b * n.width());
+        dir.Clip(2 * H, zs + b * n.width());
         f[0].Apply(2 * H, zs + b * n.width(), gs + b * n.width());
       }
       if (linear) {
-        AddBias(rs, H, lane.r_bias == nullptr ? nullptr : lane.r_bias + 2 * H, H);
-        AddProduct(n.batch, H, H, h0, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width(), rs, H);
+        AddBias(rs, H, dir.r_bias == nullptr ? nullptr : dir.r_bias + 2 * H, H);
+        AddProduct(n.batch, H, H, h0, H, int64_t{1}, dir.r_transposed.data() + 2 * H, n.width(), rs, H);
       } else {
         ForEachCell([&](int64_t b, int64_t j) { rs[b * H + j] = gs[b * n.width() + H + j] * h0[b * H + j]; });
-        AddProduct(n.batch, H, H, rs, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width(), zs + 2 * H, n.width());
+        AddProduct(n.batch, H, H, rs, H, int64_t{1}, dir.r_transposed.data() + 2 * H, n.width(), zs + 2 * H, n.width());
       }
       FinishStep(s);
     }
   }
 
   void FinishStep(int64_t s) {
-    const int64_t H = lane.size.hidden, width = lane.size.width();
-    for (int64_t b = 0; b < lane.size.batch; ++b) {
-      const int64_t row = s * lane.size.batch + b;
+    const int64_t H = dir.size.hidden, width = dir.size.width();
+    for (int64_t b = 0; b < dir.size.batch; ++b) {
+      const int64_t row = s * dir.size.batch + b;
       T *zr = z.data() + row * width, *gr = gates.data() + row * width;
       const T *h0 = h.data() + row * H, *rs = reset.data() + row * H;
       T* h1 = h.data() + row * H + cells();
       if (linear) {
         for (int64_t j = 0; j < H; ++j) zr[2 * H + j] += gr[H + j] * rs[j];
       }
-      lane.Clip(H, zr + 2 * H);
+      dir.Clip(H, zr + 2 * H);
       f[1].Apply(H, zr + 2 * H, gr + 2 * H);
-      if (lane.active(s, b)) {
+      if (dir.active(s, b)) {
         for (int64_t j = 0; j < H; ++j) h1[j] = (1 - gr[j]) * gr[2 * H + j] + gr[j] * h0[j];
       } else {
         std::copy_n(h0, H, h1);
@@ -91,34 +91,34 @@ struct Gru {
   // Adds `bias` to the first `count` columns of rows of `width` columns.
   void AddBias(T* rows, int64_t width, const T* bias, int64_t count) const {
     if (bias == nullptr) return;
-    for (int64_t b = 0; b < lane.size.batch; ++b) {
+    for (int64_t b = 0; b < dir.size.batch; ++b) {
       for (int64_t j = 0; j < count; ++j) rows[b * width + j] += bias[j];
     }
   }
 
   template <typename F>
   void ForEachCell(F&& visit) const {
-    for (int64_t b = 0; b < lane.size.batch; ++b) {
-      for (int64_t j = 0; j < lane.size.hidden; ++j) visit(b, j);
+    for (int64_t b = 0; b < dir.size.batch; ++b) {
+      for (int64_t j = 0; j < dir.size.hidden; ++j) visit(b, j);
     }
   }
 
   // On entry, dh is the gradient of the state after step s, on exit that of the state before it. dz is set to the gradient of the
   // pre-activations, dr to that of the products with R (they differ in the h gate if `linear`).
   void BackwardStep(int64_t s, T* dh, T* dz, T* dr) const {
-    const RecurrentExtents& n = lane.size;
+    const RecurrentExtents& n = dir.size;
     const int64_t H = n.hidden;
     if (!gated) {
       for (int64_t b = 0; b < n.batch; ++b) {
-        if (!lane.active(s, b)) continue;
+        if (!dir.active(s, b)) continue;
         const int64_t row = s * n.batch + b;
         std::copy_n(dh + b * H, H, dz + b * H);
         std::fill_n(dh + b * H, H, T(0));
         f[0].MultiplySlope(H, z.data() + row * H, gates.data() + row * H, dz + b * H);
-        lane.ClipGradient(H, z.data() + row * H, dz + b * H);
+        dir.ClipGradient(H, z.data() + row * H, dz + b * H);
       }
       std::copy_n(dz, n.batch * H, dr);
-      AddProduct(n.batch, H, H, dz, H, int64_t{1}, lane.r, H, dh, H);
+      AddProduct(n.batch, H, H, dz, H, int64_t{1}, dir.r, H, dh, H);
       return;
     }
     const T* h0 = h.data() + s * cells();
@@ -126,7 +126,7 @@ struct Gru {
     const T* zs = z.data() + s * n.batch * n.width();
     const T* rs = reset.data() + s * cells();
     for (int64_t b = 0; b < n.batch; ++b) {
-      if (!lane.active(s, b)) continue;
+      if (!dir.active(s, b)) continue;
       const T *g = gs + b * n.width(), *zb = zs + b * n.width();
       T *db = dz + b * n.width(), *dhb = dh + b * H;
       for (int64_t j = 0; j < H; ++j) {
@@ -135,7 +135,7 @@ struct Gru {
         dhb[j] *= g[j];
       }
       f[1].MultiplySlope(H, zb + 2 * H, g + 2 * H, db + 2 * H);
-      lane.ClipGradient(H, zb + 2 * H, db + 2 * H);
+      dir.ClipGradient(H, zb + 2 * H, db + 2 * H);
     }
     if (linear) {
       ForEachCell([&](int64_t b, int64_t j) {
@@ -144,21 +144,21 @@ struct Gru {
         dr[at + 2 * H] = dz[at + 2 * H] * gs[at + H];
       });
     } else {
-      std::vector<T> through(static_cast<size_t>(n.batch * H));
-      AddProduct(n.batch, H, H, dz + 2 * H, n.width(), int64_t{1}, lane.r + 2 * H * H, H, through.data(), H);
+      std::vector<T> d_reset_h(static_cast<size_t>(n.batch * H));
+      AddProduct(n.batch, H, H, dz + 2 * H, n.width(), int64_t{1}, dir.r + 2 * H * H, H, d_reset_h.data(), H);
       ForEachCell([&](int64_t b, int64_t j) {
         const int64_t at = b * n.width() + j;
-        dz[at + H] = through[static_cast<size_t>(b * H + j)] * h0[b * H + j];
+        dz[at + H] = d_reset_h[static_cast<size_t>(b * H + j)] * h0[b * H + j];
         dr[at + 2 * H] = dz[at + 2 * H];
-        dh[b * H + j] += through[static_cast<size_t>(b * H + j)] * gs[at + H];
+        dh[b * H + j] += d_reset_h[static_cast<size_t>(b * H + j)] * gs[at + H];
       });
     }
     for (int64_t b = 0; b < n.batch; ++b) {
       f[0].MultiplySlope(2 * H, zs + b * n.width(), gs + b * n.width(), dz + b * n.width());
-      lane.ClipGradient(2 * H, zs + b * n.width(), dz + b * n.width());
+      dir.ClipGradient(2 * H, zs + b * n.width(), dz + b * n.width());
       std::copy_n(dz + b * n.width(), 2 * H, dr + b * n.width());
     }
-    AddProduct(n.batch, H, linear ? n.width() : 2 * H, dr, n.width(), int64_t{1}, lane.r, H, dh, H);
+    AddProduct(n.batch, H, linear ? n.width() : 2 * H, dr, n.width(), int64_t{1}, dir.r, H, dh, H);
   }
 };
 
@@ -169,12 +169,12 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
       gru.RunForward();
-      gru.lane.WriteSequence(gru.h.data(), outputs[0]);
-      if (call.outputs.size() > 1) gru.lane.WriteState(gru.h.data() + gru.lane.size.steps * gru.cells(), outputs[1]);
+      gru.dir.WriteSequence(gru.h.data(), outputs[0]);
+      if (call.outputs.size() > 1) gru.dir.WriteState(gru.h.data() + gru.dir.size.steps * gru.cells(), outputs[1]);
       if (call.outputs.size() > 2) {
         const int64_t blocks = gru.linear ? 4 : 3;
-        gru.lane.WriteKept(0, gru.gates.data(), 3, blocks, outputs[2]);
-        if (gru.linear) gru.lane.WriteKept(3, gru.reset.data(), 1, blocks, outputs[2]);
+        gru.dir.WriteKept(0, gru.gates.data(), 3, blocks, outputs[2]);
+        if (gru.linear) gru.dir.WriteKept(3, gru.reset.data(), 1, blocks, outputs[2]);
       }
     }
   });
@@ -189,15 +189,15 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
       gru.RunForward();
-      const Lane<T>& lane = gru.lane;
-      const RecurrentExtents& n = lane.size;
-      std::vector<T> dh = lane.StateGradient(inputs[7]);
+      const RecurrentDirection<T>& dir = gru.dir;
+      const RecurrentExtents& n = dir.size;
+      std::vector<T> dh = dir.StateGradient(inputs[7]);
       std::vector<T> dz(gru.z.size()), dr(gru.z.size());
       for (int64_t s = n.steps - 1; s >= 0; --s) {
-        lane.AddSequenceGradient(s, inputs[6], dh.data());
+        dir.AddSequenceGradient(s, inputs[6], dh.data());
         gru.BackwardStep(s, dh.data(), dz.data() + s * n.batch * n.width(), dr.data() + s * n.batch * n.width());
       }
-      lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      dir.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
       const int64_t rows = n.steps * n.batch, H = n.hidden;
       if (T* to = static_cast<T*>(GradientOf(call, outputs, 2))) {
         to += d * n.width() * H;
@@ -209,7 +209,7 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
       if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
         AddColumnSums(rows, n.width(), dr.data(), n.width(), db + (2 * d + 1) * n.width());
       }
-      lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
+      dir.WriteState(dh.data(), GradientOf(call, outputs, 5));
     }
   });
 }

@@ -12,7 +12,7 @@ constexpr int64_t kGates = 4;
 
 template <typename T>
 struct Lstm {
-  Lane<T> lane;
+  RecurrentDirection<T> dir;
   bool coupled;  // attribute input_forget: f = 1 - i
   std::vector<Activation> f;
   const T* peephole;  // [3, hidden], or null
@@ -24,43 +24,43 @@ struct Lstm {
   std::vector<T> squashed;  // [steps, batch, hidden]: h(C)
 
   Lstm(const KernelCall& call, const void* const* inputs, int64_t direction)
-      : lane(call, inputs, direction),
+      : dir(call, inputs, direction),
         coupled(call.attributes.Int("input_forget", 0) != 0),
         f(ActivationsOf(call, direction, {"Sigmoid", "Tanh", "Tanh"})),
-        peephole(Has(call.inputs, 7) ? In<T>(inputs, 7) + direction * 3 * lane.size.hidden : nullptr) {
-    const int64_t cells = lane.size.batch * lane.size.hidden;
-    h = lane.State(call, inputs, 5);
-    c = lane.State(call, inputs, 6);
-    h.resize(static_cast<size_t>((lane.size.steps + 1) * cells));
+        peephole(Has(call.inputs, 7) ? In<T>(inputs, 7) + direction * 3 * dir.size.hidden : nullptr) {
+    const int64_t cells = dir.size.batch * dir.size.hidden;
+    h = dir.State(call, inputs, 5);
+    c = dir.State(call, inputs, 6);
+    h.resize(static_cast<size_t>((dir.size.steps + 1) * cells));
     c.resize(h.size());
-    squashed.resize(static_cast<size_t>(lane.size.steps * cells));
-    z = lane.Projection();
+    squashed.resize(static_cast<size_t>(dir.size.steps * cells));
+    z = dir.Projection();
     gates.resize(z.size());
   }
 
-  int64_t cells() const { return lane.size.batch * lane.size.hidden; }
+  int64_t cells() const { return dir.size.batch * dir.size.hidden; }
 
   void Forward() {
-    const RecurrentExtents& n = lane.size;
+    const RecurrentExtents& n = dir.size;
     for (int64_t s = 0; s < n.steps; ++s) {
       T* zs = z.data() + s * n.batch * n.width();
-      if (lane.r_bias != nullptr) {
+      if (dir.r_bias != nullptr) {
         for (int64_t b = 0; b < n.batch; ++b) {
-          for (int64_t j = 0; j < n.width(); ++j) zs[b * n.width() + j] += lane.r_bias[j];
+          for (int64_t j = 0; j < n.width(); ++j) zs[b * n.width() + j] += dir.r_bias[j];
         }
       }
-      AddProduct(n.batch, n.width(), n.hidden, h.data() + s * cells(), n.hidden, int64_t{1}, lane.r_transposed.data(), n.width(), zs,
+      AddProduct(n.batch, n.width(), n.hidden, h.data() + s * cells(), n.hidden, int64_t{1}, dir.r_transposed.data(), n.width(), zs,
                  n.width());
       for (int64_t b = 0; b < n.batch; ++b) ForwardCell(s, b);
     }
   }
 
   void ForwardCell(int64_t s, int64_t b) {
-    const int64_t H = lane.size.hidden, row = s * lane.size.batch + b;
+    const int64_t H = dir.size.hidden, row = s * dir.size.batch + b;
     const T* c0 = c.data() + row * H;
     T* c1 = c.data() + row * H + cells();
     T* h1 = h.data() + row * H + cells();
-    if (!lane.active(s, b)) {
+    if (!dir.active(s, b)) {
       std::copy_n(c0, H, c1);
       std::copy_n(h.data() + row * H, H, h1);
       return;
@@ -73,8 +73,8 @@ struct Lstm {
       for (int64_t j = 0; j < H; ++j) zi[j] += peephole[j] * c0[j];
       for (int64_t j = 0; j < H; ++j) zf[j] += peephole[2 * H + j] * c0[j];
     }
-    lane.Clip(H, zi);
-    lane.Clip(2 * H, zf);  // f and c
+    dir.Clip(H, zi);
+    dir.Clip(2 * H, zf);  // f and c
     f[0].Apply(H, zi, gi);
     f[0].Apply(H, zf, gf);
     f[1].Apply(H, zc, gc);
@@ -85,7 +85,7 @@ struct Lstm {
     if (peephole != nullptr) {
       for (int64_t j = 0; j < H; ++j) zo[j] += peephole[H + j] * c1[j];
     }
-    lane.Clip(H, zo);
+    dir.Clip(H, zo);
     f[0].Apply(H, zo, go);
     T* hc = squashed.data() + row * H;
     f[2].Apply(H, c1, hc);
@@ -95,18 +95,18 @@ struct Lstm {
   // One cell backward. On entry, dh and dc are the gradients of the states after step s, on exit of those before it; the caller adds the
   // contribution to dh through R. dz is set to the gradient of the pre-activations.
   void BackwardCell(int64_t s, int64_t b, T* dh, T* dc, T* dz, T* dp) const {
-    const int64_t H = lane.size.hidden, row = s * lane.size.batch + b;
+    const int64_t H = dir.size.hidden, row = s * dir.size.batch + b;
     const T *c0 = c.data() + row * H, *c1 = c0 + cells(), *hc = squashed.data() + row * H;
     const T *zi = z.data() + row * 4 * H, *gi = gates.data() + row * 4 * H;
     const T *go = gi + H, *gf = gi + 2 * H, *gc = gi + 3 * H;
     T *di = dz, *d_o = dz + H, *df = dz + 2 * H, *dg = dz + 3 * H;
-    std::vector<T> through(static_cast<size_t>(H));
+    std::vector<T> d_cell(static_cast<size_t>(H));
     for (int64_t j = 0; j < H; ++j) d_o[j] = dh[j] * hc[j];
     f[0].MultiplySlope(H, zi + H, go, d_o);
-    lane.ClipGradient(H, zi + H, d_o);
-    for (int64_t j = 0; j < H; ++j) through[static_cast<size_t>(j)] = dh[j] * go[j];
-    f[2].MultiplySlope(H, c1, hc, through.data());
-    for (int64_t j = 0; j < H; ++j) dc[j] += through[static_cast<size_t>(j)];
+    dir.ClipGradient(H, zi + H, d_o);
+    for (int64_t j = 0; j < H; ++j) d_cell[static_cast<size_t>(j)] = dh[j] * go[j];
+    f[2].MultiplySlope(H, c1, hc, d_cell.data());
+    for (int64_t j = 0; j < H; ++j) dc[j] += d_cell[static_cast<size_t>(j)];
     if (peephole != nullptr) {
       for (int64_t j = 0; j < H; ++j) dc[j] += d_o[j] * peephole[H + j];
     }
@@ -118,8 +118,8 @@ struct Lstm {
     f[0].MultiplySlope(H, zi, gi, di);
     if (!coupled) f[0].MultiplySlope(H, zi + 2 * H, gf, df);
     f[1].MultiplySlope(H, zi + 3 * H, gc, dg);
-    lane.ClipGradient(H, zi, di);
-    lane.ClipGradient(2 * H, zi + 2 * H, df);
+    dir.ClipGradient(H, zi, di);
+    dir.ClipGradient(2 * H, zi + 2 * H, df);
     for (int64_t j = 0; j < H; ++j) {
       dc[j] *= gf[j];
       dh[j] = 0;
@@ -143,13 +143,13 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Lstm<T> lstm(call, inputs, d);
       lstm.Forward();
-      const int64_t last = lstm.lane.size.steps * lstm.cells();
-      lstm.lane.WriteSequence(lstm.h.data(), outputs[0]);
-      if (call.outputs.size() > 1) lstm.lane.WriteState(lstm.h.data() + last, outputs[1]);
-      if (call.outputs.size() > 2) lstm.lane.WriteState(lstm.c.data() + last, outputs[2]);
+      const int64_t last = lstm.dir.size.steps * lstm.cells();
+      lstm.dir.WriteSequence(lstm.h.data(), outputs[0]);
+      if (call.outputs.size() > 1) lstm.dir.WriteState(lstm.h.data() + last, outputs[1]);
+      if (call.outputs.size() > 2) lstm.dir.WriteState(lstm.c.data() + last, outputs[2]);
       if (call.outputs.size() > 3) {
-        lstm.lane.WriteKept(0, lstm.gates.data(), kGates, 5, outputs[3]);
-        lstm.lane.WriteKept(kGates, lstm.c.data() + lstm.cells(), 1, 5, outputs[3]);
+        lstm.dir.WriteKept(0, lstm.gates.data(), kGates, 5, outputs[3]);
+        lstm.dir.WriteKept(kGates, lstm.c.data() + lstm.cells(), 1, 5, outputs[3]);
       }
     }
   });
@@ -163,21 +163,21 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Lstm<T> lstm(call, inputs, d);
       lstm.Forward();
-      const Lane<T>& lane = lstm.lane;
-      const RecurrentExtents& n = lane.size;
-      std::vector<T> dh = lane.StateGradient(inputs[9]), dc = lane.StateGradient(inputs[10]);
+      const RecurrentDirection<T>& dir = lstm.dir;
+      const RecurrentExtents& n = dir.size;
+      std::vector<T> dh = dir.StateGradient(inputs[9]), dc = dir.StateGradient(inputs[10]);
       std::vector<T> dz(lstm.z.size());
       T* dp = static_cast<T*>(GradientOf(call, outputs, 7));
       if (dp != nullptr) dp += d * 3 * n.hidden;
       for (int64_t s = n.steps - 1; s >= 0; --s) {
-        lane.AddSequenceGradient(s, inputs[8], dh.data());
+        dir.AddSequenceGradient(s, inputs[8], dh.data());
         T* dzs = dz.data() + s * n.batch * n.width();
         for (int64_t b = 0; b < n.batch; ++b) {
-          if (lane.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width(), dp);
+          if (dir.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width(), dp);
         }
-        AddProduct(n.batch, n.hidden, n.width(), dzs, n.width(), int64_t{1}, lane.r, n.hidden, dh.data(), n.hidden);
+        AddProduct(n.batch, n.hidden, n.width(), dzs, n.width(), int64_t{1}, dir.r, n.hidden, dh.data(), n.hidden);
       }
-      lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      dir.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
       const int64_t rows = n.steps * n.batch;
       if (T* dr = static_cast<T*>(GradientOf(call, outputs, 2))) {
         AddProduct(n.width(), n.hidden, rows, dz.data(), int64_t{1}, n.width(), lstm.h.data(), n.hidden, dr + d * n.width() * n.hidden,
@@ -186,8 +186,8 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
       if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
         AddColumnSums(rows, n.width(), dz.data(), n.width(), db + (2 * d + 1) * n.width());
       }
-      lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
-      lane.WriteState(dc.data(), GradientOf(call, outputs, 6));
+      dir.WriteState(dh.data(), GradientOf(call, outputs, 5));
+      dir.WriteState(dc.data(), GradientOf(call, outputs, 6));
     }
   });
 }

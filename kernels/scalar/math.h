@@ -39,8 +39,8 @@ GRADLOOM_MATH int Bits(float f) {
 #endif
 
 // If an argument is NaN, these return b. To propagate a NaN in x, pass x second.
-GRADLOOM_MATH float Least(float a, float b) { return a < b ? a : b; }
-GRADLOOM_MATH float Most(float a, float b) { return a > b ? a : b; }
+GRADLOOM_MATH float FastMin(float a, float b) { return a < b ? a : b; }
+GRADLOOM_MATH float FastMax(float a, float b) { return a > b ? a : b; }
 
 GRADLOOM_MATH float Abs(float x) { return FromBits(Bits(x) & 0x7FFFFFFF); }
 // |magnitude| with the sign of `sign`.
@@ -79,7 +79,7 @@ GRADLOOM_MATH float TimesPowerOfTwo(float r, int n) {
 }
 
 GRADLOOM_MATH float Exp(float x) {
-  x = Most(-104.0f, Least(89.0f, x));
+  x = FastMax(-104.0f, FastMin(89.0f, x));
   float t = Fma(x, 1.44269504f, 12582912.0f);  // leaves the nearest integer in the low bits
   const int n = Bits(t) - 0x4B400000;
   t -= 12582912.0f;

@@ -8,18 +8,18 @@ namespace {
 constexpr GridPadding kZeros = GridPadding::kZeros, kBorder = GridPadding::kBorder;
 
 // The position of a coordinate along an axis, and its derivative.
-struct Place {
+struct Position {
   double x, slope;
 };
 
 // x outside [low, high] is reflected at both ends. The derivative changes sign after an odd number of reflections.
-GRADLOOM_INLINE Place Reflected(double x, const GridAxis& axis) {
+GRADLOOM_INLINE Position Reflected(double x, const GridAxis& axis) {
   const double range = axis.high - axis.low, finite = x - x == 0 ? x : 0;
   const bool below = finite < axis.low, outside = below || finite > axis.high;
   const double distance = below ? axis.low - finite : finite - axis.high;
-  const double turns = range > 0 ? __builtin_floor(distance / range) : 0;
-  const double rest = distance - turns * range, half = turns * 0.5;
-  const bool odd = __builtin_floor(half) == half;  // `turns` does not count the first reflection
+  const double reflections = range > 0 ? __builtin_floor(distance / range) : 0;
+  const double rest = distance - reflections * range, half = reflections * 0.5;
+  const bool odd = __builtin_floor(half) == half;  // `reflections` does not count the first reflection
   const double turned = range > 0 ? (below == odd ? axis.low + rest : axis.high - rest) : axis.low;
   const double slope = range > 0 ? (odd ? -axis.half : axis.half) : 0;
   return {outside ? turned : finite, outside ? slope : axis.half};
@@ -27,7 +27,7 @@ GRADLOOM_INLINE Place Reflected(double x, const GridAxis& axis) {
 
 // With `kNearest`, the position is an integer.
 template <GridPadding kPadding, bool kNearest>
-GRADLOOM_INLINE Place PlaceOf(double g, const GridAxis& axis) {
+GRADLOOM_INLINE Position PositionOf(double g, const GridAxis& axis) {
   const double last = static_cast<double>(axis.extent - 1);
   double x = (g + 1) * axis.half - axis.before;
   if (kNearest) x = __builtin_nearbyint(x);
@@ -40,11 +40,11 @@ GRADLOOM_INLINE Place PlaceOf(double g, const GridAxis& axis) {
     const bool above = x > axis.high, within = x >= axis.low && x <= axis.high;
     return {within ? x : above ? last : 0, within ? axis.half : 0};  // 0 for NaN as well
   }
-  Place place = Reflected(x, axis);
-  // With so many turns that the number has no fraction left, any position within the axis will do.
-  place.x = place.x >= -1.0 ? place.x : -1.0;
-  place.x = place.x <= last + 1.0 ? place.x : last + 1.0;
-  return place;
+  Position position = Reflected(x, axis);
+  // With so many reflections that the number has no fraction left, any position within the axis will do.
+  position.x = position.x >= -1.0 ? position.x : -1.0;
+  position.x = position.x <= last + 1.0 ? position.x : last + 1.0;
+  return position;
 }
 
 // The sample that `at` reads: itself if it is within the axis or padding is zeros, else the sample that replaces it.
@@ -66,10 +66,10 @@ struct Pair {
 
 template <GridPadding kPadding>
 GRADLOOM_INLINE Pair PairOf(double g, const GridAxis& axis) {
-  const Place place = PlaceOf<kPadding, false>(g, axis);
-  const double floor = __builtin_floor(place.x), t = place.x - floor;
+  const Position position = PositionOf<kPadding, false>(g, axis);
+  const double floor = __builtin_floor(position.x), t = position.x - floor;
   const int first = static_cast<int>(floor);
-  return {{Within<kPadding>(first, axis), Within<kPadding>(first + 1, axis)}, {1 - t, t}, place.slope};
+  return {{Within<kPadding>(first, axis), Within<kPadding>(first + 1, axis)}, {1 - t, t}, position.slope};
 }
 
 template <GridPadding kPadding, bool kSlopes>
@@ -82,15 +82,15 @@ bool Points(const GridArgs& args) {
     const Pair y = PairOf<kPadding>(static_cast<double>(args.grid[2 * p + 1]), args.height);
     for (int dy = 0; dy < 2; ++dy) {
       for (int dx = 0; dx < 2; ++dx) {
-        const Index place = (2 * dy + dx) * kGridPoints + p;
+        const Index entry = (2 * dy + dx) * kGridPoints + p;
         const bool there = kPadding != kZeros || (static_cast<unsigned>(y.at[dy]) < static_cast<unsigned>(height) &&
                                                   static_cast<unsigned>(x.at[dx]) < static_cast<unsigned>(width));
-        args.at[place] = there ? y.at[dy] * width + x.at[dx] : -1;
+        args.at[entry] = there ? y.at[dy] * width + x.at[dx] : -1;
         outside |= there ? 0 : 1;
-        args.weight[place] = static_cast<float>(y.weight[dy] * x.weight[dx]);
+        args.weight[entry] = static_cast<float>(y.weight[dy] * x.weight[dx]);
         if (kSlopes) {
-          args.slope[place] = static_cast<float>((dy == 0 ? -y.slope : y.slope) * x.weight[dx]);
-          args.slope[4 * kGridPoints + place] = static_cast<float>((dx == 0 ? -x.slope : x.slope) * y.weight[dy]);
+          args.slope[entry] = static_cast<float>((dy == 0 ? -y.slope : y.slope) * x.weight[dx]);
+          args.slope[4 * kGridPoints + entry] = static_cast<float>((dx == 0 ? -x.slope : x.slope) * y.weight[dy]);
         }
       }
     }
@@ -105,8 +105,8 @@ bool NearestPoints(const GridArgs& args) {
 #pragma omp simd reduction(| : outside)
   for (Index p = 0; p < args.n; ++p) {
     const double along = static_cast<double>(args.grid[2 * p]), down = static_cast<double>(args.grid[2 * p + 1]);
-    const int x = Within<kPadding>(static_cast<int>(PlaceOf<kPadding, true>(along, args.width).x), args.width);
-    const int y = Within<kPadding>(static_cast<int>(PlaceOf<kPadding, true>(down, args.height).x), args.height);
+    const int x = Within<kPadding>(static_cast<int>(PositionOf<kPadding, true>(along, args.width).x), args.width);
+    const int y = Within<kPadding>(static_cast<int>(PositionOf<kPadding, true>(down, args.height).x), args.height);
     const bool there = kPadding != kZeros || (static_cast<unsigned>(y) < static_cast<unsigned>(height) &&
                                               static_cast<unsigned>(x) < static_cast<unsigned>(width));
     args.at[p] = there ? y * width + x : -1;
@@ -150,13 +150,13 @@ void Gradients(const GridGradientArgs& args) {
     const Vec g = *reinterpret_cast<const InMemory*>(args.dy + p * kChannels);
     Vec along[kDims] = {};
     for (Index tap = 0; tap < args.taps; ++tap) {
-      const Index place = tap * kGridPoints + p;
-      const Index at = args.at[place];
+      const Index entry = tap * kGridPoints + p;
+      const Index at = args.at[entry];
       if (at < 0) continue;
-      if (args.dx != nullptr) *reinterpret_cast<InMemory*>(args.dx + at * kChannels) += args.weight[place] * g;
+      if (args.dx != nullptr) *reinterpret_cast<InMemory*>(args.dx + at * kChannels) += args.weight[entry] * g;
       if (args.x != nullptr) {
         const Vec x = *reinterpret_cast<const InMemory*>(args.x + at * kChannels);
-        for (int d = 0; d < kDims; ++d) along[d] += args.slope[d * args.taps * kGridPoints + place] * x;
+        for (int d = 0; d < kDims; ++d) along[d] += args.slope[d * args.taps * kGridPoints + entry] * x;
       }
     }
     if (args.x == nullptr) continue;
@@ -170,10 +170,10 @@ void Samples(const int* at, const float* weight, const float* x, Index n, float*
   for (Index p = 0; p < n; ++p) {
     float sum = 0;
     for (Index tap = 0; tap < 4; ++tap) {
-      const int place = at[tap * kGridPoints + p];
+      const int offset = at[tap * kGridPoints + p];
       // Padding contributes 0 whatever x[0] is.
-      const float term = weight[tap * kGridPoints + p] * x[kInside || place >= 0 ? place : 0];
-      sum += kInside || place >= 0 ? term : 0.0f;
+      const float term = weight[tap * kGridPoints + p] * x[kInside || offset >= 0 ? offset : 0];
+      sum += kInside || offset >= 0 ? term : 0.0f;
     }
     y[p] = sum;
   }

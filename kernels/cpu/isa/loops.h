@@ -109,26 +109,26 @@ struct ResponseArgs {
 };
 
 // One pass of a Fourier transform of kFourierLines interleaved lines of n elements, by Stockham's algorithm, which leaves the result in
-// natural order. An element is stored as kFourierLines real parts followed by as many imaginary parts. n = done * parts * rest; earlier
+// natural order. An element is stored as kFourierLines real parts followed by as many imaginary parts. n = done * radix * rest; earlier
 // passes have processed the factors in `done`. With x' and y' as arrays of n elements,
-//   y'[q + done (parts p + k)] = turn^(p k) sum over j < parts of x'[q + done (p + rest j)] root^(j k),
-// turn = e^(sign 2 pi i / (parts rest)), root = e^(sign 2 pi i / parts).
+//   y'[q + done (radix p + k)] = twiddle^(p k) sum over j < radix of x'[q + done (p + rest j)] root^(j k),
+// twiddle = e^(sign 2 pi i / (radix rest)), root = e^(sign 2 pi i / radix).
 inline constexpr Index kFourierLines = 8;
 struct FourierPassArgs {
-  Index parts, done, rest;
-  double sign;          // -1: forward, 1: inverse
-  const double* turns;  // [rest, parts], real and imaginary part of each
-  const double* roots;  // [parts], likewise
+  Index radix, done, rest;
+  double sign;             // -1: forward, 1: inverse
+  const double* twiddles;  // [rest, radix], real and imaginary part of each
+  const double* roots;     // [radix], likewise
   const double* x;
   double* y;  // must not be x
 };
 
 // Polynomials with real coefficients a[j], j < 2 M, modulo z^(2 M) + 1 (kernels/cpu/ring.h), interleaved for as many lines as a vector has
 // lanes: element j < M holds a[j] of all lines, then a[j + M], that is, a[j] + i a[j + M] modulo z^M - i. Each pass has `blocks` blocks. It
-// maps a block's remainder modulo z^(parts span) - d^parts to the remainders modulo z^span - d root, for each root with root^parts = 1.
+// maps a block's remainder modulo z^(radix span) - d^radix to the remainders modulo z^span - d root, for each root with root^radix = 1.
 struct RingPass {
-  Index parts, blocks, span;  // parts is 2, 3 or 4; parts * blocks * span = M
-  const float* turns;         // [blocks, parts - 1]: d, d^2, ..., real and imaginary part of each
+  Index radix, blocks, span;  // radix is 2, 3 or 4; radix * blocks * span = M
+  const float* twiddles;      // [blocks, radix - 1]: d, d^2, ..., real and imaginary part of each
 };
 inline constexpr Index kRingTerms = 4;
 // c[row] = the pointwise sum over terms of conj(v[term]) s[row], where only lane `term` of s is used, as a scalar for all lanes of v. With
@@ -227,7 +227,7 @@ struct LstmCell {
 struct LstmGradCell {
   Index n, hidden;
   const float *gates, *peephole, *c0;
-  const float *dy, *through;  // the parts of the gradient of h from Y and through R
+  const float *dy, *dh_recurrent;  // the parts of the gradient of h from Y and through R
   float *dh, *dc, *dz;
 };
 // Biases z, r, h and, if `linear` (linear_before_reset), R's bias of h. `gates` has the same blocks; the last one is the recurrent product
@@ -242,7 +242,7 @@ struct GruCell {
 struct GruGradCell {
   Index n, hidden;
   bool linear;
-  const float *gates, *h0, *dy, *through;
+  const float *gates, *h0, *dy, *dh_recurrent;
   float *dh, *dz;  // dz has as many blocks as gates; the last is the gradient of the recurrent product of h plus its bias
   float* reset;
 };
@@ -255,7 +255,7 @@ struct RnnCell {
 struct RnnGradCell {
   Index n;
   bool relu;
-  const float *y, *dy, *through;
+  const float *y, *dy, *dh_recurrent;
   float *dh, *dz;
 };
 
@@ -364,11 +364,11 @@ struct Loops {
 
   // The maximum of a window, or the index of its point: the first one on ties; NaN counts as the maximum.
   void (*largest)(const PoolArgs& args, float* value);
-  void (*largest_place)(const PoolArgs& args, int* place);
-  // to[i] = g[i] if place[i] is first + own[i], else 0.
-  void (*pick_places)(const int* place, const int* own, int first, const float* g, Index n, float* to);
-  // to[i] += g[i] if place[i] is `own`.
-  void (*add_picked)(const int* place, int own, const float* g, Index n, float* to);
+  void (*argmax)(const PoolArgs& args, int* index);
+  // to[i] = g[i] if index[i] is first + own[i], else 0.
+  void (*select_by_index)(const int* index, const int* own, int first, const float* g, Index n, float* to);
+  // to[i] += g[i] if index[i] is `own`.
+  void (*add_selected)(const int* index, int own, const float* g, Index n, float* to);
   // to[i] += the sum over p < points of a[p * a_step + i] * b[p * b_step + i].
   void (*add_products)(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
   // Writes to[groups, times, width]: groups of `width` elements that are `from_step` apart, each repeated `times` times.

@@ -39,7 +39,7 @@ void Largest(const PoolArgs& args, float* value) {
   }
 }
 
-void LargestPlace(const PoolArgs& args, int* place) {
+void ArgMax(const PoolArgs& args, int* index) {
   const float* const first = args.x + args.points[0] * args.stride;
   Index i = 0;
   for (; i + kLanes <= args.n; i += kLanes) {
@@ -51,30 +51,30 @@ void LargestPlace(const PoolArgs& args, int* place) {
       best = larger ? x : best;
       at = larger ? IntVector{} + static_cast<int>(t) : at;
     }
-    StoreInts(place + i, at);
+    StoreInts(index + i, at);
   }
   for (; i < args.n; ++i) {
     float best = first[i];
-    place[i] = 0;
+    index[i] = 0;
     for (Index t = 1; t < args.taps; ++t) {
       const float x = args.x[args.points[t] * args.stride + i];
       if (!Larger(x, best)) continue;
       best = x;
-      place[i] = static_cast<int>(t);
+      index[i] = static_cast<int>(t);
     }
   }
 }
 
-void PickPlaces(const int* place, const int* own, int first, const float* g, Index n, float* to) {
+void SelectByIndex(const int* index, const int* own, int first, const float* g, Index n, float* to) {
   Index i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(to + i, LoadInts(place + i) == LoadInts(own + i) + first ? Load(g + i) : Vector{});
-  for (; i < n; ++i) to[i] = place[i] == own[i] + first ? g[i] : 0.0f;
+  for (; i + kLanes <= n; i += kLanes) Store(to + i, LoadInts(index + i) == LoadInts(own + i) + first ? Load(g + i) : Vector{});
+  for (; i < n; ++i) to[i] = index[i] == own[i] + first ? g[i] : 0.0f;
 }
 
-void AddPicked(const int* place, int own, const float* g, Index n, float* to) {
+void AddSelected(const int* index, int own, const float* g, Index n, float* to) {
   Index i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(to + i, Load(to + i) + (LoadInts(place + i) == own ? Load(g + i) : Vector{}));
-  for (; i < n; ++i) to[i] += place[i] == own ? g[i] : 0.0f;
+  for (; i + kLanes <= n; i += kLanes) Store(to + i, Load(to + i) + (LoadInts(index + i) == own ? Load(g + i) : Vector{}));
+  for (; i < n; ++i) to[i] += index[i] == own ? g[i] : 0.0f;
 }
 
 void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to) {

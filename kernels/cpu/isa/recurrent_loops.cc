@@ -44,12 +44,12 @@ void LstmGrad(const LstmGradCell& cell) {
   const Index h = cell.hidden;
   const float *gi = cell.gates, *go = gi + h, *gf = go + h, *gg = gf + h, *c1 = gg + h;
   float *zi = cell.dz, *zo = zi + h, *zf = zo + h, *zg = zf + h;
-  const float *c0 = cell.c0, *p = cell.peephole, *dy = cell.dy, *through = cell.through;
+  const float *c0 = cell.c0, *p = cell.peephole, *dy = cell.dy, *dh_recurrent = cell.dh_recurrent;
   float *dh = cell.dh, *dc = cell.dc;
 #pragma omp simd
   for (Index j = 0; j < cell.n; ++j) {
     const float i = gi[j], o = go[j], f = gf[j], g = gg[j], squashed = scalar::Tanh(c1[j]);
-    const float d_h = dh[j] + through[j] + dy[j];
+    const float d_h = dh[j] + dh_recurrent[j] + dy[j];
     const float d_o = d_h * squashed * SigmoidSlope(o);
     float d_c = dc[j] + d_h * o * TanhSlope(squashed);
     if (kPeepholes) d_c += d_o * p[h + j];
@@ -76,12 +76,12 @@ void Rnn(const RnnCell& cell) {
 
 template <bool kRelu>
 void RnnGrad(const RnnGradCell& cell) {
-  const float *y = cell.y, *dy = cell.dy, *through = cell.through;
+  const float *y = cell.y, *dy = cell.dy, *dh_recurrent = cell.dh_recurrent;
   float *dz = cell.dz, *dh = cell.dh;
 #pragma omp simd
   for (Index j = 0; j < cell.n; ++j) {
     const float slope = kRelu ? (y[j] > 0 ? 1.0f : 0.0f) : TanhSlope(y[j]);
-    dz[j] = (dh[j] + through[j] + dy[j]) * slope;
+    dz[j] = (dh[j] + dh_recurrent[j] + dy[j]) * slope;
     dh[j] = 0;
   }
 }
@@ -139,12 +139,12 @@ void GruForwardCandidate(const GruCell& cell) {
 void GruBackwardGates(const GruGradCell& cell) {
   const Index h = cell.hidden;
   const float *gz = cell.gates, *gr = gz + h, *gh = gr + h, *gs = gh + h;
-  const float *h0 = cell.h0, *dy = cell.dy, *through = cell.through;
+  const float *h0 = cell.h0, *dy = cell.dy, *dh_recurrent = cell.dh_recurrent;
   float *dz = cell.dz, *dr = dz + h, *dg = dr + h, *ds = dg + h, *dh = cell.dh;
   if (!cell.linear) {
 #pragma omp simd
     for (Index j = 0; j < cell.n; ++j) {
-      const float z = gz[j], g = gh[j], d_h = dh[j] + through[j] + dy[j];
+      const float z = gz[j], g = gh[j], d_h = dh[j] + dh_recurrent[j] + dy[j];
       dg[j] = d_h * (1 - z) * TanhSlope(g);
       dz[j] = d_h * (h0[j] - g) * SigmoidSlope(z);
       dh[j] = d_h * z;
@@ -153,7 +153,7 @@ void GruBackwardGates(const GruGradCell& cell) {
   }
 #pragma omp simd
   for (Index j = 0; j < cell.n; ++j) {
-    const float z = gz[j], r = gr[j], g = gh[j], d_h = dh[j] + through[j] + dy[j];
+    const float z = gz[j], r = gr[j], g = gh[j], d_h = dh[j] + dh_recurrent[j] + dy[j];
     const float d_g = d_h * (1 - z) * TanhSlope(g);
     dg[j] = d_g;
     ds[j] = d_g * r;
@@ -166,13 +166,13 @@ void GruBackwardGates(const GruGradCell& cell) {
 // `through` is the gradient of r * h0.
 void GruBackwardReset(const GruGradCell& cell) {
   const Index h = cell.hidden;
-  const float *gr = cell.gates + h, *h0 = cell.h0, *through = cell.through;
+  const float *gr = cell.gates + h, *h0 = cell.h0, *dh_recurrent = cell.dh_recurrent;
   float *dr = cell.dz + h, *dh = cell.dh, *reset = cell.reset;
 #pragma omp simd
   for (Index j = 0; j < cell.n; ++j) {
     const float r = gr[j];
-    dr[j] = through[j] * h0[j] * SigmoidSlope(r);
-    dh[j] += through[j] * r;
+    dr[j] = dh_recurrent[j] * h0[j] * SigmoidSlope(r);
+    dh[j] += dh_recurrent[j] * r;
     reset[j] = r * h0[j];
   }
 }

@@ -45,68 +45,68 @@ GRADLOOM_INLINE Complex Times(Complex a, float factor) {
   return {a.re * x, a.im * x};
 }
 // a + i b and a - i b.
-GRADLOOM_INLINE Complex PlusTurned(Complex a, Complex b) { return {a.re - b.im, a.im + b.re}; }
-GRADLOOM_INLINE Complex MinusTurned(Complex a, Complex b) { return {a.re + b.im, a.im - b.re}; }
+GRADLOOM_INLINE Complex PlusITimes(Complex a, Complex b) { return {a.re - b.im, a.im + b.re}; }
+GRADLOOM_INLINE Complex MinusITimes(Complex a, Complex b) { return {a.re + b.im, a.im - b.re}; }
 
 // x times a twiddle factor, or times its conjugate.
 template <bool kConjugate>
-GRADLOOM_INLINE Complex Turned(Complex x, Complex turn) {
-  const Vector re = x.re * turn.re, im = x.im * turn.re;
-  return kConjugate ? Complex{Plus(re, x.im, turn.im), Minus(im, x.re, turn.im)}
-                    : Complex{Minus(re, x.im, turn.im), Plus(im, x.re, turn.im)};
+GRADLOOM_INLINE Complex TimesTwiddle(Complex x, Complex twiddle) {
+  const Vector re = x.re * twiddle.re, im = x.im * twiddle.re;
+  return kConjugate ? Complex{Plus(re, x.im, twiddle.im), Minus(im, x.re, twiddle.im)}
+                    : Complex{Minus(re, x.im, twiddle.im), Plus(im, x.re, twiddle.im)};
 }
-GRADLOOM_INLINE Complex TurnAt(const float* p) { return {BroadcastFrom(p), BroadcastFrom(p + 1)}; }
+GRADLOOM_INLINE Complex TwiddleAt(const float* p) { return {BroadcastFrom(p), BroadcastFrom(p + 1)}; }
 
-// Transforms the elements at x, x + step, ...: from a block's remainder modulo z^(parts span) - d^parts to those modulo each z^span - d
+// Transforms the elements at x, x + step, ...: from a block's remainder modulo z^(radix span) - d^radix to those modulo each z^span - d
 // root, or back.
-template <Index kParts, bool kInverse, bool kScaled>
-GRADLOOM_INLINE void Butterfly(float* at, Index step, const Complex* turns, float scale) {
-  Complex x[kParts];
+template <Index kRadix, bool kInverse, bool kScaled>
+GRADLOOM_INLINE void Butterfly(float* at, Index step, const Complex* twiddles, float scale) {
+  Complex x[kRadix];
 #pragma GCC unroll 4
-  for (Index q = 0; q < kParts; ++q) x[q] = LoadElement(at + q * step);
+  for (Index q = 0; q < kRadix; ++q) x[q] = LoadElement(at + q * step);
   if constexpr (!kInverse) {
 #pragma GCC unroll 4
-    for (Index q = 1; q < kParts; ++q) x[q] = Turned<false>(x[q], turns[q - 1]);
+    for (Index q = 1; q < kRadix; ++q) x[q] = TimesTwiddle<false>(x[q], twiddles[q - 1]);
   }
-  if constexpr (kParts == 2) {
+  if constexpr (kRadix == 2) {
     const Complex sum = x[0] + x[1], difference = x[0] - x[1];
     x[0] = sum, x[1] = difference;
-  } else if constexpr (kParts == 3) {
+  } else if constexpr (kRadix == 3) {
     const Complex sum = x[1] + x[2], middle = x[0] - Times(sum, 0.5f), across = Times(x[1] - x[2], kHalfRoot3);
     x[0] = x[0] + sum;
-    x[1] = kInverse ? MinusTurned(middle, across) : PlusTurned(middle, across);
-    x[2] = kInverse ? PlusTurned(middle, across) : MinusTurned(middle, across);
+    x[1] = kInverse ? MinusITimes(middle, across) : PlusITimes(middle, across);
+    x[2] = kInverse ? PlusITimes(middle, across) : MinusITimes(middle, across);
   } else {
     const Complex s = x[0] + x[2], d = x[0] - x[2], t = x[1] + x[3], u = x[1] - x[3];
     x[0] = s + t;
-    x[1] = kInverse ? MinusTurned(d, u) : PlusTurned(d, u);
+    x[1] = kInverse ? MinusITimes(d, u) : PlusITimes(d, u);
     x[2] = s - t;
-    x[3] = kInverse ? PlusTurned(d, u) : MinusTurned(d, u);
+    x[3] = kInverse ? PlusITimes(d, u) : MinusITimes(d, u);
   }
   if constexpr (kInverse) {
 #pragma GCC unroll 4
-    for (Index q = 1; q < kParts; ++q) x[q] = Turned<true>(x[q], turns[q - 1]);
+    for (Index q = 1; q < kRadix; ++q) x[q] = TimesTwiddle<true>(x[q], twiddles[q - 1]);
   }
 #pragma GCC unroll 4
-  for (Index q = 0; q < kParts; ++q) StoreElement(at + q * step, kScaled ? Times(x[q], scale) : x[q]);
+  for (Index q = 0; q < kRadix; ++q) StoreElement(at + q * step, kScaled ? Times(x[q], scale) : x[q]);
 }
 
-template <Index kParts, bool kInverse, bool kScaled>
+template <Index kRadix, bool kInverse, bool kScaled>
 void Pass(const RingPass& pass, float* data, float scale) {
   const Index step = pass.span * kComplex;
-  for (Index block = 0; block < pass.blocks; ++block, data += kParts * step) {
-    const float* const turn = pass.turns + block * 2 * (kParts - 1);
-    Complex turns[kParts - 1];
+  for (Index block = 0; block < pass.blocks; ++block, data += kRadix * step) {
+    const float* const twiddle = pass.twiddles + block * 2 * (kRadix - 1);
+    Complex twiddles[kRadix - 1];
 #pragma GCC unroll 3
-    for (Index q = 0; q + 1 < kParts; ++q) turns[q] = TurnAt(turn + 2 * q);
-    for (Index j = 0; j < pass.span; ++j) Butterfly<kParts, kInverse, kScaled>(data + j * kComplex, step, turns, scale);
+    for (Index q = 0; q + 1 < kRadix; ++q) twiddles[q] = TwiddleAt(twiddle + 2 * q);
+    for (Index j = 0; j < pass.span; ++j) Butterfly<kRadix, kInverse, kScaled>(data + j * kComplex, step, twiddles, scale);
   }
 }
 
 template <bool kInverse, bool kScaled>
 void RunPass(const RingPass& pass, float* data, float scale) {
-  if (pass.parts == 2) return Pass<2, kInverse, kScaled>(pass, data, scale);
-  if (pass.parts == 3) return Pass<3, kInverse, kScaled>(pass, data, scale);
+  if (pass.radix == 2) return Pass<2, kInverse, kScaled>(pass, data, scale);
+  if (pass.radix == 3) return Pass<3, kInverse, kScaled>(pass, data, scale);
   Pass<4, kInverse, kScaled>(pass, data, scale);
 }
 

@@ -70,9 +70,9 @@ void WinogradOutput(const float* from, Index plane, Index columns, const float* 
 void WinogradFilterGradient(const WinogradFilterGradArgs& args);
 void WinogradProducts(const WinogradTileArgs& args);
 void Largest(const PoolArgs& args, float* value);
-void LargestPlace(const PoolArgs& args, int* place);
-void PickPlaces(const int* place, const int* own, int first, const float* g, Index n, float* to);
-void AddPicked(const int* place, int own, const float* g, Index n, float* to);
+void ArgMax(const PoolArgs& args, int* index);
+void SelectByIndex(const int* index, const int* own, int first, const float* g, Index n, float* to);
+void AddSelected(const int* index, int own, const float* g, Index n, float* to);
 void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
 void RepeatGroups(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 void LstmForward(const LstmCell& cell);

@@ -160,7 +160,7 @@ RecurrentScratchLayout::RecurrentScratchLayout(const KernelCall& call) {
   dr = take(n.gradient && !HasOneGradient(n), all_states * n.gates, element);
   dh = take(n.gradient, cells, wide);
   dc = take(n.gradient && n.gates == 4, cells, wide);
-  through = take(n.gradient && n.resets(), cells, wide);
+  d_reset_state = take(n.gradient && n.resets(), cells, wide);
   x = take(n.gradient && n.has_lengths, n.rows() * n.input, element);
   sums = take(n.gradient, kRecurrentSumParts * n.directions * n.width(), wide);
   int64_t workspace_bytes = 0;

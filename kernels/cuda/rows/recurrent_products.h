@@ -36,22 +36,22 @@ struct RecurrentProducts {
 struct RecurrentScratchLayout {
   explicit RecurrentScratchLayout(const KernelCall& call);
 
-  int64_t kept = 0;          // A [directions, rows, kept]: if it is not an operand
-  int64_t y = 0;             // T, like Y: if it is not an operand
-  int64_t state = 0;         // T [directions, batch, hidden]: the operand of a step's product
-  int64_t wide_state = 0;    // A, like `state`: GRU in 16-bit types
-  int64_t reset = 0;         // T, like `state`: GRU, state * reset gate
-  int64_t step = 0;          // A [directions, batch, plain gates]
-  int64_t before = 0;        // T [directions, rows, hidden]: gradient, the states before the steps, in the order of dr
-  int64_t reset_before = 0;  // T, like `before`: GRU, states * reset gate
-  int64_t dz = 0;            // T [rows, directions, width]: the gradients of the gates' pre-activations
-  int64_t dr = 0;            // T [directions, rows, width]: those of the products with R, by step; only if they are not in dz
-  int64_t dh = 0, dc = 0;    // A [directions, batch, hidden]
-  int64_t through = 0;       // A, like dh: GRU, the gradient of state * reset gate
-  int64_t x = 0;             // T, like X: zeros past the ends of sequences
-  int64_t sums = 0;          // A: partial sums of a gradient
-  int64_t workspace = 0;     // cuBLASLt's
-  int64_t bytes = 0;         // total
+  int64_t kept = 0;           // A [directions, rows, kept]: if it is not an operand
+  int64_t y = 0;              // T, like Y: if it is not an operand
+  int64_t state = 0;          // T [directions, batch, hidden]: the operand of a step's product
+  int64_t wide_state = 0;     // A, like `state`: GRU in 16-bit types
+  int64_t reset = 0;          // T, like `state`: GRU, state * reset gate
+  int64_t step = 0;           // A [directions, batch, plain gates]
+  int64_t before = 0;         // T [directions, rows, hidden]: gradient, the states before the steps, in the order of dr
+  int64_t reset_before = 0;   // T, like `before`: GRU, states * reset gate
+  int64_t dz = 0;             // T [rows, directions, width]: the gradients of the gates' pre-activations
+  int64_t dr = 0;             // T [directions, rows, width]: those of the products with R, by step; only if they are not in dz
+  int64_t dh = 0, dc = 0;     // A [directions, batch, hidden]
+  int64_t d_reset_state = 0;  // A, like dh: GRU, the gradient of state * reset gate
+  int64_t x = 0;              // T, like X: zeros past the ends of sequences
+  int64_t sums = 0;           // A: partial sums of a gradient
+  int64_t workspace = 0;      // cuBLASLt's
+  int64_t bytes = 0;          // total
 };
 
 }  // namespace gradloom
