@@ -168,7 +168,7 @@ std::string Rejects(const KernelCall& call) {
     const char* heads = i == kQ ? "q_num_heads" : "kv_num_heads";
     if (operand.shape.rank() == 4) continue;
     const int64_t count = call.attributes.Int(heads, 0);
-    if (count <= 0 || operand.shape[2] % count != 0) return "a number of heads";
+    if (count <= 0 || operand.shape[2] % count != 0) return "a number of heads that does not divide the hidden size";
   }
   const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
   const AttentionVectors qs(q, call.attributes.Int("q_num_heads", 0)), ks(k, call.attributes.Int("kv_num_heads", 0)),
@@ -191,7 +191,7 @@ std::string Rejects(const KernelCall& call) {
       return "no seed";
     if (std::string why = RandomSource::Rejects(call, SeedOf(call)); !why.empty()) return why;
   } else if (call.inputs.size() > SeedOf(call) || (gradient && call.inputs.size() < SeedOf(call))) {
-    return "a number of operands";
+    return "an unexpected number of operands";
   }
   Shape y = q;
   y[q.rank() - 1] = qs.flat ? qs.heads * vs.size : vs.size;
@@ -205,7 +205,7 @@ std::string Rejects(const KernelCall& call) {
   if (HasInput(call, kGradY) && (call.inputs[kGradY].dtype != dtype || call.inputs[kGradY].shape != y))
     return "a gradient of another shape";
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
-  if (wanted.size() != call.outputs.size()) return "a number of operands";
+  if (wanted.size() != call.outputs.size()) return "an unexpected number of operands";
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == static_cast<int64_t>(kMask) && !HasInput(call, kMask)) return "the gradient of no mask";
     if (!call.outputs[i].present()) continue;

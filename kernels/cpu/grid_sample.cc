@@ -12,6 +12,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference/grid_taps.h"
 #include "kernels/reference/wanted.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {

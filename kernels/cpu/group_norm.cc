@@ -270,7 +270,7 @@ int64_t ForwardScratch(const KernelCall& call) {
 
 // `x` is the input that determines the shape; operands of other shapes have one number per channel.
 std::string Rejects(const KernelCall& call, size_t x) {
-  if (call.inputs.size() != 3 || call.outputs.size() != (x == 0 ? 1 : 3)) return "a number of operands";
+  if (call.inputs.size() != 3 || call.outputs.size() != (x == 0 ? 1 : 3)) return "an unexpected number of operands";
   const OperandType& whole = call.inputs[x];
   if (whole.shape.rank() < 2) return "rank below 2";
   const bool plain = whole.layout.plain();

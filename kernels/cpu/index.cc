@@ -227,7 +227,7 @@ std::string RejectsSetRow(const KernelCall& call) {
                     call.outputs[0].shape == all && row.shape == Shape(std::vector<int64_t>(all.begin() + 1, all.end())) &&
                     row.dtype == x.dtype && call.outputs[0].dtype == x.dtype;
   if (!fits) return "a row of another type";
-  return place.dtype == DType::kInt64 && place.shape.elements() == 1 ? "" : "a place that is no single int64";
+  return place.dtype == DType::kInt64 && place.shape.elements() == 1 ? "" : "an index that is not a single int64";
 }
 
 constexpr Aliasing kRowInPlace[] = {{0, 0}};

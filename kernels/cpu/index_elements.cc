@@ -138,7 +138,7 @@ class ScatterElements : public ElementKernel {
 };
 
 std::string Rejects(const KernelCall& call, size_t inputs) {
-  if (call.inputs.size() != inputs || call.outputs.size() != 1) return "a number of operands";
+  if (call.inputs.size() != inputs || call.outputs.size() != 1) return "an unexpected number of operands";
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   const OperandType &data = call.inputs[0], &indices = call.inputs[1], &result = call.outputs[0];
   const int rank = data.shape.rank();

@@ -20,6 +20,7 @@ namespace {
 
 // Up to this many multiply-adds, our own loops are faster.
 constexpr int64_t kSmallProduct = 1 << 16;
+constexpr size_t kMaxLeadingAxes = 8;  // so that all axes fit in a memory descriptor of oneDNN
 
 using Dims = dnnl::memory::dims;
 
@@ -242,7 +243,7 @@ std::string RejectsLarge(const KernelCall& call, DType dtype) {
   if (std::string why = RejectsAllBut(call, dtype); !why.empty()) return why;
   const MatrixProduct p = ProductOf(call);
   if (p.work() == 0) return "nothing to multiply";
-  if (p.batch.size() > 8) return "more than 8 leading axes";
+  if (p.batch.size() > kMaxLeadingAxes) return "more than " + std::to_string(kMaxLeadingAxes) + " leading axes";
   return p.has_bias && p.beta != 1.0f ? "beta that is neither 0 nor 1" : "";
 }
 

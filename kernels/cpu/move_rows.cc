@@ -197,7 +197,7 @@ std::string RejectsTile(const KernelCall& call) {
 std::string RejectsSlice(const KernelCall& call) {
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     const DType dtype = call.inputs[i].dtype;
-    if (call.inputs[i].present() && dtype != DType::kInt64 && dtype != DType::kInt32) return "bounds that are no integers";
+    if (call.inputs[i].present() && dtype != DType::kInt64 && dtype != DType::kInt32) return "bounds that are not integers";
   }
   return RejectsLayouts(call);
 }

@@ -11,12 +11,6 @@ namespace gradloom {
 inline bool HasInput(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 inline bool HasOutput(const KernelCall& call, size_t i) { return i < call.outputs.size() && call.outputs[i].present(); }
 
-inline int64_t Product(const Shape& shape, int begin, int end) {
-  int64_t product = 1;
-  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
-  return product;
-}
-
 // "" if every operand is plain, else the reason.
 inline std::string RejectsLayouts(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {

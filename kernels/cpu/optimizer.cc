@@ -142,7 +142,7 @@ class LambApply : public Kernel {
 };
 
 std::string RejectsUpdate(const KernelCall& call) {
-  if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "a number of states";
+  if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "an unexpected number of optimizer states";
   KernelCall wide = call;  // except for the gradient, which may have 16 bits
   DType& gradient = wide.inputs[kUpdateGradient].dtype;
   if (gradient == DType::kFloat16 || gradient == DType::kBfloat16) gradient = DType::kFloat32;

@@ -93,7 +93,7 @@ class PadGrad : public SeparableKernel {
 };
 
 std::string RejectsPad(const KernelCall& call) {
-  if (call.inputs.size() < 2 || call.outputs.size() != 1) return "a number of operands";
+  if (call.inputs.size() < 2 || call.outputs.size() != 1) return "an unexpected number of operands";
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   const OperandType &x = call.inputs[0], &y = call.outputs[0];
   if (x.dtype != y.dtype || x.shape.rank() != y.shape.rank() || x.shape.rank() < 1) return "operands that do not fit";

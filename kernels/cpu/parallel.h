@@ -21,9 +21,6 @@ inline constexpr bool kTeams = true;
 // The index of the calling thread in its team. It determines the thread's part of the scratch memory.
 inline int ThreadIndex() { return kTeams ? omp_get_thread_num() : 0; }
 
-// a / b, rounded up.
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // The number of threads, at most `threads`, for `work` units, if each thread should have at least `grain` units.
 inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
   return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));

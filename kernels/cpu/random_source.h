@@ -53,11 +53,11 @@ class RandomSource {
   static std::string Rejects(const KernelCall& call, size_t seed) {
     for (size_t i = seed; i < call.inputs.size(); ++i) {
       if (!HasInput(call, i)) continue;
-      if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is no integer";
+      if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is not an integer";
     }
     if (HasInput(call, seed + 1) && !HasInput(call, seed)) return "no seed";
     const BatchSlice slice = BatchSlice::Of(call, 0);
-    return slice.local < 1 || slice.inner < 0 ? "samples" : "";
+    return slice.local < 1 || slice.inner < 0 ? "an invalid attribute 'samples'" : "";
   }
 
  private:

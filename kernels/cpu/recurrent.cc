@@ -112,7 +112,7 @@ std::string Rejects(const KernelCall& call) {
   }
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   if (n.gradient ? wanted.size() != call.outputs.size() || call.inputs.size() < n.saved_y() : call.outputs.size() > outputs.size()) {
-    return "a number of operands";
+    return "an unexpected number of operands";
   }
   if (n.training != HasOutput(call, n.outputs) && !n.gradient) return "what is kept for the gradient";
   for (size_t i = 0; i < call.outputs.size(); ++i) {

@@ -314,7 +314,7 @@ std::string Rejects(const KernelCall& call) {
     return std::string(DTypeName(call.inputs[0].dtype));
   if (call.inputs.size() < 2 || !call.inputs[1].present()) return "";
   const DType axes = call.inputs[1].dtype;
-  return axes == DType::kInt64 || axes == DType::kInt32 ? "" : "axes that are no int64";
+  return axes == DType::kInt64 || axes == DType::kInt32 ? "" : "axes that are not int64";
 }
 
 constexpr CpuKernel Row(std::string_view name, std::string_view op) {

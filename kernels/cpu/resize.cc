@@ -29,7 +29,7 @@ class ResizeGrad : public SeparableKernel {
 };
 
 std::string Rejects(const KernelCall& call) {
-  if (call.inputs.size() > 4) return "a number of operands";
+  if (call.inputs.size() > 4) return "an unexpected number of operands";
   if (call.attributes.String("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize") return "extrapolation";
   return SeparableKernel::Rejects(call);
 }

@@ -88,7 +88,7 @@ class CumSum : public Kernel {
 std::string Rejects(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype, axis = call.inputs[1].dtype;
   if (dtype != DType::kFloat32 && dtype != DType::kInt64 && dtype != DType::kInt32) return std::string(DTypeName(dtype));
-  if ((axis != DType::kInt64 && axis != DType::kInt32) || call.inputs[1].shape.elements() != 1) return "an axis that is no integer";
+  if ((axis != DType::kInt64 && axis != DType::kInt32) || call.inputs[1].shape.elements() != 1) return "an axis that is not an integer";
   if (call.inputs[0].shape.rank() == 0) return "a scalar";
   return RejectsLayouts(call);
 }

@@ -189,7 +189,7 @@ void SeparableKernel::MakeSteps(const void* const* inputs) {
 }
 
 std::string SeparableKernel::Rejects(const KernelCall& call) {
-  if (call.inputs.empty() || call.outputs.size() != 1) return "a number of operands";
+  if (call.inputs.empty() || call.outputs.size() != 1) return "an unexpected number of operands";
   const OperandType &x = call.inputs[0], &y = call.outputs[0];
   if (x.dtype != DType::kFloat32 || y.dtype != DType::kFloat32) return std::string(DTypeName(x.dtype));
   if (x.shape.rank() != y.shape.rank()) return "another rank";

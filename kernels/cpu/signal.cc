@@ -8,6 +8,7 @@
 #include "kernels/cpu/fourier.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -181,7 +182,7 @@ std::string Rejects(const KernelCall& call) {
     const OperandType& operand = call.inputs[i];
     if (!operand.present() || (call.op == "STFT" && i == 2)) continue;
     if ((operand.dtype != DType::kInt64 && operand.dtype != DType::kInt32) || operand.shape.elements() != 1)
-      return "a length that is no integer";
+      return "a length that is not an integer";
   }
   if (HasInput(call, 2) && call.op == "STFT" && call.inputs[2].dtype != DType::kFloat32)
     return std::string(DTypeName(call.inputs[2].dtype));

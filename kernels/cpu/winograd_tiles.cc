@@ -64,7 +64,7 @@ std::string RejectsWinogradShapes(const KernelCall& call) {
     if (axis.pad < 0 || axis.pad > 2) return "other padding than of 0 to 2 points";
   }
   const int64_t lanes = WinogradLanes();
-  if (x[1] % lanes != 0 || y[1] % lanes != 0) return "channels that are no whole vectors";
+  if (x[1] % lanes != 0 || y[1] % lanes != 0) return "a number of channels that is not a multiple of the vector length";
   const WinogradExtents n = WinogradExtents::Of(call);
   const WinogradExtents computed = call.op == "ConvGradInput" ? n.Transposed() : n;
   // Transforming a filter takes as long as its products with kTilesOfFilters tiles, and transforming tiles takes at most a fifth of the

@@ -8,6 +8,7 @@
 #include "kernels/catalog/kernel.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 

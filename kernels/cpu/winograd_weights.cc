@@ -8,6 +8,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/winograd_tiles.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {

@@ -89,15 +89,14 @@ std::string Algorithms::Path() const {
   return folder.empty() ? "" : folder + "/algorithms/" + HashText(HashOf(environment_));
 }
 
-bool Algorithms::Read(const std::string& text) {
+void Algorithms::Read(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find('\t'), second = first == std::string::npos ? first : line.find('\t', first + 1);
-    if (second == std::string::npos) return false;
+    if (second == std::string::npos) return;
     if (line.compare(0, first, environment_) == 0 && first == environment_.size())
       chosen_[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
   }
-  return true;
 }
 
 // A file consists of kHead, a line with the hash of the rest, and the rest.

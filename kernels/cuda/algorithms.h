@@ -39,8 +39,8 @@ class Algorithms {
 
  private:
   std::string Path() const;
-  // Adds the choices of this environment. Returns whether every line of the text was complete.
-  bool Read(const std::string& text);
+  // Adds the choices of this environment, up to the first incomplete line.
+  void Read(const std::string& text);
 
   Mode mode_ = Mode::kFirst;
   std::string environment_;

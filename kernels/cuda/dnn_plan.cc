@@ -88,7 +88,7 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
   if (bytes > scratch_bytes) return Refused("it needs " + std::to_string(bytes) + " bytes");
   std::vector<int64_t> uids(addresses);
   for (size_t i = 0; i < addresses; ++i) uids[i] = static_cast<int64_t>(i) + 1;
-  return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("it wants other tensors");
+  return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("its tensors are not the expected ones");
 }
 
 // The execution plans of a graph, subject to the notes barred from it.

@@ -34,10 +34,4 @@ std::vector<int64_t> BroadcastStrides(const Shape& from, const Shape& to) {
   return strides;
 }
 
-int64_t Product(const Shape& shape, int begin, int end) {
-  int64_t product = 1;
-  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
-  return product;
-}
-
 }  // namespace gradloom

@@ -116,9 +116,6 @@ int64_t CheckedIndex(const KernelCall& call, int64_t index, int64_t extent);
 // The strides of `from` when it is broadcast to `to` as in numpy: 0 along repeated axes.
 std::vector<int64_t> BroadcastStrides(const Shape& from, const Shape& to);
 
-// The product of the extents of axes [begin, end).
-int64_t Product(const Shape& shape, int begin, int end);
-
 // A nest of loops over N operands. Merges axes where all operands allow it, and iterates over rows.
 template <size_t N>
 struct Nest {

@@ -19,6 +19,9 @@ inline std::optional<int64_t> CheckedMul(int64_t a, int64_t b) {
 }
 
 // `value` rounded up to a multiple of `alignment` (a power of two); value >= 0.
-inline int64_t AlignUp(int64_t value, int64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
+constexpr int64_t AlignUp(int64_t value, int64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
+
+// a / b, rounded up; a >= 0, b > 0.
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace gradloom

@@ -47,6 +47,13 @@ class Shape {
 // Numpy's broadcast of two shapes, or nullopt if they do not fit.
 std::optional<Shape> Broadcast(const Shape& a, const Shape& b);
 
+// The product of the extents of axes [begin, end), for a shape whose elements have been counted.
+inline int64_t Product(const Shape& shape, int begin, int end) {
+  int64_t product = 1;
+  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
+  return product;
+}
+
 // `axis` in [-rank, rank) as one in [0, rank), or nullopt.
 std::optional<int> NormalAxis(int64_t axis, int rank);
 

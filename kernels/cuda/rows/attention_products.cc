@@ -26,7 +26,6 @@ constexpr int64_t kBlockQueries = 256, kMaxBlocks = 16;
 
 bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 bool IsGradient(const KernelCall& call) { return call.op.ends_with("Grad"); }
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::string NotServed(const KernelCall& call) {
   if (call.inputs[kQ].dtype == DType::kFloat64) return "float64";

@@ -38,12 +38,12 @@ std::string RejectsWhere(const KernelCall& call) {
 }
 
 std::string RejectsPow(const KernelCall& call) {
-  return IsNumber(call.inputs[0].dtype) && IsNumber(call.inputs[1].dtype) ? LayoutsOrRank(call) : "operands that are no numbers";
+  return IsNumber(call.inputs[0].dtype) && IsNumber(call.inputs[1].dtype) ? LayoutsOrRank(call) : "operands that are not numeric";
 }
 
 // The type of the result says what CastLike converts to.
 std::string RejectsCast(const KernelCall& call) {
-  if (!IsElement(call.inputs[0].dtype) || !IsElement(call.outputs[0].dtype)) return "elements that are no numbers";
+  if (!IsElement(call.inputs[0].dtype) || !IsElement(call.outputs[0].dtype)) return "elements that are not numeric";
   KernelCall one = call;
   one.inputs.resize(1);
   return PhysicalOf(one) ? "" : "operands in different layouts";

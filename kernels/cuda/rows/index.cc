@@ -10,12 +10,6 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-int64_t Product(const Shape& shape, int begin, int end) {
-  int64_t product = 1;
-  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
-  return product;
-}
-
 int AxisAttribute(const KernelCall& call, int64_t absent, const Shape& shape) {
   return NormalAxis(call.attributes.Int("axis", absent), shape.rank()).value_or(-1);
 }

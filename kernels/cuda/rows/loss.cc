@@ -12,7 +12,7 @@ template <size_t labels, size_t floats>
 std::string Rejects(const KernelCall& call) {
   const DType dtype = call.inputs[labels].dtype;
   const bool integers = dtype == DType::kInt64 || dtype == DType::kInt32;
-  return FirstOf({Layouts(call), NotFloating(call, floats), integers ? "" : "labels that are no int64 or int32"});
+  return FirstOf({Layouts(call), NotFloating(call, floats), integers ? "" : "labels that are not int64 or int32"});
 }
 
 template <size_t labels>

@@ -22,7 +22,7 @@ std::string WrongStates(const KernelCall& call) {
   for (const States& known : kStates) {
     if (known.op == call.op && states >= known.least && states <= known.most && call.inputs.size() == kUpdateStates + states) return "";
   }
-  return "a number of states";
+  return "an unexpected number of optimizer states";
 }
 
 std::string NotFloat(const OperandType& operand) {
@@ -48,7 +48,7 @@ template <size_t kNumStates>
 std::string RejectsMultiTensor(const KernelCall& call) {
   const int tensors = TensorsOf(call);
   if (tensors < 1 || tensors > kMaxTensors || call.outputs.size() != static_cast<size_t>(tensors) * (1 + kNumStates))
-    return "a number of tensors or of their states";
+    return "an unexpected number of tensors or of their states";
   for (int tensor = 0; tensor < tensors; ++tensor) {
     const KernelCall update = UpdateOf(call, tensor);
     if (update.op.starts_with("Lamb")) return "an optimizer whose step depends on norms";

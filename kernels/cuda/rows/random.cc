@@ -8,7 +8,7 @@ namespace {
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotFloatingOut(const KernelCall& call) {
-  return IsFloating(call.outputs[0].dtype) ? "" : "random numbers that are not floating";
+  return IsFloating(call.outputs[0].dtype) ? "" : "random numbers that are not floating-point";
 }
 
 std::string RejectsDrawn(const KernelCall& call) { return FirstOf({Layouts(call), NotFloatingOut(call)}); }
@@ -16,7 +16,7 @@ std::string RejectsDrawn(const KernelCall& call) { return FirstOf({Layouts(call)
 std::string RejectsFrom(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
 std::string RejectsMultinomial(const KernelCall& call) {
-  return FirstOf({Layouts(call), NotFloating(call), IsInteger(call.outputs[0].dtype) ? "" : "classes that are no integers"});
+  return FirstOf({Layouts(call), NotFloating(call), IsInteger(call.outputs[0].dtype) ? "" : "classes that are not integers"});
 }
 
 // The running sums of each row, and the sums of the runs of a block's threads, in double.

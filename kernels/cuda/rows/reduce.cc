@@ -51,7 +51,7 @@ using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string NotNumbers(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
-  return IsFloating(dtype) || IsInteger(dtype) ? "" : "elements that are no numbers";
+  return IsFloating(dtype) || IsInteger(dtype) ? "" : "elements that are not numeric";
 }
 
 std::string Rejects(const KernelCall& call) {

@@ -24,7 +24,7 @@ std::string RejectsRoiAlign(const KernelCall& call) {
   if (std::string why = Rejects(call, 4); !why.empty()) return why;
   const OperandType& images = call.inputs[2];
   if (images.dtype != DType::kInt64 && images.dtype != DType::kInt32) return "images of type " + std::string(DTypeName(images.dtype));
-  if (images.shape.elements() != Pooled(call).shape[0]) return "a number of images";
+  if (images.shape.elements() != Pooled(call).shape[0]) return "not one image index for each box";
   constexpr int64_t kMaxPoints = 4096;  // per bin and axis
   return call.attributes.Int("sampling_ratio", 0) <= kMaxPoints ? "" : "a sampling ratio above 4096";
 }

@@ -99,7 +99,7 @@ std::string Unknown(const KernelCall& call, std::initializer_list<size_t> inputs
 }
 
 std::string NotFloating(const KernelCall& call, size_t input) {
-  return input < call.inputs.size() && IsFloating(call.inputs[input].dtype) ? "" : "elements that are no floating-point numbers";
+  return input < call.inputs.size() && IsFloating(call.inputs[input].dtype) ? "" : "elements that are not floating-point";
 }
 
 std::string RankAbove(const KernelCall& call, int rank) {

@@ -10,7 +10,7 @@ using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 std::string RejectsRunning(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
-  return FirstOf({Layouts(call), IsFloating(dtype) || IsInteger(dtype) ? "" : "elements that are no numbers", Unknown(call, {1})});
+  return FirstOf({Layouts(call), IsFloating(dtype) || IsInteger(dtype) ? "" : "elements that are not numeric", Unknown(call, {1})});
 }
 
 std::string RejectsGrad(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), Unknown(call, {2})}); }

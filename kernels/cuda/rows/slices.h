@@ -6,17 +6,9 @@
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/catalog/physical.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom::cuda {
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The product of extents [begin, end).
-inline int64_t Extent(const Shape& shape, int begin, int end) {
-  int64_t product = 1;
-  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
-  return product;
-}
 
 // [images, slices, points]: a slice is a channel with its points in all images. Its elements are summed in parts.
 struct Slices {
@@ -25,7 +17,7 @@ struct Slices {
   // The channels of [N, C, ...], row-major or channels-last. Channels-last, each point is an image of its own.
   static Slices OfChannels(const OperandType& operand) {
     const Shape& shape = operand.shape;
-    const int64_t points = Extent(shape, 2, shape.rank());
+    const int64_t points = Product(shape, 2, shape.rank());
     return SameMemoryOrder(operand.layout, {}, shape) ? Slices{shape[0], shape[1], points} : Slices{shape[0] * points, shape[1], 1};
   }
 
@@ -83,7 +75,7 @@ struct RowRuns {
 // Rows over the dimensions from attribute `axis` on.
 inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
   const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);
-  return {Extent(shape, 0, axis), Extent(shape, axis, shape.rank())};
+  return {Product(shape, 0, axis), Product(shape, axis, shape.rank())};
 }
 
 // [N, C, ...] with its channels normalized in groups of consecutive channels.
@@ -95,7 +87,7 @@ struct ChannelGroups {
     images = x[0];
     channels = x[1];
     groups = call.op == "InstanceNormalization" ? channels : call.attributes.Int("num_groups", 1);
-    points = Extent(x, 2, x.rank());
+    points = Product(x, 2, x.rank());
   }
 
   constexpr int64_t per_group() const { return groups == 0 ? 0 : channels / groups; }

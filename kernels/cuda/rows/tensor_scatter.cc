@@ -15,7 +15,7 @@ std::string Rejects(const KernelCall& call, const Shape& update, size_t indices)
   if (indices < call.inputs.size() && call.inputs[indices].present()) {
     const OperandType& places = call.inputs[indices];
     if (places.dtype != DType::kInt64 && places.dtype != DType::kInt32) return "places of type " + std::string(DTypeName(places.dtype));
-    if (places.shape.elements() != cache[0]) return "a number of places";
+    if (places.shape.elements() != cache[0]) return "not one position for each sample";
   }
   return Layouts(call);
 }

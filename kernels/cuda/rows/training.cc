@@ -10,9 +10,9 @@ using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 // (R, T, X..., G..., states...) -> (X..., states...), all except T of one type.
 template <size_t kStates>
 std::string Rejects(const KernelCall& call) {
-  if (call.inputs.size() < 2 + 2 + kStates || (call.inputs.size() - 2) % (2 + kStates) != 0) return "a number of operands";
+  if (call.inputs.size() < 2 + 2 + kStates || (call.inputs.size() - 2) % (2 + kStates) != 0) return "an unexpected number of operands";
   const size_t count = (call.inputs.size() - 2) / (2 + kStates);
-  if (call.outputs.size() > count * (1 + kStates)) return "a number of results";
+  if (call.outputs.size() > count * (1 + kStates)) return "an unexpected number of results";
   const DType dtype = call.inputs[2].dtype;
   if (dtype != DType::kFloat32 && dtype != DType::kFloat64) return std::string(DTypeName(dtype));
   for (size_t i = 2; i < call.inputs.size(); ++i) {
