@@ -46,7 +46,7 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
   const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(node.outputs.size());
   const int tensors = operands - results;
   if (tensors <= 0 || tensors > kMaxTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
-    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs of parameters",
+    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs do not match",
                 Describe(node));
   }
   const int states = results / tensors - 1;

@@ -6,8 +6,8 @@
 //   gradloom.Bernoulli(p, seed, batch, first?) {dtype, origin, samples} -> as p
 //   gradloom.Multinomial(scores [N,C], seed, batch, first?) {dtype, sample_size, origin, samples} -> [N, sample_size]
 //
-// Of a batch that is divided over devices, `first` is the device's first sample and `samples` says where its elements lie in
-// the whole batch's tensor (kernels/catalog/batch_slice.h): an element has the same number on one device and on many.
+// If a batch is divided over devices, `first` is the device's first sample, and `samples` says where its elements are in the tensor of the
+// whole batch (kernels/catalog/batch_slice.h): an element gets the same number on any number of devices.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

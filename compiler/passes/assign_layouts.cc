@@ -16,7 +16,7 @@ namespace {
 
 bool IsGivenState(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
 
-// The same places under the simplest name.
+// Returns the simplest layout that places the elements in the same way.
 Layout Simplest(const Layout& layout, const Shape& shape) { return SameMemoryOrder(layout, {}, shape) ? Layout{} : layout; }
 
 // Whether any kernel of the operators in the graph asks for a layout.

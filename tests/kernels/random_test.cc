@@ -12,7 +12,7 @@ namespace {
 
 struct Part {
   int64_t elements;
-  std::vector<int64_t> samples;  // as BatchSlice; empty: the whole
+  std::vector<int64_t> samples;  // as in BatchSlice; empty for the whole batch
   int64_t first = 0;
 };
 
