@@ -145,5 +145,21 @@ TEST(EmulatedBlockDeathTest, ABarrierThatNotAllThreadsReachAborts) {
   EXPECT_DEATH(warp(), "some threads wait for their warp");
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+TEST(EmulatedBlock, ReportsAccessesBehindSharedArrays) {
+  const auto write = [](int at) {
+    ForEachRow(1, nullptr, [&](const Block& block, int64_t) {
+      int* const first = Shared<0, int, kThreads>();
+      int* const second = Shared<1, int, kThreads>();
+      second[block.thread()] = 1;
+      if (block.thread() == 7) first[at] = 1;
+    });
+    Finish();
+  };
+  write(kThreads - 1);
+  EXPECT_DEATH(write(kThreads), "use-after-poison");
+}
+#endif
+
 }  // namespace
 }  // namespace gradloom::cuda
