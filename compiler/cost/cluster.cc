@@ -17,6 +17,23 @@ double TreeSeconds(double bytes, int members, const Link& link) {
   return 2 * std::ceil(std::log2(members)) * (link.seconds + bytes / link.bytes_per_second);
 }
 
+double DoubleTreeSeconds(double bytes, int members, const Link& link) {
+  if (members < 2) return 0;
+  const double fill = std::sqrt(std::ceil(std::log2(members)) * link.seconds), move = std::sqrt(bytes / link.bytes_per_second);
+  return 2 * (fill + move) * (fill + move);
+}
+
+double AcrossNodes(double bytes, int nodes, const Cluster& cluster) {
+  const double ring = RingSeconds(bytes, nodes, cluster.between), double_tree = DoubleTreeSeconds(bytes, nodes, cluster.between);
+  switch (cluster.algorithm) {
+    case AllReduceAlgorithm::kRing: return ring;
+    case AllReduceAlgorithm::kTree: return TreeSeconds(bytes, nodes, cluster.between);
+    case AllReduceAlgorithm::kDoubleTree: return double_tree;
+    case AllReduceAlgorithm::kFastest: break;
+  }
+  return std::min({ring, double_tree, TreeSeconds(bytes, nodes, cluster.between)});
+}
+
 }  // namespace
 
 Cluster LocalCluster(DeviceKind device, int cores) {
@@ -43,11 +60,7 @@ double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster) {
   const int inside = std::min(devices, std::max(cluster.devices_per_node, 1)), nodes = (devices + inside - 1) / inside;
   const double all = static_cast<double>(bytes);
   // Between the two halves of the ring within a node, each device has its part of the bytes.
-  const double ring = RingSeconds(all / inside, nodes, cluster.between), tree = TreeSeconds(all / inside, nodes, cluster.between);
-  const double across = cluster.algorithm == AllReduceAlgorithm::kRing   ? ring
-                        : cluster.algorithm == AllReduceAlgorithm::kTree ? tree
-                                                                         : std::min(ring, tree);
-  return RingSeconds(all, inside, cluster.inside) + across;
+  return RingSeconds(all, inside, cluster.inside) + AcrossNodes(all / inside, nodes, cluster);
 }
 
 }  // namespace gradloom

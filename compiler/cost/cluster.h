@@ -14,7 +14,7 @@ struct Link {
   double bytes_per_second = 1;
 };
 
-enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree };
+enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree, kDoubleTree };
 
 // Nodes with the same number of devices each. The devices of a node are connected by one kind of link. The nodes are connected by another
 // kind, which the devices of a node share equally.
@@ -38,9 +38,11 @@ int64_t BucketBytes(const Cluster& cluster, int devices);
 double TransferSeconds(int64_t bytes, const Cluster& cluster);
 
 // The seconds that an all-reduce of `bytes` over `devices` takes. Within a node: a reduce-scatter and an all-gather around a ring. Between
-// nodes: each device's part around a ring or along a tree, whichever the cluster prescribes or is faster. A ring over n devices takes 2 (n
-// - 1) messages of bytes / n, a tree 2 log2 n messages of all bytes. See Rabenseifner, "Optimization of Collective Reduction Operations",
-// 2004; Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+// nodes: each device's part around a ring, along a tree or along two trees, whichever the cluster prescribes or is fastest. A ring over n
+// devices takes 2 (n - 1) messages of bytes / n, a tree 2 log2 n messages of all bytes. Two trees, as in NCCL, each sum half of the bytes,
+// in messages of bytes / k that follow each other: 2 (log2 n + k) messages, with the k that takes least time. See Rabenseifner,
+// "Optimization of Collective Reduction Operations", 2004; Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+// Operations in MPICH", 2005; Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster);
 
 }  // namespace gradloom

@@ -223,7 +223,21 @@ class ScheduleTest(unittest.TestCase):
             self.assertEqual((once["batches"], thrice["batches"], thrice["samples"]), (1, 3, 3 * once["samples"]))
             self.assertGreater(thrice["step_ms"], once["step_ms"])
         said = gradloom("simulate", three, "--topology", TOPOLOGY).stdout
-        self.assertRegex(said, r"\n3 batches of [0-9.]+ .s each, the update [0-9.]+ .s, of which communication [0-9.]+ .s; of a batch:\n")
+        self.assertRegex(said, r"\n2 batches of [0-9.]+ .s each, the last batch with the update [0-9.]+ .s, of which communication [0-9.]+ .s "
+                               r"\([0-9.]+ .s exposed\); a batch:\n")
+        # Messages of a ring grow in number with the nodes, those of trees with their logarithm; a single tree repeats all bytes.
+        with open(TOPOLOGY) as file:
+            topology = file.read()
+        took = {}
+        for algorithm in ("ring", "tree", "double_tree", "fastest"):
+            with open(self.path("topology.toml"), "w") as file:
+                file.write(topology.replace('"fastest"', f'"{algorithm}"'))
+            runs = json.loads(gradloom("simulate", plan, "--topology", self.path("topology.toml"), "--devices", "16,4096", "--json").stdout)
+            took[algorithm] = [run["communication_ms"] for run in runs["simulations"][1:]]
+        for few_or_many in (0, 1):
+            self.assertLessEqual(took["fastest"][few_or_many], min(took[each][few_or_many] for each in took) + 1e-9)
+        self.assertGreater(took["ring"][1], took["double_tree"][1])
+        self.assertGreater(took["tree"][0], took["ring"][0])
         with open(self.path("wrong.toml"), "w") as file:
             file.write("[node]\ndevice = 8\n")
         wrong = gradloom("simulate", plan, "--topology", self.path("wrong.toml"), code=4)

@@ -44,10 +44,11 @@ class TopologyReader {
     cluster.between = cluster.inside;
     Number("network", "bytes_per_second", cluster.between.bytes_per_second);
     Number("network", "seconds", cluster.between.seconds);
-    const std::string algorithm = Text("all_reduce", "algorithm", "fastest", {"fastest", "ring", "tree"});
-    cluster.algorithm = algorithm == "ring"   ? AllReduceAlgorithm::kRing
-                        : algorithm == "tree" ? AllReduceAlgorithm::kTree
-                                              : AllReduceAlgorithm::kFastest;
+    const std::string algorithm = Text("all_reduce", "algorithm", "fastest", {"fastest", "ring", "tree", "double_tree"});
+    cluster.algorithm = algorithm == "ring"          ? AllReduceAlgorithm::kRing
+                        : algorithm == "tree"        ? AllReduceAlgorithm::kTree
+                        : algorithm == "double_tree" ? AllReduceAlgorithm::kDoubleTree
+                                                     : AllReduceAlgorithm::kFastest;
     RefuseUnknown();
     return cluster;
   }

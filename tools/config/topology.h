@@ -11,7 +11,7 @@ namespace gradloom {
 //   [device]      kind = "cpu" or "cuda"; flops_per_second, bytes_per_second, launch_seconds, event_seconds; defaults by kind
 //   [node]        devices; link_bytes_per_second, link_seconds: between devices of a node; shared_cores: that CPU devices share
 //   [network]     bytes_per_second, seconds: of a device to another node
-//   [all_reduce]  algorithm = "fastest", "ring" or "tree"
+//   [all_reduce]  algorithm = "fastest", "ring", "tree" or "double_tree"
 // Throws Error(kIo) for a file that cannot be read, Error(kConfig) naming the line of what it does not know.
 Cluster ReadTopology(const std::string& path);
 
