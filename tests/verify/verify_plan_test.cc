@@ -78,7 +78,7 @@ TEST(VerifyPlan, FindsRaceBetweenTwoStreams) {
   EXPECT_EQ(faults[0].where, "program 0, #1 launch test.Map on stream 1 ('/Map1')");
   EXPECT_EQ(faults[0].message,
             "reads 'filled' (transient bytes 0 to 40000), but nothing makes it wait for #0 launch test.Fill on stream 0 ('/Fill0'), "
-            "which writes that. A failing order: stream 1 up to #1, and only then #0");
+            "which writes it. A failing order: stream 1 up to #1, and only then #0");
 }
 
 TEST(VerifyPlan, FindsEarlyReuse) {
