@@ -149,7 +149,7 @@ class GpuJobsTest(JobTest):
 
         refused(r"E-CONFIG\]: a GPU cannot be used twice in a job: rank 0 \(.*\) and rank 1 \(.*\) both use GPU-", ("cuda:2", "cuda:2"))
         refused(r"E-CONFIG\]: each process of a job must have the same number of GPUs: of 3 GPUs for 2 processes rank 0 \(.*\) has 2", ("cuda:0,1", "cuda:2"))
-        refused(r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has devices.use = GPUs, and rank 1 .* \"cpu\"", ("cuda", "cpu"))
+        refused(r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has devices.use = GPUs, but rank 1 .* \"cpu\"", ("cuda", "cpu"))
         refused(r"E-DEVICE\]: rank 0 \(.*\) has a GPU, but rank 1 \(.*\) has none: training on the CPU instead of cuda:7: this machine has cuda:0",
                 ("cuda:0", "cuda:7,else=cpu"), code=9)
         refused(r"E-CONFIG\]: the GPUs of a job must have one architecture: rank 0 \(.*\) has sm_90, and rank 1 \(.*\) has sm_80", ("cuda:2", "cuda:3"),

@@ -309,7 +309,7 @@ class ProcessesTest(JobTest):
     def test_differences_are_refused(self):
         said = self.job(2, self.train("differs"), code=4, own={1: self.train("differs", lr="0.5")})
         for text in said:
-            self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has optimizer.lr = 0.01, and rank 1 \(.*\) has "
+            self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has optimizer.lr = 0.01, but rank 1 \(.*\) has "
                                    r"optimizer.lr = 0.5\n")
         self.assertFalse(os.path.exists(self.path("differs")))
 
@@ -388,7 +388,7 @@ class ProcessesTest(JobTest):
         words = ["predict", self.path("use_a"), "--data", "models/data/digits.csv.gz"]
         said = self.job(2, words, code=4, own={1: [*words, "--weights", self.path("use_b", "state.safetensors")]})
         for text in said:
-            self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has model and weights [0-9a-f]+, and rank 1 \(")
+            self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has model and weights [0-9a-f]+, but rank 1 \(")
 
     def needs_mpirun(self):
         if SANITIZED:
