@@ -81,7 +81,8 @@ class Resolution {
   void Take(const JobClaim& claim, JobField field) {
     if (made_.says(field) || !claim.says(field)) return;
     if (claim.value(field) < 0 || claim.value(field) > kMostProcesses)
-      Refuse(claim.fields[field]->source + " must be a whole number from 0 to " + std::to_string(kMostProcesses));
+      Refuse(claim.fields[field]->source + (field == kPort ? std::string(" is not a valid port")
+                                                           : " must be a whole number from 0 to " + std::to_string(kMostProcesses)));
     made_.fields[field] = claim.fields[field];
     corrected_[field] = claim.corrects;
   }

@@ -117,7 +117,7 @@ class TopK : public MeanMetric {
 
  private:
   void AddYesNo(const TensorView& output, const TensorView& target) {
-    if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs class indices as targets, not binary ones");
+    if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not binary labels");
     CheckSameElements(spec_, output, target);
     for (int64_t i = 0; i < output.elements(); ++i) {
       Count((ElementAsDouble(output, i) > spec_.threshold) == (ElementAsDouble(target, i) > 0.5));
@@ -132,7 +132,7 @@ class Perplexity : public MeanMetric {
   using MeanMetric::MeanMetric;
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs class indices as targets");
+    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets");
     const ClassScores scores(spec_, output, target);
     for (int64_t place = 0; place < scores.places(); ++place) {
       const int64_t right = scores.Class(place);

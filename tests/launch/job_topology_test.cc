@@ -174,15 +174,15 @@ TEST(JobTopology, ReportsContradictions) {
        "GROUP_WORLD_SIZE=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=4 contradict"},
       {"", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_WORLD_SIZE=2", "the processes of the hosts do not add up"},
       {"", "RANK=-1 WORLD_SIZE=4", "RANK=-1 must be a whole number from 0 to 16777216"},
-      {"", "RANK=one WORLD_SIZE=4", "RANK=one is not a number"},
-      {"", "RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE=99999999999999999999 is not a number"},
+      {"", "RANK=one WORLD_SIZE=4", "RANK=one must be a whole number"},
+      {"", "RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE=99999999999999999999 must be a whole number"},
       {"", "RANK=0 WORLD_SIZE=0", "WORLD_SIZE=0"},
       {"", "RANK=0", "RANK=0 is a rank, but the number of processes is unknown"},
       {"", "LOCAL_RANK=1", "LOCAL_RANK=1 is one of several processes"},
       {"", "WORLD_SIZE=4", "WORLD_SIZE=4 describes a job of several processes, but the rank of this process is unknown"},
       {"", "RANK=0 WORLD_SIZE=2", "the address of rank 0 is unknown"},
       {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT=70000 is not a valid port"},
-      {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=x", "MASTER_PORT=x is not a number"},
+      {"", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=x", "MASTER_PORT=x is not a valid port"},
       {"", "SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=4", "SLURM_PROCID=5 SLURM_NTASKS=4 contradict"},
       {"", "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_NODELIST=a[1-", "'a[1-' has an unclosed bracket"},
       {"", "PMI_RANK=2 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1", "PMI_RANK=2 PMI_SIZE=2 contradict"},
@@ -191,7 +191,7 @@ TEST(JobTopology, ReportsContradictions) {
       // Variables that tell torchrun or `launch` what to start.
       {"", "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=a", "PET_NNODES=2 PET_NPROC_PER_NODE=4 configures torchrun"},
       {"", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=a:29400 PET_RDZV_BACKEND=c10d", "PET_NNODES=1:4 PET_NPROC_PER_NODE=1 configures torchrun"},
-      {"", "PET_NNODES=1 PET_NPROC_PER_NODE=auto", "PET_NPROC_PER_NODE=auto says what torchrun"},
+      {"", "PET_NNODES=1 PET_NPROC_PER_NODE=auto", "PET_NPROC_PER_NODE=auto configures torchrun"},
   };
   for (const Row& row : rows) EXPECT_NE(Resolved(row.environment).find(row.expected), std::string::npos) << Resolved(row.environment);
 }
