@@ -186,7 +186,7 @@ TEST(ImageRows, OtherDataUseTheTrainingClasses) {
   DataOptions options{.train = pictures.root(), .eval = others.root()};
   const Error error = ErrorOf([&] { LoadTrainingData(options, kFeeds, 1); });
   EXPECT_EQ(error.code(), ErrorCode::kData);
-  EXPECT_EQ(error.message(), "the class 'wolves'; the model was trained on: cats, dogs");
+  EXPECT_EQ(error.message(), "unknown class 'wolves'; the model was trained on: cats, dogs");
   std::filesystem::remove_all(others.folder / "wolves");
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
   EXPECT_EQ(data.eval.rows(), 3);

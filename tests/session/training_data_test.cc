@@ -275,7 +275,7 @@ TEST_F(TrainingDataTest, RejectsNumbersOutOfRange) {
   WriteNpz(path, {{"x", x.view()}, {"y", y.view()}});
   const Error error = ErrorOf([&] { LoadTrainingData({.train = path}, kFeeds, 1); });
   EXPECT_EQ(error.code(), ErrorCode::kData);
-  EXPECT_EQ(error.message(), "row 1 (counted from 0) of column 'x' has -1e+300, which does not fit float32");
+  EXPECT_EQ(error.message(), "row 1 (counted from 0) of column 'x' is -1e+300, which does not fit float32");
   const TrainingData stored = LoadTrainingData({.train = path, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
   const std::vector<int64_t> last{1};
   EXPECT_EQ(ErrorOf([&] { Batches(stored.train, last, 1).Get(0); }).message(), error.message());
