@@ -268,7 +268,7 @@ class CheckTest(unittest.TestCase):
         done = self.check(model, "--loss", "mse")
         self.assertIn("trained  b   ", done.stdout)
         self.assertIn("frozen   w_scale   (a scale of DequantizeLinear", done.stdout)
-        self.assertIn("warning 1 tensor is quantized to whole numbers", done.stdout + done.stderr)
+        self.assertIn("warning 1 tensor is quantized to integers", done.stdout + done.stderr)
         self.assertIn("trained  w_scale   (named", self.check(model, "--loss", "mse", "--trainable", "w_scale").stdout)
 
     def test_gradients_alone(self):

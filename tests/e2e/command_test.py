@@ -215,7 +215,7 @@ class CommandTest(unittest.TestCase):
         # Steps are updates, on the screen as in the records.
         shown = self.run_command([*BARE, "--batch", "24", "--micro-batch", "6", "--progress", "plain", "--log-every", "1"]).stderr
         self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
-        self.assertIn("--batch 30 ", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
+        self.assertIn("use --batch 30, which", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--accumulate is 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
 
@@ -283,8 +283,8 @@ class CommandTest(unittest.TestCase):
         self.assertGreater(collectives("--topology", "fast.toml"), collectives())
         self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
 
-    def test_invalid_times_and_warm_ups_are_reported_to_a_single_process(self):
-        self.assertIn("it reads", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
+    def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
+        self.assertIn("expected ", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
         self.assertIn("--warmup 5%", self.train_with("x", "--schedule", "cosine", "--warmup", "5000", code=4).stderr)
 
     def test_reports_during_a_run(self):
@@ -307,7 +307,7 @@ class CommandTest(unittest.TestCase):
         os.remove("runs/a b/state.safetensors")
         shutil.rmtree("runs/a b/checkpoints")
         said = self.run_command(["export", "runs/a b", "-o", "t.onnx"], 7).stderr
-        paste(re.search(r"help: (gradloom .*?)   goes on", said)[1])
+        paste(re.search(r"help: (gradloom .*?)   continues", said)[1])
 
     def test_a_table_with_names_in_latin_1(self):
         table = sample_files.read("train.csv").replace(b"a,b,c,d,label", b"gr\xf6\xdfe,b,c,\xe4,label")
