@@ -125,12 +125,12 @@ std::optional<P> StandardProgram(const KernelCall& call) {
 }
 
 // Whether an operand is boolean, by operator; the others are numbers.
-bool TakesBool(const KernelCall& call, size_t input) {
+bool HasBoolInput(const KernelCall& call, size_t input) {
   if (call.op == "Where") return input == 0;
   return call.op == "And" || call.op == "Or" || call.op == "Xor" || call.op == "Not";
 }
 
-bool GivesBool(const KernelCall& call) {
+bool HasBoolOutput(const KernelCall& call) {
   return call.op == "And" || call.op == "Or" || call.op == "Xor" || call.op == "Not" || call.op == "Equal" || call.op == "Greater" ||
          call.op == "GreaterOrEqual" || call.op == "Less" || call.op == "LessOrEqual" || call.op == "IsNaN";
 }
@@ -160,10 +160,10 @@ std::string DTypeRejection(const KernelCall& call) {
   };
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const DType dtype = call.inputs[i].dtype;
-    if (dtype != DType::kUndefined && !fits(dtype, TakesBool(call, i))) return std::string(DTypeName(dtype));
+    if (dtype != DType::kUndefined && !fits(dtype, HasBoolInput(call, i))) return std::string(DTypeName(dtype));
   }
   for (const OperandType& output : call.outputs) {
-    if (!fits(output.dtype, GivesBool(call))) return std::string(DTypeName(output.dtype));
+    if (!fits(output.dtype, HasBoolOutput(call))) return std::string(DTypeName(output.dtype));
   }
   return "";
 }

@@ -93,7 +93,7 @@ KernelCall WithFloatWeights(KernelCall call) {
 int TeamOf(const KernelCall& call) { return call.op == "ConvGradWeight" ? 1 : call.threads; }
 
 // Throws dnnl::error if the library has no implementation.
-PreparedConvolution Ask(const KernelCall& call, bool channels_last) {
+PreparedConvolution QueryOneDnn(const KernelCall& call, bool channels_last) {
   const OneDnnTeam team(TeamOf(call));
   const Convolution c = ConvolutionOf(call, channels_last);
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -148,7 +148,7 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  PreparedConvolution prepared = Ask(call, channels_last);
+  PreparedConvolution prepared = QueryOneDnn(call, channels_last);
   const std::lock_guard lock(mutex);
   if (known.size() >= kMaxKnown) known.clear();
   return known.emplace(key, std::move(prepared)).first->second;

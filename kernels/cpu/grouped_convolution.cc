@@ -95,7 +95,8 @@ class GroupedConv : public Kernel {
       for (int64_t group = 0; group < n_.groups; ++group) {
         MakeRow(from, i / rows, i % rows, group, weights, bias, row);
         float* at = to + i * width * n_.groups * out_ + group * out_;
-        for (int64_t point = 0; point < width; ++point, at += n_.groups * out_) std::copy_n(row + point * Wide(n_, transposed_), out_, at);
+        for (int64_t point = 0; point < width; ++point, at += n_.groups * out_)
+          std::copy_n(row + point * PaddedChannels(n_, transposed_), out_, at);
       }
     });
   }
@@ -107,7 +108,7 @@ class GroupedConv : public Kernel {
     return ThreadsFor(of.y->shape.elements() * (of.w->shape.elements() / of.w->shape[0]), kGroupedProducts, call.threads);
   }
   // Floats: for a point of the current row, for a tap's weights in a group, for all weights, and for a row.
-  static int64_t Wide(const GroupedSizes& n, bool transposed) {
+  static int64_t PaddedChannels(const GroupedSizes& n, bool transposed) {
     return AlignUp(transposed ? n.inputs : n.outputs, static_cast<int64_t>(BestLoops().ring_lines));
   }
   static int64_t OfTap(const GroupedSizes& n, bool transposed) {
@@ -115,11 +116,11 @@ class GroupedConv : public Kernel {
   }
   static int64_t Packed(const GroupedSizes& n, bool transposed) { return n.groups * n.taps() * OfTap(n, transposed); }
   static int64_t Row(const GroupedSizes& n, bool transposed) {
-    return AlignUp((transposed ? n.width.in : n.width.out) * Wide(n, transposed), 16);
+    return AlignUp((transposed ? n.width.in : n.width.out) * PaddedChannels(n, transposed), 16);
   }
 
   void MakeRow(const float* from, int64_t image, int64_t h, int64_t group, const float* weights, const float* bias, float* row) const {
-    const int64_t wide = Wide(n_, transposed_), channels = n_.groups * in_;
+    const int64_t wide = PaddedChannels(n_, transposed_), channels = n_.groups * in_;
     const int64_t width = transposed_ ? n_.width.in : n_.width.out, from_width = transposed_ ? n_.width.out : n_.width.in;
     std::fill_n(row, width * wide, 0.0f);
     for (int64_t point = 0; point < width && bias != nullptr; ++point) std::copy_n(bias + group * out_, out_, row + point * wide);

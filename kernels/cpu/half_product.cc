@@ -25,7 +25,7 @@ constexpr int64_t kWorkPerThread = 1 << 18;
 int64_t Count(int64_t extent, int64_t most) { return (extent + most - 1) / most; }
 
 // Divides an extent into equal parts of at most `most`, rounded up to whole units.
-int64_t EvenPart(int64_t extent, int64_t most, int64_t unit) { return Count(Count(extent, Count(extent, most)), unit) * unit; }
+int64_t BalancedBlock(int64_t extent, int64_t most, int64_t unit) { return Count(Count(extent, Count(extent, most)), unit) * unit; }
 
 // The index of an operand's matrix for each matrix of `batch`.
 std::vector<int64_t> MatrixIndices(const std::vector<int64_t>& batch, const std::vector<int64_t>& own, int64_t matrices) {
@@ -54,7 +54,7 @@ void HalfProduct::ChooseBlocks(int threads) {
   int64_t best = std::numeric_limits<int64_t>::max();
   for (int64_t rows = kMaxBlock; rows >= 2 * kRowUnit; rows /= 2) {
     for (int64_t columns = kMaxBlock; columns >= kColumnUnit; columns -= columns > 128 ? 128 : columns / 2) {
-      const int64_t block_rows = EvenPart(p.m, rows, kRowUnit), block_columns = EvenPart(p.n, columns, kColumnUnit);
+      const int64_t block_rows = BalancedBlock(p.m, rows, kRowUnit), block_columns = BalancedBlock(p.n, columns, kColumnUnit);
       const int64_t tasks = p.matrices() * Count(p.m, block_rows) * Count(p.n, block_columns);
       const int64_t cost = Count(tasks, threads) * (block_rows * block_columns + kWidening * (block_rows + block_columns));
       if (cost >= best) continue;

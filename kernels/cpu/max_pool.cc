@@ -24,7 +24,7 @@ int64_t LastStride(const KernelCall& call) {
 }
 
 // Whether rows of windows may be processed together, which requires a stride within the input.
-bool TakesRows(const KernelCall& call, const Shape& x, const Shape& y) {
+bool CanPoolRows(const KernelCall& call, const Shape& x, const Shape& y) {
   const int64_t stride = LastStride(call);
   return !RejectsLayouts(call).empty() && y[1] < kFewChannels && stride >= 1 && stride <= x[x.rank() - 1];
 }
@@ -36,7 +36,7 @@ int64_t RowFloats(const KernelCall& call, const Shape& y) {
 
 // Scratch bytes for `rows` such rows per thread.
 int64_t RowScratch(const KernelCall& call, const Shape& x, const Shape& y, int64_t rows) {
-  return TakesRows(call, x, y) ? std::max(call.threads, 1) * rows * RowFloats(call, y) * static_cast<int64_t>(sizeof(float)) : 0;
+  return CanPoolRows(call, x, y) ? std::max(call.threads, 1) * rows * RowFloats(call, y) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 class MaxPoolBase : public Kernel {
@@ -47,7 +47,7 @@ class MaxPoolBase : public Kernel {
         loops_(BestLoops()),
         row_floats_(RowFloats(call, y)),
         step_(LastStride(call)),
-        by_rows_(TakesRows(call, x, y) && table_.Step() == step_) {}
+        by_rows_(CanPoolRows(call, x, y) && table_.Step() == step_) {}
 
   // The first maximum in a non-empty window of a plane; NaN counts as the maximum.
   int32_t Largest(const float* x, size_t window) const {

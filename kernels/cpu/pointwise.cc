@@ -31,7 +31,7 @@ std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
 
 // The reading pattern of an operand with these steps along the axes of `shape`. Merges adjacent axes where the steps allow it, and omits
 // axes of extent 1.
-BroadcastOperand ReadBySteps(const Shape& shape, const std::vector<int64_t>& steps) {
+BroadcastOperand OperandOfStrides(const Shape& shape, const std::vector<int64_t>& steps) {
   BroadcastOperand operand{.kind = Kind::kGeneral};
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape[axis] == 1) continue;
@@ -66,7 +66,7 @@ void CopyRows(const T* from, int64_t row_step, int64_t step, int64_t rows, int64
   }
 }
 
-bool Costly(PointwiseOp op) {
+bool IsExpensive(PointwiseOp op) {
   switch (op) {
     case PointwiseOp::kErf:
     case PointwiseOp::kExp:
@@ -190,7 +190,7 @@ PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram prog
   const auto physical = PhysicalOf(stated);
   const KernelCall& call = physical ? physical->call : stated;
   int64_t work = 0;
-  for (const auto& instruction : program.instructions) work += Costly(instruction.op) ? 8 : 1;
+  for (const auto& instruction : program.instructions) work += IsExpensive(instruction.op) ? 8 : 1;
   threads_ = elements_ < kTile * 2 ? 1 : ThreadsFor(elements_ * std::max<int64_t>(work, 1), kWorkPerThread, call.threads);
   locations_.resize(static_cast<size_t>(program.first_result()) + program.instructions.size());
   PlaceInputs(call, program);
@@ -220,7 +220,7 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
       operand.kind = Kind::kScalar;
     } else {
       GRADLOOM_CHECK(!flat);
-      operand = ReadBySteps(out.shape, StepsAlong(input.shape, out.shape));
+      operand = OperandOfStrides(out.shape, StepsAlong(input.shape, out.shape));
       if (const int64_t period = PeriodOf(operand); period > 0 && period <= kTile) operand = {Kind::kPeriodic, period, {}, {}};
     }
     if (operand.kind == Kind::kDense && input.dtype == DType::kFloat32) {

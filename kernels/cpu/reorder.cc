@@ -154,7 +154,7 @@ class TableReorder : public Kernel {
     std::vector<int64_t> from{0}, to{0};
   };
   // Elements that are adjacent in the output, and `step` apart in the input.
-  struct Stretch {
+  struct StridedRun {
     int64_t from, to, count, step;
   };
   // A part of the dimensions along an input line, at most one line. Elements adjacent in the input are `step` apart in the output; 0: at
@@ -191,7 +191,7 @@ class TableReorder : public Kernel {
   void MakeRuns(const Dimension& inner) {
     for (size_t i = 0; i < inner.from.size(); ++i) {
       const int64_t from = inner.from[i], to = inner.to[i];
-      Stretch* last = runs_.empty() ? nullptr : &runs_.back();
+      StridedRun* last = runs_.empty() ? nullptr : &runs_.back();
       const int64_t step = last == nullptr ? 0 : from - (last->from + (last->count - 1) * last->step);
       if (last != nullptr && last->count < kRun && to == last->to + last->count && (last->count == 1 || step == last->step)) {
         last->step = step;
@@ -212,7 +212,7 @@ class TableReorder : public Kernel {
       from += outer_[i].from[index];
       to += outer_[i].to[index];
     }
-    const Stretch& run = runs_[static_cast<size_t>(tile)];
+    const StridedRun& run = runs_[static_cast<size_t>(tile)];
     from += run.from;
     to += run.to;
     const int64_t *froms = across_.from.data() + part.begin, *tos = across_.to.data() + part.begin;
@@ -240,7 +240,7 @@ class TableReorder : public Kernel {
   std::vector<Dimension> outer_;  // outermost first
   Dimension across_;
   std::vector<Part> parts_;
-  std::vector<Stretch> runs_;
+  std::vector<StridedRun> runs_;
   int64_t tiles_ = 1, elements_ = 0;
 };
 

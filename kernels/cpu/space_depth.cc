@@ -12,7 +12,7 @@ constexpr int64_t kElementsPerThread = 1 << 15;
 
 // Copies between `wide`[j + block * x] and `rows`[j * step + x], x < width.
 template <bool kToSpace, int64_t kBlock, typename T>
-void WeaveOf(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
+void InterleaveBlocks(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
   if constexpr (kBlock > 0) block = kBlock;
   for (int64_t x = 0; x < width; ++x) {
     for (int64_t j = 0; j < block; ++j) {
@@ -26,12 +26,12 @@ void WeaveOf(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
 }
 
 template <bool kToSpace, typename T>
-void Weave(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
+void Interleave(int64_t block, int64_t step, int64_t width, const T* from, T* to) {
   switch (block) {
-    case 2: return WeaveOf<kToSpace, 2>(block, step, width, from, to);
-    case 3: return WeaveOf<kToSpace, 3>(block, step, width, from, to);
-    case 4: return WeaveOf<kToSpace, 4>(block, step, width, from, to);
-    default: return WeaveOf<kToSpace, 0>(block, step, width, from, to);
+    case 2: return InterleaveBlocks<kToSpace, 2>(block, step, width, from, to);
+    case 3: return InterleaveBlocks<kToSpace, 3>(block, step, width, from, to);
+    case 4: return InterleaveBlocks<kToSpace, 4>(block, step, width, from, to);
+    default: return InterleaveBlocks<kToSpace, 0>(block, step, width, from, to);
   }
 }
 
@@ -60,7 +60,7 @@ class SpaceDepth : public Kernel {
         const int64_t n = image / channels_, c = image % channels_;
         const int64_t channel = blocks_inner_ ? (c * block_ + i) * block_ : i * block_ * channels_ + c;
         const int64_t wide = row * width_ * block_, deep = (n * channels_ * block_ * block_ + channel) * plane + y * width_;
-        Weave<kToSpace>(block_, step, width_, from + (kToSpace ? deep : wide), to + (kToSpace ? wide : deep));
+        Interleave<kToSpace>(block_, step, width_, from + (kToSpace ? deep : wide), to + (kToSpace ? wide : deep));
       });
     });
   }

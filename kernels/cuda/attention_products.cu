@@ -78,7 +78,7 @@ struct ScoreRow {
 
 // Computes weights from scores.
 template <typename T>
-struct WeighScores {
+struct SoftmaxScores {
   AttentionData<T> a;
   ScoreBlock block;
   const float* scores;
@@ -307,7 +307,7 @@ void Attend(const Part<T>& part, T* y) {
   for (const ProductsPlan::Block& block : part.plan.blocks) {
     const QueryBlock& of = block.of;
     part.Multiply(block.scores, q + of.first_query * q_step, k + of.first_key * k_step, scores);
-    ForEachScoreRow(part, of, WeighScores<T>{part.a, part.Block(of), scores, weights});
+    ForEachScoreRow(part, of, SoftmaxScores<T>{part.a, part.Block(of), scores, weights});
     part.Multiply(block.result, weights, v + of.first_key * v_step, o + of.first_query * o_step);
   }
   if (n.packed) StoreCopy<T>(part, at.o, n.o, y);

@@ -200,7 +200,7 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite&) {
 }
 
 // The statistics of a channel over the whole batch, from its sums.
-struct WholeBatch {
+struct ChannelStatistics {
   const double* sums;
   int64_t channels;
   double count;
@@ -212,7 +212,7 @@ struct WholeBatch {
   }
 };
 
-void Statistics(const WholeBatch& batch, double epsilon, FloatResults means, FloatResults inv_stds, FloatResults variances,
+void Statistics(const ChannelStatistics& batch, double epsilon, FloatResults means, FloatResults inv_stds, FloatResults variances,
                 cudaStream_t stream) {
   ForEachElement(
       batch.channels, stream, GRADLOOM_ON_DEVICE(int64_t c) {
@@ -235,7 +235,7 @@ std::unique_ptr<Kernel> MakeStatistics(const KernelCall& call, const KernelSite&
 template <typename T>
 void ApplySums(const Slices& s, double epsilon, double count, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const WholeBatch batch{l.In<double>(3), s.slices, count};
+  const ChannelStatistics batch{l.In<double>(3), s.slices, count};
   const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2);
   ForEachElement(
       s.slices, l.stream,

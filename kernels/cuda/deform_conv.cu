@@ -70,19 +70,19 @@ struct Deform {
   }
 
   // The offset in the mask of a tap, for an image, an offset group, a tap and a point of the output.
-  GRADLOOM_DEVICE int64_t MaskPlace(int64_t image, int64_t group, int64_t tap, int64_t point) const {
+  GRADLOOM_DEVICE int64_t MaskIndex(int64_t image, int64_t group, int64_t tap, int64_t point) const {
     return ((image * s.offset_groups + group) * s.taps() + tap) * s.points() + point;
   }
-  GRADLOOM_DEVICE A Mask(int64_t place) const { return mask == nullptr ? A(1) : static_cast<A>(mask[place]); }
+  GRADLOOM_DEVICE A Mask(int64_t mask_index) const { return mask == nullptr ? A(1) : static_cast<A>(mask[mask_index]); }
   // The same in the offsets, which have two planes for each plane of the mask.
-  GRADLOOM_DEVICE int64_t OffsetPlace(int64_t mask_place) const {
-    const Quotient at = Divide(mask_place, s.points());
+  GRADLOOM_DEVICE int64_t OffsetIndex(int64_t mask_index) const {
+    const Quotient at = Divide(mask_index, s.points());
     return 2 * at.quotient * s.points() + at.rest;
   }
 
-  GRADLOOM_DEVICE Corners At(int64_t tap, int64_t point, int64_t mask_place) const {
+  GRADLOOM_DEVICE Corners At(int64_t tap, int64_t point, int64_t mask_index) const {
     const Quotient t = Divide(tap, s.kernel[1]), p = Divide(point, s.out[1]);
-    const T* const by = offset + OffsetPlace(mask_place);
+    const T* const by = offset + OffsetIndex(mask_index);
     const double dy = static_cast<double>(static_cast<A>(by[0])), dx = static_cast<double>(static_cast<A>(by[s.points()]));
     return {static_cast<double>(p.quotient * stride[0] - pad[0] + t.quotient * dilation[0]) + dy,
             static_cast<double>(p.rest * stride[1] - pad[1] + t.rest * dilation[1]) + dx, s.height, s.width};
@@ -90,7 +90,7 @@ struct Deform {
   GRADLOOM_DEVICE int64_t OffsetGroup(int64_t channel) const { return Divide(channel, s.channels / s.offset_groups).quotient; }
 
   // The bilinear sample without the mask.
-  GRADLOOM_DEVICE A Drawn(const Corners& corners, int64_t image, int64_t channel) const {
+  GRADLOOM_DEVICE A Sample(const Corners& corners, int64_t image, int64_t channel) const {
     const T* const plane = x + (image * s.channels + channel) * s.pixels();
     A sum = 0;
     corners.ForEach([&](int64_t pixel, double weight, double, double) { sum += static_cast<A>(weight) * static_cast<A>(plane[pixel]); });
@@ -98,8 +98,8 @@ struct Deform {
   }
 
   GRADLOOM_DEVICE A Sample(int64_t image, int64_t channel, int64_t tap, int64_t point) const {
-    const int64_t place = MaskPlace(image, OffsetGroup(channel), tap, point);
-    return Drawn(At(tap, point, place), image, channel) * Mask(place);
+    const int64_t mask_index = MaskIndex(image, OffsetGroup(channel), tap, point);
+    return Sample(At(tap, point, mask_index), image, channel) * Mask(mask_index);
   }
 };
 
@@ -184,10 +184,10 @@ template <typename T>
 void PointGradients(const Deform<T>& d, const Arithmetic<T>* samples, T* doffset, T* dmask, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
-      d.s.images * d.s.offset_groups * d.s.taps() * d.s.points(), stream, GRADLOOM_ON_DEVICE(int64_t place) {
-        const Quotient point = Divide(place, d.s.points()), tap = Divide(point.quotient, d.s.taps()),
+      d.s.images * d.s.offset_groups * d.s.taps() * d.s.points(), stream, GRADLOOM_ON_DEVICE(int64_t mask_index) {
+        const Quotient point = Divide(mask_index, d.s.points()), tap = Divide(point.quotient, d.s.taps()),
                        image = Divide(tap.quotient, d.s.offset_groups);
-        const Corners corners = d.At(tap.rest, point.rest, place);
+        const Corners corners = d.At(tap.rest, point.rest, mask_index);
         const int64_t each = d.s.channels / d.s.offset_groups;
         A along_y = 0, along_x = 0, value = 0;
         for (int64_t c = image.rest * each; c < (image.rest + 1) * each; ++c) {
@@ -200,46 +200,47 @@ void PointGradients(const Deform<T>& d, const Arithmetic<T>* samples, T* doffset
             y += static_cast<A>(by_y) * at;
             x += static_cast<A>(by_x) * at;
           });
-          const A up = samples[(channel * d.s.taps() + tap.rest) * d.s.points() + point.rest];
-          value += up * drawn;
-          along_y += up * y;
-          along_x += up * x;
+          const A d_sample = samples[(channel * d.s.taps() + tap.rest) * d.s.points() + point.rest];
+          value += d_sample * drawn;
+          along_y += d_sample * y;
+          along_x += d_sample * x;
         }
-        if (dmask != nullptr) dmask[place] = static_cast<T>(value);
+        if (dmask != nullptr) dmask[mask_index] = static_cast<T>(value);
         if (doffset == nullptr) return;
-        T* const to = doffset + d.OffsetPlace(place);
-        to[0] = static_cast<T>(along_y * d.Mask(place));
-        to[d.s.points()] = static_cast<T>(along_x * d.Mask(place));
+        T* const to = doffset + d.OffsetIndex(mask_index);
+        to[0] = static_cast<T>(along_y * d.Mask(mask_index));
+        to[d.s.points()] = static_cast<T>(along_x * d.Mask(mask_index));
       });
 }
 
 // The gradient of the samples from a plane, by tap and point.
 template <typename T>
-struct DrawnGradient {
+struct WeightedSampleGradient {
   Deform<T> d;
   const Arithmetic<T>* samples;
 
   GRADLOOM_DEVICE double operator()(int64_t plane, int64_t k) const {
     const Quotient tap = Divide(k, d.s.points()), channel = Divide(plane, d.s.channels);
-    const int64_t place = d.MaskPlace(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest);
-    return static_cast<double>(samples[plane * d.s.taps() * d.s.points() + k] * d.Mask(place));
+    const int64_t mask_index = d.MaskIndex(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest);
+    return static_cast<double>(samples[plane * d.s.taps() * d.s.points() + k] * d.Mask(mask_index));
   }
 };
 
 template <typename T>
 void PlaneGradient(const Deform<T>& d, const Arithmetic<T>* samples, const PlaneSums& sums, T* dx, cudaStream_t stream) {
-  const int64_t planes = d.s.planes(), draws = d.s.taps() * d.s.points();
-  const DrawnGradient<T> gradient{d, samples};
-  BeginSums<kSumWords<T>>(sums, planes, draws, gradient, stream);
+  const int64_t planes = d.s.planes(), sample_count = d.s.taps() * d.s.points();
+  const WeightedSampleGradient<T> gradient{d, samples};
+  BeginSums<kSumWords<T>>(sums, planes, sample_count, gradient, stream);
   ForEachElement(
-      planes * draws, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient plane = Divide(i, draws), tap = Divide(plane.rest, d.s.points()), channel = Divide(plane.quotient, d.s.channels);
-        const double unit = sums.units[plane.quotient], up = gradient(plane.quotient, plane.rest);
+      planes * sample_count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, sample_count), tap = Divide(plane.rest, d.s.points()),
+                       channel = Divide(plane.quotient, d.s.channels);
+        const double unit = sums.units[plane.quotient], d_sample = gradient(plane.quotient, plane.rest);
         if (!IsFinite(unit)) return;
         const Corners corners =
-            d.At(tap.quotient, tap.rest, d.MaskPlace(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest));
+            d.At(tap.quotient, tap.rest, d.MaskIndex(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest));
         corners.ForEach(
-            [&](int64_t pixel, double weight, double, double) { sums.Add<kSumWords<T>>(plane.quotient, pixel, weight * up, unit); });
+            [&](int64_t pixel, double weight, double, double) { sums.Add<kSumWords<T>>(plane.quotient, pixel, weight * d_sample, unit); });
       });
   const int64_t pixels = d.s.pixels();
   ForEachElement(

@@ -21,14 +21,14 @@ void Write(const T* mask, int64_t elements, T* out, cudaStream_t stream) {
 }
 
 template <typename T>
-void WriteTruths(const bool* mask, int64_t elements, T* out, cudaStream_t stream) {
+void WriteBoolMask(const bool* mask, int64_t elements, T* out, cudaStream_t stream) {
   ForEachElement(
       elements, stream, GRADLOOM_ON_DEVICE(int64_t i) { out[i] = static_cast<T>(mask[i] ? 0.0f : LowestOf<T>()); });
 }
 
 template <typename T>
 void Write(DType mask_dtype, const void* mask, int64_t elements, void* out, cudaStream_t stream) {
-  if (mask_dtype == DType::kBool) return WriteTruths(static_cast<const bool*>(mask), elements, static_cast<T*>(out), stream);
+  if (mask_dtype == DType::kBool) return WriteBoolMask(static_cast<const bool*>(mask), elements, static_cast<T*>(out), stream);
   Write(static_cast<const T*>(mask), elements, static_cast<T*>(out), stream);
 }
 

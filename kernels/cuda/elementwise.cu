@@ -240,27 +240,28 @@ std::unique_ptr<Kernel> MakeNot(const KernelCall& call, const KernelSite&) {
 }
 
 // The elements that a test accepts.
-struct Found {
+struct AcceptedValues {
   bool nan, negative_infinity, positive_infinity;
 };
 
 template <typename T>
-void Test(int64_t n, const T* in, bool* out, const Found& found, cudaStream_t stream) {
+void Test(int64_t n, const T* in, bool* out, const AcceptedValues& accepted, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const A x = static_cast<A>(in[i]);
         const bool nan = x != x, infinite = !nan && x - x != A{0};
-        out[i] = (nan && found.nan) || (infinite && (x < A{0} ? found.negative_infinity : found.positive_infinity));
+        out[i] = (nan && accepted.nan) || (infinite && (x < A{0} ? accepted.negative_infinity : accepted.positive_infinity));
       });
 }
 
 std::unique_ptr<Kernel> MakeTest(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.inputs[0].shape.elements();
-  Found found{true, false, false};
-  if (call.op == "IsInf") found = {false, call.attributes.Int("detect_negative", 1) != 0, call.attributes.Int("detect_positive", 1) != 0};
+  AcceptedValues accepted{true, false, false};
+  if (call.op == "IsInf")
+    accepted = {false, call.attributes.Int("detect_negative", 1) != 0, call.attributes.Int("detect_positive", 1) != 0};
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { Test(n, l.In<T>(0), l.Out<bool>(0), found, l.stream); });
+    return MakeKernel([=](const Launch& l) { Test(n, l.In<T>(0), l.Out<bool>(0), accepted, l.stream); });
   });
 }
 

@@ -126,7 +126,7 @@ struct BeginsGroup {
   const int64_t* order;
   GRADLOOM_DEVICE bool operator()(int64_t s) const { return s == 0 || slices.Compare(order[s - 1], order[s]) != 0; }
 };
-struct PutGroup {
+struct WriteGroup {
   UniqueScratch to;
   const int64_t* order;
   GRADLOOM_DEVICE void operator()(int64_t s, int64_t before, bool begins) const {
@@ -144,7 +144,7 @@ struct IsFirst {
   UniqueScratch from;
   GRADLOOM_DEVICE bool operator()(int64_t i) const { return from.first[from.group[i]] == i; }
 };
-struct PutNumber {
+struct WriteNumber {
   UniqueScratch to;
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t before, bool first) const {
     if (first) to.number[to.group[i]] = before;
@@ -176,8 +176,8 @@ std::unique_ptr<Kernel> MakeUnique(const KernelCall& call, const KernelSite&) {
     const CountedParts counted{n};
     const int64_t *const order = MergeSort(n, n, scratch.order, scratch.spare, l.stream, slices), *const count =
                                                                                                       scratch.totals + counted.parts();
-    ForEachCounted(counted, scratch.totals, l.stream, BeginsGroup{slices, order}, PutGroup{scratch, order});
-    if (!sorted) ForEachCounted(counted, scratch.totals, l.stream, IsFirst{scratch}, PutNumber{scratch});
+    ForEachCounted(counted, scratch.totals, l.stream, BeginsGroup{slices, order}, WriteGroup{scratch, order});
+    if (!sorted) ForEachCounted(counted, scratch.totals, l.stream, IsFirst{scratch}, WriteNumber{scratch});
     int64_t *const first = operands.Out<int64_t>(l, 0), *const counts = operands.Out<int64_t>(l, 2);
     WriteGroups(n, scratch, count, first, operands.Out<int64_t>(l, 1), counts, l.stream);
     for (int64_t* padded : {first, counts}) {

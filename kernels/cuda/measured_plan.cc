@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxPlans = 8;
 
-bool TakeNamed(OfferedPlans& plans, const std::string& name) {
+bool SelectByName(OfferedPlans& plans, const std::string& name) {
   for (int64_t i = 0; i < plans.count(); ++i) {
     if (plans.name(i) == name && plans.Take(i)) return true;
   }
@@ -26,7 +26,7 @@ void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Librari
   const std::string first = plans.chosen();
   if (first.empty()) return;
   if (known) {
-    if (!TakeNamed(plans, *known)) TakeNamed(plans, first);
+    if (!SelectByName(plans, *known)) SelectByName(plans, first);
     return;
   }
   std::vector<int64_t> offered;
@@ -45,7 +45,7 @@ void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Librari
   } else if (offered.size() > 1) {
     libraries.Note("there is no memory to measure algorithms of " + problem.what + " in: it has the first");
   }
-  if (best < 0 || !plans.Take(offered[static_cast<size_t>(best)])) TakeNamed(plans, first);
+  if (best < 0 || !plans.Take(offered[static_cast<size_t>(best)])) SelectByName(plans, first);
   if (const std::string chosen = plans.chosen(); !chosen.empty()) algorithms.Keep(problem.problem, chosen);
 }
 

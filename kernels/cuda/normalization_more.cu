@@ -30,8 +30,8 @@ double* BackwardRecords(const ChannelGroups& shape, const Launch& l) {
 }
 
 template <typename T>
-void FindNormals(const ChannelGroups& shape, double epsilon, const T* x, double* records, Normalizer<Arithmetic<T>>* normalizers,
-                 cudaStream_t stream) {
+void ComputeNormalizers(const ChannelGroups& shape, double epsilon, const T* x, double* records, Normalizer<Arithmetic<T>>* normalizers,
+                        cudaStream_t stream) {
   using R = Arithmetic<T>;
   MomentsOfSlices(
       shape.of_groups(), x, records, stream, GRADLOOM_ON_DEVICE(int64_t group, double mean, double squares) {
@@ -46,7 +46,7 @@ void GroupNorm(const ChannelGroups& shape, double epsilon, const Launch& l) {
   const T *const x = l.In<T>(0), *const scale = l.In<T>(1), *const bias = l.In<T>(2);
   T* const y = l.Out<T>(0);
   Normalizer<R>* const normalizers = GroupMemory<R>(shape, l).normalizers;
-  FindNormals(shape, epsilon, x, ForwardRecords(shape, l), normalizers, l.stream);
+  ComputeNormalizers(shape, epsilon, x, ForwardRecords(shape, l), normalizers, l.stream);
   ForEachInPlanes(
       shape.of_channels(), l.stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
         const Normalizer<R>& normalizer = normalizers[Divide(plane, shape.per_group()).quotient];
@@ -110,7 +110,7 @@ void InputGradient(const ChannelGroups& shape, const GroupMemory<Arithmetic<T>>&
 template <typename T>
 void GroupNormGrad(const ChannelGroups& shape, double epsilon, const FloatVectors& v, const Launch& l) {
   const GroupMemory<Arithmetic<T>> memory(shape, l);
-  FindNormals(shape, epsilon, l.In<T>(1), BackwardRecords(shape, l), memory.normalizers, l.stream);
+  ComputeNormalizers(shape, epsilon, l.In<T>(1), BackwardRecords(shape, l), memory.normalizers, l.stream);
   SumChannels<T>(shape, memory, l);
   ScaleGradient(shape, memory.by_channel, v.Out(l, 1), v.Out(l, 2), l.stream);
   InputGradient<T>(shape, memory, l);
@@ -143,7 +143,7 @@ struct Response {
   int64_t channels, points;
 
   Response(const Attributes& a, const Shape& x)
-      : beta(a.Float("beta", 0.75)), bias(a.Float("bias", 1)), channels(x[1]), points(Extent(x, 2, x.rank())) {
+      : beta(a.Float("beta", 0.75)), bias(a.Float("bias", 1)), channels(x[1]), points(Product(x, 2, x.rank())) {
     const int64_t size = a.Int("size", 1);
     alpha = a.Float("alpha", 9.9999997473787516e-05) / static_cast<double>(size);
     before = (size - 1) / 2;

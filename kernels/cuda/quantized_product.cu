@@ -39,7 +39,7 @@ class Inputs {
 
 // Zero points and scales for an element of the result: those of the operands, and the scale and zero point of the result.
 struct Factors {
-  enum Which { kAZero, kBZero, kAScale, kBScale, kYScale, kYZero, kFactors };
+  enum Index { kAZero, kBZero, kAScale, kBScale, kYScale, kYZero, kFactors };
   OffsetCalculator<kFactors> offsets;
   Bytes a_zero, b_zero, y_zero;
   FloatOperand a_scale, b_scale, y_scale;

@@ -270,10 +270,10 @@ GRADLOOM_DEVICE void ForEachBoxAt(const Regions& regions, const Box* boxes, int6
 }
 
 // The position of a pixel in an image and a channel, from its number.
-struct PixelPlace {
+struct Pixel {
   int64_t image, channel, y, x;
 };
-GRADLOOM_DEVICE PixelPlace PixelOf(const Regions& regions, int64_t i) {
+GRADLOOM_DEVICE Pixel PixelOf(const Regions& regions, int64_t i) {
   const Quotient x = Divide(i, regions.extent[1]), y = Divide(x.quotient, regions.extent[0]),
                  channel = Divide(y.quotient, regions.sizes.channels);
   return {channel.quotient, channel.rest, y.rest, x.rest};
@@ -281,12 +281,12 @@ GRADLOOM_DEVICE PixelPlace PixelOf(const Regions& regions, int64_t i) {
 
 // The weights of a point are products of weights along the axes, and so is their sum over the grid of a bin.
 template <typename T>
-void SpreadAverages(const Regions& regions, const Box* boxes, const T* dy, T* dx, cudaStream_t stream) {
+void DistributeAverages(const Regions& regions, const Box* boxes, const T* dy, T* dx, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const RegionSizes sizes = regions.sizes;
   ForEachElement(
       sizes.images * sizes.channels * sizes.pixels(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const PixelPlace at = PixelOf(regions, i);
+        const Pixel at = PixelOf(regions, i);
         A sum = 0;
         ForEachBoxAt(regions, boxes, at.image, at.y, at.x, [&](const Box& box, int64_t r, const Range& rows, const Range& columns) {
           const T* const ups = dy + (r * sizes.channels + at.channel) * (sizes.bins_y * sizes.bins_x);
@@ -310,7 +310,7 @@ void ScatterToMaxPixels(const Regions& regions, const Box* boxes, const MaxPixel
   const RegionSizes sizes = regions.sizes;
   ForEachElement(
       sizes.images * sizes.channels * sizes.pixels(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const PixelPlace at = PixelOf(regions, i);
+        const Pixel at = PixelOf(regions, i);
         const int64_t pixel = at.y * sizes.width + at.x;
         A sum = 0;
         ForEachBoxAt(regions, boxes, at.image, at.y, at.x, [&](const Box&, int64_t r, const Range& rows, const Range& columns) {
@@ -349,7 +349,7 @@ std::unique_ptr<Kernel> MakeRoiAlignGrad(const KernelCall& call, const KernelSit
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, regions = Regions(call, site)](const Launch& l) {
       FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
-      if (!regions.sizes.keeps_max_pixels) return SpreadAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
+      if (!regions.sizes.keeps_max_pixels) return DistributeAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
       MaxPixel* const max_pixels = MaxPixelsIn(l, regions.sizes);
       FindAlignedMaxima<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, max_pixels, l.stream);
       ScatterToMaxPixels(regions, BoxesIn(l), max_pixels, l.In<T>(3), l.Out<T>(0), l.stream);

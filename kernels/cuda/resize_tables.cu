@@ -21,12 +21,12 @@ E Named(const KernelCall& call, const char* attribute, const char* absent, const
 
 Error Refused(const std::string& what) { return Error(ErrorCode::kShape, "Resize: " + what); }
 
-bool Given(const KernelCall& call, size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; }
+bool HasElements(const KernelCall& call, size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; }
 
 // The common scale that `sizes` gives all axes, or 0 if each axis has its own.
 double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, const Shape& from) {
   const std::string policy = call.attributes.String("keep_aspect_ratio_policy", "stretch");
-  if (Given(call, 2) || policy == "stretch") return 0;
+  if (HasElements(call, 2) || policy == "stretch") return 0;
   const std::vector<int64_t> sizes = call.ConstantInts(3);
   if (sizes.size() != axes.size()) throw Refused(std::to_string(sizes.size()) + " sizes for " + std::to_string(axes.size()) + " axes");
   double common = 0;
@@ -39,13 +39,13 @@ double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, con
 
 // A coordinate of the output, scaled to the input. For nearest mode it is rounded to float32, as in the reference
 // (kernels/reference/resize_maps.cc).
-GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double place, double scale) {
-  const double divided = place / scale;
+GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double coordinate, double scale) {
+  const double divided = coordinate / scale;
   return s.mode == ResizeMode::kNearest ? static_cast<double>(static_cast<float>(divided)) : divided;
 }
 
 // The coordinate in the input of output coordinate x, by the formulas of the operator's documentation.
-GRADLOOM_DEVICE double Place(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
+GRADLOOM_DEVICE double InputCoordinate(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(axis.in);
   switch (s.coordinates) {
     case ResizeCoordinates::kHalfPixel: return Scaled(s, resized + 0.5, scale) - 0.5;
@@ -112,11 +112,11 @@ GRADLOOM_DEVICE ResizeEntry<A> Weighted(const ResizeSampling& s, const ResizeAxi
 template <typename A>
 GRADLOOM_DEVICE ResizeEntry<A> EntryOf(const ResizeSampling& s, const ResizeAxis& axis, int64_t x) {
   const double scale = s.scales.data == nullptr ? axis.scale : s.scales[axis.operand], last = static_cast<double>(axis.in - 1);
-  double place = Place(s, axis, scale, x);
-  const bool outside = s.coordinates == ResizeCoordinates::kCrop && (place < 0 || place > last);
+  double coordinate = InputCoordinate(s, axis, scale, x);
+  const bool outside = s.coordinates == ResizeCoordinates::kCrop && (coordinate < 0 || coordinate > last);
   // Far outside, all reads are clamped to the edge; the bound keeps indices small for any scale.
-  place = ::fmin(::fmax(place, -1e9), 1e9 + last);
-  const double floor = ::ceil(place) - 1, ratio = place - floor;
+  coordinate = ::fmin(::fmax(coordinate, -1e9), 1e9 + last);
+  const double floor = ::ceil(coordinate) - 1, ratio = coordinate - floor;
   const auto left = static_cast<int64_t>(floor);
   ResizeEntry<A> entry;
   if (s.mode != ResizeMode::kNearest) {
@@ -167,13 +167,13 @@ ResizeSampling::ResizeSampling(const KernelCall& call)
       exclude_outside(call.attributes.Int("exclude_outside", 0) != 0),
       cubic_a(call.attributes.Float("cubic_coeff_a", -0.75)) {}
 
-ResizePlan::ResizePlan(const KernelCall& call, const Shape& from, const Shape& to) : sampling(call), reads_scales(Given(call, 2)) {
+ResizePlan::ResizePlan(const KernelCall& call, const Shape& from, const Shape& to) : sampling(call), reads_scales(HasElements(call, 2)) {
   std::vector<int64_t> given = call.attributes.Ints("axes");
   if (given.empty()) {
     for (int i = 0; i < from.rank(); ++i) given.push_back(i);
   }
   const auto n = static_cast<int64_t>(given.size());
-  reads_roi = sampling.coordinates == ResizeCoordinates::kCrop && Given(call, 1);
+  reads_roi = sampling.coordinates == ResizeCoordinates::kCrop && HasElements(call, 1);
   if (n > from.rank() || (reads_roi && call.inputs[1].shape.elements() != 2 * n) ||
       (reads_scales && call.inputs[2].shape.elements() != n)) {
     throw Refused("roi or scales for another number of axes than " + std::to_string(n));

@@ -169,7 +169,7 @@ struct WriteIndices {
   }
 };
 
-struct PutNumber {
+struct WriteNumber {
   int64_t room;
   int64_t* out;
   GRADLOOM_DEVICE void operator()(int64_t position, int64_t i) const {
@@ -250,7 +250,7 @@ std::unique_ptr<Kernel> MakeCompress(const KernelCall& call, const KernelSite& s
   return WithWord(word, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, words = row_bytes / word, fault = IndexFault(site)](const Launch& l) {
       auto* const positions = static_cast<int64_t*>(l.scratch);
-      Select(conditions, l.In<bool>(1), PutNumber{count, positions}, 1, fault, l.stream);
+      Select(conditions, l.In<bool>(1), WriteNumber{count, positions}, 1, fault, l.stream);
       TakeRows(outer, count, extent, words, l.In<T>(0), positions, l.Out<T>(0), fault, l.stream);
     });
   });

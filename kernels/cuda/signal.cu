@@ -150,7 +150,7 @@ struct MelScale {
   }
 };
 
-void Weigh(const MelScale& mel, void* y, DType dtype, DataFault* fault, int site, cudaStream_t stream) {
+void WriteMelWeights(const MelScale& mel, void* y, DType dtype, DataFault* fault, int site, cudaStream_t stream) {
   ForEachElement(
       mel.spectrum * mel.bins, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Quotient at = Divide(i, mel.bins);
@@ -169,7 +169,7 @@ std::unique_ptr<Kernel> MakeMelWeightMatrix(const KernelCall& call, const Kernel
   return MakeKernel([spectrum = to[0], bins = to[1], inputs = call.inputs, out = call.outputs[0].dtype, fault = site.fault,
                      id = site.id](const Launch& l) {
     const auto number = [&](size_t i) { return Number{l.inputs[i], inputs[i].dtype}; };
-    Weigh({spectrum, bins, number(1), number(2), number(3), number(4)}, l.outputs[0], out, fault, id, l.stream);
+    WriteMelWeights({spectrum, bins, number(1), number(2), number(3), number(4)}, l.outputs[0], out, fault, id, l.stream);
   });
 }
 

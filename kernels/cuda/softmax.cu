@@ -25,9 +25,9 @@ struct Softmax {
     all = group.Reduce(all, JoinExpSums{});
     const A sum = all.Divisor(), scale = logarithm ? static_cast<A>(::log(sum)) : 1 / sum;
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
-      const int64_t place = start + j * lines.step;
-      const A shifted = static_cast<A>(in[place]) - all.largest;
-      out[place] = static_cast<T>(logarithm ? shifted - scale : static_cast<A>(::exp(shifted)) * scale);
+      const int64_t index = start + j * lines.step;
+      const A shifted = static_cast<A>(in[index]) - all.largest;
+      out[index] = static_cast<T>(logarithm ? shifted - scale : static_cast<A>(::exp(shifted)) * scale);
     }
   }
 };
@@ -35,15 +35,15 @@ struct Softmax {
 // The first maximum. A NaN counts as the maximum if it is the first element, and as the smallest otherwise, like in a loop that compares
 // each element with the maximum so far.
 template <typename A>
-struct Leader {
+struct ArgMaxValue {
   A value = -std::numeric_limits<A>::infinity();
-  int64_t place = 0;
+  int64_t index = 0;
 };
 
-struct Ahead {
+struct JoinArgMax {
   template <typename A>
-  GRADLOOM_DEVICE Leader<A> operator()(const Leader<A>& a, const Leader<A>& b) const {
-    return b.value > a.value || (b.value == a.value && b.place < a.place) ? b : a;
+  GRADLOOM_DEVICE ArgMaxValue<A> operator()(const ArgMaxValue<A>& a, const ArgMaxValue<A>& b) const {
+    return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
   }
 };
 
@@ -57,14 +57,14 @@ struct Hardmax {
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t line) const {
     using A = Arithmetic<T>;
     const int64_t start = lines.start(line);
-    Leader<A> leader;
+    ArgMaxValue<A> best;
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
       const A x = static_cast<A>(in[start + j * lines.step]);
-      leader = Ahead{}(leader, Leader<A>{j == 0 && x != x ? std::numeric_limits<A>::infinity() : x, j});
+      best = JoinArgMax{}(best, ArgMaxValue<A>{j == 0 && x != x ? std::numeric_limits<A>::infinity() : x, j});
     }
-    leader = group.Reduce(leader, Ahead{});
+    best = group.Reduce(best, JoinArgMax{});
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
-      out[start + j * lines.step] = static_cast<T>(j == leader.place ? 1.0f : 0.0f);
+      out[start + j * lines.step] = static_cast<T>(j == best.index ? 1.0f : 0.0f);
     }
   }
 };
@@ -89,8 +89,8 @@ struct LpNormalization {
     sum = group.Reduce(sum, Sum{});
     const A norm = absolute ? sum : static_cast<A>(::sqrt(sum));
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
-      const int64_t place = start + j * lines.step;
-      out[place] = norm == 0 ? static_cast<T>(0.0f) : static_cast<T>(static_cast<A>(in[place]) / norm);
+      const int64_t index = start + j * lines.step;
+      out[index] = norm == 0 ? static_cast<T>(0.0f) : static_cast<T>(static_cast<A>(in[index]) / norm);
     }
   }
 };

@@ -116,7 +116,7 @@ StridedCopy::StridedCopy(const Shape& shape, int64_t element_bytes, const Stride
   Loops loops = LoopsOf(shape, from.strides, to.strides);
   if (const int axis = MatrixAxis(loops); axis >= 0) {
     const auto at = static_cast<size_t>(axis);
-    way_ = Way::kTiles;
+    strategy_ = Strategy::kTiles;
     rows_ = loops.extents[at];
     columns_ = loops.extents.back();
     from_step_ = loops.strides[0].back();
@@ -137,7 +137,7 @@ StridedCopy::StridedCopy(const Shape& shape, int64_t element_bytes, const Stride
     from_start_ /= wider;
     to_start_ /= wider;
     const bool one_run = loops.extents.size() <= 1 && (loops.extents.empty() || (loops.strides[0][0] == 1 && loops.strides[1][0] == 1));
-    if (one_run) way_ = Way::kBytes;
+    if (one_run) strategy_ = Strategy::kBytes;
   }
   offsets_ = OffsetsOf(loops);
 }
@@ -147,12 +147,12 @@ void StridedCopy::Run(const void* from, void* to, cudaStream_t stream) const {
   WithWord(word_bytes_, [&]<typename T>(std::type_identity<T>) {
     const T* const first = static_cast<const T*>(from) + from_start_;
     T* const into = static_cast<T*>(to) + to_start_;
-    switch (way_) {
-      case Way::kBytes:
+    switch (strategy_) {
+      case Strategy::kBytes:
         GRADLOOM_CUDA(cudaMemcpyAsync(into, first, static_cast<size_t>(words_) * sizeof(T), cudaMemcpyDeviceToDevice, stream));
         return;
-      case Way::kElements: return CopyElements(words_, first, into, offsets_, stream);
-      case Way::kTiles: return CopyTiles(words_, first, into, offsets_, Matrix{rows_, columns_, from_step_, to_step_}, stream);
+      case Strategy::kElements: return CopyElements(words_, first, into, offsets_, stream);
+      case Strategy::kTiles: return CopyTiles(words_, first, into, offsets_, Matrix{rows_, columns_, from_step_, to_step_}, stream);
     }
   });
 }

@@ -26,9 +26,9 @@ class StridedCopy {
   void Run(const void* from, void* to, cudaStream_t stream) const;
 
  private:
-  enum class Way { kBytes, kElements, kTiles };
+  enum class Strategy { kBytes, kElements, kTiles };
 
-  Way way_ = Way::kElements;
+  Strategy strategy_ = Strategy::kElements;
   int64_t word_bytes_ = 1, words_ = 0;
   int64_t from_start_ = 0, to_start_ = 0;
   // Source, target. For tiles, without the two axes of a matrix, whose element (r, c) is at r + c from_step in the source and at r to_step

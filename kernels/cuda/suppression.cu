@@ -55,9 +55,9 @@ struct Suppression {
   const float *overlap = nullptr, *least = nullptr;  // null: 0, and no score threshold
 };
 
-// `order` has the numbers of the scores, sorted within each row. Writes the selected boxes of each row to `chosen`, and their number to
+// `order` has the numbers of the scores, sorted within each row. Writes the selected boxes of each row to `selected`, and their number to
 // `counts`.
-void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_t* chosen, int64_t* counts, cudaStream_t stream) {
+void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_t* selected, int64_t* counts, cudaStream_t stream) {
   ForEachRow(
       s.sizes.rows(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
         const int64_t n = s.sizes.boxes, begin = row * n, most = s.most == nullptr ? 0 : *s.most;
@@ -75,7 +75,7 @@ void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_
         while (next < n && count < most) {
           const int64_t place = next, box = order[begin + place] - begin;
           const Corners taken = CornersOf(boxes + box * 4, s.centered);
-          if (block.thread() == 0) chosen[begin + count] = box;
+          if (block.thread() == 0) selected[begin + count] = box;
           ++count;
           next = n;
           for (int64_t k = block.thread(); k < n; k += block.threads()) {
@@ -103,8 +103,8 @@ void FindBegins(const SuppressionSizes& sizes, int64_t* begins, int64_t* count, 
 }
 
 // Writes (image, class, box) of the selected boxes, in the order of rows.
-void WriteChosen(const SuppressionSizes& sizes, const int64_t* chosen, const int64_t* begins, const int64_t* counts, int64_t* out,
-                 cudaStream_t stream) {
+void WriteSelected(const SuppressionSizes& sizes, const int64_t* selected, const int64_t* begins, const int64_t* counts, int64_t* out,
+                   cudaStream_t stream) {
   ForEachElement(
       sizes.scores(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Quotient row = Divide(i, sizes.boxes), image = Divide(row.quotient, sizes.classes);
@@ -112,12 +112,12 @@ void WriteChosen(const SuppressionSizes& sizes, const int64_t* chosen, const int
         if (row.rest >= counts[row.quotient] || at >= sizes.bound) return;
         out[at * 3] = image.quotient;
         out[at * 3 + 1] = image.rest;
-        out[at * 3 + 2] = chosen[i];
+        out[at * 3 + 2] = selected[i];
       });
 }
 
 // Fills the rest of the output with copies of the first selected box.
-void PadChosen(int64_t bound, const int64_t* count, int64_t* out, cudaStream_t stream) {
+void PadSelected(int64_t bound, const int64_t* count, int64_t* out, cudaStream_t stream) {
   ForEachElement(
       3 * bound, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         if (i >= 3 * *count) out[i] = *count > 0 ? out[Divide(i, 3).rest] : 0;
@@ -145,14 +145,14 @@ std::unique_ptr<Kernel> MakeNonMaxSuppression(const KernelCall& call, const Kern
     int64_t *const first = memory, *const second = first + sizes.scores(), *const counts = second + sizes.scores();
     int64_t *const begins = counts + sizes.rows(), *const count = begins + sizes.rows();
     const int64_t* const order = MergeSort(sizes.scores(), sizes.boxes, first, second, l.stream, ByScore{s.scores});
-    int64_t* const chosen = order == first ? second : first;
-    Choose(s, order, reinterpret_cast<uint8_t*>(count + 1), chosen, counts, l.stream);
+    int64_t* const selected = order == first ? second : first;
+    Choose(s, order, reinterpret_cast<uint8_t*>(count + 1), selected, counts, l.stream);
     if (sizes.rows() > 0)
       GRADLOOM_CUDA(cudaMemcpyAsync(begins, counts, static_cast<size_t>(sizes.rows()) * 8, cudaMemcpyDeviceToDevice, l.stream));
     FindBegins(sizes, begins, count, fault, l.stream);
     if (int64_t* const out = operands.Out<int64_t>(l, 0)) {
-      WriteChosen(sizes, chosen, begins, counts, out, l.stream);
-      PadChosen(sizes.bound, count, out, l.stream);
+      WriteSelected(sizes, selected, begins, counts, out, l.stream);
+      PadSelected(sizes.bound, count, out, l.stream);
     }
     if (int64_t* const out = operands.Out<int64_t>(l, 1)) GRADLOOM_CUDA(cudaMemcpyAsync(out, count, 8, cudaMemcpyDeviceToDevice, l.stream));
   });

@@ -48,12 +48,12 @@ std::unique_ptr<Kernel> MakeArrayFeatureExtractor(const KernelCall& call, const 
 }
 
 // Owns the tables of a kernel in device memory.
-struct KeptTrees {
+struct DeviceTrees {
   std::vector<std::shared_ptr<const int64_t>> whole;
   std::vector<std::shared_ptr<const double>> real;
   TreeView trees{};
 
-  explicit KeptTrees(const KernelCall& call) {
+  explicit DeviceTrees(const KernelCall& call) {
     const TreeTables tables(call);
     trees = tables.view();
     const auto put = [&](const std::vector<int64_t>& list) { return whole.emplace_back(OnDevice(list)).get(); };
@@ -97,7 +97,7 @@ void AddTrees(int64_t samples, int64_t features, int64_t outputs, const TreeView
 std::unique_ptr<Kernel> MakeTreeEnsemble(const KernelCall& call, const KernelSite& site) {
   const Shape& shape = call.inputs[0].shape;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([kept = KeptTrees(call), samples = shape[0], features = shape[1], outputs = call.outputs[0].shape[1],
+    return MakeKernel([kept = DeviceTrees(call), samples = shape[0], features = shape[1], outputs = call.outputs[0].shape[1],
                        fault = IndexFault(site)](const Launch& l) {
       AddTrees(samples, features, outputs, kept.trees, l.In<T>(0), static_cast<double*>(l.scratch), l.Out<T>(0), fault, l.stream);
     });
@@ -128,12 +128,12 @@ struct DeviceGrams {
   }
 };
 
-struct KeptGrams {
+struct DeviceGramTables {
   std::vector<std::shared_ptr<const int64_t>> whole;
   std::shared_ptr<const double> weights;
   DeviceGrams grams{};
 
-  explicit KeptGrams(const KernelCall& call) {
+  explicit DeviceGramTables(const KernelCall& call) {
     const Attributes& a = call.attributes;
     const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
     grams.places = y[y.rank() - 1];
@@ -182,7 +182,7 @@ void CountGrams(int64_t n, const DeviceGrams& grams, const void* x, DType dtype,
 
 std::unique_ptr<Kernel> MakeTfIdf(const KernelCall& call, const KernelSite&) {
   const int64_t n = call.outputs[0].shape.elements();
-  return MakeKernel([kept = KeptGrams(call), n, dtype = call.inputs[0].dtype](const Launch& l) {
+  return MakeKernel([kept = DeviceGramTables(call), n, dtype = call.inputs[0].dtype](const Launch& l) {
     CountGrams(n, kept.grams, l.inputs[0], dtype, l.Out<float>(0), l.stream);
   });
 }

@@ -50,18 +50,18 @@ std::vector<Tensor> Unique(const KernelCall& call, std::span<const Tensor> input
     ++count.back();
     group[static_cast<size_t>(at)] = static_cast<int64_t>(first.size()) - 1;
   }
-  std::vector<int64_t> places(first.size());
-  std::iota(places.begin(), places.end(), 0);
+  std::vector<int64_t> group_order(first.size());
+  std::iota(group_order.begin(), group_order.end(), 0);
   if (!sorted)
-    std::sort(places.begin(), places.end(),
+    std::sort(group_order.begin(), group_order.end(),
               [&](int64_t a, int64_t b) { return first[static_cast<size_t>(a)] < first[static_cast<size_t>(b)]; });
   Shape made = shape;
   made[axis] = static_cast<int64_t>(first.size());
   Tensor values(x.dtype(), made);
   const int64_t bytes = inner * DTypeBytes(x.dtype());
   std::vector<int64_t> firsts, counts, new_place(first.size());
-  for (size_t k = 0; k < places.size(); ++k) {
-    const auto from = static_cast<size_t>(places[k]);
+  for (size_t k = 0; k < group_order.size(); ++k) {
+    const auto from = static_cast<size_t>(group_order[k]);
     new_place[from] = static_cast<int64_t>(k);
     firsts.push_back(first[from]);
     counts.push_back(count[from]);

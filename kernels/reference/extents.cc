@@ -9,10 +9,10 @@
 namespace gradloom {
 namespace {
 
-// Fills the places from `count` on with the first one, or with zeros, in `rows` rows of `bound` places.
-void PadPlaces(int64_t* places, int64_t rows, int64_t bound, int64_t count) {
+// Fills the indices from `count` on with the first one, or with zeros, in `rows` rows of `bound` indices.
+void PadIndices(int64_t* indices, int64_t rows, int64_t bound, int64_t count) {
   for (int64_t row = 0; row < rows; ++row) {
-    int64_t* p = places + row * bound;
+    int64_t* p = indices + row * bound;
     std::fill(p + count, p + bound, count > 0 ? p[0] : 0);
   }
 }
@@ -21,22 +21,22 @@ void NonZero(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape.elements(), rows = std::max(shape.rank(), 1);
   std::vector<int64_t> unwanted(Has(call.outputs, 0) ? 0 : static_cast<size_t>(rows * n));
-  int64_t* places = unwanted.empty() ? Out<int64_t>(out, 0) : unwanted.data();
+  int64_t* indices = unwanted.empty() ? Out<int64_t>(out, 0) : unwanted.data();
   int64_t count = 0;
   WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     for (int64_t i = 0; i < n; ++i) {
-      if (static_cast<Arithmetic<T>>(In<T>(in, 0)[i]) != 0) places[(rows - 1) * n + count++] = i;
+      if (static_cast<Arithmetic<T>>(In<T>(in, 0)[i]) != 0) indices[(rows - 1) * n + count++] = i;
     }
   });
-  // So far, the last row has the places in the flattened tensor.
+  // So far, the last row has the indices in the flattened tensor.
   for (int64_t k = 0; k < count && shape.rank() > 1; ++k) {
-    int64_t rest = places[(rows - 1) * n + k];
+    int64_t rest = indices[(rows - 1) * n + k];
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-      places[axis * n + k] = rest % shape[axis];
+      indices[axis * n + k] = rest % shape[axis];
       rest /= shape[axis];
     }
   }
-  PadPlaces(places, rows, n, count);
+  PadIndices(indices, rows, n, count);
   if (Has(call.outputs, 1)) *Out<int64_t>(out, 1) = count;
 }
 
@@ -55,7 +55,7 @@ void Unique(const KernelCall& call, const void* const* in, void* const* out) {
   for (size_t i = 0; i < 3; ++i) {
     if (!Has(call.outputs, i)) continue;
     CopyInts(made[i + 1], Out<int64_t>(out, i));
-    if (i != 1) PadPlaces(Out<int64_t>(out, i), 1, call.outputs[i].shape[0], count);
+    if (i != 1) PadIndices(Out<int64_t>(out, i), 1, call.outputs[i].shape[0], count);
   }
   if (Has(call.outputs, 3)) *Out<int64_t>(out, 3) = count;
 }

@@ -10,10 +10,10 @@ namespace gradloom {
 namespace {
 
 // Index operand `i`, converted to [0, extent).
-std::vector<int64_t> Places(const KernelCall& call, const void* const* in, size_t i, int64_t extent) {
-  std::vector<int64_t> places = InputInts(call, in, i);
-  for (int64_t& place : places) place = CheckedIndex(call, place, extent);
-  return places;
+std::vector<int64_t> CheckedIndices(const KernelCall& call, const void* const* in, size_t i, int64_t extent) {
+  std::vector<int64_t> positions = InputInts(call, in, i);
+  for (int64_t& position : positions) position = CheckedIndex(call, position, extent);
+  return positions;
 }
 
 void Gather(const KernelCall& call, const void* const* in, void* const* out) {
@@ -21,11 +21,11 @@ void Gather(const KernelCall& call, const void* const* in, void* const* out) {
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
   const int64_t outer = Product(shape, 0, axis), extent = shape[axis];
   const int64_t bytes = Product(shape, axis + 1, shape.rank()) * DTypeBytes(call.inputs[0].dtype);
-  const std::vector<int64_t> places = Places(call, in, 1, extent);
+  const std::vector<int64_t> positions = CheckedIndices(call, in, 1, extent);
   char* z = Out<char>(out, 0);
   for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t place : places) {
-      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + place) * bytes, static_cast<size_t>(bytes));
+    for (int64_t position : positions) {
+      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + position) * bytes, static_cast<size_t>(bytes));
       z += bytes;
     }
   }
@@ -36,7 +36,7 @@ void GatherGrad(const KernelCall& call, const void* const* in, void* const* out)
   const Shape& shape = call.outputs[0].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
   const int64_t outer = Product(shape, 0, axis), extent = shape[axis], inner = Product(shape, axis + 1, shape.rank());
-  const std::vector<int64_t> places = Places(call, in, 0, extent);
+  const std::vector<int64_t> positions = CheckedIndices(call, in, 0, extent);
   WithNumber(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     using Sum = Accumulator<T>;
     std::vector<Sum> sums(static_cast<size_t>(extent * inner));
@@ -44,43 +44,43 @@ void GatherGrad(const KernelCall& call, const void* const* in, void* const* out)
     T* z = Out<T>(out, 0);
     for (int64_t o = 0; o < outer; ++o) {
       std::fill(sums.begin(), sums.end(), Sum{0});
-      for (int64_t place : places) {
-        for (int64_t j = 0; j < inner; ++j) sums[static_cast<size_t>(place * inner + j)] += static_cast<Sum>(*x++);
+      for (int64_t position : positions) {
+        for (int64_t j = 0; j < inner; ++j) sums[static_cast<size_t>(position * inner + j)] += static_cast<Sum>(*x++);
       }
       for (Sum sum : sums) *z++ = static_cast<T>(static_cast<Arithmetic<T>>(sum));
     }
   });
 }
 
-// Calls f(i, place) for each element i of the indices. `place` is its position in a tensor of `shape`, which may differ from the shape of
+// Calls f(i, position) for each element i of the indices. `position` is that in a tensor of `shape`, which may differ from the shape of
 // the indices only along `axis`.
 template <typename F>
-void ForEachElementPlace(const KernelCall& call, const void* const* in, const Shape& shape, F&& f) {
+void ForEachElementOffset(const KernelCall& call, const void* const* in, const Shape& shape, F&& f) {
   const Shape& indices = call.inputs[1].shape;
   const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
   bool fits = indices.rank() == shape.rank();
   for (int a = 0; fits && a < shape.rank(); ++a) fits = a == axis || indices[a] <= shape[a];
   if (!fits) throw Error(ErrorCode::kShape, call.op + ": indices " + indices.ToString() + " do not fit into " + shape.ToString());
-  const std::vector<int64_t> strides = shape.strides(), values = Places(call, in, 1, shape[axis]);
+  const std::vector<int64_t> strides = shape.strides(), values = CheckedIndices(call, in, 1, shape[axis]);
   for (size_t i = 0; i < values.size(); ++i) {
-    int64_t place = 0, rest = static_cast<int64_t>(i);
+    int64_t position = 0, rest = static_cast<int64_t>(i);
     for (int a = shape.rank(); a-- > 0;) {
-      place += (a == axis ? values[i] : rest % indices[a]) * strides[static_cast<size_t>(a)];
+      position += (a == axis ? values[i] : rest % indices[a]) * strides[static_cast<size_t>(a)];
       rest /= indices[a];
     }
-    f(static_cast<int64_t>(i), place);
+    f(static_cast<int64_t>(i), position);
   }
 }
 
 void GatherElements(const KernelCall& call, const void* const* in, void* const* out) {
   WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    ForEachElementPlace(call, in, call.inputs[0].shape, [&](int64_t i, int64_t place) { Out<T>(out, 0)[i] = In<T>(in, 0)[place]; });
+    ForEachElementOffset(call, in, call.inputs[0].shape, [&](int64_t i, int64_t position) { Out<T>(out, 0)[i] = In<T>(in, 0)[position]; });
   });
 }
 
-// Calls f(i, place, n) for each index tuple i, which selects the n consecutive elements of `shape` from `place` on.
+// Calls f(i, position, n) for each index tuple i, which selects the n consecutive elements of `shape` from `position` on.
 template <typename F>
-void ForEachTuplePlace(const KernelCall& call, const void* const* in, const Shape& shape, int batch_dims, F&& f) {
+void ForEachTupleOffset(const KernelCall& call, const void* const* in, const Shape& shape, int batch_dims, F&& f) {
   const Shape& indices = call.inputs[1].shape;
   const int width = static_cast<int>(indices[indices.rank() - 1]);
   bool fits = batch_dims + width <= shape.rank() && batch_dims < indices.rank();
@@ -90,20 +90,20 @@ void ForEachTuplePlace(const KernelCall& call, const void* const* in, const Shap
   const int64_t n = Product(shape, batch_dims + width, shape.rank()), batch = Product(shape, batch_dims, shape.rank());
   const int64_t tuples = Product(indices, 0, indices.rank() - 1), batches = Product(shape, 0, batch_dims);
   for (int64_t i = 0; i < tuples; ++i) {
-    int64_t place = i / (tuples / batches) * batch;
+    int64_t position = i / (tuples / batches) * batch;
     for (int k = 0; k < width; ++k) {
       const int axis = batch_dims + k;
-      place += CheckedIndex(call, values[static_cast<size_t>(i * width + k)], shape[axis]) * strides[static_cast<size_t>(axis)];
+      position += CheckedIndex(call, values[static_cast<size_t>(i * width + k)], shape[axis]) * strides[static_cast<size_t>(axis)];
     }
-    f(i, place, n);
+    f(i, position, n);
   }
 }
 
 void GatherNd(const KernelCall& call, const void* const* in, void* const* out) {
   const int64_t bytes = DTypeBytes(call.inputs[0].dtype);
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
-  ForEachTuplePlace(call, in, call.inputs[0].shape, batch_dims, [&](int64_t i, int64_t place, int64_t n) {
-    if (n > 0) std::memcpy(Out<char>(out, 0) + i * n * bytes, In<char>(in, 0) + place * bytes, static_cast<size_t>(n * bytes));
+  ForEachTupleOffset(call, in, call.inputs[0].shape, batch_dims, [&](int64_t i, int64_t position, int64_t n) {
+    if (n > 0) std::memcpy(Out<char>(out, 0) + i * n * bytes, In<char>(in, 0) + position * bytes, static_cast<size_t>(n * bytes));
   });
 }
 
@@ -118,10 +118,10 @@ void GatherNdGrad(const KernelCall& call, const void* const* in, void* const* ou
     using Sum = Accumulator<T>;
     std::vector<Sum> sums(static_cast<size_t>(shape.elements()), Sum{0});
     const T* x = In<T>(in, 1);
-    ForEachTuplePlace(gather, operands, shape, static_cast<int>(call.attributes.Int("batch_dims", 0)),
-                      [&](int64_t, int64_t place, int64_t n) {
-                        for (int64_t j = 0; j < n; ++j) sums[static_cast<size_t>(place + j)] += static_cast<Sum>(*x++);
-                      });
+    ForEachTupleOffset(gather, operands, shape, static_cast<int>(call.attributes.Int("batch_dims", 0)),
+                       [&](int64_t, int64_t position, int64_t n) {
+                         for (int64_t j = 0; j < n; ++j) sums[static_cast<size_t>(position + j)] += static_cast<Sum>(*x++);
+                       });
     for (size_t i = 0; i < sums.size(); ++i) Out<T>(out, 0)[i] = static_cast<T>(static_cast<Arithmetic<T>>(sums[i]));
   });
 }
@@ -139,15 +139,15 @@ T Combined(ScatterReduction reduction, T old, T update) {
   return update;
 }
 
-// Copies the data, then calls scatter(combine): combine(place, i) applies update element i at `place`.
+// Copies the data, then calls scatter(combine): combine(position, i) applies update element i at `position`.
 template <typename Scatter>
 void ScatterInto(const KernelCall& call, const void* const* in, void* const* out, Scatter&& scatter) {
   const ScatterReduction reduction = ScatterReductionOf(call);
   const int64_t bytes = call.inputs[0].shape.elements() * DTypeBytes(call.inputs[0].dtype);
   if (bytes > 0) std::memcpy(out[0], in[0], static_cast<size_t>(bytes));
   const auto run = [&]<typename T>(std::type_identity<T>) {
-    scatter([&](int64_t place, int64_t i) {
-      T& element = Out<T>(out, 0)[place];
+    scatter([&](int64_t position, int64_t i) {
+      T& element = Out<T>(out, 0)[position];
       element = Combined<T>(reduction, element, In<T>(in, 2)[i]);
     });
   };
@@ -165,7 +165,7 @@ void ScatterInto(const KernelCall& call, const void* const* in, void* const* out
 void ScatterElements(const KernelCall& call, const void* const* in, void* const* out) {
   if (call.inputs[2].shape != call.inputs[1].shape) BadUpdates(call);
   ScatterInto(call, in, out, [&](auto combine) {
-    ForEachElementPlace(call, in, call.inputs[0].shape, [&](int64_t i, int64_t place) { combine(place, i); });
+    ForEachElementOffset(call, in, call.inputs[0].shape, [&](int64_t i, int64_t position) { combine(position, i); });
   });
 }
 
@@ -176,8 +176,8 @@ void ScatterNd(const KernelCall& call, const void* const* in, void* const* out) 
   const int64_t n = Product(shape, static_cast<int>(width), shape.rank());
   if (call.inputs[2].shape.elements() != Product(indices, 0, indices.rank() - 1) * n) BadUpdates(call);
   ScatterInto(call, in, out, [&](auto combine) {
-    ForEachTuplePlace(call, in, call.inputs[0].shape, 0, [&](int64_t i, int64_t place, int64_t n) {
-      for (int64_t j = 0; j < n; ++j) combine(place + j, i * n + j);
+    ForEachTupleOffset(call, in, call.inputs[0].shape, 0, [&](int64_t i, int64_t position, int64_t n) {
+      for (int64_t j = 0; j < n; ++j) combine(position + j, i * n + j);
     });
   });
 }
@@ -207,18 +207,18 @@ void Compress(const KernelCall& call, const void* const* in, void* const* out) {
   const int axis = flat ? 0 : AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
   const int64_t outer = flat ? 1 : Product(shape, 0, axis), extent = flat ? shape.elements() : shape[axis];
   const int64_t bytes = (flat ? 1 : Product(shape, axis + 1, shape.rank())) * DTypeBytes(call.inputs[0].dtype);
-  std::vector<int64_t> places;
+  std::vector<int64_t> positions;
   for (int64_t i = 0; i < call.inputs[1].shape.elements(); ++i) {
-    if (In<bool>(in, 1)[i]) places.push_back(CheckedIndex(call, i, extent));
+    if (In<bool>(in, 1)[i]) positions.push_back(CheckedIndex(call, i, extent));
   }
-  if (static_cast<int64_t>(places.size()) != call.outputs[0].shape[axis]) {
-    throw Error(ErrorCode::kData, "Compress: the condition keeps " + std::to_string(places.size()) + " elements, not " +
+  if (static_cast<int64_t>(positions.size()) != call.outputs[0].shape[axis]) {
+    throw Error(ErrorCode::kData, "Compress: the condition keeps " + std::to_string(positions.size()) + " elements, not " +
                                       std::to_string(call.outputs[0].shape[axis]));
   }
   char* z = Out<char>(out, 0);
   for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t place : places) {
-      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + place) * bytes, static_cast<size_t>(bytes));
+    for (int64_t position : positions) {
+      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + position) * bytes, static_cast<size_t>(bytes));
       z += bytes;
     }
   }
@@ -257,10 +257,10 @@ void TopK(const KernelCall& call, const void* const* in, void* const* out) {
 
 // gradloom.SetRow(x, i, row)
 void SetRow(const KernelCall& call, const void* const* in, void* const* out) {
-  const int64_t place = CheckedIndex(call, *In<int64_t>(in, 1), call.inputs[0].shape[0]);
+  const int64_t position = CheckedIndex(call, *In<int64_t>(in, 1), call.inputs[0].shape[0]);
   const int64_t all = call.outputs[0].bytes(), bytes = call.inputs[2].bytes();
   if (all > 0) std::memcpy(out[0], in[0], static_cast<size_t>(all));
-  if (bytes > 0) std::memcpy(Out<char>(out, 0) + place * bytes, in[2], static_cast<size_t>(bytes));
+  if (bytes > 0) std::memcpy(Out<char>(out, 0) + position * bytes, in[2], static_cast<size_t>(bytes));
 }
 
 constexpr ReferenceKernel kKernels[] = {

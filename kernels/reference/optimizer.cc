@@ -24,7 +24,7 @@ double LearningRate(const KernelCall& call, const void* const* inputs, size_t i)
   return ScalarInput(call, inputs, i) * LrScale(call.attributes);
 }
 
-void CopyThrough(const KernelCall& call, size_t input, const void* const* inputs, void* const* outputs, size_t output) {
+void CopyUnchanged(const KernelCall& call, size_t input, const void* const* inputs, void* const* outputs, size_t output) {
   if (inputs[input] != outputs[output]) std::memcpy(outputs[output], inputs[input], static_cast<size_t>(call.inputs[input].bytes()));
 }
 
@@ -64,8 +64,8 @@ void UpdateOrCopy(const KernelCall& call, const void* const* inputs, void* const
     WithFloat(call.inputs[kUpdateParameter].dtype, f);
     return;
   }
-  CopyThrough(call, kUpdateParameter, inputs, outputs, 0);
-  for (size_t k = 1; k < call.outputs.size(); ++k) CopyThrough(call, kUpdateStates + k - 1, inputs, outputs, k);
+  CopyUnchanged(call, kUpdateParameter, inputs, outputs, 0);
+  for (size_t k = 1; k < call.outputs.size(); ++k) CopyUnchanged(call, kUpdateStates + k - 1, inputs, outputs, k);
 }
 
 size_t NumStates(const KernelCall& call) { return call.outputs.size() - 1; }
@@ -149,7 +149,7 @@ void LambDirection(const KernelCall& call, const void* const* inputs, void* cons
 }
 
 void LambApply(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  if (!Applies(call, inputs, kLambApply)) return CopyThrough(call, kLambParameter, inputs, outputs, 0);
+  if (!Applies(call, inputs, kLambApply)) return CopyUnchanged(call, kLambParameter, inputs, outputs, 0);
   WithFloat(call.inputs[kLambParameter].dtype, [&]<typename T>(std::type_identity<T>) {
     const T ratio = scalar::TrustRatio(static_cast<T>(ScalarInput(call, inputs, kLambParameterSquares)),
                                        static_cast<T>(ScalarInput(call, inputs, kLambDirectionSquares)));

@@ -11,7 +11,7 @@ namespace {
 
 // Applies f to floating-point elements, and to integers as uint64, which wraps without undefined behavior.
 template <auto f>
-void Wrapping(const KernelCall& call, const void* const* in, void* const* out) {
+void WrappingArithmetic(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     MapBroadcast<T, T, T>(call, in, out, [](auto a, auto b) {
       if constexpr (std::is_integral_v<T>)
@@ -143,7 +143,7 @@ void BitShift(const KernelCall& call, const void* const* in, void* const* out) {
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Add", "", Wrapping<[](auto a, auto b) { return a + b; }>},
+    {"Add", "", WrappingArithmetic<[](auto a, auto b) { return a + b; }>},
     {"And", "", Logic<[](bool a, bool b) { return a && b; }>},
     {"BitShift", "", BitShift},
     {"BitwiseAnd", "", Bits<[](auto a, auto b) { return a & b; }>},
@@ -156,10 +156,10 @@ constexpr ReferenceKernel kKernels[] = {
     {"Less", "", Compare<[](auto a, auto b) { return a < b; }>},
     {"LessOrEqual", "", Compare<[](auto a, auto b) { return a <= b; }>},
     {"Mod", "", Mod},
-    {"Mul", "", Wrapping<[](auto a, auto b) { return a * b; }>},
+    {"Mul", "", WrappingArithmetic<[](auto a, auto b) { return a * b; }>},
     {"Or", "", Logic<[](bool a, bool b) { return a || b; }>},
     {"Pow", "", Pow},
-    {"Sub", "", Wrapping<[](auto a, auto b) { return a - b; }>},
+    {"Sub", "", WrappingArithmetic<[](auto a, auto b) { return a - b; }>},
     {"Xor", "", Logic<[](bool a, bool b) { return a != b; }>},
 };
 

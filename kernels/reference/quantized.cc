@@ -15,7 +15,7 @@ Numbers NumbersOrZeros(const KernelCall& call, const void* const* in, size_t i, 
   return Numbers(static_cast<size_t>(call.inputs[like].shape.elements()), 0.0);
 }
 
-[[noreturn]] void Misfit(const KernelCall& call, const Shape& scale, const Shape& x) {
+[[noreturn]] void ThrowScaleMismatch(const KernelCall& call, const Shape& scale, const Shape& x) {
   throw Error(ErrorCode::kShape, call.op + ": a scale of shape " + scale.ToString() + " does not fit a tensor of shape " + x.ToString());
 }
 
@@ -29,13 +29,13 @@ class QuantizationGranularity {
     extent_ = x[axis];
     inner_ = Product(x, axis + 1, x.rank());
     if (block == 0) {
-      if (scale != Shape{extent_}) Misfit(call, scale, x);
+      if (scale != Shape{extent_}) ThrowScaleMismatch(call, scale, x);
       return;
     }
     if (block < 0) throw Error(ErrorCode::kAttr, call.op + ": block_size " + std::to_string(block));
     Shape wanted = x;
     wanted[axis] = (extent_ + block - 1) / block;
-    if (scale != wanted) Misfit(call, scale, x);
+    if (scale != wanted) ThrowScaleMismatch(call, scale, x);
     block_ = block;
     blocks_ = wanted[axis];
   }
@@ -53,7 +53,7 @@ class QuantizationGranularity {
 void QuantizeLinear(const KernelCall& call, const void* const* in, void* const* out) {
   const OperandType& scale_type = call.inputs[1];
   const Numbers scale = NumbersOf(call, in, 1), zero = NumbersOrZeros(call, in, 2, 1);
-  if (zero.size() != scale.size()) Misfit(call, call.inputs[2].shape, scale_type.shape);
+  if (zero.size() != scale.size()) ThrowScaleMismatch(call, call.inputs[2].shape, scale_type.shape);
   const QuantizationGranularity granularity(call, call.inputs[0].shape, scale_type.shape);
   const auto given = static_cast<DType>(call.attributes.Int("precision", 0));
   const DType precision = given != DType::kUndefined ? given : scale_type.dtype;
@@ -70,7 +70,7 @@ void QuantizeLinear(const KernelCall& call, const void* const* in, void* const* 
 void DequantizeLinear(const KernelCall& call, const void* const* in, void* const* out) {
   const OperandType& scale_type = call.inputs[1];
   const Numbers scale = NumbersOf(call, in, 1), zero = NumbersOrZeros(call, in, 2, 1);
-  if (zero.size() != scale.size()) Misfit(call, call.inputs[2].shape, scale_type.shape);
+  if (zero.size() != scale.size()) ThrowScaleMismatch(call, call.inputs[2].shape, scale_type.shape);
   const QuantizationGranularity granularity(call, call.inputs[0].shape, scale_type.shape);
   Numbers y = NumbersOf(call, in, 0);
   for (size_t i = 0; i < y.size(); ++i) {
@@ -88,7 +88,8 @@ Numbers Along(const KernelCall& call, const void* const* in, size_t i, const Sha
   if (from.elements() == 1) return Numbers(static_cast<size_t>(to.elements()), numbers[0]);
   for (int k = 1; from.rank() >= 1 && call.inputs[i].shape.rank() == 1 && k < axis; ++k) from.push_back(1);
   for (int k = 1; k <= from.rank(); ++k) {
-    if (k > to.rank() || (from[from.rank() - k] != 1 && from[from.rank() - k] != to[to.rank() - k])) Misfit(call, call.inputs[i].shape, to);
+    if (k > to.rank() || (from[from.rank() - k] != 1 && from[from.rank() - k] != to[to.rank() - k]))
+      ThrowScaleMismatch(call, call.inputs[i].shape, to);
   }
   Numbers all;
   all.reserve(static_cast<size_t>(to.elements()));
@@ -99,7 +100,7 @@ Numbers Along(const KernelCall& call, const void* const* in, size_t i, const Sha
 }
 
 // Operand `x` minus its zero point, as float64.
-Tensor LessZeroPoint(const KernelCall& call, const void* const* in, size_t x, size_t zero, int axis) {
+Tensor SubtractZeroPoint(const KernelCall& call, const void* const* in, size_t x, size_t zero, int axis) {
   const Shape& shape = call.inputs[x].shape;
   Numbers numbers = NumbersOf(call, in, x);
   const Numbers points = Along(call, in, zero, shape, axis);
@@ -132,7 +133,7 @@ constexpr int kRows = 2, kColumns = 1;  // axes, counted from the end
 // (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero): vectors are per row of a and y, and per column of b.
 void QLinearMatMul(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& y = call.outputs[0].shape;
-  const Tensor a = LessZeroPoint(call, in, 0, 2, kRows), b = LessZeroPoint(call, in, 3, 5, kColumns);
+  const Tensor a = SubtractZeroPoint(call, in, 0, 2, kRows), b = SubtractZeroPoint(call, in, 3, 5, kColumns);
   StoreScaled(call, Computed(call, "MatMul", {a, b}), Along(call, in, 1, y, kRows), Along(call, in, 4, y, kColumns),
               Along(call, in, 6, y, kRows), Along(call, in, 7, y, kRows), out);
 }
@@ -141,15 +142,15 @@ void QLinearMatMul(const KernelCall& call, const void* const* in, void* const* o
 void QLinearConv(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& y = call.outputs[0].shape;
   const int channels = y.rank() - 1;
-  std::vector<Tensor> operands{LessZeroPoint(call, in, 0, 2, channels), LessZeroPoint(call, in, 3, 5, call.inputs[3].shape.rank())};
+  std::vector<Tensor> operands{SubtractZeroPoint(call, in, 0, 2, channels), SubtractZeroPoint(call, in, 3, 5, call.inputs[3].shape.rank())};
   if (Has(call.inputs, 8)) operands.push_back(Converted(InputView(call, in, 8), DType::kFloat64));
   StoreScaled(call, Computed(call, "Conv", operands), Along(call, in, 1, y, channels), Along(call, in, 4, y, channels),
               Along(call, in, 6, y, channels), Along(call, in, 7, y, channels), out);
 }
 
 void ConvInteger(const KernelCall& call, const void* const* in, void* const* out) {
-  const Tensor x = LessZeroPoint(call, in, 0, 2, call.inputs[0].shape.rank() - 1);
-  const Tensor w = LessZeroPoint(call, in, 1, 3, call.inputs[1].shape.rank());
+  const Tensor x = SubtractZeroPoint(call, in, 0, 2, call.inputs[0].shape.rank() - 1);
+  const Tensor w = SubtractZeroPoint(call, in, 1, 3, call.inputs[1].shape.rank());
   StoreNumbers(call, 0, Computed(call, "Conv", {x, w}), out);
 }
 

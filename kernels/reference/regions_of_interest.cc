@@ -27,8 +27,8 @@ int64_t ProductOf(const std::vector<int64_t>& values) {
 }
 
 // For each element of the columns [channels * taps, windows], the element of the image [channels, image...] that it copies; -1: padding.
-std::vector<int64_t> PlacesOfColumns(const KernelCall& call, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
-                                     int64_t rows, int64_t windows) {
+std::vector<int64_t> PositionsOfColumns(const KernelCall& call, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
+                                        int64_t rows, int64_t windows) {
   const size_t rank = image.size();
   const std::vector<int64_t> dilations = call.attributes.Ints("dilations", std::vector<int64_t>(rank, 1)),
                              strides = call.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
@@ -48,34 +48,34 @@ std::vector<int64_t> PlacesOfColumns(const KernelCall& call, const std::vector<i
     throw Error(ErrorCode::kShape, call.op + ": columns [" + std::to_string(rows) + ", " + std::to_string(windows) +
                                        "] are not those of an image " + Shape(image).ToString());
   }
-  std::vector<int64_t> places;
-  places.reserve(static_cast<size_t>(rows * windows));
+  std::vector<int64_t> positions;
+  positions.reserve(static_cast<size_t>(rows * windows));
   for (int64_t row = 0; row < rows; ++row) {
     const std::vector<int64_t> tap = Digits(row % taps, block);
     for (int64_t window = 0; window < windows; ++window) {
       const std::vector<int64_t> at = Digits(window, counts);
-      int64_t place = 0;
-      for (size_t d = 0; d < rank && place >= 0; ++d) {
+      int64_t position = 0;
+      for (size_t d = 0; d < rank && position >= 0; ++d) {
         const int64_t point = at[d] * strides[d] - pads[d] + tap[d] * dilations[d];
-        place = point < 0 || point >= image[d] ? -1 : place * image[d] + point;
+        position = point < 0 || point >= image[d] ? -1 : position * image[d] + point;
       }
-      places.push_back(place < 0 ? -1 : row / taps * points + place);
+      positions.push_back(position < 0 ? -1 : row / taps * points + position);
     }
   }
-  return places;
+  return positions;
 }
 
 // (columns [N, C * taps, windows], image, block): every element of an image is the sum of its copies.
 void Col2Im(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& columns = call.inputs[0].shape;
   const std::vector<int64_t> image = InputInts(call, in, 1), block = InputInts(call, in, 2);
-  const std::vector<int64_t> places = PlacesOfColumns(call, image, block, columns[1], columns[2]);
+  const std::vector<int64_t> positions = PositionsOfColumns(call, image, block, columns[1], columns[2]);
   const Numbers x = NumbersOf(call, in, 0);
   Numbers y(static_cast<size_t>(call.outputs[0].shape.elements()), 0.0);
   const size_t each = y.size() / static_cast<size_t>(std::max<int64_t>(columns[0], 1));
   for (size_t i = 0; i < x.size(); ++i) {
-    const int64_t place = places[i % places.size()];
-    if (place >= 0) y[i / places.size() * each + static_cast<size_t>(place)] += x[i];
+    const int64_t position = positions[i % positions.size()];
+    if (position >= 0) y[i / positions.size() * each + static_cast<size_t>(position)] += x[i];
   }
   StoreNumbers(call, 0, y, out);
 }
@@ -84,13 +84,13 @@ void Col2Im(const KernelCall& call, const void* const* in, void* const* out) {
 void Im2Col(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.inputs[0].shape, &columns = call.outputs[0].shape;
   const std::vector<int64_t> image(from.begin() + 2, from.end());
-  const std::vector<int64_t> places = PlacesOfColumns(call, image, call.attributes.Ints("block"), columns[1], columns[2]);
+  const std::vector<int64_t> positions = PositionsOfColumns(call, image, call.attributes.Ints("block"), columns[1], columns[2]);
   const Numbers x = NumbersOf(call, in, 0);
   Numbers y(static_cast<size_t>(columns.elements()), 0.0);
   const size_t each = x.size() / static_cast<size_t>(std::max<int64_t>(columns[0], 1));
   for (size_t i = 0; i < y.size(); ++i) {
-    const int64_t place = places[i % places.size()];
-    if (place >= 0) y[i] = x[i / places.size() * each + static_cast<size_t>(place)];
+    const int64_t position = positions[i % positions.size()];
+    if (position >= 0) y[i] = x[i / positions.size() * each + static_cast<size_t>(position)];
   }
   StoreNumbers(call, 0, y, out);
 }
@@ -101,9 +101,9 @@ struct Corners {
   std::array<double, 4> weight{}, along_y{}, along_x{};
   int count = 0;
 
-  void Add(int64_t place, double w, double y, double x) {
+  void Add(int64_t position, double w, double y, double x) {
     const auto i = static_cast<size_t>(count++);
-    at[i] = place, weight[i] = w, along_y[i] = y, along_x[i] = x;
+    at[i] = position, weight[i] = w, along_y[i] = y, along_x[i] = x;
   }
   double Sample(const double* plane) const {
     double sum = 0;
@@ -159,8 +159,8 @@ struct Deform {
         f(image_and_group / offset_groups, image_and_group % offset_groups, tap, p, row * points + p, row * 2 * points + p);
     }
   }
-  Corners At(int64_t tap, int64_t p, int64_t place) const {
-    const double dy = offset[static_cast<size_t>(place)], dx = offset[static_cast<size_t>(place + oh * ow)];
+  Corners At(int64_t tap, int64_t p, int64_t position) const {
+    const double dy = offset[static_cast<size_t>(position)], dx = offset[static_cast<size_t>(position + oh * ow)];
     return CornersAt(static_cast<double>(p / ow * strides[0] - pads[0] + tap / kw * dilations[0]) + dy,
                      static_cast<double>(p % ow * strides[1] - pads[1] + tap % kw * dilations[1]) + dx, height, width);
   }
@@ -367,7 +367,7 @@ void RoiAlignGrad(const KernelCall& call, const void* const* in, void* const* ou
 // (x, places): puts each element at its place in a tensor of the shape given by the attributes, which is at the start of the output.
 void MaxUnpool(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
-  const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape"), places = InputInts(call, in, 1);
+  const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape"), positions = InputInts(call, in, 1);
   const size_t rank = kernel.size();
   const std::vector<int64_t> strides = call.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
                              pads = call.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
@@ -383,8 +383,8 @@ void MaxUnpool(const KernelCall& call, const void* const* in, void* const* out) 
   const std::vector<int64_t> radix(plain.begin(), plain.end()), steps = y.strides();
   std::memset(out[0], 0, static_cast<size_t>(call.outputs[0].bytes()));
   WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    for (size_t i = 0; i < places.size(); ++i) {
-      const std::vector<int64_t> at = Digits(CheckedIndex(call, places[i], plain.elements()), radix);
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const std::vector<int64_t> at = Digits(CheckedIndex(call, positions[i], plain.elements()), radix);
       int64_t to = 0;
       for (size_t d = 0; d < at.size(); ++d) to += at[d] * steps[d];
       Out<T>(out, 0)[to] = In<T>(in, 0)[i];

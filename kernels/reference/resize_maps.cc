@@ -24,11 +24,11 @@ struct AxisScale {
 // The coordinate in the input of output element x, by the formulas of the operator's documentation. For the nearest element, the quotient
 // by the scale is rounded to float32, as in other implementations: 6 / 1.2f gives the fifth element, not the fourth because of the rounding
 // of 1.2.
-double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_t out, int64_t x) {
+double InputCoordinate(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_t out, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(in);
   const std::string& mode = sampling.coordinates;
-  const auto scaled = [&](double place) {
-    const double divided = place / axis.scale;
+  const auto scaled = [&](double coordinate) {
+    const double divided = coordinate / axis.scale;
     return sampling.mode == "nearest" ? static_cast<double>(static_cast<float>(divided)) : divided;
   };
   if (mode == "half_pixel") return scaled(resized + 0.5) - 0.5;
@@ -98,16 +98,16 @@ AxisMap MapOf(const Sampling& sampling, const AxisScale& axis, int64_t in, int64
   AxisMap map{.in = in, .out = out, .identity = false, .starts = {0}, .indices = {}, .weights = {}, .outside = {}};
   const bool crops = sampling.coordinates == "tf_crop_and_resize";
   for (int64_t x = 0; x < out; ++x) {
-    double place = Place(sampling, axis, in, out, x);
+    double coordinate = InputCoordinate(sampling, axis, in, out, x);
     const double last = static_cast<double>(in - 1);
-    const bool outside = crops && (place < 0 || place > last);
+    const bool outside = crops && (coordinate < 0 || coordinate > last);
     map.outside.push_back(outside);
     if (!outside) {
       // Far outside, all reads are clamped to the edge; the bound keeps indices small for any scale.
-      place = std::min(std::max(place, -1e9), 1e9 + last);
-      const double left = std::ceil(place) - 1;
+      coordinate = std::min(std::max(coordinate, -1e9), 1e9 + last);
+      const double left = std::ceil(coordinate) - 1;
       int64_t first = 0;
-      std::vector<double> taps = Taps(sampling, axis.scale, place - left, &first);
+      std::vector<double> taps = Taps(sampling, axis.scale, coordinate - left, &first);
       double kept = 0;
       for (size_t i = 0; i < taps.size(); ++i) {
         const int64_t index = static_cast<int64_t>(left) + first + static_cast<int64_t>(i);

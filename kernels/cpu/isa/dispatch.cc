@@ -35,7 +35,7 @@ const Loops* LoopsByName(const char* name) {
 namespace {
 
 // Uses oneDNN's variable with oneDNN's semantics, so that one setting limits both the library and our own kernels.
-bool Allows(std::string_view name) {
+bool IsaIsAllowed(std::string_view name) {
   const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (given == nullptr) given = std::getenv("DNNL_MAX_CPU_ISA");
   if (given == nullptr) return true;
@@ -48,7 +48,7 @@ bool Allows(std::string_view name) {
 const Loops& BestLoops() {
   static const Loops* const best = [] {
     for (const char* name : {"avx512", "avx2"}) {
-      if (const Loops* loops = LoopsByName(name); loops != nullptr && Allows(name)) return loops;
+      if (const Loops* loops = LoopsByName(name); loops != nullptr && IsaIsAllowed(name)) return loops;
     }
     return &baseline::kLoops;
   }();

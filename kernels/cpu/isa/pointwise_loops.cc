@@ -28,12 +28,12 @@ constexpr float kMaxReduced = 71476.0625f;
 
 // sin(x + quarters * pi / 2) for |x| up to kMaxReduced, with pi / 2 in three parts: 1.5 ulps.
 GRADLOOM_MATH float SinReduced(float x, int quarters) {
-  float turns = Fma(x, 0.636619747f, 12582912.0f);  // leaves the nearest integer in the low bits
-  const int n = Bits(turns) + quarters;
-  turns -= 12582912.0f;
-  float r = Fma(turns, -1.57079601f, x);
-  r = Fma(turns, -3.13916473e-7f, r);
-  r = Fma(turns, -5.39030253e-15f, r);
+  float quotient = Fma(x, 0.636619747f, 12582912.0f);  // leaves the nearest integer in the low bits
+  const int n = Bits(quotient) + quarters;
+  quotient -= 12582912.0f;
+  float r = Fma(quotient, -1.57079601f, x);
+  r = Fma(quotient, -3.13916473e-7f, r);
+  r = Fma(quotient, -5.39030253e-15f, r);
   const float s = r * r;
   float sine = 2.86567956e-6f;
   sine = Fma(sine, s, -1.98559923e-4f);
@@ -51,7 +51,7 @@ GRADLOOM_MATH float SinReduced(float x, int quarters) {
 
 // Larger elements, infinities and NaN go through libm one by one.
 template <int kQuarters>
-void LoopTurns(const PointwiseArgs& args) {
+void LoopSinCos(const PointwiseArgs& args) {
   constexpr Index kBlock = 64;
   alignas(64) float x[kBlock];
   for (Index begin = 0; begin < args.n; begin += kBlock) {
@@ -71,7 +71,7 @@ void LoopTurns(const PointwiseArgs& args) {
   }
 }
 
-constexpr PointwiseLoop Best(PointwiseLoop loop) { return loop == LoopSin ? LoopTurns<0> : loop == LoopCos ? LoopTurns<1> : loop; }
+constexpr PointwiseLoop Best(PointwiseLoop loop) { return loop == LoopSin ? LoopSinCos<0> : loop == LoopCos ? LoopSinCos<1> : loop; }
 #else
 constexpr PointwiseLoop Best(PointwiseLoop loop) { return loop; }
 #endif

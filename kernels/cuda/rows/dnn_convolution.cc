@@ -27,7 +27,7 @@ DnnTensor TensorOf(const Shape& shape, bool channels_last) {
   return tensor;
 }
 
-bool AllLie(const ConvolutionOperands& operands, const Layout& layout) {
+bool AllHaveLayout(const ConvolutionOperands& operands, const Layout& layout) {
   const std::array all{operands.x, operands.w, operands.y};
   return std::all_of(all.begin(), all.end(), [&](const OperandType* o) { return SameMemoryOrder(o->layout, layout, o->shape); });
 }
@@ -102,7 +102,7 @@ std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::stri
   };
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   if (std::string reason = NotServed(call, operands); !reason.empty()) return no(std::move(reason));
-  const bool plain = AllLie(operands, {}), channels_last = !plain && AllLie(operands, ChannelsLast(operands.x->shape.rank()));
+  const bool plain = AllHaveLayout(operands, {}), channels_last = !plain && AllHaveLayout(operands, ChannelsLast(operands.x->shape.rank()));
   const bool plain_bias = call.inputs.size() < 3 || call.inputs[2].layout.plain();
   if ((!plain && !channels_last) || !plain_bias) return no("operands in several layouts");
 

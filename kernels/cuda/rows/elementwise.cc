@@ -8,8 +8,8 @@ namespace {
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
 bool IsNumber(DType dtype) { return IsFloating(dtype) || IsInteger(dtype); }
-bool IsTruth(DType dtype) { return dtype == DType::kBool; }
-bool IsElement(DType dtype) { return IsNumber(dtype) || IsTruth(dtype); }
+bool IsBool(DType dtype) { return dtype == DType::kBool; }
+bool IsElement(DType dtype) { return IsNumber(dtype) || IsBool(dtype); }
 
 // The operands have different layouts, or more axes than OffsetCalculator supports.
 std::string LayoutsOrRank(const KernelCall& call) {
@@ -34,7 +34,7 @@ std::string Rejects(const KernelCall& call) {
 }
 
 std::string RejectsWhere(const KernelCall& call) {
-  return FirstOf({IsTruth(call.inputs[0].dtype) ? "" : "a condition of numbers", Types<IsElement>(call, 1), LayoutsOrRank(call)});
+  return FirstOf({IsBool(call.inputs[0].dtype) ? "" : "a condition of numbers", Types<IsElement>(call, 1), LayoutsOrRank(call)});
 }
 
 std::string RejectsPow(const KernelCall& call) {
@@ -64,7 +64,7 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Acos", "Acos", Rejects<IsFloating>, kInputs),
     Row("cuda.Acosh", "Acosh", Rejects<IsFloating>, kInputs),
     Row("cuda.Add", "Add", Rejects<IsNumber>, kInputs),
-    Row("cuda.And", "And", Rejects<IsTruth>, kInputs),
+    Row("cuda.And", "And", Rejects<IsBool>, kInputs),
     Row("cuda.Asin", "Asin", Rejects<IsFloating>, kInputs),
     Row("cuda.Asinh", "Asinh", Rejects<IsFloating>, kInputs),
     Row("cuda.Atan", "Atan", Rejects<IsFloating>, kInputs),
@@ -105,8 +105,8 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Mod", "Mod", Rejects<IsNumber>, kInputs),
     Row("cuda.Mul", "Mul", Rejects<IsNumber>, kInputs),
     Row("cuda.Neg", "Neg", Rejects<IsNumber>, kInputs),
-    Row("cuda.Not", "Not", Rejects<IsTruth>, kInputs),
-    Row("cuda.Or", "Or", Rejects<IsTruth>, kInputs),
+    Row("cuda.Not", "Not", Rejects<IsBool>, kInputs),
+    Row("cuda.Or", "Or", Rejects<IsBool>, kInputs),
     Row("cuda.PRelu", "PRelu", Rejects<IsNumber>, kInputs),
     Row("cuda.Pow", "Pow", RejectsPow, kFirst),
     Row("cuda.Reciprocal", "Reciprocal", Rejects<IsFloating>, kInputs),
@@ -129,7 +129,7 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Tanh", "Tanh", Rejects<IsFloating>, kInputs),
     Row("cuda.ThresholdedRelu", "ThresholdedRelu", Rejects<IsFloating>, kInputs),
     Row("cuda.Where", "Where", RejectsWhere, kBranches),
-    Row("cuda.Xor", "Xor", Rejects<IsTruth>, kInputs),
+    Row("cuda.Xor", "Xor", Rejects<IsBool>, kInputs),
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ OperandType Input(const KernelCall& call, size_t i) { return i < call.inputs.siz
 
 // Operand i must be a scalar, a vector along axis `axis` of `to`, or broadcastable to `to` as in numpy. It must have extent 1 along the
 // axis that is summed, counted from the end (0: no axis is summed).
-bool BelongsTo(const KernelCall& call, size_t i, const Shape& to, int axis, int summed) {
+bool IsBroadcastable(const KernelCall& call, size_t i, const Shape& to, int axis, int summed) {
   const Shape from = Input(call, i).shape;
   if (!Input(call, i).present() || from.elements() == 1) return true;
   if (from.rank() == 1) return from[0] == to[axis];
@@ -72,9 +72,9 @@ std::string RejectsMatMul(const KernelCall& call) {
   if (call.inputs[0].shape.rank() < 2 || call.inputs[3].shape.rank() < 2) return "vectors";
   const int rows = y.rank() - 2, columns = y.rank() - 1;
   bool fits = true;
-  for (size_t i : {1, 2}) fits = fits && BelongsTo(call, i, y, rows, 1);
-  for (size_t i : {4, 5}) fits = fits && BelongsTo(call, i, y, columns, 2);
-  for (size_t i : {6, 7}) fits = fits && BelongsTo(call, i, y, rows, 0);
+  for (size_t i : {1, 2}) fits = fits && IsBroadcastable(call, i, y, rows, 1);
+  for (size_t i : {4, 5}) fits = fits && IsBroadcastable(call, i, y, columns, 2);
+  for (size_t i : {6, 7}) fits = fits && IsBroadcastable(call, i, y, rows, 0);
   return fits ? "" : "scales or zero points that do not fit";
 }
 
@@ -83,14 +83,14 @@ std::string RejectsPadded(const KernelCall& call, size_t x_zero, size_t w_zero) 
   const Shape& y = call.outputs[0].shape;
   if (y.rank() < 3 || y.rank() > 5) return "rank";
   const bool single = !Input(call, x_zero).present() || Input(call, x_zero).shape.elements() == 1;
-  return single && Input(call, w_zero).shape.rank() <= 1 && BelongsTo(call, w_zero, y, 1, 0) ? "" : "zero points that do not fit";
+  return single && Input(call, w_zero).shape.rank() <= 1 && IsBroadcastable(call, w_zero, y, 1, 0) ? "" : "zero points that do not fit";
 }
 
 std::string RejectsConv(const KernelCall& call) {
   if (std::string why = FirstOf({RejectsScaled(call), RejectsPadded(call, 2, 5)}); !why.empty()) return why;
   if (Input(call, 8).present() && Input(call, 8).dtype != DType::kInt32) return "a bias other than int32";
   bool fits = true;
-  for (size_t i : {1, 4, 6, 7}) fits = fits && Input(call, i).shape.rank() <= 1 && BelongsTo(call, i, call.outputs[0].shape, 1, 0);
+  for (size_t i : {1, 4, 6, 7}) fits = fits && Input(call, i).shape.rank() <= 1 && IsBroadcastable(call, i, call.outputs[0].shape, 1, 0);
   return fits ? "" : "scales or zero points that do not fit";
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-bool Given(const KernelCall& call, size_t i) {
+bool HasElements(const KernelCall& call, size_t i) {
   return i < call.inputs.size() && call.inputs[i].present() && call.inputs[i].shape.elements() > 0;
 }
 
@@ -15,7 +15,7 @@ std::string RejectsResize(const KernelCall& call) {
   const std::string common = FirstOf({Layouts(call), RankAbove(call, kMaxAxes)});
   if (!common.empty()) return common;
   // The sizes are needed, in addition to the shapes, if they determine a common scale for all axes.
-  const bool one_scale = !Given(call, 2) && call.attributes.String("keep_aspect_ratio_policy", "stretch") != "stretch";
+  const bool one_scale = !HasElements(call, 2) && call.attributes.String("keep_aspect_ratio_policy", "stretch") != "stretch";
   return one_scale ? Unknown(call, {3}) : "";
 }
 
