@@ -136,23 +136,23 @@ class BatchNormTrainGrad : public Kernel {
         sum += static_cast<double>(sum_of(dy + at, shape_.points));
         product += loops_.sum_product_centered(dy + at, x + at, shape_.points, in(3)[c]);
       }
-      const Slope line = Finish(c, sum, product, inputs, outputs);
+      const GradientLine line = Finish(c, sum, product, inputs, outputs);
       if (!wanted_[0]) return;
       for (int64_t n = 0; n < shape_.images; ++n) {
         const int64_t at = shape_.at(n, c);
-        loops_.norm_gradient(dy + at, x + at, static_cast<float*>(outputs[0]) + at, shape_.points, line.slope, line.mean_g, in(3)[c],
-                             line.along);
+        loops_.norm_gradient(dy + at, x + at, static_cast<float*>(outputs[0]) + at, shape_.points, line.grad_scale, line.mean_g, in(3)[c],
+                             line.proj_scale);
       }
     });
   }
 
  private:
   // Writes the wanted gradients of a channel's scale and bias.
-  Slope Finish(int64_t c, double sum, double product, const void* const* inputs, void* const* outputs) const {
+  GradientLine Finish(int64_t c, double sum, double product, const void* const* inputs, void* const* outputs) const {
     const float scale = static_cast<const float*>(inputs[2])[c], inv_std = static_cast<const float*>(inputs[4])[c];
     if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(product * static_cast<double>(inv_std));
     if (wanted_[2]) static_cast<float*>(outputs[2])[c] = static_cast<float>(sum);
-    return SlopeOf(sum, product, static_cast<double>(shape_.count()), scale, inv_std);
+    return GradientLineOf(sum, product, static_cast<double>(shape_.count()), scale, inv_std);
   }
 
   void Rows(const void* const* inputs, void* const* outputs, void* scratch) {
@@ -169,19 +169,19 @@ class BatchNormTrainGrad : public Kernel {
         second[c] += static_cast<double>(product[c]);
       }
     });
-    float *slopes = lines_.data(), *mean_g = slopes + channels, *along = mean_g + channels;
+    float *grad_scales = lines_.data(), *mean_g = grad_scales + channels, *proj_scale = mean_g + channels;
     for (int64_t c = 0; c < channels; ++c) {
       double sum = 0, product = 0;
       for (int64_t g = 0; g < shape_.groups(); ++g) sum += sums.first(scratch, g)[c], product += sums.second(scratch, g)[c];
-      const Slope line = Finish(c, sum, product, inputs, outputs);
-      slopes[c] = line.slope, mean_g[c] = line.mean_g, along[c] = line.along;
+      const GradientLine line = Finish(c, sum, product, inputs, outputs);
+      grad_scales[c] = line.grad_scale, mean_g[c] = line.mean_g, proj_scale[c] = line.proj_scale;
     }
     if (!wanted_[0]) return;
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
       const float *dy = sums.Load(loops_, inputs[0], scratch, group, 0, row, n),
                   *x = sums.Load(loops_, inputs[1], scratch, group, 1, row, n);
       float* const dx = sums.Destination(outputs[0], scratch, group, 0, row);
-      loops_.norm_gradient_columns(dy, x, dx, n, channels, slopes, mean_g, means, along);
+      loops_.norm_gradient_columns(dy, x, dx, n, channels, grad_scales, mean_g, means, proj_scale);
       sums.Store(loops_, dx, outputs[0], row, n);
     });
   }

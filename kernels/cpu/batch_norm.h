@@ -121,13 +121,13 @@ struct Lines {
   void Set(int64_t channel, const Line& line) const { mean[channel] = line.mean, scale[channel] = line.scale, shift[channel] = line.shift; }
 };
 
-// dx = slope (dy - mean_g - (x - mean) along).
-struct Slope {
-  float slope, mean_g, along;
+// dx = grad_scale (dy - mean_g - (x - mean) proj_scale).
+struct GradientLine {
+  float grad_scale, mean_g, proj_scale;
 };
 
 // From the sum of dy and the sum of dy (x - mean) over `count` elements.
-inline Slope SlopeOf(double sum, double product, double count, float scale, float inv_std) {
+inline GradientLine GradientLineOf(double sum, double product, double count, float scale, float inv_std) {
   const double scaled = product * static_cast<double>(inv_std);
   return {scale * inv_std, static_cast<float>(sum / count), static_cast<float>(scaled * static_cast<double>(inv_std) / count)};
 }

@@ -176,23 +176,23 @@ class BatchNormGradApply : public Kernel {
     const auto in = [&](int i) { return static_cast<const float*>(inputs[i]); };
     const double* sums = static_cast<const double*>(inputs[5]);
     const int64_t channels = shape_.channels;
-    float *slopes = lines_.data(), *mean_g = slopes + channels, *along = mean_g + channels;
+    float *grad_scales = lines_.data(), *mean_g = grad_scales + channels, *proj_scale = mean_g + channels;
     for (int64_t c = 0; c < channels; ++c) {
-      const Slope line = SlopeOf(sums[c], sums[channels + c], count_, in(2)[c], in(4)[c]);
-      slopes[c] = line.slope, mean_g[c] = line.mean_g, along[c] = line.along;
+      const GradientLine line = GradientLineOf(sums[c], sums[channels + c], count_, in(2)[c], in(4)[c]);
+      grad_scales[c] = line.grad_scale, mean_g[c] = line.mean_g, proj_scale[c] = line.proj_scale;
     }
     const float *dy = in(0), *x = in(1), *means = in(3);
     float* dx = static_cast<float*>(outputs[0]);
     if (shape_.innermost) {
       ParallelRanges(shape_.count(), 1, threads_, [&](int64_t begin, int64_t end) {
         const int64_t at = begin * channels;
-        loops_.norm_gradient_columns(dy + at, x + at, dx + at, end - begin, channels, slopes, mean_g, means, along);
+        loops_.norm_gradient_columns(dy + at, x + at, dx + at, end - begin, channels, grad_scales, mean_g, means, proj_scale);
       });
       return;
     }
     ParallelFor(shape_.images * channels, threads_, [&](int64_t plane) {
       const int64_t c = plane % channels, at = plane * shape_.points;
-      loops_.norm_gradient(dy + at, x + at, dx + at, shape_.points, slopes[c], mean_g[c], means[c], along[c]);
+      loops_.norm_gradient(dy + at, x + at, dx + at, shape_.points, grad_scales[c], mean_g[c], means[c], proj_scale[c]);
     });
   }
 

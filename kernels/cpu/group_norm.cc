@@ -187,9 +187,9 @@ class GroupNormGrad : public GroupNormKernel {
     return AlignUp(2 * n.images * n.channels * static_cast<int64_t>(sizeof(double)), kAlignmentBytes);
   }
 
-  // dx = slope dy - (x - mean) along - shift for the channels of a group, where slope is inverse * scale.
+  // dx = grad_scale dy - (x - mean) proj_scale - shift for the channels of a group, where grad_scale is inverse * scale.
   struct Line {
-    float along, shift;
+    float proj_scale, shift;
   };
   Line LineOf(double sum, double product, double inverse) const {
     const double count = static_cast<double>(n_.size());
@@ -214,7 +214,7 @@ class GroupNormGrad : public GroupNormKernel {
     const Line line = LineOf(sum, product, inverse);
     for (int64_t c = 0; c < n_.per_group(); ++c) {
       const int64_t at = start + c * n_.points;
-      loops_.group_gradient(dy + at, x + at, dx + at, n_.points, m.inverse * scale[channel + c], m.mean, line.along, line.shift);
+      loops_.group_gradient(dy + at, x + at, dx + at, n_.points, m.inverse * scale[channel + c], m.mean, line.proj_scale, line.shift);
     }
   }
 
@@ -253,7 +253,7 @@ class GroupNormGrad : public GroupNormKernel {
         const Line line = LineOf(sum, product, inverse);
         for (int64_t c = begin; c < end; ++c) {
           memory.scale[c] *= scale[c];
-          memory.first[c] = line.along;
+          memory.first[c] = line.proj_scale;
           memory.shift[c] = line.shift;
         }
       }

@@ -153,12 +153,12 @@ class CrossEntropyGrad : public Kernel {
         std::memset(to, 0, static_cast<size_t>(classes_) * sizeof(float));
         return;
       }
-      const float up = upstream[row * per_row_];
+      const float d_loss = upstream[row * per_row_];
       const double own = (1 - smoothing_) * labels_.Weight(label);
-      loops_.exp_scaled(log_prob + row * classes_, to, classes_, static_cast<float>(own + spread * weight_sum) * up);
-      to[label] -= static_cast<float>(own) * up;
+      loops_.exp_scaled(log_prob + row * classes_, to, classes_, static_cast<float>(own + spread * weight_sum) * d_loss);
+      to[label] -= static_cast<float>(own) * d_loss;
       if (smoothing_ == 0) return;
-      for (int64_t c = 0; c < classes_; ++c) to[c] -= static_cast<float>(spread * labels_.Weight(c)) * up;
+      for (int64_t c = 0; c < classes_; ++c) to[c] -= static_cast<float>(spread * labels_.Weight(c)) * d_loss;
     });
     labels_.Check();
   }

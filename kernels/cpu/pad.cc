@@ -24,7 +24,7 @@ class Pad : public Kernel {
         threads_(ThreadsFor(call.outputs[0].bytes(), kBytesPerThread, call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    watch_.Follow(call_, inputs, [&] { MakeSources(inputs); });
+    watch_.RebuildIfChanged(call_, inputs, [&] { MakeSources(inputs); });
     const bool given = HasInput(call_, 2);
     WithWidth(call_.inputs[0].dtype, [&]<typename T>(T) { Rows<T>(inputs, outputs, given); });
   }

@@ -135,7 +135,7 @@ SeparableKernel::SeparableKernel(const KernelCall& call, bool transposed)
       threads_(ThreadsFor(std::max(n_.x.elements(), n_.y.elements()), kElementsPerThread, call.threads)) {}
 
 void SeparableKernel::Run(const void* const* inputs, void* const* outputs, void* scratch, void*) {
-  watch_.Follow(call_, inputs, [&] { MakeSteps(inputs); });
+  watch_.RebuildIfChanged(call_, inputs, [&] { MakeSteps(inputs); });
   const float* x = static_cast<const float*>(inputs[0]);
   float* y = static_cast<float*>(outputs[0]);
   if (!whole_steps_.empty()) return MakeWhole(x, y);

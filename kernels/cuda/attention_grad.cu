@@ -37,10 +37,10 @@ struct AttentionBackward {
 
   // The contribution of query i and key j to the gradient of the mask.
   GRADLOOM_DEVICE A MaskTerm(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    const T *query = a.Queries(b, h)(i), *key = a.Keys(b, h)(j), *value = a.Values(b, h)(j), *up = Upstream(b, h)(i);
+    const T *query = a.Queries(b, h)(i), *key = a.Keys(b, h)(j), *value = a.Values(b, h)(j), *d_out = Upstream(b, h)(i);
     A dot = 0, d_probability = 0;
     for (int64_t e = 0; e < a.at_q.size; ++e) dot += static_cast<A>(query[e]) * static_cast<A>(key[e]);
-    for (int64_t e = 0; e < a.at_v.size; ++e) d_probability += static_cast<A>(up[e]) * static_cast<A>(value[e]);
+    for (int64_t e = 0; e < a.at_v.size; ++e) d_probability += static_cast<A>(d_out[e]) * static_cast<A>(value[e]);
     return ScoreGradientOf(a.VisibilityOf(b), b, h, i, j, dot, d_probability).biased;
   }
 };

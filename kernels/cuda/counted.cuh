@@ -2,7 +2,7 @@
 // sums the counts, and blocks go through each part again.
 #pragma once
 
-#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/block_scan.cuh"
 #include "kernels/cuda/rows/extents.h"
 
 namespace gradloom::cuda {

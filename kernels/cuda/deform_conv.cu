@@ -131,7 +131,7 @@ template <typename T>
 void FilterGradient(const Deform<T>& d, const T* dy, T* dw, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const int64_t all = d.s.filters, channels = d.s.group_channels(), filters = d.s.group_filters(), taps = d.s.taps(), points = d.s.points();
-  const auto ups = GRADLOOM_ON_DEVICE(int64_t group, int64_t m, int64_t k) {
+  const auto gradients = GRADLOOM_ON_DEVICE(int64_t group, int64_t m, int64_t k) {
     const Quotient image = Divide(k, points);
     return static_cast<A>(dy[(image.quotient * all + group * filters + m) * points + image.rest]);
   };
@@ -142,8 +142,8 @@ void FilterGradient(const Deform<T>& d, const T* dy, T* dw, cudaStream_t stream)
   const auto store = GRADLOOM_ON_DEVICE(int64_t group, int64_t m, int64_t column, A sum) {
     dw[(group * filters + m) * channels * taps + column] = static_cast<T>(sum);
   };
-  TiledProduct<A, kSide, Contiguous::kDepth, Contiguous::kDepth>({d.s.groups, filters, channels * taps, d.s.images * points}, stream, ups,
-                                                                 samples, store);
+  TiledProduct<A, kSide, Contiguous::kDepth, Contiguous::kDepth>({d.s.groups, filters, channels * taps, d.s.images * points}, stream,
+                                                                 gradients, samples, store);
 }
 
 // The gradient of the masked samples, [images, channels, taps, points]: transposed filters times the gradient of the output.
@@ -155,13 +155,13 @@ void SampleGradient(const Deform<T>& d, const T* dy, Arithmetic<T>* samples, cud
   const auto w = GRADLOOM_ON_DEVICE(int64_t batch, int64_t row, int64_t m) {
     return static_cast<A>(d.w[(Divide(batch, groups).rest * filters + m) * channels * taps + row]);
   };
-  const auto ups = GRADLOOM_ON_DEVICE(int64_t batch, int64_t m, int64_t point) {
+  const auto gradients = GRADLOOM_ON_DEVICE(int64_t batch, int64_t m, int64_t point) {
     return static_cast<A>(dy[(batch * filters + m) * points + point]);
   };
   const auto store = GRADLOOM_ON_DEVICE(int64_t batch, int64_t row, int64_t point, A sum) {
     samples[(batch * channels * taps + row) * points + point] = sum;
   };
-  TiledProduct<A, kSide, Contiguous::kRow, Contiguous::kRow>({d.s.images * groups, channels * taps, points, filters}, stream, w, ups,
+  TiledProduct<A, kSide, Contiguous::kRow, Contiguous::kRow>({d.s.images * groups, channels * taps, points, filters}, stream, w, gradients,
                                                              store);
 }
 

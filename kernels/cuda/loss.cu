@@ -218,8 +218,8 @@ struct CrossEntropyGradLine {
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
     const int64_t label = labels.At(row, group.thread() == 0), start = row * classes;
-    const A up = static_cast<A>(upstream[row * per_row]), spread = smoothing / static_cast<A>(classes) * up;
-    const A own = label < 0 ? A(0) : (1 - smoothing) * labels.Weight(label) * up;
+    const A d_loss = static_cast<A>(upstream[row * per_row]), spread = smoothing / static_cast<A>(classes) * d_loss;
+    const A own = label < 0 ? A(0) : (1 - smoothing) * labels.Weight(label) * d_loss;
     const A all = own + spread * (weight_sum == nullptr ? static_cast<A>(classes) : static_cast<A>(*weight_sum));
     for (int64_t c = group.thread(); c < classes; c += group.threads()) {
       A value = 0;

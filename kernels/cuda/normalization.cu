@@ -142,7 +142,7 @@ struct RowGradient {
 
   struct Row {
     Normalizer<R> normalizer;
-    R level, along;
+    R grad_mean, proj_scale;
   };
 
   GRADLOOM_DEVICE R At(int64_t i) const { return static_cast<R>(x[i]); }
@@ -157,7 +157,7 @@ struct RowGradient {
     const R count = static_cast<R>(n);
     if constexpr (kCentered) {
       const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) { return Pair<R>{At(start + k), Scaled(start, k)}; });
-      const R pivot = sums.first / count, level = sums.second / count;
+      const R pivot = sums.first / count, grad_mean = sums.second / count;
       Triple<R> mine{};
       for (int64_t k = block.thread(); k < n; k += block.threads()) {
         const R distance = At(start + k) - pivot;
@@ -165,7 +165,7 @@ struct RowGradient {
       }
       const Triple<R> all = SumOfThreads(block, mine);
       const Normalizer<R> normalizer = NormalizerOf(ShiftedMoments<R>{pivot, all.first, all.second}, count, epsilon);
-      return {normalizer, level, normalizer.inv_std * (all.third - normalizer.rest * sums.second) / count};
+      return {normalizer, grad_mean, normalizer.inv_std * (all.third - normalizer.rest * sums.second) / count};
     } else {
       const auto sums = SumOf<Pair<R>>(block, n, [=, this](int64_t k) {
         const R value = At(start + k);
@@ -179,7 +179,7 @@ struct RowGradient {
   // Writes element k of dx, and returns its contributions to the sums of its column.
   GRADLOOM_DEVICE Pair<R> Element(const Row& row, int64_t start, int64_t k) const {
     const R g = static_cast<R>(dy[start + k]), h = row.normalizer(At(start + k));
-    if (dx != nullptr) dx[start + k] = static_cast<T>(row.normalizer.inv_std * (Scaled(start, k) - row.level - h * row.along));
+    if (dx != nullptr) dx[start + k] = static_cast<T>(row.normalizer.inv_std * (Scaled(start, k) - row.grad_mean - h * row.proj_scale));
     return {g * h, g};
   }
 };

@@ -69,9 +69,9 @@ struct Lstm : Recurrence<T> {
     const A in = Activate(f[0], zi), out = Activate(f[0], zo), forget = coupled ? 1 - in : Activate(f[0], zf);
     const A candidate = Activate(f[1], zc);
     const A c0 = c[before], c1 = c[before + this->n.batch * hidden], squashed = Activate(f[2], c1);
-    const A up = this->Upstream(s, at, i);
-    const A d_out = this->ClippedGradient(zo, up * squashed * Slope(f[0], zo, out));
-    const A d_cell = dc[i] + up * out * Slope(f[2], c1, squashed) + d_out * Peephole(at, 1);
+    const A d_h = this->Upstream(s, at, i);
+    const A d_out = this->ClippedGradient(zo, d_h * squashed * Slope(f[0], zo, out));
+    const A d_cell = dc[i] + d_h * out * Slope(f[2], c1, squashed) + d_out * Peephole(at, 1);
     const A d_in = this->ClippedGradient(zi, d_cell * (coupled ? candidate - c0 : candidate) * Slope(f[0], zi, in));
     const A d_forget = coupled ? A(0) : this->ClippedGradient(zf, d_cell * c0 * Slope(f[0], zf, forget));
     z[0] = d_in;

@@ -94,11 +94,11 @@ struct Gru : Recurrence<T> {
     }
     const Activation* const f = this->f.of[at.d];
     const A update = Activate(f[0], z[0]), candidate = Activate(f[1], z[2 * hidden]);
-    const A up = this->Upstream(s, at, i), h0 = this->h[this->StateOf(s, at)];
-    const A d_candidate = this->ClippedGradient(z[2 * hidden], up * (1 - update) * Slope(f[1], z[2 * hidden], candidate));
-    z[0] = this->ClippedGradient(z[0], up * (h0 - candidate) * Slope(f[0], z[0], update));
+    const A d_h = this->Upstream(s, at, i), h0 = this->h[this->StateOf(s, at)];
+    const A d_candidate = this->ClippedGradient(z[2 * hidden], d_h * (1 - update) * Slope(f[1], z[2 * hidden], candidate));
+    z[0] = this->ClippedGradient(z[0], d_h * (h0 - candidate) * Slope(f[0], z[0], update));
     z[2 * hidden] = d_candidate;
-    this->dh[i] = up * update;
+    this->dh[i] = d_h * update;
     if (linear) {
       const A gate = Activate(f[0], z[hidden]);
       z[hidden] = this->ClippedGradient(z[hidden], d_candidate * *ResetOf(s, at) * Slope(f[0], z[hidden], gate));

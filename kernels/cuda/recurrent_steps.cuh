@@ -257,9 +257,9 @@ struct Steps {
     if (!n.Active(s, at.b)) return NoGradients(s, at, row);
     const A* const k = Kept(at, row);
     const A in = k[0], out = k[hidden], forget = k[2 * hidden], cell = k[3 * hidden];
-    const A c0 = CellBefore(s, at), squashed = ::tanh(k[4 * hidden]), up = Upstream(s, at, i);
-    const A d_out = up * squashed * (out * (1 - out));
-    const A d_cell = dc[i] + up * out * (1 - squashed * squashed) + d_out * Peephole(at, 1);
+    const A c0 = CellBefore(s, at), squashed = ::tanh(k[4 * hidden]), d_h = Upstream(s, at, i);
+    const A d_out = d_h * squashed * (out * (1 - out));
+    const A d_cell = dc[i] + d_h * out * (1 - squashed * squashed) + d_out * Peephole(at, 1);
     const A d_in = d_cell * cell * (in * (1 - in)), d_forget = d_cell * c0 * (forget * (1 - forget));
     const A d_candidate = d_cell * in * (1 - cell * cell);
     SetGradient(s, at, row, 0, d_in, d_in);
@@ -289,11 +289,11 @@ struct Steps {
     }
     const A* const k = Kept(at, row);
     const A update = k[0], gate = k[hidden], candidate = k[2 * hidden];
-    const A up = Upstream(s, at, i), h0 = static_cast<A>(before[ordered]);
-    const A d_candidate = up * (1 - update) * (1 - candidate * candidate);
-    const A d_update = up * (h0 - candidate) * (update * (1 - update));
+    const A d_h = Upstream(s, at, i), h0 = static_cast<A>(before[ordered]);
+    const A d_candidate = d_h * (1 - update) * (1 - candidate * candidate);
+    const A d_update = d_h * (h0 - candidate) * (update * (1 - update));
     SetGradient(s, at, row, 0, d_update, d_update);
-    dh[i] = up * update;
+    dh[i] = d_h * update;
     if (linear) {
       const A d_gate = d_candidate * k[3 * hidden] * (gate * (1 - gate));
       SetGradient(s, at, row, 1, d_gate, d_gate);

@@ -289,14 +289,14 @@ void DistributeAverages(const Regions& regions, const Box* boxes, const T* dy, T
         const Pixel at = PixelOf(regions, i);
         A sum = 0;
         ForEachBoxAt(regions, boxes, at.image, at.y, at.x, [&](const Box& box, int64_t r, const Range& rows, const Range& columns) {
-          const T* const ups = dy + (r * sizes.channels + at.channel) * (sizes.bins_y * sizes.bins_x);
+          const T* const gradients = dy + (r * sizes.channels + at.channel) * (sizes.bins_y * sizes.bins_x);
           const double points = static_cast<double>(box.grid[0]) * static_cast<double>(box.grid[1]);
           for (int64_t row = rows.first; row < rows.past; ++row) {
             const double down = WeightOf(regions, box, 0, row, at.y) / points;
             if (!(down > 0)) continue;
             for (int64_t column = columns.first; column < columns.past; ++column) {
               const double weight = down * WeightOf(regions, box, 1, column, at.x);
-              if (weight > 0) sum += static_cast<A>(weight) * static_cast<A>(ups[row * sizes.bins_x + column]);
+              if (weight > 0) sum += static_cast<A>(weight) * static_cast<A>(gradients[row * sizes.bins_x + column]);
             }
           }
         });

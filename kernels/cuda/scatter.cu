@@ -4,7 +4,7 @@
 // a table of 50,000 rows. Then each thread processes a run of 32 updates of one column in sorted order. If the updates of a target extend
 // over several runs, the thread of the first run combines the partial sums. So each update is read once, however the updates are
 // distributed.
-#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/block_scan.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/scattering.h"
 #include "kernels/reference/scatter_reduction.h"

@@ -1,7 +1,7 @@
 // Elements selected by value: extremes along an axis, the k largest, nonzero elements, elements selected by a condition.
 #include <algorithm>
 
-#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/block_scan.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/words.cuh"

@@ -20,7 +20,7 @@ std::vector<int64_t> StridesOf(const OperandType& operand);
 // differ, it transposes tiles in shared memory.
 class StridedCopy {
  public:
-  // Throws Error(kUnsupported) if more than 8 axes remain after merging adjacent ones.
+  // Throws Error(kUnsupported) if more than kMaxAxes axes remain after merging adjacent ones.
   StridedCopy(const Shape& shape, int64_t element_bytes, const Strided& from, const Strided& to);
 
   void Run(const void* from, void* to, cudaStream_t stream) const;

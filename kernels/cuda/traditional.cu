@@ -143,7 +143,7 @@ struct DeviceGramTables {
     grams.counts = mode != "IDF";
     grams.weighs = mode != "TF";
     std::vector<std::vector<const std::vector<int64_t>*>> at(static_cast<size_t>(grams.places));
-    const std::map<std::vector<int64_t>, int64_t> place_of = NGramPlaces(call);
+    const std::map<std::vector<int64_t>, int64_t> place_of = NGramOutputIndices(call);
     for (const auto& [gram, place] : place_of) at.at(static_cast<size_t>(place)).push_back(&gram);
     std::vector<int64_t> begin{0}, first, length, items;
     for (const auto& of_place : at) {

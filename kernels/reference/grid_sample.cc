@@ -97,9 +97,9 @@ void RunGridSampleGrad(const KernelCall& call, const void* const* inputs, void* 
           if (at < 0) return;
           double d_weight = 0;
           for (int64_t c = 0; c < g.channels; ++c) {
-            const T up = dy[c * g.points + p];
-            d_weight += static_cast<double>(up) * static_cast<double>(x[c * g.inputs + at]);
-            if (dx != nullptr) dx[c * g.inputs + at] += static_cast<T>(weight * static_cast<double>(up));
+            const T gradient = dy[c * g.points + p];
+            d_weight += static_cast<double>(gradient) * static_cast<double>(x[c * g.inputs + at]);
+            if (dx != nullptr) dx[c * g.inputs + at] += static_cast<T>(weight * static_cast<double>(gradient));
           }
           for (size_t d = 0; d < 3; ++d) sums[d] += d_weight * slopes[d];
         });

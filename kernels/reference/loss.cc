@@ -100,8 +100,9 @@ void CrossEntropyGrad(const KernelCall& call, const void* const* inputs, void* c
         for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = T(0);
         continue;
       }
-      const double up = static_cast<double>(upstream[row * per_row]), own = (1 - smoothing) * rows.Weight<T>(label) * up;
-      const A total = static_cast<A>(own + spread * weight_sum * up), at_label = static_cast<A>(own), each = static_cast<A>(spread * up);
+      const double d_loss = static_cast<double>(upstream[row * per_row]), own = (1 - smoothing) * rows.Weight<T>(label) * d_loss;
+      const A total = static_cast<A>(own + spread * weight_sum * d_loss), at_label = static_cast<A>(own),
+              each = static_cast<A>(spread * d_loss);
       for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = static_cast<T>(std::exp(static_cast<A>(log_prob[c])) * total);
       gradient[label] = static_cast<T>(static_cast<A>(gradient[label]) - at_label);
       if (smoothing == 0) continue;

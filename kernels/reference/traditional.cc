@@ -55,7 +55,7 @@ void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* ou
 void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const* out) {
   const Attributes& a = call.attributes;
   const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1), skips = a.Int("max_skip_count", 0);
-  const std::map<std::vector<int64_t>, int64_t> place_of = NGramPlaces(call);
+  const std::map<std::vector<int64_t>, int64_t> place_of = NGramOutputIndices(call);
   const Shape& shape = call.inputs[0].shape;
   const int64_t width = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], size = call.outputs[0].shape[call.outputs[0].shape.rank() - 1];
   const std::vector<int64_t> x = IntValues(InputView(call, in, 0));
@@ -162,7 +162,7 @@ TreeView TreeTables::view() const {
           .none = none()};
 }
 
-std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call) {
+std::map<std::vector<int64_t>, int64_t> NGramOutputIndices(const KernelCall& call) {
   const Attributes& a = call.attributes;
   const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1);
   const std::vector<int64_t> pool = a.Ints("pool_int64s"), counts = a.Ints("ngram_counts"), places = a.Ints("ngram_indexes");

@@ -90,6 +90,6 @@ struct TreeView {
 };
 
 // The n-grams that TfIdfVectorizer counts, each with its output index. Throws Error(kAttr).
-std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call);
+std::map<std::vector<int64_t>, int64_t> NGramOutputIndices(const KernelCall& call);
 
 }  // namespace gradloom

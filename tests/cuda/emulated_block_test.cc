@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/atomics.cuh"
-#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/block_scan.cuh"
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/shared.cuh"
 

@@ -296,20 +296,20 @@ struct Loops {
   double (*sum_product_centered)(const float* g, const float* x, Index n, float mean);
   // y = (x - mean) scale + shift; y may be x.
   void (*shift_scale_shift)(const float* x, float* y, Index n, float mean, float scale, float shift);
-  // dx = slope (g - mean_g - (x - mean) along); dx may be g or x.
-  void (*norm_gradient)(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+  // dx = grad_scale (g - mean_g - (x - mean) proj_scale); dx may be g or x.
+  void (*norm_gradient)(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean_g, float mean, float proj_scale);
   // The four functions above for `columns` interleaved channels, in `rows` contiguous rows; each channel has its own parameters. The first
   // two overwrite their results; `rows` must be small enough for a plain float sum.
   void (*column_moments)(const float* x, Index rows, Index columns, float* mean, float* squares);
   void (*column_products)(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product);
   void (*shift_scale_shift_columns)(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale,
                                     const float* shift);
-  void (*norm_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope,
-                                const float* mean_g, const float* mean, const float* along);
-  // dx = slope g - (x - mean) along - shift; dx may be g or x. Also for interleaved channels, as above.
-  void (*group_gradient)(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift);
-  void (*group_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope,
-                                 const float* mean, const float* along, const float* shift);
+  void (*norm_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale,
+                                const float* mean_g, const float* mean, const float* proj_scale);
+  // dx = grad_scale g - (x - mean) proj_scale - shift; dx may be g or x. Also for interleaved channels, as above.
+  void (*group_gradient)(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean, float proj_scale, float shift);
+  void (*group_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale,
+                                 const float* mean, const float* proj_scale, const float* shift);
   // y = x scale / root mean square; y may be x. args.bias is null.
   void (*rms_norm_row)(const LayerNormArgs& args, const float* x, float* y);
   // Accumulates dscale; dx may be g or x.

@@ -130,11 +130,11 @@ void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns,
   }
 }
 
-void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean_g,
-                         const float* mean, const float* along) {
+void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale, const float* mean_g,
+                         const float* mean, const float* proj_scale) {
   for (Index r = 0; r < rows; ++r, g += columns, x += columns, dx += columns) {
 #pragma omp simd
-    for (Index j = 0; j < columns; ++j) dx[j] = slope[j] * (g[j] - mean_g[j] - (x[j] - mean[j]) * along[j]);
+    for (Index j = 0; j < columns; ++j) dx[j] = grad_scale[j] * (g[j] - mean_g[j] - (x[j] - mean[j]) * proj_scale[j]);
   }
 }
 
@@ -153,21 +153,21 @@ void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale,
   for (Index i = 0; i < n; ++i) y[i] = scalar::Fma(x[i] - mean, scale, shift);
 }
 
-void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along) {
+void NormGradient(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean_g, float mean, float proj_scale) {
 #pragma omp simd
-  for (Index i = 0; i < n; ++i) dx[i] = slope * (g[i] - mean_g - (x[i] - mean) * along);
+  for (Index i = 0; i < n; ++i) dx[i] = grad_scale * (g[i] - mean_g - (x[i] - mean) * proj_scale);
 }
 
-void GroupGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift) {
+void GroupGradient(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean, float proj_scale, float shift) {
 #pragma omp simd
-  for (Index i = 0; i < n; ++i) dx[i] = slope * g[i] - (x[i] - mean) * along - shift;
+  for (Index i = 0; i < n; ++i) dx[i] = grad_scale * g[i] - (x[i] - mean) * proj_scale - shift;
 }
 
-void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean,
-                          const float* along, const float* shift) {
+void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale, const float* mean,
+                          const float* proj_scale, const float* shift) {
   for (Index r = 0; r < rows; ++r, g += columns, x += columns, dx += columns) {
 #pragma omp simd
-    for (Index j = 0; j < columns; ++j) dx[j] = slope[j] * g[j] - (x[j] - mean[j]) * along[j] - shift[j];
+    for (Index j = 0; j < columns; ++j) dx[j] = grad_scale[j] * g[j] - (x[j] - mean[j]) * proj_scale[j] - shift[j];
   }
 }
 
@@ -182,12 +182,12 @@ void RmsNormGradRow(const LayerNormArgs& args, const float* g, const float* x, f
   const float *scale = args.scale, inverse = InverseRms(x, n, args.epsilon);
   const double product = SumOver(
       n, [=](Index i) __attribute__((always_inline)) { return g[i] * scale[i] * (x[i] * inverse); });
-  const float along = static_cast<float>(product / static_cast<double>(n));
+  const float proj_scale = static_cast<float>(product / static_cast<double>(n));
 #pragma omp simd
   for (Index i = 0; i < n; ++i) {
     const float normal = x[i] * inverse, gradient = g[i];
     dscale[i] += gradient * normal;
-    dx[i] = inverse * (gradient * scale[i] - normal * along);
+    dx[i] = inverse * (gradient * scale[i] - normal * proj_scale);
   }
 }
 
@@ -215,13 +215,13 @@ void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x,
       n, [=](Index i) __attribute__((always_inline)) { return g[i] * scale[i]; });
   const double product = SumOver(
       n, [=](Index i) __attribute__((always_inline)) { return g[i] * scale[i] * ((x[i] - mean) * inv_std); });
-  const float mean_g = static_cast<float>(sum / static_cast<double>(n)), along = static_cast<float>(product / static_cast<double>(n));
+  const float mean_g = static_cast<float>(sum / static_cast<double>(n)), proj_scale = static_cast<float>(product / static_cast<double>(n));
 #pragma omp simd
   for (Index i = 0; i < n; ++i) {
     const float normal = (x[i] - mean) * inv_std, gradient = g[i];
     dscale[i] += gradient * normal;
     dbias[i] += gradient;
-    dx[i] = inv_std * (gradient * scale[i] - mean_g - normal * along);
+    dx[i] = inv_std * (gradient * scale[i] - mean_g - normal * proj_scale);
   }
 }
 

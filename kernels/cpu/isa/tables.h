@@ -31,15 +31,15 @@ void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index co
 double SumSquaredDistance(const float* x, Index n, float mean);
 double SumProductCentered(const float* g, const float* x, Index n, float mean);
 void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float shift);
-void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+void NormGradient(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean_g, float mean, float proj_scale);
 void ColumnMoments(const float* x, Index rows, Index columns, float* mean, float* squares);
 void ColumnProducts(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product);
 void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale, const float* shift);
-void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean_g,
-                         const float* mean, const float* along);
-void GroupGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift);
-void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean,
-                          const float* along, const float* shift);
+void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale, const float* mean_g,
+                         const float* mean, const float* proj_scale);
+void GroupGradient(const float* g, const float* x, float* dx, Index n, float grad_scale, float mean, float proj_scale, float shift);
+void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* grad_scale, const float* mean,
+                          const float* proj_scale, const float* shift);
 void RmsNormRow(const LayerNormArgs& args, const float* x, float* y);
 void RmsNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale);
 void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
