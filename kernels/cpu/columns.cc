@@ -147,9 +147,9 @@ std::string Rejects(const KernelCall& call, const Shape& image, const Shape& col
   if (image.rank() < 3 || image.rank() > 4 || columns.rank() != 3 || columns[0] != image[0]) return "rank " + std::to_string(image.rank());
   if (image.elements() == 0 || columns.elements() == 0) return "nothing to compute";
   const auto rank = static_cast<size_t>(image.rank() - 2);
-  const auto within = [&](const char* name, size_t count, int64_t least) {
-    const std::vector<int64_t> values = call.attributes.Ints(name, std::vector<int64_t>(count, least));
-    return values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least && v <= INT32_MAX; });
+  const auto within = [&](const char* name, size_t count, int64_t min) {
+    const std::vector<int64_t> values = call.attributes.Ints(name, std::vector<int64_t>(count, min));
+    return values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= min && v <= INT32_MAX; });
   };
   return within("strides", rank, 1) && within("dilations", rank, 1) && within("pads", 2 * rank, 0) ? "" : "attributes";
 }

@@ -38,8 +38,8 @@ struct Geometry : DeformSizes {
   int64_t blocks() const { return CeilDiv(points(), kPoints); }
   int64_t depth() const { return group_channels() * taps(); }  // rows of columns that a filter reads
   int64_t offset_channels() const { return channels / offset_groups; }
-  int threads(int64_t parts, int most) const {
-    return static_cast<int>(std::min<int64_t>(parts, ThreadsFor(planes() * taps() * points(), kSamplesPerThread, most)));
+  int threads(int64_t parts, int max_threads) const {
+    return static_cast<int>(std::min<int64_t>(parts, ThreadsFor(planes() * taps() * points(), kSamplesPerThread, max_threads)));
   }
 };
 

@@ -22,10 +22,10 @@ constexpr int64_t kWidening = 12;
 constexpr int64_t kWorkPerThread = 1 << 18;
 
 // The number of parts of size at most `most`.
-int64_t Count(int64_t extent, int64_t most) { return (extent + most - 1) / most; }
+int64_t Count(int64_t extent, int64_t max) { return (extent + max - 1) / max; }
 
 // Divides an extent into equal parts of at most `most`, rounded up to whole units.
-int64_t BalancedBlock(int64_t extent, int64_t most, int64_t unit) { return Count(Count(extent, Count(extent, most)), unit) * unit; }
+int64_t BalancedBlock(int64_t extent, int64_t max, int64_t unit) { return Count(Count(extent, Count(extent, max)), unit) * unit; }
 
 // The index of an operand's matrix for each matrix of `batch`.
 std::vector<int64_t> MatrixIndices(const std::vector<int64_t>& batch, const std::vector<int64_t>& own, int64_t matrices) {

@@ -39,9 +39,9 @@ LongConvolution::LongConvolution(const KernelCall& call) {
   // For each ring size, tries the number of blocks that is needed without padding, and one less, which may suffice with padding.
   block = y_length, blocks = 1, half = HalfOf(y_length);
   for (int64_t of = Ring::HalfFor(1); of <= kMaxHalf; of = Ring::HalfFor(of + 1)) {
-    const int64_t most = 2 * of - taps + 1;
-    if (most < 1) continue;
-    const int64_t needed = CeilDiv(y_length, most);
+    const int64_t outputs_per_block = 2 * of - taps + 1;
+    if (outputs_per_block < 1) continue;
+    const int64_t needed = CeilDiv(y_length, outputs_per_block);
     for (int64_t count = std::max<int64_t>(needed - 1, 1); count <= needed; ++count) {
       const int64_t size = CeilDiv(y_length, count), number = CeilDiv(y_length, size);
       if (HalfOf(size) > of || (half <= kMaxHalf && RingWork(number, of) >= RingWork())) continue;

@@ -36,7 +36,7 @@ struct Geometry {
 
   int64_t bins() const { return bins_y * bins_x; }
   int64_t pixels() const { return height * width; }
-  int threads(int most) const { return ThreadsFor(count * channels * bins() * 8, kPixelsPerThread, most); }
+  int threads(int max_threads) const { return ThreadsFor(count * channels * bins() * 8, kPixelsPerThread, max_threads); }
 };
 
 // The bins along an axis of a box: bin b reads pixels [first[b], first[b] + taps[b]) with the weights from weight + b * extent on.
@@ -53,8 +53,8 @@ struct Bins {
   void Fill(double begin, double size, int64_t ratio) const {
     const double step = size / static_cast<double>(bins), last = static_cast<double>(extent - 1);
     // A box larger than the image gains nothing from more points; one with NaN corners has no points.
-    const double most = 4.0 * static_cast<double>(extent) + 4, wanted = std::ceil(step);
-    const int64_t points = ratio > 0 ? ratio : wanted > 0 ? static_cast<int64_t>(std::min(wanted, most)) : 0;
+    const double max_points = 4.0 * static_cast<double>(extent) + 4, wanted = std::ceil(step);
+    const int64_t points = ratio > 0 ? ratio : wanted > 0 ? static_cast<int64_t>(std::min(wanted, max_points)) : 0;
     // Points up to one pixel outside are clamped to the edge, others are ignored.
     const auto for_each = [&](int64_t bin, auto&& f) {
       for (int64_t i = 0; i < points; ++i) {

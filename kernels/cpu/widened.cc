@@ -48,12 +48,12 @@ int64_t SamplesAtOnce(const KernelCall& call) {
     }
   }
   if (samples == 0 || elements == 0 || (call.op == "ConvGradWeight" && !Is16Bit(call.outputs[0]))) return 0;
-  int64_t most = std::max<int64_t>(kMaxBytes / (elements / samples * static_cast<int64_t>(sizeof(float))), 1);
+  int64_t samples_at_once = std::max<int64_t>(kMaxBytes / (elements / samples * static_cast<int64_t>(sizeof(float))), 1);
   // The gradients of weights are summed over the parts, which must cost less than the division saves.
-  if (call.op == "ConvGradWeight") most = std::max(most, samples * 4 * call.outputs[0].shape.elements() / elements);
-  if (most >= samples) return 0;
-  while (samples % most != 0) --most;
-  return most;
+  if (call.op == "ConvGradWeight") samples_at_once = std::max(samples_at_once, samples * 4 * call.outputs[0].shape.elements() / elements);
+  if (samples_at_once >= samples) return 0;
+  while (samples % samples_at_once != 0) --samples_at_once;
+  return samples_at_once;
 }
 
 // The call of the float32 kernel.

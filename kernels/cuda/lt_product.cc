@@ -136,7 +136,7 @@ void LtProduct::ChooseAlgorithm(Libraries& libraries) {
   Algorithms& algorithms = libraries.algorithms();
   const std::string problem = Problem();
   if (const auto known = algorithms.Known(problem); known && Take(*known)) return;
-  const std::vector<cublasLtMatmulAlgo_t> found = Found(algorithms.measures() ? kMaxAlgorithms : 1);
+  const std::vector<cublasLtMatmulAlgo_t> found = Heuristics(algorithms.measures() ? kMaxAlgorithms : 1);
   if (found.empty()) return;
   algorithm_ = found[0];
   has_algorithm_ = true;
@@ -146,7 +146,7 @@ void LtProduct::ChooseAlgorithm(Libraries& libraries) {
 }
 
 // The first `most` algorithms of the heuristics.
-std::vector<cublasLtMatmulAlgo_t> LtProduct::Found(int most) {
+std::vector<cublasLtMatmulAlgo_t> LtProduct::Heuristics(int max_count) {
   cublasLtMatmulPreference_t preference = nullptr;
   Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const auto alignment = static_cast<uint32_t>(product_.alignment);
@@ -160,10 +160,11 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::Found(int most) {
                        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasLtMatmulPreferenceSetAttribute(preference, operand, &alignment, sizeof alignment);
   }
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(max_count));
   int count = 0;
   if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulAlgoGetHeuristic(blas_, desc_, b_.get(), a_.get(), d_.get(), d_.get(), preference, most, results.data(), &count);
+    status =
+        cublasLtMatmulAlgoGetHeuristic(blas_, desc_, b_.get(), a_.get(), d_.get(), d_.get(), preference, max_count, results.data(), &count);
   }
   cublasLtMatmulPreferenceDestroy(preference);
   std::vector<cublasLtMatmulAlgo_t> found;

@@ -49,7 +49,7 @@ class LtProduct {
   bool has_matrix() const;
   void SetAddresses(const void* vector, const void* matrix);
   void ChooseAlgorithm(Libraries& libraries);
-  std::vector<cublasLtMatmulAlgo_t> Found(int most);
+  std::vector<cublasLtMatmulAlgo_t> Heuristics(int max_count);
   void Measure(const std::vector<cublasLtMatmulAlgo_t>& found, Libraries& libraries);
   std::string Problem() const;
   bool Take(const std::string& text);

@@ -67,8 +67,8 @@ GRADLOOM_DEVICE Box AlignedBox(const Regions& regions, const FloatOperand& boxes
     if (regions.shift == 0 && !(length > 1)) length = 1;
     box.step[axis] = length / static_cast<double>(regions.bins[axis]);
     // A box that is larger than the image gains nothing from more points.
-    const double most = 4.0 * static_cast<double>(regions.extent[axis]) + 4, points = ::ceil(box.step[axis]);
-    box.grid[axis] = static_cast<int32_t>(regions.ratio > 0 ? regions.ratio : points > most ? most : points > 0 ? points : 0);
+    const double max_points = 4.0 * static_cast<double>(regions.extent[axis]) + 4, points = ::ceil(box.step[axis]);
+    box.grid[axis] = static_cast<int32_t>(regions.ratio > 0 ? regions.ratio : points > max_points ? max_points : points > 0 ? points : 0);
   }
   return box;
 }

@@ -71,7 +71,8 @@ void Transform(const Dft& d, const Complex* roots, const FloatOperand& x, const 
       d.outer * d.to * d.inner, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Quotient inner = Divide(i, d.inner), k = Divide(inner.quotient, d.to);
         const Line line{x, k.quotient * d.from * d.inner + inner.rest, d.inner, d.parts};
-        const int64_t half = d.length / 2 + 1, most = d.to_real ? half : d.length, used = d.from < most ? d.from : most;
+        const int64_t half = d.length / 2 + 1, coefficients = d.to_real ? half : d.length,
+                      used = d.from < coefficients ? d.from : coefficients;
         // The second half of the spectrum of real numbers is the conjugate mirror image of the first.
         const auto load = [&](int64_t t) {
           const int64_t at = t < half || !d.to_real ? t : d.length - t;

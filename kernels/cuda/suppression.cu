@@ -51,8 +51,8 @@ struct Suppression {
   SuppressionSizes sizes;
   bool centered;
   const float *boxes = nullptr, *scores = nullptr;
-  const int64_t* most = nullptr;                     // per row; null: none
-  const float *overlap = nullptr, *least = nullptr;  // null: 0, and no score threshold
+  const int64_t* max_outputs = nullptr;                              // per row; null: none
+  const float *iou_threshold = nullptr, *score_threshold = nullptr;  // null: 0, and no score threshold
 };
 
 // `order` has the numbers of the scores, sorted within each row. Writes the selected boxes of each row to `selected`, and their number to
@@ -60,19 +60,19 @@ struct Suppression {
 void Choose(const Suppression& s, const int64_t* order, uint8_t* dropped, int64_t* selected, int64_t* counts, cudaStream_t stream) {
   ForEachRow(
       s.sizes.rows(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
-        const int64_t n = s.sizes.boxes, begin = row * n, most = s.most == nullptr ? 0 : *s.most;
+        const int64_t n = s.sizes.boxes, begin = row * n, max_outputs = s.max_outputs == nullptr ? 0 : *s.max_outputs;
         const float* const boxes = s.boxes + Divide(row, s.sizes.classes).quotient * n * 4;
-        const double allowed = s.overlap == nullptr ? 0 : static_cast<double>(*s.overlap);
+        const double allowed = s.iou_threshold == nullptr ? 0 : static_cast<double>(*s.iou_threshold);
         // Each thread looks only at its own places.
         int64_t next = n;
         for (int64_t k = block.thread(); k < n; k += block.threads()) {
-          const bool out = s.least != nullptr && !(s.scores[order[begin + k]] > *s.least);
+          const bool out = s.score_threshold != nullptr && !(s.scores[order[begin + k]] > *s.score_threshold);
           dropped[begin + k] = out ? 1 : 0;
           if (!out && next == n) next = k;
         }
         next = block.Reduce(next, Smallest());
         int64_t count = 0;
-        while (next < n && count < most) {
+        while (next < n && count < max_outputs) {
           const int64_t place = next, box = order[begin + place] - begin;
           const Corners taken = CornersOf(boxes + box * 4, s.centered);
           if (block.thread() == 0) selected[begin + count] = box;

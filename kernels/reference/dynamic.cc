@@ -105,9 +105,9 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
   const bool fits = boxes.shape().rank() == 3 && scores.shape().rank() == 3 && boxes.shape()[2] == 4 &&
                     boxes.shape()[0] == scores.shape()[0] && boxes.shape()[1] == scores.shape()[2];
   if (!fits) throw Error(ErrorCode::kShape, call.op + ": boxes " + boxes.shape().ToString() + " and scores " + scores.shape().ToString());
-  const double most = number(2, 0), overlap = number(3, 0);
-  const bool has_least = inputs.size() > 4 && inputs[4].defined();
-  const double least = number(4, 0);
+  const double max_outputs = number(2, 0), iou_threshold = number(3, 0);
+  const bool has_score_threshold = inputs.size() > 4 && inputs[4].defined();
+  const double score_threshold = number(4, 0);
   const bool centered = call.attributes.Int("center_point_box", 0) != 0;
   const int64_t n = scores.shape()[2], classes = scores.shape()[1];
   const Tensor exact_boxes = Converted(boxes.view(), DType::kFloat64), exact_scores = Converted(scores.view(), DType::kFloat64);
@@ -117,14 +117,14 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
     const int64_t b = row / classes;
     std::vector<int64_t> order;
     for (int64_t i = 0; i < n; ++i) {
-      if (!has_least || score[row * n + i] > least) order.push_back(i);
+      if (!has_score_threshold || score[row * n + i] > score_threshold) order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(), [&](int64_t p, int64_t q) { return score[row * n + p] > score[row * n + q]; });
     std::vector<Box> kept;
     for (int64_t i : order) {
-      if (static_cast<double>(kept.size()) >= most) break;
+      if (static_cast<double>(kept.size()) >= max_outputs) break;
       const Box candidate = Box::Of(box + (b * n + i) * 4, centered);
-      if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return Overlap(candidate, other) > overlap; })) continue;
+      if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return Overlap(candidate, other) > iou_threshold; })) continue;
       kept.push_back(candidate);
       chosen.insert(chosen.end(), {b, row % classes, i});
     }

@@ -54,7 +54,7 @@ void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* ou
 // Counts the occurrences of each n-gram of the pool in a row, with up to max_skip_count items skipped between its items.
 void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const* out) {
   const Attributes& a = call.attributes;
-  const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1), skips = a.Int("max_skip_count", 0);
+  const int64_t min_length = a.Int("min_gram_length", 1), max_length = a.Int("max_gram_length", 1), skips = a.Int("max_skip_count", 0);
   const std::map<std::vector<int64_t>, int64_t> place_of = NGramOutputIndices(call);
   const Shape& shape = call.inputs[0].shape;
   const int64_t width = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], size = call.outputs[0].shape[call.outputs[0].shape.rank() - 1];
@@ -63,10 +63,10 @@ void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const*
   for (int64_t row = 0; row < (width == 0 ? 0 : static_cast<int64_t>(x.size()) / width); ++row) {
     for (int64_t step = 1; step <= skips + 1; ++step) {
       // A single item has no gaps, so it is counted with one step only.
-      const int64_t first = step > 1 ? std::max<int64_t>(least, 2) : least;
+      const int64_t first = step > 1 ? std::max<int64_t>(min_length, 2) : min_length;
       for (int64_t start = 0; start < width; ++start) {
         std::vector<int64_t> items;
-        for (int64_t at = start; at < width && static_cast<int64_t>(items.size()) < most; at += step) {
+        for (int64_t at = start; at < width && static_cast<int64_t>(items.size()) < max_length; at += step) {
           items.push_back(x[static_cast<size_t>(row * width + at)]);
           if (static_cast<int64_t>(items.size()) < first) continue;
           if (const auto found = place_of.find(items); found != place_of.end())
@@ -164,7 +164,7 @@ TreeView TreeTables::view() const {
 
 std::map<std::vector<int64_t>, int64_t> NGramOutputIndices(const KernelCall& call) {
   const Attributes& a = call.attributes;
-  const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1);
+  const int64_t min_length = a.Int("min_gram_length", 1), max_length = a.Int("max_gram_length", 1);
   const std::vector<int64_t> pool = a.Ints("pool_int64s"), counts = a.Ints("ngram_counts"), places = a.Ints("ngram_indexes");
   // In the order of the pool, which is sorted by length.
   std::map<std::vector<int64_t>, int64_t> place_of;
@@ -174,7 +174,7 @@ std::map<std::vector<int64_t>, int64_t> NGramOutputIndices(const KernelCall& cal
     const int64_t begin = counts[n - 1], end = n < counts.size() ? counts[n] : total;
     if (begin < 0 || end < begin || end > total) throw Error(ErrorCode::kAttr, call.op + ": ngram_counts are no places of the pool");
     for (int64_t at = begin; at + static_cast<int64_t>(n) <= end; at += static_cast<int64_t>(n), ++gram) {
-      if (static_cast<int64_t>(n) >= least && static_cast<int64_t>(n) <= most)
+      if (static_cast<int64_t>(n) >= min_length && static_cast<int64_t>(n) <= max_length)
         place_of.emplace(std::vector<int64_t>(pool.begin() + at, pool.begin() + at + static_cast<int64_t>(n)), places.at(gram));
     }
   }

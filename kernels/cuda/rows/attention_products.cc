@@ -78,8 +78,8 @@ int64_t BlockQueries(const AttentionProducts& p, const KeyVisibility& visibility
   const int64_t length = p.q.dims[2];
   int64_t queries = length;
   if (!visibility.all()) queries = std::max(kBlockQueries, AlignUp(CeilDiv(length, kMaxBlocks), 64));
-  const int64_t most = kMaxScoreBytes / ScoreBytes(p) / AlignUp(p.k.dims[2], 8);
-  if (queries > most) queries = most > 64 ? most / 64 * 64 : std::max<int64_t>(most, 1);
+  const int64_t max_queries = kMaxScoreBytes / ScoreBytes(p) / AlignUp(p.k.dims[2], 8);
+  if (queries > max_queries) queries = max_queries > 64 ? max_queries / 64 * 64 : std::max<int64_t>(max_queries, 1);
   return std::min(queries, length);
 }
 
@@ -272,8 +272,8 @@ AttentionScratchLayout::AttentionScratchLayout(const AttentionProducts& p) {
   dk = take(apart, k_part, p.kv_gradient_type());
   dv = take(apart, v_part, p.kv_gradient_type());
   workspace = bytes;
-  int64_t most = 0;
-  const auto has = [&](const BlasProduct& product) { most = std::max(most, BlasScratchBytes(product)); };
+  int64_t workspace_bytes = 0;
+  const auto has = [&](const BlasProduct& product) { workspace_bytes = std::max(workspace_bytes, BlasScratchBytes(product)); };
   for (const QueryBlock& block : p.blocks) {
     has(p.Scores(block));
     if (!p.gradient) {
@@ -282,7 +282,7 @@ AttentionScratchLayout::AttentionScratchLayout(const AttentionProducts& p) {
     }
     for (const BlasProduct& product : {p.WeightGradient(block), p.QGradient(block), p.KGradient(block), p.VGradient(block)}) has(product);
   }
-  bytes += most;
+  bytes += workspace_bytes;
 }
 
 std::span<const KernelRow> CudaAttentionBlasRows() { return kRows; }

@@ -12,7 +12,7 @@ using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 // The range of the number of states of each optimizer.
 struct States {
   std::string_view op;
-  size_t least, most;
+  size_t min_states, max_states;
 };
 constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 1, 3},      {"Adagrad", 1, 1},
                               {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}};
@@ -20,7 +20,8 @@ constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 
 std::string WrongStates(const KernelCall& call) {
   const size_t states = call.outputs.size() - 1;
   for (const States& known : kStates) {
-    if (known.op == call.op && states >= known.least && states <= known.most && call.inputs.size() == kUpdateStates + states) return "";
+    if (known.op == call.op && states >= known.min_states && states <= known.max_states && call.inputs.size() == kUpdateStates + states)
+      return "";
   }
   return "an unexpected number of optimizer states";
 }

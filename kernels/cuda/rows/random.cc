@@ -11,7 +11,7 @@ std::string NotFloatingOut(const KernelCall& call) {
   return IsFloating(call.outputs[0].dtype) ? "" : "random numbers that are not floating-point";
 }
 
-std::string RejectsDrawn(const KernelCall& call) { return FirstOf({Layouts(call), NotFloatingOut(call)}); }
+std::string RejectsGenerator(const KernelCall& call) { return FirstOf({Layouts(call), NotFloatingOut(call)}); }
 
 std::string RejectsFrom(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
@@ -29,7 +29,7 @@ int64_t RunningSums(const KernelCall& call) {
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
 constexpr KernelRow Drawn(std::string_view name, std::string_view op, std::string_view domain) {
-  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = RejectsDrawn};
+  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = RejectsGenerator};
 }
 
 constexpr KernelRow Bernoulli(std::string_view name, std::string_view domain) {
