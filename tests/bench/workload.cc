@@ -43,7 +43,7 @@ double MsOf(clockid_t clock) {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Interpolates linearly between neighbours, like numpy's default.
+// Interpolates linearly between neighbors, like numpy's default.
 double Quantile(std::vector<double> sorted, double q) {
   std::sort(sorted.begin(), sorted.end());
   const double at = q * static_cast<double>(sorted.size() - 1);

@@ -49,7 +49,7 @@ TEST(Random, Dropout) {
       const OperandType x = Plain(dtype, {part.elements});
       KernelCall call = Call("Dropout", {x}, {x, Plain(DType::kBool, x.shape)}, part);
       call.attributes.set("ratio", 0.3f);
-      // After rounding to 16 bits the result may be the neighbouring number.
+      // After rounding to 16 bits the result may be the neighboring number.
       const double relative = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 1e-3 : 8e-3;
       ExpectSameAsReference(call, random, WithSeeds(1, part.first, {.absolute = 0, .relative = relative}), "cpu.Dropout");
       call.outputs.pop_back();

@@ -1,4 +1,4 @@
-// Small nets around one recurrent operator.
+// Small networks around one recurrent operator.
 #pragma once
 
 #include <cstdint>

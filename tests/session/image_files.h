@@ -54,7 +54,7 @@ inline std::string JpegOf(const Image& image, int quality = 95, bool progressive
   return text;
 }
 
-// A smooth image in which every pixel differs from its neighbours.
+// A smooth image in which every pixel differs from its neighbors.
 inline Image Picture(int64_t height, int64_t width, int channels, int seed = 0) {
   Image image{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
   for (int64_t y = 0; y < height; ++y) {

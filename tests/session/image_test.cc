@@ -121,7 +121,7 @@ TEST(Image, ResizingAverages) {
   const Image half = Resized(image, 1, 2);
   EXPECT_NEAR(half.samples[0], (0 * 3 + 100 * 3 + 200 * 1) / 7.0, 1);
   EXPECT_NEAR(half.samples[1], (100 * 1 + 200 * 3 + 40 * 3) / 7.0, 1);
-  // Doubled: interpolated in quarters between neighbours.
+  // Doubled: interpolated in quarters between neighbors.
   const Image twice = Resized(Image{1, 2, 1, {0, 100}}, 1, 4);
   EXPECT_EQ(twice.samples, (std::vector<uint8_t>{0, 25, 75, 100}));
   const Image flat = Resized(Image{3, 5, 1, std::vector<uint8_t>(15, 77)}, 7, 2);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every C++ file includes what it uses, directly or through headers of the project that it includes.
 
-CI compiles the files of a library as one (bazel/joined_source.bzl), where a missing include is satisfied by a neighbour. Only a build file
+CI compiles the files of a library as one (bazel/joined_source.bzl), where a missing include is satisfied by a neighbor. Only a build file
 by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library
 from a table, and those of the project from its formatting (declarations in a namespace start at the beginning of a line), and follows
 includes from header to header like a compiler. It does not detect a class that is only forward-declared where its definition is needed, nor

@@ -69,7 +69,7 @@ class Sines(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    """Attention over the neighbours of 64 nodes, with a graph per sample."""
+    """Attention over the neighbors of 64 nodes, with a graph per sample."""
 
     def __init__(self, width=64, heads=4):
         super().__init__()

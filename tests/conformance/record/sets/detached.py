@@ -1,5 +1,5 @@
 """Modules that detach values: straight-through estimators, targets without gradients, weights that are only read. torch.export's file has
-an Identity of that name, or its optimizer has removed it and the metadata of neighbouring nodes still name it."""
+an Identity of that name, or its optimizer has removed it and the metadata of neighboring nodes still name it."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

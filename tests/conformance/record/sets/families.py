@@ -327,7 +327,7 @@ def joint(s, x):
 
 
 def edge_conv(s, x):
-    """DGCNN: the nearest neighbours of each point."""
+    """DGCNN: the nearest neighbors of each point."""
     d = (x[:, :, None] - x[:, None]).square().sum(-1)
     near = d.topk(3, -1, largest=False)[1]
     other = torch.gather(x[:, None].expand(-1, 7, -1, -1), 2, near[..., None].expand(-1, -1, -1, 3))

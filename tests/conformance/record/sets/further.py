@@ -148,7 +148,7 @@ def graph_layers(s, x):
 
 
 def aggregates(s, x):
-    """PNA: mean, extremes and standard deviation of neighbours by scatter_reduce."""
+    """PNA: mean, extremes and standard deviation of neighbors by scatter_reduce."""
     src, dst = s.edges[0], s.edges[1]
     m = s.message(torch.cat([x[:, src], x[:, dst]], -1))
     index = dst[None, :, None].expand(m.shape[0], -1, m.shape[-1])
@@ -171,7 +171,7 @@ def light_graph(s, x):
 
 
 def sampled_points(s, x):
-    """PointNet++: farthest points, a ball of neighbours, features interpolated back."""
+    """PointNet++: farthest points, a ball of neighbors, features interpolated back."""
     b, n, _ = x.shape
     d = torch.full((b, n), 1e9)
     far, chosen = torch.zeros(b, dtype=torch.long), []

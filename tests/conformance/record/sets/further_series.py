@@ -97,7 +97,7 @@ def buckets(s, x):
 
 
 def windows(s, x):
-    """Longformer: neighbours by unfolding, and one position that attends to all."""
+    """Longformer: neighbors by unfolding, and one position that attends to all."""
     q, k, v = s.q(x), s.k(x), s.v(x)
     near = lambda y: F.pad(y, (0, 0, 1, 1)).unfold(1, 3, 1)  # batch, steps, width, 3
     local = torch.einsum("btd,btdw->btw", q, near(k))

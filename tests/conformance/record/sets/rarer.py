@@ -111,7 +111,7 @@ def intensities(s, x):
 
 
 def farthest(s, x):
-    """PointNet++: farthest point sampling, the neighbourhood of each point, a maximum over it."""
+    """PointNet++: farthest point sampling, the neighborhood of each point, a maximum over it."""
     b, n, _ = x.shape
     best, at, picked = torch.full((b, n), 1e10), torch.zeros(b, 1, dtype=torch.long), []
     for _ in range(3):
@@ -158,7 +158,7 @@ def correlated(s, x):
 
 
 def reassembled(s, x):
-    """CARAFE: each new pixel from its own filter over its source neighbourhood."""
+    """CARAFE: each new pixel from its own filter over its source neighborhood."""
     b, c, h, w = x.shape
     k = F.pixel_shuffle(s.encode(s.squeeze(x)), 2).softmax(1)
     around = F.unfold(x, 3, padding=1).view(b, c * 9, h, w)

@@ -162,7 +162,7 @@ def buckets(s, x):
 
 
 def banded(s, x):
-    """Longformer: blocks attend to themselves and their neighbours, by slices of a padded sequence."""
+    """Longformer: blocks attend to themselves and their neighbors, by slices of a padded sequence."""
     q, k, v = s.qkv(x).chunk(3, -1)
     b, t, d = q.shape
     around = lambda y: F.pad(y, (0, 0, 2, 2)).unfold(1, 6, 2).transpose(-1, -2)

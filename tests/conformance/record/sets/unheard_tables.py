@@ -29,7 +29,7 @@ def attended_edges(s, x):
 
 
 def many_sums(s, x):
-    """PNA: mean, maximum, minimum and standard deviation of the neighbours, scaled by their number."""
+    """PNA: mean, maximum, minimum and standard deviation of the neighbors, scaled by their number."""
     a, b = EDGES
     m = F.relu(s.first(torch.cat([x[:, a], x[:, b]], -1)))
     index = b.view(1, -1, 1).expand_as(m)
@@ -67,7 +67,7 @@ def triangles(s, x):
 
 
 def grouped_points(s, x):
-    """PointNet++: farthest point centers, neighbours within a ball, padded with the nearest one."""
+    """PointNet++: farthest point centers, neighbors within a ball, padded with the nearest one."""
     d = torch.cdist(x, x)
     far, chosen = d[:, 0], [torch.zeros(x.shape[0], dtype=torch.long)]
     for _ in range(2):
