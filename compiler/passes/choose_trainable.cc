@@ -215,7 +215,8 @@ class Chooser {
 
   // Whether a sum adds `id` to the single feature that a layer computes: then it is the bias of a layer without one.
   bool IsOnlyFeature(const Node& node, ValueId id) const {
-    static const std::set<std::string> moves = {"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+    // Keras crops what a transposed convolution gives before it adds the bias.
+    static const std::set<std::string> moves = {"Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"};
     if (node.inputs.size() != 2) return false;
     ValueId other = node.inputs[node.inputs[0] == id ? 1 : 0];
     int producer = uses_.producer[static_cast<size_t>(other)];

@@ -13,6 +13,19 @@ namespace {
 constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, possibly to 16 bits
 constexpr int64_t kFewest = 8;       // minimum elements of a table: fewer may match by chance
 
+// What MLIR calls a constant that comes from nowhere in the model, as TensorFlow Lite's files keep it ("arith.constant8").
+bool IsConstantOfMlir(std::string_view name) {
+  return name.starts_with("arith.constant") || name.starts_with("std.constant") || name.starts_with("tfl.pseudo_");
+}
+
+// TensorFlow reads a variable by this node, and its converters call the variable's initializer after it, with or without the output.
+bool IsReadOfVariable(std::string_view name) { return name.ends_with("/ReadVariableOp:0") || name.ends_with("/ReadVariableOp"); }
+
+// Numbers that Paddle's converter makes itself, and those in the code of a model ("helper.constant.3", "p2o.pd_op.full.0.0").
+bool IsNumberOfPaddle(std::string_view name) {
+  return name.find("helper.constant.") != std::string_view::npos || name.starts_with("p2o.pd_op.full");
+}
+
 template <typename F>
 bool All(const Tensor& tensor, F f) {
   for (int64_t i = 0; i < tensor.elements(); ++i) {
@@ -70,6 +83,8 @@ bool IsAttribute(const std::string& name) {
 
 bool IsModulePath(const std::string& name) {
   const auto is_part_of_word = [](unsigned char c) { return c == '_' || c == '.' || std::isalnum(c) != 0; };
+  if (IsReadOfVariable(name)) return true;
+  if (IsConstantOfMlir(name)) return false;
   const size_t dot = name.rfind('.');
   return dot != std::string::npos && dot > 0 && dot + 1 < name.size() && std::isdigit(static_cast<unsigned char>(name[dot + 1])) == 0 &&
          std::all_of(name.begin(), name.end(), is_part_of_word);
@@ -78,7 +93,7 @@ bool IsModulePath(const std::string& name) {
 std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "running_mean" || last == "running_var") return "a running statistic, by its name";
-  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default");
+  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsNumberOfPaddle(name);
   return number ? "numbers written in the code" : "";
 }
 

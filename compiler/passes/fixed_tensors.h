@@ -7,14 +7,15 @@
 
 namespace gradloom {
 
-// Whether the name looks like an attribute of a module ("encoder.layers.0.scale"), not like a number in the code ("val_3", "/Constant_1").
+// Whether the name looks like an attribute of a module ("encoder.layers.0.scale") or like a variable of TensorFlow
+// ("net/scale/ReadVariableOp:0"), not like a number in the code ("val_3", "/Constant_1", "arith.constant2").
 bool IsModulePath(const std::string& name);
 
 // The same for any attribute, also of the outermost module ("scale") and of a list ("scales.0").
 bool IsAttribute(const std::string& name);
 
 // The reason not to train a tensor of this name: a running statistic, which it is also if its normalization is written out, or a number
-// that torch.export lifted out of the code. Empty for all others.
+// that torch.export lifted out of the code or that Paddle's converter wrote. Empty for all others.
 std::string FixedByName(const std::string& name);
 
 // Whether a name is the one that PyTorch's older exporter gives the output of a Constant, or of another node without inputs from the data:

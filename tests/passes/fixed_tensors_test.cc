@@ -77,7 +77,9 @@ TEST(FixedTensorsTest, Masks) {
 TEST(FixedTensorsTest, Names) {
   EXPECT_TRUE(IsModulePath("model.logit_scale"));
   EXPECT_TRUE(IsModulePath("layers.0.gate"));
-  for (const char* name : {"val_3", "layers.0", "/Constant_1_output_0", "onnx::Mul_12", ".x", "x.", "model/add/y:0", "const.a-b"}) {
+  EXPECT_TRUE(IsModulePath("net/attention/Mul/ReadVariableOp:0"));
+  for (const char* name : {"val_3", "layers.0", "/Constant_1_output_0", "onnx::Mul_12", ".x", "x.", "model/add/y:0", "const.a-b",
+                           "arith.constant8", "tfl.pseudo_const3"}) {
     EXPECT_FALSE(IsModulePath(name)) << name;
   }
   for (const char* name : {"logit_scale", "alphas.0", "0.alpha", "model.logit_scale"}) EXPECT_TRUE(IsAttribute(name)) << name;
@@ -85,6 +87,9 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_NE(FixedByName("backbone.bn1.running_var"), "");
   EXPECT_NE(FixedByName("inner.lifted_tensor_0"), "");
   EXPECT_NE(FixedByName("scalar_tensor_default_2"), "");
+  EXPECT_NE(FixedByName("helper.constant.12"), "");
+  EXPECT_NE(FixedByName("p2o.pd_op.full_int_array.3.0"), "");
+  EXPECT_EQ(FixedByName("helper.concat.12"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
@@ -242,6 +247,19 @@ TEST(FixedTensorsTest, FiltersOfOnesAreWindows) {
   EXPECT_EQ(Trained(graph("window", "1, 2")), "window");
 }
 
+// Keras crops what a transposed convolution gives, moves channels last and adds the bias.
+TEST(FixedTensorsTest, TheBiasBehindACroppedLayer) {
+  EXPECT_EQ(Trained(R"(g (float[N, 1, 3, 3] x) => (float[N, 3, 3, 1] y)
+<float[1, 1, 2, 2] w = {1, 2, 3, 4}, int64[2] from = {0, 0}, int64[2] to = {3, 3}, int64[2] axes = {2, 3}, float[1, 1, 1, 1] b = {0.5}>
+{
+  wide = ConvTranspose (x, w)
+  cropped = Slice (wide, from, to, axes)
+  last = Transpose <perm = [0, 2, 3, 1]> (cropped)
+  y = Add (last, b)
+})"),
+            "w b");
+}
+
 TEST(FixedTensorsTest, BiasOfALayerWithOneFeature) {
   const auto graph = [](const std::string& bias, const std::string& extent) {
     return "g (float[N, 2] x) => (float[N, " + extent + "] y) <float[2, " + extent + "] w = {" + (extent == "1" ? "1, 2" : "1, 2, 3, 4") +
@@ -250,6 +268,32 @@ TEST(FixedTensorsTest, BiasOfALayerWithOneFeature) {
   EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "1")), "w b");
   EXPECT_EQ(Trained(graph("float b = {0.5}", "1")), "w");  // a number in the code
   EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "2")), "w");
+}
+
+// TensorFlow Lite's converter calls numbers in the code as nothing in the model is called; a variable of TensorFlow is one of any size.
+TEST(FixedTensorsTest, SingleNumbersOfTensorFlow) {
+  const auto trained = [](const std::string& name) {
+    return Trained("g (float[N, 2] x) => (float[N, 2] y) <float[2] s = {1, 2}, float \"" + name +
+                   "\" = {0.001}> { h = Mul (x, s) y = Add (h, \"" + name + "\") }");
+  };
+  EXPECT_EQ(trained("arith.constant8"), "s");
+  EXPECT_EQ(trained("net/add/y:0"), "s");
+  EXPECT_EQ(trained("net/shift/add/ReadVariableOp:0"), "s net/shift/add/ReadVariableOp:0");
+}
+
+// Paddle's GroupNorm: an InstanceNormalization over the groups, with a scale and a shift that are no parameters, and a scale for each
+// channel.
+TEST(FixedTensorsTest, NumbersOfPaddle) {
+  EXPECT_EQ(Trained(R"(g (float[N, 4, 3] x) => (float[N, 4, 3] y)
+<int64[3] "helper.constant.0" = {0, 2, -1}, float[2] "helper.constant.1" = {1, 1}, float[2] "helper.constant.2" = {0, 0}, float[4, 1] w = {1, 1, 1, 1}>
+{
+  groups = Reshape (x, "helper.constant.0")
+  normal = InstanceNormalization (groups, "helper.constant.1", "helper.constant.2")
+  shape = Shape (x)
+  back = Reshape (normal, shape)
+  y = Mul (back, w)
+})"),
+            "w");
 }
 
 // PyTorch's older exporter writes numbers in the code as Constant nodes, so an initializer that is named like an attribute of the outermost
