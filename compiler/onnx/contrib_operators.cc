@@ -93,6 +93,13 @@ void FastGelu(ContribBody& body) {
   body.Op("Gelu", {body.Has("bias") ? body.Op("Add", {"X", "bias"}) : "X"}, "approximate = \"tanh\"", "Y");
 }
 
+// tf2onnx leaves these operators of TensorFlow and TensorFlow Lite as they are, in ONNX's domain: Keras's "gelu" and "celu" become them.
+void Erfc(ContribBody& body) { body.Op("Sub", {body.Number(1, "X"), body.Op("Erf", {"X"})}, "", "Y"); }
+
+void Expm1(ContribBody& body) { body.Op("Sub", {body.Op("Exp", {"X"}), body.Number(1, "X")}, "", "Y"); }
+
+void LiteGelu(ContribBody& body) { body.Op("Gelu", {"X"}, body.Int("approximate") != 0 ? "approximate = \"tanh\"" : "", "Y"); }
+
 void QuickGelu(ContribBody& body) { body.Op("Mul", {"X", body.Op("Sigmoid", {body.Scaled("X", body.Float("alpha", 1.702))})}, "", "Y"); }
 
 void ExpandDims(ContribBody& body) {
@@ -138,6 +145,9 @@ const char* const kMicrosoft = kContribDomain.data();
 const Row kRows[] = {
     {"", "SimplifiedLayerNormalization", "X:T scale:T", "Y inv_std_var?", "axis:int epsilon:float stash_type:int",
      SimplifiedLayerNormalization},
+    {"", "Erfc", "X:T", "Y", "", Erfc},
+    {"", "Expm1", "X:T", "Y", "", Expm1},
+    {"", "TFL_GELU", "X:T", "Y", "approximate:int", LiteGelu},
     {kMicrosoft, "Attention", "input:T weights:T bias?:T mask_index?:I past?:T attention_bias?:T past_sequence_length?:I",
      "output present?",
      "num_heads!:int unidirectional:int qkv_hidden_sizes:ints mask_filter_value:float scale:float do_rotary:int rotary_embedding_dim:int "

@@ -96,8 +96,10 @@ std::string Imputer(const Graph& graph, const Node& node) {
            "> () Y = Where (missing, numbers, X)";
   }
   const double gone = node.attributes.Float("replaced_value_float", 0);
-  const std::string missing = std::isnan(gone) ? "IsNaN (X)" : "Equal (X, gone)";
-  return (std::isnan(gone) ? "" : "number = Constant <value_float = " + Spelled(gone) + "> () gone = CastLike (number, X) ") +
+  // scikit-learn's PowerTransformer replaces infinities.
+  const std::string infinite = gone > 0 ? "IsInf <detect_negative = 0> (X)" : "IsInf <detect_positive = 0> (X)";
+  const std::string missing = std::isnan(gone) ? "IsNaN (X)" : std::isinf(gone) ? infinite : "Equal (X, gone)";
+  return (!std::isfinite(gone) ? "" : "number = Constant <value_float = " + Spelled(gone) + "> () gone = CastLike (number, X) ") +
          "missing = " + missing + " given = " + NumbersAt(node, "imputed_value_floats", 0) +
          " numbers = CastLike (given, X) Y = Where (missing, numbers, X)";
 }

@@ -1,10 +1,11 @@
-"""Compares operators of onnxruntime's own domain (compiler/onnx/contrib_operators.h), in every supported form, and those of scikit-learn's
-preprocessing (compiler/onnx/own_bodies.h) with onnxruntime.
+"""Compares operators of onnxruntime's own domain (compiler/onnx/contrib_operators.h), in every supported form, those of TensorFlow that
+tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/own_bodies.h) with onnxruntime.
 
 contrib_operators_test.py RUNNER
 
 Writes one node per test in the layout of ONNX's own tests, with the outputs that onnxruntime computes, and runs RUNNER, the runner of those
 tests."""
+import math
 import os
 import subprocess
 import sys
@@ -24,10 +25,11 @@ onnxruntime.disable_telemetry_events()
 
 class Node:
     """One node. Absent inputs are None, absent outputs "". `beside` is (op, inputs, attributes) of a node with the same outputs, for forms
-    that onnxruntime's CPU provider lacks."""
+    that onnxruntime's CPU provider lacks; `results` are the outputs of an operator that it does not have at all."""
 
-    def __init__(self, name, op, inputs, outputs=("y",), domain=MICROSOFT, opset=17, beside=None, **attributes):
+    def __init__(self, name, op, inputs, outputs=("y",), domain=MICROSOFT, opset=17, beside=None, results=None, **attributes):
         self.name, self.op, self.inputs, self.outputs, self.domain, self.opset, self.beside, self.attributes = name, op, inputs, outputs, domain, opset, beside, attributes
+        self.results = results
 
     def model(self, op, inputs, attributes):
         names = [f"x{k}" if a is not None else "" for k, a in enumerate(inputs)]
@@ -42,7 +44,7 @@ class Node:
         other, fed = self.model(*self.beside) if self.beside else (model, given)
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level, options.log_severity_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, 3
-        results = onnxruntime.InferenceSession(other.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
+        results = self.results or onnxruntime.InferenceSession(other.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
         del model.graph.output[:]
         names = [o for o in self.outputs if o]
         model.graph.output.extend(helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(r.dtype), r.shape) for n, r in zip(names, results))
@@ -68,6 +70,14 @@ def activations():
     yield Node("fast_gelu_bias", "FastGelu", [fl(2, 3, 4), fl(4)])
     yield Node("quick_gelu", "QuickGelu", [fl(2, 3, 4)])
     yield Node("quick_gelu_alpha", "QuickGelu", [fl(2, 3, 4)], alpha=1.3)
+
+
+def of_tensorflow():
+    x = fl(3, 4)
+    yield Node("erfc", "Erfc", [x], domain="", results=[np.vectorize(math.erfc)(x).astype(np.float32)])
+    yield Node("expm1", "Expm1", [x], domain="", results=[np.expm1(x)])
+    for tanh in (0, 1):
+        yield Node(f"lite_gelu_{tanh}", "TFL_GELU", [x], domain="", opset=20, beside=("Gelu", [x], {"approximate": "tanh" if tanh else "none"}), approximate=tanh)
 
 
 def products():
@@ -257,6 +267,8 @@ def preprocessing():
         yield Node(f"normalizer_{norm}", "Normalizer", [np.abs(some) if norm == "MAX" else some], domain=ML, norm=norm)
     yield Node("imputer", "Imputer", [holes], domain=ML, imputed_value_floats=numbers, replaced_value_float=float("nan"))
     yield Node("imputer_one", "Imputer", [some], domain=ML, imputed_value_floats=[7.0], replaced_value_float=0.0)
+    yield Node("imputer_infinite", "Imputer", [np.where(np.isnan(holes), np.inf, holes).astype(np.float32)], domain=ML, imputed_value_floats=numbers, replaced_value_float=float("inf"))
+    yield Node("imputer_least", "Imputer", [np.where(np.isnan(holes), -np.inf, holes).astype(np.float32)], domain=ML, imputed_value_floats=numbers, replaced_value_float=float("-inf"))
     yield Node("imputer_integers", "Imputer", [random.integers(-2, 2, (4, 3))], domain=ML, imputed_value_int64s=[5, 6, 7], replaced_value_int64=-1)
     yield Node("one_hot", "OneHotEncoder", [random.integers(0, 5, (6,))], domain=ML, cats_int64s=[1, 4, 2], zeros=1)
     yield Node("one_hot_matrix", "OneHotEncoder", [random.integers(0, 3, (4, 2))], domain=ML, cats_int64s=[0, 1, 2], zeros=1)
@@ -264,7 +276,7 @@ def preprocessing():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, products, normalizations, embeddings, attention, grouped, others, preprocessing):
+        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, preprocessing):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:
