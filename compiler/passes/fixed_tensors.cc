@@ -21,6 +21,9 @@ bool IsConstantOfMlir(std::string_view name) {
 // TensorFlow reads a variable by this node, and its converters call the variable's initializer after it, with or without the output.
 bool IsReadOfVariable(std::string_view name) { return name.ends_with("/ReadVariableOp:0") || name.ends_with("/ReadVariableOp"); }
 
+// A number in the code of TensorFlow is the first or second operand of a node and called so ("rescaling/Cast/x:0"); a variable is not.
+bool IsOperandOfTensorFlow(std::string_view name) { return name.size() > 4 && (name.ends_with("/x:0") || name.ends_with("/y:0")); }
+
 // Numbers that Paddle's converter makes itself, and those in the code of a model ("helper.constant.3", "p2o.pd_op.full.0.0").
 bool IsNumberOfPaddle(std::string_view name) {
   return name.find("helper.constant.") != std::string_view::npos || name.starts_with("p2o.pd_op.full");
@@ -93,7 +96,8 @@ bool IsModulePath(const std::string& name) {
 std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "running_mean" || last == "running_var") return "a running statistic, by its name";
-  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsNumberOfPaddle(name);
+  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsNumberOfPaddle(name) ||
+                      IsOperandOfTensorFlow(name);
   return number ? "numbers written in the code" : "";
 }
 

@@ -166,6 +166,16 @@ TEST(Import, WarnsAboutContradictoryDeclaredShapes) {
   EXPECT_TRUE(warnings("[2, 3]", {.batch = 5}).empty());
 }
 
+// As in onnxruntime, the type of an output is the one in the list of outputs, whatever value_info says of it. A converter to float16 changes
+// only the latter.
+TEST(Import, TypeOfAnOutputPrecedesItsValueInfo) {
+  const std::string text = Onnx("g (float[2, 3] x) => (float[2, 3] y) <TYPE[2, 3] y> { y = Relu(x) }");
+  const auto with = [&](const std::string& type) { return std::string(text).replace(text.find("TYPE"), 4, type); };
+  const ImportedGraph imported = ImportText(with("float16"), {});
+  EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).dtype, DType::kFloat32);
+  EXPECT_TRUE(imported.warnings.empty());
+}
+
 // An input that all samples share, whose first extent happens to equal the batch size of the export.
 TEST(Import, SharedInputsHaveNoBatch) {
   const std::string scores = "g (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";

@@ -90,6 +90,10 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_NE(FixedByName("helper.constant.12"), "");
   EXPECT_NE(FixedByName("p2o.pd_op.full_int_array.3.0"), "");
   EXPECT_EQ(FixedByName("helper.concat.12"), "");
+  EXPECT_NE(FixedByName("net/rescaling_1/Cast/x:0"), "");
+  EXPECT_NE(FixedByName("net/rescaling_1/add/y:0"), "");
+  EXPECT_EQ(FixedByName("net/dense/ReadVariableOp:0"), "");
+  EXPECT_EQ(FixedByName("encoder/x"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
