@@ -43,8 +43,14 @@ std::string SecondOfInputs(const FedInputs& fed) {
 
 std::string PlaceOf(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
 
+std::string NameOf(const onnx::TensorShapeProto::Dimension& dim) {
+  const std::string& name = dim.dim_param();
+  return name == "?" || name == "None" || name == "-1" ? "" : name;
+}
+
 std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis) {
-  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : PlaceOf(input, axis);
+  const std::string name = NameOf(dim);
+  return name.empty() ? PlaceOf(input, axis) : name;
 }
 
 bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
@@ -52,9 +58,10 @@ bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOpt
 }
 
 bool IsMadeUp(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
-  const std::string& symbol = dim.dim_param();
-  return !dim.has_dim_value() && (symbol.empty() || IsNumbered(symbol) || symbol.starts_with("unk__") ||
-                                  symbol.starts_with("DynamicDimension.") || symbol.starts_with(input + "_dynamic_axes_"));
+  const std::string symbol = NameOf(dim);
+  return !dim.has_dim_value() &&
+         (symbol.empty() || IsNumbered(symbol) || symbol.starts_with("unk__") || symbol.starts_with("DynamicDimension.") ||
+          symbol.starts_with("p2o.DynamicDimension.") || symbol.starts_with(input + "_dynamic_axes_"));
 }
 
 BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {

@@ -14,6 +14,9 @@ namespace gradloom {
 // The place of a dimension: "x[0]".
 std::string PlaceOf(const std::string& input, int axis);
 
+// The name of a dimension in the file; empty if it has none, or what converters write in its place: "?" (Paddle's, of all dimensions).
+std::string NameOf(const onnx::TensorShapeProto::Dimension& dim);
+
 // The name of a dimension in the file, or its place if it has no name.
 std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis);
 

@@ -250,9 +250,9 @@ FedInputs InputsOf(const ModelFile& file, const ImportOptions& options) {
     }
     for (const auto& info : graph->output()) {
       const auto& shape = info.type().tensor_type().shape();
-      if (shape.dim_size() > 0) fed.first_of_outputs.insert(shape.dim(0).dim_param());
+      if (shape.dim_size() > 0) fed.first_of_outputs.insert(NameOf(shape.dim(0)));
       for (const auto& dim : shape.dim()) {
-        if (!dim.dim_param().empty()) fed.of_outputs.insert(dim.dim_param());
+        if (!NameOf(dim).empty()) fed.of_outputs.insert(NameOf(dim));
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/fixed_tensors.h"
@@ -74,6 +75,7 @@ class Chooser {
       return false;
     }
     why = FixedByName(value.name);
+    if (why.empty() && IsScaleOfIntegers(value.name)) why = "the scale of a tensor that is quantized";
     if (!why.empty()) return false;
     if (IsSummingWindow(data) && !IsModulePath(value.name) && OnlyFilters(id)) {
       why = "all ones: a summing window";
@@ -93,6 +95,15 @@ class Chooser {
   std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
 
  private:
+  // onnxruntime's quantizer makes three of a weight w: w_quantized, w_scale and w_zero_point.
+  bool IsScaleOfIntegers(const std::string& name) const {
+    constexpr std::string_view kScale = "_scale";
+    if (!name.ends_with(kScale)) return false;
+    const std::string zero = name.substr(0, name.size() - kScale.size()) + "_zero_point";
+    return std::any_of(graph_.values().begin(), graph_.values().end(),
+                       [&](const Value& other) { return other.role == Role::kConst && !IsFloating(other.dtype) && other.name == zero; });
+  }
+
   // Whether a value is only used as a filter of convolutions.
   bool OnlyFilters(ValueId id) const {
     const std::vector<int>& all = uses_.consumers[static_cast<size_t>(id)];
@@ -124,6 +135,8 @@ class Chooser {
       const Node& node = graph_.nodes[static_cast<size_t>(position)];
       const Op* op = FindOp(node.domain, node.op);
       if (op != nullptr && op->has(kNoGradient)) continue;
+      const auto reaches = [&](ValueId out) { return out != kNoValue && reaches_[static_cast<size_t>(out)]; };
+      if (std::none_of(node.outputs.begin(), node.outputs.end(), reaches)) continue;
       if ((node.op == "DequantizeLinear" || node.op == "QuantizeLinear") && node.inputs[1] == id) {
         why = "a scale of " + Describe(node);
         continue;

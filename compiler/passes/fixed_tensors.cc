@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,14 @@ bool IsReadOfVariable(std::string_view name) { return name.ends_with("/ReadVaria
 
 // A number in the code of TensorFlow is the first or second operand of a node and called so ("rescaling/Cast/x:0"); a variable is not.
 bool IsOperandOfTensorFlow(std::string_view name) { return name.size() > 4 && (name.ends_with("/x:0") || name.ends_with("/y:0")); }
+
+// skl2onnx calls the number that a step in front of a net adds or multiplies after the node ("Mu_Mulcst", "pref_Powcst1"); the weights of
+// a net have other names.
+bool IsNumberOfScikitLearn(std::string_view name) {
+  while (!name.empty() && std::isdigit(static_cast<unsigned char>(name.back())) != 0) name.remove_suffix(1);
+  static constexpr std::string_view kEnds[] = {"_Addcst", "_Subcst", "_Mulcst", "_Divcst", "_Powcst"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
+}
 
 // Numbers that Paddle's converter makes itself, and those in the code of a model ("helper.constant.3", "p2o.pd_op.full.0.0").
 bool IsNumberOfPaddle(std::string_view name) {
@@ -97,7 +106,7 @@ std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "running_mean" || last == "running_var") return "a running statistic, by its name";
   const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsNumberOfPaddle(name) ||
-                      IsOperandOfTensorFlow(name);
+                      IsOperandOfTensorFlow(name) || IsNumberOfScikitLearn(name);
   return number ? "numbers written in the code" : "";
 }
 

@@ -14,8 +14,8 @@ bool IsModulePath(const std::string& name);
 // The same for any attribute, also of the outermost module ("scale") and of a list ("scales.0").
 bool IsAttribute(const std::string& name);
 
-// The reason not to train a tensor of this name: a running statistic, which it is also if its normalization is written out, or a number
-// that is one in the code by the name that torch.export or the converters of TensorFlow and Paddle give it. Empty for all others.
+// The reason not to train a tensor of this name: a running statistic, which it is also if its normalization is written out, or a number in
+// the code by the name that torch.export or the converters of TensorFlow, Paddle and scikit-learn give it. Empty for all others.
 std::string FixedByName(const std::string& name);
 
 // Whether a name is the one that PyTorch's older exporter gives the output of a Constant, or of another node without inputs from the data:

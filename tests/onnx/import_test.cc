@@ -89,6 +89,7 @@ TEST(Import, GeneratedFirstDimensionsAreTheBatch) {
   EXPECT_EQ(axes("float[x_dynamic_axes_1, 2] x, float[z_dynamic_axes_1, 3] z", {.batch = 4, .shapes = {}}), both);
   EXPECT_EQ(axes("float[N, 2] x, float[?, 3] z", {.batch = 4, .shapes = {}}), both);
   EXPECT_EQ(axes("float[s0, 2] x, float[s77, 3] z", {.batch = 4, .shapes = {}}), both);
+  EXPECT_EQ(axes("float[None, 2] x, float[None, 3] z", {.batch = 4, .shapes = {{"z[0]", 5}}}), first);
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {{"unk__2", 5}}}), first);
   const std::map<std::string, Shape> equal = {{"x", Shape{4, 2}}, {"z", Shape{4, 3}}}, unequal = {{"x", Shape{4, 2}}, {"z", Shape{5, 3}}};
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = equal}), both);
@@ -96,6 +97,14 @@ TEST(Import, GeneratedFirstDimensionsAreTheBatch) {
   // A symbol that a person chose has a meaning of its own.
   EXPECT_EQ(FailureOf(Onnx("g (float[N, 2] x, float[nodes, 3] z) => (float[M, 2] y) { y = Relu(x) }"), {.batch = 4, .shapes = {}}),
             ErrorCode::kConfig);
+}
+
+// Some converters give every open extent the same placeholder, such as "?" or "None". Such extents are independent.
+TEST(Import, PlaceholdersAreNotSymbols) {
+  const std::string text = Onnx("g (float[None, 3, None, None] x) => (float[None, 3, None, None] y) { y = Relu(x) }");
+  const ImportedGraph imported = ImportText(text, {.batch = 2, .shapes = {{"x[2]", 4}, {"x[3]", 6}}});
+  EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).shape, (Shape{2, 3, 4, 6}));
+  EXPECT_EQ(FailureOf(text, {.batch = 2, .shapes = {{"x[2]", 4}}}), ErrorCode::kConfig);
 }
 
 // Recurrent models may have time first. The symbol for the batch says where it is.

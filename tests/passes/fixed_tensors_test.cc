@@ -94,6 +94,9 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_NE(FixedByName("net/rescaling_1/add/y:0"), "");
   EXPECT_EQ(FixedByName("net/dense/ReadVariableOp:0"), "");
   EXPECT_EQ(FixedByName("encoder/x"), "");
+  EXPECT_NE(FixedByName("Mu_Mulcst"), "");
+  EXPECT_NE(FixedByName("pref_Powcst1"), "");
+  EXPECT_EQ(FixedByName("intercepts1"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
@@ -298,6 +301,32 @@ TEST(FixedTensorsTest, NumbersOfPaddle) {
   y = Mul (back, w)
 })"),
             "w");
+}
+
+// The scales that onnxruntime's quantizers write, however the weight was called.
+TEST(FixedTensorsTest, ScalesOfQuantizedWeights) {
+  EXPECT_EQ(Trained(R"(g (float[N, 2] x) => (float[N, 2] y)
+<int8[2, 2] "fc.weight_quantized" = {1, 2, 3, 4}, float[2] "fc.weight_scale" = {0.1, 0.2}, int8[2] "fc.weight_zero_point" = {0, 0}, float[2] "fc.bias" = {1, 2}>
+{
+  q, s, z = DynamicQuantizeLinear (x)
+  whole = MatMulInteger (q, "fc.weight_quantized", z, "fc.weight_zero_point")
+  scales = Mul (s, "fc.weight_scale")
+  number = Cast <to = 1> (whole)
+  h = Mul (number, scales)
+  y = Add (h, "fc.bias")
+})"),
+            "fc.bias");
+  // Integers of a table, dequantized, and quantized and dequantized again with the same scale.
+  EXPECT_EQ(Trained(R"(g (int64[N] x) => (float[N, 2] y)
+<uint8[3, 2] table = {1, 2, 3, 4, 5, 6}, float "e.weight_scale" = {0.1}, uint8 "e.weight_zero_point" = {0}, float[2] "fc.bias" = {1, 2}>
+{
+  rows = Gather (table, x)
+  h = DequantizeLinear (rows, "e.weight_scale", "e.weight_zero_point")
+  q = QuantizeLinear (h, "e.weight_scale", "e.weight_zero_point")
+  r = DequantizeLinear (q, "e.weight_scale", "e.weight_zero_point")
+  y = Add (r, "fc.bias")
+})"),
+            "fc.bias");
 }
 
 // PyTorch's older exporter writes numbers in the code as Constant nodes, so an initializer that is named like an attribute of the outermost
