@@ -8,6 +8,7 @@
 
 #include "compiler/onnx/contrib_body.h"
 #include "runtime/base/error.h"
+#include "runtime/base/windows.h"
 
 namespace gradloom {
 namespace {
@@ -60,6 +61,99 @@ std::string MeanVariance(const std::vector<int64_t>& axes) {
          "> () mean = ReduceMean (X, axes) centred = Sub (X, mean) squares = Mul (centred, centred) variance = ReduceMean (squares, axes) "
          "deviation = Sqrt (variance) least = Constant <value_float = 1e-9> () like = CastLike (least, X) divisor = Add (deviation, like) "
          "Y = Div (centred, divisor)";
+}
+
+// --- windows over more than three axes, most of which cover a single point
+// -----------------------------------------------------------------
+//
+// jax2onnx writes the pooling of an image with channels last as MaxPool over [1, 1, N, H, W, C] with windows [1, k, k, 1], and the mean of
+// such windows as a Conv over [N, 1, 1, H, W, C]. Kernels have at most three axes of windows.
+
+constexpr int kMostWindowAxes = 3;
+
+bool HasTooManyWindowAxes(const Graph& graph, const Node& node) {
+  const bool windows = node.op == "MaxPool" || node.op == "AveragePool" || node.op == "LpPool" || node.op == "Conv";
+  return windows && node.domain.empty() && !node.inputs.empty() && node.inputs[0] != kNoValue &&
+         graph.value(node.inputs[0]).shape.rank() > 2 + kMostWindowAxes;
+}
+
+std::string ListOf(const std::string& name, const std::vector<int64_t>& values) {
+  return name + " = Constant <value_ints = " + Spelled(values) + "> () ";
+}
+
+// The node over these axes of its windows, in their order.
+std::string WindowsAlong(const Node& node, const Windows& all, const std::vector<int>& axes, const std::string& call) {
+  std::vector<int64_t> kernel, strides, dilations, pads;
+  for (const int axis : axes) {
+    const auto i = static_cast<size_t>(axis);
+    kernel.push_back(all.kernel[i]);
+    strides.push_back(all.strides[i]);
+    dilations.push_back(all.dilations[i]);
+    pads.push_back(all.pads_begin[i]);
+  }
+  for (const int axis : axes) pads.push_back(all.pads_end[static_cast<size_t>(axis)]);
+  std::string text = node.op + " <kernel_shape = " + Spelled(kernel) + ", strides = " + Spelled(strides) +
+                     ", dilations = " + Spelled(dilations) + ", pads = " + Spelled(pads);
+  for (const char* name : {"ceil_mode", "count_include_pad", "group", "p"}) {
+    if (node.attributes.has(name)) text += ", " + std::string(name) + " = " + std::to_string(node.attributes.Int(name, 0));
+  }
+  return text + "> " + call;
+}
+
+// [1, 1, ...]: of the axes that follow, those without windows become samples and channels.
+std::string PoolOfRest(const Node& node, const Windows& all, const std::vector<int>& plain, const std::vector<int>& wide) {
+  std::vector<int64_t> order(plain.begin(), plain.end()), back(plain.size() + wide.size()), missing;
+  order.insert(order.end(), wide.begin(), wide.end());
+  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  for (auto axis = static_cast<int64_t>(plain.size()); axis < 2; ++axis) missing.push_back(axis);
+  const bool full = missing.empty();
+  return ListOf("lead", {0, 1}) + ListOf("missing", full ? std::vector<int64_t>{0} : missing) +
+         "rest = Squeeze (X, lead) turned = Transpose <perm = " + Spelled(order) +
+         "> (rest) image = " + (full ? "Identity (turned) " : "Unsqueeze (turned, missing) ") +
+         "pooled = " + WindowsAlong(node, all, wide, "(image) ") +
+         "less = " + (full ? "Identity (pooled) " : "Squeeze (pooled, missing) ") + "again = Transpose <perm = " + Spelled(back) +
+         "> (less) Y = Unsqueeze (again, lead)";
+}
+
+// Without the axes that have one point.
+std::string WindowsWithoutPoints(const Node& node, const Windows& all, const Shape& x) {
+  std::vector<int64_t> points;
+  std::vector<int> rest;
+  for (int axis = 0; axis < all.rank(); ++axis) {
+    const auto i = static_cast<size_t>(axis);
+    const bool point = x[axis + 2] == 1 && all.kernel[i] == 1 && all.pads_begin[i] == 0 && all.pads_end[i] == 0;
+    if (point && all.rank() - static_cast<int>(points.size()) > 1) {
+      points.push_back(axis + 2);
+    } else {
+      rest.push_back(axis);
+    }
+  }
+  if (rest.size() > kMostWindowAxes) return "";
+  const bool conv = node.op == "Conv", bias = conv && node.inputs.size() > 2 && node.inputs[2] != kNoValue;
+  return ListOf("points", points) + "image = Squeeze (X, points) " + (conv ? "filter = Squeeze (W, points) " : "") +
+         "made = " + WindowsAlong(node, all, rest, conv ? bias ? "(image, filter, B) " : "(image, filter) " : "(image) ") +
+         "Y = Unsqueeze (made, points)";
+}
+
+std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
+  const Shape& x = graph.value(node.inputs[0]).shape;
+  const bool conv = node.op == "Conv";
+  std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
+  if (conv) {
+    const Shape& filter = graph.value(node.inputs[1]).shape;
+    kernel.assign(filter.begin() + 2, filter.end());
+  }
+  const Windows all = WindowsOf(node.attributes, x, kernel);
+  std::vector<int> plain, wide;
+  for (int axis = 0; axis < all.rank(); ++axis) {
+    const auto i = static_cast<size_t>(axis);
+    const bool one = all.kernel[i] == 1 && all.strides[i] == 1 && all.pads_begin[i] == 0 && all.pads_end[i] == 0;
+    (one ? plain : wide).push_back(axis);
+  }
+  const bool alone = !conv && x[0] == 1 && x[1] == 1 && plain.size() <= 2 && !wide.empty() && wide.size() <= kMostWindowAxes;
+  const std::string text = alone ? PoolOfRest(node, all, plain, wide) : WindowsWithoutPoints(node, all, x);
+  if (!text.empty()) return text;
+  throw Error(ErrorCode::kUnsupported, "a tensor " + x.ToString() + ": windows along one to three axes are supported");
 }
 
 // --- preprocessing of scikit-learn's pipelines (ai.onnx.ml), whose numbers are attributes and are not trained -------------------------
@@ -125,6 +219,7 @@ bool MayHaveOwnBody(std::string_view domain, std::string_view op) {
 }
 
 bool HasOwnBody(const Graph& graph, const Node& node) {
+  if (HasTooManyWindowAxes(graph, node)) return true;
   if (!MayHaveOwnBody(node.domain, node.op)) return false;
   if (node.domain == kMl) return true;
   if (node.op == "AffineGrid") return true;
@@ -136,6 +231,7 @@ bool HasOwnBody(const Graph& graph, const Node& node) {
 
 std::string OwnBody(const Graph& graph, const Node& node) {
   if (!HasOwnBody(graph, node)) return "";
+  if (HasTooManyWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
   if (node.domain == kMl) return Preprocessing().find(node.op)->second(graph, node);
   return node.op == "AffineGrid" ? AffineGrid(graph, node) : MeanVariance(node.attributes.Ints("axes", {0, 2, 3}));
 }

@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// Whether some nodes of this operator may have one.
+// Whether nodes of this operator may have one whatever their operands are.
 bool MayHaveOwnBody(std::string_view domain, std::string_view op);
 
 bool HasOwnBody(const Graph& graph, const Node& node);

@@ -255,6 +255,19 @@ def others():
     yield Node("dequantize_rows", "DequantizeLinear", [random.integers(-9, 9, (3, 4)).astype(np.int8), np.abs(fl(3)) + 0.1], axis=0)
 
 
+def windows():
+    """Over more axes than three, as jax2onnx writes the pooling of images with channels last: onnxruntime loads such files and does not run them."""
+    x = fl(1, 1, 2, 5, 6, 3)
+    seen = lambda a, k, s: np.lib.stride_tricks.sliding_window_view(a, (k, k), (3, 4))[:, :, :, ::s, ::s]
+    yield Node("max_of_last", "MaxPool", [x], domain="", kernel_shape=[1, 2, 2, 1], strides=[1, 2, 2, 1], results=[seen(x, 2, 2).max((-1, -2))])
+    yield Node("mean_of_last", "AveragePool", [x], domain="", kernel_shape=[1, 3, 3, 1], strides=[1, 1, 1, 1], results=[seen(x, 3, 1).mean((-1, -2))])
+    padded = np.pad(x, [(0, 0)] * 3 + [(1, 0), (0, 1), (0, 0)], constant_values=-np.inf)
+    yield Node("max_of_padded", "MaxPool", [x], domain="", kernel_shape=[1, 2, 2, 1], pads=[0, 1, 0, 0, 0, 0, 1, 0], results=[seen(padded, 2, 1).max((-1, -2))])
+    one = fl(2, 1, 1, 5, 6, 3)
+    yield Node("sum_of_last", "Conv", [one, np.ones((1, 1, 1, 3, 3, 1), np.float32)], domain="", results=[seen(one, 3, 1).sum((-1, -2))])
+    yield Node("max_of_points", "MaxPool", [one], domain="", kernel_shape=[1, 2, 2, 1], results=[seen(one, 2, 1).max((-1, -2))])
+
+
 def preprocessing():
     some, holes = fl(4, 3), fl(4, 3)
     holes[1, 2] = holes[3, 0] = np.nan
@@ -276,7 +289,7 @@ def preprocessing():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, preprocessing):
+        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, windows, preprocessing):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:
