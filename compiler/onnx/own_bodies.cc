@@ -13,6 +13,10 @@
 namespace gradloom {
 namespace {
 
+std::string ListOf(const std::string& name, const std::vector<int64_t>& values) {
+  return name + " = Constant <value_ints = " + Spelled(values) + "> () ";
+}
+
 // ONNX's body squeezes each row of theta without giving an axis, which also removes the batch axis of a single sample. Grid points are
 // evenly spaced, and a single one is in the middle, as in PyTorch.
 std::string AffineGrid(const Graph& graph, const Node& node) {
@@ -63,6 +67,40 @@ std::string MeanVariance(const std::vector<int64_t>& axes) {
          "Y = Div (centred, divisor)";
 }
 
+// --- a BatchNormalization whose statistics the file computes
+// ---------------------------------------------------------------------------------
+//
+// LayerNormalization of tf.keras is one over rows as channels, [1, N * T, D, 1]. It is the same in training, has no statistics to keep, and
+// written out its rows may be on several devices.
+
+const Node* MakerOf(const Graph& graph, ValueId id) {
+  const auto makes = [id](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
+  const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
+  return found == graph.nodes.rend() ? nullptr : &*found;
+}
+
+bool HasComputedMean(const Graph& graph, const Node& node) {
+  if (node.op != "BatchNormalization" || !node.domain.empty() || node.attributes.Int("training_mode", 0) != 0 || node.inputs.size() < 5)
+    return false;
+  const Node* maker = MakerOf(graph, node.inputs[3]);
+  while (maker != nullptr && (maker->op == "Squeeze" || maker->op == "Reshape" || maker->op == "Cast"))
+    maker = MakerOf(graph, maker->inputs[0]);
+  return maker != nullptr && maker->op == "ReduceMean";
+}
+
+std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
+  std::vector<int64_t> others = {0};
+  for (int axis = 2; axis < graph.value(node.inputs[0]).shape.rank(); ++axis) others.push_back(axis);
+  std::string text = ListOf("others", others);
+  for (const char* name : {"scale", "B", "input_mean", "input_var"}) {
+    const std::string of = name;
+    text += of + "_like = CastLike (" + of + ", X) " + of + "_beside = Unsqueeze (" + of + "_like, others) ";
+  }
+  return text + "epsilon = Constant <value_float = " + Spelled(node.attributes.Float("epsilon", 1e-5F)) +
+         "> () least = CastLike (epsilon, X) centred = Sub (X, input_mean_beside) moved = Add (input_var_beside, least) deviation = Sqrt "
+         "(moved) normal = Div (centred, deviation) scaled = Mul (normal, scale_beside) Y = Add (scaled, B_beside)";
+}
+
 // --- windows over more than three axes, most of which cover a single point
 // -----------------------------------------------------------------
 //
@@ -75,10 +113,6 @@ bool HasTooManyWindowAxes(const Graph& graph, const Node& node) {
   const bool windows = node.op == "MaxPool" || node.op == "AveragePool" || node.op == "LpPool" || node.op == "Conv";
   return windows && node.domain.empty() && !node.inputs.empty() && node.inputs[0] != kNoValue &&
          graph.value(node.inputs[0]).shape.rank() > 2 + kMostWindowAxes;
-}
-
-std::string ListOf(const std::string& name, const std::vector<int64_t>& values) {
-  return name + " = Constant <value_ints = " + Spelled(values) + "> () ";
 }
 
 // The node over these axes of its windows, in their order.
@@ -219,7 +253,7 @@ bool MayHaveOwnBody(std::string_view domain, std::string_view op) {
 }
 
 bool HasOwnBody(const Graph& graph, const Node& node) {
-  if (HasTooManyWindowAxes(graph, node)) return true;
+  if (HasTooManyWindowAxes(graph, node) || HasComputedMean(graph, node)) return true;
   if (!MayHaveOwnBody(node.domain, node.op)) return false;
   if (node.domain == kMl) return true;
   if (node.op == "AffineGrid") return true;
@@ -232,6 +266,7 @@ bool HasOwnBody(const Graph& graph, const Node& node) {
 std::string OwnBody(const Graph& graph, const Node& node) {
   if (!HasOwnBody(graph, node)) return "";
   if (HasTooManyWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
+  if (HasComputedMean(graph, node)) return NormalizationWithStatistics(graph, node);
   if (node.domain == kMl) return Preprocessing().find(node.op)->second(graph, node);
   return node.op == "AffineGrid" ? AffineGrid(graph, node) : MeanVariance(node.attributes.Ints("axes", {0, 2, 3}));
 }

@@ -259,7 +259,8 @@ constexpr Row kRows[] = {
     {"ReduceSum", 11, AxesToInput},
     {"ReduceSumSquare", 13, AxesToInput},
     {"Resize", 10, OldResize},
-    {"Resize", 12, NearestOfTensorFlow},
+    // Gone by the book from opset 13 on, where tf2onnx writes it all the same.
+    {"Resize", 19, NearestOfTensorFlow},
     {"Resize", 19, DropEmptyOperands},
     {"RoiAlign", 10, RoiAlign},
     {"Scatter", 11, Scatter},

@@ -255,6 +255,12 @@ def others():
     yield Node("dequantize_rows", "DequantizeLinear", [random.integers(-9, 9, (3, 4)).astype(np.int8), np.abs(fl(3)) + 0.1], axis=0)
 
 
+def resized():
+    for k, scale in enumerate((2.0, 1.5, 0.6)):
+        yield Node(f"resize_{k}", "Resize", [fl(1, 2, 5, 4), np.zeros(0, np.float32), np.array([1, 1, scale, scale], np.float32)], domain="", opset=11, mode="nearest",
+                   coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="floor")
+
+
 def windows():
     """Over more axes than three, as jax2onnx writes the pooling of images with channels last: onnxruntime loads such files and does not run them."""
     x = fl(1, 1, 2, 5, 6, 3)
@@ -289,7 +295,7 @@ def preprocessing():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, windows, preprocessing):
+        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

@@ -175,14 +175,31 @@ TEST(Import, WarnsAboutContradictoryDeclaredShapes) {
   EXPECT_TRUE(warnings("[2, 3]", {.batch = 5}).empty());
 }
 
-// As in onnxruntime, the type of an output is the one in the list of outputs, whatever value_info says of it. A converter to float16 changes
-// only the latter.
+// As in onnxruntime, the type of an output is the one in the list of outputs, whatever value_info says of it. A converter to float16
+// changes only the latter.
 TEST(Import, TypeOfAnOutputPrecedesItsValueInfo) {
   const std::string text = Onnx("g (float[2, 3] x) => (float[2, 3] y) <TYPE[2, 3] y> { y = Relu(x) }");
   const auto with = [&](const std::string& type) { return std::string(text).replace(text.find("TYPE"), 4, type); };
   const ImportedGraph imported = ImportText(with("float16"), {});
   EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).dtype, DType::kFloat32);
   EXPECT_TRUE(imported.warnings.empty());
+}
+
+// tf.keras writes LayerNormalization so: rows are channels, and their means are computed. It is the same in training and in inference.
+TEST(Import, WritesOutBatchNormalizationWithComputedStatistics) {
+  const auto operators = [](const std::string& mean) {
+    return Operators(*ImportText(Onnx(R"(g (float[1, 4, 3, 1] x) => (float[1, 4, 3, 1] y)
+<float[4] one = {1, 1, 1, 1}, float[4] zero = {0, 0, 0, 0}, float[4] v = {1, 2, 1, 2}, int64[3] axes = {0, 2, 3}>
+{
+  m = )" + mean + R"(
+  y = BatchNormalization (x, one, zero, m, v)
+})"))
+                          .graph);
+  };
+  EXPECT_EQ(operators("Identity (zero)").find("Sqrt"), std::string::npos);
+  const std::string written = operators("ReduceMean <keepdims = 0> (x, axes)");
+  EXPECT_EQ(written.find("BatchNormalization"), std::string::npos) << written;
+  EXPECT_NE(written.find("Sqrt"), std::string::npos) << written;
 }
 
 // An input that all samples share, whose first extent happens to equal the batch size of the export.
@@ -588,17 +605,19 @@ TEST(Import, ScalesOfAllExtents) {
 }
 
 TEST(Upgrade, NearestOfTensorFlow) {
-  const auto upgraded = [](const std::string& attributes) {
+  const auto upgraded = [](const std::string& attributes, int opset = 11) {
     return UpgradedGraph(
         "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}, float[0] e = {}> { y = Resize<mode = \"nearest\", "
         "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
             attributes + ">(x, e, s) }",
-        11);
+        opset);
   };
   const Graph graph = upgraded(", nearest_mode = \"floor\"");
   EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "half_pixel");
   EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "round_prefer_ceil");
   EXPECT_EQ(upgraded("").nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  // tf2onnx writes it into newer files, too.
+  EXPECT_EQ(upgraded("", 15).nodes[0].attributes.String("nearest_mode", ""), "ceil");
   EXPECT_THROW(upgraded(", nearest_mode = \"ceil\""), Error);
 }
 
