@@ -161,7 +161,7 @@ void OpenUnknownExtents(onnx::GraphProto& graph) {
   }
 }
 
-// Nearly all files are sorted, and are not checked for their order first.
+// Nearly all files are sorted, so their order is looked at only after an error.
 void Check(ModelFile& file) {
   if (file.proto.has_graph()) OpenUnknownExtents(*file.proto.mutable_graph());
   const auto check = [&] { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); };

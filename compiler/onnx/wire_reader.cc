@@ -98,7 +98,7 @@ class Reader {
     Fail("a number has more than ten bytes");
   }
 
-  // Checks that `count` more bytes exist, and returns where they end.
+  // Checks that `count` more bytes exist before `end`, and returns `count`.
   int64_t Claim(uint64_t count, int64_t end) {
     const auto left = static_cast<uint64_t>(end - bytes_.at());
     if (count > left) Fail("a field claims " + std::to_string(count) + " bytes, but only " + std::to_string(left) + " are left");
