@@ -124,7 +124,7 @@ ROWS = {
     "A02": ("4 KiB of random bytes", lambda: random.Random(2).randbytes(4096), "E-PARSE", ["byte "]),
     "A03": ("cut at half its length", lambda: whole()[:len(whole()) // 2], "E-PARSE", ["byte ", "claims"]),
     "A04": ("its last byte missing", lambda: whole()[:-1], "E-PARSE", ["byte "]),
-    "A05": ("a page of a web site", lambda: b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n", "E-PARSE", ["this looks like HTML"]),
+    "A05": ("a page of a web site", lambda: b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n", "E-PARSE", ["this looks like an HTML page"]),
     "A06": ("a pointer of git-lfs", lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "E-PARSE", ["git lfs pull"]),
     "A07": ("4 bytes too many", lambda: whole() + b"\xde\xad\xbe\xef", "E-PARSE", ["byte "]),
     "A08": ("a field that claims 2 GiB", lambda: b"\x08\x0a" + b"\x3a" + varint((1 << 31) - 1), "E-PARSE", ["claims 2147483647 bytes"]),

@@ -131,15 +131,15 @@ class PlacementTest(unittest.TestCase):
         for name, model, part in [
                 ("weights", annotate(make_model(), 2, None, [(0, "w1", [0, 1], 1, 2)]), "the weight 'w1'"),
                 ("features", annotate(make_model(), 2, None, [(0, "x", [0, 1], 1, 2)]), "axis 1"),
-                ("odd", annotate(make_model(), 3, stages), "3 devices do not hold whole copies"),
+                ("odd", annotate(make_model(), 3, stages), "3 devices are not a multiple"),
                 ("far", annotate(make_model(), 2, [0, 0, 1, 1, 7]), "stage 7 of 2"),
                 ("none", annotate(make_model(), 0, stages), "0 devices"),
-                ("shards", annotate(make_model(), 4, stages, [(0, "x", [0, 2], 0, 3)]), "divided in 3"),
+                ("shards", annotate(make_model(), 4, stages, [(0, "x", [0, 2], 0, 3)]), "sharded into 3 parts"),
                 ("elsewhere", annotate(make_model(), 2, None, [(0, "x", [0, 5], 0, 2)]), "device 5 of 2")]:
             with self.subTest(name):
                 onnx.save(model, self.path(f"{name}.onnx"))
                 done = self.train(f"{name}.onnx", name)
-                lines = [line for line in (done.stdout + done.stderr).splitlines() if "left aside" in line]
+                lines = [line for line in (done.stdout + done.stderr).splitlines() if "is ignored" in line]
                 self.assertEqual(len(lines), 1, done.stdout + done.stderr)
                 self.assertIn(part, lines[0])
                 self.assertEqual(len(self.ranks(name)), 1)
@@ -147,7 +147,7 @@ class PlacementTest(unittest.TestCase):
         model = annotate(make_model(), 2, stages)
         del model.configuration[:]
         onnx.save(model, self.path("nameless.onnx"))
-        self.assertIn("there is none", self.train("nameless.onnx", "nameless").stderr)
+        self.assertIn("but the model has none", self.train("nameless.onnx", "nameless").stderr)
 
     def test_flags_override_annotations(self):
         onnx.save(annotate(make_model(), 2, [0, 0, 1, 1, 1]), self.path("staged.onnx"))
