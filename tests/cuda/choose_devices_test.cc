@@ -88,7 +88,7 @@ TEST(ChooseDevices, FallsBackToCpuOnRequest) {
   EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(2), &note).ToString(), "cuda:1");
   EXPECT_EQ(note, "");
   EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(1), &note).ToString(), "cpu");
-  EXPECT_EQ(note, "training on the CPU instead of cuda:1: there is cuda:0");
+  EXPECT_EQ(note, "training on the CPU instead of cuda:1: this machine has cuda:0");
   EXPECT_EQ(Choose("cuda,else=cpu", NoGpu(), &note).ToString(), "cpu");
 }
 
