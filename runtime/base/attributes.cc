@@ -10,7 +10,7 @@ std::string Number(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   std::string out(text, end);
-  // A float stays a float when it is read back.
+  // Ensures that a float is read back as a float.
   if (out.find_first_of(".en") == std::string::npos) out += ".0";
   return out;
 }

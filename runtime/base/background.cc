@@ -41,7 +41,7 @@ void Background::StartOrDo(bool worthwhile, const std::function<void()>& work) {
     try {
       return Start(work);
     } catch (const Error&) {
-      // No thread is to be had.
+      // No thread could be started.
     }
   }
   Wait();

@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// "No limit" of the first form is the largest number of whole pages.
+// cgroup v1 writes "no limit" as the largest number of whole pages.
 constexpr int64_t kUnlimited = int64_t{1} << 60;
 
 int64_t NumberIn(const std::string& file) {
@@ -18,7 +18,7 @@ int64_t NumberIn(const std::string& file) {
   return in >> number ? number : -1;
 }
 
-// The number behind a word that begins a line.
+// The number that follows a word at the beginning of a line.
 int64_t NumberBehind(const std::string& file, const std::string& word) {
   std::ifstream in(file);
   std::string key;
@@ -40,17 +40,17 @@ void LimitMemory(int64_t limit, int64_t used, int64_t cached, GroupLimits& limit
   limits.free_bytes = limits.free_bytes < 0 ? free : std::min(limits.free_bytes, free);
 }
 
-// The second form: one tree.
+// cgroup v2: one tree.
 void ReadUnified(const std::string& folder, GroupLimits& limits) {
   std::ifstream in(folder + "/cpu.max");
   double quota = 0, period = 0;
-  // "max" is no number.
+  // "max" does not parse as a number.
   if (in >> quota >> period) LimitCores(quota, period, limits);
   LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"),
               NumberBehind(folder + "/memory.stat", "inactive_file"), limits);
 }
 
-// The first form: a tree for each controller.
+// cgroup v1: one tree per controller.
 void ReadCpu(const std::string& folder, GroupLimits& limits) {
   LimitCores(static_cast<double>(NumberIn(folder + "/cpu.cfs_quota_us")), static_cast<double>(NumberIn(folder + "/cpu.cfs_period_us")),
              limits);
@@ -60,8 +60,8 @@ void ReadMemory(const std::string& folder, GroupLimits& limits) {
               NumberBehind(folder + "/memory.stat", "total_inactive_file"), limits);
 }
 
-// Of the group and of all around it. Within a container the names may be those of the host, and what is mounted the container's own: there
-// only the outermost folder is one.
+// Calls `read` for the group and all its ancestors. In a container the names may be those of the host while the mounted tree is the
+// container's own; then only the outermost folder exists.
 void ForEachAround(const std::string& tree, std::string group, void (*read)(const std::string& folder, GroupLimits& limits),
                    GroupLimits& limits) {
   while (!group.empty() && group != "/") {
@@ -83,14 +83,14 @@ GroupLimits LimitsOfThisGroup(const std::string& root, const std::string& groups
     const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
     if (controllers.empty()) ForEachAround(root, group, ReadUnified, limits);
     if (controllers == "memory") ForEachAround(root + "/memory", group, ReadMemory, limits);
-    // Also where it has a folder with another: both names lead there.
+    // Also for controllers mounted together: both names lead to the shared folder.
     if (("," + controllers + ",").find(",cpu,") != std::string::npos) ForEachAround(root + "/cpu", group, ReadCpu, limits);
   }
   return limits;
 }
 
 int AllowedCores() {
-  // Those that the process may run on.
+  // The cores that the process may run on.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const double share = LimitsOfThisGroup().cores;
   return share > 0 ? std::clamp(static_cast<int>(std::ceil(share)), 1, cores) : cores;

@@ -75,7 +75,7 @@ std::string Escaped(std::string_view text, size_t limit) {
     if (out.size() >= limit) return out + "...";
     const size_t length = Utf8Length(text.substr(i));
     const unsigned char c = static_cast<unsigned char>(text[i]);
-    // C1 control characters (U+0080 to U+009F) steer terminals as C0 ones do.
+    // C1 control characters (U+0080 to U+009F) control terminals just as C0 ones do.
     const bool c1 = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (length == 0 || c1 || c < 0x20 || c == 0x7F) {
       char hex[5];

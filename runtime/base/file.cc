@@ -20,16 +20,16 @@
 namespace gradloom {
 namespace {
 
-// Long transfers in pieces: Linux moves at most 2^31 - 4096 bytes in one call.
+// Large transfers are split: Linux moves at most 2^31 - 4096 bytes per call.
 constexpr int64_t kPieceBytes = int64_t{1} << 30;
 
-// How many names of a folder are looked at for one that was misspelt.
+// The number of names in a folder that are compared with a misspelt one.
 constexpr size_t kMostNames = 10000;
 
-// strerror_r without its two incompatible forms.
+// strerror_r without its two incompatible signatures.
 std::string Reason(int error) { return std::generic_category().message(error); }
 
-// "did you mean 'model.onnx'?" among the files beside one that is not there; "" where none is near.
+// "did you mean 'model.onnx'?" with the nearest name in the folder of a missing file; "" if none is near.
 std::string NearFile(const std::string& path) {
   const std::filesystem::path missing(path);
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ std::string HelpForMissing(const std::string& path) {
   return near.empty() ? "check the path; relative paths start at the current folder" : near;
 }
 
-// Of a process that may open no more files the file is not to blame.
+// These are limits of the process or the system; the file is not at fault.
 bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 [[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
@@ -64,7 +64,7 @@ bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error 
 
 InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(path)) {
   if (path_.find('\0') != std::string::npos) FailRead("cannot open the file", path_, EINVAL);
-  // O_NONBLOCK: opening a FIFO without a writer must not hang; it means nothing for regular files.
+  // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) FailRead("cannot open the file", path_, errno);
   struct stat status;
@@ -122,7 +122,8 @@ OutputFile::OutputFile(std::string path, FileCalls& calls, std::string name)
   if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", name_, EINVAL);
   fd_ = calls_.Open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) throw WriteError("cannot write the file", name_, errno);
-  // Who finds it under a temporary name knows by this that its writer lives, on whatever host; where there are no locks nobody does.
+  // The lock tells a process that finds the file under its temporary name, on whatever host, that its writer is alive. Without support for
+  // locks it has no effect.
   static_cast<void>(::flock(fd_, LOCK_EX | LOCK_NB));
 }
 
@@ -139,7 +140,7 @@ void OutputFile::Seek(int64_t offset) {
 void OutputFile::Finish() {
   GRADLOOM_CHECK(fd_ >= 0);
   if (calls_.Sync(fd_) != 0) throw WriteError("cannot write the file", name_, errno);
-  // Network file systems report a full disk as late as here.
+  // Network file systems may report a full disk only here.
   if (calls_.Close(std::exchange(fd_, -1)) != 0) throw WriteError("cannot write the file", name_, errno);
 }
 
@@ -149,10 +150,10 @@ AtomicFile::AtomicFile(std::string path, FileCalls& calls) : path_(std::move(pat
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kResource, "cannot write the file: the path exists and is not a regular file", Escaped(path_, 4096));
   }
-  // The counter keeps two writers in one process apart, the process id two processes.
+  // The counter distinguishes writers in one process, the process id distinguishes processes.
   static std::atomic<uint64_t> count{0};
   const std::string temporary = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(count++);
-  // Left by a process that died and whose id is ours now.
+  // Left by a dead process whose id this process now has.
   if (::access(temporary.c_str(), F_OK) == 0) calls_.Unlink(temporary.c_str());
   file_.emplace(temporary, calls_, path_);
 }
@@ -199,7 +200,7 @@ void SyncFolder(const std::string& folder, FileCalls& calls) {
   if (fd < 0) throw WriteError("cannot sync the folder", folder, errno);
   const int error = calls.Sync(fd) == 0 ? 0 : errno;
   calls.Close(fd);
-  // EINVAL: a file system that cannot sync folders has nothing to wait for.
+  // EINVAL: the file system cannot sync folders, so there is nothing to wait for.
   if (error != 0 && error != EINVAL) throw WriteError("cannot sync the folder", folder, error);
 }
 

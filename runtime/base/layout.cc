@@ -57,11 +57,11 @@ int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) co
 
 namespace {
 
-// Tables of places that are not longer stay in the caches.
+// Offset tables up to this length stay in the caches.
 constexpr int64_t kMostPlaces = 4096;
 
-// Where the elements lie that differ in their coordinates along axes [first, rank) alone, in row-major order, from the place of the first.
-// The place of an element is a sum over its coordinates.
+// The offsets of the elements that differ only in their coordinates along axes [first, rank), in row-major order, relative to the first of
+// them. The offset of an element is a sum over its coordinates.
 std::vector<int64_t> PlacesFrom(int first, const std::vector<std::vector<int64_t>>& places) {
   std::vector<int64_t> sums = {0};
   for (auto axis = static_cast<size_t>(first); axis < places.size(); ++axis) {
@@ -75,8 +75,8 @@ std::vector<int64_t> PlacesFrom(int first, const std::vector<std::vector<int64_t
   return sums;
 }
 
-// Calls f(logical element, stored element) for every element in row-major order. A table for each dimension holds all there is to know;
-// that of the innermost dimensions together, as many as fit, makes long inner loops of kernels of 3 x 3, too.
+// Calls f(logical index, stored offset) for every element in row-major order. Offsets come from one table per dimension. The tables of the
+// innermost dimensions are merged as far as they fit, so that inner loops are long even for 3 x 3 kernels.
 template <typename F>
 void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   const int64_t n = shape.elements();
@@ -88,7 +88,7 @@ void ForEachElement(const Layout& layout, const Shape& shape, F f) {
     for (index[axis] = 0; index[axis] < shape[static_cast<int>(axis)]; ++index[axis]) places[axis].push_back(layout.Offset(shape, index));
     index[axis] = 0;
   }
-  // The last axis always, and those before it as long as the table stays short.
+  // Always the last axis, and the preceding ones as long as the table stays short.
   size_t inner = rank > 0 ? rank - 1 : 0;
   for (int64_t extent = rank > 0 ? shape[shape.rank() - 1] : 1; inner > 0; --inner) {
     extent *= shape[static_cast<int>(inner) - 1];
@@ -109,7 +109,7 @@ void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   }
 }
 
-// Calls f with an integer of as many bytes as an element has: a copy of a known size is one instruction.
+// Calls f with an integer of the element's size, so that copying one is a single instruction.
 template <typename F>
 void WithElement(int64_t bytes, F f) {
   switch (bytes) {

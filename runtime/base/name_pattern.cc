@@ -3,7 +3,7 @@
 namespace gradloom {
 
 bool FitsPattern(std::string_view pattern, std::string_view name) {
-  // Greedy with one place to go back to: linear but for repeated stars.
+  // Greedy matching with one position to backtrack to: linear time except for repeated stars.
   size_t p = 0, n = 0, star = std::string_view::npos, restart = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

@@ -4,7 +4,7 @@ namespace gradloom {
 
 int64_t PackedBytes(DType dtype, int64_t elements) {
   const int bits = NarrowBits(dtype);
-  // Without a product of all bits, which could overflow.
+  // Avoids the product of elements and bits, which could overflow.
   return elements / 8 * bits + (elements % 8 * bits + 7) / 8;
 }
 

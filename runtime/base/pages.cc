@@ -22,9 +22,10 @@ void PopulatePages(void* begin, int64_t bytes) {
   do {
     failed = madvise(reinterpret_cast<void*>(first), length, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
   } while (failed == EINTR || failed == EAGAIN);
-  // Any other failure, want of memory say, is met by whoever writes there.
+  // Any other failure, for example a lack of memory, surfaces when the memory is written.
   if (failed != EINVAL) return;
-  // The system is older. What writes at once spares the page of zeros that a read is given first; the content stays, whoever writes.
+  // The kernel is older. Writing right away avoids mapping the zero page first, which a read would do. The content does not change,
+  // whichever thread writes.
   for (intptr_t at = first; at < end; at += page)
     std::atomic_ref(*reinterpret_cast<unsigned char*>(at)).fetch_or(0, std::memory_order_relaxed);
 }

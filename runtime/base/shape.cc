@@ -8,7 +8,7 @@
 namespace gradloom {
 
 std::optional<int64_t> Shape::checked_elements() const {
-  // A zero anywhere makes the product zero, however large the rest.
+  // A zero extent makes the product zero, however large the others are.
   if (std::find(dims_.begin(), dims_.end(), 0) != dims_.end()) return 0;
   int64_t count = 1;
   for (int64_t dim : dims_) {

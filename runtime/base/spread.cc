@@ -38,7 +38,7 @@ void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f) {
     try {
       while (static_cast<int>(others.size()) + 1 < count) others.emplace_back(work);
     } catch (const std::system_error&) {
-      // The caller's thread takes what these would have taken.
+      // The thread could not be started; the calling thread does its share.
     }
     work();
   }

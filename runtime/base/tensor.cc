@@ -12,12 +12,12 @@
 namespace gradloom {
 namespace {
 
-// What is fresh from the system is zero already, and calloc knows: writing zeros would be one more pass over weights that are read from a
-// file.
+// Memory fresh from the system is already zero, and calloc makes use of that. Writing zeros would be one more pass over weights that are
+// read from a file.
 constexpr int64_t kFreshBytes = int64_t{1} << 20;
 
 struct Memory {
-  void* block = nullptr;  // what free takes; null: there is no memory
+  void* block = nullptr;  // the pointer to free; null: out of memory
   std::byte* begin = nullptr;
 };
 
@@ -39,7 +39,7 @@ Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape
   const int64_t element_bytes = DTypeBytes(dtype);
   if (element_bytes == 0) throw Error(ErrorCode::kType, "a tensor of type " + std::string(DTypeName(dtype)) + " cannot be allocated");
   const auto bytes = CheckedMul(shape_.elements(), element_bytes);
-  // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address.
+  // aligned_alloc requires a multiple of the alignment; an empty tensor still gets an address.
   const int64_t most = INT64_MAX - kAlignmentBytes;
   const int64_t size = bytes && *bytes <= most ? AlignUp(*bytes == 0 ? 1 : *bytes, kAlignmentBytes) : 0;
   const Memory memory = size > 0 ? Zeroed(size) : Memory();
@@ -86,7 +86,7 @@ Tensor Converted(const TensorView& view, DType dtype) {
   if (view.dtype == dtype) return Tensor::Copy(view);
   Tensor out(dtype, view.shape);
   const int64_t n = view.elements();
-  // By way of double, which has every number of the narrow types.
+  // Converts through double, which represents every number of the narrow types.
   if (IsNarrow(dtype)) {
     auto* to = static_cast<uint8_t*>(out.data());
     for (int64_t i = 0; i < n; ++i) to[i] = NarrowElement(dtype, ElementAsDouble(view, i));

@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// What the system, or the process's share of it, has no more of; it may go well another time.
+// A resource of the system or of the process is exhausted; a retry may succeed.
 bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN; }
 
 }  // namespace

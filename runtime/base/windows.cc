@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// Far below where sums of a few of them could overflow.
+// Far below the values for which sums of a few of them could overflow.
 constexpr int64_t kLargest = int64_t{1} << 40;
 
 void CheckList(const char* name, const std::vector<int64_t>& values, size_t length, int64_t least) {
@@ -47,7 +47,7 @@ Windows Base(const Attributes& attributes, size_t rank, std::vector<int64_t> ker
   return w;
 }
 
-// Splits a total padding over both sides; the odd one goes to the end, or with SAME_LOWER to the beginning.
+// Splits the total padding between both sides. An odd element goes to the end, or with SAME_LOWER to the beginning.
 void SplitPads(Windows& w, size_t i, int64_t total, bool lower) {
   total = std::max<int64_t>(total, 0);
   const int64_t small = total / 2;
@@ -103,7 +103,7 @@ Windows TransposedWindowsOf(const Attributes& attributes, const Shape& input, co
   for (size_t i = 0; i < rank; ++i) {
     const int64_t in = input[static_cast<int>(i) + 2], out = output[static_cast<int>(i) + 2];
     const int64_t total = w.strides[i] * (in - 1) + output_padding[i] + Extent(w, static_cast<int>(i)) - out;
-    // ONNX: without SAME_UPPER the larger half goes to the beginning.
+    // ONNX: unless the mode is SAME_UPPER, the larger half goes to the beginning.
     SplitPads(w, i, total, mode != "SAME_UPPER");
   }
   return w;

@@ -12,10 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kFirstTag = 16;  // of groups, two each, and then of channels
+constexpr uint32_t kFirstTag = 16;  // tags of groups, two each, then of channels
 
-// Somebody else than the one that is waited for, where that one has not been heard of for so long: processes say something once a
-// second, unless they are stopped.
+// A process other than the awaited one is suspected after this much silence: running processes send something once a second.
 constexpr auto kSilent = std::chrono::seconds(3);
 
 std::string TextOf(const std::vector<std::byte>& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -74,7 +73,7 @@ std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology,
   return made;
 }
 
-// Both tell each other of a failure as long as they read.
+// Each side tells the other of a failure as long as it still reads.
 Communicator::~Communicator() {
   tcp_->Stop();
   if (shared_ != nullptr) shared_->Stop();

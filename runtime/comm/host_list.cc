@@ -1,4 +1,4 @@
-// Lists of hosts as Slurm writes them.
+// Parses host lists in Slurm's syntax.
 #include <charconv>
 #include <string_view>
 

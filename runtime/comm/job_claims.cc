@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Ports of jobs that have a name or number of their own.
+// Ports for jobs that have a name or a number of their own.
 constexpr int64_t kFirstJobPort = 15000;
 constexpr uint64_t kJobPorts = 10000;
 
@@ -20,10 +20,11 @@ uint64_t HashOf(std::string_view text) {
   return hash;
 }
 
-// The variables of a launcher that says all with plain numbers. Of several, divided by spaces, the first that is set counts.
+// The variables of a launcher that describes a process with plain numbers. Each entry lists names separated by spaces; the first one that
+// is set counts.
 struct LauncherNames {
   const char* launcher;
-  std::array<const char*, kJobFields> names;  // by JobField
+  std::array<const char*, kJobFields> names;  // indexed by JobField
   const char* address;
 };
 
@@ -32,19 +33,19 @@ constexpr LauncherNames kCorrections = {"GRADLOOM_* variables",
                                          "GRADLOOM_NODE_RANK", "GRADLOOM_NNODES", "GRADLOOM_MASTER_PORT"},
                                         "GRADLOOM_MASTER_ADDR"};
 
-// NODE_RANK is what Lightning gives its processes.
+// NODE_RANK is set by Lightning.
 constexpr LauncherNames kTorch = {
     "environment",
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK NODE_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT"},
     "MASTER_ADDR"};
 
-// Those of the step, not of the allocation, where both are there.
+// The variables of the step take precedence over those of the allocation.
 constexpr LauncherNames kSlurm = {"Slurm",
                                   {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS SLURM_NTASKS SLURM_NPROCS", "SLURM_LOCALID", "", "SLURM_NODEID",
                                    "SLURM_STEP_NUM_NODES SLURM_NNODES SLURM_JOB_NUM_NODES", ""},
                                   ""};
 
-// OMPI_COMM_WORLD_NODE_RANK numbers the processes of a node over all its jobs: no number of a node.
+// OMPI_COMM_WORLD_NODE_RANK numbers the processes of a node over all its jobs; it is not the number of a node.
 constexpr LauncherNames kMpi[] = {
     {"Open MPI",
      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", ""},
@@ -61,14 +62,14 @@ class Reader {
  public:
   explicit Reader(const EnvironmentVariables& variables) : variables_(variables) {}
 
-  // An empty one is as good as none.
+  // An empty variable counts as unset.
   const std::string* Find(std::string_view name) const {
     const auto found = variables_.find(name);
     return found == variables_.end() || found->second.empty() ? nullptr : &found->second;
   }
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
-  // The first of these names that is set; "": none.
+  // The first of these names that is set; "" if none is.
   std::string_view FirstOf(std::string_view names) const {
     while (!names.empty()) {
       const std::string_view name = names.substr(0, names.find(' '));
@@ -86,7 +87,7 @@ class Reader {
   // "NAME=VALUE".
   std::string Source(std::string_view name) const { return std::string(name) + "=" + Escaped(*Find(name), 80); }
 
-  // A value that is no whole number is kept as -1: an error where it is used.
+  // A value that is not a whole number is stored as -1, which is an error where it is used.
   std::optional<SaidNumber> Number(std::string_view names) const {
     const std::string_view name = FirstOf(names);
     if (name.empty()) return std::nullopt;
@@ -132,7 +133,7 @@ JobClaim ClaimOfTorch(const Reader& reader) {
   } else if (reader.Has("TORCHELASTIC_RUN_ID")) {
     claim.launcher = "torchrun";
   } else if (alone_on_its_host && reader.Has("KUBERNETES_PORT")) {
-    // A PyTorchJob gives each pod a rank. On Alibaba's PAI the same variables count pods, of which each is to start NPROC_PER_NODE
+    // A PyTorchJob gives each pod a rank. On Alibaba's PAI the same variables count pods, each of which has to start NPROC_PER_NODE
     // processes.
     claim.launcher = "Kubernetes";
   }
@@ -146,8 +147,8 @@ JobClaim ClaimOfTorch(const Reader& reader) {
   return claim;
 }
 
-// PET_* are torchrun's flags as variables: what it would start on this host. A process that was started without it is one of them only
-// where there is one a host.
+// PET_* are torchrun's flags as variables: they describe what torchrun would start on this host. A process that was started without
+// torchrun is a rank of that job only if there is one process per host.
 JobClaim ClaimOfPet(const Reader& reader) {
   JobClaim claim{.launcher = "PET_* variables"};
   if (!reader.Has("PET_NNODES") && !reader.Has("PET_NPROC_PER_NODE")) return claim;
@@ -170,7 +171,7 @@ JobClaim ClaimOfPet(const Reader& reader) {
   return claim;
 }
 
-// How many tasks the node has by "2(x3),1": nodes 0, 1 and 2 have two, node 3 has one. 0: the list does not say.
+// The number of tasks of the node according to "2(x3),1": nodes 0, 1 and 2 have two, node 3 has one. 0 if the list does not tell.
 int64_t TasksOf(std::string_view list, int64_t node) {
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));
@@ -192,19 +193,20 @@ void AddSlurmMaster(const Reader& reader, const char* lists, JobClaim& claim) {
   claim.address = HostsOf(list).front();
   const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
   const bool number = !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  // As Lightning has it, so that jobs that share a host do not share a port.
+  // As in Lightning, so that jobs that share a host do not share a port.
   if (number) claim.fields[kPort] = SaidNumber{kFirstJobPort + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
 }
 
 JobClaim ClaimOfSlurm(const Reader& reader) {
   JobClaim claim{.launcher = "Slurm"};
-  // mpirun starts its daemons with srun: the step's variables are then theirs, and the processes below say themselves which they are.
+  // mpirun starts its daemons with srun. The step's variables then describe the daemons, and the processes below them have variables of
+  // their own.
   const std::string_view mpirun = reader.FirstOf("OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK MPI_LOCALRANKID");
   if (!mpirun.empty() && reader.Has("SLURM_JOB_ID")) {
     AddSlurmMaster(reader, "SLURM_JOB_NODELIST SLURM_NODELIST", claim);
     return claim;
   }
-  // Outside of a step these variables say what an allocation has, not what this process is.
+  // Outside a step these variables describe the allocation, not this process.
   if (reader.FirstOf("SLURM_STEP_ID SLURM_STEPID").empty() || !reader.Has("SLURM_PROCID")) return claim;
   JobClaim step = reader.Claim(kSlurm);
   const std::string name = reader.Text("SLURM_JOB_NAME");
@@ -226,10 +228,10 @@ JobClaim ClaimOfSlurm(const Reader& reader) {
 
 JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
   JobClaim claim = reader.Claim(names);
-  // PMI_SIZE is named by two of them.
+  // Two of the launchers set PMI_SIZE.
   if (!claim.says(kRank)) return {};
   claim.own_transport = true;
-  // As with Slurm: two jobs of mpirun on a host do not meet.
+  // As with Slurm: two mpirun jobs on one host must not share a port.
   if (const std::string job = reader.Text("PMIX_NAMESPACE"); !job.empty())
     claim.fields[kPort] = SaidNumber{kFirstJobPort + static_cast<int64_t>(HashOf(job) % kJobPorts), "PMIX_NAMESPACE=" + Escaped(job, 80)};
   if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, but the number of processes is unknown";

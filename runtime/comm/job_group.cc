@@ -10,8 +10,9 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kPieceBytes = 256 << 10;  // while one is summed the next one is under way
-constexpr int64_t kSmallBytes = 16 << 10;   // of all operands: each process sums all by itself, after one exchange in place of two
+constexpr int64_t kPieceBytes = 256 << 10;  // the next piece is in flight while one is summed
+// total size of all operands up to which each process sums everything itself, after one exchange instead of two
+constexpr int64_t kSmallBytes = 16 << 10;
 
 int CountHere(const Communicator& communicator, const std::vector<int>& members, size_t ranks) {
   const RankRange own = communicator.OwnRanks(ranks);
@@ -20,7 +21,7 @@ int CountHere(const Communicator& communicator, const std::vector<int>& members,
 
 int64_t Elements(const RankGroup::Operand& operand) { return operand.read_bytes / DTypeBytes(operand.dtype); }
 
-// A process that has failed by itself tells its own error, not that others were told.
+// A process that failed itself reports its own error, not the abort that others were told of.
 template <typename F>
 void UnlessAborted(const Communicator& communicator, F&& f) {
   try {
@@ -140,9 +141,9 @@ void JobGroup::SumAll(DType dtype, int64_t elements, std::span<const std::byte* 
   SumTree(dtype, addends_, elements, scratch_.data(), to);
 }
 
-// Every process gets the parts of all others, of all operands in one message.
+// Every process receives the parts of all others, with all operands in one message.
 void JobGroup::AllReduceSmall() {
-  int64_t bytes = 0;  // of one part
+  int64_t bytes = 0;  // size of one part
   for (const Operand& operand : members_[0]) bytes += operand.read_bytes;
   const auto parts_of = [](const Process& process) { return static_cast<int64_t>(process.parts.size()); };
   int64_t all = 0;
@@ -227,7 +228,7 @@ void JobGroup::Reduce(bool gather) {
     send_parts(p + 1);
     if (p < own.size()) sum_own(own[p]);
     if (!gather) continue;
-    // Into the first member's operand, of which these elements have been sent.
+    // Received into the first member's operand, whose elements in this range have already been sent.
     EachOther([&](size_t i, const Process& other) {
       if (p >= pieces[i].size()) return;
       const Piece& piece = pieces[i][p];

@@ -23,12 +23,12 @@ constexpr char kHelp[] = "start the processes with gradloom launch, or override 
 
 bool IsThisHost(const std::string& address) { return address == "localhost" || address == "::1" || address.starts_with("127."); }
 
-// Both say the field, and differ.
+// Whether both set the field to different values.
 bool Differ(const JobClaim& a, const JobClaim& b, JobField field) {
   return a.says(field) && b.says(field) && a.value(field) != b.value(field);
 }
 
-// The claims, put together.
+// Combines the claims.
 class Resolution {
  public:
   explicit Resolution(std::vector<JobClaim> claims) : claims_(std::move(claims)) {
@@ -54,15 +54,15 @@ class Resolution {
   }
 
  private:
-  // A claim below the ones there are.
+  // Adds a claim of lower precedence than those before it.
   void Add(const JobClaim& claim) {
     bool agrees = true;
     for (int i = 0; i < kPort; ++i) agrees = agrees && !Differ(made_, claim, static_cast<JobField>(i));
     for (const JobField field : {kRank, kWorld}) {
       if (made_.says(field) || !claim.says(field)) continue;
-      // Who says that there is one process means this one, whatever its launcher calls it.
+      // An explicit world size of 1 means this process alone, whatever rank its launcher gave it.
       if (field == kRank && corrected_[kWorld] && made_.value(kWorld) == 1) continue;
-      // Halves of two jobs make no job. What a person corrects may differ, of course.
+      // Rank and world size must come from one job. A user's override may of course differ.
       const JobField other = field == kRank ? kWorld : kRank;
       if (Differ(made_, claim, other) && !corrected_[other])
         Refuse(made_.fields[other]->source + " and " + Sources(claim) + " contradict each other");
@@ -87,7 +87,7 @@ class Resolution {
     corrected_[field] = claim.corrects;
   }
 
-  // What says which process of how many this is: "RANK=1 WORLD_SIZE=4".
+  // The variables that set rank and world size, for example "RANK=1 WORLD_SIZE=4".
   static std::string Sources(const JobClaim& claim) {
     std::string sources;
     for (const JobField field : {kRank, kWorld}) {
@@ -96,7 +96,7 @@ class Resolution {
     return sources;
   }
 
-  // Fills in rank and world. False: no launcher says anything.
+  // Fills in rank and world size. False if no launcher sets any.
   bool FindProcess() {
     const bool local = made_.says(kLocalRank) && made_.value(kLocalRank) > 0;
     if (!made_.says(kRank) && !made_.says(kWorld)) {
@@ -123,7 +123,7 @@ class Resolution {
     return true;
   }
 
-  // From the place on its host, as Lightning's processes have to find it.
+  // Computes the rank from the local rank, as processes started by Lightning must.
   bool FindRank() {
     const int64_t world = made_.value(kWorld);
     std::optional<SaidNumber> rank;
@@ -147,7 +147,7 @@ class Resolution {
 
   int Int(JobField field) const { return static_cast<int>(made_.value(field)); }
 
-  // `less` counts from 0 up to `count`, which counts from 1.
+  // `less` must be below `count`.
   void CheckBelow(JobField less, JobField count, const char* rule) const {
     if (!made_.says(less) || !made_.says(count) || made_.value(less) < made_.value(count)) return;
     Refuse(made_.fields[less]->source + " " + made_.fields[count]->source + " contradict each other: " + rule);
@@ -157,7 +157,7 @@ class Resolution {
     Refuse(made_.fields[less]->source + " " + made_.fields[more]->source + " contradict each other: " + rule);
   }
 
-  // Of what is said, not of what follows from it.
+  // Checks the values that are set explicitly, not those derived from them.
   void CheckSaid() const {
     for (const JobField count : {kWorld, kLocalWorld, kNodes}) {
       if (made_.says(count) && made_.value(count) == 0) Refuse(made_.fields[count]->source + " must be at least 1");
@@ -191,7 +191,8 @@ class Resolution {
     topology.local_rank = made_.says(kLocalRank) ? Int(kLocalRank) : rank % topology.local_world;
   }
 
-  // How many processes a host has, where that is all that is left open: as many as go with equal hosts filled one after the other.
+  // Guesses the number of processes per host if only that is unknown: the largest number that is consistent with equal hosts filled one
+  // after the other.
   int GuessLocalWorld(JobTopology& topology) const {
     const int local = Int(kLocalRank);
     std::vector<int> fit;
@@ -213,7 +214,7 @@ class Resolution {
       topology.node = Int(kNode);
       topology.nodes = std::max(topology.nodes, topology.node + 1);
     } else if (topology.nodes > 1) {
-      // Hosts filled one after the other, or in turn.
+      // Hosts are filled one after the other, or round-robin.
       const bool in_turn = (rank - local) % here != 0 && rank / topology.nodes == local;
       topology.node = in_turn ? rank % topology.nodes : std::min(rank / here, topology.nodes - 1);
     }
@@ -246,7 +247,7 @@ class Resolution {
   std::vector<JobClaim> claims_;
   JobClaim made_;
   std::array<bool, kJobFields> corrected_{};
-  std::string launcher_;  // who said the rank
+  std::string launcher_;  // the launcher that set the rank
 };
 
 }  // namespace

@@ -7,10 +7,10 @@
 namespace gradloom {
 namespace {
 
-// Where member i's part of `elements` begins.
+// The first element of member i's part of `elements`.
 int64_t PartBegin(int64_t elements, size_t i, size_t members) { return elements * static_cast<int64_t>(i) / static_cast<int64_t>(members); }
 
-// Operands without elements may have no address.
+// Operands without elements may have a null address.
 void Copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -73,8 +73,8 @@ void LocalGroup::Fetch(size_t me, Collective collective, int root, size_t k) {
   }
 }
 
-// Each member makes its part, and what all are to have they fetch from each other: three meetings, between which nobody
-// writes what another reads. In place too: a member writes, before the second meeting, only the part that it alone reads.
+// Each member computes its part, then all copy the parts that they need from each other. There are three barriers, and between them no
+// member writes what another reads. This also holds in place: before the second barrier a member writes only the part that it alone reads.
 void LocalGroup::Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) {
   const auto me = static_cast<size_t>(member);
   members_[me].operands = operands;

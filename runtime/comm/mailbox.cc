@@ -124,7 +124,7 @@ void Mailbox::Receive(int from, uint32_t tag, void* to, int64_t bytes) {
   if (queue.messages.empty() && !failure_) {
     queue.post = {Post::State::kWaiting, static_cast<std::byte*>(to), bytes};
     WaitFor(lock, queue, from, [&] { return queue.post.state == Post::State::kDone || !queue.messages.empty(); });
-    // Whoever fills it writes to the caller's memory until it has been told of the failure.
+    // The thread that fills the post writes to the caller's memory until it has been told of the failure.
     queue.changed.wait(lock, [&] { return queue.post.state != Post::State::kFilling; });
     const bool done = queue.post.state == Post::State::kDone;
     queue.post.state = Post::State::kNone;

@@ -5,7 +5,7 @@
 namespace gradloom {
 
 MpiLibrary* OpenMpiLibrary(std::string& why) {
-  // MPI's own components look for its symbols among those of the program.
+  // Opened globally, because MPI's own components look up its symbols in the global scope.
   const PluginLibrary library{.file = "libgradloom_mpi.so",
                               .variable = "GRADLOOM_MPI_LIBRARY",
                               .build_folder = "runtime/comm/mpi",

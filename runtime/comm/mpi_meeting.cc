@@ -1,4 +1,4 @@
-// How the processes of an MPI launcher learn where rank 0 is, without an address that somebody gives.
+// Lets the processes of an MPI job learn the address of rank 0 if none is given.
 #include <ifaddrs.h>
 #include <net/if.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kAddressBytes = 1024;
 
-// Whether an MPI launcher is there: without one MPI starts a job of this process alone, and processes of its own for it.
+// Whether the process was started by an MPI launcher. Without one, MPI would start a singleton job and helper processes for it.
 bool HasLauncher() {
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"}) {
     if (std::getenv(name) != nullptr) return true;
@@ -24,7 +24,7 @@ bool HasLauncher() {
   return false;
 }
 
-// The numbers by which other hosts may reach this one, with spaces between; without a network, this host's own.
+// The numeric addresses at which other hosts may reach this one, separated by spaces; without a network, the loopback address.
 std::string OwnAddresses() {
   std::string all;
   ifaddrs* first = nullptr;

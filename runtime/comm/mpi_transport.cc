@@ -15,15 +15,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tags of MPI: two of this file, then those of messages.
-constexpr int kAllSent = 0;  // asks for kTaken, when all before it has been taken
+// MPI tags: two for this file, then those of messages.
+constexpr int kAllSent = 0;  // requests kTaken once everything before it has been received
 constexpr int kTaken = 1;
 constexpr int kFirstTag = 2;
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // at whether the job has failed, where somebody waits
+constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
 
-// MPI tells nobody when something happens: whoever waits looks again and again. At first it lets others have the processor in between;
-// after that it sleeps, the longer the less there is to expect.
+// MPI does not notify anyone of events, so a waiting thread polls. It first yields the processor between polls, then sleeps, for longer the
+// less it has to expect.
 class Pause {
  public:
   void Reset() { since_ = Clock::now(); }
@@ -114,7 +114,7 @@ void MpiTransport::Flush() {
 }
 
 void MpiTransport::Listen() {
-  // Sleeps as short as they are asked for.
+  // Makes short sleeps as short as requested.
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
   for (Pause pause; !closing_ && !failed_;) {
     bool any = false;
@@ -142,7 +142,7 @@ bool MpiTransport::Look() {
   return any;
 }
 
-// Of one process a message begins when the one before it has ended, as a mailbox has it.
+// The messages of a process are received one after the other, as the mailbox requires.
 bool MpiTransport::Go(int from, Source& source) {
   bool any = false;
   while (true) {
@@ -162,7 +162,7 @@ bool MpiTransport::Go(int from, Source& source) {
       continue;
     }
     MpiLibrary::Request request = mpi_.Receive(arrival, nullptr);
-    // Nothing but its envelope, which is here.
+    // Only the envelope is sent, and it has arrived.
     while (!mpi_.Done(request)) {
     }
     if (arrival.tag == kAllSent) {

@@ -18,30 +18,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Little-endian numbers, as both sides are of one build (which they agree upon before anything else).
+// Numbers are little-endian. Both sides have the same build, which they agree upon first.
 constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
-constexpr int kPorts = 8;                               // the master's and those after it
-constexpr auto kAnswer = std::chrono::seconds(5);       // within which whoever listens says who it is
-constexpr auto kAgain = std::chrono::milliseconds(20);  // between two rounds over ports where nobody listens
+constexpr int kPorts = 8;                               // the master port and those after it
+constexpr auto kAnswer = std::chrono::seconds(5);       // time within which a listener must identify itself
+constexpr auto kAgain = std::chrono::milliseconds(20);  // pause between two rounds over ports on which nobody listens
 
 struct Hello {
   char magic[8] = {};
   int32_t rank = 0, world = 0;
-  int32_t master_port = 0;  // as the job names it: two jobs with ports side by side are not mixed
-  int32_t port = 0;         // where this process listens for others
+  int32_t master_port = 0;  // as configured for the job, so that two jobs on adjacent ports are not mixed up
+  int32_t port = 0;         // the port on which this process listens for others
   int32_t pid = 0;
   char host[64] = {};
-  uint64_t job = 0;  // drawn by rank 0; 0 in the first message to it
+  uint64_t job = 0;  // drawn by rank 0; 0 in the first message to rank 0
 };
 
-// What rank 0 answers at once.
+// Rank 0's immediate answer.
 struct Answer {
   char magic[8] = {};
   int32_t refused = 0;
   char text[244] = {};
 };
 
-// Of each process, once all are there.
+// Sent for each process once all have connected.
 struct Record {
   char address[64] = {};
   int32_t port = 0, pid = 0;
@@ -72,7 +72,7 @@ std::string Named(const Hello& hello) {
   return "rank " + std::to_string(hello.rank) + " (host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid) + ")";
 }
 
-// At all addresses that the job has of rank 0, with spaces between.
+// Resolves all addresses that the job has for rank 0, separated by spaces.
 std::vector<SocketAddress> ResolveMaster(const JobTopology& topology, int port) {
   std::vector<SocketAddress> all;
   std::istringstream hosts(topology.master_address);
@@ -108,7 +108,7 @@ class Rendezvous {
   Socket& socket(int rank) { return made_.sockets[static_cast<size_t>(rank)]; }
   Record& record(int rank) { return records_[static_cast<size_t>(rank)]; }
 
-  // On all interfaces, unless the master's address is of this host alone.
+  // Listens on all interfaces, unless the master address is a loopback address.
   Socket ListenAsMaster() const {
     const std::vector<SocketAddress> named = ResolveMaster(topology_, topology_.master_port);
     std::vector<SocketAddress> tried;
@@ -129,7 +129,7 @@ class Rendezvous {
                 "choose a free port:  GRADLOOM_MASTER_PORT=29600");
   }
 
-  // Why a process cannot be the one that it says it is; "" where it can.
+  // Why a process cannot be the rank that it claims to be; "" if it can.
   std::string Objection(const Hello& hello) {
     if (hello.world != topology_.world) {
       return Named(hello) + " belongs to a job of " + std::to_string(hello.world) + " processes, rank 0 of one of " +
@@ -145,7 +145,7 @@ class Rendezvous {
   void Admit(Socket guest, const Hello& hello) {
     Answer answer;
     std::memcpy(answer.magic, kMagic, sizeof kMagic);
-    // Of another job, which will look on.
+    // The process belongs to another job and will try the next port.
     if (hello.master_port != topology_.master_port) return;
     const std::string objection = Objection(hello);
     answer.refused = objection.empty() ? 0 : 1;
@@ -164,7 +164,7 @@ class Rendezvous {
     ++admitted_;
   }
 
-  // Rank 0: whoever comes says who it is; strangers, and those who say nothing, keep nobody waiting.
+  // Rank 0: every process that connects identifies itself. Strangers and silent connections do not block the others.
   void Gather() {
     struct Guest {
       Socket socket;
@@ -218,7 +218,7 @@ class Rendezvous {
     throw Error(ErrorCode::kPeer, "rank " + std::to_string(rank) + " connected, but ended before the job began", "", "see its own output");
   }
 
-  // Another rank: to rank 0, at whichever port it is.
+  // Other ranks: connect to rank 0, at whichever port it listens.
   void Join() {
     for (bool found = false; !found; std::this_thread::sleep_for(kAgain)) {
       for (int i = 0; i < kPorts && !found && topology_.master_port + i < 65536; ++i) {
@@ -240,11 +240,11 @@ class Rendezvous {
     me_.job = job;
   }
 
-  // Whether rank 0 of this job is there.
+  // Whether rank 0 of this job listens at the address.
   bool Greet(const SocketAddress& address) {
     auto guest = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswer));
     if (!guest) return false;
-    // Others reach this process where it reaches rank 0.
+    // Other processes reach this one at the address by which it reaches rank 0.
     auto listener = Socket::Listen(guest->local().WithPort(0));
     if (!listener) return false;
     me_.port = listener->local().port();
@@ -260,7 +260,7 @@ class Rendezvous {
     return true;
   }
 
-  // Each to those below it; those above come.
+  // Each rank connects to those below it and accepts those above it.
   void ConnectOthers() {
     for (int rank = 1; rank < topology_.rank; ++rank) {
       std::optional<Socket> made;

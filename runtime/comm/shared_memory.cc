@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// The host, and the processes on it that can see each other.
+// Identifies the host and the PID namespace, whose processes can open each other's files.
 std::string HostIdentity() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -53,7 +53,7 @@ std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, siz
   int pid = 0, number = 0;
   uint64_t cookie = 0;
   if (!(text >> there >> pid >> number >> cookie) || there != HostIdentity()) return nullptr;
-  // A file of a stranger may be anything.
+  // The file of an unknown process may be anything.
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
   const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};

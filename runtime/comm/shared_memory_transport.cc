@@ -19,10 +19,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kRingBytes = 1 << 20;
-constexpr int64_t kSmallBytes = 2048;                   // up to this a message goes with its header, so that its reader is woken once
-constexpr auto kLook = std::chrono::milliseconds(100);  // at whether the job has failed, where somebody waits
+constexpr int64_t kSmallBytes = 2048;  // a message of up to this size is sent together with its header, so that its reader is woken once
+constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
 
-// Among processes: std::atomic's own wait is for threads of one.
+// A futex shared among processes: std::atomic::wait works only within one process.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
   const timespec limit{0, std::chrono::nanoseconds(kLook).count()};
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
@@ -30,7 +30,7 @@ void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
 
 void FutexWake(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-// A count of events that one side raises and the other waits for.
+// A counter of events that one side increments and the other waits for.
 struct alignas(64) Bell {
   std::atomic<uint32_t> count{0}, waits{0};
 
@@ -38,7 +38,7 @@ struct alignas(64) Bell {
     count.fetch_add(1);
     if (waits.load() != 0) FutexWake(count);
   }
-  // Returns when it has rung since `seen` was read, or a little later. One waits at a time.
+  // Returns when the bell has rung since `seen` was read, or after a short timeout. Only one thread may wait at a time.
   void WaitSince(uint32_t seen) {
     waits.store(1);
     FutexWait(count, seen);
@@ -49,7 +49,7 @@ struct alignas(64) Bell {
 }  // namespace
 
 struct SharedMemoryTransport::Ring {
-  // Bytes so far; each is written by one side.
+  // Byte counts so far; each is written by one side only.
   alignas(64) std::atomic<uint64_t> written{0};
   alignas(64) std::atomic<uint64_t> read{0};
   Bell room;  // rung by the reader
@@ -58,7 +58,7 @@ struct SharedMemoryTransport::Ring {
 
 struct SharedMemoryTransport::Segment {
   int32_t process = 0;
-  Bell arrived;  // rung by whoever has written into any ring
+  Bell arrived;  // rung by any process that has written into a ring
 };
 
 size_t SharedMemoryTransport::SegmentBytes(int processes) { return sizeof(Segment) + sizeof(Ring) * static_cast<size_t>(processes); }
@@ -71,7 +71,7 @@ std::unique_ptr<SharedMemoryTransport> SharedMemoryTransport::Make(int process, 
   std::unique_ptr<SharedMemoryTransport> made(new SharedMemoryTransport(process, processes, mailbox));
   made->own_ = SharedMemory::Make("gradloom-messages", SegmentBytes(processes));
   if (made->own_ == nullptr) return nullptr;
-  // Zeroed memory is a ring without bytes.
+  // Zeroed memory is an empty ring.
   new (made->own_->data()) Segment{.process = process};
   return made;
 }
@@ -184,7 +184,7 @@ bool SharedMemoryTransport::ReadSome(int from) {
   std::memcpy(to + arrival.read, ring.data + at, static_cast<size_t>(n));
   arrival.read += n;
   if (arrival.read == wanted && !TakePart(from, arrival)) return false;
-  // Not before: what is read has been delivered, as Flush has it.
+  // Only after delivery: Flush treats bytes that were read as delivered.
   ring.read.store(read + static_cast<uint64_t>(n), std::memory_order_release);
   ring.room.Ring();
   return true;

@@ -22,7 +22,7 @@ int MillisecondsTo(Deadline deadline) {
 
 Socket Prepared(int fd) {
   const int on = 1;
-  // Messages are whole when they are written, and small ones are waited for.
+  // Messages are written whole, and small ones are waited for, so Nagle's algorithm would only delay them.
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return Socket(fd);
 }

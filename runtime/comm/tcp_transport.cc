@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPingEvery = std::chrono::seconds(1);
-constexpr auto kFarewell = std::chrono::seconds(2);     // for what is said to processes that may not listen any more
-constexpr auto kLook = std::chrono::milliseconds(100);  // at what else has happened, where a send waits
-constexpr int64_t kMostText = 4096;                     // of an abort
+constexpr auto kFarewell = std::chrono::seconds(2);     // time limit of messages to processes that may no longer read
+constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a blocked send checks whether the job has failed
+constexpr int64_t kMostText = 4096;                     // limit of the text of an abort
 
 }  // namespace
 
@@ -32,12 +32,12 @@ struct TcpTransport::Peer {
   std::mutex sending;
   std::atomic<Clock::rep> heard{0};
   std::atomic<bool> busy{false};
-  // Of the reading thread alone.
+  // Used only by the reading thread.
   Header header;
-  size_t read = 0;  // of the header, then of the body
+  size_t read = 0;  // bytes read so far of the header, then of the body
   bool in_body = false, gone = false, left = false;
   Mailbox::Delivery delivery;
-  std::string text;  // the body of an abort
+  std::string text;  // the text of an abort
 };
 
 TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& mailbox)
@@ -46,7 +46,7 @@ TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& ma
     Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.socket = std::move(socket);
     peer.heard = Clock::now().time_since_epoch().count();
-    // A host that is cut off closes no connection.
+    // A host that loses its network does not close its connections.
     const auto milliseconds = static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(mailbox.timeout()).count());
     if (peer.socket.open()) setsockopt(peer.socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
   }
@@ -126,12 +126,13 @@ void TcpTransport::Abort(const std::string& what) {
   const std::string text = what.substr(0, kMostText);
   for (const auto& peer : peers_) {
     if (!peer->socket.open()) continue;
-    // A thread that is stuck in a send to a process that takes nothing keeps this.
+    // A thread may hold this lock while it is blocked in a send to a process that does not read.
     std::unique_lock lock(peer->sending, std::defer_lock);
     for (const Deadline end = Clock::now() + kFarewell; !lock.try_lock() && Clock::now() < end;)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (lock) Write(*peer, {Kind::kAbort, 0, static_cast<int64_t>(text.size())}, text.data(), Clock::now() + kFarewell);
-    // What lies unread on this side would take the message back, if the socket were closed now: the thread reads on until the end.
+    // If the socket were closed now, unread bytes on this side would reset the connection and discard the message. So the thread reads
+    // until the end of the stream.
     shutdown(peer->socket.fd(), SHUT_WR);
   }
 }
@@ -191,7 +192,7 @@ void TcpTransport::Listen() {
       ping = Clock::now() + kPingEvery;
     }
     for (size_t i = 1; i < watched.size(); ++i) {
-      // Not all of one before any of another.
+      // Limits the reads per process, so that no process starves another.
       for (int reads = 0; watched[i].revents != 0 && reads < 16 && !closing_ && ReadSome(processes[i]); ++reads) {
       }
     }
@@ -204,13 +205,13 @@ void TcpTransport::EndDelivery(Peer& peer, bool whole) {
   peer.in_body = false;
 }
 
-// Nothing where somebody sends just now: that is heard too.
+// Sends a heartbeat. Skipped if a send is in progress, which serves the same purpose.
 void TcpTransport::Ping() {
   for (const auto& peer : peers_) {
     std::unique_lock lock(peer->sending, std::try_to_lock);
     if (!lock || !peer->socket.open() || peer->gone) continue;
     const Header header{Kind::kPing, 0, 0};
-    // Whole or not at all: where there is no room for it, other bytes are under way.
+    // The header is written whole or not at all: if there is no room for it, other bytes are in flight.
     if (WaitFor(peer->socket.fd(), POLLOUT, Clock::now())) Write(*peer, header, nullptr, Clock::now() + kPingEvery);
   }
 }

@@ -9,9 +9,9 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kBlock = 512;  // elements that are summed at once
+constexpr int64_t kBlock = 512;  // elements that are summed at a time
 
-// f(T{}) for the types that collectives sum.
+// Calls f(T{}) for the element types that collectives sum.
 template <typename F>
 void WithSummed(DType dtype, F&& f) {
   switch (dtype) {
@@ -56,7 +56,8 @@ void SumTree(DType dtype, std::span<const void* const> addends, int64_t elements
 std::vector<TreePart> TreePartsOf(int begin, int end, int leaves) {
   std::vector<TreePart> parts;
   while (begin < end) {
-    // Doubled as long as the part begins at a multiple of its size and has no leaf past the end: the tree's last parts may be short.
+    // The size is doubled as long as the range begins at a multiple of it and contains no leaf past the end: the last subtrees may be
+    // short.
     int size = 1;
     while (begin % (2 * size) == 0 && begin + size < end && std::min(begin + 2 * size, leaves) <= end) size *= 2;
     parts.push_back({begin, std::min(begin + size, end)});

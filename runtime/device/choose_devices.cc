@@ -18,7 +18,7 @@ bool Has(const CudaDevices& machine, int ordinal) {
   return std::any_of(machine.devices.begin(), machine.devices.end(), [&](const DeviceProperties& d) { return d.ordinal == ordinal; });
 }
 
-// The first ordinal that is asked for and not there; -1: all are.
+// The first requested ordinal that does not exist; -1 if all exist.
 int Missing(const DeviceSpec& wanted, const CudaDevices& machine) {
   for (int ordinal : wanted.ordinals) {
     if (!Has(machine, ordinal)) return ordinal;
@@ -107,7 +107,7 @@ std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, 
   size_t count = 0;
   for (const DeviceProperties& device : machine.devices) {
     const bool taken = device.ordinal == chosen.ordinals.front();
-    // What others hold of its memory says more than a moment without work.
+    // Memory in use is a better sign of another user than a moment without load.
     const bool idle = device.busy_percent <= kIdlePercent && device.memory_free_bytes >= device.memory_total_bytes / 10 * 9;
     if (taken || !idle) continue;
     names += (names.empty() ? "cuda:" : ", cuda:") + std::to_string(device.ordinal);

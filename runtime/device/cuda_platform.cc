@@ -1,4 +1,4 @@
-// Opens the library of the CUDA device, so that the program starts where there is neither toolkit nor driver.
+// Opens the library of the CUDA device at run time, so that the program starts on machines without the toolkit and the driver.
 #include <mutex>
 #include <string>
 

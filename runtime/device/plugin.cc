@@ -12,9 +12,9 @@
 namespace gradloom {
 namespace {
 
-constexpr char kHere = 0;  // of the object that this code is in
+constexpr char kHere = 0;  // an address in the object file that contains this code
 
-// Where the program lies, and where the shared library that this code is in does, which may be it.
+// The folders of the program and of the shared library that contains this code, which may be the same.
 std::vector<std::filesystem::path> Folders() {
   std::vector<std::filesystem::path> folders;
   std::error_code error;
@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> Folders() {
   return folders;
 }
 
-// In the order in which they are tried.
+// The candidate paths, in the order in which they are tried.
 std::vector<std::string> Places(const PluginLibrary& library) {
   if (const char* const given = std::getenv(library.variable); given != nullptr && given[0] != '\0') return {given};
   std::vector<std::string> places;
@@ -49,7 +49,7 @@ void* OpenPlugin(const PluginLibrary& library, std::string& why) {
       why = "there is no " + Escaped(place);
       continue;
     }
-    // Never closed: code of it may be in use until the process ends.
+    // Never closed: its code may be in use until the process ends.
     void* const opened = dlopen(place.c_str(), RTLD_NOW | (library.global ? RTLD_GLOBAL : RTLD_LOCAL));
     if (opened == nullptr) {
       const char* const said = dlerror();

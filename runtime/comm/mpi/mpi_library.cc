@@ -1,4 +1,4 @@
-// MpiLibrary over MPI itself: the one file that is compiled with its header.
+// MpiLibrary on top of MPI: the only file that is compiled with MPI's header.
 #include "runtime/comm/mpi_library.h"
 
 #include <mpi.h>
@@ -37,7 +37,7 @@ void Check(int code, const char* call) {
   throw Error(ErrorCode::kPeer, std::string(call) + ": " + Escaped(text, 1000));
 }
 
-// Bytes as MPI counts them, in an int: of more there is a type of their own.
+// MPI counts bytes in an int; longer messages get a datatype of their own.
 class Bytes {
  public:
   explicit Bytes(int64_t bytes) : count_(static_cast<int>(bytes)) {
@@ -54,7 +54,7 @@ class Bytes {
     Check(MPI_Type_commit(&type_), "MPI_Type_commit");
     count_ = 1;
   }
-  // Messages under way keep what they need of it.
+  // MPI keeps the datatype alive for messages in flight.
   ~Bytes() {
     if (type_ != MPI_BYTE) MPI_Type_free(&type_);
   }
@@ -85,7 +85,7 @@ class Library : public MpiLibrary {
     Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
     if (given < MPI_THREAD_SERIALIZED)
       throw Error(ErrorCode::kUnsupported, "this MPI library does not support programs with threads", version(), "use --transport auto");
-    // Messages of our own, beside those of whoever shares the process.
+    // A communicator of our own keeps our messages apart from those of other users of MPI in the process.
     Check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     Check(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }

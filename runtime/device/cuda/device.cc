@@ -22,13 +22,13 @@ namespace {
 cudaStream_t Stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
-// Ours in a profiler, beside those of the libraries. It is made once.
+// Gradloom's domain in profilers, created once.
 nvtxDomainHandle_t OurDomain() {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("gradloom");
   return domain;
 }
 
-// As the reference kernels say it, where two numbers suffice.
+// The text that the reference kernels use, as far as two numbers suffice.
 std::string TextOf(const DataFault& fault) {
   const std::string value = std::to_string(fault.value), limit = std::to_string(fault.limit);
   switch (fault.kind) {
@@ -43,7 +43,7 @@ std::string TextOf(const DataFault& fault) {
   }
 }
 
-// What the times of the libraries' algorithms depend on.
+// The properties that the timings of library algorithms depend on.
 std::string EnvironmentOf(int ordinal) {
   cudaDeviceProp device{};
   GRADLOOM_CUDA(cudaGetDeviceProperties(&device, ordinal));
@@ -72,7 +72,8 @@ class CudaGraph : public DeviceGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// Launches, and the libraries' calls, are those of the thread's current device, which the streams of one process take turns to be on.
+// Sets the device: kernel launches and library calls use the thread's current device, and the streams of several devices are issued from
+// one thread.
 class KernelOnDevice : public Kernel {
  public:
   KernelOnDevice(int ordinal, std::unique_ptr<Kernel> kernel) : ordinal_(ordinal), kernel_(std::move(kernel)) {}
@@ -112,7 +113,7 @@ class CudaDevice : public Device {
     Use();
     void* memory = nullptr;
     if (cudaHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable) != cudaSuccess) {
-      cudaGetLastError();  // the next launch would report it
+      cudaGetLastError();  // clears the error, which the next launch would report otherwise
       return nullptr;
     }
     return static_cast<std::byte*>(memory);
@@ -128,7 +129,7 @@ class CudaDevice : public Device {
   void* NewStream() override {
     Use();
     cudaStream_t stream = nullptr;
-    // Not the legacy stream's: nothing of ours waits for work that others put there.
+    // A non-blocking stream: it does not synchronize with the legacy default stream, which other code may use.
     GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     return stream;
   }
@@ -178,7 +179,7 @@ class CudaDevice : public Device {
     const cudaError_t recorded = cudaEventRecord(event, nullptr);
     Use();
     const cudaError_t waits = recorded == cudaSuccess ? cudaStreamWaitEvent(Stream(stream), event, 0) : recorded;
-    cudaEventDestroy(event);  // it goes when it has been reached
+    cudaEventDestroy(event);  // the event is released once it has been reached
     CheckCuda(waits, "cudaStreamWaitEvent");
   }
 
@@ -201,7 +202,7 @@ class CudaDevice : public Device {
 
   void BeginCapture(void* stream) override {
     Use();
-    // Of this thread alone: another one may be copying inputs meanwhile.
+    // Thread-local capture: another thread may be copying inputs meanwhile.
     GRADLOOM_CUDA(cudaStreamBeginCapture(Stream(stream), cudaStreamCaptureModeThreadLocal));
   }
   std::unique_ptr<DeviceGraph> EndCapture(void* stream) override {
@@ -261,7 +262,7 @@ class CudaDevice : public Device {
     return FoundFault{found.site, TextOf(found)};
   }
 
-  // The words of others, or one of the host's memory that is read by all.
+  // Sets the words in which a refusal is recorded: those of the other devices, or one in host memory that all devices read.
   void TellRefusals(const std::vector<int32_t*>& words) {
     Use();
     peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
@@ -285,13 +286,13 @@ class CudaDevice : public Device {
   struct FreeMemory {
     void operator()(std::byte* memory) const { cudaFree(memory); }
   };
-  using OwnMemory = std::unique_ptr<std::byte, FreeMemory>;  // of the device
+  using OwnMemory = std::unique_ptr<std::byte, FreeMemory>;  // device memory
 
   int ordinal_;
   std::unique_ptr<Libraries> libraries_;
-  OwnMemory fault_, peer_flags_;  // a DataFault, and what it points to
+  OwnMemory fault_, peer_flags_;  // a DataFault, and the addresses that it points to
   int32_t num_peer_flags_ = 0;
-  std::shared_ptr<int32_t> shared_;  // the word of all devices of a step, of which one cannot read another's memory; null: the fault's own
+  std::shared_ptr<int32_t> shared_;  // one word for all devices of a step that cannot read each other's memory; null: the fault's own word
 };
 
 }  // namespace

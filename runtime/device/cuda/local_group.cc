@@ -1,4 +1,4 @@
-// Collectives among devices that read each other's memory: each member sums its part of all, then fetches the others' parts.
+// Collectives among devices with peer access: each member sums its part of the operand, then copies the parts of the others.
 #include <cuda_runtime_api.h>
 
 #include <vector>
@@ -80,7 +80,7 @@ class LocalGroup : public DeviceGroup {
   }
 
  private:
-  // Every member's stream goes on when all have come.
+  // A barrier: every member's stream continues once all members have arrived.
   void Meet(Streams streams) {
     for (size_t m = 0; m < members_.size(); ++m) members_[m]->Record(events_[m], streams[m]);
     for (size_t m = 0; m < members_.size(); ++m) {
@@ -90,7 +90,7 @@ class LocalGroup : public DeviceGroup {
     }
   }
 
-  // Where member m's part of an operand begins, in elements.
+  // The first element of member m's part of an operand.
   int64_t PartBegin(const DeviceGroup::Operand& operand, size_t m) const {
     return operand.read_bytes / DTypeBytes(operand.dtype) * static_cast<int64_t>(m) / static_cast<int64_t>(members_.size());
   }
@@ -104,7 +104,7 @@ class LocalGroup : public DeviceGroup {
   }
 
   std::vector<Device*> members_;
-  std::vector<void*> events_;  // by member
+  std::vector<void*> events_;  // indexed by member
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ using Operands = std::span<const std::vector<Operand>>;
 using Streams = std::span<void* const>;
 
 void CheckNccl(ncclResult_t result, const char* call) {
-  // What a communicator is still doing is no error.
+  // A communicator with work in progress is not an error.
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw Error(ErrorCode::kDevice, std::string(call) + " failed: " + ncclGetErrorString(result), ncclGetLastError(nullptr),
               "run again with NCCL_DEBUG=INFO");
@@ -40,7 +40,7 @@ ncclDataType_t TypeOf(DType dtype) {
   throw Error(ErrorCode::kUnsupported, "collectives do not support " + std::string(DTypeName(dtype)));
 }
 
-// What NCCL was asked for between a begin and an end. Where an exception comes between, what was asked for is dropped with the group.
+// Scope of an NCCL group call. If an exception is thrown inside, the queued calls are dropped with the communicators.
 class Asking {
  public:
   Asking() { CheckNccl(ncclGroupStart(), "ncclGroupStart"); }
@@ -64,7 +64,7 @@ class NcclGroup : public DeviceGroup {
     CheckNccl(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals.size()), ordinals.data()), "ncclCommInitAll");
   }
 
-  // No call of NCCL's waits for the other processes, which may be gone: it is asked again and again whether it is through.
+  // The communicators are non-blocking: no NCCL call waits for other processes, which may have ended. Progress is polled instead.
   NcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting)
       : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(meeting.waiting) {
     ncclUniqueId id;
@@ -87,7 +87,8 @@ class NcclGroup : public DeviceGroup {
   }
 
   ~NcclGroup() override {
-    // Processes leave the job together, each with its last step done: nothing is under way, and who has ended already is not waited for.
+    // Processes leave the job together after their last step, so nothing is in flight, and a process that has already ended is not waited
+    // for.
     if (waiting_) {
       Abort();
     } else {
@@ -118,7 +119,7 @@ class NcclGroup : public DeviceGroup {
 
   void Check() override { InProgress(); }
 
-  // Together: a member waits for the end of the graph that others' collectives are in.
+  // All members are aborted together: each waits for the end of the graph that contains the others' collectives.
   void Abort() noexcept override {
     ncclGroupStart();
     for (ncclComm_t& communicator : communicators_) {
@@ -131,7 +132,7 @@ class NcclGroup : public DeviceGroup {
  private:
   static size_t Count(int64_t bytes, const Operand& operand) { return static_cast<size_t>(bytes / DTypeBytes(operand.dtype)); }
 
-  // One thread speaks for all members, which NCCL wants to hear of between a begin and an end.
+  // One thread issues the calls of all members, which NCCL requires to be within one group call.
   template <typename F>
   void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
     Asking asking;
@@ -143,7 +144,7 @@ class NcclGroup : public DeviceGroup {
     Settle();
   }
 
-  // Whether NCCL is still at what it was asked for last: then nothing may be enqueued behind it.
+  // Whether NCCL is still busy with the last call; nothing may be enqueued until it is done.
   bool InProgress() const {
     bool in_progress = false;
     for (ncclComm_t communicator : communicators_) {
@@ -164,8 +165,8 @@ class NcclGroup : public DeviceGroup {
   }
 
   std::vector<Device*> members_;
-  std::vector<ncclComm_t> communicators_;     // by member; null: aborted
-  decltype(DeviceMeeting::waiting) waiting_;  // empty: all members are here
+  std::vector<ncclComm_t> communicators_;     // indexed by member; null: aborted
+  decltype(DeviceMeeting::waiting) waiting_;  // empty: all members are in this process
 };
 
 }  // namespace

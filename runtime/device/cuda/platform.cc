@@ -1,4 +1,4 @@
-// All CUDA devices of a process, and the library's entry.
+// All CUDA devices of a process, and the entry point of the library.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ class CudaDevicePlatform : public DevicePlatform {
       for (size_t b = 0; b < a; ++b) apart = apart && members[a]->ordinal() != members[b]->ordinal();
     }
     const bool readable = LetReadAll(members);
-    // NCCL wants a GPU for each member, and is the faster there.
+    // NCCL requires a separate GPU for each member, and is faster if each has one.
     if (apart && members.size() > 1) return NewNcclGroup(members);
     if (readable) return NewLocalGroup(members);
     throw Error(ErrorCode::kDevice, "devices that share a GPU communicate with others whose memory they cannot read", "",
@@ -98,7 +98,7 @@ class CudaDevicePlatform : public DevicePlatform {
   std::string NewMeeting() override { return NewNcclMeeting(); }
 
  private:
-  // Whether all of them read each other's memory from now on.
+  // Enables peer access among all of them. Returns whether each can read the memory of all others.
   static bool LetReadAll(std::span<Device* const> members) {
     bool all = true;
     for (const Device* reader : members) {
@@ -137,7 +137,7 @@ class CudaDevicePlatform : public DevicePlatform {
     p.l2_bytes = device.l2CacheSize;
     p.shared_bytes_per_block = static_cast<int64_t>(device.sharedMemPerBlockOptin);
     p.memory_bus_bits = device.memoryBusWidth;
-    // The runtime would open a context on each GPU to tell how much is free there, which takes some of it, for every process of a job.
+    // The runtime would create a context on each GPU to report its free memory, which takes memory for every process of a job.
     p.memory_free_bytes = -1;
     ReadSensors(p);
     size_t free = 0, total = 0;

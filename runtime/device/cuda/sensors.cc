@@ -5,7 +5,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// NVML's C interface, of which the toolkit here has no header: https://docs.nvidia.com/deploy/nvml-api. Every function gives 0 for success.
+// NVML's C interface, whose header is not in this toolkit: https://docs.nvidia.com/deploy/nvml-api. Every function returns 0 for success.
 using NvmlDevice = struct NvmlDeviceOpaque*;
 struct NvmlUtilization {
   unsigned gpu, memory;  // percent
