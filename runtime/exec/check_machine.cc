@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostThreads = 512;
 
-// Of the entry that has most.
+// The number of threads of the entry with the most.
 size_t ThreadsOf(const Plan& plan, RankRange own) {
   size_t most = 0;
   for (const Entry& entry : plan.entries) {
@@ -39,7 +39,7 @@ int64_t HostBytesOf(const Plan& plan, RankRange own) {
   for (int rank = own.first; rank < own.last; ++rank) {
     const int place = plan.PlaceOf(static_cast<size_t>(rank));
     const PlaceMemory memory = ArenasOf(plan, place);
-    // Devices of a place share its constants.
+    // Devices with the same place share its constants.
     all += memory.total_bytes() - (counted.insert(place).second ? 0 : memory.constants_bytes);
   }
   return all;

@@ -1,4 +1,4 @@
-// How the host decides branches and loops of a step whose data is on devices.
+// Decides the branches and loops of a step on the host if their data is on devices.
 #include <limits>
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// One instruction takes several calls: what it goes by is copied, has come, and then body after body is enqueued.
+// An instruction takes several calls: its decision is copied to the host, the copy completes, and then the bodies are enqueued one by one.
 bool DeviceIssuer::Decide(Lane& lane) {
   Frame& frame = lane.frames.back();
   switch (frame.progress) {
@@ -21,7 +21,7 @@ bool DeviceIssuer::Decide(Lane& lane) {
       break;
     case Progress::kInBody:
       ++frame.round;
-      // A loop without a condition has nothing new to say: its rounds are enqueued without waiting for any.
+      // A loop without a condition needs no further decision, so its iterations are enqueued without waiting.
       if (lane.front().instruction->kind == InstructionKind::kLoop && lane.front().inputs[0][1] != nullptr) {
         Ask(lane, false);
         return true;
@@ -57,11 +57,11 @@ std::vector<DeviceInstruction>* DeviceIssuer::NextBody(Lane& lane) {
   const Instruction& instruction = *front.instruction;
   if (instruction.kind == InstructionKind::kIf) return frame.round > 0 ? nullptr : &front.bodies[front.decision->condition != 0 ? 0 : 1];
   const bool counted = front.inputs[0][0] != nullptr, conditional = front.inputs[0][1] != nullptr;
-  // Read once: a round may write over it.
+  // Read only once, since an iteration may overwrite it.
   if (frame.round == 0) frame.rounds = counted ? front.decision->trips : std::numeric_limits<int64_t>::max();
   if (frame.round >= frame.rounds || (conditional && front.decision->condition == 0)) return nullptr;
   if (frame.round < instruction.trip_bound) return &front.bodies[0];
-  // The step goes on to its end, as behind a kernel that has found an index out of range: nobody waits for ever for what is left of it.
+  // The step continues to its end, as after a kernel that found an index out of range, so that nothing waits forever for the rest of it.
   if (endless_ == nullptr) endless_ = &instruction;
   memories_.rank(lane.rank).device->Refuse(lane.stream);
   return nullptr;
@@ -72,7 +72,7 @@ void DeviceIssuer::AwaitAnswer() {
   for (const Lane& lane : lanes_) {
     if (lane.asked()) asked.push_back({memories_.rank(lane.rank).device.get(), lane.stream});
   }
-  // The verifier has proved that no plan comes here.
+  // The verifier has ruled this out.
   if (asked.empty()) throw Error(ErrorCode::kInternal, "the streams of a step wait for each other");
   groups_.AwaitAny(asked);
 }

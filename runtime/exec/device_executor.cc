@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tells the other processes, if there are any, that this one has something to do.
+// Tells the other processes, if any, that this process is busy.
 class Busy {
  public:
   explicit Busy(Communicator* communicator) : communicator_(communicator) {
@@ -73,51 +73,51 @@ class DeviceExecutor : public Executor {
 
  private:
   DeviceEntry& Prepared(int entry);
-  // With the libraries' algorithms as they are wished for.
+  // Prepares an entry, with the library algorithms that the options select.
   std::unique_ptr<DeviceEntry> Prepare(int entry);
-  // Where the feeds are. Throws Error(kDevice) for a device that is none of the plan's.
+  // Finds the devices that the feeds are on. Throws Error(kDevice) for a device that the plan does not use.
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
   void CopyAhead(const NextRun& next, int slot);
   void Launch(DeviceEntry& entry, int slot);
-  // NCCL keeps a communicator until no graph has collectives of it any more.
+  // NCCL keeps a communicator as long as a graph contains its collectives.
   void DropGraphs();
   void CheckFault();
-  // Adds what this process's devices have waited for others in the step that has ended, of which what all do together takes its time, too.
+  // Adds the time that this process's devices waited for others in the last step. The collectives themselves take part of that time.
   void CountWaits(const DeviceEntry& entry);
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
-  // A feed that is fetched.
+  // A fetch that is a feed.
   const std::byte* FeedOnHost(int entry, int fetch, int feed);
-  // A part of a fetch, valid until the next of that fetch, or the next run.
+  // A part of a fetch on the host, valid until the next call for that fetch or the next run.
   const std::byte* PartOnHost(int entry, int fetch, const FetchParts::Part& part);
 
   std::shared_ptr<const Plan> plan_;
   ExecutorOptions options_;
   DeviceMemories memories_;
   DeviceIssuer issuer_;
-  std::vector<KernelPlace> places_;                     // by site
-  std::vector<std::unique_ptr<DeviceEntry>> prepared_;  // by index into Plan::entries
-  std::vector<DeviceStream> copy_streams_;              // by rank
-  std::vector<DeviceEvent> copied_;                     // by rank: the inputs of the next step are there
-  std::string range_name_;                              // of the run, kept so that a step takes no memory for it
+  std::vector<KernelPlace> places_;                     // indexed by site
+  std::vector<std::unique_ptr<DeviceEntry>> prepared_;  // indexed as Plan::entries
+  std::vector<DeviceStream> copy_streams_;              // indexed by rank
+  std::vector<DeviceEvent> copied_;                     // indexed by rank: the inputs of the next step have arrived
+  std::string range_name_;                              // name of the current run, kept so that a step does not allocate memory for it
   bool timed_ = false;
   uint32_t step_ = 0;
-  std::vector<const void*> feeds_;                               // of the entry that ran last
-  std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: a part that was brought to the host
-  std::map<int, std::vector<TimedInstruction>> times_;           // by entry: of its last timed run
-  std::map<int, std::vector<int64_t>> sums_;                     // by program, by instruction: nanoseconds of all timed runs
-  std::vector<int> feed_ordinals_;                               // of the feeds that are copied: their devices; -1: host memory
+  std::vector<const void*> feeds_;                               // feeds of the entry that ran last
+  std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: parts that were copied to the host
+  std::map<int, std::vector<TimedInstruction>> times_;           // by entry: times of its last timed run
+  std::map<int, std::vector<int64_t>> sums_;                     // by program and instruction: nanoseconds of all timed runs
+  std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
   int ahead_entry_ = -1;
   std::vector<const void*> ahead_feeds_;
-  Background background_;  // last: its work uses all of the above
+  Background background_;  // last member: its work uses all of the above
 };
 
 DeviceEntry& DeviceExecutor::Prepared(int entry) {
   if (!memories_.has_transient()) memories_.TakeTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
-    // Generated code is compiled now, unless it was kept: the other processes, which may have had it, wait for that.
+    // Compiles generated code unless it is cached. The other processes wait for this; they may already have had it in their caches.
     const Busy busy(options_.communicator.get());
     const DeviceRange range(memories_.device(), "prepare");
     slot = Prepare(entry);
@@ -125,8 +125,8 @@ DeviceEntry& DeviceExecutor::Prepared(int entry) {
   return *slot;
 }
 
-// The first device of the first process measures, and the others what it has not; other processes take what that one has found, as all of
-// them have to compute the same.
+// The first device of the first process measures, and the other devices reuse its results. Other processes take over what it chose, since
+// all must compute the same.
 std::unique_ptr<DeviceEntry> DeviceExecutor::Prepare(int entry) {
   if (!options_.autotune) return std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_));
   Communicator* const communicator = options_.communicator.get();
@@ -166,8 +166,9 @@ void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void
   }
 }
 
-// Through host memory laid out as the slot, so that one transfer brings all; without pinned memory piece by piece, as the driver then
-// copies once more anyway. What is on a device comes from there, when the rest is in its place.
+// Copies through host memory with the layout of the slot, so that one transfer moves all inputs. Without pinned memory each input is copied
+// by itself, because the driver would copy it once more anyway. Inputs that are on a device are copied from there after the others have
+// arrived.
 void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>& feeds, int slot) {
   DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
   FindFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
@@ -203,7 +204,7 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
   }
 }
 
-// On the background thread. An entry that has not run yet is left to its first run; so is what went wrong here.
+// Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.
 void DeviceExecutor::CopyAhead(const NextRun& next, int slot) {
   std::vector<TensorView> feeds;
   const int entry = next(feeds);
@@ -238,7 +239,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   const auto copy_ahead = [&] {
     if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { CopyAhead(next, other); });
   };
-  // What decides is enqueued while it runs.
+  // Entries with decisions are enqueued while they run.
   if (entry.decides) copy_ahead();
   Launch(entry, slot);
   if (!entry.decides) copy_ahead();
@@ -249,7 +250,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   CheckFault();
 }
 
-// The first run of an entry loads what its kernels need, which a capture would not allow.
+// The first run of an entry is not captured, because it loads code that its kernels need, which a capture does not permit.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
   const bool graphs = options_.graph && !timed_ && !issuer_.chaotic();
   if (!graphs || entry.decides || entry.runs == 0) return issuer_.Issue(entry, {slot, timed_, graphs && entry.decides});
@@ -265,7 +266,7 @@ void DeviceExecutor::DropGraphs() {
 }
 
 void DeviceExecutor::CheckFault() {
-  // All are taken, or the next step would find what is left.
+  // Reads the faults of all devices; otherwise the next step would find the remaining ones.
   std::optional<FoundFault> first;
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
@@ -274,14 +275,14 @@ void DeviceExecutor::CheckFault() {
   const Instruction* const loop = issuer_.TakeEndless();
   if (first) {
     const Instruction& at = *places_[static_cast<size_t>(first->site)].instruction;
-    // Names of our own operators say nothing to people.
+    // The names of internal operators mean nothing to users.
     throw Error(ErrorCode::kData, (at.domain == "gradloom" ? "" : at.op + ": ") + first->what, NodeOf(at));
   }
-  // Where a kernel has found something wrong, that may be why a loop went on.
+  // A fault found by a kernel takes precedence, since it may be why a loop did not end.
   if (loop != nullptr) ThrowEndless(*loop);
 }
 
-// Of several devices the one that waits least is what the others are waiting for.
+// Of several devices, the others wait for the one that waits least.
 void DeviceExecutor::CountWaits(const DeviceEntry& entry) {
   std::optional<double> least_ms;
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
@@ -354,7 +355,7 @@ const std::byte* DeviceExecutor::FeedOnHost(int entry_index, int index, int feed
   const int ordinal = CudaPlatform()->OrdinalOf(given);
   if (ordinal < 0) return given;
   size_t owner = memories_.first();
-  while (memories_.rank(owner).device->ordinal() != ordinal) ++owner;  // it is one of the session's: FindFeeds
+  while (memories_.rank(owner).device->ordinal() != ordinal) ++owner;  // FindFeeds has checked that it is a device of the session
   const Feed& stated = plan_->entries[static_cast<size_t>(entry_index)].feeds[static_cast<size_t>(feed)];
   std::vector<std::byte>& bytes = parts_[{entry_index, index}];
   bytes.resize(static_cast<size_t>(stated.shape.elements() * DTypeBytes(stated.dtype)));

@@ -15,7 +15,7 @@ constexpr char kWait[] = "what the GPUs do together";
 
 constexpr auto kNewsTakes = std::chrono::seconds(5);
 
-// Who sends to whom, in all entries, in the order of ranks.
+// The pairs of sender and receiver in all entries, ordered by rank.
 std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
   std::set<std::pair<int, int>> transfers;
   for (const Entry& entry : plan.entries) {
@@ -100,7 +100,8 @@ void DeviceGroups::AwaitAny(std::span<const Awaited> streams) {
   }
 }
 
-// All at once: a group waits for the end of the graph that its collectives are in, which is not before the other groups' have been ended.
+// Aborts all groups at once: a group waits for the end of the graph that contains its collectives, which does not come before the
+// collectives of the other groups have been aborted.
 void DeviceGroups::Abort() noexcept {
   before_abort_();
   std::vector<std::thread> aborts;
@@ -120,7 +121,7 @@ void DeviceGroups::Watch(std::span<const Awaited> streams) const {
         if (group != nullptr) group->Check();
       }
     }
-    // A short step is met at once, and a long one costs no core.
+    // Spins for a short time for the sake of short steps, then sleeps so that long ones do not occupy a core.
     if (Clock::now() - begin < std::chrono::milliseconds(1)) {
       std::this_thread::yield();
     } else {

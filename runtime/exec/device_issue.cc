@@ -59,7 +59,7 @@ std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot)
   return device.EndCapture(origin());
 }
 
-// Every lane begins behind the origin; a rank's step parameters are there before its first instruction.
+// Every lane waits for the origin. The step parameters of a rank are copied before its first instruction.
 void DeviceIssuer::Fork(DeviceEntry& entry) {
   lanes_.clear();
   recorded_.assign(entry.ranks.size(), {});
@@ -67,7 +67,7 @@ void DeviceIssuer::Fork(DeviceEntry& entry) {
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     DeviceRank& rank = entry.ranks[r];
     RankMemory& memory = memories_.rank(r);
-    recorded_[r] = rank.of_copies;  // their streams were waited for at the fork
+    recorded_[r] = rank.of_copies;  // their streams have been waited for at the fork
     void* ready = nullptr;          // an event
     for (size_t s = 0; s < rank.lanes.size(); ++s) {
       if (rank.lanes[s].empty()) continue;
@@ -86,7 +86,7 @@ void DeviceIssuer::Fork(DeviceEntry& entry) {
   }
 }
 
-// A rank's fetches are copied by a stream of its own device, behind all of its lanes.
+// The fetches of a rank are copied on a stream of its device that waits for all of its lanes.
 void DeviceIssuer::Join(DeviceEntry& entry) {
   Device& first = memories_.device();
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
@@ -95,7 +95,7 @@ void DeviceIssuer::Join(DeviceEntry& entry) {
     for (size_t s = 0; s < entry.ranks[r].lanes.size(); ++s) {
       if (!entry.ranks[r].lanes[s].empty()) used.push_back(s);
     }
-    // Where a rank does nothing, what it is asked for is not of this step.
+    // A rank that does nothing in this step has nothing to fetch from it.
     void* const last = used.empty() ? origin() : StreamOf(r, used[0]);
     for (size_t i = 1; i < used.size(); ++i) {
       device.Record(joined_[r][used[i]].get(), StreamOf(r, used[i]));
@@ -111,7 +111,7 @@ void DeviceIssuer::Join(DeviceEntry& entry) {
   }
 }
 
-// In the order of the plan's list where nothing is in the way.
+// Issues in the order of the plan's list as long as nothing blocks.
 void DeviceIssuer::IssueLanes(DeviceEntry& entry) {
   while (true) {
     bool moved = false, left = false;
@@ -194,7 +194,7 @@ void DeviceIssuer::End(Lane& lane) {
 void DeviceIssuer::Enqueue(Lane& lane) {
   DeviceInstruction& front = lane.front();
   if (options_.pieces && front.piece > 1) {
-    // The first run loads what its kernels need, which a capture would not allow.
+    // The first run loads what the kernels need, which a capture does not permit.
     if (front.piece_loaded) return EnqueuePiece(lane);
     front.piece_loaded = true;
   }
@@ -239,7 +239,7 @@ void DeviceIssuer::EnqueuePiece(Lane& lane) {
   End(lane);
 }
 
-// When the last member of this process has come.
+// Runs the collective when the last member of this process has arrived.
 bool DeviceIssuer::Meet(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   std::vector<Lane*> members;
@@ -271,7 +271,8 @@ bool DeviceIssuer::Meet(Lane& lane) {
   return true;
 }
 
-// When both sides have come: the receiver copies behind the sender, and the sender's stream goes on when that is done.
+// Runs the transfer when both sides have arrived: the receiver copies after the sender's event, and the sender's stream waits for the end
+// of the copy.
 bool DeviceIssuer::Transfer(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
@@ -311,7 +312,7 @@ void DeviceIssuer::TransferOver(Lane& lane) {
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
   Begin(lane);
   DeviceGroup::Operand operand{.dtype = DType::kUint8, .read_bytes = mine.bytes, .write_bytes = mine.bytes};
-  // The sender gives what it has to itself, too, in place.
+  // The root of a broadcast also passes its own buffer as output, in place.
   operand.write = sends ? const_cast<void*>(mine.inputs[s][0]) : mine.outputs[s][0];
   operand.read = operand.write;
   const std::vector<DeviceGroup::Operand> operands[] = {{operand}};

@@ -45,7 +45,7 @@ DevicePlatform& ThePlatform() {
   return *platform;
 }
 
-// What is compiled for one architecture is not run on another, whose code may not even be there.
+// Code that was compiled for one architecture does not run on another; it may not even be included.
 void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
   const std::string& isa = plan.targets.front().isa;
   if (!isa.starts_with("sm_")) return;
@@ -133,7 +133,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   }
   std::vector<Device*> devices;
   for (size_t r = first(); r < last(); ++r) devices.push_back(ranks_[r].device.get());
-  // What parts of a model send each other is copied.
+  // Parts of a model exchange values by copies between devices.
   if (devices.size() > 1) platform.ConnectPeers(devices);
   if (devices.size() > 1 && keeps_state()) platform.ShareRefusals(devices);
   for (const Program& program : plan.programs) {
@@ -164,7 +164,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
 }
 
 void DeviceMemories::CheckRoom(const Plan& plan) const {
-  // Several ranks may share a device.
+  // Several ranks may use the same device.
   struct Need {
     int64_t fixed = 0, by_batch = 0, free = 0;
   };
@@ -179,7 +179,7 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
   for (const auto& [ordinal, need] : needs) {
     if (need.fixed + need.by_batch <= need.free) continue;
     const int64_t batch = LargestBatch(plan);
-    // What a step needs grows with its samples, in proportion but for what is as large for one sample.
+    // The memory of a step grows in proportion to its samples, apart from buffers whose size does not depend on the batch.
     const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(need.free - need.fixed) /
                                            static_cast<double>(std::max<int64_t>(need.by_batch, 1)));
     throw Error(ErrorCode::kResource,

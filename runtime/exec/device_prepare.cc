@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Larger fetches are copied when somebody asks for them.
+// Larger fetches are copied only on request.
 constexpr int64_t kStagedFetchBytes = 4096;
 
 std::string NameForProfilers(const Instruction& instruction, int index) {
@@ -38,14 +38,14 @@ int64_t CountDecisions(const Program& program) {
   return count;
 }
 
-// Whether it writes what lives between steps.
+// Whether it writes data that lives between steps.
 bool WritesState(const Program& program, const Instruction& instruction) {
   return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
     return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
   });
 }
 
-// Runs of launches and copies, here and in bodies.
+// Marks runs of launches and copies, here and in bodies.
 void MarkPieces(std::vector<DeviceInstruction>& list) {
   DeviceInstruction* head = nullptr;
   for (DeviceInstruction& prepared : list) {
@@ -113,7 +113,8 @@ class DevicePreparation {
     return made;
   }
 
-  // A body is enqueued on the stream of its instruction, whatever streams it has, in the order of its list, which those permit.
+  // A body is enqueued on the stream of its instruction, whatever streams it has itself. The order of its list satisfies their
+  // dependencies.
   void AddBodies(size_t rank, DeviceInstruction& prepared, const StagingMemory& decisions, int64_t& decided) {
     if (!Decides(*prepared.instruction)) return;
     prepared.decision = new (decisions.at(decided++ * static_cast<int64_t>(sizeof(DecisionOperands)))) DecisionOperands;
@@ -139,7 +140,7 @@ class DevicePreparation {
                            to.bytes, to.offset});
   }
 
-  // `instruction` is the plan's, and stays there.
+  // `instruction` belongs to the plan and must outlive the result.
   DeviceInstruction Prepared(const Program& program, const Instruction& instruction, int index, size_t rank) {
     try {
       DeviceInstruction prepared = Bound(program, instruction, index, rank);
@@ -150,7 +151,7 @@ class DevicePreparation {
     }
   }
 
-  // With its operands.
+  // The prepared instruction with its operands bound.
   DeviceInstruction Bound(const Program& program, const Instruction& instruction, int index, size_t rank) {
     DeviceInstruction prepared;
     prepared.instruction = &instruction;

@@ -14,7 +14,7 @@ namespace gradloom {
 std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const ExecutorOptions& options,
                                          std::shared_ptr<StateArena> state) {
   const bool on_host = plan->targets.front().device != DeviceKind::kCuda;
-  // What goes on in a new plan with its state has fitted before.
+  // A new plan that continues with existing state has already been checked.
   if (on_host && state == nullptr) CheckMachine(*plan, OwnRanks(*plan, options.communicator.get()));
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
@@ -23,10 +23,10 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
 
 namespace {
 
-// What lies below the extents of `to`, which has the same rank, in order.
+// Copies the elements within the extents of `to`, which has the same rank, in order.
 void CopyBelow(const TensorView& from, Tensor& to) {
   const int rank = from.shape.rank();
-  // From the last axis that is cut on, all lies together.
+  // Elements from the last truncated axis on are contiguous.
   int cut = rank - 1;
   while (cut > 0 && from.shape[cut] == to.shape()[cut]) --cut;
   int64_t run = DTypeBytes(from.dtype), stride = run;

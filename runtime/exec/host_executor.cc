@@ -63,7 +63,7 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
 }
 
 bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
-  // The state arena has its size.
+  // The size of the state arena is fixed.
   if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
   FinishAhead();
   ahead_entry_ = -1;
@@ -91,7 +91,7 @@ void HostExecutor::CopyInputs(PreparedEntry& entry, const std::vector<const void
   }
 }
 
-// On the background thread. An entry that has not run yet is left to its first run.
+// Runs on the background thread. An entry that has not run yet is left to its first run.
 void HostExecutor::CopyAhead(const NextRun& next, uint32_t step) {
   std::vector<TensorView> feeds;
   const int entry = next(feeds);
@@ -178,7 +178,7 @@ TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
   const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);
   const Buffer& first = *found.parts.front().buffer;
-  // A feed is whole as it was given.
+  // A feed is stored whole, as it was passed.
   if (found.whole || first.arena == Arena::kFeed) {
     return {first.dtype, found.shape, AddressOf(first, static_cast<int>(found.parts.front().rank))};
   }

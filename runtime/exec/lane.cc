@@ -54,7 +54,7 @@ void Lane::Run(StepState& step) {
 
 namespace {
 
-// At once, and not at the end of the step: other streams here wait for processes that wait for this one.
+// Aborts immediately rather than at the end of the step: other streams of this process wait for processes that wait for this one.
 void AbortWith(Communicator& communicator, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -126,7 +126,7 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
     case InstructionKind::kRecord: return prepared.event->Record(step.number);
     case InstructionKind::kWait: return prepared.event->Wait(step.number);
     case InstructionKind::kCollective:
-      // One that is fed lies elsewhere in each step.
+      // A feed has another address in each step.
       for (size_t k = 0; k < prepared.operands.size(); ++k) prepared.operands[k].read = prepared.inputs[k];
       try {
         prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
@@ -155,11 +155,11 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
   }
 }
 
-// What goes round lies where it lay, the condition too.
+// Loop-carried values keep their buffers, and so does the condition.
 void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
   const auto* trips = static_cast<const int64_t*>(prepared.inputs[0]);
   const auto* condition = static_cast<const bool*>(prepared.inputs[1]);
-  // Read once: the body may write over it.
+  // Read only once, since the body may overwrite it.
   const int64_t count = trips != nullptr ? *trips : std::numeric_limits<int64_t>::max();
   for (int64_t trip = 0; trip < count && (condition == nullptr || *condition); ++trip) {
     if (trip >= prepared.instruction->trip_bound) ThrowEndless(*prepared.instruction);
@@ -167,7 +167,7 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
   }
 }
 
-// In the order of the list, which streams and events permit.
+// The order of the list satisfies streams and events.
 void Lane::RunBody(StepState& step) {
   for (PreparedInstruction& prepared : instructions) {
     const InstructionKind kind = prepared.instruction->kind;

@@ -25,24 +25,24 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
-// What a thread of its own is worth, to have memory found.
+// The amount of memory that is worth a thread of its own to touch.
 constexpr int64_t kBytesOfThread = int64_t{16} << 20;
 
-// f(begin, end) on disjoint ranges that cover [0, bytes), cut at multiples of `unit`, on as many threads as there are cores.
+// Calls f(begin, end) for disjoint ranges that cover [0, bytes), cut at multiples of `unit`, on as many threads as there are cores.
 void OnAllCores(int64_t bytes, int64_t unit, const std::function<void(int64_t, int64_t)>& f) {
   const int64_t parts = std::clamp<int64_t>(bytes / kBytesOfThread, 1, NumCores());
   const auto cut = [&](int64_t part) { return part == parts ? bytes : bytes * part / parts / unit * unit; };
   Spread(parts, static_cast<int>(parts), [&](int64_t part) { f(cut(part), cut(part + 1)); });
 }
 
-// Large arenas are touched up to here, to see what a huge page costs.
+// Large arenas are touched up to this size to measure the cost of huge pages.
 constexpr int64_t kTriedBytes = int64_t{1} << 30;
-constexpr double kSlowPageMs = 2;  // small pages that make up a huge one are quicker
-constexpr int kSlowPages = 3;      // in a row; a single one may have waited for a processor
+constexpr double kSlowPageMs = 2;  // small pages of the same total size are faster
+constexpr int kSlowPages = 3;      // consecutive ones; a single one may have waited for a processor
 
-// Asks for huge pages as long as they can be had quickly. A virtual machine may give large free blocks back to its host: the first
-// touch of a huge page then waits for the host, at a fifth of the speed of small pages where this was measured, while what the
-// machine has kept is quick. Advice only: without huge pages everything works, a few per cent slower. The memory begins at a page.
+// Requests huge pages as long as they are provided quickly. A virtual machine may return large free blocks to its host. The first touch of
+// a huge page then waits for the host, which was measured at a fifth of the speed of small pages, while memory that the machine has kept is
+// fast. This is only a hint: without huge pages everything works, a few per cent slower. The memory begins at a page boundary.
 void AskForHugePages(std::byte* memory, int64_t bytes) {
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   const int64_t first = AlignUp(reinterpret_cast<intptr_t>(memory), kHugePageBytes) - reinterpret_cast<intptr_t>(memory);
@@ -58,7 +58,7 @@ void AskForHugePages(std::byte* memory, int64_t bytes) {
       if (slow == kSlowPages) stopped.store(true, std::memory_order_relaxed);
     }
   });
-  // What has been given stays as it is.
+  // Huge pages that were already provided stay.
   if (stopped.load(std::memory_order_relaxed)) madvise(memory, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
 }
 

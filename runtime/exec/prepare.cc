@@ -18,7 +18,7 @@ namespace gradloom {
 
 namespace {
 
-// Of a transient arena. One that is larger may be so for data that decide extents, and have much that is never touched.
+// The limit for a transient arena. A larger one may be due to data-dependent extents, and much of it may never be touched.
 constexpr int64_t kMostPopulated = int64_t{1} << 30;
 
 class HostArenaMemory : public ArenaMemory {
@@ -148,7 +148,7 @@ std::byte* Memory::Address(const Buffer& buffer, int rank) const {
     case Arena::kTransient: return transient_[static_cast<size_t>(rank)].at(buffer.offset);
     case Arena::kStep: return step(rank, buffer.offset);
     case Arena::kFeed: return nullptr;
-    case Arena::kInput: return nullptr;  // bound at each step
+    case Arena::kInput: return nullptr;  // bound in each step
   }
   return nullptr;
 }
@@ -212,7 +212,7 @@ class Preparation {
     }
   }
 
-  // All that hangs on an address once more.
+  // Recomputes everything that depends on an address.
   void RebindLane(const Program& program, Lane& lane) {
     lane.feeds.clear();
     lane.slots.clear();
@@ -226,7 +226,7 @@ class Preparation {
     }
   }
 
-  // A body runs on the lane of its instruction, whatever streams it has.
+  // A body runs on the lane of its instruction, whatever streams it has itself.
   void AddBodies(const Instruction& instruction, PreparedInstruction& prepared, Lane& lane) {
     for (const Program& program : instruction.bodies) {
       Lane& body = *prepared.bodies.emplace_back(std::make_unique<Lane>());
@@ -246,8 +246,8 @@ class Preparation {
     }
   }
 
-  // A library writes a kernel's code when it is made, which for some convolutions takes longer than to run it: the threads of the entry's
-  // streams share that.
+  // A library generates a kernel's code when the kernel is created, which for some convolutions takes longer than running it. The threads
+  // of the entry's streams share this work.
   void MakeKernels() {
     struct Launch {
       PreparedInstruction* prepared;
@@ -278,7 +278,7 @@ class Preparation {
     });
   }
 
-  // Of the lane's instruction `at`.
+  // Binds the operands of the lane's instruction `at`.
   void BindOperands(const Program& program, PreparedInstruction& prepared, size_t at, Lane& lane) {
     for (const Use& use : prepared.instruction->uses) {
       const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
@@ -305,7 +305,7 @@ class Preparation {
     lane.slots.push_back({at, operand, written, buffer->offset});
   }
 
-  // A rank's samples are read in place; where they do not lie together, the verifier has found a copy.
+  // A rank's samples are read in place. If they are not contiguous, the verifier has ensured that the plan copies them.
   void BindFeed(const Buffer& buffer, PreparedInstruction& prepared, size_t at, Lane& lane) {
     const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
     const SampleCopy copy = CopyOf(feed.shape, DTypeBytes(feed.dtype), feed.batch_axis, feed.batch_inner, binding(lane.rank), entry_.batch);
@@ -317,7 +317,7 @@ class Preparation {
     const Instruction& instruction = *prepared.instruction;
     switch (instruction.kind) {
       case InstructionKind::kLaunch: {
-        // Its kernel comes last: MakeKernels.
+        // The kernel is created last, in MakeKernels.
         if (FindKernel(instruction.kernel) == nullptr) {
           throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'", Escaped(instruction.origin));
         }
@@ -388,7 +388,7 @@ class Preparation {
   const Memory& memory_;
   Communicator* const communicator_;
   PreparedEntry made_;
-  std::vector<RankGroup*> groups_;                        // by index into Plan::groups
+  std::vector<RankGroup*> groups_;                        // indexed as Plan::groups
   std::map<std::pair<int, int>, RankChannel*> channels_;  // by sender and receiver
 };
 

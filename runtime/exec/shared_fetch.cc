@@ -1,4 +1,4 @@
-// Fetches of a plan that several processes run.
+// Fetches of a plan that is run by several processes.
 #include <cstring>
 #include <string>
 
@@ -70,7 +70,7 @@ TensorView Executor::GatheredFromAll(Communicator& communicator, int entry_index
     const SampleCopy place = place_of(part);
     const auto* from = static_cast<const std::byte*>(address(part));
     if (part.buffer->arena == Arena::kFeed) {
-      // Of a feed each process has its own samples.
+      // Each process has its own samples of a feed.
       bytes.resize(static_cast<size_t>(place.runs * place.bytes));
       place.Scatter(from, bytes.data());
       from = bytes.data();

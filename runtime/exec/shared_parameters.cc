@@ -39,7 +39,7 @@ class PartlySharedMemory : public ArenaMemory {
   };
   const std::shared_ptr<std::byte> parameters_;
   const HostArena own_;
-  std::vector<Range> shared_;  // in order
+  std::vector<Range> shared_;  // sorted
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Worth a call of the system.
+// The size that is worth a system call.
 constexpr int64_t kPopulatedBytes = 64 << 10;
 
 }  // namespace
@@ -37,7 +37,7 @@ StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
   SetInitial(plan);
 }
 
-// In host memory by all cores, each tensor right where it belongs: weights are as large as models.
+// In host memory on all cores, each tensor directly in its place: weights are as large as models.
 void StateArena::SetInitial(const Plan& plan) {
   std::vector<const StateTensor*> given;
   for (const StateTensor& state : plan.state) {
@@ -81,7 +81,7 @@ Tensor StateArena::Get(const StateTensor& state) const {
   const size_t holder = HolderOf(state);
   if (holder == ranks()) throw Error(ErrorCode::kPlan, "no device of this process holds '" + Escaped(state.name) + "'");
   Tensor value = GetOf(holder, state);
-  // In the order of the ranks, so that it does not matter which processes they are in.
+  // In the order of the ranks, so that the result does not depend on the processes that hold them.
   for (size_t rank = holder + 1; state.partial && rank < ranks(); ++rank) {
     if (holds(rank, state)) AddTo(value, GetOf(rank, state).view());
   }
@@ -114,7 +114,7 @@ void StateArena::Set(const StateTensor& state, const TensorView& value) {
   const void* const from = stored.empty() ? value.data : stored.data();
   const auto bytes = stored.empty() ? value.bytes() : state.bytes;
   std::vector<std::byte> zeros(state.partial ? static_cast<size_t>(bytes) : 0);
-  bool first = true;  // of the plan's ranks, wherever they are
+  bool first = true;  // over the plan's ranks, in whichever process they are
   for (size_t rank = 0; rank < ranks(); ++rank) {
     if (!state.in_place(places_[rank])) continue;
     if (holds(rank)) memory_[rank]->Write(state.offset, bytes, state.partial && !first ? zeros.data() : from);

@@ -30,7 +30,7 @@ void StreamThreads::Run(int count, const std::function<void(int)>& f) {
   run_.fetch_add(1, std::memory_order_release);
   run_.notify_all();
   f(0);
-  // Those without work too: none may still look at `f` when the next run begins.
+  // Also waits for threads without work: none may still read `f` when the next run begins.
   for (uint32_t left; (left = working_.load(std::memory_order_acquire)) != 0;) working_.wait(left, std::memory_order_acquire);
 }
 

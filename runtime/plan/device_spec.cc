@@ -10,7 +10,7 @@ namespace gradloom {
 
 namespace {
 
-// The whole of `text` as a number; -1 where it is none, or below 0.
+// All of `text` as a number; -1 if it is not a number or is negative.
 int Number(std::string_view text) {
   int number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -12,7 +12,7 @@ enum class Kind { kActivation, kGradient, kScratch };
 // A buffer of the transient arena from its first to its last use.
 struct Life {
   int buffer = -1;
-  int first = -1, last = -1;  // instructions
+  int first = -1, last = -1;  // indices of instructions
   Kind kind = Kind::kActivation;
   std::string origin;
 };
@@ -23,7 +23,7 @@ bool WritesState(const Program& program, const Instruction& instruction) {
   });
 }
 
-// One life for each whole; the uses of its parts are its own.
+// One life for each whole buffer; the uses of its parts count as its own.
 std::vector<Life> LivesOf(const Program& program) {
   std::vector<Life> lives(program.buffers.size());
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -51,7 +51,7 @@ struct Range {
   const Life* life;
 };
 
-// What is live at an instruction, in the order of the arena.
+// The buffers that are live at an instruction, sorted by offset.
 std::vector<Range> LiveAt(const Program& program, const std::vector<Life>& lives, int instruction) {
   std::vector<Range> ranges;
   for (const Life& life : lives) {
@@ -63,7 +63,7 @@ std::vector<Range> LiveAt(const Program& program, const std::vector<Life>& lives
   return ranges;
 }
 
-// Calls f(life, bytes) with the bytes that each adds to those before it: an output that lies on its input counts once.
+// Calls f(life, bytes) with the bytes that each buffer adds to those before it: an output that aliases its input counts once.
 template <typename F>
 void ForEachShare(const std::vector<Range>& ranges, F f) {
   int64_t end = 0;

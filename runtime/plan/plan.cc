@@ -56,7 +56,7 @@ bool Plan::HasPartialState() const {
 
 namespace {
 
-// But for the initial value, which is not needed once the state has it.
+// Ignores the initial value, which is not needed once the state has it.
 bool SameState(const StateTensor& a, const StateTensor& b) {
   return a.name == b.name && a.kind == b.kind && a.dtype == b.dtype && a.shape == b.shape && a.layout == b.layout && a.offset == b.offset &&
          a.bytes == b.bytes && a.parameter == b.parameter && a.places == b.places && a.partial == b.partial;
@@ -132,7 +132,7 @@ std::vector<std::vector<int>> IndependentRanks(const Plan& plan) {
     return rank;
   };
   const auto join = [&](int a, int b) { leader[static_cast<size_t>(std::max(find(a), find(b)))] = std::min(find(a), find(b)); };
-  std::vector<std::pair<std::set<int>, std::set<int>>> slots(plan.programs.size());  // of groups and peers that a program uses
+  std::vector<std::pair<std::set<int>, std::set<int>>> slots(plan.programs.size());  // the groups and peers that each program uses
   for (size_t p = 0; p < plan.programs.size(); ++p) {
     for (const Instruction& i : plan.programs[p].instructions) {
       if (i.kind == InstructionKind::kCollective) slots[p].first.insert(i.group);
@@ -170,7 +170,7 @@ bool Communicates(const Instruction& instruction) {
 
 namespace {
 
-// The constant that a buffer is, where its integers decide what a kernel does; undefined for all others.
+// The constant that a buffer refers to, if its integers affect what a kernel does; undefined otherwise.
 TensorView KnownValue(const Plan& plan, const Program& program, const Buffer& buffer) {
   if (buffer.arena != Arena::kConstants || !IsKnownConstant(buffer.dtype, buffer.shape.elements())) return {};
   for (const Constant& constant : plan.constants) {

@@ -12,16 +12,16 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 64 << 10;
 constexpr size_t kMaxTextBytes = 1 << 20;  // string attributes and properties
-constexpr int kMaxListLength = 1 << 20;    // of an attribute
-constexpr int kMaxMessages = 1 << 23;      // in all
-// Each body is two messages deep. A plan has at most verify::kMaxDepth of them within each other; the rest
-// of the message needs less than 8.
+constexpr int kMaxListLength = 1 << 20;    // limit of an attribute
+constexpr int kMaxMessages = 1 << 23;      // limit of the whole plan
+// Each body is two messages deep. A plan has at most verify::kMaxDepth of them nested in each other; the rest of the message needs less
+// than 8.
 constexpr int kMaxMessageDepth = 2 * (verify::kMaxDepth + 1) + 8;
 
 [[noreturn]] void Refuse(const std::string& message) { throw Error(ErrorCode::kPlan, message); }
 
-// Counts the messages within one of this type without taking memory for them: parsed, an empty message of
-// two bytes takes a hundred times as many. False where the bytes are malformed or nested too deeply.
+// Counts the messages nested in one of this type without allocating memory for them: an empty message of two bytes takes a hundred times as
+// much once it is parsed. False if the bytes are malformed or nested too deeply.
 bool CountMessages(google::protobuf::io::CodedInputStream& input, const google::protobuf::Descriptor& type, int depth, int& count) {
   if (depth > kMaxMessageDepth) return false;
   if (++count > kMaxMessages) Refuse("the plan has more than " + std::to_string(kMaxMessages) + " parts");
@@ -56,7 +56,7 @@ bool CountMessages(google::protobuf::io::CodedInputStream& input, const google::
   return input.ConsumedEntireMessage();
 }
 
-// Turns messages into structs. Counts and sizes are checked before memory is taken for them.
+// Converts messages to structs. Counts and sizes are checked before memory is allocated for them.
 class Decoder {
  public:
   Decoder(int64_t data_bytes, const ReadData& read) : data_bytes_(data_bytes), read_(read) {}
@@ -133,8 +133,7 @@ class Decoder {
       Refuse("a list has " + std::to_string(list.size()) + " elements; the limit is " + std::to_string(kMaxListLength));
   }
 
-  // Ranges follow each other in the order of this walk and fill the data section, so all of them together
-  // are no larger than the file.
+  // Ranges are contiguous in the order of this walk and fill the data section, so in total they are no larger than the file.
   int64_t Claim(const file::Range& range) {
     if (range.offset() != AlignUp(claimed_, kAlignmentBytes) || range.bytes() < 0 || range.bytes() > data_bytes_ - range.offset()) {
       Refuse(std::to_string(range.bytes()) + " bytes at " + std::to_string(range.offset()) + " of the data section, which has " +

@@ -19,11 +19,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "plans are little-endian, and so are the machines we know");
 
-// A first byte that is no text, and line ends of both kinds: a transfer as text destroys it visibly.
+// A first byte that is not text, and line ends of both kinds, so that a transfer in text mode visibly corrupts the file.
 constexpr std::array<char, 8> kMagic = {'\x8b', 'G', 'L', 'P', '\r', '\n', '\x1a', '\n'};
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;
 
-// The first 64 bytes. The message follows, then the data section at the next multiple of 64, to the end.
+// The first 64 bytes. The message follows, then the data section, which starts at the next multiple of 64 and extends to the end.
 struct Header {
   std::array<char, 8> magic = kMagic;
   uint32_t version = Plan::kFormatVersion;
@@ -31,12 +31,12 @@ struct Header {
   int64_t message_bytes = 0;
   int64_t data_offset = 0;
   int64_t data_bytes = 0;
-  uint64_t hash = 0;  // XXH3-64 of the file with zeros here
+  uint64_t hash = 0;  // XXH3-64 of the file with this field set to zero
   std::array<char, 16> reserved2{};
 };
 static_assert(sizeof(Header) == kAlignmentBytes);
 
-// Everything of the file in order but for the hash, in pieces: write(data, bytes).
+// Calls write(data, bytes) for everything in the file except the hash, in order.
 template <typename Write>
 void ForEachPiece(const Header& header, const EncodedPlan& encoded, Write&& write) {
   static constexpr std::array<char, kAlignmentBytes> kZeros{};
@@ -62,9 +62,9 @@ Header HeaderOf(const EncodedPlan& encoded) {
   return header;
 }
 
-// A plan's bytes, wherever they are.
+// The bytes of a plan, in a file or in memory.
 struct PlanBytes {
-  std::string where;  // for messages
+  std::string where;  // for error messages
   int64_t bytes = 0;
   std::function<void(int64_t offset, void* out, int64_t bytes)> read_at;
 };
@@ -120,7 +120,7 @@ void CheckHash(const PlanBytes& source, Header header) {
 Plan Read(const PlanBytes& source) {
   const Header header = ReadHeader(source);
   CheckSizes(source, header);
-  // First of all: damage is called damage, whatever it hit.
+  // Checked first, so that damage is reported as damage whatever it affects.
   CheckHash(source, header);
   std::string message(static_cast<size_t>(header.message_bytes), '\0');
   source.read_at(sizeof header, message.data(), header.message_bytes);

@@ -39,7 +39,7 @@ std::string Numbers(const std::vector<int>& numbers) {
   return text;
 }
 
-// Of an arena. The text shows any plan, of any numbers.
+// A range of an arena. The end may overflow, because the text shows any plan, whatever its numbers.
 std::string Range(int64_t offset, int64_t bytes) {
   const auto end = CheckedAdd(offset, bytes);
   return Number(offset) + " to " + (end ? Number(*end) : Number(offset) + " + " + Number(bytes));
@@ -154,13 +154,13 @@ std::string StateText(const Plan& plan) {
   return text;
 }
 
-// Whether the samples of `next` come behind those of `rank`, and all else of the two is the same.
+// Whether the samples of `next` follow those of `rank` and everything else of the two is equal.
 bool GoesOn(const RankBinding& rank, const RankBinding& next) {
   return next.program == rank.program && next.groups == rank.groups && next.peers == rank.peers && next.shard_length == rank.shard_length &&
          CheckedAdd(rank.shard_start, rank.shard_length) == next.shard_start;
 }
 
-// Ranks that differ in their samples alone are one line.
+// Ranks that differ only in their samples are shown in one line.
 std::string RanksText(const Entry& entry) {
   std::string text;
   for (size_t i = 0, end; i < entry.ranks.size(); i = end) {

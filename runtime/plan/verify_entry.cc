@@ -1,4 +1,4 @@
-// ranks: an entry over its programs. Shards, feeds, fetches, and what the entry's kind may change.
+// Checks "ranks": an entry over its programs. Covers shards, feeds, fetches, and what the kind of the entry may change.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -40,7 +40,7 @@ class EntryCheck : EntryRanks {
                     "program " + std::to_string(index) + " is out of range: the plan has " + std::to_string(plan_.programs.size()));
         return false;
       }
-      if (!facts(r).sound) return false;  // its own faults are known
+      if (!facts(r).sound) return false;  // the faults of the program itself have been reported
       const int first = plan_.entries[0].ranks[r].program;
       if (first < 0 || first >= static_cast<int>(plan_.programs.size())) return false;
       if (program(r).place == plan_.PlaceOf(r)) continue;
@@ -50,7 +50,7 @@ class EntryCheck : EntryRanks {
     return true;
   }
 
-  // Every sample is in a shard; two shards are the same (the stages of one replica) or share no sample.
+  // Every sample is in a shard. Two shards are equal (the stages of one replica) or disjoint.
   void CheckShards() {
     std::set<std::pair<int64_t, int64_t>> shards;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
@@ -76,7 +76,7 @@ class EntryCheck : EntryRanks {
       faults_.Add("ranks", name_, "the shards end at sample " + std::to_string(covered) + " of " + std::to_string(entry_.batch));
   }
 
-  // The part of a feed that a rank sees, or an empty optional where its batch axis cannot be divided so.
+  // The shape of the part of a feed that a rank sees; nullopt if its batch axis cannot be divided.
   std::optional<Shape> ShardOf(const Feed& feed, const RankBinding& rank) const {
     if (feed.batch_axis < 0 || rank.shard_length == entry_.batch) return feed.shape;
     if (!SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch)) return std::nullopt;
@@ -92,7 +92,7 @@ class EntryCheck : EntryRanks {
     }
     const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
     const auto shard = ShardOf(feed, rank);
-    // A whole that is viewed in parts has the feed's bytes too: a part is within its whole.
+    // A whole buffer that is viewed in parts has the feed's bytes as well: each part is within its whole.
     if (!shard || buffer.dtype != feed.dtype || (buffer.whole < 0 && BytesOf(feed.dtype, *shard, {}) != buffer.bytes) ||
         !buffer.layout.plain()) {
       faults_.Add("bounds", where,
@@ -100,7 +100,7 @@ class EntryCheck : EntryRanks {
     }
   }
 
-  // Whether the rank's samples of a feed are one piece of it.
+  // Whether the rank's samples are one contiguous piece of the feed.
   bool LiesTogether(const Feed& feed, const RankBinding& rank) const {
     if (feed.batch_axis < 0 || rank.shard_length == entry_.batch) return true;
     const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch);
@@ -130,7 +130,7 @@ class EntryCheck : EntryRanks {
       if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0)
         faults_.Add("bounds", what, "has an invalid type or shape");
     }
-    // Ranks that share a program and a shard length see the same.
+    // Ranks with the same program and shard length see the same shapes.
     std::set<std::pair<int, int64_t>> seen;
     for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
       if (seen.emplace(entry_.ranks[r].program, entry_.ranks[r].shard_length).second) CheckFeeds(Rank(r), program(r), entry_.ranks[r]);
@@ -138,8 +138,8 @@ class EntryCheck : EntryRanks {
     for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetch(f);
   }
 
-  // A value in logical order on every rank that has it. Where the batch is divided these ranks have all of it, each sample once;
-  // else one rank is enough. That ids are in range was checked with the programs.
+  // A fetch is a value in logical order on every rank that has it. If the batch is divided, these ranks together have every sample once;
+  // otherwise one rank is enough. Its ids were checked with the programs.
   void CheckFetch(size_t f) {
     const Fetch& fetch = entry_.fetches[f];
     const std::string what = name_ + ", fetch '" + Escaped(fetch.name) + "'";
@@ -184,7 +184,7 @@ class EntryCheck : EntryRanks {
                   "the ranks that provide it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
   }
 
-  // What says an extent is a number that is the same for all ranks.
+  // The fetch that gives an extent must be a number that is the same on all ranks.
   void CheckExtents(const Fetch& fetch, const Buffer& buffer, const std::string& what) {
     int last = -1;
     for (const FetchExtent& extent : fetch.extents) {
@@ -219,7 +219,7 @@ class EntryCheck : EntryRanks {
     return false;
   }
 
-  // Every rank that holds a state writes it when any does, or they would no longer hold the same.
+  // If one rank that holds a state tensor writes it, all of them must; otherwise their copies would diverge.
   void CheckHolders() {
     std::set<int> written, seen;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {

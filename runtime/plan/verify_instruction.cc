@@ -1,5 +1,4 @@
-// One instruction: that its kernel takes the call that its buffers make, and that its operands overlap
-// only where they may.
+// Checks one instruction: that its kernel accepts its buffers, and that its operands overlap only where they may.
 #include <algorithm>
 #include <string>
 
@@ -11,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxTrips = int64_t{1} << 31;
 
-// The operands of one kind of access in order; absent ones are null.
+// The operands of one kind of access, in order; absent ones are null.
 std::vector<const Buffer*> Operands(const Program& program, const Instruction& instruction, Access access) {
   std::vector<const Buffer*> operands;
   for (const Use& use : instruction.uses) {
@@ -56,7 +55,7 @@ class InstructionCheck {
   bool Is(InstructionKind kind) const { return instruction_.kind == kind; }
   void Fault(std::string_view check, const std::string& message) { faults_.Add(check, Where(scope_, index_), message); }
 
-  // Exactly so many operands, all present, and no scratch.
+  // Checks that there are exactly this many operands, all present, and no scratch.
   bool Arity(size_t reads, size_t writes) {
     const bool absent = std::count(reads_.begin(), reads_.end(), nullptr) + std::count(writes_.begin(), writes_.end(), nullptr) > 0;
     if (reads_.size() == reads && writes_.size() == writes && scratch_.empty() && !absent) return true;
@@ -86,7 +85,7 @@ class InstructionCheck {
       const std::string rejection = Rejection(*row, call);
       if (!rejection.empty()) return Fault("names", "the kernel rejects this launch: " + rejection);
       Scratch(row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call));
-    } catch (const Error& error) {  // an attribute of another kind than the kernel expects, for one
+    } catch (const Error& error) {  // for example, an attribute of another type than the kernel expects
       Fault("names", "the kernel rejects this launch: " + error.message());
     }
     may_alias_ = row->may_alias;
@@ -108,7 +107,7 @@ class InstructionCheck {
   }
 
   void Collect() {
-    // Only an all-reduce takes several tensors to one meeting.
+    // Only an all-reduce takes several tensors in one collective.
     const bool many = instruction_.collective == Collective::kAllReduceSum && !reads_.empty();
     if (!(many ? Arity(reads_.size(), reads_.size()) : Arity(1, 1)) || !Outermost()) return;
     if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
@@ -132,7 +131,7 @@ class InstructionCheck {
     if (Arity(reads, writes) && Outermost() && instruction_.peer < 0) Fault("names", "has no peer");
   }
 
-  // Ranks may take different branches and trip counts, so they could not meet in a body.
+  // Ranks may take different branches and numbers of iterations, so a body cannot contain communication.
   bool Outermost() {
     if (scope_.outer != nullptr) Fault("ranks", "communication within an if or loop");
     return scope_.outer == nullptr;
@@ -144,8 +143,8 @@ class InstructionCheck {
     AllPresent(1);
   }
 
-  // Each carried value is written over the one before, so that it exists after any number of trips, and
-  // the next trip finds what the first one found.
+  // Each loop-carried value is written over the previous one, so that it exists after any number of iterations, and each iteration finds
+  // the same layout as the first one.
   void Loop() {
     if (instruction_.bodies.size() != 1) return Fault("names", "a loop must have one body");
     if (instruction_.trip_bound < 0 || instruction_.trip_bound > kMaxTrips)
@@ -171,9 +170,9 @@ class InstructionCheck {
     return !absent;
   }
 
-  // Whether output k may lie on input j exactly.
+  // Whether output k may alias input j exactly.
   bool MayAlias(size_t k, size_t j) const {
-    if (Is(InstructionKind::kIf) || Is(InstructionKind::kLoop)) return true;  // the body shows the order
+    if (Is(InstructionKind::kIf) || Is(InstructionKind::kLoop)) return true;  // ordered by the instructions of the body
     if (Is(InstructionKind::kCollective)) {
       return j == k && (instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast);
     }
@@ -181,9 +180,8 @@ class InstructionCheck {
                        [&](const Aliasing& pair) { return pair.output == static_cast<int>(k) && pair.input == static_cast<int>(j); });
   }
 
-  // What is written shares no byte with anything else of the instruction, but for whole operands that the
-  // kernel reads before it writes them. What is written is sorted by place and found to be disjoint, so
-  // that each read is compared with one of them alone.
+  // A written operand shares no byte with any other operand of the instruction, except for whole operands that the kernel reads before it
+  // writes them. Written operands are sorted by offset and disjoint, so each read is compared with only one of them.
   void Overlaps() {
     struct Changed {
       const Buffer* buffer;

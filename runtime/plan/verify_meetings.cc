@@ -1,4 +1,4 @@
-// ranks: how those of an entry meet in collectives and transfers, and what they know of each other's refusals by it.
+// Checks "ranks": how the ranks of an entry are matched in collectives and transfers, and what these tell them of each other's refusals.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -35,7 +35,7 @@ class MeetingCheck : EntryRanks {
   }
   DType Type(size_t rank, const Instruction& i) const { return program(rank).buffers[static_cast<size_t>(i.uses[0].buffer)].dtype; }
 
-  // Slots lead to groups of which the rank is a member and to other ranks.
+  // Group slots refer to groups that contain the rank, and peer slots to other ranks.
   bool CheckBindings() {
     size_t meetings = 0;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
@@ -86,9 +86,9 @@ class MeetingCheck : EntryRanks {
                                                                     : ", at its end");
   }
 
-  // On each rank communication is one chain, and what lies between always gets done. So the ranks can be
-  // followed from meeting to meeting: one takes place when all its ranks have come to it, whatever else
-  // happens; if all ranks reach their ends this way no order of events can keep them from it.
+  // On each rank communication is one chain, and what lies between two operations always completes. So the ranks can be simulated from one
+  // operation to the next: an operation takes place when all its ranks have reached it, whatever else happens. If all ranks reach their
+  // ends this way, no order of events can prevent it.
   void Meet() {
     next_.assign(entry_.ranks.size(), 0);
     arrived_.assign(plan_.groups.size(), 0);
@@ -117,8 +117,8 @@ class MeetingCheck : EntryRanks {
     if (heard_) CheckRefusals();
   }
 
-  // What the ranks tell each other by a meeting: in a collective all do, but for a broadcast; a receiver tells nothing, and a sender hears
-  // nothing.
+  // What ranks learn of each other in an operation: in a collective all members learn of all others, except that a broadcast only informs
+  // of its root; a receiver tells nothing, and a sender learns nothing.
   void TellOfRefusals(const std::vector<size_t>& together) {
     std::vector<HeardOfRefusals::Arrival> arrivals;
     for (size_t member : together) {
@@ -131,8 +131,8 @@ class MeetingCheck : EntryRanks {
     heard_->Meet(arrivals);
   }
 
-  // Copies of the same part of the model change what they keep when all are known to take the batch, where they ever know. One that has
-  // no samples looks at nothing but what all of them look at, weights, and goes by its gradients.
+  // Replicas of the same part of the model may change state only once all of them are known to accept the batch, as far as they ever learn
+  // it. A replica without samples checks only what all of them check (weights), and relies on their gradients.
   void CheckRefusals() {
     for (size_t s = 0; s < entry_.ranks.size(); ++s) {
       if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
@@ -146,11 +146,11 @@ class MeetingCheck : EntryRanks {
     }
   }
 
-  // The ranks that meet now that `rank` has come: all of the group, or none.
+  // The ranks that are matched now that `rank` has arrived: the whole group, or none.
   std::vector<size_t> ArriveAtCollective(size_t rank, const Instruction& i) {
     const size_t group = static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)]);
     const std::vector<int>& members = plan_.groups[group].ranks;
-    // A rank can be looked at again before the others have come.
+    // A rank may be visited again before the others have arrived.
     if (waits_[rank]) return {};
     waits_[rank] = true;
     if (++arrived_[group] < members.size()) return {};
@@ -206,11 +206,11 @@ class MeetingCheck : EntryRanks {
     faults_.Add("ranks", Where(rank, next_[rank]), "waits forever: " + Where(missing, next_[missing]) + ", never matches it");
   }
 
-  std::vector<size_t> next_;              // by rank: its next meeting
-  std::vector<size_t> arrived_;           // by group: members that have come
-  std::vector<bool> waits_;               // by rank: it has come to its next meeting
+  std::vector<size_t> next_;              // by rank: its next communication
+  std::vector<size_t> arrived_;           // by group: the number of members that have arrived
+  std::vector<bool> waits_;               // by rank: whether it has arrived at its next communication
   std::vector<std::set<int>> members_;    // by group
-  std::optional<HeardOfRefusals> heard_;  // none where there is nothing to hear
+  std::optional<HeardOfRefusals> heard_;  // nullopt if there are no refusals to learn of
 };
 
 }  // namespace

@@ -1,22 +1,21 @@
-// order and values: what each instruction finds in memory, whatever the streams' speeds.
+// Checks "order" and "values": what each instruction finds in memory, at any speed of the streams.
 //
-// Order. The host issues instructions in the order of the list; a stream runs its own in that order; a
-// wait lets its stream go on once the event's record has been passed. "a before b" is the transitive
-// closure of these two. Both lead forward in the list only (a wait without an earlier record is refused),
-// so the list is one possible order and nothing can wait for itself. before() is decided by vector clocks:
-// an instruction's clock has, for each stream, how many of its instructions are before it.
+// Order. The host issues instructions in the order of the list. A stream runs its own instructions in that order. A wait lets its stream
+// continue once the event's record has been passed. "a before b" is the transitive closure of these relations. All of them lead forward in
+// the list (a wait without an earlier record is refused), so the list is one possible order, and no instruction can wait for itself.
+// Before() uses vector clocks: the clock of an instruction holds, for each stream, how many of its instructions come before it.
 //
-// Values. The sweep walks the list and keeps, for each byte of the arenas that a step writes, the last
-// write and the reads since. Segments of equal history are joined, so a step costs the operands' segments.
-//   * A write must be after the last write and after all reads since, a read after the last write. By
-//     induction over the list every two conflicting accesses are then ordered, in the order of the list:
-//     an earlier access that has left the history was before the write that took its place.
-//   * So all orders that streams and events permit give a byte the same writes and reads in the same
-//     order as the list does, and what a read finds is what it finds here. It must be the write of the
-//     buffer (or of a part of the same whole), or for a given buffer the value from before the step.
+// Values. The sweep walks the list and keeps, for each byte of the arenas that a step writes, the last write and the reads since then.
+// Segments with equal history are joined, so the cost of an instruction is proportional to the segments of its operands.
+// * A write must come after the last write and after all reads since then, and a read must come after the last write. By induction over the
+//   list, every two conflicting accesses are then ordered as in the list: an earlier access that has left the history came before the write
+//   that replaced it.
+// * So in every order that streams and events permit, a byte sees the same writes and reads in the same order as in the list, and a read
+//   finds what it finds in this sweep. That must be the write of the buffer (or of a part of the same whole), or for a given buffer the
+//   value from before the step.
 //
-// Refusals. A kernel that finds a label that is no class makes the step fail. Where the plan says that a failed step changes nothing, what
-// lives between steps is written after every instruction that may do that.
+// Refusals. A kernel that finds a label outside the classes makes the step fail. If the plan says that a failed step changes nothing, data
+// that lives between steps is written after every instruction that may refuse.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -32,7 +31,7 @@ namespace {
 constexpr size_t kMaxClockEntries = size_t{1} << 26;
 constexpr int64_t kMaxSegmentSteps = int64_t{1} << 27;
 
-// Vector clocks. A stream's clock changes only at its waits; the rest is positions within the stream.
+// Vector clocks. A stream's clock changes only at its waits; everything else is a position within a stream.
 class Clocks {
  public:
   Clocks(const Scope& scope, FaultList& faults) : program_(scope.program), streams_(program_.streams.size()) {
@@ -66,13 +65,13 @@ class Clocks {
 
   bool usable() const { return !full_; }
 
-  // Whether a is b or has ended when b begins.
+  // Whether a is b, or has ended when b begins.
   bool Before(int a, int b) const {
     const int stream = program_.instructions[static_cast<size_t>(a)].stream;
     return position_[static_cast<size_t>(a)] <= Seen(b, static_cast<size_t>(stream));
   }
 
-  // An order that streams and events permit and in which b comes before a, for people.
+  // A description of an order that streams and events permit and in which b comes before a.
   std::string OrderWithout(int a, int b) const {
     std::vector<int> last(streams_, -1);
     for (int i = 0; i <= b; ++i) {
@@ -92,7 +91,7 @@ class Clocks {
     return versions_[version_[i] + stream];
   }
 
-  // The clock of `version` and of the recording instruction together, as a new version.
+  // Joins the clock of `version` with that of the recording instruction, and returns the new version.
   size_t Join(size_t version, int record) {
     const size_t made = versions_.size();
     versions_.resize(made + streams_);
@@ -113,24 +112,24 @@ class Clocks {
 
   const Program& program_;
   const size_t streams_;
-  std::vector<int> position_;    // by instruction: from 1 within its stream
-  std::vector<size_t> version_;  // by instruction: where its clock starts in versions_
-  std::vector<int> versions_;    // clocks, streams_ numbers each; the first is zero
+  std::vector<int> position_;    // by instruction: its position within its stream, from 1
+  std::vector<size_t> version_;  // by instruction: the start of its clock in versions_
+  std::vector<int> versions_;    // clocks of streams_ numbers each; the first one is zero
   bool full_ = false;
 };
 
-// Who wrote a segment last.
+// The last writer of a segment.
 constexpr int kNobody = -2;
 constexpr int kBeforeProgram = -1;
 
 struct Segment {
   int64_t end = 0;
   int writer = kNobody;
-  int buffer = -1;           // what it wrote
-  std::vector<int> readers;  // since then: the last of each stream
+  int buffer = -1;           // the buffer that it wrote
+  std::vector<int> readers;  // readers since then: the last of each stream
 };
 
-// The bytes of one arena. Segments cover it from 0 to its end.
+// The access history of one arena. Its segments cover the arena from 0 to its end.
 class History {
  public:
   History(int64_t bytes, int writer) {
@@ -139,7 +138,7 @@ class History {
 
   using Iterator = std::map<int64_t, Segment>::iterator;
 
-  // The segments of a range, cut at its ends.
+  // The segments of a range; segments are split at its ends.
   std::pair<Iterator, Iterator> Range(int64_t begin, int64_t end) {
     if (begin == end) return {segments_.end(), segments_.end()};
     const Iterator first = Cut(begin);
@@ -183,7 +182,7 @@ class Sweep {
     for (size_t b = 0; b < writers.size(); ++b) {
       if (writers[b] >= 0) family_writer_[static_cast<size_t>(Family(static_cast<int>(b)))] = writers[b];
     }
-    // A body begins with what its instruction reads.
+    // A body begins with the buffers that its instruction reads.
     if (scope.owner == nullptr) return;
     for (const Use& use : scope.owner->uses) {
       if (use.access != Access::kRead || use.buffer < 0) continue;
@@ -224,7 +223,7 @@ class Sweep {
     }
   };
 
-  static constexpr int kEnd = -1;  // reads at the end of the program, where all streams have joined
+  static constexpr int kEnd = -1;  // stands for reads at the end of the program, where all streams have joined
 
   int Family(int buffer) const {
     const int whole = program_.buffers[static_cast<size_t>(buffer)].whole;
@@ -256,7 +255,7 @@ class Sweep {
   }
 
   // A rank's own part of a sum must reach an all-reduce: directly, or added to by one launch that writes what is summed. Reorder may come
-  // before and after that launch. What a body reads, its instruction reads.
+  // before and after that launch. Reads of bodies are declared by their instruction.
   void NotePart(int index, int buffer) {
     const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
     if (read.bytes == 0 || scope_.outer != nullptr) return;
@@ -286,7 +285,7 @@ class Sweep {
     }
   }
 
-  // Whether a read of `buffer` at `index` gets its value from this segment.
+  // Whether a read of `buffer` at `index` finds its value in this segment.
   bool CheckValue(int index, int buffer, const Segment& segment) {
     const int family = Family(buffer);
     const int writer = family_writer_[static_cast<size_t>(family)];
@@ -340,7 +339,7 @@ class Sweep {
     facts.state_writes.push_back({state, index});
   }
 
-  // Two communicators at once can deadlock, so communication is one chain on every rank.
+  // Two communications at once can deadlock, so communication is one chain on every rank.
   void Communicate(int index, ProgramFacts& facts) {
     const InstructionKind kind = program_.instructions[static_cast<size_t>(index)].kind;
     if (kind != InstructionKind::kCollective && kind != InstructionKind::kSend && kind != InstructionKind::kRecv) return;
@@ -352,7 +351,7 @@ class Sweep {
     facts.communication.push_back(index);
   }
 
-  // A failed step changes nothing; what other ranks may refuse is the entry's matter.
+  // A failed step changes nothing. Refusals by other ranks are checked with the entry.
   void CheckRefusals(ProgramFacts& facts) {
     const auto said = scope_.plan.properties.find(kFailedSteps);
     if (said == scope_.plan.properties.end() || said->second != kChangeNothing) return;
@@ -385,7 +384,7 @@ class Sweep {
     }
   }
 
-  // Behind a kernel that refuses the batch a device goes on, and the CPU stops.
+  // After a kernel that refuses the batch, a device continues, whereas the CPU stops.
   void CheckKeepsState(const ProgramFacts& facts) {
     for (const auto& [state, write] : facts.state_writes) {
       const Instruction& instruction = program_.instructions[static_cast<size_t>(write)];
@@ -399,7 +398,7 @@ class Sweep {
     }
   }
 
-  // Every way through a body leaves what its instruction is to write.
+  // Every path through a body must write the outputs of its instruction.
   void CheckResults() {
     const std::vector<int> writers = Writers(program_);
     for (const Use& use : scope_.owner->uses) {
@@ -423,8 +422,8 @@ class Sweep {
   History state_;
   History transient_;
   History input_;
-  std::vector<int> family_writer_;             // by whole: an instruction that writes it or a part, or -1
-  std::unordered_map<int, int> state_writes_;  // state tensor -> instruction
+  std::vector<int> family_writer_;             // by whole buffer: an instruction that writes it or a part of it, or -1
+  std::unordered_map<int, int> state_writes_;  // by state tensor: the instruction that writes it
   std::map<int, Parts> parts_;                 // by instruction
   int64_t steps_ = 0;
 };

@@ -15,17 +15,17 @@ namespace gradloom {
 namespace verify {
 namespace {
 
-// Tensors of all places together.
+// Limit on tensors over all places.
 constexpr size_t kMaxPlaced = size_t{1} << 26;
 
-// One tensor of a table: where it lies in an arena.
+// One tensor of a table and its range in an arena.
 struct Range {
   int64_t offset;
   int64_t bytes;
   std::string what;
 };
 
-// Every range is aligned and in the arena, and no two overlap. Sorted by offset, overlap shows in neighbours.
+// Every range is aligned and within the arena, and no two overlap. After sorting by offset, overlaps occur between neighbours.
 void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::string& arena, FaultList& faults) {
   if (arena_bytes < 0 || arena_bytes > kMaxArenaBytes)
     faults.Add("bounds", arena, "the arena has " + std::to_string(arena_bytes) + " bytes");
@@ -51,7 +51,7 @@ void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::stri
   }
 }
 
-// The places that a tensor says it is in: ascending, and there.
+// The places listed for a tensor are ascending and exist.
 void CheckNames(const Plan& plan, const std::vector<int>& places, const std::string& what, FaultList& faults) {
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] >= 0 && places[i] < static_cast<int>(plan.places.size()) && (i == 0 || places[i - 1] < places[i])) continue;
@@ -59,7 +59,7 @@ void CheckNames(const Plan& plan, const std::vector<int>& places, const std::str
   }
 }
 
-// In each place that a tensor is in.
+// Adds the range to each place that holds the tensor.
 void Spread(const std::vector<int>& places, const Range& range, std::vector<std::vector<Range>>& by_place) {
   if (places.empty()) {
     for (std::vector<Range>& place : by_place) place.push_back(range);
@@ -248,7 +248,8 @@ void CheckTables(const Plan& plan, FaultList& faults) {
 
 namespace {
 
-// By program: the buffers that a fetch of an entry from `first` on reads after the program's end; nothing where no such entry runs it.
+// By program: the buffers that fetches of the entries from `first` on read after the program's end; nullopt if no such entry runs the
+// program.
 std::vector<std::optional<std::vector<int>>> FetchedBuffers(const Plan& plan, size_t first) {
   std::vector<std::optional<std::vector<int>>> fetched(plan.programs.size());
   for (size_t e = first; e < plan.entries.size(); ++e) {
@@ -284,7 +285,7 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find, const Plan* p
   for (size_t place = 0; place < plan.places.size(); ++place) tables.emplace_back(plan, static_cast<int>(place));
   std::vector<verify::ProgramFacts> facts(plan.programs.size());
   for (size_t i = 0; i < plan.programs.size() && !faults.full(); ++i) {
-    // One that was proved is looked at again for an entry that fetches of it what no other did.
+    // A program that was already verified is checked again only if a new entry fetches other buffers of it.
     if (i < programs && !fetched[i]) continue;
     const Program& program = plan.programs[i];
     const verify::Scope scope{plan,

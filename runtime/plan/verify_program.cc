@@ -1,4 +1,4 @@
-// names, bounds and writes within one program: ids, buffers, which instruction makes which value, bodies.
+// Checks "names", "bounds" and "writes" within one program: ids, buffers, which instruction writes which value, and bodies.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -26,7 +26,7 @@ bool InArena(const Scope& scope, const Buffer& buffer) {
   return false;
 }
 
-// Whether the tables of the plan have this very tensor at the buffer's place.
+// Whether the plan's tables have this very tensor at the buffer's offset.
 bool AgreesWithTables(const Scope& scope, const Buffer& buffer) {
   if (buffer.bytes == 0) return true;
   if (buffer.arena == Arena::kState) {
@@ -49,7 +49,7 @@ bool AgreesWithTables(const Scope& scope, const Buffer& buffer) {
   return true;
 }
 
-// A part shows a range of its whole: the same elements, so the same dtype, and a layout that a range has.
+// A part is a range of its whole: it has the same dtype, and a layout that permits ranges.
 bool FitsWhole(const Program& program, int index) {
   const Buffer& part = program.buffers[static_cast<size_t>(index)];
   if (part.whole < 0 || part.whole >= static_cast<int>(program.buffers.size()) || part.whole == index) return false;
@@ -86,8 +86,8 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
   }
 }
 
-// The parts of a whole are views of all of it, or the values that it is made of, of which no two share a
-// byte: a part that slid within its whole would be read for its neighbour.
+// The parts of a whole are either views of all of it, or the values that it consists of, of which no two share a byte: a part that was
+// shifted within its whole would be read as its neighbour.
 void CheckParts(const Scope& scope, FaultList& faults) {
   const std::vector<Buffer>& buffers = scope.program.buffers;
   std::vector<int> parts;
@@ -133,8 +133,8 @@ bool IsCopyStream(const Program& program, int stream) {
          program.streams[static_cast<size_t>(stream)].kind == StreamKind::kCopy;
 }
 
-// What a copy stream does while the step before is computed touches nothing of that step: feeds are the caller's and read alone, and the
-// slot is the other one.
+// A copy stream runs while the previous step computes and touches nothing of that step: it only reads feeds, which belong to the caller,
+// and writes the other input slot.
 void CheckCopyStream(const Scope& scope, int index, FaultList& faults) {
   const Program& program = scope.program;
   const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
@@ -148,11 +148,11 @@ void CheckCopyStream(const Scope& scope, int index, FaultList& faults) {
   if (!copies) faults.Add("order", Where(scope, index), "a copy stream runs ahead of its step: it may only copy feeds into input slots");
 }
 
-// Ids are in range, and operands may be touched in the way that they are.
+// Ids are in range, and each operand permits its kind of access.
 void CheckUses(const Scope& scope, int index, FaultList& faults) {
   const Program& program = scope.program;
   const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
-  // Describe() needs nothing that could be out of range.
+  // Describe() must not be called before all ids are known to be in range.
   const auto fault = [&](std::string_view check, const std::string& message) { faults.Add(check, Where(scope, index), message); };
   if (instruction.stream < 0 || instruction.stream >= static_cast<int>(program.streams.size())) {
     fault("names",
@@ -185,8 +185,8 @@ void CheckUses(const Scope& scope, int index, FaultList& faults) {
   }
 }
 
-// A value is written by one instruction, a byte of a whole by way of one of its parts: two writes in a
-// row over one family's ranges, sorted, would overlap as neighbours.
+// A value is written by one instruction, and a byte of a whole through one of its parts: if the ranges of one family are sorted, two writes
+// of the same byte overlap as neighbours.
 void CheckSingleWrites(const Scope& scope, FaultList& faults) {
   struct Write {
     int family;
@@ -217,7 +217,7 @@ void CheckSingleWrites(const Scope& scope, FaultList& faults) {
   }
 }
 
-// What no instruction touches is the trace of an instruction that was lost.
+// A buffer that no instruction touches is the trace of a lost instruction.
 void CheckAllUsed(const Scope& scope, const std::vector<int>& fetched, FaultList& faults) {
   const Program& program = scope.program;
   std::vector<bool> used(program.buffers.size());
@@ -236,7 +236,7 @@ void CheckAllUsed(const Scope& scope, const std::vector<int>& fetched, FaultList
   }
 }
 
-// What is given is the tensor that it says: another one of the same type and size would be read as well.
+// A given buffer must be the tensor that its name says: another tensor of the same type and size could be read as well.
 void CheckGivenNames(const Scope& scope, FaultList& faults) {
   const std::vector<Buffer>& buffers = scope.program.buffers;
   const std::vector<int> writers = Writers(scope.program);
@@ -256,8 +256,8 @@ void CheckGivenNames(const Scope& scope, FaultList& faults) {
   }
 }
 
-// A body touches what its instruction names: it writes within its writes and scratch, and what it reads
-// without writing is one of its reads. Constants, feeds and step parameters are open to it as they are.
+// A body touches only what its instruction declares: it writes within its writes and scratch, and what it reads without writing is one of
+// its reads. It may access constants, feeds and step parameters directly.
 void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
   const Program& outer = *scope.outer;
   const std::vector<int> writers = Writers(scope.program);
@@ -270,7 +270,7 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     return std::any_of(scope.owner->uses.begin(), scope.owner->uses.end(),
                        [&](const Use& use) { return use.buffer >= 0 && fits(use, outer.buffers[static_cast<size_t>(use.buffer)]); });
   };
-  // A view of a state is that state to a body.
+  // Within a body, a view of a state tensor counts as that state tensor.
   const auto name_of = [&](const Buffer& named) -> const std::string& {
     return named.arena == Arena::kState && named.whole >= 0 ? outer.buffers[static_cast<size_t>(named.whole)].name : named.name;
   };
@@ -280,7 +280,7 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     if (buffer.whole >= 0 || open) continue;
     const bool changes = family_written[b] || buffer.dtype == DType::kUndefined;
     const bool allowed = any_use([&](const Use& use, const Buffer& named) {
-      // By name, too: another operand of the same type would be read as well.
+      // Compared by name as well: another operand of the same type could be read in its place.
       if (!changes) return use.access == Access::kRead && SamePlace(named, buffer) && name_of(named) == buffer.name;
       return use.access != Access::kRead && named.arena == buffer.arena && named.offset <= buffer.offset &&
              buffer.offset + buffer.bytes <= named.offset + named.bytes;
@@ -333,7 +333,7 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
     if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()))
       faults.Add("names", scope.name, "fetched buffer " + std::to_string(buffer) + " is out of range");
   }
-  // What follows relies on ids and bounds, so each stage ends where one of them is broken.
+  // The later checks rely on ids and bounds, so each stage ends the check if it finds a fault.
   if (faults.size() > before) return;
   for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckUses(scope, static_cast<int>(i), faults);
   for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckCopyStream(scope, static_cast<int>(i), faults);

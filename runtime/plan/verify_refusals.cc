@@ -1,4 +1,5 @@
-// order: what may make a step fail by what is in its feeds. By what catalog rows say of their operators, and by the operands of the plan.
+// Checks "order": which instructions may make a step fail because of its feeds, according to the checks in catalog rows and the operands in
+// the plan.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +9,7 @@
 namespace gradloom::verify {
 namespace {
 
-// What lies under a buffer, and who writes it.
+// The buffer that underlies another one, and its writer.
 struct Origin {
   int buffer = -1;
   int writer = -1;
@@ -18,7 +19,7 @@ class Looks {
  public:
   Looks(const Plan& plan, const Program& program) : plan_(plan), program_(program), writers_(Writers(program)) {}
 
-  // f(check, origin) for each look of a launch at what is no constant of the plan, and not known to pass.
+  // Calls f(check, origin) for each check of a launch whose operand is not a constant of the plan and is not known to pass.
   template <typename F>
   void ForEach(const Instruction& launch, F&& f) const {
     if (launch.kind != InstructionKind::kLaunch || !MayRefuseData(launch.domain, launch.op)) return;
@@ -32,7 +33,7 @@ class Looks {
     }
   }
 
-  // Of a branch or a loop: in a body, or by going round too often.
+  // A branch or loop may refuse in a body, or by exceeding its bound on iterations.
   bool DecisionMayRefuse(const Instruction& decision) const {
     if (decision.kind == InstructionKind::kLoop) {
       const int trips = decision.uses.at(0).buffer, condition = decision.uses.at(1).buffer;
@@ -108,7 +109,7 @@ void HeardOfRefusals::Meet(const std::vector<Arrival>& together) {
   std::vector<bool> news(facts_.size());
   for (const Arrival& arrival : together) {
     std::vector<bool>& known = now_[arrival.rank];
-    // Who has come to a meeting has done what is before it.
+    // A rank that has reached a communication has done everything before it.
     if (arrival.meeting >= facts_[arrival.rank]->told_at) known[arrival.rank] = true;
     for (size_t r = 0; arrival.tells && r < news.size(); ++r) news[r] = news[r] || known[r];
   }
