@@ -10,11 +10,11 @@
 namespace gradloom::api {
 namespace {
 
-// Of the texts that a manifest keeps.
+// The prefix of the keys under which a manifest stores properties.
 constexpr std::string_view kProperty = "property/";
 const std::string kAccumulated = "accumulated";
 
-// A folder is a checkpoint's, or a folder of them, or a run's.
+// `path` is the folder of a checkpoint, a folder of checkpoints, or the folder of a run.
 Checkpoint FromFolder(const std::string& path) {
   namespace fs = std::filesystem;
   if (fs::exists(path + "/MANIFEST")) return Checkpoint::Load(path);

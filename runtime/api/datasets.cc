@@ -10,7 +10,7 @@
 namespace gradloom::api {
 namespace {
 
-// What a plan is fed in training, and which of it is no input of the model.
+// The inputs of the plan's training entry, and which of them are not inputs of the model.
 DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& plan) {
   DataOptions options;
   Array(given.columns, given.num_columns, "the array of columns");

@@ -15,13 +15,13 @@
 namespace gradloom::api {
 namespace {
 
-constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // of DLDeviceType
+constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // values of DLDeviceType
 
 struct Type {
   DType dtype;
   uint8_t code, bits;
 };
-// Codes of DLDataTypeCode: 0 int, 1 unsigned, 2 float, 4 bfloat, 6 bool.
+// Values of DLDataTypeCode: 0 int, 1 unsigned, 2 float, 4 bfloat, 6 bool.
 constexpr Type kTypes[] = {{DType::kFloat32, 2, 32}, {DType::kFloat64, 2, 64}, {DType::kFloat16, 2, 16}, {DType::kBfloat16, 4, 16},
                            {DType::kInt8, 0, 8},     {DType::kInt16, 0, 16},   {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},
                            {DType::kUint8, 1, 8},    {DType::kUint16, 1, 16},  {DType::kUint32, 1, 32},  {DType::kUint64, 1, 64},
@@ -37,7 +37,7 @@ DType DTypeOfDL(const DLDataType& type) {
 
 bool IsRowMajor(const DLTensor& tensor) {
   if (tensor.strides == nullptr) return true;
-  // An axis of one element may have any stride, and so may a tensor without elements.
+  // An axis of extent 1 may have any stride, and so may an empty tensor.
   int64_t expected = 1;
   for (int32_t axis = tensor.ndim; axis-- > 0;) {
     if (tensor.shape[axis] == 0) return true;
@@ -66,7 +66,7 @@ GradloomStatus* FromDLPack(const DLManagedTensor* managed, GradloomTensor* out) 
   });
 }
 
-// A tensor that is given away, in host memory or in a device's.
+// A tensor that is handed out, in host or device memory.
 struct Owned {
   Owned() = default;
   ~Owned() {
@@ -84,7 +84,7 @@ struct Owned {
 
 void Delete(DLManagedTensor* managed) { delete static_cast<Owned*>(managed->manager_ctx); }
 
-// Describes what it owns, of this type and shape.
+// Describes the memory that `owned` holds as a tensor of this type and shape.
 DLManagedTensor* GiveAway(std::unique_ptr<Owned> owned, DType dtype, const Shape& shape) {
   DLTensor& described = owned->managed.dl_tensor;
   for (const Type& known : kTypes) {
@@ -114,7 +114,7 @@ GradloomStatus* ToDLPack(const GradloomTensor* tensor, DLManagedTensor** out) {
   });
 }
 
-// For copies, which may outlive sessions: each is opened once, and stays as long as the process.
+// Devices for copies, which may outlive sessions. Each is opened once and stays open until the process ends.
 Device& OpenDevice(int ordinal) {
   static std::mutex mutex;
   static auto* const opened = new std::map<int, std::unique_ptr<Device>>;
@@ -139,7 +139,7 @@ DLManagedTensor* CopyOnDevice(const DeviceTensor& tensor) {
   throw Error(code, "'" + Escaped(name) + "' " + why, "", std::string(function) + " copies it to host memory");
 }
 
-// State of a session on GPUs, on the first that has it.
+// A state tensor of a session on GPUs, on the first device that holds it.
 DeviceTensor StateOnDevice(const Call& call, const StateTensor& state, const char* function) {
   if (!state.layout.plain()) RefuseOnDevice(ErrorCode::kUnsupported, state.name, "is stored in a layout chosen for its kernels", function);
   const Plan& plan = call->plan();

@@ -1,4 +1,4 @@
-// A whole training through the C table.
+// A whole training run through the C table.
 #include <limits>
 
 #include "runtime/api/guard.h"
@@ -33,7 +33,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
   return options;
 }
 
-// Hands reports on; what a callback answers ends the run.
+// Passes reports to the callbacks; a callback's return value can end the run.
 class CallbackObserver : public TrainerObserver {
  public:
   explicit CallbackObserver(const GradloomCallbacks& callbacks) : callbacks_(callbacks) {}
@@ -73,7 +73,7 @@ class CallbackObserver : public TrainerObserver {
   double train_loss_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-// While it lives, callbacks cannot train beside the run.
+// While this object lives, callbacks cannot train the session that is being fitted.
 class Fitting {
  public:
   explicit Fitting(GradloomSession& session) : session_(session) { session_.fitting = true; }

@@ -8,13 +8,13 @@
 namespace gradloom::api {
 namespace {
 
-// Given where there is no memory for another; never released.
+// The status returned when no memory is left for another one; never released.
 GradloomStatus& OutOfMemory() {
   static GradloomStatus status{Error(ErrorCode::kResource, "out of memory"), "E-RESOURCE"};
   return status;
 }
 
-// Made before memory can be short.
+// Constructed at load time, while memory is still available.
 const GradloomStatus* const kMadeEarly = &OutOfMemory();
 
 }  // namespace

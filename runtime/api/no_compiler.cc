@@ -1,4 +1,4 @@
-// The functions that need the compiler, in a library without one.
+// The functions that need the compiler, for the library without one.
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 

@@ -19,7 +19,7 @@ const StateTensor& GradientState(const Plan& plan, const std::string& parameter)
 
 Tensor GradientOf(const Call& call, const std::string& parameter) {
   Tensor sum = call->Get(GradientState(call->plan(), parameter).name);
-  // Of a loss that is scaled it is the scaled loss's.
+  // With loss scaling the accumulated gradient is that of the scaled loss.
   const auto scale = call->loss_scale();
   if (scale && sum.dtype() == DType::kFloat32) {
     for (float& value : sum.as<float>()) value = static_cast<float>(value / scale->scale);
@@ -80,7 +80,7 @@ GradloomStatus* UpdateParameter(GradloomSession* session, const char* name, cons
   });
 }
 
-// Of float32 alone, so that they are one vector.
+// Throws Error(kType) unless all of them are float32, so that they form one vector.
 size_t ElementsOf(const Call& call, int32_t trainable_only) {
   const GradloomSession& handle = call.handle();
   size_t elements = 0;
@@ -99,7 +99,7 @@ GradloomStatus* GetParametersSize(GradloomSession* session, int32_t trainable_on
   return Guarded([&] { Given(out, "the output pointer for the result") = ElementsOf(Call(session), trainable_only); });
 }
 
-// Calls with each tensor and its place in the one vector, after a check of that vector's size.
+// Checks the size of the vector, then calls `visit` with each tensor and its offset in the vector.
 template <typename Visit>
 void ForEachPart(const Call& call, int32_t trainable_only, const float* buffer, size_t num_elements, Visit&& visit) {
   Given(buffer, "the buffer");

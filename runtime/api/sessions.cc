@@ -1,4 +1,4 @@
-// Sessions of the C table: made, released, and where they are.
+// Sessions of the C table: creation, release and devices.
 #include <algorithm>
 #include <cstdio>
 

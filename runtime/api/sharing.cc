@@ -1,4 +1,4 @@
-// Parameters of the C table that processes share.
+// Parameters of the C table that are shared among processes.
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 

@@ -64,7 +64,7 @@ const char* GetLibraryVersion() { return kVersion; }
 
 bool IsDType(GradloomDType dtype) { return dtype > 0 && dtype < kDTypes; }
 
-// Names are literals, which end in a zero byte.
+// Names are string literals, so they are zero-terminated.
 const char* GetDTypeName(GradloomDType dtype) { return DTypeName(IsDType(dtype) ? static_cast<DType>(dtype) : DType::kUndefined).data(); }
 
 size_t GetDTypeBytes(GradloomDType dtype) { return IsDType(dtype) ? static_cast<size_t>(DTypeBytes(static_cast<DType>(dtype))) : 0; }

@@ -1,4 +1,4 @@
-// Steps of the C table, and what comes out of them.
+// Steps of the C table and their outputs.
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 #include "runtime/base/thrown.h"
@@ -6,10 +6,10 @@
 namespace gradloom::api {
 namespace {
 
-// Before anything runs: what was given out of the last run is gone.
+// Called before anything runs: invalidates the shapes handed out for the last run.
 void BeginRun(const Call& call) { call.handle().shapes.clear(); }
 
-// `result`: where the result goes, which has to be known before anything is changed.
+// `result` is checked here, before anything is changed.
 void BeginTraining(const Call& call, const GradloomStepResult* result = nullptr) {
   OptionsOf(result);
   call.CheckNotFitting();
@@ -26,7 +26,7 @@ GradloomStatus* Step(GradloomSession* session, const char* const* names, const G
   });
 }
 
-// On the session's own thread.
+// Runs on the session's own thread.
 void RunAsync(GradloomSession& handle) noexcept {
   std::optional<Error> error;
   StepResult result;
@@ -131,7 +131,7 @@ GradloomStatus* GetOutput(GradloomSession* session, const char* name, GradloomTe
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const TensorView view = call->Fetched(wanted);
-    // Shapes stay in the map while others come.
+    // Entries of the map stay valid while others are inserted.
     const auto kept = call.handle().shapes.insert_or_assign(wanted, view.shape).first;
     *out = TensorOf(view, kept->second);
   });

@@ -1,4 +1,4 @@
-// Tensors and tables of names between C and us.
+// Conversion of tensors and lists of names between the C table and the runtime.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -14,7 +14,7 @@ EntryKind KindOf(size_t entry) {
   return kKinds[entry];
 }
 
-// Of the whole batch, where a rank has its samples alone.
+// The shape for the whole batch, if the rank holds only its own samples.
 Shape WholeShape(const Entry& entry, const Fetch& fetch, size_t rank, Shape part) {
   const int64_t samples = entry.ranks[rank].shard_length;
   if (fetch.batch_axis >= 0 && fetch.batch_axis < part.rank() && samples > 0 && samples != entry.batch)
@@ -56,7 +56,7 @@ std::unique_ptr<GradloomPlan> PlanHandle(std::shared_ptr<const Plan> plan) {
 
 namespace {
 
-// Where a GPU's tensor has come: whose memory is whose is not asked before, as the question loads the driver.
+// Set when the first tensor on a GPU is seen. Memory is not checked before, because asking which device owns it loads the driver.
 std::atomic<DevicePlatform*> asked_platform = nullptr;
 
 }  // namespace

@@ -13,10 +13,10 @@
 namespace gradloom {
 namespace {
 
-// The random numbers of rows that are made for training, apart from all others.
+// The random stream of rows that are made for training, separate from all others.
 constexpr uint64_t kRowStream = 0x726F7773;
 
-// What a thread takes at once of small rows, of which each takes less than what hangs on taking one.
+// Small rows are taken in groups of this many bytes, because taking a row costs more than making it.
 constexpr int64_t kBytesAtOnce = 4096;
 
 Shape BatchShape(const Shape& row, int64_t rows) {
@@ -29,8 +29,8 @@ Shape BatchShape(const Shape& row, int64_t rows) {
 
 PhiloxKey RowDraw(uint64_t seed, uint64_t epoch) { return NodeKey(seed, epoch, kRowStream); }
 
-// A ring of batches: the one in use and those that are being made. Threads take rows in order, so that the batch that
-// is needed next is made by all of them.
+// A ring of batches: the one in use and those in preparation. Threads take rows in order, so that all of them work on the batch that is
+// needed next.
 class Batches::Maker {
  public:
   Maker(const Batches& batches, const BatchesOptions& options)
@@ -61,11 +61,11 @@ class Batches::Maker {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // Waits for a batch and keeps it as many calls as are kept.
+  // Waits for a batch, which stays valid for as many further calls as batches are kept.
   const std::map<std::string, Tensor>& Get(int64_t index) {
     std::unique_lock lock(mutex_);
     if (index != current_ && index != current_ + 1) {
-      // Out of order: rows that are being made are awaited, then all begins anew at `index`.
+      // Out of order: waits for the rows in progress, then starts again at `index`.
       next_batch_ = batches_.count();
       done_.wait(lock, [&] { return busy_ == 0; });
       for (Slot& slot : slots_) slot.made = 0, slot.failure = nullptr;
@@ -88,7 +88,7 @@ class Batches::Maker {
  private:
   struct Slot {
     std::map<std::string, Tensor> columns;
-    int64_t made = 0;  // rows, those that failed included
+    int64_t made = 0;  // rows, including failed ones
     std::exception_ptr failure;
   };
 
@@ -144,16 +144,16 @@ class Batches::Maker {
   const PhiloxKey draw_;
   const ReadRows reads_;
   const int64_t keeps_;
-  int64_t rows_at_once_ = 1;  // that a thread takes
+  int64_t rows_at_once_ = 1;  // number of rows that a thread takes at a time
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
-  int64_t current_ = -1;                   // the batch that was asked for last
-  int64_t first_ = 0;                      // where the present row of batches began
-  int64_t next_batch_ = 0, next_row_ = 0;  // what is made next, of those that are read
-  int busy_ = 0;                           // threads that make rows
+  int64_t current_ = -1;                   // the batch that was requested last
+  int64_t first_ = 0;                      // the first batch of the current sequence
+  int64_t next_batch_ = 0, next_row_ = 0;  // the next row to make, and its batch
+  int busy_ = 0;                           // threads that are making rows
   bool closing_ = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::thread> threads_;  // last member: they use all of the above
 };
 
 Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options)

@@ -34,7 +34,7 @@ void CheckFile(const std::string& path) {
   if (status.type() != fs::file_type::regular) Refuse("not a regular file", Escaped(path, 4096));
 }
 
-// A part that the manifest does not know may be what is missing elsewhere.
+// A file that the manifest does not list may be missing from another checkpoint.
 void CheckNothingElse(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> known{"MANIFEST"};
   for (const CheckpointFile& file : manifest.files) known.insert(file.name);
@@ -55,7 +55,7 @@ std::string Listed(const std::vector<std::string>& differences) {
   return text;
 }
 
-// What the tensors have that the plan lacks, and the other way around: a few of each kind by name; "" for none.
+// The differences between the tensors and the plan's state: a few of each kind by name; "" if there are none.
 std::string StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& types) {
   std::vector<std::string> missing, other, extra;
   std::map<std::string, const StateTensor*> wanted;
@@ -100,9 +100,9 @@ std::string Hexadecimal(const std::string& bytes) {
   return text;
 }
 
-// In a file of its own a checkpoint has its manifest among the metadata, as hexadecimal digits.
+// A checkpoint that is a single file stores its manifest in the metadata, as hexadecimal digits.
 constexpr char kManifestKey[] = "gradloom.manifest";
-// What such a file says that it is.
+// The value of the format key in such a file.
 constexpr char kFormat[] = "gradloom-checkpoint";
 
 void AddTensor(const std::string& name, const TensorView& tensor, Hash& hash) {
@@ -276,7 +276,7 @@ Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {
 
 namespace {
 
-// The state of these names, each tensor copied when it is its turn.
+// Writes the state tensors of these names; each is copied only when it is written.
 void WriteState(const WriteBytes& write, const Session& session, const std::map<std::string, TensorView>& types,
                 const std::map<std::string, std::string>& metadata) {
   const auto elements = [&](const std::string& name, const WriteBytes& out) {
@@ -293,7 +293,7 @@ void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manife
   std::map<std::string, TensorView> types;
   for (const StateTensor& state : session.plan().state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
   CheckpointFile described{RankFileName(0), 0, 0};
-  // Twice over the state, as the header comes first and memory for all of it may not be there.
+  // Passes over the state twice, because the header comes first and there may not be memory for a copy of all state.
   for (const auto& [name, type] : types) {
     AddTensor(name, session.Get(name).view(), hash);
     described.bytes += type.bytes();

@@ -23,10 +23,10 @@ namespace fs = std::filesystem;
 
 constexpr char kLatest[] = "LATEST";
 constexpr char kBest[] = "BEST";
-// In a manifest's callbacks: this was saved as the best one.
+// A key in a manifest's callbacks: this checkpoint was saved as the best one.
 constexpr char kSavedAsBest[] = "best";
 
-// The names in a folder; none where it cannot be read.
+// The names in a folder; empty if it cannot be read.
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -42,7 +42,7 @@ std::string StepName(int64_t step) {
   return text;
 }
 
-// Of the valid manifests in a folder: sequence -> name.
+// The valid manifests in a folder: sequence number and name.
 std::vector<std::pair<int64_t, std::string>> Dated(const std::string& folder) {
   std::vector<std::pair<int64_t, std::string>> dated;
   for (const std::string& name : NamesIn(folder)) {
@@ -50,7 +50,7 @@ std::vector<std::pair<int64_t, std::string>> Dated(const std::string& folder) {
     try {
       dated.emplace_back(ReadManifest(folder + "/" + name).sequence, name);
     } catch (const Error&) {
-      // No checkpoint: it is neither counted nor removed, for whoever wants to look at it.
+      // Not a valid checkpoint: it is neither counted nor removed, so that it can be inspected.
     }
   }
   std::sort(dated.rbegin(), dated.rend());
@@ -63,7 +63,7 @@ int64_t StateBytes(const Plan& plan) {
   return bytes;
 }
 
-// The name in a pointer file; "" where it is absent or names no checkpoint.
+// The name in a pointer file; "" if the file is missing or does not name a checkpoint.
 std::string Pointed(const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return "";
@@ -86,7 +86,7 @@ CheckpointFolder::CheckpointFolder(std::string path, PlanIdentity plan, Checkpoi
   } else if (errno != EEXIST) {
     throw WriteError("cannot create the folder", path_, errno);
   }
-  // Without a lock those may be another's.
+  // Without the lock they may belong to another process.
   if (Lock()) RemoveLeftovers();
 }
 
@@ -96,9 +96,9 @@ bool CheckpointFolder::Lock() {
   const std::string file = path_ + "/LOCK";
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (lock_ < 0) throw WriteError("cannot write the file", file, errno);
-  // The system releases it when the process ends, however it ends.
+  // The system releases the lock when the process ends, however it ends.
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
-  // A file system without locks.
+  // The file system does not support locks.
   if (errno != EWOULDBLOCK) return false;
   ::close(lock_);
   throw Error(ErrorCode::kCheckpoint, "another process is training this run: it holds the folder of checkpoints", Escaped(path_, 4096),
@@ -117,8 +117,7 @@ void CheckpointFolder::RemoveLeftovers() {
   }
 }
 
-// A name that nothing has: so that the rename needs to replace nothing, which no system does in one step for
-// folders.
+// A name that does not exist yet, so that the rename replaces nothing; no system replaces folders atomically.
 std::string CheckpointFolder::NewName(int64_t step) const {
   std::string name = StepName(step);
   std::error_code error;
@@ -136,7 +135,7 @@ void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& sa
     for (CheckpointFile& file : others->Finish()) manifest.files.push_back(std::move(file));
   }
   manifest.world_size = static_cast<int64_t>(manifest.files.size());
-  // Last: where it is, all else is.
+  // Written last: if the manifest exists, everything else does.
   OutputFile manifest_file(folder + "/MANIFEST", calls);
   manifest_file.Write(EncodeManifest(manifest));
   manifest_file.Finish();
@@ -183,10 +182,10 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
 
 std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, const Manifest& manifest) const {
   if (Pointed(path_ + "/" + kLatest) != name) Point(kLatest, name);
-  // Else the best one would be removed as an old one.
+  // Otherwise the best checkpoint would be removed as an old one.
   if (manifest.callbacks.contains(kSavedAsBest) && Pointed(path_ + "/" + kBest) != name) Point(kBest, name);
   std::vector<std::string> warnings;
-  // A newer one that is damaged counts among those to keep: with it this one could be too many.
+  // A damaged newer checkpoint would count towards those to keep, and this one could be removed instead.
   if (const auto dated = Dated(path_); !dated.empty() && dated.front().second == name) RemoveOld(warnings);
   return warnings;
 }
@@ -208,14 +207,14 @@ void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) const {
   }
 }
 
-// Under its own name it must not be incomplete.
+// A checkpoint must not be incomplete under its own name.
 bool CheckpointFolder::RemoveCheckpoint(const std::string& name) const {
   const std::string from = path_ + "/" + name, to = from + ".old." + std::to_string(::getpid());
   return options_.calls->Rename(from.c_str(), to.c_str()) == 0 && RemoveFolder(to);
 }
 
-// Files of one level are all that a save makes; anything else in it stays, and so does the folder. A symbolic
-// link is not followed.
+// Removes files of one level only, which is all that a save writes. Anything else stays, and so does the folder then. Symbolic links are
+// not followed.
 bool CheckpointFolder::RemoveFolder(const std::string& folder) const {
   std::error_code error;
   const fs::file_type type = fs::symlink_status(folder, error).type();

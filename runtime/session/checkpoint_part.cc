@@ -32,14 +32,14 @@ std::string Take(Communicator& communicator, int process) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Of each tensor of the plan, the process whose part it is in.
+// For each tensor of the plan, the process that writes it.
 std::vector<int> WriterOfEach(const Plan& plan, const Communicator& communicator) {
   std::vector<int> writers;
   for (const StateTensor& state : plan.state) writers.push_back(HoldersOf(state, plan, communicator).front());
   return writers;
 }
 
-// By part. Process 0 has the first, whatever it holds.
+// The writing process of each part. Process 0 writes the first part, whatever it holds.
 std::vector<int> WritersOf(const Plan& plan, const Communicator& communicator) {
   std::vector<int> writers = WriterOfEach(plan, communicator);
   writers.push_back(0);
@@ -49,7 +49,7 @@ std::vector<int> WritersOf(const Plan& plan, const Communicator& communicator) {
 }
 
 std::string TextOf(const Error& error) {
-  // Paths may be no UTF-8.
+  // Paths may not be valid UTF-8.
   return Json{{"code", static_cast<int>(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -143,7 +143,7 @@ void PartsOfJob::Abandon() noexcept {
     for (; phase == Phase::kBegun && taken_ < static_cast<int64_t>(writers_.size()); ++taken_)
       Take(*communicator_, writers_[static_cast<size_t>(taken_)]);
   } catch (const std::exception&) {
-    // The job has failed, which is told elsewhere.
+    // The job has failed, which is reported elsewhere.
   }
 }
 
@@ -167,7 +167,7 @@ void PartWriter::Write(SavedState saved, const std::function<void(const SavedSta
   const Plan& plan = *saved.plan;
   std::erase_if(saved.tensors, [&](const StateTensor* state) { return !own_[static_cast<size_t>(state - plan.state.data())]; });
   std::string answer;
-  // A slow disk is no process that hangs.
+  // A slow disk must not look like a hung process.
   communicator_->SetBusy(true);
   try {
     if (check) check(saved);
@@ -184,7 +184,7 @@ void PartWriter::Write(SavedState saved, const std::function<void(const SavedSta
 
 CheckpointFile PartWriter::WriteInto(const std::string& folder, const SavedState& saved) {
   std::error_code error;
-  // It is process 0 that makes it.
+  // Process 0 creates it.
   if (!fs::is_directory(folder, error)) {
     throw Error(ErrorCode::kResource, "the folder that the first process saves to is not visible on this host", Escaped(folder, 4096),
                 "set --out to a folder that all hosts of the job share");

@@ -29,8 +29,8 @@ std::string_view Trimmed(std::string_view text) {
 
 enum class NumberFault { kNone, kNoNumber, kRange };
 
-// What from_chars calls out of range is either too large, which is a fault, or so small that it rounds to
-// 0 or a subnormal, which is none. Rare, so the slow way with C's rules whatever the process's locale is.
+// A value that from_chars calls out of range is either too large, which is an error, or so small that it rounds to 0 or a subnormal, which
+// is not. This is rare, so it is parsed slowly, with C's rules and independent of the process's locale.
 double ParseExtreme(std::string_view text) {
   static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
   return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
@@ -66,8 +66,8 @@ bool IsNumber(std::string_view text) {
   return ParseNumber(text, value) == NumberFault::kNone;
 }
 
-// A header, unless half of the fields that say anything are numbers: a first row with a damaged number must
-// not vanish as a header.
+// The first row is a header unless at least half of its non-empty fields are numbers: a first row with a damaged number must not disappear
+// as a header.
 bool LooksLikeHeader(const std::vector<std::string_view>& fields) {
   size_t numbers = 0, words = 0;
   for (const std::string_view field : fields) {
@@ -82,7 +82,7 @@ bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& opt
   return options.header == CsvOptions::Header::kPresent;
 }
 
-// Latin-1 as UTF-8, which every text of it can become, and no two the same.
+// Converts Latin-1 to UTF-8. Any byte sequence is valid, and no two give the same text.
 std::string FromLatin1(std::string_view text) {
   std::string utf8;
   for (const char c : text) {
@@ -93,7 +93,7 @@ std::string FromLatin1(std::string_view text) {
   return utf8;
 }
 
-// What a run keeps of names, and what people write at --map, is UTF-8.
+// Column names are stored with runs and typed at --map, so they must be UTF-8.
 std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
   std::vector<std::string> names;
   for (const std::string_view field : fields) {
@@ -103,13 +103,13 @@ std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
   return names;
 }
 
-// Column names and counts of one file, by which selections are resolved.
+// Column names and counts of one file, used to resolve selections.
 class CsvColumnNames {
  public:
   CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
       : names_(std::move(names)), columns_(columns), where_(std::move(where)) {}
 
-  // The indices, and whether the selection is one column named as such.
+  // The selected indices, and whether the selection is the name of one column.
   std::pair<std::vector<size_t>, bool> Resolve(const std::string& selection) const {
     if (const auto column = Find(selection)) return {{*column}, true};
     std::vector<size_t> columns;
@@ -128,7 +128,7 @@ class CsvColumnNames {
       columns.push_back(*column);
       return;
     }
-    // A name may hold dots of its own: every ".." is tried.
+    // A name may itself contain dots, so every ".." is tried.
     for (size_t dots = piece.find(".."); dots != std::string_view::npos; dots = piece.find("..", dots + 1)) {
       const auto first = Find(piece.substr(0, dots)), last = Find(piece.substr(dots + 2));
       if (!first || !last) continue;
@@ -141,7 +141,7 @@ class CsvColumnNames {
     throw Error(ErrorCode::kData, "no column '" + Escaped(piece) + "'", where_, "the file has " + Listing());
   }
 
-  // By name, else by index.
+  // Looks up by name first, then by index.
   std::optional<size_t> Find(std::string_view text) const {
     const auto found = std::find(names_.begin(), names_.end(), text);
     if (found != names_.end()) {
@@ -194,7 +194,7 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
                      : "fix the line, or exclude the column with --map; write nan for a missing number"};
 }
 
-// `row`: room for it.
+// `row`: space for the row.
 template <typename T>
 void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& row) {
   row.clear();
@@ -212,7 +212,7 @@ void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& re
   reading.values.Append(row.data(), static_cast<int64_t>(row.size() * sizeof(T)));
 }
 
-// A row of each dtype that a selection may have.
+// A row for each dtype that a selection may have.
 struct Rows {
   std::vector<float> floats;
   std::vector<double> doubles;
@@ -238,11 +238,11 @@ CsvColumns Finished(Reading&& reading, int64_t rows) {
   }
   columns.values = Tensor(reading.dtype, shape);
   reading.values.ReadAt(0, columns.values.data(), columns.values.bytes());
-  reading.values = SpillBuffer();  // at once: the next selection needs memory, too
+  reading.values = SpillBuffer();  // released now, since the next selection needs memory as well
   return columns;
 }
 
-// A table open at its first row.
+// A table positioned at its first row.
 struct Table {
   CsvRecords records;
   std::vector<std::string_view> fields;
@@ -259,7 +259,7 @@ struct Table {
     if (!more) throw NoRows(path);
   }
 
-  // Throws Error(kData) where the row has more or fewer fields than the first.
+  // Throws Error(kData) if the row does not have as many fields as the first one.
   void CheckWidth() const {
     if (fields.size() == columns) return;
     throw Error(ErrorCode::kData,
@@ -300,7 +300,7 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
   try {
     columns = CsvColumnNames(names, names.size(), "").Resolve(selection).first;
   } catch (const Error&) {
-    return selection;  // Whoever reads the table says what is wrong with it.
+    return selection;  // the reader of the table reports what is wrong with it
   }
   if (selection.find("..") == std::string::npos || columns.size() < 2) return selection;
   std::string text;

@@ -8,10 +8,10 @@
 namespace gradloom {
 namespace {
 
-// What is read at once; stays in the second-level cache until its fields are numbers. A longer record makes the buffer grow.
+// The size of one read. A piece stays in the second-level cache until its fields are parsed. A longer record makes the buffer grow.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 
-// A record is held in memory whole.
+// A record is held in memory as a whole.
 constexpr size_t kMaxRecordBytes = size_t{64} << 20;
 
 }  // namespace
@@ -30,7 +30,7 @@ std::string CsvRecords::Place(size_t field) const {
   return Escaped(file_.path(), 4096) + ":" + std::to_string(line_) + ":" + std::to_string(field + 1);
 }
 
-// More bytes behind the unread ones; false at the end of the file.
+// Reads more bytes after the unread ones; false at the end of the file.
 bool CsvRecords::Fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -49,8 +49,7 @@ bool CsvRecords::Fill() {
   return got > 0;
 }
 
-// What the first line ends with: a carriage return alone as the first Macintoshes wrote it, and spreadsheets still do when they are asked
-// to.
+// Determines the line break from the first line. A lone carriage return was used by old Macintoshes, and spreadsheets can still write it.
 void CsvRecords::FindLineBreak() {
   const std::string_view text(buffer_.data(), end_);
   At at = At::kField;
@@ -62,8 +61,8 @@ void CsvRecords::FindLineBreak() {
   }
 }
 
-// Behind the bytes [from, to) of a record. A quote that does not begin its field is text (5" pipe), and one that is doubled within quotes
-// does not end them.
+// The state after the bytes [from, to) of a record. A quote that does not start its field is text (5" pipe), and a doubled quote within
+// quotes does not end them.
 CsvRecords::At CsvRecords::Behind(At at, const char* from, const char* to) {
   while (from < to) {
     const void* const found = std::memchr(from, '"', static_cast<size_t>(to - from));
@@ -82,12 +81,12 @@ CsvRecords::At CsvRecords::Behind(At at, const char* from, const char* to) {
   return at;
 }
 
-// Sets record_end_, next_ and quoted_ for the record at begin_; false where nothing is left.
+// Sets record_end_, next_ and quoted_ for the record at begin_; false if nothing is left.
 bool CsvRecords::FindEnd() {
   line_ = next_line_;
   quoted_ = false;
   At at = At::kField;
-  size_t searched = 0;  // bytes behind begin_
+  size_t searched = 0;  // bytes searched after begin_
   int64_t breaks = 0;
   while (true) {
     while (begin_ + searched < end_) {
@@ -162,7 +161,7 @@ char* CsvRecords::Unquote(char* quote, char* end, std::vector<std::string_view>&
     if (*from == '"') ++from;
     *to++ = *from++;
   }
-  char* stop = from + 1;  // the closing quote is there: FindEnd counted
+  char* stop = from + 1;  // FindEnd has ensured that there is a closing quote
   if (from >= end || (stop < end && *stop != options_.delimiter)) {
     throw Error(ErrorCode::kData, "text after a closing quote", Place(fields.size()));
   }

@@ -24,7 +24,7 @@ std::string Warning(const std::string& column, int64_t count, const std::string&
   return std::to_string(count) + " values of column '" + Escaped(column) + "' are NaN or infinite, the first at " + first;
 }
 
-// Counts what is not finite in an array.
+// Warns of values in an array that are not finite.
 void WarnOfNans(const std::string& name, const Tensor& column, const std::string& where, std::vector<std::string>& warnings) {
   if (!IsFloating(column.dtype()) || column.elements() == 0) return;
   const int64_t row_elements = column.elements() / column.shape()[0];
@@ -52,7 +52,7 @@ std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vect
   return columns;
 }
 
-// Of all arrays those that are wanted; without sources all by their own names.
+// The arrays that the sources select, or all of them under their own names if there are no sources.
 std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays, const std::vector<ColumnSource>& sources,
                                      const std::string& path) {
   if (sources.empty()) return arrays;
@@ -70,7 +70,7 @@ std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays
   return columns;
 }
 
-// Of all arrays, or of these names alone.
+// All arrays of the set, or only those in `names`.
 std::map<std::string, Tensor> ReadIdxSet(const std::string& prefix, const std::set<std::string>* names, int64_t limit_bytes) {
   std::map<std::string, Tensor> arrays;
   for (const auto& [name, path] : IdxFilesOf(prefix)) {
@@ -127,7 +127,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
     throw Error(ErrorCode::kData, "this is a model, not data", Escaped(path, 4096),
                 "name the model first: gradloom train model.onnx --data train.csv");
   }
-  if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, with the name of a file that is near
+  if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
   throw Error(ErrorCode::kData, "the file's name does not tell what kind of data it holds", Escaped(path, 4096),
               "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, or set the format: --data-format csv");
 }
@@ -198,7 +198,7 @@ LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, 
   try {
     loaded.data = Dataset(columns);
   } catch (const Error& error) {
-    // The data set does not know where its columns are from.
+    // Adds the file, which the data set does not know.
     throw Error(error.code(), error.message(), where, error.help());
   }
   if (kind != DataFileKind::kTable) {

@@ -18,14 +18,14 @@ namespace {
 
 int64_t RowBytes(const Tensor& column) { return column.shape()[0] == 0 ? 0 : column.bytes() / column.shape()[0]; }
 
-// A uniform number below `bound` without bias worth the name: 64 bits scaled down.
+// A uniform number below `bound`: 64 bits scaled down, with negligible bias.
 uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
   const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 1, 0}, key);
   const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32) | block[1];
   return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
 }
 
-// The streams of random numbers that data use, apart from those of nodes (which hash their names).
+// The random streams of data, separate from those of nodes (which are hashes of their names).
 constexpr uint64_t kShuffleStream = 0x73687566666C65;
 constexpr uint64_t kSplitStream = 0x73706C6974;
 
@@ -93,7 +93,7 @@ void Dataset::set_column(const std::string& name, Tensor column) {
 }
 
 Tensor Dataset::TakeColumn(const std::string& name) {
-  column(name);  // throws where there is none
+  column(name);  // throws if there is none
   return std::move(columns_.extract(name).mapped());
 }
 
@@ -134,7 +134,7 @@ std::vector<int64_t> WithoutOnes(const Shape& shape) {
   return extents;
 }
 
-// Whether a finite number of one type may be infinite in the other.
+// Whether a finite value of one type may become infinite in the other.
 bool IsNarrower(DType to, DType from) {
   if (to == DType::kFloat16) return DTypeBytes(from) > 1 && from != DType::kFloat16;
   return (to == DType::kFloat32 && from == DType::kFloat64) ||
@@ -192,7 +192,7 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
   if (column.dtype() != dtype) {
     Tensor converted = Converted(column.view(), dtype);
     CheckNotTooLarge(name, column.view(), converted.view(), row_elements, 0);
-    // An integer type holds each value exactly or the data are wrong: 2.5, NaN, or 300 as uint8.
+    // An integer type must represent each value exactly; 2.5, NaN, or 300 as uint8 are errors in the data.
     for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
       const double value = ElementAsDouble(column.view(), i);
       if (value == ElementAsDouble(converted.view(), i)) continue;
@@ -254,7 +254,7 @@ std::vector<double> ParseNumbers(std::string_view list, std::string_view text) {
   }
 }
 
-// One value for all, or one per channel (the first dimension of a row) spread over the channel's elements.
+// One value for all, or one per channel (the first dimension of a row), expanded to the channel's elements.
 std::vector<float> Spread(const std::vector<double>& values, const Shape& shape, std::string_view text) {
   if (values.size() == 1) return {static_cast<float>(values[0])};
   if (shape.rank() < 2 || shape[1] != static_cast<int64_t>(values.size())) RefuseTransform(text);
@@ -265,7 +265,7 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
   return spread;
 }
 
-// Of rows that `row` gives, which goes twice through all of them.
+// Computes mean and standard deviation over the rows that `row` returns, in two passes.
 Transform Standardize(int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
   std::vector<double> means(static_cast<size_t>(width)), squares(static_cast<size_t>(width));
   for (int64_t i = 0; i < rows; ++i) {

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// The output or target that a metric looks at.
+// The output or target that a metric uses.
 const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
   const auto found = by_name.find(name);
   if (found != by_name.end()) return found->second;
@@ -24,7 +24,7 @@ const TensorView& Named(const Feeds& by_name, const std::string& name, const std
               "expected one of: " + known);
 }
 
-// Of a target what stands beside the rows of an output that count, where the data of the batch decides how many do.
+// For an output whose number of rows depends on the data, the rows of a target that correspond to them.
 TensorView TargetOf(const Session& session, const std::string& output, const TensorView& rows, TensorView target) {
   for (const Fetch& fetch : session.plan().entries[static_cast<size_t>(session.last_entry())].fetches) {
     if (fetch.name != output || fetch.extents.empty() || fetch.extents[0].axis != 0 || target.shape.rank() == 0) continue;
@@ -36,7 +36,7 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
 }  // namespace
 
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options) {
-  // A weight goes by classes, which are whole numbers.
+  // Weights depend on classes, which are integers.
   const auto has_classes = [](const auto& made) { return !IsFloating(made.second.source->dtype()); };
   const bool weighed = options.loss_weight && std::any_of(data.made_columns().begin(), data.made_columns().end(), has_classes);
   const bool compared = kind == EntryKind::kEval && std::any_of(options.metrics.begin(), options.metrics.end(),
@@ -64,7 +64,7 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
   double loss = 0, weights = 0;
-  // Loss and weight of the batch, then of each metric output and target.
+  // Computes loss and weight of the batch, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {
     const Feeds feeds = batches.Get(own);
     const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
@@ -81,7 +81,7 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   };
   shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
     const double weight = computed[0].as<double>()[1];
-    // A batch in which all targets are ignored has no loss: 0/0.
+    // A batch whose targets are all ignored has the loss 0/0.
     if (weight > 0) loss += computed[0].as<double>()[0] * weight;
     weights += weight;
     for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
@@ -90,7 +90,7 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   std::map<std::string, double> values{{"loss", loss / weights}};
   for (size_t m = 0; m < metrics.size(); ++m) {
     const MetricSpec& spec = options.metrics[m];
-    // The first name is the metric's own, and those of its parts begin with it.
+    // The first name is that of the metric, and the names of its parts begin with it.
     for (const auto& [name, value] : metrics[m]->Values()) values[spec.shown() + name.substr(spec.name.size())] = value;
   }
   return values;

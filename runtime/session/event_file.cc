@@ -93,7 +93,7 @@ void EventFile::AddHparams(const std::map<std::string, Hparam>& hparams) {
   value.set_tag("_hparams_/session_start_info");
   value.mutable_metadata()->mutable_plugin_data()->set_plugin_name("hparams");
   value.mutable_metadata()->mutable_plugin_data()->set_content(data.SerializeAsString());
-  // Readers want a tensor, which has nothing in it.
+  // Readers require a tensor, which is empty.
   value.mutable_tensor()->set_dtype(1);
   value.mutable_tensor()->mutable_tensor_shape()->add_dim()->set_size(0);
   Append(event.SerializeAsString());
@@ -101,7 +101,7 @@ void EventFile::AddHparams(const std::map<std::string, Hparam>& hparams) {
 
 void EventFile::Append(const std::string& event) {
   const std::string length = LittleEndian(event.size(), 8);
-  // In one piece, so that a reader never waits for the rest of a record for long.
+  // Written in one piece, so that a reader does not wait long for the rest of a record.
   const std::string record = length + LittleEndian(MaskedCrc32c(length), 4) + event + LittleEndian(MaskedCrc32c(event), 4);
   WriteFully(fd_, record.data(), static_cast<int64_t>(record.size()), path_);
 }

@@ -16,15 +16,14 @@
 namespace gradloom {
 namespace {
 
-// Of the arrays of a file: dtype and row shape, as a message has them.
+// The dtype and row shape of each array of a file, as text for messages.
 using ArrayTypes = std::map<std::string, std::string>;
 
 std::string RowType(DType dtype, const Shape& shape) {
   return std::string(DTypeName(dtype)) + Shape(std::vector<int64_t>(shape.begin() + (shape.rank() > 0 ? 1 : 0), shape.end())).ToString();
 }
 
-// The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
-// means for it.
+// The default array for input or target `index`: the array of the same name, or the one that the format assigns to it.
 std::string DefaultArray(const DataFile& file, const std::vector<Feed>& feeds, size_t index) {
   const DataFileKind kind = KindOfDataFile(file);
   if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
@@ -51,7 +50,7 @@ std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed
   return sources;
 }
 
-// Before the rows are mixed, so that the message can name one as the file has it.
+// Checked before the rows are shuffled, so that the message can name the row in the file.
 void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& classes, const DataFile& file) {
   for (const auto& [name, range] : classes) {
     const auto found = data.columns().find(name);
@@ -68,11 +67,11 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
   }
 }
 
-// Smaller rows are had faster in memory, as long as there are not many of them.
+// Smaller rows are faster in memory, unless there are many of them.
 constexpr int64_t kLeastStoredBytes = 256;
 
-// The rows of a feed in the array that it is to have; null where their values have to be looked at, or where they are not what the feed
-// wants.
+// The rows of a feed, read from the array that it is mapped to; null if their values must be checked, or if they do not have the required
+// shape.
 std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file, const ColumnSource& source, const Feed& feed,
                                         const FeedReading& reading) {
   if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
@@ -95,7 +94,7 @@ std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file,
   return MakeStoredRows(std::move(array), std::move(options));
 }
 
-// The rows of a feed that may stay in the file; null: they are read at once.
+// The rows of a feed that may stay in the file; null if they must be read now.
 std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const ColumnSource& source, const Feed& feed,
                                               const FeedReading& reading, ArrayTypes& types) {
   if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
@@ -142,19 +141,19 @@ Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const C
     if (auto rows = RowsOf(found->second, file, sources[i], feeds[i], reading); rows != nullptr) {
       stored.emplace_back(found->first, std::move(rows));
     } else {
-      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or says what is wrong with it
+      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or reports what is wrong with it
     }
   }
   try {
     for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
   } catch (const Error& error) {
-    // The data set does not know where its columns are from.
+    // Adds the file, which the data set does not know.
     throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
   }
   return data;
 }
 
-// Throws Error(kData) where a table has other columns than the first one.
+// Throws Error(kData) if a table does not have the same columns as the first one.
 void CheckSameColumns(const DataFile& file, const std::vector<std::string>& own, const DataFile& first,
                       const std::vector<std::string>& wanted) {
   if (own == wanted) return;
@@ -169,7 +168,7 @@ void CheckSameColumns(const DataFile& file, const std::vector<std::string>& own,
               "tables that are read together must have the same columns in the same order");
 }
 
-// Throws Error(kData) where an array is of another type than the first file's.
+// Throws Error(kData) if an array does not have the same type as in the first file.
 void CheckSameTypes(const DataFile& file, const ArrayTypes& own, const DataFile& first, const ArrayTypes& wanted) {
   for (const auto& [name, type] : own) {
     const auto found = wanted.find(name);
@@ -186,7 +185,7 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
   const bool images = HasImages(file, columns);
   Dataset data =
       images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, feeds, columns, reading, types, notes);
-  // Which of the two it was is what a table and a file of tokens are read as.
+  // Tables and token files are converted when they are read, so their original types do not matter.
   if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
   FitToFeeds(data, feeds, file, reading.targets);
   CheckClasses(data, reading.classes, file);
@@ -197,7 +196,7 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
 
 bool IsTable(const DataFile& file) { return !file.path.starts_with(kRandomData) && KindOfDataFile(file) == DataFileKind::kTable; }
 
-// The rows of a table have no shape that could be wrong.
+// Table rows have no shape that could mismatch.
 void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets) {
   for (const Feed& feed : feeds) {
     const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
@@ -205,7 +204,7 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& f
       const bool strict = targets.contains(feed.name) && !IsTable(file);
       data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
     } catch (const Error& error) {
-      // The data set does not know where its columns are from.
+      // Adds the file, which the data set does not know.
       throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
     }
   }
@@ -224,7 +223,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     }
   }
   FeedReading each = reading;
-  // What may be held in memory is for all of them together.
+  // The memory limit is shared by all of them.
   each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
   std::vector<DataPart> parts;
   ArrayTypes first_types;

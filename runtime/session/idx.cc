@@ -46,7 +46,7 @@ void SwapBytes(Tensor& tensor) {
 
 std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
 
-// "-idx3-ubyte" has its start returned, other names npos.
+// The start of a suffix such as "-idx3-ubyte"; npos for other names.
 size_t SuffixOf(std::string_view name) {
   const std::string_view stem = WithoutGz(name);
   const size_t at = stem.rfind("-idx");
@@ -62,7 +62,7 @@ namespace {
 struct Head {
   DType dtype = DType::kUndefined;
   Shape shape;
-  int64_t head_bytes = 0, bytes = 0;  // of what precedes the elements, and of these
+  int64_t head_bytes = 0, bytes = 0;  // size of the header and of the elements
 };
 
 Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
@@ -88,7 +88,7 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
     extents.push_back(extent);
     bytes = *product;
   }
-  // A short file must not make a large tensor: gzip shrinks to about a thousandth at best.
+  // A short file must not allocate a large tensor: gzip compresses to about a thousandth at best.
   if (bytes / 1100 > file.file_bytes()) {
     throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "download or copy it again");
   }

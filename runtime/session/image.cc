@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// For each sample of the output, the first sample of the input that it draws from, and weights that sum to 1.
+// For each sample of the output, the first input sample that it uses, and weights that sum to 1.
 struct Filter {
   struct Taps {
     int64_t first;
@@ -65,7 +65,7 @@ Image Resized(const Image& image, int64_t height, int64_t width) {
   if (image.height == height && image.width == width) return image;
   const Filter across(image.width, width), down(image.height, height);
   const int channels = image.channels;
-  // Rows first, rounded to 8 bits between the two as Pillow does.
+  // Rows are resized first, and rounded to 8 bits in between, as in Pillow.
   Image narrow{image.height, width, channels, std::vector<uint8_t>(static_cast<size_t>(image.height * width * channels))};
   for (int64_t y = 0; y < image.height; ++y) {
     for (int64_t x = 0; x < width; ++x) {

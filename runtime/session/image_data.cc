@@ -26,7 +26,7 @@ std::string Listed(const std::vector<std::string>& classes) {
   return classes.size() > 8 ? text + ", ..." : text;
 }
 
-// The labels of images by the names of classes that others were labelled by.
+// The labels of images, numbered by the class names of the data that was trained on.
 std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const ImageFolder& images, const std::string& path) {
   std::vector<int64_t> labels;
   for (const int64_t own : images.labels) {
@@ -51,7 +51,7 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
                     (images.others > 1 ? "' and others" : "'"));
   }
   const std::set<int64_t> present(images.labels.begin(), images.labels.end());
-  // It is a class all the same, as training and evaluation data must number them alike.
+  // An empty class still counts, since training and evaluation data must number classes alike.
   for (size_t i = 0; i < images.classes.size(); ++i) {
     if (!present.contains(static_cast<int64_t>(i)))
       notes.push_back("warning no images of the class '" + Escaped(images.classes[i], 40) + "'");

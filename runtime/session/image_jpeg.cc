@@ -1,5 +1,4 @@
-// JPEG through libjpeg-turbo. Its errors leave by longjmp, so nothing with a destructor lives between setjmp and the
-// calls.
+// JPEG through libjpeg-turbo. Its errors exit by longjmp, so no object with a destructor may live between setjmp and the calls.
 #include <csetjmp>
 #include <cstdio>
 // jpeglib.h needs stdio before it.
@@ -13,7 +12,7 @@ namespace gradloom {
 namespace {
 
 struct Failure {
-  jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jpeg_error_mgr manager;  // first member: libjpeg passes its address back
   jpeg_progress_mgr progress;
   std::jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
@@ -27,7 +26,7 @@ void Fail(j_common_ptr state) {
   std::longjmp(failure.jump, 1);
 }
 
-// A progressive image has about ten scans; each costs as much as a whole image of one, and a few bytes of the file.
+// A progressive image has about ten scans. Each scan costs as much as decoding a whole baseline image, but only a few bytes of the file.
 constexpr int kMostScans = 500;
 
 void CountScans(j_common_ptr state) {
@@ -37,14 +36,14 @@ void CountScans(j_common_ptr state) {
   std::longjmp(failure.jump, 1);
 }
 
-// Most warnings are of odd markers; these two are of a picture that ends early.
+// Most warnings concern unusual markers; these two concern an image that ends early.
 void Warn(j_common_ptr state, int level) {
   if (level < 0 && (state->err->msg_code == JWRN_JPEG_EOF || state->err->msg_code == JWRN_HIT_MARKER)) Fail(state);
 }
 
 enum class Outcome { kDone, kFailed, kTooLarge, kOtherColours };
 
-// Reads the header; with `samples` the picture too. No object with a destructor in here.
+// Reads the header, and the image if `samples` is given. No object with a destructor may be used here.
 Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string& bytes, int channels, Image& image) {
   if (setjmp(failure.jump) != 0) return Outcome::kFailed;
   jpeg_create_decompress(&jpeg);

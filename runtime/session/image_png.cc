@@ -1,4 +1,4 @@
-// PNG through libpng's simplified interface, which keeps its error handling to itself.
+// PNG through libpng's simplified interface, which handles errors internally.
 #include <png.h>
 
 #include <string_view>
@@ -9,8 +9,8 @@
 namespace gradloom {
 namespace {
 
-// Luma as JPEG and Pillow have it (ITU-R BT.601), of the samples as they are: libpng would mix light, and a picture would have other greys
-// as a PNG than as a JPEG.
+// Luma as in JPEG and Pillow (ITU-R BT.601), computed from the samples as stored. libpng would convert to linear light, so an image would
+// have different greys as a PNG than as a JPEG.
 Image Grey(const Image& image) {
   Image grey{image.height, image.width, 1, std::vector<uint8_t>(image.samples.size() / 3)};
   const uint8_t* rgb = image.samples.data();
@@ -21,8 +21,8 @@ Image Grey(const Image& image) {
   return grey;
 }
 
-// The file without what it says of light (gAMA and its like), which other readers leave alone, too: samples are what they are, and would be
-// computed anew by it. Damage is libpng's to find.
+// The file without its colour space chunks (gAMA and the like), which other readers ignore as well: libpng would use them to transform the
+// samples. Damage is left for libpng to detect.
 std::string WithoutLight(const std::string& bytes) {
   constexpr size_t kSignatureBytes = 8, kFrameBytes = 12;  // of a chunk: length, name and checksum
   std::string kept = bytes.substr(0, kSignatureBytes);
@@ -58,7 +58,7 @@ Image DecodePng(const std::string& bytes, int channels, const std::string& where
     throw;
   }
   png.format = PNG_FORMAT_RGB;
-  // Samples of 16 bits are not of another kind than those of 8: without this they are taken for linear light.
+  // Treats 16-bit samples like 8-bit ones; without this flag they are taken as linear light.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   Image image{png.height, png.width, 3, {}};
   image.samples.resize(PNG_IMAGE_SIZE(png));

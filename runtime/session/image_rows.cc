@@ -22,7 +22,8 @@ struct Geometric {
   int64_t pad = 0;
 };
 
-// Refuses what scaling would make too large: an image of few pixels may be very long. Rows are scaled first, with all of the height.
+// Refuses to scale an image if the intermediate result is too large: an image with few pixels may be very long, and rows are scaled first,
+// at full height.
 Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
   const int64_t most = std::max(image.height, height);
   if (most > kMostPixels / width) {
@@ -34,7 +35,7 @@ Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std
   return Resized(image, height, width);
 }
 
-// The shorter side as long as the model's, relative to it; the middle of the rest.
+// Scales the image until it covers the model's size, then crops the centre.
 Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const std::string& path) {
   const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.height),
                                 static_cast<double>(width) / static_cast<double>(image.width));
@@ -89,7 +90,7 @@ class ImageRows : public RowSource {
     }
   }
 
-  // As it is written, because what is random is none for evaluation.
+  // Kept as text: random transforms do not apply in evaluation.
   Transform Fitted(const std::string& text, std::span<const int64_t>) const override { return {.row_transform = text}; }
 
   std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
@@ -165,7 +166,7 @@ ImageKind KindOfImage(const fs::path& path) {
 
 bool IsHidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// Adds those of one class, in its folder and the folders in it.
+// Adds the images of one class, from its folder and the folders below it.
 void ListClass(const fs::path& folder, std::vector<std::string>& paths, ImageFolder& images) {
   for (fs::recursive_directory_iterator it(folder), end; it != end; ++it) {
     if (IsHidden(it->path())) {
@@ -197,7 +198,7 @@ ImageFolder ListImages(const std::string& folder) {
   std::vector<fs::path> classes;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      // A link that leads nowhere is no folder.
+      // A broken link is not a folder.
       std::error_code error;
       if (entry.is_directory(error) && !IsHidden(entry.path())) classes.push_back(entry.path());
     }

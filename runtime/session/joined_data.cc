@@ -17,23 +17,23 @@
 namespace gradloom {
 namespace {
 
-// glob calls it with the folder that it cannot read; there is no other way to learn its name.
+// glob calls the error function with the folder that it cannot read; there is no other way to learn its name.
 thread_local std::string unreadable_folder;
 
 int KeepUnreadable(const char* folder, int error) {
-  // A file where the pattern wants a folder is none that matches.
+  // A file where the pattern requires a folder does not match.
   if (error == ENOTDIR || error == ENOENT) return 0;
   unreadable_folder = folder;
   return 1;
 }
 
-// Rows of several sources, one after the other.
+// The rows of several sources, one after the other.
 class JoinedRows : public RowSource {
  public:
   struct Part {
     std::string path;
     Dataset::MadeColumn column;
-    int64_t first = 0;  // of its rows, among all
+    int64_t first = 0;  // index of its first row among all
   };
 
   JoinedRows(std::vector<Part> parts, int64_t rows) : parts_(std::move(parts)), rows_(rows) {}
@@ -45,7 +45,7 @@ class JoinedRows : public RowSource {
   void Read(int64_t row, PhiloxKey draw, void* out) const override {
     const auto next = std::upper_bound(parts_.begin(), parts_.end(), row, [](int64_t r, const Part& part) { return r < part.first; });
     const Part& part = *(next - 1);
-    // Row 5 of one file is not to be turned as row 5 of the next.
+    // Row 5 of one file must not get the same random transform as row 5 of the next.
     draw[1] ^= static_cast<uint32_t>(next - 1 - parts_.begin());
     try {
       part.column.source->Read(part.column.rows[static_cast<size_t>(row - part.first)], draw, out);
@@ -77,7 +77,7 @@ std::vector<int64_t> Counted(int64_t rows) {
   return numbers;
 }
 
-// A column in memory as rows that are made, beside those of other parts that are.
+// Presents a column in memory as a row source, to join it with parts that are row sources.
 Dataset::MadeColumn Made(const std::string& name, Tensor column) {
   const auto values = std::make_shared<const Tensor>(std::move(column));
   StoredRowsOptions options{.dtype = values->dtype(), .rows = values->shape()[0], .column = name};
@@ -89,7 +89,7 @@ Dataset::MadeColumn Made(const std::string& name, Tensor column) {
   return {MakeStoredRows(std::move(array), std::move(options)), Counted(rows)};
 }
 
-// `name` in memory of all parts, which lose it on the way.
+// Column `name` of all parts, joined in memory. It is moved out of the parts.
 Tensor JoinedColumn(const std::string& name, std::vector<DataPart>& parts, int64_t rows) {
   const Tensor& first = parts.front().rows.column(name);
   Tensor whole(first.dtype(), WithRows(first.shape(), rows));

@@ -10,10 +10,10 @@
 namespace gradloom {
 namespace {
 
-// For connections, checkpoints and whatever else the process opens later.
+// Reserve for connections, checkpoints and other files that the process opens later.
 constexpr int64_t kSpare = 64;
 
-// 0 where the system does not tell.
+// The number of open files; 0 if the system does not tell.
 int64_t CountOpen() {
   std::error_code error;
   int64_t count = 0;
@@ -32,7 +32,7 @@ void KeptFiles::CheckAfterFirst(const std::string& path, int64_t files) const {
   if (each <= 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const int64_t needed = before_ + kSpare + each * files, allowed = static_cast<int64_t>(limit.rlim_cur);
   if (needed <= allowed) return;
-  // What a process takes by itself is often far less than it may.
+  // The soft limit is often far below the hard limit.
   rlimit more = limit;
   more.rlim_cur = static_cast<rlim_t>(needed);
   if ((limit.rlim_max == RLIM_INFINITY || more.rlim_cur <= limit.rlim_max) && setrlimit(RLIMIT_NOFILE, &more) == 0) return;

@@ -18,15 +18,15 @@ static_assert(std::endian::native == std::endian::little, "the header is written
 
 constexpr std::array<char, 8> kMagic = {'\x8b', 'G', 'L', 'C', '\r', '\n', '\x1a', '\n'};
 constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-constexpr int64_t kMaxCount = int64_t{1} << 53;  // of steps and rows: exact as a double, far from overflow
+constexpr int64_t kMaxCount = int64_t{1} << 53;  // limit on steps and rows: exact as a double, and far from overflow
 
-// The first 32 bytes. The message follows, to the end of the file.
+// The first 32 bytes. The message follows and extends to the end of the file.
 struct Header {
   std::array<char, 8> magic = kMagic;
   uint32_t version = Manifest::kFormatVersion;
   uint32_t reserved = 0;
   int64_t message_bytes = 0;
-  uint64_t hash = 0;  // XXH3-64 of the file with zeros here
+  uint64_t hash = 0;  // XXH3-64 of the file with this field set to zero
 };
 static_assert(sizeof(Header) == 32);
 
@@ -77,7 +77,7 @@ class Fields {
     return cursor;
   }
 
-  // One file a rank, by its own name: so none lies outside of the folder.
+  // One file per rank, with a fixed name, so that none can be outside the folder.
   std::vector<CheckpointFile> Files(const file::Manifest& from, int64_t world_size) const {
     std::vector<CheckpointFile> files;
     for (const file::CheckpointFile& file : from.files()) {
@@ -138,7 +138,7 @@ Manifest DecodeManifest(std::string_view bytes, const std::string& where) {
   std::memcpy(&header, bytes.data(), sizeof header);
   const std::string_view message = bytes.substr(sizeof header);
   if (header.magic != kMagic) Refuse("not the manifest of a checkpoint: it does not start with a manifest's magic number", where);
-  // Damage first: a damaged version number is no other version.
+  // Damage is checked first: a damaged version number must not be reported as another version.
   if (header.message_bytes != static_cast<int64_t>(message.size()) || message.size() > kMaxMessageBytes ||
       header.hash != HashOfFile(header, message)) {
     Refuse("the manifest is damaged: its contents do not match their hash", where);

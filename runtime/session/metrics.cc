@@ -70,7 +70,7 @@ namespace {
 using internal::CheckSameElements;
 using internal::ClassScores;
 
-// A mean of one number per place or element, and what becomes of it at the end.
+// The mean of one number per position or element, and a function applied to it at the end.
 class MeanMetric : public Metric {
  public:
   explicit MeanMetric(const MetricSpec& spec) : spec_(spec) {}
@@ -93,7 +93,7 @@ class MeanMetric : public Metric {
   int64_t count_ = 0;
 };
 
-// k 1: accuracy.
+// k = 1 is accuracy.
 class TopK : public MeanMetric {
  public:
   TopK(const MetricSpec& spec, int64_t k) : MeanMetric(spec), k_(k) {}
@@ -105,7 +105,7 @@ class TopK : public MeanMetric {
       const int64_t right = scores.Class(place);
       if (right < 0) continue;
       const double own = scores.Score(place, right);
-      // A score that is not a number is right about nothing.
+      // A NaN score is never correct.
       int64_t before = std::isnan(own) ? k_ : 0;
       for (int64_t c = 0; c < scores.classes() && before < k_; ++c) {
         const double other = scores.Score(place, c);
@@ -144,7 +144,7 @@ class Perplexity : public MeanMetric {
   double Finished(double mean) const override { return std::exp(mean); }
 };
 
-// The mean of |difference|^power, and its root if wanted.
+// The mean of |difference|^power, optionally followed by the root.
 class MeanError : public MeanMetric {
  public:
   MeanError(const MetricSpec& spec, int power, bool root) : MeanMetric(spec), power_(power), root_(root) {}

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-// The mean of those that are numbers.
+// The mean over the values that are not NaN.
 double MeanOfNumbers(const std::vector<double>& values) {
   double sum = 0;
   int64_t count = 0;
@@ -24,9 +24,9 @@ double MeanOfNumbers(const std::vector<double>& values) {
   return count == 0 ? kNothing : sum / static_cast<double>(count);
 }
 
-// What is counted in columns: one for each class, or one for each yes or no that a sample has. A Column takes
-//   AddAnswer(score, is, spec): what one says of a yes or no;
-//   AddClass(scores, place, right, columns), static: what all of them say of the class of a place.
+// Counts in columns: one for each class, or one for each binary label of a sample. A Column implements
+// AddAnswer(score, is, spec): adds one prediction of a binary label;
+// AddClass(scores, place, right, columns), static: adds the scores of all classes at a position.
 template <typename Column>
 class ByColumn : public Metric {
  public:
@@ -54,7 +54,7 @@ class ByColumn : public Metric {
     }
   }
 
-  // Throws where a batch has another number of columns than those before.
+  // Throws if a batch has another number of columns than the previous ones.
   void Resize(int64_t columns) {
     if (!columns_.empty() && columns_.size() != static_cast<size_t>(columns)) {
       throw Error(ErrorCode::kConfig, Escaped(spec_.name) + ": the output had " + std::to_string(columns_.size()) +
@@ -100,8 +100,8 @@ class F1 : public ByColumn<Counts> {
   }
 };
 
-// Keeps every score, 8 bytes for each class of each sample. Of classes it is the logarithm of the probability, which
-// has the order of the probability and does not run out of digits near 1.
+// Keeps every score, 8 bytes for each class of each sample. For classes this is the logarithm of the probability, which has the same order
+// and does not lose precision near 1.
 struct Scores {
   std::vector<double> scores;
   std::vector<bool> is;
@@ -119,8 +119,8 @@ struct Scores {
     }
   }
 
-  // Mann and Whitney: the share of pairs of a yes and a no that the scores order rightly, by the sum of the ranks of
-  // the yeses, where equal scores share the mean of their ranks.
+  // Mann-Whitney U: the share of pairs of a positive and a negative sample that the scores order correctly, computed from the rank sum of
+  // the positives. Equal scores share the mean of their ranks.
   double Area() const {
     const size_t n = scores.size();
     std::vector<size_t> order(n);

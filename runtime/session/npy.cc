@@ -21,12 +21,12 @@ static_assert(std::endian::native == std::endian::little, "the readers and write
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
-// Numpy's own bound for headers of unknown origin is 10,000.
+// numpy's own limit for headers from untrusted sources is 10,000.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
 
 struct NumpyType {
   DType dtype;
-  std::string_view code;  // kind and bytes
+  std::string_view code;  // kind and size in bytes
 };
 
 constexpr std::array kTypes = {
@@ -39,11 +39,11 @@ struct Header {
   DType dtype = DType::kUndefined;
   bool big_endian = false;
   bool fortran_order = false;
-  int64_t text_width = -1;  // code points of a string; -1: no text
+  int64_t text_width = -1;  // code points per string; -1: not text
   Shape shape;
 };
 
-// The header is a Python dict of three known keys; this reads that much of Python and no more.
+// Parses the header, a Python dict with three known keys. Other Python syntax is rejected.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
@@ -131,7 +131,7 @@ class HeaderParser {
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), dim);
       if (error != std::errc()) Fail("expected a dimension");
       at_ = static_cast<size_t>(end - text_.data());
-      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote its long integers so
+      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote long integers with this suffix
       if (dim < 0) Fail("a negative dimension");
       if (shape.rank() == kMaxRank) Fail("more than " + std::to_string(kMaxRank) + " dimensions");
       shape.push_back(dim);
@@ -162,7 +162,7 @@ class HeaderParser {
       header.big_endian = order == '>';
       return;
     }
-    // Fixed-width text: each string as so many code points, in one more dimension.
+    // Fixed-width text: each string becomes that many code points, along one more dimension.
     if (text.starts_with('U') && text.size() > 1 && text.size() < 9 && text.find_first_not_of("0123456789", 1) == std::string_view::npos) {
       header.dtype = DType::kUint32;
       header.big_endian = order == '>';
@@ -187,7 +187,7 @@ Tensor FromFortran(const Tensor& tensor) {
   const Shape& shape = tensor.shape();
   Tensor out(tensor.dtype(), shape);
   const int64_t size = DTypeBytes(tensor.dtype()), n = tensor.elements();
-  if (n == 0) return out;  // the strides of the other dimensions may not fit 64 bits
+  if (n == 0) return out;  // the strides of the other dimensions may not fit into 64 bits
   std::vector<int64_t> stride(static_cast<size_t>(shape.rank())), index(static_cast<size_t>(shape.rank()), 0);
   int64_t product = 1;
   for (size_t axis = 0; axis < stride.size(); ++axis) stride[axis] = product, product *= shape[static_cast<int>(axis)];
@@ -206,7 +206,7 @@ Tensor FromFortran(const Tensor& tensor) {
   return out;
 }
 
-// A header that fits the file, and what precedes the elements, in bytes.
+// The checked header, and the number of bytes before the elements.
 struct Start {
   Header header;
   int64_t bytes = 0, elements = 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".npy";
 
-// Deflate's densest code is 258 bytes for 2 bits: an entry that claims more is lying.
+// Deflate encodes at most 258 bytes in 2 bits; an entry that claims a higher ratio is invalid.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 
 struct ArchiveDeleter {
@@ -42,7 +42,7 @@ std::string ErrorText(int code) {
   return text;
 }
 
-// Names never become paths here; other tools unpack the same files, though.
+// Names are not used as paths here, but other tools extract the same files.
 bool LeavesFolder(std::string_view name) {
   while (true) {
     const size_t end = name.find_first_of("/\\");
@@ -54,12 +54,12 @@ bool LeavesFolder(std::string_view name) {
 
 struct EntryInfo {
   zip_uint64_t index;
-  std::string name;  // the array's
+  std::string name;  // of the array
   int64_t bytes;
   bool compressed;
 };
 
-// One entry checked against its claims, without unpacking it. `where` names the file.
+// Checks the claims of one entry without unpacking it. `where` names the file.
 EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& where) {
   zip_stat_t status;
   if (zip_stat_index(archive, index, 0, &status) != 0) {
@@ -104,7 +104,7 @@ Entry OpenEntry(zip_t* archive, const EntryInfo& info, const std::string& place)
   return entry;
 }
 
-// The next bytes, all of them.
+// Reads exactly the next `bytes` bytes.
 void ReadFrom(zip_file_t* entry, void* out, int64_t bytes, const std::string& place) {
   char* to = static_cast<char*>(out);
   while (bytes > 0) {
@@ -115,7 +115,7 @@ void ReadFrom(zip_file_t* entry, void* out, int64_t bytes, const std::string& pl
   }
 }
 
-// The end must be here; reaching it also makes libzip compare the checksum.
+// Checks that the entry ends here. Reaching the end also makes libzip verify the checksum.
 void CheckEnd(zip_file_t* entry, const std::string& place) {
   char more;
   const zip_int64_t got = zip_fread(entry, &more, 1);
@@ -131,7 +131,7 @@ Tensor ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where
   return tensor;
 }
 
-// An entry's elements in a buffer of which they may be many; nothing as OpenNpy has it.
+// The elements of an entry, in a buffer that may spill to disk; nullopt as in OpenNpy.
 std::optional<StoredArray> UnpackEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
   const std::string place = PlaceOf(info, where);
   const Entry entry = OpenEntry(archive, info, place);
@@ -144,7 +144,7 @@ std::optional<StoredArray> UnpackEntry(zip_t* archive, const EntryInfo& info, co
   return found;
 }
 
-// What libzip writes into: an AtomicFile, so that errors are ours and the file appears complete.
+// The output of libzip: an AtomicFile, so that errors are Gradloom's and the file appears complete or not at all.
 struct ZipOutput {
   explicit ZipOutput(const std::string& path) : file(path) { zip_error_init(&error); }
   ~ZipOutput() { zip_error_fini(&error); }
@@ -180,7 +180,7 @@ struct ZipOutput {
         file.Write(data, static_cast<int64_t>(length));
         position += static_cast<int64_t>(length);
         return static_cast<zip_int64_t>(length);
-      case ZIP_SOURCE_READ:  // a new archive: nothing is there to read
+      case ZIP_SOURCE_READ:  // a new archive has nothing to read
       case ZIP_SOURCE_TELL:
       case ZIP_SOURCE_OPEN:
       case ZIP_SOURCE_CLOSE:
@@ -208,7 +208,7 @@ struct ZipOutput {
     }
   }
 
-  // Throws the error of ours behind a failed call, or else `why`.
+  // Throws the error of the output behind a failed call, or `why` if there is none.
   [[noreturn]] void Fail(const std::string& path, const std::string& why) {
     if (failure) std::rethrow_exception(failure);
     throw Error(ErrorCode::kResource, "cannot write the file: " + why, Escaped(path, 4096));
@@ -216,7 +216,7 @@ struct ZipOutput {
 };
 
 void AddEntry(zip_t* archive, const std::string& name, const std::string& header, const TensorView& tensor, bool compress) {
-  // Fragments of length 0 are refused by libzip.
+  // libzip rejects fragments of length 0.
   zip_buffer_fragment_t parts[2] = {{reinterpret_cast<zip_uint8_t*>(const_cast<char*>(header.data())), header.size()},
                                     {static_cast<zip_uint8_t*>(const_cast<void*>(tensor.data)), static_cast<zip_uint64_t>(tensor.bytes())}};
   zip_source_t* source = zip_source_buffer_fragment(archive, parts, tensor.bytes() > 0 ? 2 : 1, 0);
@@ -230,14 +230,14 @@ void AddEntry(zip_t* archive, const std::string& name, const std::string& header
     throw fail();
   }
   const zip_uint64_t index = static_cast<zip_uint64_t>(added);
-  constexpr zip_uint16_t kFirstOf1980 = 1 << 5 | 1;  // the earliest day that zip can say
+  constexpr zip_uint16_t kFirstOf1980 = 1 << 5 | 1;  // the earliest date that zip can represent
   if (zip_set_file_compression(archive, index, compress ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0) != 0 ||
       zip_file_set_dostime(archive, index, 0, kFirstOf1980, 0) != 0) {
     throw fail();
   }
 }
 
-// An open file whose entries are checked against their claims.
+// An open archive whose entries have been checked.
 struct CheckedArchive {
   Archive archive;
   std::vector<EntryInfo> entries;
@@ -260,7 +260,7 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
     ::close(fd);
     if (code == ZIP_ER_EXISTS)
       throw Error(ErrorCode::kData, "two entries have the same name", where, "write the file again with numpy.savez, each array once");
-    // It opens the file once more.
+    // libzip opens the file again.
     if (error == EMFILE || error == ENFILE) throw shortage(error);
     throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
                 "it may be truncated: copy it again, or write it again with numpy.savez");
@@ -298,8 +298,8 @@ int64_t LittleEndian(std::string_view bytes) {
   return value;
 }
 
-// Where the bytes of an entry begin that is stored as it is, as libzip does not tell it; -1 in an archive that is written in another way
-// than numpy does it: with a comment, in several parts, or with offsets past 4 GiB. `index` counts the central directory's entries.
+// The offset of the bytes of an entry that is stored uncompressed, which libzip does not provide. -1 for an archive that is not written as
+// numpy does: with a comment, in several parts, or with offsets past 4 GiB. `index` refers to the central directory.
 int64_t FindStored(const InputFile& file, zip_uint64_t index, int64_t entry_bytes) {
   constexpr int64_t kEndBytes = 22, kDirectoryBytes = 46, kLocalBytes = 30;
   const auto read = [&](int64_t at, int64_t bytes) {
@@ -372,7 +372,7 @@ void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& 
   }
   ZipOutput output(path);
   if (arrays.empty()) {
-    // libzip writes no empty archive; numpy does, and it is the end record alone.
+    // libzip does not write empty archives; numpy writes just the end record.
     output.file.Write(std::string("PK\x05\x06", 4) + std::string(18, '\0'));
     output.file.Commit();
     return;

@@ -30,9 +30,9 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kMostTableBytes = 64 << 20;
 constexpr size_t kMostNameBytes = 64;
-constexpr time_t kSeconds = 10;  // for the other side to say what it has to say
+constexpr time_t kSeconds = 10;  // timeout for the other side
 
-// The memory begins with this, then a table of what there is as JSON; then, from a page's beginning on, the state.
+// The shared memory begins with this header, followed by a table of the parameters as JSON and, from a page boundary on, the state.
 struct Header {
   char magic[8] = {'G', 'L', 'S', 'H', 'A', 'R', 'E', '1'};
   int64_t table_bytes = 0, state_begin = 0, state_bytes = 0;
@@ -40,7 +40,7 @@ struct Header {
 
 std::string Reason() { return std::generic_category().message(errno); }
 
-// In the system's own space of names, which is not a file system's.
+// An address in the abstract namespace, which is not part of the file system.
 std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
   const bool fits = !name.empty() && name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
@@ -52,7 +52,7 @@ std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
   const std::string path = "gradloom/parameters/" + name;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // The first byte is zero.
+  // A leading zero byte selects the abstract namespace.
   std::memcpy(address.sun_path + 1, path.data(), path.size());
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size())};
 }
@@ -63,7 +63,7 @@ bool OfThisUser(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
-// A message of one byte, with which a descriptor goes from process to process.
+// A message of one byte that passes a file descriptor to another process.
 struct DescriptorMessage {
   char byte = 1;
   iovec data{&byte, 1};
@@ -87,11 +87,11 @@ void GiveDescriptor(int socket, int fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  // Whoever does not take it is not served.
+  // A client that does not receive it is dropped.
   sendmsg(socket, &sent.message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// -1 where none comes.
+// -1 if none arrives.
 int TakeDescriptor(int socket) {
   DescriptorMessage got;
   if (recvmsg(socket, &got.message, MSG_CMSG_CLOEXEC) != 1) return -1;
@@ -143,7 +143,7 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
   header.state_begin = AlignUp(static_cast<int64_t>(sizeof header) + header.table_bytes, kPageBytes);
   header.state_bytes = arena.bytes(0);
 
-  // First the name: two that want it must not both move their state.
+  // The name is taken first: of two sessions that want it, only one may move its state.
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) throw Error(ErrorCode::kResource, "cannot create a socket: " + Reason());
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
@@ -159,14 +159,14 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
   WriteAll(memory.get(), table.data(), header.table_bytes, sizeof header);
   if (header.state_bytes > 0) {
     WriteAll(memory.get(), arena.at(0, 0), header.state_bytes, header.state_begin);
-    // In the place of what was there, so that whatever has been prepared finds it: an arena in host memory begins with a page and has whole
-    // ones to itself (HostArena).
+    // Mapped over the arena, so that everything that was prepared finds it at the same address: an arena in host memory begins at a page
+    // boundary and does not share pages (HostArena).
     void* const at = arena.at(0, 0);
     if (mmap(at, static_cast<size_t>(AlignUp(header.state_bytes, kPageBytes)), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory.get(),
              header.state_begin) != at)
       throw Error(ErrorCode::kResource, "the parameters cannot be shared: " + Reason());
   }
-  // Nobody else can write it, and nobody can take it from under a reader.
+  // Other processes cannot write the memory, and its size cannot change under a reader.
   fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   if (fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw Error(ErrorCode::kResource, "the shared memory cannot be sealed: " + Reason());
@@ -240,7 +240,8 @@ namespace {
 
 }  // namespace
 
-// Its maker may be anybody, and may write as long as this reads: all is copied before it is judged, but for the elements.
+// The memory may come from any process, which may write to it during this call: everything except the elements is copied before it is
+// checked.
 void AttachedParameters::Map(int fd) {
   struct stat status {};
   const int seals = fcntl(fd, F_GET_SEALS);

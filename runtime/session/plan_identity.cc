@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kLongestText = 300;
-// These follow from the other parts, and are named where those are the same.
+// These follow from the other parts; they are named only if all of those are equal.
 const std::string kState = "state", kInstructions = "instructions";
 
 bool Trains(const Entry& entry) { return entry.kind != EntryKind::kEval && entry.kind != EntryKind::kPredict; }
@@ -28,7 +28,7 @@ std::string Joined(const std::set<std::string>& texts) {
   return joined.size() <= kLongestText ? joined : HashText(HashOf(joined));
 }
 
-// The operators that write parameters, with their options.
+// The operators that write parameters, with their attributes.
 std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
   std::set<std::pair<int, int64_t>> parameters;  // places and offsets
   for (size_t place = 0; place < plan.places.size(); ++place) {
@@ -127,7 +127,7 @@ std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIden
   for (const std::string& name : {kState, kInstructions}) {
     if (differences.empty()) compare_part(name);
   }
-  // A part that only another version knows.
+  // The differing part is known only to another version.
   if (differences.empty()) compare("plan", there.hash, here.hash);
   return differences;
 }

@@ -13,7 +13,7 @@ Plateau::Plateau(const PlateauOptions& options, double lr) : options_(options), 
 }
 
 bool Plateau::IsBetter(double value) const {
-  // Of NaN neither is true.
+  // Comparisons with NaN are false.
   if (!has_best_) return value == value;
   const double sign = options_.larger ? 1 : -1;
   const double bound = options_.absolute ? best_ + sign * options_.threshold : best_ * (1 + sign * options_.threshold);

@@ -16,14 +16,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "elements are read and written as they lie in memory");
 
-// The reference's own bound.
+// The limit of the reference implementation.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
 Error Damaged(const std::string& why, const std::string& where) {
   return {ErrorCode::kCheckpoint, why, where, "the file is damaged or unfinished, or not a safetensors file"};
 }
 
-// The ranges must tile the data: sorted, each begins where the one before it ends.
+// The ranges must tile the data: in sorted order, each begins where the previous one ends.
 void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, int64_t data_bytes, const std::string& where) {
   std::vector<std::tuple<int64_t, int64_t, const std::string*>> ranges;
   for (const auto& [name, entry] : entries) ranges.emplace_back(entry.begin, entry.end, &name);
@@ -42,8 +42,7 @@ void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, i
   if (at != data_bytes) throw Damaged("the last " + std::to_string(data_bytes - at) + " bytes belong to no tensor", where);
 }
 
-// The checked header of a file of `file_bytes` bytes, its ranges counted from the start of the file.
-// read(offset, out, bytes) reads the file.
+// The checked header of a file of `file_bytes` bytes; its ranges count from the start of the file. read(offset, out, bytes) reads the file.
 template <typename Read>
 SafetensorsHeader ReadHeader(int64_t file_bytes, int64_t max_tensors, const std::string& where, Read&& read) {
   if (file_bytes < 8) throw Damaged("too short for a safetensors file: " + std::to_string(file_bytes) + " bytes", where);
@@ -73,7 +72,7 @@ void CheckBools(const std::string& name, DType dtype, const void* data, int64_t 
   }
 }
 
-// A file's tensors in the reference's order of writing, and the header's text with its padding.
+// The tensors of a file in the order in which the reference implementation writes them, and the padded text of the header.
 struct Arrangement {
   std::vector<std::pair<std::string, SafetensorsFile::Entry>> entries;
   std::string header;
@@ -81,8 +80,7 @@ struct Arrangement {
 
 Arrangement Arrange(const std::map<std::string, TensorView>& tensors, const std::map<std::string, std::string>& metadata,
                     const std::string& where) {
-  // The rank of each dtype in that order, in which widths never rise: so every tensor is aligned to its
-  // element.
+  // The position of each dtype in that order. Element sizes never increase along it, so every tensor is aligned.
   constexpr std::array kOrder = {DType::kUint64, DType::kInt64,    DType::kFloat64, DType::kFloat32, DType::kUint32,
                                  DType::kInt32,  DType::kBfloat16, DType::kFloat16, DType::kUint16,  DType::kInt16,
                                  DType::kInt8,   DType::kUint8,    DType::kBool};
@@ -94,7 +92,7 @@ Arrangement Arrange(const std::map<std::string, TensorView>& tensors, const std:
     }
     order.emplace_back(std::find(kOrder.begin(), kOrder.end(), tensor.dtype) - kOrder.begin(), &name, &tensor);
   }
-  // Already in the order of the names.
+  // The names are already sorted.
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
   Arrangement arranged;
   int64_t at = 0;

@@ -29,8 +29,8 @@ constexpr std::array kTypes = {
     TypeName{DType::kUint64, "U64"},
 };
 
-// Takes the header's JSON event by event: duplicate keys are seen, nothing nests past three levels, and no
-// tree is built of a hundred megabytes of brackets. A false answer ends the parse with failure_ set.
+// Parses the header's JSON event by event. This detects duplicate keys, limits nesting to three levels, and does not build a tree from a
+// hundred megabytes of brackets. Returning false ends the parse with failure_ set.
 class HeaderEvents : public nlohmann::json_sax<Json> {
  public:
   HeaderEvents(int64_t max_tensors, std::string where) : max_tensors_(max_tensors), where_(std::move(where)) {}
@@ -153,7 +153,7 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
     const auto elements = entry_.shape.checked_elements();
     const auto bytes = elements ? CheckedMul(*elements, DTypeBytes(entry_.dtype)) : std::nullopt;
     if (!bytes) FailTensor("the shape " + entry_.shape.ToString() + " has more elements than any file");
-    // end < begin gives a negative difference, which no size equals; both are at least 0.
+    // If end < begin the difference is negative and matches no size; both are at least 0.
     if (entry_.end - entry_.begin != *bytes) {
       FailTensor("the shape " + entry_.shape.ToString() + " of " + std::string(DTypeName(entry_.dtype)) + " needs " +
                  std::to_string(*bytes) + " bytes, but its data_offsets are " + std::to_string(entry_.begin) + " to " +

@@ -48,7 +48,7 @@ bool Fits(const Entry& entry, const Feeds& feeds) {
   return std::all_of(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
 }
 
-// The first entry of the kind that the feeds fit, or -1.
+// The first entry of the kind that the feeds match, or -1.
 int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
   for (size_t i = 0; i < plan.entries.size(); ++i) {
     if (plan.entries[i].kind == kind && Fits(plan.entries[i], feeds)) return static_cast<int>(i);
@@ -56,7 +56,7 @@ int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
   return -1;
 }
 
-// Why the feeds do not fit the entry.
+// Why the feeds do not match the entry.
 std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   for (const Feed& want : entry.feeds) {
     const auto found = feeds.find(want.name);
@@ -76,7 +76,8 @@ int64_t CountFitting(const Entry& entry, const Feeds& feeds) {
   return std::count_if(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
 }
 
-// The shapes of what an entry of the kind is fed, where all of that is there and shapes alone keep it from fitting; else nothing.
+// The shapes of the feeds of an entry of the kind, if all feeds are present and only their shapes keep the entry from matching; otherwise
+// empty.
 FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
   FeedShapes shapes;
   for (const Entry& entry : plan.entries) {
@@ -84,7 +85,7 @@ FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
     for (const Feed& want : entry.feeds) {
       const auto found = feeds.find(want.name);
       if (found == feeds.end() || found->second.dtype != want.dtype || found->second.shape.rank() != want.shape.rank()) return {};
-      // Of no samples nothing is made.
+      // No entry is compiled for a batch without samples.
       if (found->second.shape.elements() == 0 && want.shape.elements() > 0) return {};
       shapes.emplace(want.name, found->second.shape);
     }
@@ -99,13 +100,13 @@ Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : opt
 
 void Session::Load(std::shared_ptr<const Plan> plan) {
   const auto own = std::make_shared<Plan>(*plan);  // shares programs and tensors
-  plan.reset();                                    // what nobody else holds goes as soon as the state has it
+  plan.reset();                                    // tensors that nobody else holds are freed as soon as the state has a copy
   if (executor_ == nullptr) {
     executor_ = Executor::Make(own, options_.executor);
   } else if (!executor_->Extend(own)) {
     executor_ = Executor::Make(own, options_.executor, executor_->shared_state());
   }
-  // The state has them now. They are as large as all weights together.
+  // The state has copies now. The initial values are as large as all weights together.
   for (StateTensor& tensor : own->state) tensor.initial = Tensor();
   plan_ = own;
 }
@@ -130,7 +131,7 @@ void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
   int64_t most = -1, entries = 0;
   for (const Entry& candidate : plan_->entries) {
     if (candidate.kind != kind) continue;
-    // Of the one that comes nearest: a session that has compiled other sizes has many.
+    // Describes the mismatch with the closest entry: a session that has compiled other sizes has many.
     if (const int64_t fitting = CountFitting(candidate, feeds); fitting > most) {
       most = fitting;
       why = Mismatch(candidate, feeds);
@@ -152,7 +153,7 @@ void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
 
 std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) const {
   const int entry = plan_->FindEntry(kind, batch);
-  // Where parts of a model are on devices of their own, one may read what another has the samples of.
+  // If parts of a model are on separate devices, one part may read samples that another one holds.
   if (communicator() == nullptr || entry < 0 || plan_->places.size() > 1) return {0, batch};
   int64_t first = batch, last = 0;
   const RankRange own = communicator()->OwnRanks(plan_->num_ranks());
@@ -183,7 +184,7 @@ void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   overrun_ = false;
 }
 
-// Copies what the entry that ran last gave, because another one runs now in the same memory.
+// Copies the fetches of the last entry, because another entry is about to run in the same memory.
 void Session::KeepFetches() {
   const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
   overrun_fetches_.resize(fetches.size());
@@ -303,7 +304,7 @@ void Session::KeepState() {
   kept_.batch = batch_;
 }
 
-// Ranks of one place have the same, but for parts of sums.
+// Ranks of one place hold the same state, except for partial sums.
 size_t Session::KeptBy(size_t rank) const {
   const StateArena& arena = executor_->state();
   size_t first = plan_->HasPartialState() ? rank : 0;

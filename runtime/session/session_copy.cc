@@ -30,7 +30,7 @@ namespace {
 
 bool AllFinite(const Tensor& value) {
   if (value.dtype() == DType::kFloat32) {
-    // Without a way out of the loop it is as quick as reading.
+    // The loop has no early exit, which makes it as fast as reading the memory.
     constexpr uint32_t kExponent = 0x7F800000;
     bool finite = true;
     for (const float element : value.as<float>()) finite &= (std::bit_cast<uint32_t>(element) & kExponent) != kExponent;
@@ -75,7 +75,7 @@ void SessionCopy::Take(Session& session) {
   for (Arena& place : places_) place.held = false;
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     Arena& place = places_[static_cast<size_t>(plan.PlaceOf(rank))];
-    // Ranks of one place have the same.
+    // Ranks of one place hold the same state.
     if (!arena.holds(rank) || place.held) continue;
     place.held = true;
     place.bytes.resize(static_cast<size_t>(arena.bytes(rank)));

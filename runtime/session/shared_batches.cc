@@ -10,10 +10,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kAhead = 2;  // batches of a process that process 0 has not taken yet
+constexpr int64_t kAhead = 2;  // batches of a process that process 0 has not received yet
 constexpr uint32_t kTag = Communicator::kFetchTag;
 
-// Of all tensors in one message: how many, and for each dtype, rank and extents; what they hold follows, a message each.
+// Sends a header with the number of tensors and the dtype, rank and extents of each, then one message per tensor.
 void Send(Communicator& communicator, const std::vector<Tensor>& tensors) {
   std::vector<int64_t> head{static_cast<int64_t>(tensors.size())};
   for (const Tensor& tensor : tensors) {
@@ -77,7 +77,7 @@ void SharedBatches::Run(const Compute& compute, const Take& take) {
       ++own;
     } else if (process_ == 0) {
       take(i, Receive(*communicator_, owner));
-      // Only where it will be waited for.
+      // Only if the process will wait for it.
       if (i + kAhead * processes_ < count_) communicator_->Send(owner, kTag, &go, sizeof go);
     }
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 
-// One writer.
+// For variables with a single writer.
 template <typename T>
 void Add(std::atomic<T>& to, T value) {
   to.store(to.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
@@ -45,7 +45,7 @@ std::shared_ptr<SharedTraining> SharedTraining::Make(const Plan& plan, std::shar
   const std::vector<std::string> reached = communicator->AllGather(memory == nullptr ? "no" : "yes");
   for (int i = 0; i < processes; ++i) {
     if (reached[static_cast<size_t>(i)] == "yes") continue;
-    // All have found it, and none is to take another's end for a fault.
+    // All processes have found this, and none must take the end of another one for a failure.
     communicator->Leave();
     throw Error(ErrorCode::kUnsupported,
                 i == 0 ? communicator->name(0) + " cannot allocate shared memory"
@@ -86,7 +86,7 @@ SharedCounts SharedTraining::counts() const {
     sum.loss_weight += of.loss_weight;
   }
   sum.marks = sum.updates * kMarks;
-  // They count modulo 2^32.
+  // The counters wrap around at 2^32.
   for (const std::atomic<uint32_t>& mark : board_->marks)
     sum.marks_lost += static_cast<uint32_t>(static_cast<uint32_t>(sum.updates) - mark.load());
   return sum;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
-// What is left on the disk for all others, checkpoints of this run among them.
+// Free disk space that is left to others, including checkpoints of this run.
 constexpr uint64_t kLeastFreeBytes = uint64_t{1} << 30;
 
 bool IsMemory(int fd) {
@@ -73,7 +73,7 @@ void SpillBuffer::Write() {
   }
   written_ += static_cast<int64_t>(memory_.size());
   memory_.clear();
-  // Of what was in memory before there was a file.
+  // Releases memory that was used before there was a file.
   if (memory_.capacity() > 2 * kPieceBytes) memory_.shrink_to_fit();
 }
 

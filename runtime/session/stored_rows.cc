@@ -56,7 +56,7 @@ class StoredRows : public RowSource {
 
   std::shared_ptr<const RowSource> With(const Transform& transform, bool) const override {
     Tensor row(options_.dtype, WithRows(Shape{1}, 1));
-    transform.Apply(row);  // refuses what no row can be changed by
+    transform.Apply(row);  // throws for transforms that do not apply to rows
     auto with = std::make_shared<StoredRows>(*this);
     with->transforms_.push_back(transform);
     return with;

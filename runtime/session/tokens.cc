@@ -13,12 +13,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 constexpr int32_t kMagic = 20240520;
-constexpr int32_t kWideMagic = 20240801;  // of llm.c's files for larger vocabularies: 32 bits a token
+constexpr int32_t kWideMagic = 20240801;  // llm.c's files for larger vocabularies, with 32-bit tokens
 constexpr int32_t kVersion = 1;
 constexpr int64_t kHeaderWords = 256;
 constexpr int64_t kHeaderBytes = kHeaderWords * 4;
 
-// Where the tokens of a file begin, and how many there are.
+// The offset and number of the tokens in a file.
 struct Place {
   int64_t start = 0, tokens = 0;
 };
@@ -82,7 +82,7 @@ void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
 }
 
 int64_t CountWindows(int64_t tokens, int64_t length, const std::string& where) {
-  // The last window's last token needs one that follows.
+  // The last token of a window needs a successor.
   const int64_t windows = length < 1 ? 0 : (tokens - 1) / length;
   if (windows < 1) {
     throw Error(ErrorCode::kData,

@@ -40,7 +40,7 @@ Interval Interval::Parse(const std::string& text, const std::string& what) {
 
 Watch Watch::Parse(const std::string& text) {
   std::string name = text.starts_with("eval/") ? text.substr(5) : text;
-  const size_t colon = name.rfind(':');  // outputs have colons in their names, too
+  const size_t colon = name.rfind(':');  // names of outputs may contain colons as well
   const std::string direction = colon == std::string::npos ? "" : name.substr(colon + 1);
   name = name.substr(0, colon);
   if (name.empty() || (!direction.empty() && direction != "min" && direction != "max") ||
@@ -71,7 +71,7 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
   if (options_.plateau) plateau_.emplace(*options_.plateau, session.learning_rate());
 }
 
-// Nothing is made ahead for a trainer that is gone.
+// No batch may be prepared ahead for a destroyed trainer.
 Trainer::~Trainer() { session_.FinishAhead(); }
 
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
@@ -86,7 +86,7 @@ bool Trainer::Enough() const { return options_.patience > 0 && not_better_ >= op
 
 StopReason Trainer::Run() {
   saved_at_ = Now();
-  // A run that was stopped for this and went on.
+  // The run was stopped for this reason before and has been resumed.
   if (Enough()) return StopReason::kNoBetter;
   if (options_.shared != nullptr) return RunShared();
   while (!Finished()) {
@@ -94,8 +94,8 @@ StopReason Trainer::Run() {
     observer_.OnStep(step);
     const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
     const bool last = Finished();
-    // Where the gradients of an update lie apart on devices, the state is kept at an update or the end of an epoch, at which they are
-    // brought together whether it is kept or not: so a run that goes on from there has the bits of one that was not stopped.
+    // If the gradients of an update are held in parts by several devices, the state is saved only at an update or at the end of an epoch.
+    // The parts are joined there whether or not the state is saved, so a resumed run has the same bits as one that was not stopped.
     if (epoch_ended) session_.JoinParts();
     const bool whole = !session_.PartsWait();
     bool better = false;
@@ -132,7 +132,7 @@ const Feeds& Trainer::FeedsOf(int64_t index) {
   return feeds_;
 }
 
-// On another thread, while nobody else asks for batches.
+// Runs on another thread while no one else requests batches.
 const Feeds* Trainer::MakeAhead() {
   const int64_t next = session_.batch() % batches_per_epoch() + 1;
   if (next - batches_first_ >= batches_->count()) return nullptr;
@@ -165,7 +165,7 @@ void Trainer::OpenBatches(int64_t index) {
   ahead_ = -1;
   std::span<const int64_t> rows = order_;
   batches_first_ = 0;
-  // Rows in memory can be had in any order; those that are made are made ahead, and only by whom they are for.
+  // Rows in memory can be accessed in any order. Rows from a source are made ahead, only by the process that needs them.
   if (options_.shared != nullptr && !train_.made_columns().empty()) {
     batches_first_ = index;
     const int64_t first = index * options_.batch, ours = (claimed_end_ - order_epoch_ * batches_per_epoch() - index) * options_.batch;
@@ -208,7 +208,7 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
   report.result = session_.Step(feeds, session_.copies_inputs() ? [this] { return MakeAhead(); } : std::function<const Feeds*()>());
   const double loss = report.result.loss;
-  // All state is read only where a batch can be taken back, or where training ends anyway.
+  // All state is scanned only if a batch can be undone, or if training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";
   if (std::isfinite(loss) && state.empty()) {
     skipped_in_a_row_ = 0;
@@ -249,7 +249,7 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
   observer_.OnEvaluationStart();
   EvaluationReport report{.step = judged().step(), .epoch = epoch, .values = Evaluate()};
   report.seconds = Now() - start;
-  // Evaluation is no part of the epoch's pace, unless others train meanwhile.
+  // Evaluation does not count towards the epoch's time, unless other processes train meanwhile.
   if (options_.shared == nullptr) epoch_started_ += report.seconds;
   const auto watched = report.values.find(options_.watch.name);
   if (watched == report.values.end()) {
@@ -337,7 +337,7 @@ void Trainer::set_state(const std::string& text) {
     skipped_ = json.at("skipped").get<int64_t>();
     skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
     if (options_.shared != nullptr) own_updates_ = json.value("own_updates", int64_t{-1});
-    // Absent in checkpoints of older releases, and empty where the run had none.
+    // Missing in checkpoints of older releases, and empty if the run had none.
     const std::string plateau = json.value("plateau", "");
     if (plateau_ && !plateau.empty()) {
       plateau_->set_state(plateau);

@@ -1,4 +1,4 @@
-// The loop of a process that trains shared parameters (SharedTraining).
+// The training loop of a process that shares parameters with others (SharedTraining).
 #include <algorithm>
 
 #include "runtime/base/error.h"
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-// Batches of rows that are made (images) are taken so many at a time, as threads make them ahead.
+// Batches from row sources (images) are taken in groups of this size, since threads make them ahead.
 constexpr int64_t kMadeBatches = 8;
 
 }  // namespace
@@ -33,7 +33,7 @@ StopReason Trainer::RunShared() {
   if (plateau_) shared.BeginLearningRate(plateau_->lr());
   StartClock();
   int64_t seen = session_.batch();
-  // Whoever has come to the end waits for those that are still at it.
+  // A process that has finished waits for the others.
   shared.SetBusy(true);
   while (shared.stop() == 0) {
     const int64_t batch = NextShared();
@@ -62,7 +62,7 @@ StopReason Trainer::RunShared() {
   return shared.stop() == SharedTraining::kNoBetter ? StopReason::kNoBetter : StopReason::kRequested;
 }
 
-// What is due between the batch that was done when this process looked last, and this one.
+// Handles evaluations and saves that became due between the last batch that this process saw and the current one.
 void Trainer::WatchShared(StepReport& step, int64_t seen) {
   const int64_t done = step.result.batch, per_epoch = batches_per_epoch();
   const int64_t rows = options_.shared->counts().rows - epoch_base_.rows;
@@ -88,7 +88,7 @@ void Trainer::WatchShared(StepReport& step, int64_t seen) {
   if (saves) Save(SaveReason::kInterval);
 }
 
-// All have met, and nobody writes parameters any more.
+// All processes have arrived, and none writes parameters any more.
 void Trainer::EndShared() {
   TakeSnapshot();
   const int64_t done = judged().batch(), epoch = (done - 1) / batches_per_epoch();
@@ -100,7 +100,7 @@ void Trainer::EndShared() {
   Save(SaveReason::kEnd);
 }
 
-// While others write. The position is that of all, not of this session.
+// Other processes may be writing. The position is that of all processes, not of this session.
 void Trainer::TakeSnapshot() {
   const int64_t done = options_.shared->done();
   CopyState(session_, judged());

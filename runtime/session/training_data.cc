@@ -35,10 +35,10 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
   }
 }
 
-// The stream of random numbers apart from all others.
+// The random stream of random data, separate from all others.
 constexpr uint64_t kRandomStream = 0x72616E646F6D;
 
-// Numbers of mean 0 and variance 1, or whole numbers below the bound.
+// Numbers with mean 0 and variance 1, or integers below `bound`.
 Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key) {
   Shape shape = feed.shape;
   if (shape.rank() > 0) shape[0] = rows;
@@ -47,7 +47,7 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
   for (int64_t i = 0; i < column.elements(); ++i) {
     const PhiloxBlock block = Philox({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0}, key);
     if (floating) {
-      // Box and Muller.
+      // Box-Muller transform.
       const double u = (static_cast<double>(block[0]) + 1) * 0x1p-32, turn = static_cast<double>(block[1]) * 0x1p-32;
       column.as<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * turn));
     } else {
@@ -57,7 +57,7 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
   return column;
 }
 
-// Throws Error(kData) where the first line has no commas and what others put in their place.
+// Throws Error(kData) if the first line contains another delimiter instead of commas.
 void CheckDelimiter(const std::string& path, const std::vector<std::string>& first) {
   if (first.size() != 1) return;
   constexpr std::pair<char, const char*> kOthers[] = {{';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}};
@@ -68,7 +68,7 @@ void CheckDelimiter(const std::string& path, const std::vector<std::string>& fir
   }
 }
 
-// All columns but one, as a selection has them.
+// A selection of all columns but one.
 std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
   std::string text;
   const auto add = [&](size_t begin, size_t end) {
@@ -80,8 +80,8 @@ std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
   return text;
 }
 
-// Without a map columns have the names of what they feed; or one of the target's name, or else the last, is the target, and the others are
-// the input.
+// Guesses columns if no map is given: columns that have the names of feeds; or else the column with the target's name, or the last one, is
+// the target, and the others are the input.
 ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
   const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
   CheckDelimiter(file.path, names);
@@ -101,7 +101,7 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
     for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
     throw Error(ErrorCode::kConfig, "the columns that feed the model are not specified", Escaped(file.path, 4096), help);
   }
-  // Where no target is wanted, a last column that is one too many is that.
+  // If no target is needed, a surplus last column is taken to be the target.
   const Shape& shape = feeds[0].shape;
   const int64_t wanted = shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
   const bool leaves_last = feeds.size() == 2 || std::ssize(names) == wanted + 1;
@@ -134,7 +134,7 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
   return data;
 }
 
-// Random transforms of rows that a source makes are for training alone.
+// Random transforms of row sources apply only to training.
 void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
   if (data.rows() == 0) return;
   if (data.made(name)) {
@@ -142,7 +142,7 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
     return;
   }
   Tensor column = data.column(name);
-  // What was written for rows that are made may be meant for others, too: of images to train on and an array to evaluate with.
+  // Transforms written for row sources may also apply to other columns, for example with images to train on and an array to evaluate with.
   (transform.row_transform.empty() ? transform : Transform::Parse(transform.row_transform, column)).Apply(column);
   data.set_column(name, std::move(column));
 }
@@ -208,7 +208,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     FitToFeeds(data.eval, feeds, options.eval, options.targets);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
-    // Without a map what stands for one in the training data is nothing that evaluation data of another kind have.
+    // Without a map, the defaults for the training data's format do not fit evaluation data of another format.
     ColumnMap columns = data.columns;
     if (options.columns.empty() && IsTable(eval.front()) != IsTable(train.front()))
       columns = IsTable(eval.front()) ? GuessColumns(eval.front(), feeds, data.notes) : ColumnMap();
@@ -238,7 +238,7 @@ std::string DataToJson(const TrainingData& data) {
   if (!data.names.classes.empty()) json["classes"] = data.names.classes;
   if (!data.names.columns.empty()) json["table"] = data.names.columns;
   for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
-  // A name in another encoding than UTF-8 is none that a class of other data could have.
+  // A name that is not UTF-8 cannot match a class of other data anyway.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

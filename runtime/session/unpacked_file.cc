@@ -12,7 +12,7 @@ namespace gradloom {
 struct UnpackedFile::Inflater {
   z_stream stream = {};
   std::array<unsigned char, 64 << 10> input;
-  bool in_member = true;  // within gzip data, not at a place where the file may end
+  bool in_member = true;  // within gzip data, where the file must not end
 };
 
 UnpackedFile::UnpackedFile(const std::string& path, int64_t limit_bytes) : file_(path, limit_bytes), limit_bytes_(limit_bytes) {
@@ -62,8 +62,8 @@ int64_t UnpackedFile::ReadPacked(char* out, int64_t bytes) {
       stream.avail_in = static_cast<uInt>(got);
     }
     if (!inflater_->in_member) {
-      // Another member follows; what is none is an error here, for a table cut in the middle of its text
-      // would otherwise read as a shorter one.
+      // Another member follows. Trailing garbage is an error, because a table that was cut in the middle would otherwise read as a shorter
+      // one.
       inflateReset(&stream);
       inflater_->in_member = true;
     }

@@ -31,7 +31,7 @@ void CheckHash(const Hash& hash, const InputFile& file, const CheckpointFile& de
   if (hash.value() != described.hash) Refuse("the file is damaged: its contents do not match their hash", file.path());
 }
 
-// A range of the file by pieces of a whole number of elements, whatever their width.
+// Reads a range of the file in pieces of a whole number of elements, whatever their size.
 void ReadPieces(const InputFile& file, int64_t begin, int64_t end, const std::function<void(const void* piece, int64_t bytes)>& take) {
   std::vector<std::byte> piece(static_cast<size_t>(std::min(end - begin, kPieceBytes)));
   for (int64_t at = begin; at < end; at += kPieceBytes) {
@@ -49,7 +49,7 @@ int64_t CountNonFinite(DType dtype, const void* elements, int64_t bytes) {
   return found;
 }
 
-// A file that cannot be read for its form is damaged first of all, where it is not what the manifest says.
+// If the file cannot be parsed, damage is reported first: whether it differs from what the manifest specifies.
 SafetensorsFile Open(const std::string& path, const CheckpointFile& described, int64_t limit_bytes, int64_t max_tensors) {
   try {
     return SafetensorsFile(path, limit_bytes, max_tensors);
@@ -65,10 +65,10 @@ SafetensorsFile Open(const std::string& path, const CheckpointFile& described, i
 
 }  // namespace
 
-// By one way through the file.
+// Computes everything in one pass through the file.
 std::map<std::string, VerifiedFile::Found> VerifiedFile::Verify(const SafetensorsFile& file, const CheckpointFile& described) {
   CheckSize(file.file(), described);
-  // One without elements lies where the next one begins.
+  // A tensor without elements has the offset of the next one.
   std::vector<std::tuple<int64_t, int64_t, const std::string*>> order;
   for (const auto& [name, entry] : file.entries()) order.emplace_back(entry.begin, entry.end, &name);
   std::sort(order.begin(), order.end());
@@ -94,7 +94,7 @@ std::map<std::string, VerifiedFile::Found> VerifiedFile::Verify(const Safetensor
   }
   skip_to(file.file().bytes());
   CheckHash(whole, file.file(), described);
-  // What is wrong with these shows when they are read, which is to be before anything is done with the others.
+  // Errors in these tensors surface when they are read, which must happen before anything is done with the others.
   for (const auto& [name, entry] : file.entries()) {
     if (entry.dtype == DType::kBool) file.Read(name);
   }
