@@ -18,13 +18,13 @@ struct DataOptions {
   Settings columns{};  // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: chosen by docs/data.md
   Settings transforms{};     // input or target -> transform, in order: {"features", "standardize"}
   std::string eval_path{};   // evaluation data of the same format
-  std::string eval_split{};  // or a share to hold back: "20%", "tail:20%"
+  std::string eval_split{};  // alternatively, a share to hold back: "20%", "tail:20%"
   int64_t seed = 0;          // of that split
-  std::string format{};      // of all files: csv, tsv, npz, npy, idx, tokens, images; empty: by their names
+  std::string format{};      // format of all files: csv, tsv, npz, npy, idx, tokens or images; empty: chosen by their names
 };
 
 struct BatchOptions {
-  int64_t size = 32;      // samples per batch; the last one of an epoch has the rest
+  int64_t size = 32;      // samples per batch; the last batch of an epoch has the remainder
   int64_t epoch = 0;      // from 0
   int64_t seed = 0;       // decides the order, together with the epoch
   bool in_order = false;  // in the order of the file
@@ -32,7 +32,7 @@ struct BatchOptions {
 
 namespace internal {
 
-// A data set once it is read. How to read it depends on a plan, so it may be read only when its first batch is used.
+// The state of a data set. How to read a data set depends on a plan, so it may be read only when its first batch is used.
 struct DatasetState {
   std::string path;
   DataOptions options;
@@ -189,7 +189,7 @@ class Dataset {
     internal::Check(internal::Api().GetDatasetRows(c(), &rows));
     return rows;
   }
-  // The data held back or given for evaluation. Throws Error if there is none.
+  // The evaluation data that was held back or given separately. Throws Error if there is none.
   Dataset Eval() const {
     c();
     if (state_->eval == nullptr) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set has no evaluation data", state_->path);
@@ -202,7 +202,7 @@ class Dataset {
     return BatchRange(std::make_shared<internal::BatchesState>(internal::BatchesState{state_, options, nullptr}));
   }
 
-  // Reads it for the plan, unless it was read before.
+  // Reads the data set for the plan, unless it has been read before.
   void Read(const Plan& plan) const { state_->Read(plan); }
   GradloomDataset* c() const { return state_->Handle(); }
 

@@ -81,7 +81,7 @@ struct DeviceInfo {
   std::string device;  // as Compile and locations name it: "cpu", "cuda:0"
   std::string name;    // the vendor's name for it
   std::string isa;     // decides which kernels are chosen: "avx512", "sm_90"
-  std::string uuid;    // of a GPU
+  std::string uuid;    // GPUs only
   int64_t units = 0;   // cores, or multiprocessors
   int64_t memory_total_bytes = 0;
   int64_t memory_free_bytes = 0;  // now
@@ -99,8 +99,8 @@ inline DeviceInfo GetDeviceInfo(size_t index) {
   return {info.device, info.name, info.isa, info.uuid, info.units, info.memory_total_bytes, info.memory_free_bytes};
 }
 
-// Sets the devices that Compile uses in this process from now on if its options name none ("cuda:0"); "": the configuration's default
-// again.
+// Sets the devices that Compile uses in this process from now on if its options name none, for example "cuda:0". "" restores the
+// configuration's default.
 inline void SetDefaultDevices(const std::string& devices) { internal::Check(internal::Api().SetDefaultDevices(devices.c_str())); }
 inline std::string DefaultDevices() {
   GradloomText* text = nullptr;

@@ -42,7 +42,7 @@ class Exception : public std::exception {
  public:
   Exception(std::string&& text, OrtErrorCode code) : text_(std::move(text)), code_(code) {}
   OrtErrorCode GetOrtErrorCode() const { return code_; }
-  // Class, message, place and help of the error.
+  // Class, message, location and help of the error.
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -89,7 +89,7 @@ class Base {
     std::swap(p_, other.p_);
     return *this;
   }
-  operator T*() const noexcept { return p_; }  // NOLINT: as there
+  operator T*() const noexcept { return p_; }  // NOLINT: implicit, as in onnxruntime
   T* release() { return std::exchange(p_, nullptr); }
 
  protected:
@@ -126,7 +126,7 @@ struct SessionOptions : detail::Base<OrtSessionOptions> {
     ThrowOnError(GetApi().SetIntraOpNumThreads(p_, threads));
     return *this;
   }
-  // Changes nothing: operators run one after the other on each device.
+  // No effect: the operators of a device run one after the other.
   SessionOptions& SetInterOpNumThreads(int threads) {
     ThrowOnError(GetApi().SetInterOpNumThreads(p_, threads));
     return *this;
@@ -143,7 +143,7 @@ struct MemoryInfo : detail::Base<OrtMemoryInfo> {
 
 struct AllocatorWithDefaultOptions {
   AllocatorWithDefaultOptions() { ThrowOnError(GetApi().GetAllocatorWithDefaultOptions(&p_)); }
-  operator OrtAllocator*() const { return p_; }  // NOLINT: as there
+  operator OrtAllocator*() const { return p_; }  // NOLINT: implicit, as in onnxruntime
   void* Alloc(size_t bytes) {
     void* memory = nullptr;
     ThrowOnError(GetApi().AllocatorAlloc(p_, bytes, &memory));
@@ -179,7 +179,7 @@ struct TensorTypeAndShapeInfo : detail::Base<OrtTensorTypeAndShapeInfo> {
   }
 };
 
-// A tensor: borrowed if it is made of a buffer of the caller, else its own.
+// A tensor: borrowed if it is made from a buffer of the caller, otherwise owned.
 struct Value : detail::Base<OrtValue> {
   explicit Value(std::nullptr_t) {}
   explicit Value(OrtValue* value) : Base(value) {}
@@ -232,7 +232,7 @@ struct Value : detail::Base<OrtValue> {
 
 using Property = std::variant<int64_t, float, std::string>;
 
-// The seed of sessions that are made from now on.
+// The seed of sessions that are created from now on.
 inline void SetSeed(const int64_t seed) { ThrowOnError(GetTrainingApi().SetSeed(seed)); }
 
 class CheckpointState : public detail::Base<OrtCheckpointState> {
@@ -279,7 +279,7 @@ class CheckpointState : public detail::Base<OrtCheckpointState> {
 
  private:
   CheckpointState() = default;
-  // The table takes inputs without const, but only reads them.
+  // The table takes its inputs without const, but only reads them.
   void Add(const std::string& name, OrtPropertyType type, const void* value) {
     ThrowOnError(GetTrainingApi().AddProperty(p_, name.c_str(), type, const_cast<void*>(value)));
   }
@@ -346,14 +346,14 @@ class TrainingSession : public detail::Base<OrtTrainingSession> {
                     : Names(api.TrainingSessionGetEvalModelOutputCount, api.TrainingSessionGetEvalModelOutputName);
   }
 
-  // All parameters as one vector; unless only trained ones are wanted, the running statistics follow.
+  // All parameters as one vector; unless only trainable ones are requested, the running statistics follow.
   Value ToBuffer(const bool only_trainable) {
     const auto count = static_cast<int64_t>(ParametersSize(only_trainable));
     Value buffer = Value::CreateTensor<float>(AllocatorWithDefaultOptions(), &count, 1);
     ThrowOnError(GetTrainingApi().CopyParametersToBuffer(p_, buffer, only_trainable));
     return buffer;
   }
-  // Takes either form that ToBuffer returns; the size tells which.
+  // Accepts either form that ToBuffer returns; the size tells which one it is.
   void FromBuffer(Value& buffer) {
     const bool all = buffer.GetTensorTypeAndShapeInfo().GetElementCount() == ParametersSize(false);
     ThrowOnError(GetTrainingApi().CopyBufferToParameters(p_, buffer, !all));

@@ -26,7 +26,7 @@ inline std::string TextOf(double value) {
   return std::string(text, end);
 }
 
-// A list of texts in TOML.
+// A TOML list of strings.
 inline std::string ListOf(const std::vector<std::string>& texts) {
   std::string list = "[";
   for (const std::string& text : texts) list += (list.size() > 1 ? ", '''" : "'''") + text + "'''";
@@ -45,7 +45,7 @@ class Model {
     handle_ = internal::Shared(handle, internal::Api().ReleaseModel);
   }
 
-  // Copies the bytes of such a file. `name` is used in messages.
+  // Copies the bytes of an ONNX file. `name` is used in messages.
   static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model") {
     auto options = internal::Sized<GradloomLoadOptions>();
     options.name = name.c_str();
@@ -132,13 +132,13 @@ struct RmsProp {
 
 class Optimizer {
  public:
-  Optimizer() = default;  // the configuration's
+  Optimizer() = default;  // the configuration's optimizer
   // Any optimizer of the configuration, with keys of the section [optimizer] by their short names: Optimizer("lamb", {{"lr", "1e-3"}}).
   Optimizer(const std::string& name, const Settings& options) {
     settings_.emplace_back("optimizer.name", name);
     for (const auto& [key, value] : options) settings_.emplace_back("optimizer." + key, value);
   }
-  Optimizer(const Sgd& o)  // NOLINT: one is meant for the other
+  Optimizer(const Sgd& o)  // NOLINT: implicit conversion is intended
       : Optimizer(o.nesterov          ? "nesterov"
                   : o.momentum != 0.0 ? "momentum"
                                       : "sgd",
@@ -174,12 +174,12 @@ struct CompileOptions {
   Loss loss{};
   Optimizer optimizer{};
   int64_t batch = 0;               // over all devices; 0: the size in the model's file, or 32
-  std::vector<int64_t> batches{};  // further sizes to compile at once; a session compiles others when they first occur
+  std::vector<int64_t> batches{};  // further batch sizes to compile now; a session compiles other sizes when they first occur
   std::string devices{};           // "cpu", "cpu:4", "cuda:0,1"; empty: the configuration's default
   bool eval = true;                // Session::Evaluate
   bool predict = true;             // Session::Predict
   bool gradients = false;          // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
-  bool outputs = false;            // training steps return the model's outputs, too
+  bool outputs = false;            // training steps also return the model's outputs
   std::string config{};            // a TOML file; the other options override it
   std::string config_text{};       // the text of such a file
   Settings settings{};             // any other keys; these override everything else
@@ -188,13 +188,13 @@ struct CompileOptions {
 // The kinds of entries of a plan.
 enum class EntryKind : int32_t { kTrain = GRADLOOM_TRAIN, kEval = GRADLOOM_EVAL, kPredict = GRADLOOM_PREDICT };
 
-// A verified plan: everything that will happen, decided before step 0.
+// A verified plan: everything a session will do, decided before step 0.
 class Plan {
  public:
   // Takes ownership of a handle of the C table.
   explicit Plan(GradloomPlan* handle) : handle_(internal::Shared(handle, internal::Api().ReleasePlan)) {}
 
-  // A plan may come from an untrusted source: it is proved sound.
+  // The plan may come from an untrusted source: it is verified.
   static Plan Load(const std::string& path) {
     GradloomPlan* handle = nullptr;
     internal::Check(internal::Api().LoadPlan(path.c_str(), &handle));

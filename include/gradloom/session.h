@@ -18,9 +18,9 @@ namespace gradloom {
 inline namespace v1 {
 
 struct SessionOptions {
-  int64_t seed = 0;                 // of everything random; a checkpoint with a position uses its own
+  int64_t seed = 0;                 // seed of everything random; a checkpoint with a position uses its own seed
   std::vector<int32_t> ordinals{};  // CUDA devices by rank; empty: 0, 1, 2 ...
-  bool any_plan = false;            // also accept a checkpoint of a plan with other options
+  bool any_plan = false;            // also accept a checkpoint of a plan that was compiled with other options
 };
 
 struct StepResult {
@@ -35,8 +35,8 @@ struct StepResult {
 // Where a tensor lives.
 struct Location {
   std::string device;             // the first device that has it: "cpu", "cpu:1", "cuda:0"
-  int num_devices = 0;            // number of devices with a copy; 0: several devices have parts of it
-  bool row_major = false;         // otherwise its elements are in a kernel's layout
+  int num_devices = 0;            // number of devices with a copy; 0: several devices hold parts of it
+  bool row_major = false;         // false: the elements are in a kernel's layout
   const void* address = nullptr;  // on that device; null if it has no fixed address
   int64_t bytes = 0;
 };
@@ -185,14 +185,14 @@ class Session {
   Location GradientLocation(const std::string& parameter) const { return Where(GRADLOOM_GRADIENT, parameter); }
   Location OutputLocation(const std::string& name) const { return Where(GRADLOOM_OUTPUT, name); }
 
-  // Copies on the device where the tensor lies, without the host; their deleters free them. On a GPU this works for whole tensors in
-  // row-major order.
+  // Copies on the device that holds the tensor, without going through the host; their deleters free them. On a GPU this works for whole
+  // tensors in row-major order.
   DLManagedTensor* ParameterToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_STATE, name); }
   DLManagedTensor* GradientToDLPack(const std::string& parameter) const { return ToDLPack(GRADLOOM_GRADIENT, parameter); }
   DLManagedTensor* OutputToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_OUTPUT, name); }
 
-  // The plan's devices by rank ("cuda:0", "cuda:1"). On the first one, DLPack inputs of a session on one GPU are expected, and outputs that
-  // all devices have are copied from it.
+  // The plan's devices by rank ("cuda:0", "cuda:1"). A session on one GPU expects DLPack inputs on the first one, and outputs that all
+  // devices have are copied from it.
   std::vector<std::string> Devices() const {
     std::vector<std::string> names;
     for (size_t i = 0; i < plan_.device_count(); ++i) names.push_back(Memory(i).device);
@@ -205,7 +205,7 @@ class Session {
     internal::Check(internal::Api().GetLearningRate(c(), &lr));
     return lr;
   }
-  // Replaces the plan's schedule; below 0: back to the schedule.
+  // Overrides the plan's schedule; a negative value restores it.
   void set_learning_rate(double lr) { internal::Check(internal::Api().SetLearningRate(c(), lr)); }
   void set_seed(int64_t seed) { internal::Check(internal::Api().SetSeed(c(), seed)); }
   int64_t step() const { return Position().first; }
@@ -215,7 +215,7 @@ class Session {
     internal::Check(internal::Api().GetDeviceMemory(c(), device, &memory));
     return {memory.device, memory.allocated_bytes, memory.cached_bytes, memory.free_bytes};
   }
-  // Frees memory that only a running step needs.
+  // Frees memory that is needed only while a step runs.
   void ReleaseMemory() { internal::Check(internal::Api().ReleaseMemory(c())); }
 
   // Writes one safetensors file, complete or not at all. Without the optimizer's state it has only weights.
@@ -243,8 +243,8 @@ class Session {
     internal::Check(internal::Api().ExportModelForInferencing(c(), path.c_str(), names.data(), names.size()));
   }
 
-  // Until the session ends or gets another name, other processes of this user on this host can attach its parameters under `name`
-  // (AttachedParameters) and see them change. For sessions of one CPU device.
+  // Until the session ends or is shared under another name, other processes of this user on this host can attach its parameters under
+  // `name` (AttachedParameters) and see them change. For sessions on one CPU device.
   void ShareParameters(const std::string& name) { internal::Check(internal::Api().ShareParameters(c(), name.c_str())); }
   void StopSharing() { internal::Check(internal::Api().ShareParameters(c(), nullptr)); }
 
@@ -305,8 +305,8 @@ class Session {
   Feeds fed_;
 };
 
-// Parameters and running statistics of a session that shares them, in this or another process. Read-only, not copied, and valid as long as
-// this object, even after the session has ended.
+// Parameters and running statistics of a session that shares them, in this or another process. They are read-only, not copied, and valid as
+// long as this object, even after the session has ended.
 class AttachedParameters {
  public:
   explicit AttachedParameters(const std::string& name) {
@@ -326,7 +326,7 @@ class AttachedParameters {
   // By name, in the session's order. The elements change as the session trains. data() is null if they are in a kernel's layout; Copy reads
   // those.
   const std::vector<std::pair<std::string, TensorView>>& views() const { return views_; }
-  // A copy of one in row-major order. Throws Error if there is none of this name.
+  // A copy of one parameter in row-major order. Throws Error if there is none of this name.
   Tensor Copy(const std::string& name) const {
     for (size_t i = 0; i < views_.size(); ++i) {
       if (views_[i].first != name) continue;

@@ -80,7 +80,7 @@ class TensorView {
     return {static_cast<const T*>(data_), static_cast<size_t>(elements())};
   }
 
-  // For the C table. Borrows the shape of this view. Inputs are not written.
+  // For the C table. Borrows the shape of this view; the elements are not written.
   GradloomTensor c() const { return {const_cast<void*>(data_), shape_.data(), static_cast<int32_t>(shape_.size()), dtype_}; }
 
  private:
@@ -148,7 +148,7 @@ struct FeedArrays {
 
 }  // namespace internal
 
-// Borrows a row-major DLPack tensor in host memory, or on a GPU for a session that takes it there as input.
+// Borrows a row-major DLPack tensor in host memory, or on a GPU for a session that accepts it there as input.
 inline TensorView FromDLPack(const DLManagedTensor* managed) {
   GradloomTensor tensor{};
   internal::Check(internal::Api().FromDLPack(managed, &tensor));

@@ -32,16 +32,16 @@ struct TrainerConfig {
 struct Evaluation {
   int64_t step = 0, epoch = 0;
   std::map<std::string, double> values;  // "loss" and the metrics
-  bool best = false;                     // better than all before
+  bool best = false;                     // better than all previous evaluations
 };
 
 struct Epoch {
-  int64_t epoch = 0, step = 0;  // epoch from 1
+  int64_t epoch = 0, step = 0;  // epoch: from 1
   double train_loss = 0, lr = 0, seconds = 0, samples_per_second = 0;
 };
 
-// Each may be empty. Called between two steps on the thread that called Fit; false ends the run after this step. An exception ends the run,
-// and Fit rethrows it.
+// Each may be empty. They are called between two steps on the thread that called Fit. Returning false ends the run after this step. An
+// exception ends the run, and Fit rethrows it.
 struct Callbacks {
   std::function<bool(const StepResult&)> on_step{};
   std::function<bool(const Evaluation&)> on_evaluation{};
