@@ -1,4 +1,4 @@
-"""What pip calls to build the wheel from the repository (PEP 517): bazel build //:wheel, which needs no other package."""
+"""The PEP 517 build backend: builds the wheel with bazel build //:wheel, which needs no other package."""
 import glob
 import os
 import shutil

@@ -9,7 +9,7 @@
     session.save("mnist.ckpt")
     session.export("trained.onnx")
 
-Arrays are numpy's, or anything with DLPack in host memory. All of it is a thin layer over the C interface (docs/python.md).
+Arrays are numpy arrays, or any DLPack tensors in host memory. The package is a thin layer over the C interface (docs/python.md).
 """
 from ._dataset import Dataset
 from ._dlpack import DeviceTensor
@@ -26,7 +26,7 @@ __all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "Devic
 
 
 def __getattr__(name: str) -> str:
-    # The library says it, which is opened when it is needed.
+    # Asks the library, which is opened on first use.
     if name == "__version__":
         return version()
     raise AttributeError(f"module 'gradloom' has no attribute '{name}'")

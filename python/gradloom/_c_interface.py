@@ -1,4 +1,4 @@
-"""gradloom_c.h as ctypes sees it: structs, constants, and the table with the types of its functions, all read from the header itself."""
+"""ctypes declarations for gradloom_c.h: structs, constants, and the function table, all parsed from the header itself."""
 from __future__ import annotations
 
 import ctypes
@@ -19,7 +19,7 @@ def _groups(pattern: str, text: str) -> tuple[str, ...]:
 
 
 class Header:
-    """What the text of the header declares."""
+    """The declarations in the text of the header."""
 
     def __init__(self, text: str):
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
@@ -39,11 +39,11 @@ class Header:
             flat = [one for field in self.fields[name] for one in field]
             self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": [(field, kind) for field, kind, _ in flat]})
         self.table = self.structs["GradloomApi"]
-        # Function name -> [(type, parameter, spelled)], and what it returns.
+        # Function name -> [(type, parameter, spelling)], and its return type.
         self.functions = {field[0][0]: field[0][2] for field in self.fields["GradloomApi"] if field[0][2]}
 
     def _field(self, text: str) -> list[tuple[str, Any, Any]]:
-        """[(name, ctypes type, (return, parameters) or None)] of one declaration, which may declare several."""
+        """[(name, ctypes type, (return, parameters) or None)] of one declaration, which may declare several fields."""
         function = re.fullmatch(r"(.+?)\(\*(\w+)\)\((.*)\)", text)
         if function:
             returns, name, parameters = function.groups()
@@ -61,7 +61,7 @@ class Header:
         return self._type(kind), name, " ".join(kind.split())
 
     def _type(self, text: str) -> Any:
-        """Pointers to what is not a plain char are untyped: callers pass buffers, arrays and byref of all kinds."""
+        """Pointers to anything but char are untyped, because callers pass buffers, arrays and byref objects."""
         if "*" in text:
             return ctypes.c_char_p if text.replace("const", "").replace(" ", "") == "char*" else ctypes.c_void_p
         word = text.replace("const", "").split()[-1]
@@ -69,7 +69,7 @@ class Header:
 
 
 class Library:
-    """A library with this table: a method for each of its functions. One that fails raises Error; the interpreter's lock is free meanwhile."""
+    """A loaded library with a method for each function of its table. A failing function raises Error; the GIL is released during a call."""
 
     Error = Error
 
@@ -97,7 +97,7 @@ class Library:
                 if status:
                     self._raise(status)
 
-        # Found at once from now on.
+        # Later accesses find the attribute directly.
         setattr(self, name, made)
         return made
 
@@ -107,13 +107,13 @@ class Library:
         raise Error(*parts)
 
     def struct(self, name: str, **fields: Any) -> Any:
-        """A struct of the header; `size`, where it has that, says its size."""
+        """A struct of the header, with its `size` field set if it has one."""
         made = self.header.structs[name](**fields)
         if "size" in dict(made._fields_):
             made.size = ctypes.sizeof(made)
         return made
 
     def array(self, name: str, rows: Iterable[Any]) -> Any:
-        """An array of structs from tuples."""
+        """An array of structs made from tuples."""
         listed = list(rows)
         return (self.header.structs[name] * len(listed))(*listed)

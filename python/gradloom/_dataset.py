@@ -15,27 +15,27 @@ from ._tensors import array_of, borrow, copied
 
 
 def _pairs(mapping: Mapping[str, str | Sequence[str]] | None) -> list[tuple[str, str]]:
-    """One pair for each text, of lists one after the other."""
+    """One pair for each string; lists are flattened in order."""
     return [(key, one) for key, value in (mapping or {}).items() for one in ([value] if isinstance(value, str) else value)]
 
 
 class Dataset(Owner):
-    """A table of samples in memory, by columns; constant.
+    """An immutable table of samples in memory, stored by columns.
 
-    Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images as `plan` wants them (docs/data.md). A path with
+    Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images for the inputs of `plan` (docs/data.md). A path with
     *, ?, [ or { is a pattern of files that are read one after the other.
 
     Args:
         columns: model input or target -> array or columns of the file: {"features": "CRIM..LSTAT"}. None: guessed.
         transforms: input or target -> transform or list of them, fitted on the training part: {"features": "standardize"}.
-        eval_path: evaluation data of the same form; they are `held_back`.
-        eval_split: or a share to hold back: "20%", "tail:20%".
-        seed: of that split.
-        format: of all files, where their names do not say it: csv, tsv, npz, npy, idx, tokens or images.
+        eval_path: evaluation data of the same format, available as `held_back`.
+        eval_split: alternatively, a share to hold back: "20%", "tail:20%".
+        seed: seed of that split.
+        format: format of all files, if their names do not tell it: csv, tsv, npz, npy, idx, tokens or images.
     """
 
     held_back: Dataset | None
-    """What `eval_path` or `eval_split` say."""
+    """The evaluation data given by `eval_path` or `eval_split`, if any."""
 
     def __init__(self, path: str | os.PathLike[str], plan: Plan, *, columns: Mapping[str, str | Sequence[str]] | None = None,
                  transforms: Mapping[str, str | Sequence[str]] | None = None, eval_path: str | os.PathLike[str] | None = None,
@@ -55,7 +55,7 @@ class Dataset(Owner):
 
     @classmethod
     def from_arrays(cls, **columns: Any) -> Dataset:
-        """Of arrays by name, which are copied; the first axis is the sample."""
+        """Makes a data set from arrays by name, which are copied; the first axis is the sample."""
         handle = ctypes.c_void_p()
         borrowed = [borrow(value) for value in columns.values()]
         names = (ctypes.c_char_p * len(columns))(*[name.encode() for name in columns])
@@ -63,12 +63,12 @@ class Dataset(Owner):
         return cls._of(handle)
 
     def batches(self, size: int = 32, *, epoch: int = 0, seed: int = 0, in_order: bool = False) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        """The batches of an epoch as arrays by name, to be handed to `Session.step`; the last one has what is left."""
+        """The batches of an epoch as arrays by name, ready for `Session.step`; the last batch has the remainder."""
         lib, handle = library(), ctypes.c_void_p()
         options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order))
         lib.CreateBatches(self._handle, ctypes.byref(options), ctypes.byref(handle))
         walk = self._walk(handle)
-        # One that is never begun has no end, either.
+        # A generator that is never started does not run its cleanup either.
         weakref.finalize(walk, released, os.getpid(), lib.ReleaseBatches, handle)
         return walk
 

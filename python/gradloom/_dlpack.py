@@ -1,4 +1,4 @@
-"""Tensors that go to other libraries where they lie."""
+"""Tensors that are passed to other libraries on their device."""
 from __future__ import annotations
 
 import ctypes
@@ -8,7 +8,7 @@ _NAME = b"dltensor"
 
 
 class _Managed(ctypes.Structure):
-    """DLPack's DLManagedTensor, as far as it is looked at here."""
+    """The fields of DLPack's DLManagedTensor that are used here."""
 
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
                 ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
@@ -17,7 +17,7 @@ class _Managed(ctypes.Structure):
 
 _new = ctypes.pythonapi.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# Of a capsule that is going: an object of which Python must not count references any more.
+# These take the address of a capsule that is being destroyed, whose reference count must not change any more.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
@@ -28,14 +28,14 @@ def _delete(managed: int) -> None:
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _forget(capsule: int) -> None:
-    """Frees what nobody has taken: whoever does gives the capsule another name."""
+    """Frees the tensor if no consumer has taken it; a consumer renames the capsule."""
     if _is_valid(capsule, _NAME):
         _delete(_pointer(capsule, _NAME))
 
 
 class DeviceTensor:
-    """A copy on the device where a session has the tensor, complete when it is made: `torch.from_dlpack(tensor)` takes it, without another
-    copy, once."""
+    """A copy of a session's tensor on its device, complete when this object is created. `torch.from_dlpack(tensor)` takes it over without
+    another copy; this works once."""
 
     def __init__(self, managed: int):
         self._capsule = _new(managed, _NAME, ctypes.cast(_forget, ctypes.c_void_p))

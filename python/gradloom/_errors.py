@@ -1,17 +1,17 @@
-"""What goes wrong."""
+"""The exception class of the package."""
 from __future__ import annotations
 
 
 class Error(Exception):
-    """An error of Gradloom's: its class (docs/errors.md explains each), what, where, and what to do about it."""
+    """An error: its class (explained in docs/errors.md), what is wrong, where, and what to do about it."""
 
     def __init__(self, code: str, message: str, where: str = "", help: str = ""):
         super().__init__(code, message, where, help)
         self.code = code
-        """The class: "E-SHAPE"."""
+        """The class, for example "E-SHAPE"."""
         self.message = message
         self.where = where
-        """File, ONNX node, shapes; may be empty."""
+        """File, ONNX node and shapes; may be empty."""
         self.help = help
         """What to do; may be empty."""
 

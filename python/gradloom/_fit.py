@@ -1,4 +1,4 @@
-"""Whole trainings."""
+"""Whole training runs."""
 from __future__ import annotations
 
 import contextlib
@@ -17,25 +17,25 @@ _STOPPED = ("done", "callback", "patience")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model gives on the evaluation data, in a fit."""
+    """The results of an evaluation during a fit."""
 
     values: dict[str, float]
-    """ "loss", and the metrics."""
+    """ "loss" and the metrics."""
     step: int
     epoch: int
     best: bool
-    """Better than all before."""
+    """Whether it is better than all previous evaluations."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the data, in a fit."""
+    """One pass over the data during a fit."""
 
     epoch: int
-    """From 1."""
+    """Counted from 1."""
     step: int
     train_loss: float
-    """The mean over its samples."""
+    """Mean over the samples of the epoch."""
     lr: float
     seconds: float
     samples_per_second: float
@@ -43,16 +43,16 @@ class Epoch:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit came to."""
+    """The result of a fit."""
 
     train_loss: float
-    """Of the last epoch."""
+    """Mean over the last epoch."""
     best: float | None
-    """The watched value; None where nothing was evaluated."""
+    """The best watched value; None if nothing was evaluated."""
     best_step: int | None
     step: int
     stopped: str
-    """ "done", "callback", or "patience"."""
+    """ "done", "callback" or "patience"."""
 
 
 def evaluation_of(struct: Any) -> Evaluation:
@@ -66,8 +66,8 @@ def epoch_of(struct: Any) -> Epoch:
 
 
 class _Signals:
-    """What Python does at a signal (KeyboardInterrupt, mostly), while a fit runs in the main thread: what is raised in a callback of the user's is
-    that callback's affair, and what would be raised on the way to one, where no exception may pass, is kept here."""
+    """Handles exceptions from signal handlers (usually KeyboardInterrupt) while a fit runs in the main thread. An exception inside a user callback
+    is left to that callback. Outside of one no exception may propagate through the C code, so it is stored here and raised later."""
 
     def __init__(self) -> None:
         self.raised: list[BaseException] = []
@@ -75,7 +75,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[bool]:
-        """Gives whether signals come to this thread."""
+        """Yields whether signals are delivered to this thread."""
         before: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.getsignal(number) for number in signal.Signals if callable(signal.getsignal(number))}
@@ -101,7 +101,7 @@ class _Signals:
 
 def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, updates: int, batch: int, evaluate_every: str,
             metrics: Sequence[str], watch: str | None, patience: int, callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
-    """`callbacks`: those of steps, evaluations and epochs, and what makes their argument of the struct."""
+    """`callbacks`: for steps, evaluations and epochs, each with the function that converts the struct to its argument."""
     lib, signals = library(), _Signals()
     raised = signals.raised
     types = dict(lib.header.structs["GradloomCallbacks"]._fields_)
@@ -119,7 +119,7 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
                 finally:
                     signals.within_a_callback = False
                 return int(answer is False or bool(raised))
-            except BaseException as error:  # no exception passes the table
+            except BaseException as error:  # no exception may cross the table
                 raised.append(error)
                 return 1
 
@@ -136,7 +136,7 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
     try:
         with signals.kept() as come_here:
             if come_here and callbacks[0][0] is None:
-                # Python looks for signals where it runs.
+                # Python handles signals only while it executes Python code.
                 made.on_step = types["on_step"](lambda _user, _address: int(bool(raised)))
             lib.Fit(session, train._handle, None if eval is None else eval._handle, ctypes.byref(options), ctypes.byref(made), ctypes.byref(result))
     finally:

@@ -1,4 +1,4 @@
-"""What the objects of this package have in common: a handle of the C table."""
+"""The base class of objects that own a handle of the C table."""
 from __future__ import annotations
 
 import ctypes
@@ -8,13 +8,13 @@ from typing import Any, Callable, NoReturn
 
 
 def released(process: int, release: Callable[[Any], None], handle: Any) -> None:
-    """For a finalizer: what a fork has copied has no threads of its own to be ended."""
+    """Finalizer: releases the handle only in the process that created it, because the threads behind it do not exist in a forked child."""
     if os.getpid() == process:
         release(handle)
 
 
 class Owner:
-    """Owns a handle, which is released once, in the process that was given it."""
+    """Owns a handle, which is released once, in the process that created it."""
 
     _handle: ctypes.c_void_p
     _copy_hint = ""
@@ -25,5 +25,5 @@ class Owner:
         self._release = weakref.finalize(self, released, self._process, release, handle)
 
     def __reduce__(self) -> NoReturn:
-        # The copy would have the same handle, and outlive it.
+        # A copy would share the handle and could outlive it.
         raise TypeError(f"a {type(self).__name__} is neither copied nor pickled{self._copy_hint}")

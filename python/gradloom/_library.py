@@ -1,4 +1,4 @@
-"""The one library of this process."""
+"""The library, which is loaded once per process."""
 from __future__ import annotations
 
 import ctypes
@@ -13,7 +13,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 @functools.lru_cache(maxsize=None)
 def library() -> Library:
-    """libgradloom.so: that of $GRADLOOM_LIBRARY, else the one of this package. Opened when it is first needed, and never closed."""
+    """libgradloom.so from $GRADLOOM_LIBRARY, or else from this package. Opened on first use and never closed."""
     path = os.environ.get("GRADLOOM_LIBRARY") or os.path.join(_HERE, "lib", "libgradloom.so")
     header = os.environ.get("GRADLOOM_HEADER") or os.path.join(_HERE, "include", "gradloom", "gradloom_c.h")
     for file in (path, header):
@@ -27,15 +27,15 @@ def library() -> Library:
 
 
 def string(pointer: bytes | None) -> str:
-    """A text that the library lends."""
+    """Converts a string that is borrowed from the library."""
     return "" if pointer is None else pointer.decode("utf-8", "replace")
 
 
 def taken(handle: int | None) -> bytes:
-    """The bytes of a GradloomText, which is released."""
+    """Returns the bytes of a GradloomText and releases it."""
     lib = library()
     try:
-        # GetTextData as an address: the bytes may have zeros among them.
+        # GetTextData is called for the address, because the bytes may contain zeros.
         data = ctypes.cast(lib.api.GetTextData, ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p))(handle)
         return ctypes.string_at(data, lib.GetTextBytes(handle))
     finally:

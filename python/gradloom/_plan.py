@@ -19,14 +19,14 @@ ENTRIES = {"train": 0, "eval": 1, "predict": 2}
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What is known of a tensor before it is there."""
+    """The name, shape and type of a tensor."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     """ "float32", "int64" ..."""
     batch_axis: int | None
-    """The axis of the samples."""
+    """The axis of the samples; None if there is none."""
 
 
 def info_of(struct: Any) -> TensorInfo:
@@ -35,13 +35,13 @@ def info_of(struct: Any) -> TensorInfo:
 
 
 def settings_array(pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
-    """An array of GradloomSetting, and what has to be kept as long as it is used."""
+    """An array of GradloomSetting, and the objects that must stay alive while it is used."""
     kept = [(key.encode(), value.encode()) for key, value in pairs]
     return library().array("GradloomSetting", kept), kept
 
 
 def _setting_text(value: Any) -> str:
-    """As `--set KEY=VALUE` has it: texts as they are, lists and mappings as TOML's."""
+    """A value in the syntax of `--set KEY=VALUE`: strings as they are, lists and mappings as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -53,14 +53,14 @@ def _setting_text(value: Any) -> str:
 
 
 class Plan(Owner):
-    """A verified plan: what runs when, at which address, reading and writing what. Constant."""
+    """An immutable, verified plan: which kernel runs when, at which addresses, and what it reads and writes."""
 
     def __init__(self, handle: Any):
-        """Of a handle that the C table gave; see `compile` and `load_plan`."""
+        """Takes ownership of a handle of the C table; use `compile` or `load_plan` instead."""
         self._own(handle, library().ReleasePlan)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a .plan file, for `load_plan` and for the command."""
+        """Writes a .plan file for `load_plan` and the gradloom command."""
         library().SavePlan(self._handle, path_bytes(path))
 
     def text(self) -> str:
@@ -68,32 +68,32 @@ class Plan(Owner):
         return self._describe(0).decode()
 
     def memory(self) -> dict[str, Any]:
-        """Bytes by kind and by program, as `gradloom inspect --json` says them."""
+        """Memory in bytes by kind and by program, as in `gradloom inspect --json`."""
         return dict(json.loads(self._describe(1)))
 
     def notes(self) -> list[str]:
-        """What compiling it guessed and warned of; of a plan from a file nothing."""
+        """The compiler's guesses and warnings; empty for a plan from a file."""
         return self._describe(2).decode().splitlines()
 
     def get_property(self, key: str) -> str | None:
-        """What the plan says of how it was compiled ("loss"); None where it says nothing."""
+        """A property of the plan's compilation, for example "loss"; None if the plan does not have it."""
         value = ctypes.c_char_p()
         library().GetPlanProperty(self._handle, key.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
     @property
     def num_devices(self) -> int:
-        """Devices that its steps run on."""
+        """The number of devices that its steps run on."""
         count = ctypes.c_size_t()
         library().GetPlanDeviceCount(self._handle, ctypes.byref(count))
         return count.value
 
     def inputs(self, entry: str = "train") -> list[TensorInfo]:
-        """What "train", "eval" or "predict" is fed; the extents are those of the first batch size."""
+        """The inputs of "train", "eval" or "predict", with the extents of the first batch size."""
         return self._infos("Input", entry)
 
     def outputs(self, entry: str = "train") -> list[TensorInfo]:
-        """What "train", "eval" or "predict" gives; the extents are those of the first batch size."""
+        """The outputs of "train", "eval" or "predict", with the extents of the first batch size."""
         return self._infos("Output", entry)
 
     def _infos(self, kind: str, entry: str) -> list[TensorInfo]:
@@ -117,7 +117,7 @@ class Plan(Owner):
 
 
 def load_plan(source: str | os.PathLike[str] | bytes) -> Plan:
-    """A plan from a file, or from the bytes of one. It may come from anyone: it is proved sound before it is given out."""
+    """Loads a plan from a file or from its bytes. It may come from an untrusted source: it is verified before it is returned."""
     handle = ctypes.c_void_p()
     if isinstance(source, bytes):
         library().LoadPlanFromBuffer(source, len(source), ctypes.byref(handle))
@@ -159,17 +159,17 @@ def compile(
 
     Args:
         model: the path of an .onnx file, the bytes of one, or an onnx.ModelProto.
-        loss: "cross_entropy(logits, label)"; several are summed. None: guessed from the outputs, as the plan's notes say.
-        optimizer: "sgd", "momentum", "adam", "adamw" ... with `lr`; None: what the configuration has.
-        batch: the batch sizes that are compiled now; others are compiled when they come.
+        loss: "cross_entropy(logits, label)"; several losses are summed. None: guessed from the outputs, as reported in the plan's notes.
+        optimizer: "sgd", "momentum", "adam", "adamw" ... with `lr`; None: the configuration's optimizer.
+        batch: the batch sizes to compile now; others are compiled when they first occur.
         devices: "cpu", "cpu:4", "cuda:0,1".
-        settings: any keys of the configuration, which win over `config`: {"optimizer.weight_decay": 0.01}; `settings()` lists them all.
-        config: a TOML file of the configuration.
-        evaluate, predict, gradients, outputs: what the plan has beside training steps. `gradients` is for `Session.backward`, `outputs` lets
-            training steps give the model's outputs, too.
-        external_dir: where external data of the model lies, if not beside it.
+        settings: any keys of the configuration, which override `config`: {"optimizer.weight_decay": 0.01}; `settings()` lists all keys.
+        config: a TOML configuration file.
+        evaluate, predict, gradients, outputs: what the plan contains besides training steps. `gradients` is needed for `Session.backward`; with
+            `outputs`, training steps also return the model's outputs.
+        external_dir: the folder of the model's external data, if it is not the model's folder.
     Raises:
-        Error: of the class that docs/errors.md has for it.
+        Error: see docs/errors.md for the classes.
     """
     pairs = [(key, value) for key, value in (("loss.name", loss), ("optimizer.name", optimizer), ("optimizer.lr", lr), ("devices.use", devices))
              if value is not None]
@@ -199,24 +199,24 @@ def settings() -> dict[str, Any]:
 
 
 def devices() -> dict[str, Any]:
-    """The devices of this machine, as `gradloom devices --json` says them."""
+    """The devices of this machine, as in `gradloom devices --json`."""
     text = ctypes.c_void_p()
     library().GetDevices(ctypes.byref(text))
     return dict(json.loads(taken(text.value)))
 
 
 def set_default_devices(devices: str | None) -> None:
-    """What `compile` takes, from now on and in all of the process, where nothing names devices ("cuda:0"); None: the configuration's again."""
+    """Sets the devices that `compile` uses in this process if none are named, for example "cuda:0". None restores the configuration's default."""
     library().SetDefaultDevices((devices or "").encode())
 
 
 def default_devices() -> str | None:
-    """What was set so; None where nothing was."""
+    """The devices set by `set_default_devices`; None if none are set."""
     text = ctypes.c_void_p()
     library().GetDefaultDevices(ctypes.byref(text))
     return taken(text.value).decode() or None
 
 
 def version() -> str:
-    """Of the library."""
+    """The version of the library."""
     return string(library().GetLibraryVersion())

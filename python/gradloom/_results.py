@@ -1,4 +1,4 @@
-"""What a step gives."""
+"""The result of a step."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step gives."""
+    """The result of a step."""
 
     loss: float
-    """Of this batch, before the update."""
+    """The loss of this batch, before the update."""
     lr: float
-    """Of this update."""
+    """The learning rate of this update."""
     grad_norm: float | None
-    """Before clipping; None where the plan does not compute it."""
+    """The gradient norm before clipping; None if the plan does not compute it."""
     step: int
-    """Updates done so far."""
+    """The number of updates so far."""
     batch: int
-    """Batches trained on so far."""
+    """The number of batches trained on so far."""
     updated: bool
     """False while gradients are being accumulated."""
 

@@ -29,7 +29,7 @@ def _kind(name: str) -> int:
 
 
 Arrays = Mapping[str, Any]
-"""By name: numpy's arrays, tensors with DLPack, lists."""
+"""Inputs by name: numpy arrays, DLPack tensors or lists."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Location:
 
     device: str
     num_devices: int
-    """That hold a copy; 0: parts of it lie on several."""
+    """The number of devices with a copy; 0: several devices hold parts of it."""
     row_major: bool
     address: int | None
     bytes: int
@@ -46,7 +46,7 @@ class Location:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a session holds of a device, and what is free there."""
+    """The memory that a session holds on a device, and the free memory there."""
 
     device: str
     allocated_bytes: int
@@ -55,7 +55,7 @@ class DeviceMemory:
 
 
 class Checkpoint(Owner):
-    """A checkpoint in memory: what `Session.save` wrote (a path, or the bytes), a safetensors file of weights, or the folder of a run."""
+    """A checkpoint in memory, loaded from a file or bytes of `Session.save`, a safetensors file of weights, or the folder of a run."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes):
         handle = ctypes.c_void_p()
@@ -66,23 +66,23 @@ class Checkpoint(Owner):
         self._own(handle, library().ReleaseCheckpoint)
 
     def get_property(self, name: str) -> str | None:
-        """One that `Session.set_property` added."""
+        """A property set by `Session.set_property`; None if there is none."""
         value = ctypes.c_char_p()
         library().GetCheckpointProperty(self._handle, name.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
 
 class Session(Owner):
-    """A plan with its state, on its devices. Calls on one session happen one after the other, from whichever threads.
+    """A plan with its state, on its devices. Calls on one session run one after the other, from any threads.
 
-    Inputs are borrowed for a call and never altered; what is given out is a copy, in row-major order.
+    Inputs are borrowed during a call and never modified; results are copies in row-major order.
 
     Args:
-        plan: what `compile` or `load_plan` gave.
-        seed: of all that is random; a checkpoint with a position has its own.
-        checkpoint: where to go on from, a `Checkpoint`, its path or its bytes. None: the model's own weights.
-        any_plan: take a checkpoint of a plan with other options, too (the same model and state): it goes on, not to the same bits.
-        ordinals: CUDA devices by rank; none: 0, 1, 2 ...
+        plan: a plan from `compile` or `load_plan`.
+        seed: seed of everything random; a checkpoint with a position uses its own.
+        checkpoint: the checkpoint to continue from, as a `Checkpoint`, a path or bytes. None: the model's initial weights.
+        any_plan: also accept a checkpoint of a plan with other options (same model and state); the session continues, but not to the same bits.
+        ordinals: CUDA devices by rank; empty: 0, 1, 2 ...
     """
 
     _copy_hint = ": save_bytes() returns its state, from which another session can continue"
@@ -100,7 +100,7 @@ class Session(Owner):
         handle = ctypes.c_void_p()
         library().CreateTrainingSession(plan._handle, ctypes.byref(options), None if checkpoint is None else checkpoint._handle, ctypes.byref(handle))
         self._own(handle, library().ReleaseTrainingSession)
-        # Of all calls: what one gives by reference is copied before another runs, and the handle stays while one runs.
+        # Held during every call: results that are returned by reference are copied before another call runs, and the handle stays alive.
         self._calls = threading.RLock()
         self._fitting = False
         self._under_way: Any = None
@@ -112,16 +112,16 @@ class Session(Owner):
                 continue  # a plan need not have all entries
 
     def _alive(self) -> ctypes.c_void_p:
-        """The handle, with the lock of all calls held."""
+        """The handle; the caller must hold the lock."""
         if not self._handle:
             raise Error("E-CONFIG", "the session is closed", "", "create a new session")
         return self._handle
 
     def _alone(self) -> threading.RLock:
-        """The lock of all calls."""
+        """The lock that serializes all calls."""
         if os.getpid() != self._process:
-            raise Error("E-CONFIG", "the session was created before a fork, and the child process does not have its threads", f"process {os.getpid()}",
-                        "create sessions in the process that uses them")
+            raise Error("E-CONFIG", "the session was created before a fork, and the child process does not have its threads",
+                        f"process {os.getpid()}", "create sessions in the process that uses them")
         return self._calls
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -131,18 +131,18 @@ class Session(Owner):
     # ---- Steps
 
     def step(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
-        """Forward, backward and update of one batch as one program: `session.step(image=x, label=y)`."""
+        """Trains on one batch: forward, backward and update as one program: `session.step(image=x, label=y)`."""
         return self._run("Step", inputs, named)
 
     def step_async(self, inputs: Arrays | None = None, /, **named: Any) -> None:
-        """The same on a thread of the session's; `wait` has the result. The inputs must not be changed before."""
+        """The same on a thread of the session; `wait` returns the result. The inputs must not be modified until then."""
         names, tensors, count, keep = self._feeds(inputs, named)
         with self._alone():
             self._call("StepAsync", names, tensors, count)
             self._under_way = (names, tensors, keep)
 
     def wait(self) -> StepResult:
-        """Returns when the step that is under way has ended."""
+        """Waits for the running step and returns its result."""
         result = library().struct("GradloomStepResult")
         with self._alone():
             self._call("Wait", ctypes.byref(result))
@@ -150,32 +150,32 @@ class Session(Owner):
         return result_of(result)
 
     def backward(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
-        """Forward and backward: gradients are added to those that wait for `update`. The plan needs `gradients=True`."""
+        """Forward and backward: adds the gradients to those accumulated for `update`. The plan needs `gradients=True`."""
         return self._run("TrainStep", inputs, named)
 
     def update(self) -> StepResult:
-        """The update with the sum of the gradients that wait, which are zero after it."""
+        """Updates with the accumulated gradients, and sets them to zero."""
         result = library().struct("GradloomStepResult")
         self._call("OptimizerStep", ctypes.byref(result))
         return result_of(result)
 
     def reset_gradients(self) -> None:
-        """Forgets the gradients that wait."""
+        """Sets the accumulated gradients to zero."""
         self._call("LazyResetGrad")
 
     def evaluate(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
-        """Loss without training; `output` has the model's outputs."""
+        """Computes the loss without training; `output` returns the model's outputs."""
         return self._run("EvalStep", inputs, named)
 
     def predict(self, inputs: Arrays | None = None, /, **named: Any) -> dict[str, np.ndarray[Any, Any]]:
-        """The model's outputs by name."""
+        """Computes the model's outputs, by name."""
         names, tensors, count, _keep = self._feeds(inputs, named)
         with self._alone():
             self._call("Predict", names, tensors, count)
             return {info.name: self.output(info.name) for info in self.plan.outputs("predict")}
 
     def output(self, name: str) -> np.ndarray[Any, Any]:
-        """An output of the run before, "loss" among them. numpy.from_dlpack's kin of other libraries take it without another copy."""
+        """A copy of an output of the last run, including "loss". Other libraries can import it with from_dlpack without another copy."""
         tensor = library().struct("GradloomTensor")
         with self._alone():
             self._call("GetOutput", name.encode(), ctypes.byref(tensor))
@@ -197,16 +197,15 @@ class Session(Owner):
             metrics: Sequence[str] = (), watch: str | None = None, patience: int = 0,
             on_step: Callable[[StepResult], object] | None = None, on_evaluation: Callable[[Evaluation], object] | None = None,
             on_epoch: Callable[[Epoch], object] | None = None) -> FitResult:
-        """A whole training, which goes on from the session's position.
+        """Runs a whole training, starting at the session's position.
 
         Args:
-            epochs: passes over the data, those included that the session has made; or so many `updates` in all.
-            evaluate_every: "1ep", "500" updates.
+            epochs: passes over the data, including those already made by the session; `updates` sets a total number of updates instead.
+            evaluate_every: "1ep", or "500" for updates.
             metrics: "accuracy(logits, label)".
-            watch: what tells the better model: "eval/loss:min". None: the loss.
-            patience: above 0: stop after so many evaluations in a row that were not better.
-            on_step, on_evaluation, on_epoch: called between two steps; one that returns False ends the run, one that raises ends it and is
-                raised here.
+            watch: the value that selects the best model: "eval/loss:min". None: the loss.
+            patience: if above 0, stop after this many evaluations in a row without improvement.
+            on_step, on_evaluation, on_epoch: called between two steps. Returning False ends the run; an exception ends it and is raised here.
         """
         for data in (train, *([] if eval is None else [eval])):
             if not isinstance(data, Dataset):
@@ -222,7 +221,7 @@ class Session(Owner):
     # ---- Parameters and gradients
 
     def parameter_infos(self, trainable_only: bool = True) -> list[TensorInfo]:
-        """What is trained, and without `trainable_only` the running statistics, too."""
+        """The trained parameters; without `trainable_only` also the running statistics."""
         count, infos = ctypes.c_size_t(), []
         self._call("GetParameterCount", int(trainable_only), ctypes.byref(count))
         for index in range(count.value):
@@ -232,24 +231,24 @@ class Session(Owner):
         return infos
 
     def parameters(self, trainable_only: bool = True) -> dict[str, np.ndarray[Any, Any]]:
-        """Copies of all of them, by the names of the ONNX file."""
+        """Copies of all parameters, by their names in the ONNX file."""
         return {info.name: self.parameter(info.name) for info in self.parameter_infos(trainable_only)}
 
     def parameter(self, name: str) -> np.ndarray[Any, Any]:
-        """A copy."""
+        """A copy of a parameter."""
         return self._copy("GetParameter", name)
 
     def set_parameter(self, name: str, value: Any) -> None:
-        """Copies an array of the parameter's shape into it."""
+        """Sets a parameter to a copy of an array of the same shape."""
         tensor, _keep = borrow(value, _NUMBERS[self._info(name).dtype])
         self._call("UpdateParameter", name.encode(), ctypes.byref(tensor))
 
     def gradient(self, parameter: str) -> np.ndarray[Any, Any]:
-        """The sum that waits for `update`."""
+        """A copy of the accumulated gradient."""
         return self._copy("GetGradient", parameter)
 
     def flat_parameters(self, trainable_only: bool = True) -> np.ndarray[Any, Any]:
-        """All of them as one vector of float32, as federated learning wants it."""
+        """All parameters as one float32 vector, for example for federated learning."""
         count = ctypes.c_size_t()
         self._call("GetParametersSize", int(trainable_only), ctypes.byref(count))
         values = np.empty(count.value, np.float32)
@@ -258,7 +257,7 @@ class Session(Owner):
         return values
 
     def set_flat_parameters(self, values: Any, trainable_only: bool = True) -> None:
-        """Copies such a vector into them."""
+        """Sets all parameters from such a vector."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
         self._call("CopyBufferToParameters", int(trainable_only), flat.ctypes.data, flat.size)
 
@@ -269,7 +268,7 @@ class Session(Owner):
         return Location(string(place.device), place.num_devices, bool(place.row_major), place.address, place.bytes)
 
     def on_device(self, name: str, kind: str = "output") -> DeviceTensor:
-        """A copy of such a tensor on the device where it lies, for libraries that take DLPack; of a GPU's nothing goes through host memory."""
+        """A copy of such a tensor on its own device, for libraries that support DLPack; a GPU tensor is not copied through host memory."""
         managed = ctypes.c_void_p()
         self._call("CopyToDLPack", _kind(kind), name.encode(), ctypes.byref(managed))
         assert managed.value is not None
@@ -277,12 +276,12 @@ class Session(Owner):
 
     @property
     def devices(self) -> list[str]:
-        """The plan's, by rank: ["cuda:0", "cuda:1"]."""
+        """The plan's devices by rank: ["cuda:0", "cuda:1"]."""
         return [self.memory(rank).device for rank in range(self.plan.num_devices)]
 
     @property
     def default_device(self) -> str:
-        """The first of them, which inputs of a GPU are expected on where there is one, and outputs that all have are copied from."""
+        """The first of them. A session on one GPU expects GPU inputs there, and outputs that all devices have are copied from it."""
         return self.memory(0).device
 
     def _info(self, name: str) -> TensorInfo:
@@ -297,14 +296,14 @@ class Session(Owner):
         return array
 
     def share(self, name: str | None) -> None:
-        """From now on other processes of this user on this host see the parameters change: `AttachedParameters(name)`. None: no longer."""
+        """Shares the parameters with other processes of this user on this host: `AttachedParameters(name)`. None stops sharing."""
         self._call("ShareParameters", None if name is None else name.encode())
 
     # ---- Learning rate, position, memory
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update. Set, it is in place of the plan's schedule; below 0: the schedule again."""
+        """The learning rate of the next update. Setting it overrides the plan's schedule; a negative value restores the schedule."""
         lr = ctypes.c_double()
         self._call("GetLearningRate", ctypes.byref(lr))
         return lr.value
@@ -315,12 +314,12 @@ class Session(Owner):
 
     @property
     def num_updates(self) -> int:
-        """Updates done."""
+        """The number of updates so far."""
         return self._position()[0]
 
     @property
     def num_batches(self) -> int:
-        """Batches trained on."""
+        """The number of batches trained on so far."""
         return self._position()[1]
 
     def _position(self) -> tuple[int, int]:
@@ -329,50 +328,50 @@ class Session(Owner):
         return step.value, batch.value
 
     def set_seed(self, seed: int) -> None:
-        """Of all that is random from now on."""
+        """Sets the seed of everything random from now on."""
         self._call("SetSeed", seed)
 
     def memory(self, device: int = 0) -> DeviceMemory:
-        """Of the plan's device of this rank."""
+        """The memory of the plan's device of this rank."""
         struct = library().struct("GradloomDeviceMemory")
         self._call("GetDeviceMemory", device, ctypes.byref(struct))
         return DeviceMemory(string(struct.device), struct.allocated_bytes, struct.cached_bytes, struct.free_bytes)
 
     def release_memory(self) -> None:
-        """Gives back what only a running step needs; the next one takes it again."""
+        """Frees memory that only a running step needs; the next step allocates it again."""
         self._call("ReleaseMemory")
 
     # ---- Checkpoints and export
 
     def save(self, path: str | os.PathLike[str], *, optimizer: bool = True) -> None:
-        """One safetensors file, complete or not at all. Without the optimizer's state: weights alone."""
+        """Writes one safetensors file, complete or not at all. With `optimizer=False` it has only weights."""
         self._call("SaveCheckpoint", path_bytes(path), int(optimizer))
 
     def save_bytes(self, *, optimizer: bool = True) -> bytes:
-        """The bytes of what `save` would write."""
+        """The bytes of the file that `save` would write."""
         text = ctypes.c_void_p()
         self._call("SaveCheckpointToBuffer", int(optimizer), ctypes.byref(text))
         return taken(text.value)
 
     def set_property(self, name: str, value: str) -> None:
-        """A text that goes with the session's checkpoints."""
+        """Sets a text that is stored in the session's checkpoints."""
         self._call("AddProperty", name.encode(), value.encode())
 
     def get_property(self, name: str) -> str | None:
-        """One that was set, or came with the checkpoint; None where there is none."""
+        """A property that was set or loaded with the checkpoint; None if there is none."""
         value = ctypes.c_char_p()
         self._call("GetProperty", name.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
     def export(self, path: str | os.PathLike[str], outputs: Sequence[str] = ()) -> None:
-        """The model's own file with the trained weights, for inference. `outputs`: those to keep, with what they need; none: all."""
+        """Writes the model's own file with the trained weights, for inference. `outputs`: the outputs to keep, with what they need; empty: all."""
         names = (ctypes.c_char_p * len(outputs))(*[output.encode() for output in outputs])
         self._call("ExportModelForInferencing", path_bytes(path), names, len(outputs))
 
     # ---- The end
 
     def close(self) -> None:
-        """Gives its memory back now, when calls of other threads have ended; the session is not used after it."""
+        """Frees the session's memory after calls of other threads have ended. The session cannot be used afterwards."""
         with self._alone():
             if self._fitting:
                 raise Error("E-CONFIG", "a callback of fit cannot close its session", "", "return False to end the run first")

@@ -12,10 +12,10 @@ from ._tensors import numpy_dtype
 
 
 class AttachedParameters(Owner, Mapping[str, "np.ndarray[Any, Any]"]):
-    """Parameters and running statistics of a session that shares them (`Session.share`), in this or another process of the same user.
+    """Parameters and running statistics that a session shares (`Session.share`), in this or another process of the same user.
 
-    By name, each a copy of what the session has at that moment. They stay as long as this object, whatever becomes of the session. A copy that
-    is made while the session writes has each element before or after its update.
+    Each access returns a copy of the session's current value. The parameters stay available as long as this object, even after the session has
+    ended. If the session writes during a copy, each element is either from before or from after its update.
     """
 
     def __init__(self, name: str):

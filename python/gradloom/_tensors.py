@@ -1,4 +1,4 @@
-"""Arrays as the library takes and gives them."""
+"""Conversion between Python arrays and the tensors of the C table."""
 from __future__ import annotations
 
 import ctypes
@@ -10,7 +10,7 @@ import numpy as np
 from ._errors import Error
 from ._library import library
 
-# ONNX's numbers of element types, and numpy's names; bfloat16 is ml_dtypes'.
+# ONNX element types and numpy's names for them; bfloat16 comes from ml_dtypes.
 _NAMES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
           12: "uint32", 13: "uint64", 16: "bfloat16"}
 _NUMBERS = {name: number for number, name in _NAMES.items()}
@@ -46,10 +46,10 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
 
 
 def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
-    """A GradloomTensor over the elements of `value`, and what has to be kept as long as it is used.
+    """A GradloomTensor that borrows the elements of `value`, and the objects that must stay alive while it is used.
 
-    numpy's arrays and whatever has DLPack (PyTorch's, JAX's tensors) are not copied, where they are row-major; those of a GPU are for
-    sessions on it. Others, lists and numbers among them, are copied into an array, of the element type `dtype` where that is known.
+    numpy arrays and DLPack tensors (of PyTorch, JAX ...) are not copied if they are row-major; tensors on a GPU can be used by sessions on
+    that GPU. Other values, such as lists and numbers, are copied into an array, of element type `dtype` if it is known.
     """
     if isinstance(value, np.ndarray):
         return _of_array(value)
@@ -57,22 +57,23 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         device = value.__dlpack_device__()
         on_gpu = int(device[0]) == _CUDA
         if int(device[0]) not in _HOST and not on_gpu:
-            raise Error("E-DEVICE", "inputs must be in host or GPU memory", f"a tensor of DLPack device type {int(device[0])}", "call tensor.cpu() first")
+            raise Error("E-DEVICE", "inputs must be in host or GPU memory", f"a tensor of DLPack device type {int(device[0])}",
+                        "call tensor.cpu() first")
         if hasattr(value, "is_contiguous") and not value.is_contiguous():
             value = value.contiguous()
-        # 1: what made the tensor comes before the default stream, behind which it is read.
+        # stream=1: the producer's work is ordered before the default stream, after which the tensor is read.
         capsule = value.__dlpack__(stream=1) if on_gpu else value.__dlpack__()
         struct = library().struct("GradloomTensor")
         library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
         return struct, (value, capsule)
     array = np.asarray(value)
     wanted = numpy_dtype(dtype) if dtype else array.dtype
-    # Numbers of Python have no type of their own; but 1.5 is no label.
+    # Python numbers adapt to the input's type, but a float is not converted to an integer.
     return _of_array(array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array)
 
 
 def copied(tensor: Any) -> np.ndarray[Any, Any]:
-    """The elements of a GradloomTensor as an array of their own."""
+    """Copies the elements of a GradloomTensor to a new array."""
     shape = tuple((ctypes.c_int64 * tensor.rank).from_address(tensor.shape)) if tensor.rank else ()
     array = np.empty(shape, numpy_dtype(tensor.dtype))
     if array.nbytes:
