@@ -1,4 +1,4 @@
-// From a model and settings to a plan, by the same code as the command.
+// Compiles a model with settings to a plan, with the same code as the command.
 #include <nlohmann/json.hpp>
 
 #include "compiler/verify_launches.h"
@@ -56,7 +56,7 @@ GradloomStatus* CompileTo(const GradloomModel* model, const GradloomCompileOptio
     const CompileWishes wishes = WishesOf(given);
     CompiledModel made;
     const auto compile = [&] { made = CompileModel(configuration, model->model, wishes); };
-    // The list of all obstacles is made from the file.
+    // The list of obstacles is made from the model file.
     model->path.empty() ? compile() : NamingAllObstacles(configuration, compile);
     std::unique_ptr<GradloomPlan> plan = PlanHandle(std::make_shared<const Plan>(std::move(made.plan)));
     made.options.control = {};
@@ -74,7 +74,7 @@ GradloomStatus* GetSettings(GradloomText** out) {
   });
 }
 
-// The operands of each launch as well, which only the type rules of the import know.
+// Also checks the operands of each launch, for which only the import has type rules.
 void Prove(const Plan& plan) {
   VerifyLaunches(plan);
   VerifyOrThrow(plan);

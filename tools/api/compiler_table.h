@@ -1,11 +1,11 @@
-// The half of the C table that needs the compiler.
+// The part of the C table that needs the compiler.
 #pragma once
 
 #include "include/gradloom/gradloom_c.h"
 
 namespace gradloom::api {
 
-// In place of the functions that say that there is none.
+// These replace the functions that report a missing compiler.
 void AddModels(GradloomApi& api);
 void AddCompile(GradloomApi& api);
 void AddDevices(GradloomApi& api);

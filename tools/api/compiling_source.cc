@@ -18,14 +18,14 @@ std::shared_ptr<const Plan> CompilingSource::Extend(const Plan& plan, EntryKind 
   const std::lock_guard lock(mutex_);
   const std::optional<EntryRequest> request = RequestFor(model_, options_, kind, feeds);
   if (!request) return nullptr;
-  // Where devices hold parts of the model, a plan is chosen as a whole.
+  // If devices hold parts of the model, the placement is chosen for the plan as a whole.
   return std::make_shared<const Plan>(options_.recipe.place_auto ? Again(plan, *request) : AddEntry(model_, options_, plan, *request));
 }
 
 Plan CompilingSource::Again(const Plan& plan, const EntryRequest& request) const {
   CompileOptions options = options_;
   options.entries.clear();
-  // If the recipe accumulates, a step stands for its accumulate and last-batch entries, and the update comes of itself.
+  // If the recipe accumulates, a step is requested: its accumulate and last-batch entries and the update entry follow from it.
   const bool counted = options.recipe.accumulate > 1;
   const auto add = [&](EntryRequest wanted) {
     if (counted && (wanted.kind == EntryKind::kAccumulate || wanted.kind == EntryKind::kLastBatch)) wanted.kind = EntryKind::kStep;

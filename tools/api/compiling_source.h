@@ -1,4 +1,4 @@
-// Entries for shapes that come later, compiled when they do.
+// Compiles entries for new shapes when they first occur.
 #pragma once
 
 #include <memory>
@@ -9,21 +9,21 @@
 
 namespace gradloom {
 
-// Compiles the model that a plan was made of with one entry more. Sessions on several threads may share one.
+// Compiles the model of a plan again with one more entry. Several sessions on different threads may share one source.
 class CompilingSource : public PlanSource {
  public:
-  // What the plan was compiled of, and with.
+  // The model and the options that the plan was compiled from.
   CompilingSource(Model model, CompileOptions options) : model_(std::move(model)), options_(std::move(options)) {}
 
   std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, const FeedShapes& feeds) override;
 
  private:
-  // All entries anew.
+  // Compiles all entries again.
   Plan Again(const Plan& plan, const EntryRequest& request) const;
 
   const Model model_;
   const CompileOptions options_;
-  std::mutex mutex_;  // one at a time: it takes all cores as it is
+  std::mutex mutex_;  // compiles one at a time, because one compilation uses all cores
 };
 
 }  // namespace gradloom

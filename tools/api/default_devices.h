@@ -1,11 +1,11 @@
-// What is compiled for where nothing names devices.
+// The devices to compile for if none are named.
 #pragma once
 
 #include <string>
 
 namespace gradloom::api {
 
-// As a program has set it for its process; "" where none has.
+// The devices that the program has set for its process; "" if it has not.
 std::string DefaultDevices();
 
 }  // namespace gradloom::api

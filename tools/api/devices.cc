@@ -1,4 +1,4 @@
-// The devices of this machine, and those that are compiled for where nothing names any.
+// The devices of this machine, and the default devices to compile for.
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -14,7 +14,7 @@
 namespace gradloom::api {
 namespace {
 
-// Of the process; there until it ends, whatever ends before.
+// One per process; never destroyed, because it may be used until the process ends.
 struct Default {
   std::mutex mutex;
   std::string devices;

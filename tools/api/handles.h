@@ -1,4 +1,4 @@
-// Models of the C table, which only a library with a compiler has.
+// Model handles of the C table, which exist only in a library with the compiler.
 #pragma once
 
 #include <string>
@@ -9,6 +9,6 @@
 
 struct GradloomModel {
   gradloom::Model model;
-  std::string path;  // of its file; empty where it is from a buffer
+  std::string path;  // path of the model file; empty for a model from a buffer
   std::vector<std::string> inputs;
 };

@@ -46,7 +46,7 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
       Refuse(key, "is given twice for '" + Escaped(word.substr(0, equals)) + "'", where);
     }
     std::string value = word.substr(equals + 1);
-    // 007 is no number in TOML, as which it is kept.
+    // 007 is not a valid TOML number, so the parsed value is stored.
     if (key.type == KeyType::kNamedCounts) value = std::to_string(Parsed<int64_t>(key, value, "a whole number for each name", where));
     values.push_back(std::move(value));
   }
@@ -55,7 +55,7 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
 
 void CheckText(const Key& key, const std::string& text, const std::string& where) {
   const std::vector<std::string> words = WordsOf(key);
-  // Nothing is a value where it is what there is without the key. Else the file of a run could not keep it, and the run would go on with
+  // An empty value is allowed only if it is the default. Otherwise the file of a run could not represent it, and a resumed run would use
   // the default.
   const bool may_be_nothing = text.empty() && *key.fallback == '\0';
   if (!words.empty() && !may_be_nothing && std::find(words.begin(), words.end(), text) == words.end()) {
@@ -74,12 +74,12 @@ std::string NumberText(double number) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, number);
   std::string out(text, end);
-  // TOML wants a fraction or an exponent in a floating number; 1 would be an integer, which is accepted as well, up to 64 bits.
+  // A TOML float needs a fraction or an exponent. Without one it would be an integer, which is accepted as well up to 64 bits.
   return std::abs(number) < 1e18 || out.find('e') != std::string::npos ? out : out + ".0";
 }
 
 std::string Quoted(const std::string& text) {
-  // JSON's strings are TOML's basic strings, but for DEL.
+  // JSON strings are TOML basic strings, except for DEL.
   std::string quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   for (size_t at; (at = quoted.find('\x7f')) != std::string::npos;) quoted.replace(at, 1, "\\u007f");
   return quoted;
@@ -195,7 +195,7 @@ void Configuration::Assign(const Key& key, KeyValue value, OriginKind kind, cons
   const bool over = entry.origin.kind != OriginKind::kDefault && entry.origin.kind != kind;
   const std::string overruled = over ? entry.origin.place : "";
   if (auto* named = std::get_if<NamedTexts>(&value)) {
-    // Names that only the weaker source has stay.
+    // Names that only the weaker source sets are kept.
     for (const auto& [name, texts] : std::get<NamedTexts>(entry.value)) named->emplace(name, texts);
   }
   entry = {std::move(value), {kind, place, overruled}, false};
@@ -261,7 +261,7 @@ KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
 
 namespace {
 
-// TOML is UTF-8. A path with other bytes would be another one in the file that a run is resumed by.
+// TOML is UTF-8. A path with other bytes would change in the file from which a run is resumed.
 void RequireUtf8(const Key& key, const KeyValue& value, const Origin& origin) {
   const auto check = [&](const std::string& text) {
     if (IsUtf8(text)) return;

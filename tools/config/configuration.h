@@ -1,4 +1,4 @@
-// The resolved configuration of a command: a value for every key, and where it is from.
+// The resolved configuration of a command: a value for every key, and its origin.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace gradloom {
 using NamedTexts = std::map<std::string, std::vector<std::string>>;
 using KeyValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>, NamedTexts>;
 
-// Where a value is from; a later one wins over an earlier one.
+// Where a value comes from; later ones override earlier ones.
 enum class OriginKind : uint8_t { kDefault, kFile, kSet, kFlag };
 
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
   std::string place;      // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
-  std::string overruled;  // the place of a value that lost against this one; empty: none
+  std::string overruled;  // the origin of a value that this one overrides; empty: none
 
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;
@@ -30,29 +30,29 @@ struct Origin {
 
 class Configuration {
  public:
-  // Every key at its default.
+  // All keys have their defaults.
   Configuration();
 
-  // The keys of a TOML file. Throws Error(kConfig) with file:line:column for bad syntax, an unknown key (with the
-  // nearest), a value of another type or out of its range; Error(kIo), Error(kLimit) as ReadWholeFile.
+  // Reads the keys of a TOML file. Throws Error(kConfig) with file:line:column for invalid syntax, an unknown key (with the nearest one),
+  // or a value of the wrong type or out of range; Error(kIo) and Error(kLimit) as ReadWholeFile.
   void ReadFile(const std::string& path);
-  // The same of a text in memory, which errors call `name`; relative paths in it are those of the working folder.
+  // The same for text in memory, which errors call `name`; relative paths in it start at the working directory.
   void ReadText(const std::string& text, const std::string& name);
 
-  // "optimizer.lr=1e-3": the value as in a file, or as bare text. Throws Error(kConfig).
+  // Applies "optimizer.lr=1e-3", with the value as in a file or as bare text. Throws Error(kConfig).
   void SetAssignment(const std::string& assignment);
 
-  // What the flag was given, one word for each time. Throws Error(kConfig).
+  // Applies the values of a flag, one word for each time it was given. Throws Error(kConfig).
   void SetFlag(const Key& key, const std::vector<std::string>& words);
 
-  // What the model or the machine has decided where nobody did; `place` says which.
+  // Sets a value that was derived from the model or the machine because none was given; `place` names the origin.
   void Decide(std::string_view name, const std::string& text, const std::string& place);
 
-  // A key, and all keys of a section, as if nobody had given them.
+  // Resets a key, or all keys of a section, to the defaults.
   void Forget(std::string_view name);
   void ForgetSection(std::string_view section);
 
-  // Of a key of that type, by its name; an absent text is "" (is_given tells).
+  // Values by name of the key, which must have that type; an absent text is "" (see is_given).
   bool Switch(std::string_view name) const { return std::get<bool>(value(name)); }
   int64_t Integer(std::string_view name) const { return std::get<int64_t>(value(name)); }
   double Number(std::string_view name) const { return std::get<double>(value(name)); }
@@ -60,18 +60,18 @@ class Configuration {
   const std::vector<std::string>& Texts(std::string_view name) const { return std::get<std::vector<std::string>>(value(name)); }
   const NamedTexts& Named(std::string_view name) const { return std::get<NamedTexts>(value(name)); }
 
-  // Whether the key has a value of its own: not its default, and not nothing.
+  // Whether the key was set to a value other than its default.
   bool is_given(std::string_view name) const { return origin(name).kind != OriginKind::kDefault; }
-  // Whether there is a value at all, given or by default.
+  // Whether there is a value, set or by default.
   bool has_value(std::string_view name) const;
   const Origin& origin(std::string_view name) const;
   const KeyValue& value(std::string_view name) const;
 
-  // "optimizer.lr = 0.1   from --lr", of each key that has been given.
+  // "optimizer.lr = 0.1   from --lr" for each key that was set.
   std::vector<std::string> GivenLines() const;
 
-  // The whole as a TOML file that gives the same again from any folder: paths are absolute. `origins`: a comment
-  // with the origin behind each value. Throws Error(kConfig) for text that is not UTF-8.
+  // The configuration as a TOML file that has the same meaning in any folder: paths are absolute. `origins`: adds a comment with the origin
+  // after each value. Throws Error(kConfig) for text that is not UTF-8.
   std::string ToToml(bool origins) const;
 
   // {"optimizer.lr": {"value": 0.001, "origin": "default"}, ...}; a key without a value is null.
@@ -81,7 +81,7 @@ class Configuration {
   struct Entry {
     KeyValue value;
     Origin origin;
-    bool empty = false;  // a number that has no default and was not given
+    bool empty = false;  // a number without default that was not set
   };
 
   void Assign(const Key& key, KeyValue value, OriginKind kind, const std::string& place);
@@ -91,19 +91,19 @@ class Configuration {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// How many bytes of a loss term are the ONNX file that it begins with; 0: it begins with none.
+// The length in bytes of the ONNX file name at the beginning of a loss term; 0 if there is none.
 size_t FileLengthOf(const std::string& term);
 
-// A value as TOML spells it.
+// The value in TOML syntax.
 std::string TomlOf(const Key& key, const KeyValue& value);
 
-// The same from any folder: paths are absolute.
+// The value for use in any folder: paths are absolute.
 KeyValue WithAbsolutePath(const Key& key, KeyValue value);
 
-// From what a flag or --set has said. `where` is named in errors. Throws Error(kConfig).
+// Parses the words of a flag or of --set. `where` is named in errors. Throws Error(kConfig).
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where);
 
-// Throws Error(kConfig) for a value that is not among the key's words, not finite, below its least or above its most.
+// Throws Error(kConfig) for a value that is not one of the key's words, not finite, below its minimum or above its maximum.
 void CheckValue(const Key& key, const KeyValue& value, const std::string& where);
 
 }  // namespace gradloom

@@ -13,7 +13,7 @@ std::string HelpOf(const Key& key) {
   return help + (has_default ? std::string("  [") + key.fallback + "]" : "") + "   (" + key.name + ")";
 }
 
-// A section of the help for each of the configuration.
+// One section of the help per section of the configuration.
 std::string GroupOf(const Key& key) { return "[" + std::string(key.section()) + "]"; }
 
 }  // namespace
@@ -37,9 +37,9 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
     }
     const bool path = model_word && std::string_view(key.name) == "model.path";
     std::string names = path ? std::string("model,") + key.flag : key.flag;
-    // Launchers write them in both ways: torch.distributed.launch adds --local_rank=1 before PyTorch 2, --local-rank=1 since.
+    // Launchers use both spellings: torch.distributed.launch adds --local_rank=1 before PyTorch 2, and --local-rank=1 since.
     if (std::string twin = Underscored(key.flag); (key.uses & kUseJob) != 0 && twin != key.flag) names += "," + twin;
-    // One word each time: a list that goes on would swallow the model's path.
+    // One word per flag: a variable-length list would swallow the model's path.
     app.add_option(names, words, HelpOf(key))->allow_extra_args(false)->type_name("")->group(GroupOf(key));
   }
   app.add_option("-c,--config", words_->files, "a TOML file with keys (gradloom init writes one)")->allow_extra_args(false)->type_name("");

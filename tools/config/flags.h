@@ -1,4 +1,4 @@
-// The flags of the command that are keys of the configuration, and -c and --set beside them.
+// The command's flags for keys of the configuration, and -c and --set.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ namespace gradloom {
 // "--local-rank" -> "--local_rank".
 std::string Underscored(std::string flag);
 
-// Shared by the copies of one object, so that an action that CLI11 runs later sees what was parsed.
+// Copies share their state, so that an action that CLI11 runs later sees what was parsed.
 class ConfigurationFlags {
  public:
-  // Declares the flags of the keys with any of these uses (KeyUse), -c FILE and --set KEY=VALUE. The model's path may
-  // be given without its flag where `model_word` is set.
+  // Declares the flags of the keys with any of these uses (KeyUse), -c FILE and --set KEY=VALUE. If `model_word` is set, the model's path
+  // may be given without its flag.
   void Declare(CLI::App& app, uint8_t uses, bool model_word = true);
 
-  // The defaults, then `base` (the file of a run; "": none), the files of -c, --set and the flags, each over those
-  // before. Throws Error(kConfig, kIo, kLimit).
+  // The defaults, `base` (the file of a run; "": none), the files of -c, --set and the flags; later ones override earlier ones. Throws
+  // Error(kConfig, kIo, kLimit).
   Configuration Resolve(const std::string& base = "") const;
-  // The same over a text in the form of a file, which errors call `name`.
+  // The same on top of a text in the format of a file, which errors call `name`.
   Configuration ResolveOver(const std::string& text, const std::string& name) const;
 
  private:

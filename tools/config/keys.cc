@@ -447,14 +447,14 @@ std::vector<std::string> Pieces(std::string_view text, char separator) {
   return pieces;
 }
 
-// learning-rate, Learning_Rate and learning_rate are the same to somebody who guesses.
+// Folds learning-rate, Learning_Rate and learning_rate, which users mix up.
 std::string Folded(std::string_view text) {
   std::string folded;
   for (const char c : text) folded += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return folded;
 }
 
-// The key that has `word` as its short name or as an alias; one of this section before all others.
+// The key with `word` as its short name or alias; keys of this section are preferred.
 const Key* FindWord(std::string_view word, std::string_view section) {
   const Key* found = nullptr;
   for (const Key& key : kKeys) {
@@ -474,7 +474,7 @@ std::string_view Key::short_name() const { return std::string_view(name).substr(
 std::span<const Key> Keys() { return kKeys; }
 
 const Key* FindKey(std::string_view name) {
-  // A second name, beside how often and how many are saved.
+  // A second name, next to the other keys of checkpoints.
   if (name == "checkpoint.best") name = "eval.best";
   const auto found = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return name == key.name; });
   return found == std::end(kKeys) ? nullptr : found;

@@ -30,7 +30,7 @@ Json TypeOf(const Key& key) {
     case KeyType::kNamedCounts: return TableOf({{"type", "integer"}, {"minimum", 1}});
     case KeyType::kText: break;
   }
-  // warmup = 500 is a text to us and a number to whoever writes it.
+  // warmup = 500 is parsed as text but written as a number.
   if (*key.words == '\0') return {{"type", Json::array({"string", "integer"})}};
   return {{"enum", WordsOf(key)}};
 }

@@ -1,11 +1,12 @@
-// The configuration as a JSON schema, with which editors complete and check gradloom.toml.
+// A JSON schema of the configuration, which editors use to complete and check gradloom.toml.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace gradloom {
 
-// Of draft 2020-12: an object a section, with type, words, least and most value, default and help of each key. Unknown keys are none.
+// A schema of draft 2020-12: one object per section, with type, words, minimum, maximum, default and help of each key. Unknown keys are not
+// allowed.
 nlohmann::ordered_json ConfigurationSchema();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Configuration files; topology.cc reads the other TOML there is.
+// Reads configuration files; topology.cc reads the other TOML files.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -45,7 +45,7 @@ const char* Wanted(KeyType type) {
 
 }  // namespace
 
-// Walks a parsed file and assigns what it says.
+// Walks a parsed file and assigns its values.
 class TomlReader {
  public:
   TomlReader(Configuration& into, std::string file, OriginKind kind, std::string folder)
@@ -123,7 +123,7 @@ class TomlReader {
         break;
       default:
         if (const auto* text = node.as_string()) return text->get();
-        // An extent like warmup = 500 is a text to us and a number to whoever writes it.
+        // A value like warmup = 500 is parsed as text but written as a number.
         if (const auto* integer = node.as_integer(); integer != nullptr && key.type == KeyType::kText && *key.words == '\0')
           return std::to_string(integer->get());
     }
@@ -161,9 +161,9 @@ class TomlReader {
   }
 
   Configuration& into_;
-  std::string file_;  // for places
+  std::string file_;  // for locations in errors
   OriginKind kind_;
-  std::string folder_;  // that paths are relative to; empty: the working directory
+  std::string folder_;  // the folder that paths are relative to; empty: the working directory
 };
 
 namespace {
@@ -205,7 +205,7 @@ void Configuration::SetAssignment(const std::string& assignment) {
   }
   const std::string name = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   const Key* key = FindKey(name);
-  // data.map.image=p0..p63 is one name of a table.
+  // data.map.image=p0..p63 sets one name of a table.
   const size_t last = name.rfind('.');
   if (key == nullptr && last != std::string::npos) {
     const Key* table = FindKey(name.substr(0, last));

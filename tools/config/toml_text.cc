@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMostParts = 32;
 
-// Behind the string that begins at `at`, as far as its quotes say; what is wrong within is the parser's to find.
+// The position after the string that begins at `at`, judged only by its quotes; errors inside are left to the parser.
 size_t EndOfString(std::string_view text, size_t at) {
   const char quote = text[at];
   const bool lines = text.substr(at, 3) == std::string(3, quote);
@@ -20,7 +20,7 @@ size_t EndOfString(std::string_view text, size_t at) {
       return at;
     } else if (text[at] == quote && (!lines || text.substr(at, 3) == std::string(3, quote))) {
       at += lines ? 3 : 1;
-      // Up to two quotes may stand before the three that end it.
+      // Up to two quotes may precede the three that end the string.
       while (lines && at < text.size() && text[at] == quote) ++at;
       return at;
     }
@@ -31,7 +31,7 @@ size_t EndOfString(std::string_view text, size_t at) {
 void CheckText(std::string_view text) {
   int parts = 1;
   toml::source_position place{1, 1};
-  // The mark of UTF-8 may begin a file.
+  // The file may begin with a byte order mark.
   for (size_t at = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; at < text.size();) {
     size_t next = at + 1;
     switch (text[at]) {
@@ -41,7 +41,7 @@ void CheckText(std::string_view text) {
       case '.':
         if (++parts > kMostParts) throw toml::parse_error("a key has more than 32 parts", place);
         break;
-      // None of these is within a key.
+      // None of these occurs within a key.
       case '=':
       case ',':
       case '[':
@@ -50,7 +50,7 @@ void CheckText(std::string_view text) {
       case '}':
       case '\n': parts = 1; break;
       default:
-        // The parser's table of blanks is wrong for some letters.
+        // The parser classifies some non-ASCII letters as whitespace.
         if (static_cast<unsigned char>(text[at]) >= 0x80) throw toml::parse_error("a non-ASCII character outside of quotes", place);
     }
     for (; at < next; ++at) {

@@ -27,7 +27,7 @@ class TopologyReader {
     const std::string kind = Text("device", "kind", "cuda", {"cpu", "cuda"});
     Cluster cluster{.device = DefaultCosts(kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda)};
     if (Find("device", "flops_per_second") != nullptr) {
-      // Another device: what its matrix units do is said, or they are none.
+      // For a device other than the default one, matrix units exist only if their speed is given.
       cluster.device.tf32_flops_per_second = cluster.device.half_flops_per_second = 0;
     }
     Number("device", "flops_per_second", cluster.device.flops_per_second);

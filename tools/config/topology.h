@@ -1,4 +1,4 @@
-// Clusters described in TOML, for the simulator.
+// Reads descriptions of clusters for the simulator.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace gradloom {
 
 // Reads
 //   [device]      kind = "cpu" or "cuda"; flops_per_second, bytes_per_second, launch_seconds, event_seconds; defaults by kind
-//   [node]        devices; link_bytes_per_second, link_seconds: between devices of a node; shared_cores: that CPU devices share
-//   [network]     bytes_per_second, seconds: of a device to another node
+//   [node]        devices; link_bytes_per_second, link_seconds: between devices of a node; shared_cores: cores that CPU devices share
+//   [network]     bytes_per_second, seconds: from a device to another node
 //   [all_reduce]  algorithm = "fastest", "ring", "tree" or "double_tree"
-// Throws Error(kIo) for a file that cannot be read, Error(kConfig) naming the line of what it does not know.
+// Throws Error(kIo) for a file that cannot be read, and Error(kConfig) with the line for an unknown entry.
 Cluster ReadTopology(const std::string& path);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// gradloom bench: how fast a model trains here.
+// gradloom bench: measures training speed on this machine.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -20,7 +20,7 @@
 namespace gradloom {
 namespace {
 
-// Before main: the time to the first step counts from here.
+// Initialized before main: the time to the first step starts here.
 const std::chrono::steady_clock::time_point kStart = std::chrono::steady_clock::now();
 
 constexpr size_t kShownShares = 8;

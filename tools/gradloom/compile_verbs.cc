@@ -39,7 +39,7 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   return json;
 }
 
-// More than a screen of them tell little: --json lists all.
+// Longer lists are shortened to about a screen; --json lists everything.
 constexpr size_t kMostShown = 100;
 
 void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& list) {
@@ -56,7 +56,7 @@ struct CompileFlags {
   bool gradients = false, json = false;
 };
 
-// What a run with these data would begin with.
+// Compiles what a run with this data would start with.
 CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
   SayGiven(configuration);
   TrainingSetUp made = SetUpTraining(configuration);

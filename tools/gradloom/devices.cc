@@ -1,4 +1,4 @@
-// gradloom devices: what this machine offers, and what a run holds of it.
+// gradloom devices: the devices of this machine, and the memory that a run holds on them.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -27,7 +27,7 @@ void PrintHeld(const nlohmann::json& held) {
   }
 }
 
-// What the run said last; written after each epoch.
+// Prints the run's last memory record, which is written after each epoch.
 int DevicesOf(const std::string& run, bool json) {
   const std::string path = run + "/memory.json";
   try {
@@ -40,7 +40,7 @@ int DevicesOf(const std::string& run, bool json) {
   return 0;
 }
 
-// "13.0" of 13000.
+// "13.0" for 13000.
 std::string Version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
 void PrintDevice(size_t number, const DeviceProperties& device) {

@@ -1,4 +1,4 @@
-// What `gradloom explain` says about each class of errors.
+// The texts of `gradloom explain` for each error class.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@ namespace gradloom {
 struct ErrorText {
   ErrorCode code;
   const char* meaning;
-  const char* causes;  // one a line
+  const char* causes;  // one per line
   const char* remedy;
 };
 
-// One for every class, in their order.
+// One for every class, in the order of ErrorCode.
 std::span<const ErrorText> ErrorTexts();
 
 }  // namespace gradloom

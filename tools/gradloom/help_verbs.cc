@@ -31,7 +31,7 @@ std::string UpperCase(std::string text) {
   return text;
 }
 
-// `exit_code`: of those that end with it; nothing: of all.
+// `exit_code`: lists only the classes with this exit code.
 int ListClasses(bool json, std::optional<int> exit_code = std::nullopt) {
   nlohmann::json list = nlohmann::json::array();
   for (const ErrorText& text : ErrorTexts()) {
@@ -54,7 +54,7 @@ int Explain(const std::string& word, bool json) {
       error == std::errc() && end == word.data() + word.size()) {
     return ListClasses(json, exit_code);
   }
-  // "shape", "E-SHAPE" and "error[E-SHAPE]:" are all pasted.
+  // Accepts "shape", "E-SHAPE" and a pasted "error[E-SHAPE]:".
   std::string name = UpperCase(word);
   if (const size_t open = name.find('['); open != std::string::npos) name = name.substr(open + 1, name.find(']') - open - 1);
   if (!name.starts_with("E-")) name = "E-" + name;
@@ -129,8 +129,8 @@ Finding CheckGpu() {
   return {Verdict::kWarning, "gpu", "an NVIDIA driver is installed (" + line + "), but training runs on the CPU: " + machine.problem};
 }
 
-// A model of one weight, trained for three steps, against numbers worked out by hand:
-// w = 1, x = 2, t = 6, lr = 0.1, loss = (w x - t)^2: w becomes 1 + 0.1 * 2 * 2 * 4 = 2.6, then 2.92, then 2.984.
+// Trains a model with one weight for three steps and compares it with values computed by hand: w = 1, x = 2, t = 6, lr = 0.1, loss = (w x -
+// t)^2, so w becomes 1 + 0.1 * 2 * 2 * 4 = 2.6, then 2.92, then 2.984.
 Finding SelfTest() {
   constexpr const char* kModel = R"(<ir_version: 8, opset_import: ["" : 17]>
 one_weight (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1.0}> { y = MatMul(x, w) })";

@@ -24,18 +24,18 @@
 namespace gradloom {
 namespace {
 
-// The flags, and the variables from which torchrun takes those that are not given. CLI11 would read the variables for every verb.
+// The flags, and the environment variables that torchrun uses for flags that are not given. CLI11 would read the variables for every verb.
 struct Declared {
   LaunchFlags flags;
   bool json = false, no_python = false;
   struct Variable {
     CLI::Option* flag;
     std::string name;
-    std::function<bool(const std::string&)> set;  // false: no such value
+    std::function<bool(const std::string&)> set;  // returns false for an invalid value
   };
   std::vector<Variable> variables;
 
-  // `flag` has dashes, and underscores as well; `short_name`: "-r".
+  // `flag` is written with dashes and also accepted with underscores; `short_name`: for example "-r".
   template <typename T>
   void Add(CLI::App& app, const std::string& flag, T& value, const std::string& help, const std::string& short_name = "") {
     const std::string twin = Underscored(flag);
@@ -62,7 +62,7 @@ struct Declared {
   }
 };
 
-// Whether the system would find it.
+// Whether the system would find the program.
 bool IsProgram(const std::string& word) {
   const auto runs = [](const std::string& path) { return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path); };
   if (word.find('/') != std::string::npos) return runs(word);

@@ -78,7 +78,7 @@ Error UnknownVerb(const std::string& word) {
                (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("verbs: " + VerbList()));
 }
 
-// The error of a command line that CLI11 refuses, in our form.
+// Converts a usage error from CLI11 to an Error.
 Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const auto used = app.get_subcommands();
   if (words.empty()) return Error(ErrorCode::kConfig, "no verb given", "", "verbs: " + VerbList() + "   see: gradloom --help");
@@ -90,19 +90,19 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
   for (const std::string& word : words) {
-    // What follows belongs to the command that is launched.
+    // The rest belongs to the launched command.
     if (word == "--") break;
     const std::string flag = word.substr(0, word.find('='));
     if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
     const std::string near = NearFlag(flag, flags);
-    // torchrun takes what follows the program as it stands; here that wants a sign.
+    // torchrun passes on everything after the program; here a separator is required.
     const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
     return Error(
         ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
         (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "write -- before the launched command   " : "") + see);
   }
   std::vector<std::string> left = app.remaining(true);
-  // What ends the flags is a word to nobody.
+  // CLI11 also reports the separator itself as a remaining word.
   std::erase(left, "--");
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
     const std::string& word = left.front();
@@ -112,7 +112,7 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
       return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "",
                    "pass data with --data: --data " + ShellWord(word) + "   " + see);
     }
-    // A pattern without quotes, most often, which the shell has made words of.
+    // Usually an unquoted pattern that the shell has expanded.
     const std::string help = word.starts_with("-")
                                  ? "write a file of this name as ./" + Escaped(word, 4096) + "; words after -- are not flags   "
                                  : "a flag takes one argument; quote a pattern for several files: --data 'train/*.csv'   ";
@@ -126,10 +126,10 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   return Error(ErrorCode::kConfig, Escaped(error.what()), "", (lacks ? std::string("for example: ") + example->example + "   " : "") + see);
 }
 
-// torch.distributed.launch puts it before all words that are to follow the script: `gradloom "$@"` has it before the verb.
+// torch.distributed.launch puts it before all arguments of the script, so with `gradloom "$@"` it comes before the verb.
 bool IsLocalRank(std::string_view word) { return word.starts_with("--local-rank=") || word.starts_with("--local_rank="); }
 
-// What every verb has.
+// Flags that every verb has.
 struct CommonFlags {
   bool verbose = false, quiet = false;
   std::string color = "auto", log_file;
@@ -141,12 +141,12 @@ void DeclareCommon(CLI::App& verb, CommonFlags& flags) {
   verb.add_flag("-q,--quiet", flags.quiet, "print only warnings and errors on stderr")->excludes(verbose);
   verb.add_option("--color", flags.color, "colour stderr: auto (on a terminal, unless NO_COLOR is set), always or never")
       ->capture_default_str();
-  // Of some verbs it is a key of the configuration.
+  // For some verbs this is a key of the configuration.
   if (verb.get_option_no_throw("--log-file") == nullptr)
     verb.add_option("--log-file", flags.log_file, "also append the lines of stderr to this file");
 }
 
-// What is said before a command line is read goes by it, too.
+// Messages printed before the command line is parsed follow --color as well.
 std::string ColorWord(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
     if (words[i].starts_with("--color=")) return words[i].substr(8);
@@ -162,13 +162,13 @@ void SetColor(const std::string& word) {
   SetColorMode(word == "always" ? ColorMode::kAlways : word == "never" ? ColorMode::kNever : ColorMode::kAuto);
 }
 
-// Whether stdout is a pipe whose reader has gone: it wants no more.
+// Whether stdout is a pipe whose reader has closed it.
 bool ReaderHasGone() {
   pollfd stream{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   return ::poll(&stream, 1, 0) == 1 && (stream.revents & POLLERR) != 0;
 }
 
-// Results that nobody has are no success: a full disk behind a redirection.
+// Lost output is a failure, for example on a full disk behind a redirection.
 void CheckResultsWritten() {
   errno = 0;
   if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || ReaderHasGone()) return;
@@ -209,7 +209,7 @@ int Run(int argc, char** argv) {
   return ExitCode(ErrorCode::kInternal);
 }
 
-// Says what went wrong, to the launcher, on stderr for people and with --json on stdout as one object. The exit code.
+// Reports the errors to the launcher, on stderr, and with --json as one object on stdout. Returns the exit code.
 int Refuse(const std::vector<Error>& errors, bool json) {
   std::vector<Error> told;
   for (const Error& error : errors) {
@@ -224,8 +224,8 @@ int Refuse(const std::vector<Error>& errors, bool json) {
   return ExitCode(errors.front().code());
 }
 
-// A stream that the caller has closed leads nowhere. Else its number would be that of the first file that is opened, and what is meant for
-// people would go into a plan or a checkpoint.
+// Opens /dev/null for standard streams that the caller has closed. Otherwise the first file that is opened would get such a descriptor, and
+// messages would be written into a plan or a checkpoint.
 void OpenStandardStreams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) == -1) [[maybe_unused]]
@@ -235,8 +235,8 @@ void OpenStandardStreams() {
 
 std::terminate_handler end_before = nullptr;
 
-// Where no exception can leave, from a destructor or a thread that takes in messages, a lack of memory ends the process as it does
-// elsewhere. The other processes of a job see that it is gone.
+// If memory runs out where no exception can propagate (in a destructor or a receiver thread), ends the process with the usual error. The
+// other processes of the job notice that it has ended.
 [[noreturn]] void EndProcess() {
   try {
     if (const std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
@@ -245,7 +245,7 @@ std::terminate_handler end_before = nullptr;
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
     ::_exit(ExitCode(ErrorCode::kResource));
   } catch (...) {
-    // It is said below.
+    // Reported below.
   }
   end_before();
   std::abort();
@@ -269,7 +269,7 @@ int main(int argc, char** argv) {
   using gradloom::Error;
   gradloom::OpenStandardStreams();
   gradloom::end_before = std::set_terminate(gradloom::EndProcess);
-  // A limit on the size of files ends a write with an error that can be told, not the process.
+  // Exceeding the file size limit then fails the write with an error that can be reported, instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
   try {

@@ -1,4 +1,4 @@
-// gradloom inspect, verify, export and diff: what can be done with a plan or a run that is there.
+// gradloom inspect, verify, export and diff: operations on existing plans and runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -93,7 +93,7 @@ struct InspectFlags {
   bool graph = false, memory = false, streams = false, json = false;
 };
 
-// The first entry, which trains where the plan does, with its predicted times.
+// Shows the first entry, which is a training entry if the plan has one, with its predicted times.
 int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
   WritePages(plan, flags.pages);
   if (!flags.streams) return 0;
@@ -126,7 +126,7 @@ int Inspect(const InspectFlags& flags) {
     case InspectedKind::kData: return InspectOther(flags, InspectData(flags.path));
     case InspectedKind::kPlan: break;
   }
-  // The text shows any plan, so that one that is refused can be looked at.
+  // The text can show any plan, so that a rejected plan can be inspected.
   const bool other = flags.json || flags.memory || flags.streams || !flags.pages.empty();
   if (flags.graph || !other) std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
   if (!other) return 0;

@@ -1,4 +1,4 @@
-// gradloom simulate: a step of a plan as discrete events, here or on a cluster that a file describes.
+// gradloom simulate: simulates a step of a plan with discrete events, on this machine or on a cluster that a file describes.
 #include "compiler/cost/simulate.h"
 
 #include <CLI/CLI.hpp>
@@ -45,7 +45,7 @@ nlohmann::ordered_json JsonOf(const SimulatedUpdate& simulated, double took_ms) 
           {"simulated_in_ms", took_ms}};
 }
 
-// What the batches and the update of a step take.
+// The times of the batches and the update of a step.
 std::string PartsOf(const SimulatedUpdate& simulated) {
   if (!simulated.update) return "";
   const SimulatedProgram& update = simulated.update->programs.front();
@@ -65,7 +65,7 @@ int Simulate(const Flags& flags) {
   double one = 0;
   const Profile profile = flags.profile.empty() ? Profile() : ReadProfile(flags.profile, plan);
   for (size_t i = 0; i < flags.devices.size() + 1; ++i) {
-    // The plan as it is, then each wanted count.
+    // The plan as it is, then each requested number of devices.
     const int devices = i == 0 ? 0 : flags.devices[i - 1];
     const auto start = std::chrono::steady_clock::now();
     const SimulatedUpdate simulated = SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);

@@ -19,9 +19,9 @@
 namespace gradloom {
 namespace {
 
-// What decides where a run begins.
+// Keys that determine where a run begins.
 constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "train.dry_run"};
-// What says how a command goes about it, and nothing of the run.
+// Keys that affect how the command works, but not the run.
 constexpr std::string_view kOfTheCommand[] = {"run.resume",       "log.report",  "log.report_every",   "log.progress",
                                               "log.format",       "log.file",    "log.metrics_port",   "log.metrics_address",
                                               "log.trace_format", "train.chaos", "train.deterministic"};
@@ -34,7 +34,7 @@ std::string ValueText(const Configuration& configuration, const Key& key) {
   return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
 }
 
-// One line for each key whose value is no longer that of the run.
+// One line for each key whose value differs from that of the run.
 std::vector<std::string> Changes(const Configuration& run, const Configuration& now) {
   std::vector<std::string> changes;
   for (const Key& key : Keys()) {
@@ -51,13 +51,13 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
 
 int CountOfDevices(const Configuration& configuration) { return std::max(ParseDevices(configuration.Text("devices.use")).count, 1); }
 
-// With the configuration of the run, and what the command says over it.
+// Resumes with the configuration of the run, overridden by the command line.
 int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
   Configuration run;
   run.ReadFile(path);
   Configuration configuration = flags.Resolve(path);
-  // Those of a device were this many because of how many devices there were. Processes of a job say how many devices each of them has.
+  // The threads per device depended on the number of devices. Each process of a job counts its own devices.
   const bool of_the_run = configuration.origin("devices.threads").kind == OriginKind::kFile;
   if (job->alone() && of_the_run && CountOfDevices(configuration) != CountOfDevices(run))
     configuration.Decide("devices.threads", "0", "the changed --devices");
@@ -65,7 +65,7 @@ int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, cons
   return Resume(configuration, options, json, job);
 }
 
-// Which run --resume means; none: a new one. Whether there is a run is what rank 0 of a job sees before it makes one.
+// The run that --resume refers to; nullopt: a new one. In a job, rank 0 checks whether the run exists before it creates one.
 std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, const TrainingJob& job) {
   namespace fs = std::filesystem;
   const std::string& resume = configuration.Text("run.resume");
@@ -86,7 +86,7 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, c
   return ResumeOptions{.run = resume};
 }
 
-// Of a run that begins: over what its plan was compiled from, where it is to train by one.
+// The configuration of a new run; if it trains from a plan, on top of the plan's recipe.
 Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePlan>& planned) {
   const Configuration configuration = flags.Resolve();
   const std::string& plan = configuration.Text("model.plan");
@@ -95,7 +95,7 @@ Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePl
   return flags.ResolveOver(planned->recipe_text(), Escaped(plan, 4096));
 }
 
-// The first words of a command: what this process is of its job, before it waits for others.
+// Must come first in a command: determines this process's rank in its job before it waits for others.
 std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration) {
   return TrainingJob::Join(configuration, [&](const JobTopology& topology) {
     const bool leads = topology.rank == 0;

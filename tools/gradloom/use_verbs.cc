@@ -1,4 +1,4 @@
-// gradloom eval and predict: what a trained model is used for.
+// gradloom eval and predict: use a trained model.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
@@ -36,9 +36,9 @@ struct UseFlags {
 
   Configuration Resolve() const {
     Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
-    // The threads of a run are those of the machine that it was trained on.
+    // The number of threads of a run fits the machine that it was trained on.
     if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Forget("devices.threads");
-    // The format of a run is that of its own data.
+    // The format of a run belongs to its own data.
     if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Forget("data.format");
     return configuration;
   }
@@ -57,8 +57,8 @@ void PrintNotes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) SayOnStderr(note);
 }
 
-// What a process of the job does with the model; rank 0 alone says something. Of an evaluation by a process by itself, too, it is said that
-// it is one.
+// Runs `f` with the trained model in each process of the job; only rank 0 prints. An evaluation by a single process prints its topology as
+// well.
 int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
   Configuration configuration = flags.Resolve();
   SayGiven(configuration);
@@ -97,7 +97,7 @@ void Evaluate(const UseFlags& flags, const TrainedModel& model, const TrainingJo
               flags.data.empty() ? "the run's evaluation data" : Escaped(flags.data, 4096).c_str());
 }
 
-// The double whose shortest text is that of the float: 0.1 where the float itself is 0.10000000149.
+// The double with the same shortest decimal form as the float: 0.1 rather than 0.10000000149.
 double ShortestOf(float value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);
@@ -106,7 +106,7 @@ double ShortestOf(float value) {
   return same;
 }
 
-// Nested lists, as numpy.ndarray.tolist() has them.
+// Nested lists, as from numpy.ndarray.tolist().
 nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
   if (axis == tensor.shape.rank()) {
     const int64_t at = next++;
@@ -151,7 +151,8 @@ std::string TextOf(const TensorView& tensor, int64_t at) {
   return {text, end};
 }
 
-// A line a row, with a header: an output's name where it has one number a row, else name.0, name.1 ...
+// A table with a header and one line per row. A column is named after its output if that has one number per row, otherwise name.0, name.1
+// ...
 std::string TableOf(const std::map<std::string, Tensor>& outputs, const std::string& path) {
   const auto quoted = [](const std::string& name) {
     if (name.find_first_of(",\"\r\n") == std::string::npos) return name;

@@ -1,5 +1,5 @@
-// The verbs of the command. Each declares its flags on a CLI11 sub-command and returns what to run once they
-// are parsed: a function that gives the exit code and throws Error.
+// The verbs of the command. Each declares its flags on a CLI11 subcommand and returns a function to run after parsing, which returns the
+// exit code and throws Error.
 #pragma once
 
 #include <functional>

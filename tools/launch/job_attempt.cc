@@ -26,8 +26,8 @@ std::set<pid_t> Children() {
   return children;
 }
 
-// Ends and reaps what the ranks have left behind: processes without a parent are given to the launcher. Those of `spared` are whoever's was
-// this process before. A process that the system does not let go is left to it.
+// Kills and reaps processes that the ranks have left behind: orphans are reparented to the launcher. `spared`: children that existed
+// before. A process that the system does not release is left to it.
 void SweepOrphans(const std::set<pid_t>& spared) {
   constexpr int kTries = 500;
   for (int i = 0; i < kTries; ++i) {
@@ -52,7 +52,7 @@ const RankEnd* CauseOf(const std::vector<RankEnd>& ends) {
     if (end.exit_code == 0) continue;
     if (first == nullptr) first = &end;
     if (first->exit_code != ExitCode(ErrorCode::kPeer)) return first;
-    // One that only misses another may be seen to end before that one.
+    // A process that only misses a peer may be seen to end before that peer.
     if (!end.asked && end.exit_code != ExitCode(ErrorCode::kPeer)) return &end;
   }
   return first;
@@ -65,7 +65,7 @@ std::string JobAttempt::FileOf(const std::string& folder, int local_rank, const 
 JobAttempt::JobAttempt(const LaunchOptions& options, bool this_program, int restarts, int master_port, const std::string& folder,
                        JobSignals& signals)
     : options_(options), folder_(folder), signals_(signals), spared_(Children()) {
-  // So that nothing which a rank has started and left can stay.
+  // Becomes the subreaper, so that no descendant of a rank can stay behind.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   try {
     Start(this_program, restarts, master_port);
@@ -101,7 +101,7 @@ bool JobAttempt::AnyRuns() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Running& rank) { return !rank.ended; });
 }
 
-// Each process is the first of its group, with all that it has started.
+// Each process leads a process group with everything that it has started.
 void JobAttempt::Signal(int signal) {
   for (const Running& rank : ranks_) {
     if (!rank.ended) kill(-rank.process.pid, signal);
@@ -133,7 +133,7 @@ void JobAttempt::OnSignal(int signal) {
     kill(getpid(), SIGSTOP);
     return;
   }
-  // Who presses the key a third time wants no more waiting.
+  // A third interrupt kills the processes at once.
   constexpr int kPatience = 3;
   if (signal == SIGINT && ++interrupts_ >= kPatience) return MakeThemEnd();
   if (IsStop(signal) && end_.stop_signal == 0) end_.stop_signal = signal;
@@ -147,7 +147,7 @@ void JobAttempt::Reap() {
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [&](const Running& running) { return !running.ended && running.process.pid == info.si_pid; });
-    // As long as it is not reaped, its number is that of no other group.
+    // Its id belongs to no other group as long as it has not been reaped.
     if (rank != ranks_.end()) kill(-info.si_pid, SIGKILL);
     int status = 0;
     waitpid(info.si_pid, &status, 0);
@@ -159,7 +159,7 @@ void JobAttempt::OnEnd(Running& rank, int status) {
   rank.ended = true;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   const int exit_code = signal > 0 ? 128 + signal : WEXITSTATUS(status);
-  // One that fails meanwhile has no signal, either.
+  // A process that fails during the shutdown was not ended by the signal.
   const bool by_signal = signal != 0 && (signal == SIGTERM || signal == end_.stop_signal);
   const bool as_asked = by_signal || exit_code == 128 + SIGTERM || exit_code == StopSignals::ExitCodeOf(SIGTERM) ||
                         exit_code == StopSignals::ExitCodeOf(SIGINT);
@@ -172,10 +172,10 @@ void JobAttempt::OnEnd(Running& rank, int status) {
   for (const auto& tee : rank.process.tees) tee->Pump();
   rank.process.tees.clear();
   if (exit_code == 0 || asked_) return;
-  // The others would wait for it, at worst for ever.
+  // The others would wait for it, possibly forever.
   asked_ = true;
   Signal(SIGTERM);
-  // Also those that a person has stopped, to whom nothing else gets through.
+  // Also wakes stopped processes, which receive no other signal.
   Signal(SIGCONT);
   deadline_ = Clock::now() + std::chrono::seconds(options_.shutdown_seconds);
 }

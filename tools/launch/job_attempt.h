@@ -1,4 +1,4 @@
-// The processes of a job on this host, from the start of all to the end of all.
+// One attempt to run the processes of a job on this host, from the start of the first to the end of the last.
 #pragma once
 
 #include <sys/types.h>
@@ -20,31 +20,31 @@ namespace gradloom {
 struct RankEnd {
   int rank = 0, local_rank = 0;
   pid_t pid = -1;
-  int signal = 0;      // that killed it; 0: it ended by itself
-  int exit_code = 0;   // as shells have it: 128 + signal
-  bool asked = false;  // as it was asked to, or made to
+  int signal = 0;      // the signal that killed it; 0: it exited
+  int exit_code = 0;   // as in shells: 128 + signal
+  bool asked = false;  // it was asked to end, or killed by the launcher
 };
 
 struct AttemptEnd {
-  std::vector<RankEnd> ends;  // in their order
-  int stop_signal = 0;        // the first one that the launcher got; 0: none
+  std::vector<RankEnd> ends;  // in the order in which they ended
+  int stop_signal = 0;        // the first signal that the launcher received; 0: none
 };
 
-// The process that is the cause of a failure: the first that failed, unless it only says that another one is gone. Null: none failed.
+// The process that caused the failure: the first one that failed, unless it only reports that another one is gone. Null if none failed.
 const RankEnd* CauseOf(const std::vector<RankEnd>& ends);
 
 class JobAttempt {
  public:
-  // Folders of ranks are made in `folder`. Throws as StartRank, with those stopped that had been started.
+  // Creates the folders of the ranks in `folder`. Throws as StartRank, after stopping the processes that were already started.
   JobAttempt(const LaunchOptions& options, bool this_program, int restarts, int master_port, const std::string& folder,
              JobSignals& signals);
-  // Kills what still runs.
+  // Kills the processes that still run.
   ~JobAttempt();
 
-  // Signals are passed on to all processes; where one fails the others are asked to end, and then made to.
+  // Passes signals on to all processes. If one fails, asks the others to end, and kills them after a timeout.
   AttemptEnd Run();
 
-  // Where a rank of this host keeps what: "stdout.log", "stderr.log", "error.json".
+  // The path of a rank's file: "stdout.log", "stderr.log" or "error.json".
   static std::string FileOf(const std::string& folder, int local_rank, const std::string& name);
 
  private:
@@ -70,7 +70,7 @@ class JobAttempt {
   JobSignals& signals_;
   std::vector<Running> ranks_;
   AttemptEnd end_;
-  const std::set<pid_t> spared_;  // children of this process that are none of the job
+  const std::set<pid_t> spared_;  // children of this process that do not belong to the job
   bool asked_ = false, forced_ = false;
   int interrupts_ = 0;
   std::optional<Clock::time_point> deadline_;

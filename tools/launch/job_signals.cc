@@ -14,7 +14,7 @@ JobSignals::JobSignals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
-    // nohup's choice stays.
+    // nohup's setting is kept.
     struct sigaction now {};
     sigaction(signal, nullptr, &now);
     if (signal != SIGHUP || now.sa_handler != SIG_IGN) sigaddset(&set, signal);
@@ -28,7 +28,7 @@ JobSignals::JobSignals() {
 }
 
 JobSignals::~JobSignals() {
-  // What has come and was not asked for has been answered: the job is over.
+  // Signals that arrived unread have been answered: the job is over.
   Take();
   close(descriptor_);
   sigprocmask(SIG_SETMASK, &before_, nullptr);

@@ -1,4 +1,4 @@
-// The signals that a launcher gets, as something to poll.
+// The signals that a launcher receives, as a file descriptor to poll.
 #pragma once
 
 #include <signal.h>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// While an object lives, the signals of a job are not delivered but read; also by process 1 of a container, for which no default applies.
-// At most one object at a time.
+// While an object lives, the job's signals are read instead of delivered, also for process 1 of a container, which has no default actions.
+// At most one object may exist at a time.
 class JobSignals {
  public:
   // Throws Error(kResource).
@@ -18,7 +18,7 @@ class JobSignals {
   JobSignals& operator=(const JobSignals&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // Those that have come since the last call. Does not wait.
+  // The signals that have arrived since the last call. Does not block.
   std::vector<int> Take();
 
  private:

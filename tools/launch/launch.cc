@@ -51,7 +51,7 @@ std::string NameOf(const RankEnd& end) {
   return "rank " + std::to_string(end.rank) + " (host " + Escaped(HostName()) + ", pid " + std::to_string(end.pid) + ")";
 }
 
-// The last lines of a log, as many as fit on a screen; "": none.
+// The last lines of a log, at most a screen; "" if there are none.
 std::string LastLines(const std::string& path) {
   constexpr size_t kMost = 20;
   constexpr std::streamoff kMostBytes = 1 << 16;
@@ -68,7 +68,7 @@ std::string LastLines(const std::string& path) {
   return text;
 }
 
-// Of unknown origin, line by line fit for a terminal.
+// Escapes text of unknown origin line by line for the terminal.
 std::string EscapedLines(const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin <= text.size();) {
@@ -116,7 +116,7 @@ class Launcher {
       throw Error(ErrorCode::kResource, "cannot find a folder for temporary files: " + error.message(), "TMPDIR",
                   "choose one with --log-dir");
     fs::create_directories(parent, error);
-    // Several hosts may share the folder.
+    // Several hosts may use the same folder.
     const std::string id = temporary ? "gradloom_launch" : options_.run_id;
     const bool plain = !id.empty() && id.find('/') == std::string::npos && id != "." && id != "..";
     root_ = parent + "/" + (plain ? id : "job") + "_XXXXXX";
@@ -143,7 +143,7 @@ class Launcher {
     return std::any_of(options_.streams.begin(), options_.streams.end(), [](const auto& rank) { return rank[0].file || rank[1].file; });
   }
 
-  // Whether the same again may come to another end: exit codes below 128 are errors of the command, the model or the data.
+  // Whether a restart may help: exit codes below 128 are errors of the command, the model or the data.
   bool MayStartAgain(const RankEnd& cause) const {
     return cause.exit_code >= 128 && last_.stop_signal == 0 && restarts_ < options_.max_restarts;
   }
@@ -152,7 +152,7 @@ class Launcher {
     return JobAttempt::FileOf(root_ + "/attempt_" + std::to_string(restarts_), end.local_rank, name);
   }
 
-  // What the process itself has said.
+  // The error that the process itself reported.
   std::string MessageOf(const RankEnd& end) const {
     const std::string message = ReadErrorFile(FileOf(end, "error.json"));
     return EscapedLines(message.empty() ? LastLines(FileOf(end, "stderr.log")) : message);
@@ -165,7 +165,7 @@ class Launcher {
     if (stopped) {
       log_.Line("stopped by " + SignalName(last_.stop_signal) + "   all processes have ended, exit " + std::to_string(code));
     }
-    // One that failed while it was to stop has lost something, as a rule.
+    // A process that failed during a requested stop has usually lost something.
     if (cause != nullptr && !(stopped && cause->asked)) PrintFailure(*cause);
     if (json_) std::printf("%s\n", Report(cause, code).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     keep_logs_ = !options_.log_dir.empty() || (code != 0 && LogsAnything());
@@ -187,7 +187,7 @@ class Launcher {
     }
     if (!message.empty()) block += "\n" + message;
     WriteStderrLine("error", block + "\ngradloom: the job stopped (exit " + std::to_string(cause.exit_code) + ")");
-    // For a launcher above this one.
+    // For a launcher that started this one.
     WriteErrorFile(block);
   }
 

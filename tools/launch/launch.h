@@ -1,4 +1,4 @@
-// `gradloom launch`: the processes of a job on this host, again where they may be started again.
+// `gradloom launch`: runs the processes of a job on this host, and restarts them if permitted.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace gradloom {
 
-// Starts them, passes signals on, shows why they failed. `this_program`: the command is one of gradloom itself. `json`: one line on stdout
-// at the end. The exit code: 0 where all ended with 0, else that of the process that failed first. Throws Error for what keeps them from
-// being started.
+// Starts the processes, passes signals on, and reports failures. `this_program`: the command is a verb of gradloom. `json`: prints one line
+// on stdout at the end. Returns 0 if all processes ended with 0, otherwise the exit code of the process that failed first. Throws Error if
+// the processes cannot be started.
 int Launch(const LaunchOptions& options, bool this_program, bool json);
 
 }  // namespace gradloom

@@ -92,7 +92,7 @@ std::vector<int> StreamsOf(const std::string& flag, const std::string& text, int
 std::vector<std::array<StreamTarget, 2>> TargetsOf(const LaunchFlags& flags, int per_node) {
   std::vector<std::array<StreamTarget, 2>> targets(static_cast<size_t>(per_node));
   if (flags.redirects.empty() && flags.tee.empty()) {
-    // The first rank speaks for its host.
+    // Only the first rank of a host prints to the terminal.
     for (size_t rank = 1; rank < targets.size(); ++rank) targets[rank].fill({.file = true, .terminal = false});
     return targets;
   }
@@ -173,7 +173,7 @@ LaunchOptions LaunchOptionsOf(const LaunchFlags& flags, const LaunchMachine& mac
 
 EnvironmentVariables VariablesOfRank(const LaunchOptions& options, int local_rank, int restarts, int master_port,
                                      const std::string& error_file, EnvironmentVariables environment) {
-  // Corrections of the job that the launcher itself is a process of would count more than what it says.
+  // Overrides meant for the launcher's own process would take precedence over the variables that it sets.
   for (const std::string& name : CorrectingVariables()) environment.erase(name);
   const auto set = [&](const char* name, const std::string& value) { environment.insert_or_assign(name, value); };
   const std::string rank = std::to_string(options.RankOf(local_rank)), world = std::to_string(options.world());
@@ -191,7 +191,7 @@ EnvironmentVariables VariablesOfRank(const LaunchOptions& options, int local_ran
   set("TORCHELASTIC_RUN_ID", options.run_id);
   set("TORCHELASTIC_RESTART_COUNT", std::to_string(restarts));
   set("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts));
-  // Rank 0 itself listens at the port, not its launcher.
+  // Rank 0 itself listens on the port, not its launcher.
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
   set("TORCHELASTIC_ERROR_FILE", error_file);
   set(kLauncherVariable, "gradloom launch");

@@ -1,4 +1,4 @@
-// What `gradloom launch` is asked for, and what each process that it starts is told.
+// The options of `gradloom launch`, and the environment of each process that it starts.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// As on the command line; "" and -1: not given.
+// The flags as given; "" and -1: not given.
 struct LaunchFlags {
   std::string nproc_per_node = "1", nnodes = "1", rdzv_endpoint, rdzv_backend = "static", rdzv_id = "none", master_addr, log_dir, redirects,
               tee;
@@ -20,7 +20,7 @@ struct LaunchFlags {
   std::vector<std::string> command;
 };
 
-// Where the lines that a process writes go: a file of its own, the launcher's terminal, both.
+// Where the output of a process goes: its own file, the launcher's terminal, or both.
 struct StreamTarget {
   bool file = false, terminal = true;
 };
@@ -28,28 +28,28 @@ struct StreamTarget {
 struct LaunchOptions {
   int per_node = 1, nodes = 1, node = 0;
   std::string master_address;
-  int master_port = 0;  // 0: a free one for each attempt
+  int master_port = 0;  // 0: a free port for each attempt
   int max_restarts = 0;
   int shutdown_seconds = 30;  // between the request to stop and SIGKILL
   std::string run_id;
-  std::string log_dir;                               // "": a temporary folder that goes with a job that succeeds
-  std::vector<std::array<StreamTarget, 2>> streams;  // by local rank: stdout, stderr
-  int threads = 0;                                   // OMP_NUM_THREADS of each process; 0: as the environment says
+  std::string log_dir;                               // "": a temporary folder, removed if the job succeeds
+  std::vector<std::array<StreamTarget, 2>> streams;  // by local rank: stdout and stderr
+  int threads = 0;                                   // OMP_NUM_THREADS of each process; 0: keep the environment's
   std::vector<std::string> command;
 
   int world() const { return per_node * nodes; }
   int RankOf(int local_rank) const { return node * per_node + local_rank; }
 };
 
-// What the machine has for ranks to share.
+// The resources that the ranks of this host share.
 struct LaunchMachine {
   int cores = 1, gpus = 0;
 };
 
-// Throws Error(kConfig), Error(kUnsupported) for a number of hosts that may change.
+// Throws Error(kConfig), and Error(kUnsupported) for a variable number of hosts.
 LaunchOptions LaunchOptionsOf(const LaunchFlags& flags, const LaunchMachine& machine, const EnvironmentVariables& environment);
 
-// torchrun's variables for one process, over the environment of the launcher.
+// torchrun's variables for one process, on top of the launcher's environment.
 EnvironmentVariables VariablesOfRank(const LaunchOptions& options, int local_rank, int restarts, int master_port,
                                      const std::string& error_file, EnvironmentVariables environment);
 

@@ -18,7 +18,7 @@
 namespace gradloom {
 namespace {
 
-// Closed at the end of its scope.
+// A descriptor that is closed at the end of its scope.
 [[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "check ulimit -a and df -h");
 }
@@ -46,7 +46,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// All of it, as far as the descriptor takes it: a terminal that is gone is no reason to stop.
+// Writes as much as the descriptor accepts: a closed terminal is not an error.
 void WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
@@ -56,17 +56,17 @@ void WriteAll(int fd, std::string_view text) {
   }
 }
 
-// What the new process does, by calls that are safe between fork and exec alone. Does not return.
+// Runs in the child, using only calls that are safe between fork and exec. Does not return.
 [[noreturn]] void Become(const char* program, char* const* words, char* const* environment, pid_t parent, int null, const int (&outputs)[2],
                          int failure) {
   setpgid(0, 0);
-  // Nobody else is left to stop it where the launcher is killed.
+  // If the launcher is killed, nothing else would stop the child.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(128 + SIGKILL);
   for (int signal = 1; signal < NSIG; ++signal) {
     if (signal != SIGHUP) ::signal(signal, SIG_DFL);
   }
-  // A group in the background may write to a terminal that would stop it.
+  // Otherwise a background process group could be stopped by its writes to the terminal.
   ::signal(SIGTTOU, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
@@ -110,7 +110,7 @@ bool LineTee::Pump() {
       begin = next;
     }
     if (end && !lines.empty() && lines.back() != '\n') lines += '\n';
-    // In one piece, so that lines of several ranks do not mix.
+    // Written in one piece, so that lines of several ranks do not mix.
     WriteAll(terminal_, lines);
     line_.erase(0, whole);
     if (end) return false;
@@ -145,12 +145,12 @@ RankProcess StartRank(const RankCommand& command) {
   if (process.pid < 0) RefuseSystem("cannot start a process", "");
   if (process.pid == 0)
     Become(program, argv.data(), envp.data(), parent, null.get(), {outputs[0].get(), outputs[1].get()}, failure.write.get());
-  // Here too, so that the group is there whoever comes first.
+  // Set in the parent as well, so that the group exists whichever process runs first.
   setpgid(process.pid, process.pid);
   failure.write = Descriptor();
   int error = 0;
   ssize_t count;
-  // The end comes with the exec.
+  // A successful exec closes the pipe.
   while ((count = read(failure.read.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (count == static_cast<ssize_t>(sizeof error)) {

@@ -1,4 +1,4 @@
-// One process of a job: started with streams of its own in a process group of its own, so that all that it starts can be stopped with it.
+// One process of a job, started with its own output streams in its own process group, so that everything it starts can be stopped with it.
 #pragma once
 
 #include <sys/types.h>
@@ -13,41 +13,41 @@
 
 namespace gradloom {
 
-// What a process writes to a pipe, in a file and line by line on the terminal, each line behind the name of its rank.
+// Copies the output of a process from a pipe to a file and, line by line, to the terminal, each line prefixed with the rank.
 class LineTee {
  public:
-  // `read_end` is closed with the object. `terminal`: a descriptor that is not.
+  // Owns `read_end`. `terminal` is borrowed.
   LineTee(int read_end, int file, int terminal, std::string prefix);
   ~LineTee();
   LineTee(const LineTee&) = delete;
   LineTee& operator=(const LineTee&) = delete;
 
   int read_end() const { return read_end_; }
-  // Passes on what is there, without waiting. False at the end.
+  // Copies the available output without blocking. Returns false at the end of the stream.
   bool Pump();
 
  private:
   int read_end_, file_, terminal_;
   std::string prefix_;
-  std::string line_;  // the one that is not complete
+  std::string line_;  // the incomplete last line
 };
 
 struct RankCommand {
   std::vector<std::string> words;  // the program, looked up in PATH, and its arguments
-  bool this_program = false;       // words are arguments of gradloom itself
+  bool this_program = false;       // the words are arguments of gradloom itself
   EnvironmentVariables environment;
   std::array<StreamTarget, 2> streams;
-  std::array<std::string, 2> files;  // of stdout and stderr, where a stream has one
-  std::string prefix;                // of lines on the terminal that would go to a file alone
+  std::array<std::string, 2> files;  // files of stdout and stderr, if they have one
+  std::string prefix;                // prefix of lines on the terminal
 };
 
 struct RankProcess {
-  pid_t pid = -1;  // also of its process group
+  pid_t pid = -1;  // also the id of its process group
   std::vector<std::unique_ptr<LineTee>> tees;
 };
 
-// Starts it with stdin at its end. It is killed when the thread that called this dies. Throws Error(kConfig) for a program that cannot be
-// run, Error(kResource) where the system gives no process or file.
+// Starts the process with an empty stdin. It is killed when the calling thread ends. Throws Error(kConfig) for a program that cannot be
+// run, Error(kResource) if the system provides no process or file.
 RankProcess StartRank(const RankCommand& command);
 
 }  // namespace gradloom

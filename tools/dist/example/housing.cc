@@ -1,4 +1,4 @@
-// Trains housing_mlp.onnx on boston.csv and writes trained.onnx:  housing FOLDER, where both files lie.
+// Trains housing_mlp.onnx on boston.csv and writes trained.onnx. Usage: housing FOLDER, the folder of the two files.
 #include <gradloom/gradloom.h>
 
 #include <cstdio>
