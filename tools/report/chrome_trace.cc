@@ -23,7 +23,7 @@ class ChromeEvents {
 
   std::string Text() const {
     const Json whole{{"displayTimeUnit", "ns"}, {"traceEvents", events_}};
-    // Names of a hostile file need not be UTF-8.
+    // Names of a hostile file may not be UTF-8.
     return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
@@ -58,7 +58,7 @@ class ChromeEvents {
                          {"tid", track.thread},
                          {"args", Json{{"bytes", event.counter_value()}}}});
     } else if (event.type() == perfetto::TrackEvent::SLICE_END) {
-      // Slices of a stream follow each other, so that the last one is the one that ends.
+      // Slices of a stream do not nest, so the last one that began is the one that ends.
       Json& begun = events_[last_[event.track_uuid()]];
       begun["dur"] = us - begun["ts"].get<double>();
     } else {
@@ -94,7 +94,7 @@ class ChromeEvents {
 
   Json events_ = Json::array();
   std::map<uint64_t, Track> tracks_;
-  std::map<uint64_t, size_t> last_;  // the slice that a track began last
+  std::map<uint64_t, size_t> last_;  // the last slice that began on a track
   std::set<uint64_t> begun_;         // flows
 };
 

@@ -1,4 +1,4 @@
-// A trace as JSON for chrome://tracing and whatever else reads Chrome's trace events. Private to this directory.
+// A trace as JSON for chrome://tracing and other readers of Chrome's trace event format. Private to this directory.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace perfetto {
 class Trace;
 }
 
-// Of a trace as PerfettoTrace makes it: processes and threads for its tracks, a complete event for each slice, flow events for its arrows,
-// counters. Times are microseconds.
+// Converts a trace of PerfettoTrace: processes and threads for its tracks, a complete event for each slice, flow events for its arrows, and
+// counters. Times are in microseconds.
 std::string ChromeTraceOf(const perfetto::Trace& trace);
 
 }  // namespace gradloom

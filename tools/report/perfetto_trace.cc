@@ -14,13 +14,13 @@ namespace gradloom {
 namespace {
 
 constexpr uint32_t kSequence = 1;
-constexpr uint64_t kTracksOfDevice = 1000;  // more than a program has streams
+constexpr uint64_t kTracksOfDevice = 1000;  // more than the number of streams of a program
 
 uint64_t ProcessTrack(size_t rank) { return (rank + 1) * kTracksOfDevice; }
 uint64_t StreamTrack(size_t rank, int stream) { return ProcessTrack(rank) + 1 + static_cast<uint64_t>(stream); }
 uint64_t BytesTrack(size_t rank) { return ProcessTrack(rank) + kTracksOfDevice - 1; }
 
-// By instruction of a program: the transient bytes that some value needs while it runs.
+// By instruction of a program: the transient bytes that are live while it runs.
 std::vector<int64_t> BytesInUse(const Program& program) {
   std::vector<int64_t> change(program.instructions.size() + 1, 0);
   const std::vector<BufferLife> lives = LivesOf(program);
@@ -73,7 +73,7 @@ struct PerfettoTrace::Content {
 };
 
 PerfettoTrace::PerfettoTrace(const Plan& plan, int process) : plan_(plan), content_(std::make_unique<Content>()) {
-  // Behind those of the devices, so that the traces of a job's processes can be looked at as one.
+  // Numbered after the devices, so that the traces of a job's processes can be merged.
   const size_t host = plan.num_ranks() + static_cast<size_t>(process);
   const std::string host_name = "rank " + std::to_string(process);
   perfetto::TrackDescriptor& of_host = content_->Track(ProcessTrack(host), host_name, 0);
@@ -81,7 +81,7 @@ PerfettoTrace::PerfettoTrace(const Plan& plan, int process) : plan_(plan), conte
   of_host.mutable_process()->set_process_name(host_name);
   host_track_ = ProcessTrack(host) + 1;
   content_->Track(host_track_, "host thread", ProcessTrack(host));
-  // Entries have the same devices; the streams are those of the entry that has the most.
+  // Entries have the same devices; the streams of the entry with the most are shown.
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     const std::string name = std::string(DeviceKindName(plan.targets[0].device)) + ":" + std::to_string(rank);
     perfetto::TrackDescriptor& process = content_->Track(ProcessTrack(rank), name, 0);
@@ -112,7 +112,7 @@ void PerfettoTrace::AddHost(const std::string& name, int64_t begin_ns, int64_t e
 
 void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times, int64_t step) {
   const Entry& entry = plan_.entries[static_cast<size_t>(entry_index)];
-  // Arrows begin at one instruction and end at another; meetings join those of all ranks in turn.
+  // Arrows lead from one instruction to another; a collective is a chain through all of its ranks.
   std::map<std::pair<int, int>, std::vector<uint64_t>> from, to;  // by rank and instruction
   for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
     const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[rank].program)];

@@ -1,4 +1,4 @@
-// What a run did, for the Perfetto viewer (ui.perfetto.dev) and its trace processor.
+// A trace of a run for the Perfetto viewer (ui.perfetto.dev) and its trace processor.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace gradloom {
 
-// A process a device, a track a stream with its instructions, one for the host's thread, arrows for events and for what devices do
-// together, and a counter of the transient bytes in use, by the plan's lives of buffers.
+// One process per device, one track per stream with its instructions, one track for the host thread, arrows for events and communication,
+// and a counter of the transient bytes in use, according to the lifetimes of the plan's buffers.
 class PerfettoTrace {
  public:
-  // The plan must outlive the trace. `process`: the rank, in its job, of the process whose thread is the host's.
+  // The plan must outlive the trace. `process`: the rank in its job of the process that the host thread belongs to.
   explicit PerfettoTrace(const Plan& plan, int process = 0);
   ~PerfettoTrace();
 
-  // One run of an entry.
+  // Adds one run of an entry.
   void Add(int entry, std::span<const TimedInstruction> times, int64_t step);
 
-  // What the host's thread did, by the steady clock. Slices do not overlap.
+  // Adds work of the host thread, by the steady clock. Slices do not overlap.
   void AddHost(const std::string& name, int64_t begin_ns, int64_t end_ns, int64_t step);
 
-  // The file's content.
+  // The content of the file.
   std::string Serialized() const;
   // The same as JSON for chrome://tracing.
   std::string ChromeJson() const;

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// As a quoted identifier of the language.
+// A quoted identifier of the DOT language.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (char c : Escaped(text, 120)) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);

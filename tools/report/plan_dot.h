@@ -1,4 +1,4 @@
-// A program as a graph for Graphviz.
+// A program as a Graphviz graph.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// Launches, copies and meetings as nodes, a cluster a stream; an edge where one reads what another wrote, a dashed one where one
-// waits for the other's stream.
+// Launches, copies and communication are nodes, and each stream is a cluster. A solid edge means that one instruction reads what another
+// one wrote, a dashed one that it waits for the other's stream.
 std::string ProgramDot(const Program& program, const std::string& title);
 
 }  // namespace gradloom

@@ -148,7 +148,7 @@ class PageData {
   const Plan& plan_;
   const Entry& entry_;
   const Simulation& simulation_;
-  std::map<int, int> place_;  // of a program among the simulated ones
+  std::map<int, int> place_;  // index of a program among the simulated ones
 };
 
 }  // namespace
@@ -157,7 +157,7 @@ std::string PlanPage(const Plan& plan, int entry, const Simulation& simulation, 
   std::string data = PageData(plan, plan.entries[static_cast<size_t>(entry)], simulation)
                          .Make(title)
                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // Within a script element only this ends it.
+  // Only this sequence ends a script element.
   std::string safe;
   for (char c : data) safe += c == '<' ? "\\u003c" : std::string(1, c);
   std::string page(kPlanPageTemplate);

@@ -1,4 +1,4 @@
-// A plan as one HTML page that needs nothing else: graph, time line, memory map.
+// A plan as one self-contained HTML page: graph, time line and memory map.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace gradloom {
 
-// The page of an entry with the times of its simulation. Ranks beyond the first sixteen are not drawn. Names are data: none of
-// them can become markup or script.
+// The page of an entry with its simulated times. Ranks beyond the first sixteen are not drawn. Names are treated as data and cannot become
+// markup or script.
 std::string PlanPage(const Plan& plan, int entry, const Simulation& simulation, const std::string& title);
 
 }  // namespace gradloom

@@ -34,9 +34,9 @@ int TrainingEntry(const Plan& plan) {
   return -1;
 }
 
-// The k-th collective of a group is the same on all its members, as is the k-th transfer from one rank to another on both.
+// The k-th collective of a group is the same one on all members, and the k-th transfer between two ranks is the same one on both.
 std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry) {
-  std::map<std::tuple<int, int, int>, size_t> known;  // (group or sender, receiver or -1, how many before) -> index
+  std::map<std::tuple<int, int, int>, size_t> known;  // (group or sender, receiver or -1, number of previous ones) -> index
   std::vector<Encounter> encounters;
   for (size_t r = 0; r < entry.ranks.size(); ++r) {
     const RankBinding& rank = entry.ranks[r];

@@ -1,4 +1,4 @@
-// What reports share of a program's schedule.
+// The parts of a program's schedule that several reports use.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ std::string StreamName(const Program& program, size_t stream);
 // The first entry that trains, or -1.
 int TrainingEntry(const Plan& plan);
 
-// By event, from what a stream did last before its record to what the waiting stream does next.
+// One arrow per event wait: from the last instruction before the record to the next one after the wait.
 std::vector<std::pair<int, int>> EventArrows(const Program& program);
 
-// What ranks do together in an entry, each with its members: (rank, instruction), the sender of a transfer first.
+// The collectives and transfers of an entry, each with its members as (rank, instruction), the sender of a transfer first.
 using Encounter = std::vector<std::pair<int, int>>;
 std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry);
 
-// By buffer: the first and the last instruction that uses it or a part of it; -1 where none does.
+// By buffer: the first and the last instruction that uses it or a part of it; -1 if there is none.
 struct BufferLife {
   int first = -1, last = -1;
 };

@@ -34,7 +34,7 @@ std::string NamesOf(const Program& program, const Instruction& instruction, Acce
   return names + (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
-// The instructions of a stream; events go to the line of what comes after a wait and before a record.
+// The instructions of a stream. Waits are shown in the line of the next instruction, records in that of the previous one.
 std::string TableOf(const Program& program, size_t stream, const std::map<int, SimulatedSpan>& spans) {
   std::vector<std::string> lines;
   std::string waits;

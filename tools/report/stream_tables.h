@@ -1,4 +1,4 @@
-// A program as one table a stream, for people.
+// A program as one text table per stream.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace gradloom {
 
-// By stream: each instruction with its predicted begin and time, what it reads and writes, and the events that it waits for and
-// records. `simulated`: of this program.
+// For each stream, its instructions with predicted start and duration, operands, and the events that they wait for and record. `simulated`
+// must belong to this program.
 std::string StreamTables(const Program& program, const SimulatedProgram& simulated);
 
-// What a simulated step tells: streams and how busy they are, exposed communication, the longest links of the critical path.
+// Summarizes a simulated step: the utilization of each stream, exposed communication, and the longest instructions of the critical path.
 std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest = 5);
 
-// "12.34 ms", "21.4 s": with four figures.
+// "12.34 ms", "21.4 s": four significant digits.
 std::string Milliseconds(double seconds);
 
 }  // namespace gradloom

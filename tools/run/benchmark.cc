@@ -21,9 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Batches of random numbers: enough that none is in the caches from the step before.
+// The number of random batches: enough that none is in the caches from the previous step.
 constexpr int64_t kRandomBatches = 4;
-// Shares of a step from which on something is worth a line of advice.
+// The share of a step from which on a line of advice is given.
 constexpr double kWorthALine = 0.1;
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
@@ -36,14 +36,14 @@ double QuantileOf(std::vector<double> values, double q) {
   return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
 }
 
-// Random data need a batch size to be whole batches.
+// Random data needs a batch size, so that it consists of whole batches.
 void GiveData(Configuration& configuration) {
   if (!configuration.Text("data.train").empty()) return;
   const int64_t batch = std::max<int64_t>(configuration.Integer("data.batch"), 32);
   configuration.SetFlag(*FindKey("data.train"), {"random:" + std::to_string(kRandomBatches * batch)});
 }
 
-// Whole batches of a data set, over and over.
+// Repeats the whole batches of a data set.
 class Feeder {
  public:
   Feeder(const Dataset& data, int64_t batch) {
@@ -74,14 +74,14 @@ class Feeder {
 
 // What the devices did in a step, in milliseconds.
 struct StepSpans {
-  double span_ms = 0;      // from the first instruction's begin to the last one's end
-  double computes_ms = 0;  // the mean over the devices
-  double exposed_ms = 0;   // the most of any device
+  double span_ms = 0;      // from the start of the first instruction to the end of the last one
+  double computes_ms = 0;  // mean over the devices
+  double exposed_ms = 0;   // maximum over the devices
 };
 
 using TimeSpan = std::pair<int64_t, int64_t>;
 
-// The length of what any of the intervals covers.
+// The length of the union of the intervals.
 int64_t Covered(std::vector<TimeSpan> intervals) {
   std::sort(intervals.begin(), intervals.end());
   int64_t covered = 0, end = INT64_MIN;
@@ -135,7 +135,7 @@ class Run {
     made_.threads = set_up_.plan->programs.front().streams.front().threads;
     made_.compile_s = set_up_.compile_seconds;
     made_.planned = ReportMemory(*set_up_.plan);
-    set_up_.plan = session_.shared_plan();  // which has no second copy of the weights
+    set_up_.plan = session_.shared_plan();  // which does not hold a second copy of the weights
   }
 
   Benchmark Measure() {
@@ -182,7 +182,7 @@ class Run {
     return loss;
   }
 
-  // In steps of their own: the clock costs time at each instruction.
+  // Measured in separate steps, since timing every instruction costs time.
   void FindShares() {
     const auto steps = std::min<int64_t>(options_.steps, 10);
     session_.executor().set_timed(true);
@@ -204,7 +204,7 @@ class Run {
       const std::vector<int64_t> times = session_.executor().nanoseconds(static_cast<int>(p));
       for (size_t i = 0; i < times.size(); ++i) {
         const Instruction& instruction = plan.programs[p].instructions[i];
-        // The others work meanwhile.
+        // The other streams work meanwhile.
         if (IsSignal(instruction)) continue;
         const std::string op = instruction.kind == InstructionKind::kLaunch       ? instruction.op
                                : instruction.kind == InstructionKind::kCollective ? "all-reduce"

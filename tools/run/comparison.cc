@@ -35,7 +35,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// Lines of two plan texts that are on one side alone, in their order.
+// The lines that only one of two plan texts has, in their order.
 void CompareText(const std::string& a, const std::string& b, std::vector<std::string>& out) {
   const std::vector<std::string> left = LinesOf(a), right = LinesOf(b);
   std::map<std::string, int> count;
@@ -65,7 +65,7 @@ void ComparePlans(const std::string& a, const std::string& b, std::vector<std::s
   CompareText(PlanText(left), PlanText(right), out);
 }
 
-// How far two tensors of one shape are apart, or nothing.
+// The distance between two tensors of the same shape; nullopt if they are equal.
 std::optional<std::string> Distance(const Tensor& a, const Tensor& b) {
   double largest = 0, squares = 0, own = 0;
   int64_t count = 0;
@@ -117,14 +117,14 @@ void CompareRuns(const std::string& a, const std::string& b, std::vector<std::st
   ours.ReadFile(left.ConfigPath());
   theirs.ReadFile(right.ConfigPath());
   for (const Key& key : Keys()) {
-    // That two runs have two names is no difference between them.
+    // Different names of two runs do not count.
     if (key.section() == "run" || ours.value(key.name) == theirs.value(key.name)) continue;
     out.push_back(std::string(key.name) + ": " + Escaped(TomlOf(key, ours.value(key.name))) + " and " +
                   Escaped(TomlOf(key, theirs.value(key.name))));
   }
   const auto results = LastResults(left), others = LastResults(right);
   for (const auto& [name, value] : results) {
-    // How long it took is another time each time.
+    // Timings differ in every run.
     if (name == "time" || name == "samples_per_s") continue;
     const auto other = others.find(name);
     const std::string theirs_text = other == others.end() ? "none" : other->second;

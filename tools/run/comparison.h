@@ -1,4 +1,4 @@
-// What is different between two plans, two files of weights, or two runs.
+// The differences between two plans, two weights files, or two runs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,13 +9,12 @@ namespace gradloom {
 
 struct Comparison {
   std::string kind;                // "plans", "weights" or "runs"
-  std::vector<std::string> lines;  // for people; none where nothing differs
+  std::vector<std::string> lines;  // for people; empty if nothing differs
   bool same() const { return lines.empty(); }
 };
 
-// Takes folders of runs, plans and safetensors files, both of one kind. Tensors are compared number by number (NaN is
-// as good as NaN), runs by configuration, final results, plan and weights. Throws Error(kConfig) for two kinds, and
-// what reading them throws.
+// Compares two folders of runs, two plans or two safetensors files. Tensors are compared element by element (NaN equals NaN), runs by
+// configuration, final results, plan and weights. Throws Error(kConfig) if they are of different kinds, and what reading them throws.
 Comparison Compare(const std::string& a, const std::string& b);
 
 }  // namespace gradloom

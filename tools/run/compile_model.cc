@@ -13,13 +13,13 @@
 namespace gradloom {
 namespace {
 
-// Stands for a number of steps that nobody has said, where it does not matter.
+// Used for the number of steps if it is unknown and does not matter.
 constexpr int64_t kSomeSteps = 1000;
 
-// Any size shows what stands in the way.
+// Any size reveals the obstacles.
 constexpr int64_t kSomeBatch = 32;
 
-// The fused steps first: they fix the state table.
+// Fused steps come first: they determine the state table.
 std::vector<EntryRequest> EntriesFor(const CompileWishes& wishes, const std::vector<int64_t>& batches) {
   std::vector<EntryRequest> entries;
   const auto add = [&](EntryKind kind) {
@@ -65,7 +65,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   options.import = ImportOptionsOf(configuration);
   options.control = PassControlOf(configuration);
   if (!wishes.batches.empty()) options.import.batch = wishes.batches.front();
-  // A symbolic batch needs some size.
+  // A symbolic batch must be given some size.
   if (options.import.batch == 0) options.import.batch = kSomeBatch;
   const int64_t steps = configuration.Integer("train.steps");
   const ImportedGraph probe = Import(model, options.import);

@@ -1,5 +1,4 @@
-// A model compiled as a configuration says, where there are no data to tell batch sizes: for the verbs check and compile, and for the C
-// table.
+// Compiles a model as configured if there is no data to derive batch sizes from, for the verbs check and compile and for the C table.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +10,20 @@
 
 namespace gradloom {
 
-// What the plan is to have besides training steps.
+// The entries of the plan besides training steps.
 struct CompileWishes {
-  bool only_check = false;       // nothing: the plan is not kept
-  std::vector<int64_t> batches;  // in place of the configured one
+  bool only_check = false;       // the plan is not kept
+  std::vector<int64_t> batches;  // replace the configured batch size
   bool eval = true, predict = true;
-  bool gradients = false;  // gradients and the update apart
-  bool outputs = false;    // training entries give the model's outputs, too
+  bool gradients = false;  // gradients and update as separate entries
+  bool outputs = false;    // training entries also return the model's outputs
 };
 
 struct CompiledModel {
   Plan plan;
-  CompileOptions options;  // that it was compiled with
+  CompileOptions options;  // that the plan was compiled with
   CompileReport report;
-  std::vector<std::string> notes;  // what was guessed, one line each
+  std::vector<std::string> notes;  // guesses, one per line
 };
 
 // Throws Error of any class that names the model or a key.

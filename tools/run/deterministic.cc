@@ -12,7 +12,7 @@ struct Wanted {
   const char *name, *value;
 };
 
-// Sums in one order whatever the number of channels, and one workspace of each stream: the rule of Megatron-LM and PyTorch.
+// A fixed order of sums for any number of channels, and one workspace per stream, as in Megatron-LM and PyTorch.
 constexpr Wanted kVariables[] = {{"NCCL_ALGO", "Ring"}, {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}};
 
 void Refuse(const Configuration& configuration, const char* key, const std::string& why) {

@@ -14,12 +14,12 @@ namespace gradloom {
 namespace {
 
 constexpr double kMostCompileMs = 1000;
-// Fewer devices are of interest where they are few.
+// Fewer devices are tried only up to this number.
 constexpr int kMostFewer = 8;
 
 std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
 
-// What gathering the samples on one device does to its memory.
+// The effect of gathering samples on one device on its memory.
 std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan& plan) {
   const auto tail = static_cast<size_t>(options.recipe.gather_to);
   const std::vector<PlaceMemory> gathered = ReportMemory(plan, 0).places;
@@ -65,7 +65,7 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
     CompileOptions fewer = options;
     fewer.control = {};
     fewer.recipe.devices = count;
-    // A model that was cut to fit has to be.
+    // A model that was cut to fit needs all of its devices.
     const bool whole = count % static_cast<int>(plan.places.size()) != 0;
     if (whole && options.recipe.memory_limit > 0) continue;
     if (whole || count <= options.recipe.gather_to) fewer.recipe.PlaceTogether();

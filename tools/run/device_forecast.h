@@ -1,4 +1,4 @@
-// What more devices bring, before anything runs.
+// Predicts the benefit of more devices before anything runs.
 #pragma once
 
 #include <string>
@@ -13,20 +13,20 @@ namespace gradloom {
 
 struct DeviceForecast {
   bool gpus = false;
-  std::vector<std::pair<int, double>> step_seconds;  // by number of devices: 1, 2, 4 ... and the one that was asked for
+  std::vector<std::pair<int, double>> step_seconds;  // by number of devices: 1, 2, 4 ... and the requested number
 
-  // "predicted step: 1 device 0.05 ms, 2 devices 0.1 ms"; empty where there is one device.
+  // "predicted step: 1 device 0.05 ms, 2 devices 0.1 ms"; empty for one device.
   std::string Line() const;
-  // A sentence where fewer devices would be faster than those asked for; else empty.
+  // A sentence if fewer devices than requested would be faster; otherwise empty.
   std::string Warning() const;
 };
 
-// Compiles the first training step for fewer devices than options.recipe has, with as many threads in all, and simulates it, as
-// `plan` for all of them. Empty for one device, and where compiling takes so long that it would be missed: over a second.
+// Compiles the first training step for fewer devices than options.recipe has, with the same total number of threads, and simulates it, as
+// well as `plan` for all devices. Empty for one device, and if compilation would take noticeably long: over a second.
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                                const Cluster& cluster);
 
-// Adds the lines of a forecast for devices of this machine, or of devices.topology, to what the screen says.
+// Adds the lines of a forecast for devices of this machine, or of devices.topology, to the notes.
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
                  const CompileReport& report, std::vector<std::string>& notes);
 

@@ -1,11 +1,11 @@
-// The devices of this machine, for programs.
+// The devices of this machine, as JSON.
 #pragma once
 
 #include <string>
 
 namespace gradloom {
 
-// One JSON object: {"devices": [{"id": "cpu", ...}, {"id": "cuda:0", ...}], ...}, with "no_cuda" saying why where there are no GPUs.
+// One JSON object: {"devices": [{"id": "cpu", ...}, {"id": "cuda:0", ...}], ...}, with the reason in "no_cuda" if there are no GPUs.
 std::string DevicesJson();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// The machine, the program and the command, for the record of a run and for bug reports.
+// The machine, the program and the command, for the records of a run and for bug reports.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@ namespace gradloom {
 
 struct CpuDevice {
   std::string name = "CPU";
-  int cores = 1;  // that this process may use
+  int cores = 1;  // available to this process
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
-  std::string isa;  // the widest instruction set that kernels have a use for
+  std::string isa;  // the widest instruction set that kernels use
 };
 
 CpuDevice ThisCpu();
 
 struct ProcessMemory {
-  int64_t resident_bytes = 0;  // now
-  int64_t peak_bytes = 0;      // the most so far
+  int64_t resident_bytes = 0;  // current
+  int64_t peak_bytes = 0;      // peak
 };
 
 ProcessMemory ThisProcess();
 
-// The memory of devices that a process holds: {"devices": [{"id": "cpu", "allocated_bytes": ...}]}.
+// The memory that a process holds on its devices: {"devices": [{"id": "cpu", "allocated_bytes": ...}]}.
 nlohmann::json ToJson(const std::vector<DeviceMemory>& memory);
 
-// The variables of NCCL that a run says and records; NCCL reads them, and others, by itself.
+// The NCCL variables that a run prints and records; NCCL itself reads these and others.
 inline constexpr const char* kNcclVariables[] = {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO", "NCCL_PROTO"};
 
-// Version and build, operating system, host, CPU and memory, limits, the variables that matter.
+// Version and build, operating system, host, CPU, memory, limits and relevant environment variables.
 nlohmann::json Environment();
 
-// The words of the running command. Empty where the system does not say.
+// The arguments of the running command. Empty if the system does not provide them.
 std::vector<std::string> CommandLine();
 
 }  // namespace gradloom

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// The random numbers of sampling, apart from all others.
+// The random stream of sampling, separate from all others.
 constexpr uint64_t kSampleStream = 0x73616D706C65;
 
 double Uniform(PhiloxKey key, int64_t index) {
@@ -49,7 +49,7 @@ Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::strin
     }
     alphabet.symbols_.push_back(symbol);
     rest.remove_prefix(bytes);
-    // More are wrong whatever they are.
+    // Too many symbols are an error, whatever they are.
     if (static_cast<int64_t>(alphabet.symbols_.size()) > tokens) break;
   }
   if (static_cast<int64_t>(alphabet.symbols_.size()) == tokens) return alphabet;
@@ -61,7 +61,7 @@ Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::strin
 std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
   std::vector<int64_t> tokens;
   while (!text.empty()) {
-    // Bytes as they are, characters whole.
+    // Bytes match as they are, characters as a whole.
     const auto found = std::find_if(symbols_.begin(), symbols_.end(), [&](const std::string& symbol) { return text.starts_with(symbol); });
     if (found == symbols_.end()) {
       const size_t bytes = std::max<size_t>(1, Utf8Length(text));
@@ -110,7 +110,7 @@ TrainedModel::Generated TrainedModel::Generate(const GenerationOptions& options)
   Generated made;
   Tensor window(DType::kInt64, {1, model.window});
   for (int64_t i = 0; i < options.count; ++i) {
-    // What comes after the text is not looked at by a model that looks back only.
+    // A causal model ignores what comes after the text.
     const auto size = static_cast<int64_t>(all.size()), used = std::min(size, model.window);
     const std::span<int64_t> row = window.as<int64_t>();
     std::fill(row.begin(), row.end(), 0);

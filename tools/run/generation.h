@@ -1,4 +1,4 @@
-// Text from a trained language model.
+// Generates text with a trained language model.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 namespace gradloom {
 
 struct GenerationOptions {
-  int64_t count = 100;     // tokens to add
+  int64_t count = 100;     // number of tokens to generate
   std::string prompt;      // empty: token 0
   double temperature = 1;  // 0: always the most likely token
   int64_t seed = 0;
-  std::string alphabet;  // a file whose characters (UTF-8) are the tokens in order; "": Alphabet::Default
+  std::string alphabet;  // 0: always the most likely token
 };
 
-// What a token stands for.
+// The meaning of each token.
 class Alphabet {
  public:
-  // Of 96 tokens: the end of a line and the printable ASCII characters, as models/char_gpt has them; of 256: bytes. Throws
-  // Error(kConfig) for another number.
+  // For 96 tokens: newline and the printable ASCII characters, as in models/char_gpt; for 256: bytes. Throws Error(kConfig) for another
+  // number.
   static Alphabet Default(int64_t tokens);
 
-  // Throws Error(kConfig) naming `where` for bytes that are not UTF-8, a character that is there twice, or another number
-  // of them than `tokens`.
+  // Throws Error(kConfig) naming `where` for text that is not UTF-8, a character that occurs twice, or a number of characters other than
+  // `tokens`.
   static Alphabet Parse(std::string_view text, int64_t tokens, const std::string& where);
 
-  // Throws Error(kConfig) for a character that is no token.
+  // Throws Error(kConfig) for a character that is not a token.
   std::vector<int64_t> Encode(std::string_view text) const;
   const std::string& Decode(int64_t token) const { return symbols_.at(static_cast<size_t>(token)); }
 
@@ -35,8 +35,8 @@ class Alphabet {
   std::vector<std::string> symbols_;
 };
 
-// A token by its probability, which is the softmax of logits / temperature: drawn by `uniform` in [0, 1). With temperature
-// 0 the most likely one, the first of equals. Throws Error(kDiverged) where a logit is NaN.
+// Samples a token from softmax(logits / temperature), using `uniform` in [0, 1). With temperature 0 returns the most likely token, the
+// first one of equals. Throws Error(kDiverged) if a logit is NaN.
 int64_t Sample(const std::vector<double>& logits, double temperature, double uniform);
 
 }  // namespace gradloom

@@ -19,16 +19,16 @@ namespace gradloom {
 namespace {
 
 constexpr int kMostPaths = 8;
-// Of a path; a process writes it once, and looks before whether it can.
+// Candidate names per path; a process writes it once, and checks beforehand that it can.
 constexpr int kMostNames = 64;
-// Behind "path.tmp.PID.".
+// Digits after "path.tmp.PID.".
 constexpr size_t kNumberBytes = 3;
 
-// "path.tmp.PID.", with room for a number. Never freed, as a handler may read it.
+// "path.tmp.PID." with space for a number. Never freed, because a signal handler may read it.
 std::array<std::atomic<char*>, kMostPaths> beginnings{};
 static_assert(std::atomic<char*>::is_always_lock_free);
 
-// By calls that a handler may make alone.
+// Uses only calls that are safe in a signal handler.
 void RemoveAll() {
   for (const std::atomic<char*>& place : beginnings) {
     char* const path = place.load();
@@ -45,13 +45,13 @@ void RemoveAll() {
   }
 }
 
-// Ends the process as it would have, so that whoever waits for it sees the signal.
+// Ends the process with the same signal, so that its parent sees it.
 void OnSignal(int signal) {
   RemoveAll();
   raise(signal);
 }
 
-// What is asked for, by a run that saves, or ignored, by nohup, stays so.
+// Keeps handlers that a run has set for saving, and signals that nohup ignores.
 void HandleSignals() {
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXCPU}) {
     struct sigaction action {};
@@ -63,7 +63,7 @@ void HandleSignals() {
   }
 }
 
-// "NAME.tmp.4711.0" -> 4711; 0 for all other names.
+// "NAME.tmp.4711.0" -> 4711; 0 for other names.
 int WriterOf(const std::string& name, const std::string& file) {
   int process = 0, count = 0, end = 0;
   if (!name.starts_with(file + ".tmp.")) return 0;
@@ -71,7 +71,7 @@ int WriterOf(const std::string& name, const std::string& file) {
   return std::sscanf(numbers, ".tmp.%9d.%9d%n", &process, &count, &end) == 2 && numbers[end] == '\0' ? process : 0;
 }
 
-// Those whose process is not of this host, or is gone, and which nobody holds (OutputFile locks what it writes, whatever host it is on).
+// Removes files whose process is on another host or is gone, and which nobody holds (OutputFile locks the file it writes, on any host).
 void RemoveStale(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error);

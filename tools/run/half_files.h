@@ -1,12 +1,12 @@
-// Files that a command was about to write when it was ended.
+// Removes partially written files when a command is ended.
 #pragma once
 
 #include <string>
 
 namespace gradloom {
 
-// From here on a signal that ends the process removes what it has written of `path` under a temporary name (AtomicFile), before it ends as
-// it would have. Of more than a few paths the rest is left. Removes at once what commands that were killed have left of it.
+// After this call, a signal that ends the process first removes the temporary file of `path` (AtomicFile). This is limited to a few paths.
+// Also removes what previously killed commands have left.
 void RemoveHalfFileOnSignal(const std::string& path);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What the runs of a sweep differ in.
+// The hyperparameters in which the runs of a sweep differ.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gradloom {
 
-// The values of the keys that change what is learned, by the names of the keys. `batch`: the one that was chosen where none was given.
+// The values of the keys that affect training, by key. `batch`: the batch size that was chosen if none was given.
 std::map<std::string, Hparam> HparamsOf(const Configuration& configuration, int64_t batch);
 
 }  // namespace gradloom

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRandomData = "random:256";
 
-// Keys that a reader will want to change first; they are there with their defaults.
+// Keys that users are likely to change first; they are written with their defaults.
 const std::set<std::string> kShown = {"data.eval_split", "data.batch", "optimizer.name", "optimizer.lr", "schedule.name",
                                       "train.epochs",    "train.seed", "devices.use",    "log.every"};
 
@@ -30,7 +30,7 @@ std::string Feeds(const std::vector<Feed>& feeds) {
 
 void SetText(Configuration& configuration, const char* name, const std::string& value) { configuration.SetFlag(*FindKey(name), {value}); }
 
-// The keys that the model and the data give.
+// Sets the keys that follow from the model and the data.
 std::string Complete(Configuration& configuration) {
   if (configuration.Text("data.train").empty()) SetText(configuration, "data.train", kRandomData);
   if (!configuration.is_given("data.eval") && !configuration.is_given("data.eval_split")) SetText(configuration, "data.eval_split", "20%");

@@ -7,10 +7,10 @@
 
 namespace gradloom {
 
-// A commented TOML file with every key of a training run: those that the configuration gives and those that a first run
-// needs (model, data, loss, columns, all found out from the model and the data) have a value, the others are comments
-// with their defaults. Without data it names random numbers. Paths are made relative to the folder of `path`, which
-// the file will have. Training with it works as it stands. Throws what SetUpTraining throws.
+// A commented TOML file with every key of a training run. Keys that the configuration sets and those that a first run needs (model, data,
+// loss and columns, derived from the model and the data) have values; the others are comments with their defaults. Without data, random
+// numbers are used. Paths are relative to the folder of `path`, where the file will be written. The file can be used for training as it is.
+// Throws what SetUpTraining throws.
 std::string InitialConfiguration(Configuration configuration, const std::string& path);
 
 }  // namespace gradloom

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// More than a screen of them tell little: --json lists all.
+// Longer tables are shortened to about a screen; --json lists everything.
 constexpr size_t kMostRows = 200;
 
 std::string TypeText(const TensorView& type) { return std::string(DTypeName(type.dtype)) + type.shape.ToString(); }
@@ -56,7 +56,7 @@ void AddTensors(const std::map<std::string, TensorView>& types, Inspection& made
   made.json["tensors"] = std::move(list);
 }
 
-// The arrays that a data file has, by the names that --map takes.
+// Adds the arrays of a data file, by the names that --map accepts.
 void AddArrays(const std::map<std::string, TensorView>& arrays, Inspection& made) {
   made.table.push_back({"array", "type", "rows"});
   Json list = Json::array();
@@ -152,7 +152,7 @@ InspectedKind KindOfInspected(const std::string& path) {
     KindOfDataFile(path);
     return InspectedKind::kData;
   } catch (const Error& error) {
-    // There is nothing of this name.
+    // The file does not exist.
     if (error.code() == ErrorCode::kIo) throw;
     return InspectedKind::kPlan;
   }

@@ -1,4 +1,4 @@
-// What is in a file or folder that is no plan: for the verb inspect.
+// Describes a file or folder that is not a plan, for the verb inspect.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,10 +9,10 @@ namespace gradloom {
 
 enum class InspectedKind { kPlan, kCheckpoint, kWeights, kModel, kData };
 
-// By the name, and what of a folder lies in it; kPlan where nothing says otherwise, a run's folder included.
+// Decided by the name, and for a folder by its contents; kPlan if nothing else matches, which includes the folder of a run.
 InspectedKind KindOfInspected(const std::string& path);
 
-// What is worth a line each, and a table of what there are many of, its header first. `json` has the same for programs.
+// Lines of text, and a table for longer lists, with its header first. `json` has the same content.
 struct Inspection {
   std::vector<std::string> lines;
   std::vector<std::vector<std::string>> table;
@@ -21,9 +21,9 @@ struct Inspection {
   std::string Text() const;
 };
 
-// Throws Error of any class that names the file, as those that read it for its purpose do.
+// Throws Error of any class that names the file, as the regular readers do.
 Inspection InspectModel(const std::string& path);
-// The folder of a checkpoint, or of a run's checkpoints (the newest that loads), or a safetensors file.
+// `path` is the folder of a checkpoint, a folder of checkpoints (uses the newest one that can be loaded), or a safetensors file.
 Inspection InspectCheckpoint(const std::string& path);
 Inspection InspectData(const std::string& path);
 

@@ -1,4 +1,4 @@
-// The job that a command is a process of.
+// The job that the running command belongs to.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace gradloom {
 
-// As the keys of [job] and the environment say. Throws Error(kConfig).
+// The topology according to the keys of [job] and the environment. Throws Error(kConfig).
 JobTopology TopologyOf(const Configuration& configuration);
 
 // For the screen: "topology torchrun rank 1 of 2, ...", then its notes.
 std::vector<std::string> LinesOf(const JobTopology& topology);
 
-// Throws Error(kUnsupported) in a job of more than one process, for what one process does alone. `what`: "evaluation".
+// Throws Error(kUnsupported) in a job of more than one process, for work that only a single process can do. `what`: for example
+// "evaluation".
 void RefuseSeveralProcesses(const JobTopology& topology, const std::string& what);
 
 }  // namespace gradloom

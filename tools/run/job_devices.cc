@@ -54,7 +54,7 @@ OwnDevices CombineDevices(const std::vector<OwnDevices>& all, const std::vector<
                   "use --devices cpu  for all, or leave that host out");
     }
   }
-  std::map<std::string, std::string> users;  // names, by GPU
+  std::map<std::string, std::string> users;  // process names by GPU
   for (size_t i = 0; i < all.size(); ++i) {
     const OwnDevices& own = all[i];
     if (own.isa != made.isa) {
@@ -63,7 +63,7 @@ OwnDevices CombineDevices(const std::vector<OwnDevices>& all, const std::vector<
           "the GPUs of a job must have one architecture: " + names[0] + " has " + made.isa + ", and " + names[i] + " has " + own.isa, "",
           "start the job on hosts with the same kind of GPU");
     }
-    // As ranks are dealt to processes.
+    // Must match how ranks are assigned to processes.
     if (own.ids.size() != gpus * (i + 1) / all.size() - gpus * i / all.size()) {
       throw Error(ErrorCode::kConfig,
                   "each process of a job must have the same number of GPUs: of " + Count(gpus) + " for " + std::to_string(all.size()) +

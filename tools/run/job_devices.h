@@ -1,4 +1,4 @@
-// The GPUs of a job: what each of its processes takes of its host, and what all come to.
+// The GPUs of a job: those that each process takes on its host, and the combined list.
 #pragma once
 
 #include <string>
@@ -10,24 +10,24 @@
 
 namespace gradloom {
 
-// What a process takes: GPUs, or one CPU device where there is none and `auto` or `else=cpu` was said.
+// The devices of a process: GPUs, or one CPU device if there is no GPU and `auto` or `else=cpu` was given.
 struct OwnDevices {
   DeviceSpec devices;
-  std::string isa;               // "sm_90"; "" of the CPU
-  std::vector<std::string> ids;  // of the physical GPUs, by device
-  std::string note;              // why it is the CPU; ""
+  std::string isa;               // "sm_90"; "" for the CPU
+  std::vector<std::string> ids;  // ids of the physical GPUs, by device
+  std::string note;              // why the CPU is used; "" otherwise
 
-  // As one process tells the others.
+  // Serialized for the other processes.
   std::string ToText() const;
   static OwnDevices FromText(const std::string& text);
 };
 
-// Of `wanted`, which is for this process: one of the GPUs that all processes of the host see is that of the local rank. Throws
-// Error(kDevice, kConfig).
+// The devices of this process according to `wanted`. If all processes of the host see the same GPUs, the process takes the one of its local
+// rank. Throws Error(kDevice, kConfig).
 OwnDevices TakeOwnDevices(const DeviceSpec& wanted, const JobTopology& topology, const CudaDevices& machine);
 
-// The devices of all processes, in their order, as one list: what the plan is made for. Throws Error(kConfig, kDevice) where they do not
-// fit together, naming the processes.
+// Combines the devices of all processes, in order of rank, into one list for the plan. Throws Error(kConfig, kDevice) naming the processes
+// if they do not match.
 OwnDevices CombineDevices(const std::vector<OwnDevices>& all, const std::vector<std::string>& names);
 
 }  // namespace gradloom

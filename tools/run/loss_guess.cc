@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// "Softmax" where that made the output, along the axis of the classes, "Sigmoid", or "".
+// "Softmax" if the output is one along the class axis, "Sigmoid", or "".
 std::string_view LastFunction(const Graph& graph, const Value& output) {
   for (const Node& node : graph.nodes) {
     if (!node.domain.empty() || node.outputs.empty() || node.outputs[0] == kNoValue || graph.value(node.outputs[0]).name != output.name)

@@ -1,4 +1,4 @@
-// What the last operator before an output says of the loss that suits it.
+// Guesses the loss from the last operator before an output.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace gradloom {
 
-// A loss of the first output and `target`: cross_entropy of scores of several classes, cross_entropy_of_probabilities of their softmax, bce
-// of a sigmoid, mse of all else; a line of `notes` says which. Throws Error(kGraph) for a graph without outputs.
+// A loss of the first output and `target`: cross_entropy for scores of several classes, cross_entropy_of_probabilities for a softmax, bce
+// for a sigmoid, mse otherwise; a line of `notes` tells which. Throws Error(kGraph) for a graph without outputs.
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes);
 
-// A warning for each term that takes scores and gets probabilities: it makes others of them, which are never near 1, and trains badly.
+// Adds a warning for each loss that expects scores but gets probabilities: it would apply the function a second time, which trains badly.
 void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes);
 
 }  // namespace gradloom

@@ -20,8 +20,8 @@ int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch) {
   return ReportMemory(Compile(model, options), 0).fullest().total_bytes();
 }
 
-// The largest batch below `batch` that fits; 0: none. Bytes grow with the batch in a straight line but for the gaps
-// that placing buffers leaves, so that few batches need to be compiled.
+// The largest batch below `batch` that fits; 0 if none does. The size grows linearly with the batch except for gaps between buffers, so
+// only a few batch sizes need to be compiled.
 int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t batch, int64_t bytes, int64_t limit) {
   if (batch <= 1) return 0;
   const int64_t one = BytesAt(model, options, 1);
@@ -44,7 +44,7 @@ std::string LargestOf(const MemoryReport& report) {
   return text;
 }
 
-// " on device 1" where devices hold different parts.
+// " on device 1" if devices hold different parts of the model.
 std::string FullestDevice(const Plan& plan, const MemoryReport& report) {
   if (report.places.size() == 1) return "";
   const auto fullest = static_cast<int>(&report.fullest() - report.places.data());

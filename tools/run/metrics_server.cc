@@ -14,10 +14,10 @@ namespace {
 constexpr size_t kMostBytes = 8192;
 constexpr auto kMostTime = std::chrono::seconds(2);
 
-// The head of a request, up to its empty line; nothing where it does not come whole.
+// The head of a request, up to the empty line; nullopt if it does not arrive completely.
 std::optional<std::string> ReadHead(const Socket& connection, Deadline deadline) {
   std::string head;
-  // By the byte, as the head's end is not known before; a scrape has some two hundred.
+  // Read byte by byte, because the end of the head is unknown; a scrape has about two hundred bytes.
   for (char c = 0; head.size() < kMostBytes && connection.Read(&c, 1, deadline);) {
     head += c;
     if (head.ends_with("\r\n\r\n") || head.ends_with("\n\n")) return head;
@@ -58,7 +58,7 @@ void MetricsServer::Start() {
 
 MetricsServer::~MetricsServer() {
   thread_.request_stop();
-  // Wakes the thread, which would look at its deadline else.
+  // Wakes the thread, which would otherwise wait until its deadline.
   Socket::Connect(listener_.local(), std::chrono::steady_clock::now() + kMostTime);
 }
 
@@ -103,7 +103,7 @@ void MetricsServer::Answer(const Socket& connection) const {
     }
   }
   if (!connection.Write(answer.data(), answer.size(), deadline)) return;
-  // Bytes that nobody read would make the system take back what was sent.
+  // Unread bytes would reset the connection and discard the response.
   shutdown(connection.fd(), SHUT_WR);
   char rest[1024];
   for (size_t bytes = 0; bytes < 64 * kMostBytes && connection.Read(rest, sizeof rest, deadline); bytes += sizeof rest) continue;

@@ -1,4 +1,4 @@
-// A small HTTP server on a thread of its own, for what collects numbers: GET /metrics, GET /healthz.
+// A small HTTP server with its own thread, for Prometheus and health checks: GET /metrics, GET /healthz.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,18 @@
 
 namespace gradloom {
 
-// One connection at a time, with one request of at most 8 KiB and two seconds; whoever sends more, other things or nothing is sent away,
-// and the run notices none of it.
+// Serves one connection at a time, with one request of at most 8 KiB and two seconds. Other clients are rejected, and none affects the run.
 class MetricsServer {
  public:
-  // Listens at once, so that who comes early waits; `port` 0: one that is free. `metrics` is called on the server's thread and gives a page
-  // in Prometheus' text format.
-  // Throws Error(kConfig) for an address that is none of this host's, Error(kResource) for a port that is taken.
+  // Listens immediately, so that early clients wait; `port` 0: any free port. `metrics` is called on the server's thread and returns a page
+  // in Prometheus' text format. Throws Error(kConfig) for an address that does not belong to this host, Error(kResource) for a port that is
+  // in use.
   MetricsServer(const std::string& address, int port, std::function<std::string()> metrics);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
-  // From here on whoever comes is answered. Once.
+  // Starts answering requests. Call once.
   void Start();
 
   // "127.0.0.1:9100"
@@ -33,7 +32,7 @@ class MetricsServer {
 
   Socket listener_;
   std::function<std::string()> metrics_;
-  std::jthread thread_;  // last: it ends before what it uses
+  std::jthread thread_;  // last member: it ends before what it uses
 };
 
 }  // namespace gradloom

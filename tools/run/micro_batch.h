@@ -1,13 +1,13 @@
-// --micro-batch: what a device has under way at once, as a size of batches and a number of them to an update.
+// --micro-batch: converts the number of samples that a device processes at once to a batch size and a number of batches per update.
 #pragma once
 
 #include "tools/config/configuration.h"
 
 namespace gradloom {
 
-// Sets data.batch to the samples that all copies of the model have under way at once, and train.accumulate to the number of those that make
-// up what data.batch asked for; data.micro_batch is then as if nobody had given it. Throws Error(kConfig) where the global batch is not
-// given or no multiple of the other.
+// Sets data.batch to the number of samples that all copies of the model process at once, and train.accumulate to the number of such batches
+// in the global batch; data.micro_batch is reset. Throws Error(kConfig) if the global batch is not given or is not a multiple of that
+// number.
 void ApplyMicroBatch(Configuration& configuration);
 
 }  // namespace gradloom

@@ -14,8 +14,8 @@ enum class Folding : uint8_t { kNone, kDynamo, kLegacy };
 
 std::string Counted(int64_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
-// torch.export calls one result of an operator with several `getitem`: a layer of that name stands where a BatchNormalization
-// was. The older exporter gives the weight and bias that it folds names of its own.
+// torch.export reads one of several results of an operator with `getitem`: a layer of that name stands where a BatchNormalization was. The
+// older exporter generates names for the weight and bias that it folds.
 Folding FoldingOf(const Graph& graph, const Node& node) {
   if (node.op != "Conv" && node.op != "ConvTranspose" && node.op != "Gemm") return Folding::kNone;
   const auto starts = [&](ValueId id, std::string_view with) { return id != kNoValue && graph.value(id).name.starts_with(with); };
@@ -25,7 +25,7 @@ Folding FoldingOf(const Graph& graph, const Node& node) {
   return Folding::kNone;
 }
 
-// Tensors of the file that a quantizer left whole numbers of.
+// The number of tensors that a quantizer has converted to integers.
 int64_t CountQuantized(const Graph& graph) {
   static const std::map<std::string, std::vector<size_t>> operands = {
       {"ConvInteger", {0, 1}}, {"DequantizeLinear", {0}}, {"MatMulInteger", {0, 1}}, {"QLinearConv", {0, 3, 8}}, {"QLinearMatMul", {0, 3}}};

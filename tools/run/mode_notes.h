@@ -1,4 +1,4 @@
-// What a person should know of what the training view makes of an exported file, which is mostly made for inference.
+// Notes on how training mode changes an exported file, which is usually made for inference.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace gradloom {
 
-// Lines about a freshly imported graph: how many values are detached, how many weights a quantizer made whole numbers, how many
-// BatchNormalizations the mode trains otherwise than the file has them, and, where batch statistics are asked for, how many layers the
-// exporter seems to have folded one into, with the flag that keeps it. PyTorch's exporters leave traces of that in names.
+// Lines about a freshly imported graph: the number of detached values, of weights that a quantizer converted to integers, of
+// BatchNormalizations that the mode trains differently from the file, and, if batch statistics are requested, of layers that the exporter
+// seems to have folded one into, with the exporter's flag that prevents it. PyTorch's exporters leave traces of folding in names.
 std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode);
 
 }  // namespace gradloom

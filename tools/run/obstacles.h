@@ -1,4 +1,4 @@
-// A model with things that are not supported fails with all of them, not with the first.
+// Reports all unsupported parts of a model, not only the first one.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// At least one obstacle; as an Error it is the first.
+// At least one obstacle; as an Error it is the first one.
 class UnsupportedModel : public Error {
  public:
   explicit UnsupportedModel(std::vector<Error> all) : Error(all.front()), all_(std::move(all)) {}
@@ -22,8 +22,8 @@ class UnsupportedModel : public Error {
   std::vector<Error> all_;
 };
 
-// Calls `compile`, which loads and compiles the configured model. Where it fails with E-UNSUPPORTED, the model file is
-// searched for everything that stands in the way (FindObstacles), and UnsupportedModel is thrown instead if there is more.
+// Calls `compile`, which loads and compiles the configured model. If it fails with E-UNSUPPORTED, searches the model file for all obstacles
+// (FindObstacles), and throws UnsupportedModel instead if there are any.
 void NamingAllObstacles(const Configuration& configuration, const std::function<void()>& compile);
 
 }  // namespace gradloom

@@ -11,14 +11,14 @@
 namespace gradloom {
 
 void CheckCanWrite(const std::string& path) {
-  // It is removed where it is not committed.
+  // The file is removed unless it is committed.
   const AtomicFile probe(path);
   RemoveHalfFileOnSignal(path);
 }
 
 namespace {
 
-// A file in the folder of a run that is yet to begin can be written.
+// Checks that a file in the folder of a new run could be written.
 void CheckCanWriteBeside(const std::string& path, const Configuration& configuration, bool new_run) {
   const std::string& name = configuration.Text("run.name");
   const auto run = (std::filesystem::path(configuration.Text("run.out")) / name).lexically_normal();

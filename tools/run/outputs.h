@@ -1,4 +1,4 @@
-// The files that a command is going to write, looked at before the work that they are for.
+// Checks that the files of a command can be written, before the work is done.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace gradloom {
 
-// Throws Error(kResource), as the write itself would at the end, where a file of this name cannot be written. Leaves nothing behind, nor
-// does a signal that ends the process from here on (RemoveHalfFileOnSignal).
+// Throws Error(kResource), as the write itself would, if a file of this name cannot be written. Leaves nothing behind, even if a signal
+// ends the process later (RemoveHalfFileOnSignal).
 void CheckCanWrite(const std::string& path);
 
-// All that a training run writes beside its folder, and where the folder of a new run is to be. Throws Error(kResource, kConfig).
+// Checks everything that a training run writes outside its folder, and the location of the folder of a new run. Throws Error(kResource,
+// kConfig).
 void CheckOutputsOfRun(const Configuration& configuration, bool new_run);
 
 }  // namespace gradloom

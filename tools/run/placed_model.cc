@@ -31,7 +31,7 @@ DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor
   if (options.recipe.device != DeviceKind::kCpu) placement.device = "cuda";
   if (placement.devices == placement.stages) return placement;
   const auto add = [&](const std::string& name, int axis) {
-    // Others than axis 0 are no one's samples elsewhere.
+    // Only axis 0 is an axis of samples in other tools.
     if (axis == 0) placement.batch_axes.emplace(name, axis);
   };
   for (size_t i = 0; i < imported.batch_axes.size(); ++i) add(graph.value(graph.inputs[i]).name, imported.batch_axes[i]);

@@ -1,4 +1,4 @@
-// Where the parts of a run's or a plan's model are, for ONNX's annotations.
+// The placement of a run's or plan's model, for ONNX's annotations.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Compiles the plan's model once more by the configuration of its run, whose placement is the same again. Throws Error(kUnsupported) where
-// samples are gathered on one device, which annotations do not say.
+// Compiles the plan's model again with the configuration of its run, which gives the same placement. Throws Error(kUnsupported) if samples
+// are gathered on one device, which annotations cannot express.
 DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor>& values, const Configuration& configuration);
 
 }  // namespace gradloom

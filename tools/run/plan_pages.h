@@ -1,4 +1,4 @@
-// What a plan is looked at with: a page for a browser, a drawing for Graphviz, a graph for Netron.
+// Views of a plan: an HTML page, a Graphviz drawing, and a graph for Netron.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace gradloom {
 
-// The files to write; "": not that one.
+// The files to write; "": none.
 struct PlanPages {
   std::string html, dot, onnx;
 
   bool empty() const { return html.empty() && dot.empty() && onnx.empty(); }
 };
 
-// A step of the plan's first entry, which trains where the plan does, as this machine is predicted to run it.
+// The predicted step of the plan's first entry on this machine; the first entry is a training entry if the plan has one.
 Simulation PredictedHere(const Plan& plan);
 
-// Of that entry; says on stderr what it has written. Throws Error(kResource).
+// Writes the views of that entry, and reports them on stderr. Throws Error(kResource).
 void WritePages(const Plan& plan, const PlanPages& pages);
 
 }  // namespace gradloom

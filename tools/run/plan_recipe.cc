@@ -15,12 +15,12 @@ namespace {
 
 constexpr char kProperty[] = "configuration";
 
-// But what says how the compiler goes about it, and where the model is from.
+// All keys except those that control the compiler itself and those that locate the model.
 bool IsKept(const Key& key) {
   return (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && std::string_view(key.name) != "model.path";
 }
 
-// What a plan has as numbers that a run may choose anew.
+// Values that are stored as numbers in a plan, so that a run may change them.
 bool MayDiffer(const Key& key) { return key.section() == "schedule" || std::string_view(key.name) == "optimizer.lr"; }
 
 std::string ValueText(const Configuration& configuration, const Key& key) {
@@ -68,7 +68,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
   compiled.ReadText(recipe_text(), Escaped(path_, 4096));
   for (const Key& key : Keys()) {
     const std::string there = ValueText(compiled, key), here = ValueText(configuration, key);
-    // Of a job that the plan's devices are shared by, each process would have other threads.
+    // In a job that shares the plan's devices, each process has its own number of threads.
     const bool of_the_job = configuration.origin(key.name).place == kDecidedByTheJob && std::string_view(key.name) == "devices.threads";
     if (!IsKept(key) || MayDiffer(key) || there == here || of_the_job) continue;
     throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", but this run has " + here,
@@ -83,7 +83,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
     const auto add = [&](EntryKind kind) {
       if (plan.FindEntry(kind, request.batch) < 0) plan = AddEntry(model, options, plan, {kind, request.batch});
     };
-    // If the plan accumulates, a step is an entry that adds, beside one that updates.
+    // With accumulation, a step is an entry that accumulates; on several devices there is another one for the last batch of an update.
     const bool adds = request.kind == EntryKind::kStep && plan.accumulate > 1;
     add(adds ? EntryKind::kAccumulate : request.kind);
     if (adds && plan.HasEntry(EntryKind::kLastBatch)) add(EntryKind::kLastBatch);

@@ -1,4 +1,4 @@
-// What a plan was compiled from, kept in it, so that a run can begin from the plan alone (--plan).
+// The recipe that a plan was compiled from, stored in the plan so that a run can start from the plan alone (--plan).
 #pragma once
 
 #include <string>
@@ -8,32 +8,32 @@
 
 namespace gradloom {
 
-// Keeps the keys that the plan was compiled from among its properties.
+// Stores the keys that the plan was compiled from in its properties.
 void KeepRecipe(const Configuration& configuration, Plan& plan);
 
-// A plan in place of one that is compiled: the model in it with its first weights, and the plan itself.
+// A plan that replaces compilation: it contains the model with its initial weights.
 class RecipePlan {
  public:
-  // Reads and proves the file. Throws Error(kIo, kPlan), the latter also for a plan that does not say what it was compiled from.
+  // Reads and verifies the file. Throws Error(kIo, kPlan), the latter also for a plan without a recipe.
   explicit RecipePlan(const std::string& path);
 
-  // What it was compiled from, as a TOML text.
+  // The recipe as TOML text.
   const std::string& recipe_text() const;
 
-  // Throws Error(kPlan) where model.path is given and another model than the plan's.
+  // Throws Error(kPlan) if model.path is set and names another model than the plan's.
   void CheckModel(const Configuration& configuration) const;
 
-  // The file's name, as the model of a run is called.
+  // The path of the plan, which a run uses as the name of its model.
   const std::string& path() const { return path_; }
   Model model() const;
 
-  // The plan with the entries of `options` that it lacks, and this schedule; `report` gets what a compilation reports. Throws Error(kPlan)
-  // where a key of `configuration` says something else than the plan was compiled from, and as AddEntry.
+  // The plan with the entries of `options` that it lacks, and with this schedule; `report` is filled as by a compilation. Throws
+  // Error(kPlan) if a key of `configuration` differs from the plan's recipe, and as AddEntry.
   Plan Complete(const Configuration& configuration, const Model& model, CompileOptions options, CompileReport& report) const;
 
  private:
   std::string path_;
-  double proof_ms_ = 0;  // of what was read; entries that are added are proved as they are
+  double proof_ms_ = 0;  // of the plan as read; added entries are verified when they are added
   Plan plan_;
 };
 

@@ -79,7 +79,7 @@ void CheckName(const std::string& name, const std::vector<std::string>& known, c
               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
 }
 
-// Runs what reads the key's value; an error in it without a place gets the one that the value is from.
+// Calls `read`, which reads the key's value. An error without a location gets the origin of the value.
 template <typename Read>
 void Reading(const Configuration& configuration, const char* key, Read read) {
   try {
@@ -154,10 +154,10 @@ const std::string& ModelPathOf(const Configuration& configuration) {
 
 namespace {
 
-// Of the rules that are named after it.
+// The default of the rules "momentum" and "nesterov".
 constexpr double kMomentum = 0.9;
 
-// "encoder.*=cpu:1", or "encoder.*=cuda:3" where that is one of the devices.
+// "encoder.*=cpu:1", or "encoder.*=cuda:3" if that is one of the devices.
 PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
   const size_t equals = text.rfind('=');
   const int index = equals == std::string::npos ? -1 : ParseDeviceIndex(Trimmed(text.substr(equals + 1)), devices);
@@ -203,7 +203,7 @@ LossScale LossScaleOf(const std::string& text, Precision precision) {
               "use dynamic, off, or a number such as 1024");
 }
 
-// This machine's GPUs, asked once: the first question loads the driver.
+// This machine's GPUs, enumerated once: the first query loads the driver.
 const CudaDevices& Machine() {
   static const CudaDevices machine = ThisMachinesCuda();
   return machine;
@@ -232,7 +232,7 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
   });
   Reading(configuration, "devices.use", [&] {
     const std::string& text = configuration.Text("devices.use");
-    // A target is a GPU's.
+    // A target implies a GPU.
     const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_given("devices.use") ? "cuda" : text);
     if (target.empty()) {
       const bool asks = wanted.best || wanted.kind == DeviceKind::kCuda;
@@ -281,13 +281,13 @@ ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
 
 namespace {
 
-// What a run has kept of its configuration names every key.
+// The stored configuration of a run sets every key, so a value equal to the default does not count as changed.
 bool IsChanged(const Configuration& configuration, const Key& key) {
   static const Configuration defaults;
   return configuration.value(key.name) != defaults.value(key.name);
 }
 
-// The one that the file has of its own, where nobody asks for another; or a guess from the first output.
+// The loss of the file's own training algorithm, if none is configured; otherwise a guess from the first output.
 LossTerm LossByModel(const Configuration& configuration, const Model& model, const Graph& graph, std::vector<std::string>& notes) {
   const bool chosen = std::any_of(Keys().begin(), Keys().end(),
                                   [&](const Key& key) { return key.section() == "optimizer" && IsChanged(configuration, key); });
@@ -314,7 +314,7 @@ void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe)
 
 namespace {
 
-// The placement that the model's file describes: asked for, or where nothing else is said of devices.
+// Uses the placement in the model file, if it is requested or if no devices are configured.
 void PlaceByFile(const Configuration& configuration, const Model& model, Recipe& recipe, std::vector<std::string>& notes) {
   const std::vector<std::string>& words = configuration.Texts("devices.place");
   const bool asked = std::find(words.begin(), words.end(), kPlaceByFile) != words.end();

@@ -1,4 +1,4 @@
-// From the keys of a configuration to what the compiler is asked for.
+// Converts the keys of a configuration to the compiler's recipe.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,47 @@
 
 namespace gradloom {
 
-// Fills what the configuration leaves open from the graph's outputs: a loss is guessed from the shape of the first
-// one. `total_updates`: for schedules that end; 0: not known. `notes` gets what was guessed.
+// Fills in what the configuration leaves open from the graph's outputs: the loss is guessed from the shape of the first one.
+// `total_updates`: for schedules that end; 0: unknown. Guesses are added to `notes`.
 Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
                 std::vector<std::string>& notes);
 
-// Threads for all devices of a process: as many as OMP_NUM_THREADS says ("4", or "4,2" for nested ones), which launchers set; else one a
-// core, shared by so many processes of this host.
+// The number of threads for all devices of a process: OMP_NUM_THREADS ("4", or "4,2" for nested levels), which launchers set; otherwise one
+// per core, divided by the number of processes on this host.
 int ThreadsOfProcess(int processes);
 
-// The devices that the configuration names, as this machine has them, and what they are ("sm_90"; "any" for the CPU); with --target as
-// they are named. `notes` gets a line where the CPU stands in. Throws Error(kConfig), Error(kDevice).
+// The configured devices as they exist on this machine, and their architecture ("sm_90"; "any" for the CPU); with --target, as configured.
+// A line is added to `notes` if the CPU is used instead. Throws Error(kConfig), Error(kDevice).
 struct NamedDevices {
   DeviceSpec devices;
   std::string isa = "any";
-  std::string free;  // a line for a process that is alone: GPUs that it leaves free; "": none
+  std::string free;  // a line for a single process on GPUs that it does not use; "": none
 };
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes);
-// How many copies of the model these devices hold. Throws as DevicesOf, and Error(kConfig) where the compiler is to find that out.
+// The number of copies of the model on these devices. Throws as DevicesOf, and Error(kConfig) if the compiler decides it.
 int64_t CopiesOf(const Configuration& configuration);
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration);
 
-// `total_updates`: of the whole run, 0 where not known.
+// `total_updates`: of the whole run; 0: unknown.
 Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates);
 ImportOptions ImportOptionsOf(const Configuration& configuration);
 PassControl PassControlOf(const Configuration& configuration);
 
-// How the model's file is read. Throws Error(kConfig) for a limit that there is not.
+// How to load the model file. Throws Error(kConfig) for an unknown limit.
 LoadOptions LoadOptionsOf(const Configuration& configuration);
 
-// A placement that the model's file describes (ONNX's multi-device annotations), as --place names it.
+// The value of --place for the placement in the model file (ONNX's multi-device annotations).
 inline constexpr char kPlaceByFile[] = "file";
 
-// With --verbose, on stderr: the value of each key that was given, and where it is from.
+// With --verbose, prints each key that was set, with its origin, on stderr.
 void SayGiven(const Configuration& configuration);
 
-// The path of the model. Throws Error(kConfig) where none is given.
+// The path of the model. Throws Error(kConfig) if none is given.
 const std::string& ModelPathOf(const Configuration& configuration);
 
-// "cross_entropy(logits, label, label_smoothing=0.1)*0.5" -> a term; the operands may be left out. A term that begins
-// with an ONNX file, "my_loss.onnx(prediction=logits)*0.5", is loaded; `shapes` are extents of symbolic dimensions.
-// Throws Error(kConfig) with a did-you-mean, and what Model::Load throws.
+// Parses "cross_entropy(logits, label, label_smoothing=0.1)*0.5"; the operands are optional. A term that begins with an ONNX file,
+// "my_loss.onnx(prediction=logits)*0.5", is loaded; `shapes` sets extents of symbolic dimensions. Throws Error(kConfig) with a suggestion,
+// and what Model::Load throws.
 LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>& shapes = {});
 
 // The ONNX files among the losses.

@@ -12,24 +12,24 @@
 namespace gradloom {
 namespace {
 
-// The names under which the manifest keeps states.
+// The keys under which the manifest stores states.
 constexpr char kTrainer[] = "trainer";
 constexpr char kRecords[] = "records";
 
-// The header of a safetensors file may have 100 MB; other state than the plan's is refused by name, not by size, unless
-// it is very large.
-// Of all parts of the model.
+// The bytes of all state, over all parts of the model.
 int64_t StateBytes(const Plan& plan) {
   int64_t bytes = 0;
   for (const StateTensor& state : plan.state) bytes += state.bytes;
   return bytes;
 }
 
+// The size limit of a checkpoint file. The header of a safetensors file may have 100 MB, and foreign state is to be refused by name rather
+// than by size, unless it is very large.
 int64_t LimitFor(const Plan& plan) { return 4 * StateBytes(plan) + (int64_t{1} << 30); }
 
 CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
 
-// The folder of the run whose checkpoints lie there, as a word of a command.
+// The folder of the run with these checkpoints, quoted for a shell.
 std::string RunOf(const std::string& checkpoints) { return ShellWord(std::filesystem::path(checkpoints).parent_path().string()); }
 
 std::string CallbackOf(const Manifest& manifest, const std::string& name) {
@@ -81,7 +81,7 @@ Checkpoint RunCheckpoints::Choose(const std::string& from) {
   }
 }
 
-// The same rows must come next.
+// The next rows must be the same as in the original run.
 void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
   const DataCursor& cursor = checkpoint.manifest().cursor;
   const int64_t rows = set_up_.data.train.rows(), batch = set_up_.options.batch;
@@ -149,7 +149,7 @@ void RunCheckpoints::OnSave(SaveReason reason) {
 
 bool RunCheckpoints::Saves(SaveReason reason) {
   const int64_t batch = session_.batch();
-  // Others are told of the next when they have done with this one.
+  // Processes that save parts agree on the next save only after this one is complete.
   if (reason == SaveReason::kInterval && parts_ == nullptr && writing_ && writing_batch_ == batch) return false;
   Finish();
   return batch != saved_batch_ || reason == SaveReason::kBest;
@@ -185,7 +185,7 @@ void RunCheckpoints::Write(const SavedState& saved, const RunState& state, bool 
   } catch (...) {
     failure_ = std::current_exception();
   }
-  // Of values that are not finite nothing was begun.
+  // For values that are not finite, no save was started.
   if (parts_ != nullptr) parts_->Abandon();
   written_ = true;
 }

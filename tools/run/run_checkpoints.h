@@ -1,4 +1,4 @@
-// The checkpoints of a run: when it saves, and how it goes on.
+// The checkpoints of a run: when to save, and how to resume.
 #pragma once
 
 #include <atomic>
@@ -21,54 +21,55 @@
 
 namespace gradloom {
 
-// The first thing of a run that touches its folder of checkpoints: where another process trains the run, the
-// constructor refuses. All arguments are borrowed.
+// Must be the first to touch the checkpoints folder of a run: the constructor refuses if another process is training the run. All arguments
+// are borrowed.
 class RunCheckpoints : public TrainerObserver {
  public:
-  // `folder`: of the checkpoints. `parts`: where other processes hold state that this one has not; else null. Errors as CheckpointFolder's.
+  // `folder`: of the checkpoints. `parts`: if other processes hold state that this one lacks, otherwise null. Errors as CheckpointFolder's.
   RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session, Log& log,
                  PartsOfJob* parts);
 
-  // Puts the session where a checkpoint has it: the newest one that loads, or the one that `from` names: "step-000100",
-  // "best", a path, "start" for none. Logs what it takes and what it passes over and why. False where the run has not
-  // saved yet, or for "start": the session is left at the start. `any_plan`: the configuration was changed, so that
-  // the plan may differ. Throws Error(kCheckpoint) where no checkpoint loads or the data are not those of the run.
+  // Restores the session from the newest checkpoint that can be loaded, or from the one that `from` names: "step-000100", "best", a path,
+  // or "start" for none. Logs what it uses and what it skips and why. Returns false, with the session at the start, if the run has not
+  // saved yet, or for "start". `any_plan`: the configuration was changed, so the plan may differ. Throws Error(kCheckpoint) if no
+  // checkpoint can be loaded, or if the data is not that of the run.
   bool Restore(const std::string& from, bool any_plan);
 
-  // What was restored, until it is dropped; null: nothing was. Other processes have their state from it.
+  // The restored checkpoint, until it is dropped; null if nothing was restored. Other processes get their state from it.
   const Checkpoint* restored() const { return restored_ ? &*restored_ : nullptr; }
   void DropRestored() { restored_.reset(); }
 
-  // What the restored checkpoint kept of these; "" at the start.
+  // The states that the restored checkpoint stored; "" at the start.
   const std::string& trainer_state() const { return trainer_state_; }
   const std::string& records_state() const { return records_state_; }
 
-  // What saves from here on keep besides the session.
+  // Sets what later saves store in addition to the session.
   void Keep(const Trainer& trainer, RunRecords& records, RunScreen& screen);
 
-  // One checkpoint for each place, however many reasons there are. The state is copied, and a thread writes it while the run goes on; there
-  // is one such write at a time, and the run's last is waited for. What a write throws is thrown by the next call of these:
-  // Error(kDiverged) naming a parameter that is not finite, Error(kResource) where it failed and checkpoint.on_error is not "continue".
+  // Saves at most once per step, however many reasons there are. The state is copied, and a thread writes it while the run continues. One
+  // write runs at a time, and the last one of the run is waited for. An exception in a write is thrown by the next of these calls:
+  // Error(kDiverged) naming a parameter that is not finite, or Error(kResource) if the write failed and checkpoint.on_error is not
+  // "continue".
   void OnStep(const StepReport& report) override;
   void OnSave(SaveReason reason) override;
-  // For a run that has failed: what is being written is waited for, and what goes wrong with it is no longer of interest.
+  // For a run that has failed: waits for the current write and ignores its errors.
   void Settle();
 
-  int64_t saved_step() const { return saved_step_; }           // of that; -1
+  int64_t saved_step() const { return saved_step_; }           // of the last save; -1: none
   const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
-  double seconds() const { return seconds_; }                  // for which saves held the run up
+  double seconds() const { return seconds_; }                  // for which saves blocked the run
 
  private:
   Checkpoint Choose(const std::string& from);
   std::optional<Checkpoint> Newest();
   void Warn(const std::string& text);
-  // Whether there is a save now, for this reason. Waits for the one under way.
+  // Whether to save now for this reason. Waits for the write in progress.
   bool Saves(SaveReason reason);
   void Save(bool best, bool last);
   void CheckData(const Checkpoint& checkpoint) const;
-  // Any thread; throws nothing.
+  // May run on any thread; does not throw.
   void Write(const SavedState& saved, const RunState& state, bool best);
-  // Waits for the write under way, if there is one, and takes what came of it.
+  // Waits for the write in progress, if any, and takes its result.
   void Finish();
 
   const TrainingSetUp& set_up_;
@@ -77,7 +78,7 @@ class RunCheckpoints : public TrainerObserver {
   PlanIdentity plan_;
   CheckpointFolder folder_;
   PartsOfJob* const parts_;
-  bool go_on_without_ = false;  // where a save fails
+  bool go_on_without_ = false;  // if a save fails
   const Trainer* trainer_ = nullptr;
   RunRecords* records_ = nullptr;
   RunScreen* screen_ = nullptr;
@@ -86,14 +87,14 @@ class RunCheckpoints : public TrainerObserver {
   int64_t saved_batch_ = -1, saved_step_ = -1;
   double seconds_ = 0;
 
-  // The write under way.
+  // The write in progress.
   bool writing_ = false;
   int64_t writing_batch_ = -1, writing_step_ = -1;
-  std::atomic<bool> written_{false};  // what came of it is there:
+  std::atomic<bool> written_{false};  // its results are available:
   std::optional<SavedCheckpoint> saved_;
   std::exception_ptr failure_;
   SessionCopy copy_;
-  Background writer_;  // last: its work uses all of the above
+  Background writer_;  // last member: its work uses all of the above
 };
 
 }  // namespace gradloom

@@ -22,7 +22,7 @@ std::string SharedLine(int processes, const SharedCounts& counts) {
          WithCommas(counts.marks_lost) + " were lost";
 }
 
-// What was asked for from outside.
+// A stop that was requested from outside.
 void PrintStopped(Log& log, const RunEnding& ending, const Session& session) {
   log.Line(std::string("stopped by ") + StopSignals::NameOf(ending.signal) + " after step " + std::to_string(session.step()) + "   saved " +
            Escaped(ending.checkpoint, 4096));

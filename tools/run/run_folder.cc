@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void RefuseFolder(const fs::path& path, const std::error_code& error) {
   const std::string what = "cannot create the folder";
-  // Of the name itself, and not of the disk.
+  // Errors caused by the name itself, not by the disk.
   for (const int fault : {ENOTDIR, ENOENT, EEXIST, ELOOP, ENAMETOOLONG}) {
     if (error.value() == fault)
       throw Error(ErrorCode::kResource, what + ": " + error.message(), Escaped(path.string(), 4096),
@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
               "choose another --name, or remove the folder");
 }
 
-// "did you mean 'runs/exp3'?" among the runs beside a path that is none.
+// "did you mean 'runs/exp3'?" with the nearest run in the folder of a path that is not a run.
 std::string NearRun(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> runs;
@@ -50,7 +50,7 @@ std::string NearRun(const fs::path& path) {
   return "the folder of a run has plan.plan and config.toml; the train command creates one";
 }
 
-// Of a temporary name of an AtomicFile, "state.safetensors.tmp.4711.0": the process that wrote it; of any other name 0.
+// The writer of a temporary file of AtomicFile, "state.safetensors.tmp.4711.0"; 0 for other names.
 int WriterOfUnfinished(const std::string& name) {
   const size_t at = name.rfind(".tmp.");
   int process = 0, count = 0, end = 0;
@@ -58,7 +58,7 @@ int WriterOfUnfinished(const std::string& name) {
   return at + static_cast<size_t>(end) == name.size() ? process : 0;
 }
 
-// Whether a folder is empty, or its one entry has this name.
+// Whether a folder is empty, or its only entry has this name.
 bool HasNothingBut(const fs::path& folder, std::string_view name) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -78,7 +78,7 @@ void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bo
   std::error_code error;
   const fs::path path = fs::path(out) / name;
   if (!name.empty() && fs::exists(path, error) && !(begin_again && IsUnbegun(path.string()))) RefuseName(path);
-  // What is there already of the way to the folder.
+  // The deepest existing folder on the path.
   fs::path there = fs::absolute(out).lexically_normal();
   while (there.has_relative_path() && !fs::exists(there, error)) there = there.parent_path();
   if (!fs::is_directory(there, error)) RefuseFolder(out, std::make_error_code(std::errc::not_a_directory));
@@ -98,7 +98,7 @@ RunFolder RunFolder::Make(const std::string& out, const std::string& name, bool 
       RefuseName(path);
     }
   } else {
-    // Whoever makes the folder has it: two runs that start together get two.
+    // The process that creates the folder owns it, so two runs that start together get two folders.
     for (int i = 1; path.empty(); ++i) {
       const fs::path candidate = fs::path(out) / ("exp" + std::to_string(i));
       if (fs::create_directory(candidate, error)) path = candidate;
@@ -120,7 +120,7 @@ bool RunFolder::IsUnbegun(const std::string& path) {
   if (!fs::is_directory(fs::symlink_status(path, error))) return false;
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    // What is written before the plan, and files of which the end came before their rename.
+    // Files written before the plan, and temporary files of a process that ended before the rename.
     const bool written = name == "config.toml" || name == "data.json" || name == "environment.json" ||
                          name.starts_with("config.toml.tmp.") || name.starts_with("data.json.tmp.") ||
                          name.starts_with("environment.json.tmp.") || name.starts_with("plan.plan.tmp.");

@@ -12,36 +12,36 @@
 namespace gradloom {
 
 // OUT/NAME with
-//   config.toml        the resolved configuration        plan.plan          what runs
+//   config.toml        the resolved configuration        plan.plan          the plan that runs
 //   data.json          columns, fitted transforms        environment.json   the machine and the command
-//   metrics.jsonl, results.csv, events.out.tfevents.*    RunRecords writes them
+//   metrics.jsonl, results.csv, events.out.tfevents.*    written by RunRecords
 //   state.safetensors  all state at the end              export/model.onnx  the trained model
-//   log.txt            what the screen showed            logs/rank-N.log    what the other ranks of a job have to say
+//   log.txt            the output on the screen          logs/rank-N.log    the output of other ranks of a job
 // Never overwrites a run.
 class RunFolder {
  public:
-  // What Make would refuse, as far as that can be known before; makes nothing. Throws as it.
+  // Checks in advance whether Make would refuse, without creating anything. Throws as Make.
   static void CheckCanMake(const std::string& out, const std::string& name, bool begin_again = false);
 
-  // Makes the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) where a run of that name is
-  // there already, Error(kResource) where the folder cannot be made. `begin_again`: one of which IsUnbegun is taken.
+  // Creates the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) if a run with that name exists, Error(kResource) if the
+  // folder cannot be created. `begin_again`: a folder for which IsUnbegun is true is reused.
   static RunFolder Make(const std::string& out, const std::string& name, bool begin_again = false);
 
-  // One that is there. Throws Error(kConfig) for a path that is no folder of a run.
+  // Opens an existing run. Throws Error(kConfig) for a path that is not the folder of a run.
   static RunFolder Open(const std::string& path);
 
-  // Throws Error(kPath) where something else lies in the place of a file that a run goes on writing: a link could lead anywhere, and a
-  // pipe would wait for a reader.
+  // Throws Error(kPath) if a file that a run appends to is not a regular file: a link could lead anywhere, and a pipe would wait for a
+  // reader.
   void CheckWritten() const;
 
-  // Removes what writes of dead processes left in the folder and in export/: those of weights are as large as the model. For the one
+  // Removes temporary files of dead processes in the folder and in export/; those of weights are as large as the model. Only for the
   // process that writes the run.
   void RemoveLeftovers() const;
 
-  // Whether a path is a folder of a run.
+  // Whether the path is the folder of a run.
   static bool IsRun(const std::string& path);
 
-  // Whether a path is a folder that a run made and was ended before it had written its plan: nothing was trained in it.
+  // Whether the path is the folder of a run that ended before it wrote its plan, so that nothing was trained in it.
   static bool IsUnbegun(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -51,7 +51,7 @@ class RunFolder {
   std::string StatePath() const { return File("state.safetensors"); }
   std::string ExportPath() const { return File("export/model.onnx"); }
 
-  // State tensors of these types, each of them read when it is its turn, with the position of the run as metadata.
+  // Writes state tensors of these types, each read only when it is written, with the position of the run as metadata.
   void WriteState(const std::map<std::string, TensorView>& types, const std::function<Tensor(const std::string& name)>& read, int64_t step,
                   int64_t batch, int64_t seed) const;
 

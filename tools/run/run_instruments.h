@@ -1,4 +1,4 @@
-// What a run shows of itself beside its records, where it is asked to: a trace, a profile, numbers for Prometheus.
+// Optional outputs of a run besides its records: a trace, a profile, and metrics for Prometheus.
 #pragma once
 
 #include <memory>
@@ -17,30 +17,30 @@ namespace gradloom {
 
 class RunInstruments {
  public:
-  // Made before the run's folder is, so that a wrong option leaves none behind: its name would be taken for the command put right.
-  // `session` must outlive it; `plan`: as it is on the disk. Throws Error(kConfig) for options that cannot be, Error(kResource) for a port
-  // that is taken.
+  // Created before the run's folder, so that a wrong option does not leave a folder behind that blocks the name for the corrected command.
+  // `session` must outlive it; `plan`: as stored on disk. Throws Error(kConfig) for invalid options, Error(kResource) for a port that is in
+  // use.
   RunInstruments(const Configuration& configuration, Session& session, const Plan& plan);
 
-  // When the session has the state that it goes on from. `run`: the folder; `model`: its path. Throws Error(kResource).
+  // Call once the session has its initial or restored state. `run`: the folder; `model`: its path. Throws Error(kResource).
   void Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model);
 
-  // Once begun: who is told before those whose work is measured, who is told like any other, and who is told after them.
+  // After Begin: observers that must be called before the measured ones, in any order, and after them.
   std::vector<TrainerObserver*> first();
   void AddTo(std::vector<TrainerObserver*>& listening);
   void AddLast(std::vector<TrainerObserver*>& listening);
 
-  // "http://127.0.0.1:9100/metrics"; "" where nothing is served.
+  // "http://127.0.0.1:9100/metrics"; "" if nothing is served.
   std::string page() const;
 
-  // Writes what the run ended before. Throws Error(kResource).
+  // Writes outputs that the run has not completed. Throws Error(kResource).
   void Finish();
 
  private:
   std::unique_ptr<RunTrace> trace_;
   std::optional<RunProfile> profile_;
   std::optional<RunMetrics> metrics_;
-  std::optional<MetricsServer> server_;  // last: it ends before what it shows
+  std::optional<MetricsServer> server_;  // last member: it ends before what it serves
 };
 
 }  // namespace gradloom

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// Seconds, from small models on a CPU to large ones on many.
+// Seconds; covers small models on a CPU and large ones on many.
 constexpr double kBuckets[] = {1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
 
 double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -27,7 +27,7 @@ std::string Number(double value) {
   return text;
 }
 
-// The value of a label. Control bytes and what is no UTF-8 are written out, as readers refuse a page with them.
+// The value of a label. Control bytes and invalid UTF-8 are escaped, since readers reject a page that contains them.
 std::string Label(const std::string& text) {
   std::string escaped;
   for (const char c : Escaped(text, 4096)) {
@@ -55,7 +55,7 @@ class PageText {
   std::string text_;
 };
 
-// The names that every exporter has for a process.
+// The standard process metrics.
 void AddProcess(std::string& text, double started) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

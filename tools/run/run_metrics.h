@@ -1,4 +1,4 @@
-// The numbers of a run for Prometheus.
+// The metrics of a run for Prometheus.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace gradloom {
 
-// Told of steps on the run's thread, asked for a page on another one.
+// Observes steps on the run's thread, and builds pages on another one.
 class RunMetrics : public TrainerObserver {
  public:
-  // `run`: the folder; `model`: its path. Labels of the page.
+  // `run`: the folder; `model`: its path. Both are labels of the page.
   RunMetrics(std::string run, std::string model);
 
   void OnStep(const StepReport& step) override;
@@ -22,7 +22,7 @@ class RunMetrics : public TrainerObserver {
   void OnEpoch(const EpochReport& epoch) override;
   void OnSave(SaveReason reason) override;
 
-  // In Prometheus' text format, version 0.0.4; docs/watching.md lists what there is.
+  // In Prometheus' text format, version 0.0.4; docs/watching.md lists the metrics.
   std::string Page() const;
 
  private:
@@ -37,7 +37,7 @@ class RunMetrics : public TrainerObserver {
   double last_step_time_ = 0;                                                               // seconds of the epoch
   int64_t batches_ = 0, updates_ = 0, samples_ = 0, skipped_ = 0, epochs_ = 0, saves_ = 0;  // of this process
   Clock::time_point step_end_;
-  bool timed_ = false;  // step_end_ is the step before, with nothing else between
+  bool timed_ = false;  // step_end_ is the end of the previous step, with nothing in between
   std::vector<int64_t> in_bucket_;
   double step_seconds_ = 0;
   std::map<std::string, double> evaluated_;

@@ -1,4 +1,4 @@
-// Who is told of a run's steps, evaluations and epochs.
+// Observers of a run's steps, evaluations and epochs.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace gradloom {
 
-// Several observers as one, told in this order. All must outlive it.
+// Combines several observers, which are called in this order. All must outlive it.
 class Observers : public TrainerObserver {
  public:
-  // The job is told what its process does. `awaited`: whether its other processes wait while this one writes files.
+  // Reports the process's activity to the job. `awaited`: whether other processes wait while this one writes files.
   Observers(std::vector<TrainerObserver*> list, TrainingJob& job, bool awaited) : list_(std::move(list)), job_(job), awaited_(awaited) {}
 
   void OnStep(const StepReport& report) override;
@@ -28,10 +28,10 @@ class Observers : public TrainerObserver {
   const bool awaited_;
 };
 
-// Says once, with how many there are, that kernels stand in for a library's.
+// Reports once that kernels replace a library's, and how many.
 class KernelNotes : public TrainerObserver {
  public:
-  // `clear`: takes the bar from the screen. Session and log must outlive it.
+  // `clear`: removes the progress bar from the screen. Session and log must outlive it.
   KernelNotes(Session& session, Log& log, std::function<void()> clear) : session_(session), log_(log), clear_(std::move(clear)) {}
 
   void OnStep(const StepReport& report) override;
@@ -43,7 +43,8 @@ class KernelNotes : public TrainerObserver {
   bool said_ = false;
 };
 
-// For whoever reads a run's stdout while it trains: the lines of metrics.jsonl, of each so many updates and of each evaluation.
+// For programs that read a run's stdout while it trains: prints lines of metrics.jsonl, one for every so many updates and one for each
+// evaluation.
 class ReportLines : public TrainerObserver {
  public:
   explicit ReportLines(int64_t every) : every_(every) {}
@@ -57,10 +58,10 @@ class ReportLines : public TrainerObserver {
   double epochs_done_ = 0;
 };
 
-// What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
+// Reports the waiting times of a process's peers after each epoch: rank 0 on the screen, the others in a file.
 class JobLog : public TrainerObserver {
  public:
-  // `file`: whether what other ranks have to say goes anywhere. `clear`: takes the bar from the screen. Job and log must outlive it.
+  // `file`: whether the log of other ranks is written. `clear`: removes the progress bar from the screen. Job and log must outlive it.
   JobLog(TrainingJob& job, Log& log, bool file, std::function<void()> clear)
       : job_(job), log_(log), file_(file && !job.leads()), clear_(std::move(clear)) {}
 

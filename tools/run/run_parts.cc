@@ -8,7 +8,7 @@
 namespace gradloom {
 
 void RunCheckpointPart::OnSave(SaveReason reason) {
-  // It reads what rank 0 says, too.
+  // The writer also reads messages of rank 0.
   writer_.Wait();
   if (!part_->Announced()) return;
   try {
@@ -24,7 +24,7 @@ void RunCheckpointPart::Write(const SavedState& saved) {
   try {
     part_->Write(saved, [](const SavedState& part) { CheckFinite(part); });
   } catch (const Error&) {
-    // The job has failed, and the step finds it out.
+    // The job has failed; the next step reports it.
   }
 }
 

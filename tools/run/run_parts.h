@@ -1,5 +1,5 @@
-// What the processes of a job do for a run where rank 0 does not hold all of the model: each saves its part of a checkpoint, all after the
-// same step, and gives rank 0 in the end what it writes of the run.
+// Saves a run in parts if rank 0 does not hold the whole model: each process writes its part of a checkpoint after the same step, and
+// finally sends rank 0 what it writes of the run.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@
 
 namespace gradloom {
 
-// Of a process that does not lead: writes its part of each checkpoint, on a thread of its own, as RunCheckpoints does with all else. What
-// goes wrong with it rank 0 says.
+// For processes other than rank 0: writes their part of each checkpoint on a thread, as RunCheckpoints does for everything else. Rank 0
+// reports errors.
 class RunCheckpointPart : public TrainerObserver {
  public:
   // The session is borrowed.
@@ -28,36 +28,36 @@ class RunCheckpointPart : public TrainerObserver {
   void OnSave(SaveReason reason) override;
 
  private:
-  // Any thread; throws nothing.
+  // May run on any thread; does not throw.
   void Write(const SavedState& saved);
 
   Session& session_;
   const std::unique_ptr<PartWriter> part_;
   SessionCopy copy_;
-  Background writer_;  // last: its work uses all of the above
+  Background writer_;  // last member: its work uses all of the above
 };
 
 class RunParts {
  public:
-  // `save`: how often the run saves. Where rank 0 holds all (a null communicator: there is one process) nothing is done.
+  // `save`: the save interval of the run. Does nothing if rank 0 holds everything (a null communicator stands for a single process).
   RunParts(const Session& session, std::shared_ptr<Communicator> communicator, const Interval& save);
 
-  // Whether it does not.
+  // Whether the state is saved in parts.
   bool needed() const { return communicator_ != nullptr; }
 
-  // Of rank 0, for RunCheckpoints; null where it holds all.
+  // For RunCheckpoints on rank 0; null if rank 0 holds everything.
   PartsOfJob* saves() { return saves_ ? &*saves_ : nullptr; }
-  // Of another rank; null where those before it hold what it holds.
+  // For other ranks; null if ranks before this one hold everything that it holds.
   std::unique_ptr<RunCheckpointPart> MakePart(Session& session) const;
 
-  // From now on the clock counts.
+  // Starts the clock of the save interval.
   void StartClock() { saved_at_ = std::chrono::steady_clock::now(); }
-  // Of rank 0, after each step: whether it asks all to save, because of its clock. Once for each such save.
+  // On rank 0, after each step: whether its clock requires a save. True once per save.
   bool AsksToSave();
-  // What they have agreed on, when it is their turn.
+  // Whether the processes are to save now, given what they agreed on.
   bool IsDue(bool agreed);
 
-  // Of rank 0 at the end of the run, while the others give their parts (Give).
+  // On rank 0 at the end of the run, while the other ranks send their parts (Give).
   StateOfJob State(const Session& session) const { return {session, communicator_.get()}; }
   void Give(const Session& session) const { GiveState(session, *communicator_); }
 

@@ -42,7 +42,7 @@ void RunProfile::OnStep(const StepReport&) {
   if (steps_ == kWarmUp + kMostSteps) Finish();
 }
 
-// What a meeting takes is waiting for others, too: the simulator finds that out by itself.
+// Communication is not profiled: its time includes waiting for others, which the simulator computes itself.
 void RunProfile::Finish() {
   if (std::exchange(written_, true)) return;
   session_.executor().set_timed(false);

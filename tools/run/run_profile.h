@@ -1,4 +1,4 @@
-// What launches take on this machine, measured in a run, for the simulator.
+// Launch times measured in a run, for the simulator.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace gradloom {
 // Times the steps of a run from the fourth on, at most a hundred of them.
 class RunProfile : public TrainerObserver {
  public:
-  // `plan`: as it is on the disk, which the profile names. `session` must outlive the profile.
+  // `plan`: as stored on disk; the profile refers to it. `session` must outlive the profile.
   RunProfile(Session& session, const Plan& plan, std::string path);
 
   void OnStep(const StepReport& report) override;
@@ -28,7 +28,7 @@ class RunProfile : public TrainerObserver {
   std::vector<std::vector<std::vector<double>>> seconds_;  // by program, instruction, step and rank
 };
 
-// The profile of a plan. Throws Error(kData) for a file that is none, Error(kConfig) for one of another plan.
+// Reads the profile of a plan. Throws Error(kData) for a file that is not a profile, Error(kConfig) for a profile of another plan.
 Profile ReadProfile(const std::string& path, const Plan& plan);
 
 }  // namespace gradloom

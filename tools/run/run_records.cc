@@ -19,7 +19,7 @@ namespace {
 // JSON has no NaN.
 nlohmann::json Number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
 
-// As short as gives the same double again; empty for NaN, as spreadsheets have it.
+// The shortest text that reads back as the same double; empty for NaN, as in spreadsheets.
 std::string CsvNumber(double value) { return std::isfinite(value) ? nlohmann::json(value).dump() : ""; }
 
 std::ofstream OpenToAppend(const std::string& path) {
@@ -28,7 +28,7 @@ std::ofstream OpenToAppend(const std::string& path) {
   return file;
 }
 
-// A file that lost its end in a crash stays as it is.
+// A file that lost its end in a crash is left as it is.
 void CutOff(const std::string& path, uint64_t bytes) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);

@@ -1,4 +1,4 @@
-// What a run leaves for other programs: metrics.jsonl, results.csv and TensorBoard's event file.
+// The records of a run for other programs: metrics.jsonl, results.csv and TensorBoard's event file.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,30 @@ namespace gradloom {
 struct RecordOptions {
   int64_t every = 50;  // updates between lines of training
   bool tensorboard = true;
-  std::map<std::string, Hparam> hparams;  // that the run was told, for TensorBoard
-  std::vector<std::string> eval_columns;  // of results.csv: "loss" and the metrics, or none
+  std::map<std::string, Hparam> hparams;  // hyperparameters of the run, for TensorBoard
+  std::vector<std::string> eval_columns;  // columns of results.csv: "loss" and the metrics, or none
 };
 
-// The objects of metrics.jsonl's lines; `loss`: of the batches that a line is about.
+// The objects of metrics.jsonl's lines; `loss`: mean over the batches that a line covers.
 nlohmann::json TrainLine(const StepReport& step, double loss);
 nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
 
-// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","samples_per_s"} for each `every` updates
-// and at the end of each epoch, where loss is the mean since the line before, and one with "split":"eval" and the
-// metrics for each evaluation. results.csv has a line per epoch. Both are appended to. The event file has the same
-// numbers under train/loss, train/lr, train/samples_per_sec, train/grad_norm, eval/loss, eval/<metric>.
+// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","samples_per_s"} for every `every` updates and at the
+// end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each evaluation.
+// results.csv has a line per epoch. Both are appended to. The event file has the same numbers as train/loss, train/lr,
+// train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
 class RunRecords : public TrainerObserver {
  public:
-  // Throws Error(kResource) where a file cannot be written, as do all the others.
+  // Throws Error(kResource) if a file cannot be written, as do the other functions.
   RunRecords(const std::string& folder, const RecordOptions& options);
 
-  // Goes on from what state() gave at this update: lines that were written after it are cut off.
-  // Throws Error(kCheckpoint) for a text that is none.
+  // Continues from the result of state() at this update: later lines are cut off. Throws Error(kCheckpoint) for an invalid text.
   RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step);
 
   // The state before anything was written.
   static constexpr char kStart[] = R"({"loss_sum":0,"rows":0,"metrics_bytes":0,"results_bytes":0})";
 
-  // As one line of text: how far the files are, and the mean that the next line goes on with.
+  // One line of text with the sizes of the files and the running mean for the next line.
   std::string state();
 
   void OnStep(const StepReport& step) override;

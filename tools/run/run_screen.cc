@@ -21,9 +21,9 @@ ProgressMode ModeOf(const std::string& name) {
 }
 
 constexpr int64_t kSkippedLines = 10;
-constexpr size_t kMostKept = 1000;  // epochs
+constexpr size_t kMostKept = 1000;  // limit on the number of epochs kept
 
-// Passes over the data, also where the run is counted in updates.
+// Passes over the data, also if the run is limited by updates.
 int64_t EpochsOf(const TrainingSetUp& set_up) {
   const int64_t batch = set_up.options.batch, per_epoch = (set_up.data.train.rows() + batch - 1) / batch;
   if (set_up.options.updates == 0) return set_up.options.epochs;
@@ -34,7 +34,7 @@ int64_t EpochsOf(const TrainingSetUp& set_up) {
 
 namespace {
 
-// What a device of the first entry runs, and what the devices do together.
+// What a device of the first entry runs, and the collectives among the devices.
 std::string DevicesLine(const Plan& plan) {
   const size_t devices = plan.entries.front().ranks.size();
   const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
@@ -113,7 +113,7 @@ void RunScreen::OnStep(const StepReport& step) {
     log_.Line("warning batch " + std::to_string(result.batch) + " is skipped: its loss is " + Short(result.loss) +
               (skipped_ == kSkippedLines ? "; more are not listed" : ""));
   }
-  // By updates, as everything else counts steps.
+  // Lines are counted in updates, as steps are elsewhere.
   if (result.batch % accumulate_ != 0) return;
   progress_.Update({.step = result.batch / accumulate_,
                     .total_steps = step.total_batches / accumulate_,
@@ -159,7 +159,7 @@ void RunScreen::PrintTable() {
   for (const std::string& name : columns_) header.push_back("eval " + name);
   header.insert(header.end(), {"samples/s", "time", ""});
   std::vector<std::vector<std::string>> table{header};
-  // All of a short run; of a long one every tenth part, the last and the best.
+  // All epochs of a short run; of a long one every tenth part, the last and the best.
   std::map<int64_t, const EpochReport*> rows{{count_, &last_}};
   const int64_t stride = (count_ + 9) / 10;
   int64_t next = stride;
@@ -168,7 +168,7 @@ void RunScreen::PrintTable() {
     rows.emplace(number, &epoch);
     next = (number / stride + 1) * stride;
   }
-  // Another evaluation may have been the best since.
+  // A later evaluation may have been the best.
   const int64_t best = best_ && best_->epoch.step == best_step_ ? best_->number : 0;
   if (best > 0) rows.emplace(best, &best_->epoch);
   for (const auto& [number, epoch] : rows) {

@@ -1,4 +1,4 @@
-// What a training run shows: the first lines, how far it is, and the table at its end.
+// The output of a training run: the first lines, its progress, and the table at its end.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace gradloom {
 
-// `run`: the folder; "": none yet.
+// `run`: the folder; "": there is none yet.
 void PrintHeader(Log& log, const Configuration& configuration, const TrainingSetUp& set_up, const std::string& run);
 
 class RunScreen : public TrainerObserver {
@@ -23,15 +23,15 @@ class RunScreen : public TrainerObserver {
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnEpoch(const EpochReport& epoch) override;
 
-  // Leaves the line of the progress bar.
+  // Clears the line of the progress bar.
   void Clear() { progress_.Clear(); }
 
-  // A line per epoch, of many epochs every so many.
+  // Prints a line per epoch, or a selection of many epochs.
   void PrintTable();
 
-  // Of all epochs together.
+  // Total of all epochs.
   double seconds() const { return seconds_; }
-  // Null before the first has ended.
+  // Null before the first epoch has ended.
   const EpochReport* last_epoch() const { return count_ > 0 ? &last_ : nullptr; }
 
  private:
@@ -45,10 +45,10 @@ class RunScreen : public TrainerObserver {
   const int64_t total_epochs_, accumulate_;
   double epochs_done_ = 0;
   std::string metrics_;
-  std::vector<std::string> columns_;  // of evaluations, in the order of the table
+  std::vector<std::string> columns_;  // of the evaluations, in the order of the table
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
-  // Of a run of any length so many that the table has a choice: each number that `apart_` divides.
+  // A bounded number of epochs for runs of any length: those whose number `apart_` divides.
   std::vector<Kept> kept_;
   int64_t count_ = 0, apart_ = 1;
   EpochReport last_;

@@ -41,7 +41,7 @@ std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& 
   if (path.empty()) return nullptr;
   const TracedSteps steps = TracedSteps::Parse(configuration.Text("log.trace_steps"));
   if (session.batch() >= steps.last) {
-    // Of a run that goes on: the file has them.
+    // A resumed run: the file has these steps already.
     if (rank == 0)
       SayOnStderr("trace   step " + std::to_string(steps.last) + " has already passed, so nothing is traced   (--trace-steps " +
                   std::to_string(session.batch() + 1) + ":" + std::to_string(session.batch() + 3) + ")");
@@ -49,7 +49,7 @@ std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& 
   }
   if (rank > 0) {
     path.replace_filename(path.stem().string() + ".rank-" + std::to_string(rank) + path.extension().string());
-    // That of rank 0 was looked at before there was a run.
+    // The path of rank 0 was checked before there was a run.
     CheckCanWrite(path.string());
   }
   const TraceFormat format = configuration.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;

@@ -21,14 +21,14 @@ struct TracedSteps {
   static TracedSteps Parse(const std::string& text);
 };
 
-// What every instruction of every stream did when, and the thread that leads them: waits for data, steps, evaluations, saves, and what it
-// writes about them. Written as a trace once the steps are over. It is told of everything before the observers whose work it measures, and
-// `after()` when they are done.
+// Records when each instruction of each stream ran, and what the host thread did: waits for data, steps, evaluations, saves, and writing
+// their records. The trace is written when the steps are over. Must be called before the observers whose work it measures, and its
+// `after()` observer after them.
 class RunTrace : public TrainerObserver {
  public:
-  // As the configuration asks for it; null where it does not, or where the steps are over. Each process of a job has a file of its own,
-  // that of rank 1 is run.rank-1.pftrace beside run.pftrace. `session` must outlive the trace; `rank`: of this process in its job, 0 where
-  // it is alone. Throws Error(kConfig), and Error(kResource) where the file could not be written.
+  // Makes the trace that the configuration requests; null if it requests none or the steps are over. Each process of a job has its own
+  // file: rank 1 writes run.rank-1.pftrace next to run.pftrace. `session` must outlive the trace; `rank`: of this process in its job, 0
+  // without a job. Throws Error(kConfig), and Error(kResource) if the file could not be written.
   static std::unique_ptr<RunTrace> Make(Session& session, const Configuration& configuration, int rank);
 
   RunTrace(Session& session, std::string path, TracedSteps steps, TraceFormat format, int rank);
@@ -39,7 +39,7 @@ class RunTrace : public TrainerObserver {
 
   TrainerObserver& after() { return after_; }
 
-  // Writes what there is, where the run ended before the last of the steps. Throws Error(kResource).
+  // Writes what was recorded if the run ended before the last of the steps. Throws Error(kResource).
   void Finish();
 
  private:
@@ -60,7 +60,7 @@ class RunTrace : public TrainerObserver {
   const TracedSteps steps_;
   const TraceFormat format_;
   After after_{*this};
-  int64_t step_ = 0, told_ns_ = 0;  // the last one, and when it was told of what others work at now
+  int64_t step_ = 0, told_ns_ = 0;  // the last step, and the time at which the current activity began
   PerfettoTrace trace_;
   bool written_ = false;
 };

@@ -41,12 +41,12 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
   return graph.value(graph.outputs.front());
 }
 
-// The class that a loss leaves out where nothing else is said, as PyTorch's.
+// The class that losses ignore by default, as in PyTorch.
 constexpr int64_t kIgnoredClass = -100;
 
 }  // namespace
 
-// Without locks a process takes any batch of the run.
+// Without locks a process may take any batch of the run.
 bool ReadsOnDemand(const Configuration& configuration) {
   return TopologyOf(configuration).world > 1 && configuration.Text("train.sync") != "hogwild";
 }
@@ -65,7 +65,7 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
   return options;
 }
 
-// Flags that won over a file, so that nobody looks for the value in the file.
+// Notes the flags that override a configuration file, because users may expect the file's value.
 void NoteOverruled(const Configuration& configuration, std::vector<std::string>& notes) {
   for (const Key& key : Keys()) {
     const Origin& origin = configuration.origin(key.name);
@@ -102,7 +102,7 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   return options;
 }
 
-// Throws Error(kConfig) for a name that is not among those there are.
+// Throws Error(kConfig) for a name that is not in `known`.
 void CheckName(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   std::string all;
@@ -112,7 +112,7 @@ void CheckName(const std::string& name, const std::vector<std::string>& known, c
               (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("expected one of: " + all));
 }
 
-// What the first evaluation would find out, said before the run begins.
+// Checks before the run what the first evaluation would find.
 void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::vector<Feed>& feeds) {
   std::vector<std::string> outputs, inputs, measured{"eval/loss"};
   for (const ValueId id : graph.outputs) outputs.push_back(graph.value(id).name);
@@ -122,14 +122,14 @@ void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::
     CheckName(spec.output, outputs, "the model has no output '" + Escaped(spec.output) + "'", where);
     CheckName(spec.target, inputs, "the model has no input or target '" + Escaped(spec.target) + "'", where);
     measured.push_back("eval/" + spec.shown());
-    // One of its parts, which only values tell.
+    // A part of a metric, which is known only once values are computed.
     if (options.watch.name.starts_with(spec.shown() + "/")) measured.push_back("eval/" + options.watch.name);
   }
   CheckName("eval/" + options.watch.name, measured,
             "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
 }
 
-// Keys that ask for an evaluation where there are no data for one.
+// Checks keys that need an evaluation if there is no data for one.
 void CheckNothingIsMeasured(const Configuration& configuration) {
   const std::pair<const char*, bool> keys[] = {{"eval.metric", !configuration.Texts("eval.metric").empty()},
                                                {"train.early_stop", configuration.Integer("train.early_stop") > 0},
@@ -180,7 +180,7 @@ Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<F
 
 namespace {
 
-// Errors name the place of the configuration.
+// Errors name the origin of the key.
 MetricSpec MetricAt(const Configuration& configuration, const std::string& text) {
   try {
     MetricSpec spec = MetricSpec::Parse(text);
@@ -191,7 +191,7 @@ MetricSpec MetricAt(const Configuration& configuration, const std::string& text)
   }
 }
 
-// Those that are asked for, and the one that tells the best where it is none of them.
+// The configured metrics, and the one that selects the best model if it is not among them.
 std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
   std::vector<MetricSpec> wanted;
   for (const std::string& text : configuration.Texts("eval.metric")) wanted.push_back(MetricAt(configuration, text));
@@ -209,7 +209,7 @@ std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
   std::vector<MetricSpec> metrics;
   for (MetricSpec& spec : WantedMetrics(configuration)) {
-    // The loss that looks at the same output and target says how they are to be read.
+    // The loss with the same output and target determines how they are interpreted.
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
@@ -256,7 +256,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   const Model model = by_plan ? planned->model() : Model::Load(made.model_path, LoadOptionsOf(configuration));
   CompileOptions compile;
   compile.import = ImportOptionsOf(configuration);
-  // A symbolic batch needs some size before the data are known.
+  // A symbolic batch needs some size until the data is known.
   if (compile.import.batch == 0) compile.import.batch = kDefaultBatch;
   compile.control = PassControlOf(configuration);
   const ImportedGraph probe = Import(model, compile.import);
@@ -267,7 +267,8 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   if (!named.free.empty() && TopologyOf(configuration).local_world == 1) made.notes.push_back(named.free);
   if (compile.recipe.devices > 1 && !configuration.is_given("devices.use"))
     made.decided["devices.use"] = "cpu:" + std::to_string(compile.recipe.devices);
-  // Another number could give other bits, and a run may go on on a machine with more cores, or fewer.
+  // Stored with the run: another number of threads could give other bits, and the run may be resumed on a machine with another number of
+  // cores.
   if (named.devices.kind == DeviceKind::kCpu && configuration.Integer("devices.threads") == 0)
     made.decided["devices.threads"] = std::to_string(compile.recipe.threads);
   if (compile.recipe.placed_stages > 0) made.decided["devices.place"] = kPlaceByFile;
@@ -286,7 +287,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   try {
     made.data = LoadTrainingData(data, feeds, configuration.Integer("train.seed"));
   } catch (const Error& error) {
-    // The data know the flag, and not the file that said it.
+    // The data loader knows the flag, but not the file that set it.
     const Key* key = FindFlag(error.where());
     if (key == nullptr || !configuration.is_given(key->name)) throw;
     throw Error(error.code(), error.message(), Escaped(configuration.origin(key->name).ToString(), 4096), error.help());
@@ -305,7 +306,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
                 "use --accumulate " + std::to_string(batches * made.options.epochs) + " or less, or more --epochs");
   }
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
-  // The file's own algorithm has a learning rate of its own, where it has any.
+  // The file's own training algorithm has its own learning rate, if any.
   compile.recipe.schedule = compile.recipe.TrainsByFile() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration, updates);
   for (const int64_t size : BatchSizes(train_rows, made.options.batch)) compile.entries.push_back({EntryKind::kStep, size});
   if (eval_rows > 0) {
@@ -332,7 +333,7 @@ TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePl
   if (!configuration.Text("model.plan").empty()) {
     if (!planned) planned.emplace(configuration.Text("model.plan"));
     planned->CheckModel(configuration);
-    // A plan has no obstacles in its way.
+    // A plan has no obstacles.
     return SetUp(configuration, planned);
   }
   TrainingSetUp made;
@@ -361,7 +362,7 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
   for (const auto& [name, type] : stored.types()) {
     const int index = session.plan().FindState(name);
     if (index < 0) continue;
-    // A new run counts its updates from 0: moments that are not of its own would be corrected as if they had been summed up since then.
+    // A new run counts its updates from 0, and foreign moments would be bias-corrected as if they had been accumulated since then.
     const StateKind kind = session.plan().state[static_cast<size_t>(index)].kind;
     if (kind != StateKind::kParameter && kind != StateKind::kStatistic) continue;
     try {

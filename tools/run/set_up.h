@@ -1,4 +1,4 @@
-// What a configuration comes to: the model, its data and a plan for both. train, resume, eval and predict share it.
+// Turns a configuration into a model, its data and a plan for both. Used by train, resume, eval and predict.
 #pragma once
 
 #include <map>
@@ -18,47 +18,45 @@ namespace gradloom {
 
 struct TrainingSetUp {
   std::string model_path;
-  std::shared_ptr<const Plan> plan;  // steps and evaluations at every batch size that the data need
+  std::shared_ptr<const Plan> plan;  // has steps and evaluations for every batch size that the data needs
   TrainingData data;
-  std::string loss;        // the first one, as --loss would say it: what was guessed, if it was
-  TrainerOptions options;  // without what is called back
+  std::string loss;        // the first loss in the syntax of --loss, possibly guessed
+  TrainerOptions options;  // without callbacks
   CompileReport report;
-  std::vector<std::string> notes;  // for the screen, one line each: what was guessed, what flags overruled
+  std::vector<std::string> notes;  // for the screen, one line each: guesses, and values that flags override
   double compile_seconds = 0;
-  // Texts of keys that the model or this machine has decided, which a run keeps with its configuration: what it is resumed with must not
-  // hang on them.
+  // Values that were derived from the model or this machine. A run stores them with its configuration, because a resumed run must not
+  // depend on them.
   std::map<std::string, std::string> decided;
 };
 
-// Applies --micro-batch to the configuration (ApplyMicroBatch). `planned`: what model.plan names, where it is read already. Throws Error of
-// any class that names the model, the data or a key.
+// Applies --micro-batch to the configuration (ApplyMicroBatch). `planned`: the plan that model.plan names, if it has already been read.
+// Throws Error of any class that names the model, the data or a key.
 TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned = std::nullopt);
 
-// The feeds that are no input of the model.
+// The feeds that are not inputs of the model.
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
 
-// Whether this is one of several processes that have each their share of the rows of a batch, or of the batches (DataOptions::on_demand).
+// Whether this is one of several processes that each read their share of the rows of a batch, or of the batches (DataOptions::on_demand).
 bool ReadsOnDemand(const Configuration& configuration);
 
-// The evaluation data of a run, as its training had them; `targets` as in DataOptions. Throws Error(kConfig) where it
-// had none.
+// The evaluation data of a run, as in its training; `targets` as in DataOptions. Throws Error(kConfig) if there was none.
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
                          std::vector<std::string>& notes);
 
-// The metrics of the configuration; those that name no output and target take the first loss's. Of an empty output
-// that is the graph's first.
+// The configured metrics. Those without an output and target use those of the first loss; an empty output means the graph's first one.
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph);
 
-// Which classes the targets of the losses may have.
+// The valid classes of the losses' targets.
 std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
 
-// The divisor of a batch's loss where it is a mean over something else than rows: not ignored or weighted classes.
-// Empty where rows will do. With several losses that divide differently rows are taken.
+// The divisor of a batch's loss if it is a mean over something other than rows, for example over classes that are not ignored or over class
+// weights. Empty if rows can be used. With several losses that have different divisors, rows are used.
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);
 
-// Parameters and running statistics of a safetensors file, or of a checkpoint's folder, in place of those that the session has; optimizer
-// state, accumulated gradients and the loss scale of the file are left aside. Names that the session lacks are named in a note;
-// Error(kCheckpoint) where the file has no weight of it.
+// Replaces parameters and running statistics of the session with those of a safetensors file or of the folder of a checkpoint. Optimizer
+// state, accumulated gradients and loss scale are ignored. Names that the session lacks are listed in a note. Throws Error(kCheckpoint) if
+// the file has none of its weights.
 void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Plan files from anyone.
+// Reads plan files from untrusted sources.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace gradloom {
 
-// ReadPlan of a file, or of the folder of a run, with the proof that the plan is sound and has something to do. What goes through a plan
-// by its ids relies on it. `proof_ms`: gets what the proof took; may be null. Throws Error(kPlan), and what ReadPlan throws.
+// ReadPlan for a file or the folder of a run, followed by verification that the plan is sound and not empty. Code that follows the plan's
+// ids relies on it. `proof_ms`: receives the time of the verification; may be null. Throws Error(kPlan), and what ReadPlan throws.
 Plan ReadSoundPlan(const std::string& path, double* proof_ms = nullptr);
 
-// The same without the reading.
+// The same for a plan in memory.
 void ProveSound(const Plan& plan);
 
 }  // namespace gradloom

@@ -8,8 +8,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-constexpr int kPreempted = 138;    // 128 + SIGUSR1, which batch systems send; a terminal that is closed, too
+constexpr int kInterrupted = 130;  // 128 + SIGINT, as in shells
+constexpr int kPreempted = 138;    // 128 + SIGUSR1, which batch systems send; also used if the terminal is closed
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
@@ -19,7 +19,7 @@ std::array<struct sigaction, kSignals.size()> before;
 void OnSignal(int signal) {
   if (signal == SIGINT) interrupts = interrupts + 1;
   if (interrupts > 1) {
-    // The cursor may stand within a progress bar.
+    // The cursor may be inside a progress bar.
     if (isatty(STDERR_FILENO) != 0) {
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", 1);
     }
@@ -39,7 +39,7 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &action, &before[i]);
-    // nohup's choice stays.
+    // nohup's setting is kept.
     if (kSignals[i] == SIGHUP && before[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &before[i], nullptr);
   }
 }

@@ -1,10 +1,10 @@
-// Requests to stop from outside: a key at the terminal, a batch system that takes the machine back.
+// External requests to stop: a key at the terminal, or a batch system that reclaims the machine.
 #pragma once
 
 namespace gradloom {
 
-// While an object lives, the first SIGINT, SIGTERM, SIGUSR1 or, unless it is ignored, SIGHUP is kept for whoever asks, so that a run can
-// finish its step and save; a second SIGINT ends the process at once. At most one object at a time.
+// While an object lives, the first SIGINT, SIGTERM, SIGUSR1 or, unless ignored, SIGHUP is recorded, so that a run can finish its step and
+// save; a second SIGINT ends the process at once. At most one object may exist at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -12,7 +12,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The signal that came first, or 0.
+  // The first signal, or 0.
   static int received();
 
   // 130 for SIGINT, 138 for the others.

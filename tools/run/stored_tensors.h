@@ -1,4 +1,4 @@
-// Tensors by name that lie in a safetensors file, or in the parts of a checkpoint.
+// Tensors by name from a safetensors file or from the parts of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace gradloom {
 
 class StoredTensors {
  public:
-  // A file, or the folder of one checkpoint, of which all parts are read and their hashes checked. Errors as SafetensorsFile's and
+  // Opens a file or the folder of a checkpoint; all parts of the latter are read and verified. Errors as SafetensorsFile's and
   // Checkpoint::Load's.
   explicit StoredTensors(const std::string& path);
 
@@ -23,13 +23,14 @@ class StoredTensors {
   const std::map<std::string, TensorView>& types() const { return types_; }
   // Errors as SafetensorsFile's and Checkpoint's.
   Tensor Read(const std::string& name) const;
-  // That the tensors have seen, as far as it is known: a checkpoint's manifest says it, also that beside a file, or the file itself.
+  // The number of updates that the tensors have received, if known: from the checkpoint's manifest, the manifest next to the file, or the
+  // file itself.
   int64_t updates() const;
 
  private:
   const std::string path_;
   std::optional<Checkpoint> checkpoint_;
-  std::optional<SafetensorsFile> file_;  // where it is none
+  std::optional<SafetensorsFile> file_;  // unless it is a checkpoint
   std::map<std::string, TensorView> types_;
 };
 

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kDefaultBatch = 32;
 
-// Parts of one dtype and row shape, one after the other.
+// Concatenates parts of one dtype and row shape.
 Tensor Concatenated(const std::vector<Tensor>& parts) {
   if (parts.size() == 1) return parts.front();
   Shape shape = parts.front().shape();
@@ -56,7 +56,7 @@ std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
   std::string names;
   size_t count = 0;
   for (const auto& [name, type] : stored.types()) {
-    // States of an optimizer are not meant where only weights are asked for.
+    // Optimizer state is not reported if only weights are requested.
     const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
     if (plan.FindState(name) >= 0 || is_state) continue;
     if (count++ < kShown) names += (names.empty() ? "'" : ", '") + Escaped(name, 80) + "'";
@@ -103,7 +103,7 @@ struct TrainedModel::Compiled {
   std::vector<Feed> feeds;
   int64_t batch = 0;
 
-  // A session for these numbers of rows. `job`: the processes that have one each, or together; null: there is this one.
+  // Starts a session for this number of rows. `job`: processes that each have such a session, or share one; null: only this process.
   Session Start(EntryKind kind, int64_t rows, const TrainingJob* job = nullptr) {
     batch = std::min(batch, rows);
     for (const int64_t size : BatchSizes(rows, batch)) options.entries.push_back({kind, size});
@@ -116,7 +116,7 @@ struct TrainedModel::Compiled {
 
 namespace {
 
-// How far the weights are that a run left at its end; -1 where it left none.
+// The number of batches that the weights at the end of a run have seen; -1 if the run has no final weights.
 int64_t BatchOfState(const RunFolder& run) {
   if (!fs::exists(run.StatePath())) return -1;
   const auto metadata = SafetensorsFile(run.StatePath()).metadata();
@@ -124,7 +124,7 @@ int64_t BatchOfState(const RunFolder& run) {
   return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
 }
 
-// The file, where there is one alone.
+// The file, if the checkpoint consists of a single one.
 std::string WeightsIn(const Checkpoint& checkpoint) {
   return checkpoint.manifest().files.size() == 1 ? checkpoint.folder() + "/" + RankFileName(0) : checkpoint.folder();
 }
@@ -185,9 +185,9 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
   made.executor = ExecutorOptionsOf(configuration_);
-  // Nothing is updated, and how many updates there were is not known here.
+  // Nothing is updated, and the number of updates is unknown here.
   made.options.recipe.schedule = {"constant", made.options.recipe.optimizer.lr, {}};
-  // The weights are constants now: what follows from them alone is computed once.
+  // The weights are constants now, so values that depend only on them are computed once.
   made.options.recipe.mode = GraphMode::kGraph;
   made.options.recipe.freeze = {"*"};
   made.options.recipe.trainable.clear();
@@ -228,7 +228,7 @@ void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_
 
 namespace {
 
-// What batches are divided by; null where all processes run all of them together, or there is one.
+// The communicator for dividing batches; null if all processes run each batch together, or if there is only one.
 Communicator* SharesBatches(const TrainingJob& job) { return job.works_together() ? nullptr : job.communicator().get(); }
 
 }  // namespace
@@ -255,7 +255,7 @@ std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std
   CheckSame(job, rows, compiled.batch);
   SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
   Batches batches(rows, shared.order(), compiled.batch);
-  std::vector<std::string> names;  // of a batch, in all processes
+  std::vector<std::string> names;  // of a batch over all processes
   const auto compute = [&](int64_t own) {
     const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
     std::vector<Tensor> computed;

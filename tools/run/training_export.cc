@@ -16,13 +16,13 @@ namespace {
 
 constexpr int64_t kDefaultBatch = 32;
 
-// What a run has reached.
+// The state that a run has reached.
 struct TrainedState {
-  std::map<std::string, Tensor> values;  // parameters, statistics and states of the optimizer, by the plan's names
-  int64_t updates = 0;                   // done so far
+  std::map<std::string, Tensor> values;  // parameters, statistics and optimizer state, by the plan's names
+  int64_t updates = 0;                   // number of updates so far
 };
 
-// States of the optimizer join the weights where the file has them.
+// Includes optimizer state if the file has it.
 TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   TrainedState state{WeightsOf(plan, path, notes), 0};
   const StoredTensors stored(path);

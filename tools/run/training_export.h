@@ -1,4 +1,4 @@
-// A run as an ONNX file that says itself how it is trained.
+// Exports a run as an ONNX file that describes its own training.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace gradloom {
 
-// Writes the run's model with its loss, gradients and updates as training_info, states of the optimizer and the number of updates as the
-// run has reached them (zeros where `source` names weights alone); of a run by the file's own algorithm, that. `notes` gets what is worth a
-// line on the screen. `source` is the folder of a run, `configuration` its own. Throws Error(kUnsupported) for what an algorithm cannot
-// say, with what to do.
+// Writes the run's model with its loss, gradients and updates as training_info, with the optimizer state and the number of updates that the
+// run has reached (zeros if `source` has only weights). For a run that used the file's own algorithm, that algorithm is written. `notes`
+// receives lines for the screen. `source` is the folder of a run, `configuration` that run's. Throws Error(kUnsupported) for what an
+// algorithm cannot express, with a remedy.
 void ExportTraining(const TrainedSource& source, const Configuration& configuration, const std::string& out, const ExportOptions& options,
                     std::vector<std::string>& notes);
 

@@ -36,10 +36,10 @@
 namespace gradloom {
 namespace {
 
-// What processes may say each for itself: where a run is written and what is shown, which rank 0 alone does.
+// Keys that may differ between processes: where a run is written and what is shown, which only rank 0 does.
 constexpr std::string_view kOwn[] = {"run.", "log.", "job.", "train.dry_run", "train.collective_timeout", "train.connect_timeout"};
 
-// Until the first step, while processes read what is theirs to read and compile, none is given up.
+// Timeout until the first step, while processes read data and compile.
 constexpr auto kSetUp = std::chrono::minutes(10);
 
 std::chrono::seconds SecondsOf(const Configuration& configuration, const char* name) {
@@ -49,10 +49,10 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
   throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "expected 90s or 10min");
 }
 
-// Which GPUs a process takes is its own affair.
+// The GPUs may differ between processes.
 bool AsksForGpus(const DeviceSpec& devices) { return devices.best || devices.kind == DeviceKind::kCuda; }
 
-// An error says what this process takes itself for: others may not come because of that.
+// Adds this process's topology to an error, because it may be why others do not connect.
 std::shared_ptr<Communicator> Meet(const JobTopology& topology, const CommunicatorOptions& options) {
   try {
     return Communicator::Connect(topology, options);
@@ -73,7 +73,7 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
   auto job = std::shared_ptr<TrainingJob>(new TrainingJob);
   job->topology_ = TopologyOf(configuration);
   known(job->topology_);
-  // What is written wrongly is told where it does not matter, too.
+  // Parsed even if it does not matter, so that errors are reported.
   job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
   const auto connect_timeout = SecondsOf(configuration, "train.connect_timeout");
   if (job->topology_.world == 1) return job;
@@ -98,7 +98,8 @@ void TrainingJob::Refuse(const Error& error) const {
 
 void TrainingJob::AbortFor(const std::exception_ptr& failure) const {
   if (alone()) return;
-  // A launcher that sees one of the others end, which may be at once, asks all to end: this process ends by itself, when it has said why.
+  // A launcher that sees another process end, possibly at once, asks all to end. This process ends by itself once it has reported the
+  // reason.
   std::signal(SIGTERM, SIG_IGN);
   try {
     std::rethrow_exception(failure);
@@ -145,7 +146,7 @@ void TrainingJob::CheckConfiguration(const Configuration& configuration, bool re
 
 namespace {
 
-// What processes cannot do that update parameters whenever they come to it.
+// What is not supported if processes update parameters without locks.
 std::optional<Error> HogwildObstacle(const Configuration& configuration, const JobTopology& topology) {
   const auto obstacle = [&](const std::string& what, const char* key, const std::string& help) {
     return Error(ErrorCode::kUnsupported, what, Escaped(configuration.origin(key).ToString(), 4096),
@@ -160,7 +161,7 @@ std::optional<Error> HogwildObstacle(const Configuration& configuration, const J
                     "start it on one host");
   if (configuration.Integer("train.accumulate") > 1)
     return obstacle("with hogwild each process updates after each of its batches", "train.accumulate", "omit --accumulate");
-  // Of a micro batch that is smaller than the batch an update is made of several, once the plan is set up.
+  // A micro-batch below the batch size results in several batches per update once the plan is set up.
   if (const int64_t micro = configuration.Integer("data.micro_batch"); micro > 0 && micro < configuration.Integer("data.batch"))
     return obstacle("with hogwild each process updates after each of its batches", "data.micro_batch", "omit --micro-batch");
   if (configuration.Text("train.on_nan") == "skip")
@@ -174,7 +175,7 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
   if (alone()) return;
   if (hogwild_) {
     if (const std::optional<Error> obstacle = HogwildObstacle(configuration, topology_)) {
-      // All have found it, and none is to take another's end for a fault.
+      // All processes have found this, and none must take the end of another one for a failure.
       communicator_->Leave();
       throw Error(*obstacle);
     }
@@ -204,7 +205,7 @@ void TrainingJob::RefuseTooFew(const Configuration& configuration, int devices) 
 
 void TrainingJob::ShareThreads(Configuration& configuration, int devices) const {
   if (configuration.Integer("devices.threads") > 0) return;
-  // As many as a process by itself would take, of the host that has the fewest.
+  // The number that a single process would use, on the host with the fewest.
   const int mine = std::max(1, ThreadsOfProcess(topology_.local_world) / ((devices + topology_.world - 1) / topology_.world));
   int fewest = mine;
   for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
@@ -229,7 +230,7 @@ void TrainingJob::ShareGpus(Configuration& configuration, const DeviceSpec& want
     Refuse(error);
   }
   configuration.Decide("devices.use", together.devices.ToString(), kDecidedByTheJob);
-  // Numbers of other processes' GPUs are not looked for among this one's.
+  // GPU numbers of other processes are not looked up on this one.
   if (together.devices.kind == DeviceKind::kCuda && !configuration.is_given("devices.target"))
     configuration.Decide("devices.target", together.isa, kDecidedByTheJob);
   if (together.devices.kind == DeviceKind::kCpu) ShareThreads(configuration, together.devices.count);
@@ -246,7 +247,7 @@ void TrainingJob::DivideWork(Configuration& configuration) {
   const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
   const bool placed = !configuration.Texts("devices.place").empty() || !configuration.Text("devices.gather_to").empty();
   const bool enough = configuration.origin("devices.use").kind != OriginKind::kFile || wanted.count >= topology_.world;
-  // Lists of GPUs may differ, and all are to decide alike.
+  // Lists of GPUs may differ, but all processes must decide alike.
   works_together_ = Told(placed && enough ? "together" : "") == "together";
   if (works_together_) return ShareDevices(configuration, true);
   if (topology_.local_world == 1) return;
@@ -276,7 +277,7 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
   const RankRange all_ranks{0, static_cast<int>(plan.num_ranks())};
   int64_t wanted = HostBytesOf(plan, apart || hogwild_ ? all_ranks : communicator_->OwnRanks(plan.num_ranks()));
   if (hogwild_ && !apart) {
-    // Rank 0 has a copy to evaluate and save, and the others share its parameters.
+    // Rank 0 has a copy to evaluate and save; the others share its parameters.
     const PlaceMemory memory = ArenasOf(plan, 0);
     wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
   }
@@ -304,7 +305,8 @@ void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const 
 void TrainingJob::CheckFolder(const std::string& folder) const {
   namespace fs = std::filesystem;
   constexpr char kSeen[] = "yes";
-  // Another folder may have the same name elsewhere, but not what rank 0 puts into it now, under a name that is removed whatever happens.
+  // Another folder may have the same name on another host, but not the entry that rank 0 creates in it now. The entry is removed in any
+  // case.
   fs::path probe;
   std::error_code error;
   if (leads()) {
@@ -352,7 +354,7 @@ int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) 
   for (int i = 0; i < communicator_->processes(); ++i) {
     if (i != me) communicator_->Send(i, Communicator::kScalarsTag, &mine, sizeof mine);
   }
-  // What was said after the step before has come by now. This process's own word of then is the one it kept.
+  // The messages sent after the previous step have arrived by now. For itself the process uses the value that it sent then.
   int agreed = 0;
   for (int i = 0; told_ && i < communicator_->processes(); ++i) {
     Scalars theirs{signal_, saved_step_, mine.waited, save_is_due_ ? 1 : 0};
@@ -386,7 +388,7 @@ TrainingJob::Waited TrainingJob::TakeWaited() {
   std::vector<double> waited;
   for (size_t i = 0; i < waited_.size(); ++i) {
     waited.push_back(static_cast<double>(waited_[i] - waited_before_[i]) * 1e-9);
-    // Whoever waits for a file to be written waits for no straggler.
+    // Waiting for a file to be written does not make a process a straggler.
     if (i != 0) waited.back() = std::max(waited.back() - busy, 0.0);
   }
   const auto found = leads() ? FindStraggler(waited, seconds - busy) : std::nullopt;

@@ -1,5 +1,5 @@
-// Several processes that train one run: each with its own devices, all with the same plan, and rank 0 alone writes. Those that use a
-// trained model together share its batches.
+// Several processes that train one run, each with its own devices, all with the same plan; only rank 0 writes. Processes that use a trained
+// model divide its batches.
 #pragma once
 
 #include <chrono>
@@ -21,86 +21,89 @@
 
 namespace gradloom {
 
-// The origin of a key that processes decide together.
+// The origin of a key whose value the processes determine together.
 inline constexpr char kDecidedByTheJob[] = "the job";
 
-// What a process of a job is at, for the words of an error that ends it.
+// The activity of a process, for the text of an error that ends it.
 enum class JobPhase : uint8_t { kStart, kSteps, kEvaluation, kSave, kEnd, kPrediction };
 
-// What all processes of a job do at the same places of their way through a command. Of a process by itself nothing is done.
+// The operations that all processes of a job perform at the same points of a command. For a single process they do nothing.
 class TrainingJob {
  public:
-  // As the environment says: this process's rank, and where rank 0 is. `known` is told that before others are waited for, which may take
-  // minutes. Throws as Communicator::Connect, and Error(kConfig) for an environment that contradicts itself.
+  // Connects according to the environment: this process's rank, and the address of rank 0. `known` is called before waiting for others,
+  // which may take minutes. Throws as Communicator::Connect, and Error(kConfig) for a contradictory environment.
   static std::shared_ptr<TrainingJob> Join(const Configuration& configuration, const std::function<void(const JobTopology&)>& known);
 
   const JobTopology& topology() const { return topology_; }
   bool alone() const { return communicator_ == nullptr; }
-  // Whether this is the process that writes and shows.
+  // Whether this process writes and prints.
   bool leads() const { return topology_.rank == 0; }
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
-  // For the screen: how this process reaches the others. "" where it is alone.
+  // For the screen: the transport to the other processes; "" for a single process.
   std::string TransportLine() const;
 
-  // What rank 0 says.
+  // Broadcasts rank 0's text.
   std::string Told(const std::string& text) const;
 
-  // Sets how many devices the job has, and the threads of each: devices.use is of a process, but of a run that goes on it is
-  // that of the whole job, unless a flag says otherwise. Of GPUs it becomes the list of all processes, by rank, each number as its process
-  // counts. Throws Error(kConfig, kDevice).
+  // Sets the number of devices of the job, and the threads of each. devices.use applies to one process; for a resumed run it applies to the
+  // whole job unless a flag overrides it. For GPUs it becomes the list of all processes, by rank, with each number as that process counts.
+  // Throws Error(kConfig, kDevice).
   void ShareDevices(Configuration& configuration, bool resumed) const;
-  // Throw Error(kConfig) naming what differs between processes, with both values: before anything is made of the configuration, and
+  // Throw Error(kConfig) naming what differs between processes, with both values: before anything is derived from the configuration, and
   // before the first step.
   void CheckConfiguration(const Configuration& configuration, bool resumed) const;
   void CheckSetUp(const TrainingSetUp& set_up) const;
-  // Before any process takes memory for its devices: throws Error(kLimit), in all of them, where those of a host want more together than it
-  // has. A process runs its block of the plan's ranks, or all of them where each works by itself (`apart`), as with train.sync hogwild.
+  // Call before any process allocates memory for its devices. Throws Error(kLimit) in all processes if those of one host together need more
+  // memory than it has. A process runs its block of the plan's ranks, or all of them if each works by itself (`apart`), as with train.sync
+  // hogwild.
   void CheckMemory(const Plan& plan, bool apart = false) const;
 
-  // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
+  // Throws Error(kConfig) if a line "name = value" of a process differs from rank 0's.
   void CheckSame(const std::string& lines, const std::string& help) const;
-  // Of those that use a model. One that is placed on devices is used as it was trained, where there are devices for all processes: they are
-  // shared as above. Else each process works by itself, with devices of its own: of several GPUs that all of a host see each takes one, and
-  // the threads of the host are divided.
+  // For processes that use a trained model. A model with a placement is used as it was trained if there are devices for all processes; they
+  // are shared as above. Otherwise each process works by itself with its own devices: of several GPUs that all processes of a host see each
+  // takes one, and the host's threads are divided.
   void DivideWork(Configuration& configuration);
-  // After that: whether all run each batch together.
+  // After DivideWork: whether all processes run each batch together.
   bool works_together() const { return works_together_; }
-  // From here on others are waited for no longer than train.collective_timeout.
+  // From now on other processes are waited for no longer than train.collective_timeout.
   void EndSetUp() const;
 
-  // Where a process holds state that rank 0 does not give it: throws Error(kConfig) unless the file (or folder of a checkpoint) is the same
-  // for all.
+  // If a process holds state that rank 0 does not send it: throws Error(kConfig) unless the file (or the folder of a checkpoint) is the
+  // same for all.
   void CheckWeights(const Plan& plan, const std::string& path) const;
 
-  // Of a job whose processes write parts of checkpoints: throws Error(kConfig) where one does not see rank 0's folder.
+  // For a job whose processes write parts of checkpoints: throws Error(kConfig) if one of them does not see rank 0's folder.
   void CheckFolder(const std::string& folder) const;
 
-  // Position, state and what the trainer keeps of rank 0, for all, and the step of the checkpoint that it is from, or -1. Ends the
-  // set-up. `restored`: of rank 0, that checkpoint; null: from the start.
+  // Broadcasts rank 0's position, state and trainer state, and the step of the checkpoint that they come from, or -1. Ends the set-up
+  // phase. `restored`: on rank 0, that checkpoint; null: start of the run.
   void ShareState(Session& session, std::string& trainer_state, int64_t saved_step, const Checkpoint* restored);
 
-  // Where the processes train one set of parameters without locks (train.sync), what they share; else null. All call it, with the plan that
-  // all have. Errors as SharedTraining::Make's.
+  // The shared state if the processes train one set of parameters without locks (train.sync); otherwise null. All processes call it, with
+  // the same plan. Errors as SharedTraining::Make's.
   std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
 
-  // After each step: the signal that stops the run after this step, 0: none. `received` here; what another process received stops the
-  // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint. `save_is_due`: that rank 0's clock says so.
+  // Call after each step. Returns the signal that stops the run after this step; 0: none. `received`: a signal of this process. A signal of
+  // any process stops the run one step later, in all processes at once. `saved_step`: of rank 0's last checkpoint. `save_is_due`: whether
+  // rank 0's clock requires a save.
   int StopSignal(int received, int64_t saved_step, bool save_is_due = false);
-  // Whether rank 0 has said so after the step before: the same in all processes.
+  // Whether rank 0 reported after the previous step that a save is due; the same in all processes.
   bool save_agreed() const { return save_agreed_; }
 
-  // Around what rank 0 does while the others wait for it.
+  // Marks work of rank 0 that the others wait for.
   void SetBusy(bool busy);
-  // How long this process has waited for others since this was asked last, and how long ago that is, in seconds.
+  // How long this process has waited for others since the last call, and how long ago that was, in seconds.
   struct Waited {
     double seconds = 0, of = 0;
   };
   Waited TakeWaited();
-  // Of rank 0, after TakeWaited, of that time: "rank 2 (host b, pid 4711): the others wait 31% of the time for it"; "": nobody is late.
+  // On rank 0, after TakeWaited, for that time: "rank 2 (host b, pid 4711): the others wait 31% of the time for it"; "" if there is no
+  // straggler.
   std::string LateProcess() const { return late_; }
 
-  // What `run` gives; an error of this process ends the job for all.
+  // Returns the result of `run`; an exception in this process ends the job for all.
   template <typename Run>
   int Guard(Run&& run) const {
     try {
@@ -113,30 +116,30 @@ class TrainingJob {
       throw;
     }
   }
-  // What this process does from now on; kStart at first.
+  // Sets the current activity; initially kStart.
   void set_phase(JobPhase phase) { phase_ = phase; }
 
-  // Of a kPeer that came after `step`, or in the one behind it: with the step, the phase, the last checkpoint, and how to go on.
-  // `saved_step` as this process knows it, or -1: rank 0 has told of one that is two steps old.
+  // Completes a kPeer error that occurred after `step` or in the next one, with the step, the phase, the last checkpoint, and how to
+  // continue. `saved_step` as this process knows it, or -1: what rank 0 has reported may be two steps old.
   Error Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const;
-  // When the last step is done, everywhere.
+  // Call after the last step, in all processes.
   void Leave() const;
 
  private:
   TrainingJob() = default;
   void ShareGpus(Configuration& configuration, const DeviceSpec& wanted, bool of_the_job) const;
-  // The threads of each of the job's CPU devices: as many as a process by itself would take, of the host that has the fewest.
+  // The threads of each of the job's CPU devices: the number that a single process would use, on the host with the fewest.
   void ShareThreads(Configuration& configuration, int devices) const;
   [[noreturn]] void RefuseTooFew(const Configuration& configuration, int devices) const;
   // The names of all processes, for messages.
   std::vector<std::string> Names() const;
-  // Of what all processes find at the same place: none is to take another's end for a fault.
+  // Throws an error that all processes find at the same point, so that none takes the end of another one for a failure.
   [[noreturn]] void Refuse(const Error& error) const;
-  // "waited in all-reduce #3 (loss)", "was saving": where this process was when it found that another one is gone.
+  // "waited in all-reduce #3 (loss)", "was saving": what this process was doing when it noticed that another one is gone.
   std::string Doing(const Error& error) const;
-  // Of a kPeer of a process that has not said so yet: with that.
+  // Adds the activity to a kPeer error that does not have it yet.
   Error Located(const Error& error) const;
-  // Tells the others what ends this process.
+  // Tells the others why this process ends.
   void AbortFor(const std::exception_ptr& failure) const;
 
   JobTopology topology_;
@@ -144,14 +147,14 @@ class TrainingJob {
   bool hogwild_ = false, works_together_ = false;
   JobPhase phase_ = JobPhase::kStart;
   std::shared_ptr<Communicator> communicator_;
-  bool told_ = false;  // what processes say after a step is under way
+  bool told_ = false;  // the exchange of messages after a step is in progress
   int signal_ = 0;
   int64_t saved_step_ = -1;
   bool save_is_due_ = false, save_agreed_ = false;
-  // By process, in nanoseconds: as the processes have told, and when it was taken last.
+  // By process, in nanoseconds: as reported by the processes, and at the last TakeWaited.
   std::vector<int64_t> waited_, waited_before_;
   std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now(), busy_since_;
-  std::chrono::nanoseconds busy_{};  // since then
+  std::chrono::nanoseconds busy_{};  // since that time
   std::string late_;
 };
 

@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// What the environment tells NCCL, which takes it from there.
+// The NCCL variables of the environment, which NCCL reads itself.
 std::string NcclVariables() {
   std::string text;
   for (const char* name : kNcclVariables) {
@@ -59,14 +59,14 @@ class TrainingRun {
         start_(Clock::now()),
         job_(job),
         planned_(std::move(planned)) {
-    // Who reads the screen may leave; the run goes on, and its folder has the same lines.
+    // If the reader of the output closes it, the run continues, and its folder has the same lines.
     std::signal(SIGPIPE, SIG_IGN);
     SetStderrLines(configuration.Text("log.format") == "json", job_->leads() ? configuration.Text("log.file") : "");
-    // Rank 0 speaks for the job.
+    // Only rank 0 prints.
     log_.set_quiet(!job_->leads());
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
     RequireDeterministic(configuration_);
-    // Those have been shown before the others were waited for.
+    // These lines were printed before waiting for the others.
     for (const std::string& line : LinesOf(job_->topology())) log_.Record(line);
     if (!job_->alone()) log_.Line(job_->TransportLine());
     if (const std::string nccl = NcclVariables(); !nccl.empty()) log_.Line("nccl    " + nccl);
@@ -101,7 +101,7 @@ class TrainingRun {
     instruments_.emplace(configuration_, *session_, *set_up_.plan);
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     OpenCheckpoints();
-    // Now the run is ours.
+    // From now on the run belongs to this process.
     log_.KeepIn(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
     if (checkpoints_->Restore(options.from, !options.changed.empty())) {
@@ -119,7 +119,7 @@ class TrainingRun {
   }
 
  private:
-  // Before anything is compiled: what would be found out when it is to be written.
+  // Checks before compilation what would otherwise fail when it is written.
   void CheckOutputs(bool new_run) {
     if (job_->leads()) CheckOutputsOfRun(configuration_, new_run);
   }
@@ -132,7 +132,7 @@ class TrainingRun {
       configuration_.Decide(name, text, name == "devices.threads" ? "the cores of this machine" : set_up_.model_path);
     job_->CheckSetUp(set_up_);
     job_->CheckMemory(*set_up_.plan);
-    // The GPUs of a target may be elsewhere.
+    // The GPUs of a target may be on another machine.
     if (configuration_.Switch("train.dry_run") && !configuration_.Text("devices.target").empty()) return;
     SessionOptions options{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)};
     shared_ = configuration_.Switch("train.dry_run") ? nullptr : job_->ShareParameters(*set_up_.plan);
@@ -143,7 +143,7 @@ class TrainingRun {
       options.executor.parameters = shared_->parameters();
     }
     session_.emplace(set_up_.plan, options);
-    // Whatever is refused is so before the run has a folder.
+    // Errors are reported before the run has a folder.
     CheckTrainerOptions(set_up_.options, set_up_.plan->schedule);
     if (configuration_.has_value("train.chaos"))
       session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
@@ -151,7 +151,7 @@ class TrainingRun {
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
     if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
     parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
-    // Each process has put initial values there, and none does so any more.
+    // All processes have written initial values; from now on none does.
     if (shared_ != nullptr) shared_->Meet();
   }
 
@@ -160,10 +160,10 @@ class TrainingRun {
     folder_->RemoveLeftovers();
   }
 
-  // What is evaluated and saved.
+  // The session that is evaluated and saved.
   Session& Saved() { return snapshot_ ? *snapshot_ : *session_; }
 
-  // Which process of which job this was, and by what it reached the others, is nothing that a run is resumed with.
+  // Rank and transport are not stored, since they must not affect how a run is resumed.
   std::string ConfigurationOfRun() const {
     Configuration kept = configuration_;
     kept.ForgetSection("job");
@@ -173,9 +173,9 @@ class TrainingRun {
   }
 
   void MakeFolder() {
-    const std::string configuration = ConfigurationOfRun();  // one that cannot be kept leaves no folder behind
+    const std::string configuration = ConfigurationOfRun();  // throws before the folder is created
     folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"), configuration_.Text("run.resume") == "auto");
-    // First of all: from here on nobody else begins this run.
+    // Comes first: from here on no other process can start this run.
     OpenCheckpoints();
     WriteFileAtomically(folder_->ConfigPath(), configuration);
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
@@ -213,7 +213,7 @@ class TrainingRun {
     job_->set_phase(JobPhase::kSteps);
     try {
       job_->leads() ? TrainAll() : TrainAlong();
-      // Those that hold parts of the model give them while rank 0 writes; the others need not wait for it.
+      // Processes that hold parts of the model send them while rank 0 writes; the others need not wait for it.
       const bool complete = ending_.stopped != StopReason::kRequested;
       job_->set_phase(JobPhase::kEnd);
       if (complete && parts_->needed()) job_->leads() ? Save() : parts_->Give(*session_);
@@ -237,7 +237,7 @@ class TrainingRun {
     return stopped ? StopSignals::ExitCodeOf(ending_.signal) : 0;
   }
 
-  // Beside what rank 0 writes, where this host sees the run's folder: false where it does not.
+  // Keeps this rank's log next to rank 0's files; false if this host does not see the run's folder.
   bool KeepRankLog() {
     std::error_code error;
     if (!std::filesystem::is_directory(run_path_, error)) return false;
@@ -248,12 +248,12 @@ class TrainingRun {
       log_.KeepIn((logs / ("rank-" + std::to_string(job_->topology().rank) + ".log")).string());
       return true;
     } catch (const Error&) {
-      // A log is no reason to end a job.
+      // A log file that cannot be written does not end the job.
       return false;
     }
   }
 
-  // Another rank's way through the run: the same steps and evaluations, and nothing is written but what it has to say.
+  // The run on a rank other than 0: the same steps and evaluations, without writing anything but its log.
   void TrainAlong() {
     JobLog job_log(*job_, log_, KeepRankLog(), [] {});
     const std::unique_ptr<RunTrace> trace = RunTrace::Make(*session_, configuration_, job_->topology().rank);
@@ -271,7 +271,7 @@ class TrainingRun {
     if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
   }
 
-  // The plan holds the weights as they were at the start, which the state has by now, and the disk.
+  // Frees the initial weights of the plan, which are in the state and on disk by now.
   void LetGoOfStart() { set_up_.plan = session_->shared_plan(); }
 
   int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
@@ -321,7 +321,7 @@ class TrainingRun {
     KernelNotes kernel_notes(*session_, log_, [this] { screen_->Clear(); });
     listening.push_back(&kernel_notes);
     instruments_->AddLast(listening);
-    // Others that train meanwhile do not wait.
+    // Other processes that train meanwhile do not wait.
     Observers observers(listening, *job_, shared_ == nullptr);
     LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
@@ -341,7 +341,7 @@ class TrainingRun {
     ending_.train_seconds = screen_->seconds();
   }
 
-  // What a run that has ended leaves behind.
+  // Writes the results of a run that has ended.
   void Save() {
     const auto start = Clock::now();
     if (parts_->needed()) job_->SetBusy(true);
@@ -361,7 +361,7 @@ class TrainingRun {
     save_seconds_ = SecondsSince(start);
   }
 
-  // How it went, with all that is known by now.
+  // The ending with everything known so far.
   RunEnding Ending() const {
     RunEnding ending = ending_;
     ending.seconds = SecondsSince(start_);
@@ -381,12 +381,12 @@ class TrainingRun {
   const bool json_;
   Clock::time_point start_;
   const std::shared_ptr<TrainingJob> job_;
-  std::optional<RecipePlan> planned_;  // until it is set up
+  std::optional<RecipePlan> planned_;  // until the set-up
   Log log_;
   TrainingSetUp set_up_;
-  std::shared_ptr<SharedTraining> shared_;  // null: gradients are summed, or the process is alone
+  std::shared_ptr<SharedTraining> shared_;  // null: gradients are summed, or there is one process
   std::optional<Session> session_;
-  std::optional<Session> snapshot_;  // of what is trained, where that changes meanwhile
+  std::optional<Session> snapshot_;  // copy of the trained state if that changes during an evaluation
   std::optional<RunFolder> folder_;
   std::optional<RunInstruments> instruments_;
   std::optional<RunCheckpoints> checkpoints_;
@@ -394,7 +394,7 @@ class TrainingRun {
   bool resumed_ = false;
   std::optional<RunParts> parts_;
   std::string trainer_state_, run_path_;
-  RunEnding ending_;  // as far as the trainer tells it
+  RunEnding ending_;  // as far as the trainer reports it
   double save_seconds_ = 0;
 };
 

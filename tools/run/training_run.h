@@ -1,4 +1,4 @@
-// A training run from its configuration to its folder.
+// Runs a training from its configuration to its folder.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,19 @@
 
 namespace gradloom {
 
-// Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
-// where SIGINT and 138 where SIGTERM, SIGUSR1 or SIGHUP stopped it, all of it saved.
-// `json`: one line at the end on stdout, as log.report says. `job`: that this process is in; rank 0 alone writes and shows.
-// `planned`: what model.plan names, where it is read already.
+// Sets up, trains, and writes the folder of the run. Returns the exit code: 0, also for early stopping; 130 if SIGINT and 138 if SIGTERM,
+// SIGUSR1 or SIGHUP stopped it, with everything saved. `json`: prints one line at the end on stdout, like log.report. `job`: the job of
+// this process; only rank 0 writes and prints. `planned`: the plan that model.plan names, if it has already been read.
 int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job,
           std::optional<RecipePlan> planned = std::nullopt);
 
 struct ResumeOptions {
   std::string run;                   // the folder
-  std::string from;                  // a checkpoint, "best" or "start"; empty: the newest that loads
-  std::vector<std::string> changed;  // in the configuration since the run was made, one line each
+  std::string from;                  // a checkpoint, "best" or "start"; empty: the newest that can be loaded
+  std::vector<std::string> changed;  // changes of the configuration since the run was created, one per line
 };
 
-// Goes on with a run, to the same bits unless something was changed. The exit code as Train's.
+// Resumes a run, with the same bits unless something was changed. Returns the exit code as Train.
 int Resume(const Configuration& configuration, const ResumeOptions& options, bool json, const std::shared_ptr<TrainingJob>& job);
 
 }  // namespace gradloom

@@ -14,10 +14,10 @@ void WriteErrorFile(const std::string& message) noexcept {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
   try {
-    // torchrun shows the call stack in place of the message wherever there is one, also an empty one.
+    // torchrun shows the call stack instead of the message if there is one, even an empty one.
     const nlohmann::json extra{{"py_callstack", message}, {"timestamp", std::to_string(std::time(nullptr))}};
     const nlohmann::json file{{"message", {{"message", message}, {"extraInfo", extra}}}};
-    // Names of a hostile model need not be UTF-8.
+    // Names of a hostile model may not be UTF-8.
     WriteFileAtomically(path, file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } catch (const std::exception&) {
   }

@@ -1,4 +1,4 @@
-// JSON as the command prints it.
+// JSON output of the command.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-// One object in one line. Bytes that are no UTF-8, as paths may have them, are replaced.
+// One object on one line. Invalid UTF-8, which paths may contain, is replaced.
 inline std::string JsonLine(const nlohmann::json& json) { return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a command tells people, on stderr and in the log of a run.
+// Messages of a command for people, on stderr and in the log of a run.
 #pragma once
 
 #include <cstdio>
@@ -13,13 +13,12 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  // A line on stderr (unless quiet) and in the file.
+  // Writes a line to stderr (unless quiet) and to the file.
   void Line(const std::string& text);
-  // A line in the file alone.
+  // Writes a line only to the file.
   void Record(const std::string& text);
 
-  // From here on lines also go to the end of this file, and first those that were there before. Throws
-  // Error(kResource) where it cannot be opened.
+  // From now on appends lines to this file, starting with those written before. Throws Error(kResource) if it cannot be opened.
   void KeepIn(const std::string& path);
 
   void set_quiet(bool quiet) { quiet_ = quiet; }

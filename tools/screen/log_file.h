@@ -1,4 +1,4 @@
-// Files that lines are added to while a process runs.
+// Log files that a process appends to.
 #pragma once
 
 #include <cstdio>
@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-// Open for writing at its end, made where it is not there yet; the caller closes it. Waits for nobody: throws Error(kResource) for a FIFO
-// that has no reader, as for all else that cannot be opened.
+// Opens a file for appending, and creates it if necessary; the caller closes it. Does not block: throws Error(kResource) for a FIFO without
+// a reader, and for any other file that cannot be opened.
 std::FILE* OpenLogFile(const std::string& path);
 
 }  // namespace gradloom

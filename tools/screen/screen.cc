@@ -23,7 +23,7 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
-// JSON has neither NaN nor infinity: what a batch that is left out has for a loss, and an update of a scaled loss for a norm.
+// JSON has neither NaN nor infinity, which occur as the loss of a skipped batch and as the norm of a skipped update with loss scaling.
 std::string JsonNumber(const char* format, double value) { return std::isfinite(value) ? Format(format, value) : "null"; }
 
 bool TerminalCanRedraw() {
@@ -32,7 +32,7 @@ bool TerminalCanRedraw() {
   return isatty(STDERR_FILENO) == 1 && !dumb && std::getenv("CI") == nullptr;
 }
 
-// Of this process; 0 where the system does not say.
+// Of this process; 0 if the system does not provide it.
 int64_t ResidentBytes() {
   long long all = 0, resident = 0;
   std::FILE* const file = std::fopen("/proc/self/statm", "re");
@@ -79,7 +79,7 @@ std::string Duration(double seconds) {
 }
 
 std::string Short(double value) {
-  // Without the sign, which says nothing.
+  // Without the sign, which has no meaning.
   if (std::isnan(value)) return "nan";
   const double magnitude = std::abs(value);
   if (value == 0 || (magnitude >= 0.01 && magnitude < 1e5)) return Format("%.4g", value);
@@ -97,7 +97,7 @@ std::string Timestamp() {
 
 namespace {
 
-// The characters of UTF-8, which take a column each in most scripts.
+// The number of UTF-8 characters, which have a width of one column in most scripts.
 size_t Columns(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -155,7 +155,7 @@ std::string ErrorsAsJson(const std::vector<Error>& errors) {
   nlohmann::json list = nlohmann::json::array();
   for (const Error& error : errors) list.push_back(AsJson(error));
   const nlohmann::json line{{"errors", std::move(list)}, {"exit_code", ExitCode(errors.front().code())}};
-  // Names of a hostile file need not be UTF-8.
+  // Names of a hostile file may not be UTF-8.
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -171,7 +171,7 @@ Progress::~Progress() { Clear(); }
 void Progress::Update(const State& state) {
   const auto now = std::chrono::steady_clock::now();
   const bool last = state.step == state.total_steps;
-  // Ten times a second is smooth enough and costs nothing.
+  // Ten updates per second are smooth enough and cost nothing.
   if (mode_ == ProgressMode::kBar && (last || now - drawn_ >= std::chrono::milliseconds(100))) {
     drawn_ = now;
     Draw(state);

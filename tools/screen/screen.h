@@ -1,5 +1,4 @@
-// What the command prints: numbers as people read them, error blocks, and a progress line that suits the
-// terminal or the log it goes to.
+// Output of the command: formatted numbers, error blocks, and a progress line that suits the terminal or the log.
 #pragma once
 
 #include <chrono>
@@ -18,33 +17,33 @@ std::string WithCommas(int64_t value);
 // 3250586 -> "3.10 MiB".
 std::string Bytes(int64_t bytes);
 
-// 74.25 -> "1:14"; under a minute "14.3s", under a tenth of a second "2.41ms".
+// 74.25 -> "1:14"; below a minute "14.3s", below a tenth of a second "2.41ms".
 std::string Duration(double seconds);
 
-// Significant digits, short: 0.2134, 1.0e-03, 12410.
+// A short form with significant digits: 0.2134, 1.0e-03, 12410.
 std::string Short(double value);
 
-// Now, in UTC: 2026-11-21T02:40:11Z.
+// The current time in UTC: 2026-11-21T02:40:11Z.
 std::string Timestamp();
 
-// The lines of a table, columns aligned: the first left, the others right.
+// The lines of a table with aligned columns: the first left-aligned, the others right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
-// Prints an error block to stderr, and what the command stops with.
+// Prints an error block to stderr, followed by the exit line.
 void PrintError(const Error& error);
 
-// The same for several, at most a hundred of them in full; the exit code is the first one's.
+// The same for several errors, of which at most a hundred are printed in full; the exit code is that of the first one.
 void PrintErrors(const std::vector<Error>& errors);
 
-// {"errors": [{"code", "message", "where", "help"}], "exit_code": N} in one line. Bytes that are no UTF-8 are replaced.
+// {"errors": [{"code", "message", "where", "help"}], "exit_code": N} on one line. Invalid UTF-8 is replaced.
 std::string ErrorsAsJson(const std::vector<Error>& errors);
 
-// Whether a multiple of `every` lies behind `last`, or -1 for none, and not behind `step`.
+// Whether there is a multiple of `every` in (last, step]; if `last` is -1, whether `step` is one.
 inline bool PassesMultiple(int64_t last, int64_t step, int64_t every) { return last < 0 ? step % every == 0 : step / every > last / every; }
 
 enum class ProgressMode { kAuto, kBar, kPlain, kJson, kNone };
 
-// Shows how far a training run is: one redrawn line on a terminal, one line per `log_every` steps in a log.
+// Shows the progress of a training run: one redrawn line on a terminal, or one line per `log_every` steps in a log.
 class Progress {
  public:
   struct State {
@@ -56,17 +55,17 @@ class Progress {
     std::string metrics;  // of the last evaluation: "acc 0.936"
   };
 
-  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain, and kNone where stderr is quiet. The log has plain lines
-  // in any case.
+  // kAuto means kBar if stderr is a terminal that can redraw a line, otherwise kPlain, and kNone if stderr is quiet. The log gets plain
+  // lines in any case.
   Progress(ProgressMode mode, int64_t log_every, Log& log);
   ~Progress();
 
   void Update(const State& state);
 
-  // What an evaluation gave, for readers of a log; a bar shows it beside the steps. `values`: "eval_loss=0.21 eval_accuracy=0.936".
+  // Shows the results of an evaluation: a line in a log, or a part of the progress bar. `values`: "eval_loss=0.21 eval_accuracy=0.936".
   void Evaluated(int64_t step, double epoch, const std::string& values);
 
-  // Leaves the line of a bar, so that something else can be printed.
+  // Clears the line of a bar, so that something else can be printed.
   void Clear();
 
  private:
@@ -79,7 +78,7 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
   bool on_line_ = false;
-  int64_t shown_ = -1;  // the step that was told last; some may be skipped over
+  int64_t shown_ = -1;  // the last step that was reported; steps may be skipped
 };
 
 }  // namespace gradloom

@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// Letters beyond ASCII mean nothing to a shell.
+// Non-ASCII letters have no special meaning to a shell.
 bool IsPlain(char c) {
   const auto byte = static_cast<unsigned char>(c);
   const bool alphanumeric = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');

@@ -1,4 +1,4 @@
-// A path within a command that people may paste.
+// Quotes paths in commands that users may paste.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-// `text` as one word of a shell: within quotes where it needs them ('my runs/exp1'), else as it is. Escaped as all that is shown, so that a
-// name with control characters is no word that a shell would understand.
+// `text` as one word of a shell, quoted if necessary ('my runs/exp1'). Escaped like everything that is printed, so a name with control
+// characters does not survive as a usable shell word.
 std::string ShellWord(std::string_view text);
 
 }  // namespace gradloom

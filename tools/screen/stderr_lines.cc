@@ -30,7 +30,7 @@ Lines& TheLines() {
 std::string Formatted(std::string_view level, const std::string& text) {
   if (!TheLines().json) return text;
   const nlohmann::ordered_json line{{"t", Timestamp()}, {"level", level}, {"message", text}};
-  // Names of a hostile file need not be UTF-8.
+  // Names of a hostile file may not be UTF-8.
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -42,7 +42,7 @@ bool IsShown(std::string_view level) {
 
 constexpr const char *kRed = "\x1b[1;31m", *kYellow = "\x1b[1;33m", *kCyan = "\x1b[36m", *kPlain = "\x1b[0m";
 
-// Colours the first `head` of `text` from `from` on.
+// Colours the first occurrence of `head` in `text` at or after `from`.
 void Paint(std::string& text, size_t from, std::string_view head, const char* color) {
   const size_t at = text.find(head, from);
   if (at == std::string::npos) return;
@@ -50,7 +50,7 @@ void Paint(std::string& text, size_t from, std::string_view head, const char* co
   text.insert(at, color);
 }
 
-// As a terminal shows it: what a line is, and where help begins.
+// The line as shown on a terminal, with its level and the beginning of the help coloured.
 std::string Painted(std::string_view level, std::string line) {
   if (!TheLines().color || TheLines().json) return line;
   if (level == "error" && line.starts_with("error[")) {
