@@ -96,7 +96,7 @@ until (float[2] x, float limit) => (float[2] y) <float[2] w = {1, 0.5}, bool yes
 
 TEST_F(Decisions, LoopBeyondItsBound) {
   const Tensor limit = Tensor::Scalar<float>(100);
-  ExpectRefused(kUntil, {Floats({1, 400}), limit}, {Floats({200, 1}), limit}, "past the 256 iterations in its plan");
+  ExpectRefused(kUntil, {Floats({1, 400}), limit}, {Floats({200, 1}), limit}, "limit of 256 iterations in its plan");
 }
 
 constexpr char kGuarded[] = R"(<ir_version: 10, opset_import: ["" : 20]>
