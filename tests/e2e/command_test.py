@@ -283,8 +283,8 @@ class CommandTest(unittest.TestCase):
         self.assertGreater(collectives("--topology", "fast.toml"), collectives())
         self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
 
-    def test_invalid_times_and_warm_ups_are_reported_to_a_single_process(self):
-        self.assertIn("expected ", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
+    def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
+        self.assertIn("help: expected 90s or 10min", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
         self.assertIn("--warmup 5%", self.train_with("x", "--schedule", "cosine", "--warmup", "5000", code=4).stderr)
 
     def test_reports_during_a_run(self):

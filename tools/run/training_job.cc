@@ -44,8 +44,12 @@ constexpr auto kSetUp = std::chrono::minutes(10);
 
 std::chrono::seconds SecondsOf(const Configuration& configuration, const char* name) {
   const std::string& text = configuration.Text(name);
-  const Interval interval = Interval::Parse(text, name);
-  if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
+  try {
+    const Interval interval = Interval::Parse(text, name);
+    if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
+  } catch (const Error&) {
+    // A timeout has fewer forms than an interval, so the error below is the right one.
+  }
   throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "expected 90s or 10min");
 }
 
