@@ -1,4 +1,4 @@
-// Random numbers depend on an element's position in the tensor of the total batch, so a device with some of the samples draws the same
+// Random numbers depend on an element's position in the tensor of the whole batch, so a device with some of the samples draws the same
 // numbers for them as a single device would.
 #pragma once
 

@@ -20,7 +20,7 @@ namespace {
 
 // Up to this many multiply-adds, our own loops are faster.
 constexpr int64_t kSmallProduct = 1 << 16;
-constexpr size_t kMaxLeadingAxes = 8;  // so that all axes fit in a memory descriptor of oneDNN
+constexpr size_t kMaxLeadingAxes = 8;  // with rows and columns, within oneDNN's DNNL_MAX_NDIMS
 
 using Dims = dnnl::memory::dims;
 
