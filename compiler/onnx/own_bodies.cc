@@ -116,7 +116,7 @@ bool HasTooManyWindowAxes(const Graph& graph, const Node& node) {
 }
 
 // The node over these axes of its windows, in their order.
-std::string WindowsAlong(const Node& node, const Windows& all, const std::vector<int>& axes, const std::string& call) {
+std::string WindowsAlong(const Node& node, const Windows& all, const std::vector<int>& axes, int64_t group, const std::string& call) {
   std::vector<int64_t> kernel, strides, dilations, pads;
   for (const int axis : axes) {
     const auto i = static_cast<size_t>(axis);
@@ -128,25 +128,33 @@ std::string WindowsAlong(const Node& node, const Windows& all, const std::vector
   for (const int axis : axes) pads.push_back(all.pads_end[static_cast<size_t>(axis)]);
   std::string text = node.op + " <kernel_shape = " + Spelled(kernel) + ", strides = " + Spelled(strides) +
                      ", dilations = " + Spelled(dilations) + ", pads = " + Spelled(pads);
-  for (const char* name : {"ceil_mode", "count_include_pad", "group", "p"}) {
+  if (node.op == "Conv") text += ", group = " + std::to_string(group);
+  for (const char* name : {"ceil_mode", "count_include_pad", "p"}) {
     if (node.attributes.has(name)) text += ", " + std::string(name) + " = " + std::to_string(node.attributes.Int(name, 0));
   }
   return text + "> " + call;
 }
 
-// [1, 1, ...]: of the axes that follow, those without windows become samples and channels.
-std::string PoolOfRest(const Node& node, const Windows& all, const std::vector<int>& plain, const std::vector<int>& wide) {
-  std::vector<int64_t> order(plain.begin(), plain.end()), back(plain.size() + wide.size()), missing;
+// [1, 1, ...]: of the axes that follow, those without windows become samples and channels, all of which a convolution filters alike.
+std::string WindowsOfRest(const Node& node, const Windows& all, const Shape& x, const std::vector<int>& plain,
+                          const std::vector<int>& wide) {
+  std::vector<int64_t> order(plain.begin(), plain.end()), back(plain.size() + wide.size()), missing, thin, filters(wide.size() + 2, 1);
   order.insert(order.end(), wide.begin(), wide.end());
   for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   for (auto axis = static_cast<int64_t>(plain.size()); axis < 2; ++axis) missing.push_back(axis);
-  const bool full = missing.empty();
-  return ListOf("lead", {0, 1}) + ListOf("missing", full ? std::vector<int64_t>{0} : missing) +
-         "rest = Squeeze (X, lead) turned = Transpose <perm = " + Spelled(order) +
-         "> (rest) image = " + (full ? "Identity (turned) " : "Unsqueeze (turned, missing) ") +
-         "pooled = " + WindowsAlong(node, all, wide, "(image) ") +
-         "less = " + (full ? "Identity (pooled) " : "Squeeze (pooled, missing) ") + "again = Transpose <perm = " + Spelled(back) +
-         "> (less) Y = Unsqueeze (again, lead)";
+  for (const int axis : plain) thin.push_back(axis + 2);
+  filters[0] = plain.size() > 1 ? x[plain[1] + 2] : 1;
+  const bool full = missing.empty(), conv = node.op == "Conv";
+  std::string text = ListOf("lead", {0, 1}) + ListOf("missing", full ? std::vector<int64_t>{0} : missing);
+  text += "rest = Squeeze (X, lead) turned = Transpose <perm = " + Spelled(order) + "> (rest) ";
+  text += full ? "image = Identity (turned) " : "image = Unsqueeze (turned, missing) ";
+  if (conv) {
+    text += ListOf("thin", thin) + ListOf("filters", filters) + "one = " + (thin.empty() ? "Identity (W) " : "Squeeze (W, thin) ") +
+            "filter = Expand (one, filters) ";
+  }
+  text += "made = " + WindowsAlong(node, all, wide, filters[0], conv ? "(image, filter) " : "(image) ");
+  text += full ? "less = Identity (made) " : "less = Squeeze (made, missing) ";
+  return text + "again = Transpose <perm = " + Spelled(back) + "> (less) Y = Unsqueeze (again, lead)";
 }
 
 // Without the axes that have one point.
@@ -164,18 +172,20 @@ std::string WindowsWithoutPoints(const Node& node, const Windows& all, const Sha
   }
   if (rest.size() > kMostWindowAxes) return "";
   const bool conv = node.op == "Conv", bias = conv && node.inputs.size() > 2 && node.inputs[2] != kNoValue;
-  return ListOf("points", points) + "image = Squeeze (X, points) " + (conv ? "filter = Squeeze (W, points) " : "") +
-         "made = " + WindowsAlong(node, all, rest, conv ? bias ? "(image, filter, B) " : "(image, filter) " : "(image) ") +
+  return ListOf("points", points) + "image = Squeeze (X, points) " + (conv ? "filter = Squeeze (W, points) " : "") + "made = " +
+         WindowsAlong(node, all, rest, node.attributes.Int("group", 1),
+                      conv ? bias ? "(image, filter, B) " : "(image, filter) " : "(image) ") +
          "Y = Unsqueeze (made, points)";
 }
 
 std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
   const Shape& x = graph.value(node.inputs[0]).shape;
-  const bool conv = node.op == "Conv";
   std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
-  if (conv) {
+  bool single = true;  // one channel, which gives one
+  if (node.op == "Conv") {
     const Shape& filter = graph.value(node.inputs[1]).shape;
     kernel.assign(filter.begin() + 2, filter.end());
+    single = filter[0] == 1 && filter[1] == 1 && (node.inputs.size() < 3 || node.inputs[2] == kNoValue);
   }
   const Windows all = WindowsOf(node.attributes, x, kernel);
   std::vector<int> plain, wide;
@@ -184,8 +194,8 @@ std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
     const bool one = all.kernel[i] == 1 && all.strides[i] == 1 && all.pads_begin[i] == 0 && all.pads_end[i] == 0;
     (one ? plain : wide).push_back(axis);
   }
-  const bool alone = !conv && x[0] == 1 && x[1] == 1 && plain.size() <= 2 && !wide.empty() && wide.size() <= kMostWindowAxes;
-  const std::string text = alone ? PoolOfRest(node, all, plain, wide) : WindowsWithoutPoints(node, all, x);
+  const bool alone = single && x[0] == 1 && x[1] == 1 && plain.size() <= 2 && !wide.empty() && wide.size() <= kMostWindowAxes;
+  const std::string text = alone ? WindowsOfRest(node, all, x, plain, wide) : WindowsWithoutPoints(node, all, x);
   if (!text.empty()) return text;
   throw Error(ErrorCode::kUnsupported, "a tensor " + x.ToString() + ": windows along one to three axes are supported");
 }
