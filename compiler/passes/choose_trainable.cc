@@ -104,11 +104,13 @@ class Chooser {
                        [&](const Value& other) { return other.role == Role::kConst && !IsFloating(other.dtype) && other.name == zero; });
   }
 
-  // Whether a value is only used as a filter of convolutions.
+  // Whether a value is only used as a filter of convolutions, directly or with its axes rearranged.
   bool OnlyFilters(ValueId id) const {
+    static const std::set<std::string> moves = {"Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
     const std::vector<int>& all = uses_.consumers[static_cast<size_t>(id)];
     return std::all_of(all.begin(), all.end(), [&](int position) {
       const Node& node = graph_.nodes[static_cast<size_t>(position)];
+      if (moves.contains(node.op)) return node.inputs[0] == id && OnlyFilters(node.outputs[0]);
       return node.op == "Conv" && node.inputs[1] == id;
     });
   }

@@ -247,6 +247,17 @@ TEST(FixedTensorsTest, MeanAndDeviationOfTheData) {
 }
 
 TEST(FixedTensorsTest, FiltersOfOnesAreWindows) {
+  // As jax2onnx writes a mean over windows of images with channels last.
+  EXPECT_EQ(
+      Trained(
+          R"(g (float[N, 4, 4, 3] x) => (float[N, 3, 3, 3] y) <float[1, 1, 1, 2, 2, 1] window = {1, 1, 1, 1}, int64[2] lead = {0, 1}, float[3] w = {1, 2, 3}>
+{
+  wide = Unsqueeze (x, lead)
+  sum = Conv (wide, window)
+  narrow = Squeeze (sum, lead)
+  y = Mul (narrow, w)
+})"),
+      "w");
   const auto graph = [](const std::string& filter, const std::string& values) {
     return "g (float[N, 1, 4] x) => (float[N, 1, 3] y) <float[1, 1, 2] " + filter + " = {" + values + "}> { y = Conv (x, " + filter + ") }";
   };
