@@ -128,6 +128,9 @@ std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model)
   }
   const size_t dot = op.rfind('.');
   if (dot != std::string::npos) return HelpOfContrib(std::string_view(op).substr(0, dot));
+  if (op.ends_with("PartitionedCall"))
+    return "tf2onnx could not convert this call, which TensorFlow makes of a convolution in groups: convert the model by way of TensorFlow "
+           "Lite (tf2onnx --tflite)";
   const std::string near = Nearest(op, AllOperatorNames());
   return near.empty() ? "" : "did you mean '" + near + "'?";
 }

@@ -9,6 +9,7 @@
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
+#include "kernels/reference/reference.h"
 #include "onnx/defs/shape_inference.h"
 
 namespace gradloom {
@@ -191,6 +192,10 @@ void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
 }
 
 std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const onnx::OpSchema& schema) {
+  // Of some of them ONNX infers the type, and we have nothing else.
+  if (node.domain == "ai.onnx.ml" && FindReference(node.domain, node.op) == nullptr) {
+    throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' is not supported", Describe(node), HelpOfTraditional(node));
+  }
   if (!schema.has_type_and_shape_inference_function()) {
     throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' has no type rule", Describe(node), HelpOfTraditional(node));
   }
