@@ -109,10 +109,31 @@ std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
 
 constexpr int kMostWindowAxes = 3;
 
-bool HasTooManyWindowAxes(const Graph& graph, const Node& node) {
+// [1, 1, N, W, C] with windows [1, k, 1], which is the same of sequences: kernels could take it, but its samples would be places.
+bool HasWindowsOfRows(const Graph& graph, const Node& node) {
+  const Shape& x = graph.value(node.inputs[0]).shape;
+  if (x.rank() != 5 || x[0] != 1 || x[1] != 1) return false;
+  std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
+  if (node.op == "Conv") {
+    const Shape& filter = graph.value(node.inputs[1]).shape;
+    if (filter.rank() != 5 || filter[0] != 1 || node.inputs.size() > 2) return false;
+    kernel.assign(filter.begin() + 2, filter.end());
+  }
+  const std::vector<int64_t> strides = node.attributes.Ints("strides", {1, 1, 1}), pads = node.attributes.Ints("pads", {0, 0, 0, 0, 0, 0});
+  if (kernel.size() != 3 || strides.size() != 3 || pads.size() != 6) return false;
+  const auto plain = [&](size_t i) { return kernel[i] == 1 && strides[i] == 1 && pads[i] == 0 && pads[i + 3] == 0; };
+  return plain(0) && !plain(1) && plain(2);
+}
+
+// Whether the node has too many axes of windows, or axes of windows that are samples and channels.
+bool HasOtherWindowAxes(const Graph& graph, const Node& node) {
   const bool windows = node.op == "MaxPool" || node.op == "AveragePool" || node.op == "LpPool" || node.op == "Conv";
-  return windows && node.domain.empty() && !node.inputs.empty() && node.inputs[0] != kNoValue &&
-         graph.value(node.inputs[0]).shape.rank() > 2 + kMostWindowAxes;
+  const size_t least = node.op == "Conv" ? 2 : 1;
+  if (!windows || !node.domain.empty() || node.inputs.size() < least) return false;
+  for (size_t i = 0; i < least; ++i) {
+    if (node.inputs[i] == kNoValue) return false;
+  }
+  return graph.value(node.inputs[0]).shape.rank() > 2 + kMostWindowAxes || HasWindowsOfRows(graph, node);
 }
 
 // The node over these axes of its windows, in their order.
@@ -184,6 +205,7 @@ std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
   bool single = true;  // one channel, which gives one
   if (node.op == "Conv") {
     const Shape& filter = graph.value(node.inputs[1]).shape;
+    if (filter.rank() != x.rank()) throw Error(ErrorCode::kShape, "a filter " + filter.ToString() + " over a tensor " + x.ToString());
     kernel.assign(filter.begin() + 2, filter.end());
     single = filter[0] == 1 && filter[1] == 1 && (node.inputs.size() < 3 || node.inputs[2] == kNoValue);
   }
@@ -263,7 +285,7 @@ bool MayHaveOwnBody(std::string_view domain, std::string_view op) {
 }
 
 bool HasOwnBody(const Graph& graph, const Node& node) {
-  if (HasTooManyWindowAxes(graph, node) || HasComputedMean(graph, node)) return true;
+  if (HasOtherWindowAxes(graph, node) || HasComputedMean(graph, node)) return true;
   if (!MayHaveOwnBody(node.domain, node.op)) return false;
   if (node.domain == kMl) return true;
   if (node.op == "AffineGrid") return true;
@@ -275,7 +297,7 @@ bool HasOwnBody(const Graph& graph, const Node& node) {
 
 std::string OwnBody(const Graph& graph, const Node& node) {
   if (!HasOwnBody(graph, node)) return "";
-  if (HasTooManyWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
+  if (HasOtherWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
   if (HasComputedMean(graph, node)) return NormalizationWithStatistics(graph, node);
   if (node.domain == kMl) return Preprocessing().find(node.op)->second(graph, node);
   return node.op == "AffineGrid" ? AffineGrid(graph, node) : MeanVariance(node.attributes.Ints("axes", {0, 2, 3}));

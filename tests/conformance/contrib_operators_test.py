@@ -269,6 +269,9 @@ def windows():
     yield Node("mean_of_last", "AveragePool", [x], domain="", kernel_shape=[1, 3, 3, 1], strides=[1, 1, 1, 1], results=[seen(x, 3, 1).mean((-1, -2))])
     padded = np.pad(x, [(0, 0)] * 3 + [(1, 0), (0, 1), (0, 0)], constant_values=-np.inf)
     yield Node("max_of_padded", "MaxPool", [x], domain="", kernel_shape=[1, 2, 2, 1], pads=[0, 1, 0, 0, 0, 0, 1, 0], results=[seen(padded, 2, 1).max((-1, -2))])
+    rows = x[:, :, :, 0]
+    yield Node("max_of_rows", "MaxPool", [rows], domain="", kernel_shape=[1, 2, 1], strides=[1, 2, 1])
+    yield Node("sum_of_rows", "Conv", [rows, np.ones((1, 1, 1, 3, 1), np.float32)], domain="")
     one = fl(2, 1, 1, 5, 6, 3)
     yield Node("sum_of_last", "Conv", [one, np.ones((1, 1, 1, 3, 3, 1), np.float32)], domain="", results=[seen(one, 3, 1).sum((-1, -2))])
     yield Node("sum_of_rest", "Conv", [x, np.full((1, 1, 1, 3, 3, 1), 0.5, np.float32)], domain="", strides=[1, 2, 2, 1], results=[seen(x, 3, 2).sum((-1, -2)) / 2])
