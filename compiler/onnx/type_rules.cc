@@ -192,8 +192,8 @@ void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
 }
 
 std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const onnx::OpSchema& schema) {
-  // Of some of them ONNX infers the type, and we have nothing else.
-  if (node.domain == "ai.onnx.ml" && FindReference(node.domain, node.op) == nullptr) {
+  // ONNX infers their types, and nothing in front of them wants a gradient, so that only the missing kernel would be noticed.
+  if (node.domain == "ai.onnx.ml" && node.op.ends_with("Classifier") && FindReference(node.domain, node.op) == nullptr) {
     throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' is not supported", Describe(node), HelpOfTraditional(node));
   }
   if (!schema.has_type_and_shape_inference_function()) {
