@@ -107,6 +107,22 @@ class ResumeTest(unittest.TestCase):
             runs += 1
         print(f"{kills} kills, {resumes} resumes, {runs} runs", flush=True)
 
+    def test_runs_that_ended_before_they_began(self):
+        """Killed before the plan was written, any number of times: what each attempt leaves does not keep the next from starting."""
+        run = self.run_folder("unbegun")
+        for _ in range(2):
+            os.makedirs(os.path.join(run, "checkpoints"), exist_ok=True)
+            self.assertIn("ended before it began", self.command(["resume", run], 4).stderr)
+            self.command(["train", *DIGITS, "--name", "unbegun", "--resume", "auto"])
+            # As if the process had been killed just before the plan was written.
+            for name in os.listdir(run):
+                path = os.path.join(run, name)
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
+                elif not name.startswith(("config", "data", "environment")):
+                    os.remove(path)
+        self.assertEqual([name for name in os.listdir(run) if name.startswith("environment")], ["environment.json"])
+
     def test_signals_save(self):
         for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 138), (signal.SIGUSR1, 138), (signal.SIGHUP, 138)):
             run = self.run_folder(sent.name)

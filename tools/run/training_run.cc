@@ -110,7 +110,7 @@ class TrainingRun {
     } else {
       log_.Line("resume  from the start: nothing has been saved yet");
     }
-    WriteEnvironment();
+    WriteEnvironment(ResumedEnvironment());
     if (!options.changed.empty()) {
       WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
       WritePlan(*set_up_.plan, folder_->PlanPath());
@@ -179,19 +179,25 @@ class TrainingRun {
     OpenCheckpoints();
     WriteFileAtomically(folder_->ConfigPath(), configuration);
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
-    WriteEnvironment();
+    WriteEnvironment("environment.json");
     WritePlan(*set_up_.plan, folder_->PlanPath());
     log_.KeepIn(folder_->File("log.txt"));
   }
 
-  // One file for each process of the run.
-  void WriteEnvironment() const {
+  // The file for the environment of a process that resumes the run. A run that ended before it began is started again with the first file, so
+  // that its folder still counts as unbegun (RunFolder::IsUnbegun).
+  std::string ResumedEnvironment() const {
+    for (int i = 1;; ++i) {
+      std::string name = "environment-resume-" + std::to_string(i) + ".json";
+      if (!std::filesystem::exists(folder_->File(name))) return name;
+    }
+  }
+
+  void WriteEnvironment(const std::string& name) const {
     nlohmann::json environment = Environment();
     environment["command"] = CommandLine();
     environment["started"] = Timestamp();
-    std::string path = folder_->File("environment.json");
-    for (int i = 1; std::filesystem::exists(path); ++i) path = folder_->File("environment-resume-" + std::to_string(i) + ".json");
-    WriteFileAtomically(path, environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    WriteFileAtomically(folder_->File(name), environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
   int Go() {
