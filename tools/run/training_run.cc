@@ -184,8 +184,8 @@ class TrainingRun {
     log_.KeepIn(folder_->File("log.txt"));
   }
 
-  // The file for the environment of a process that resumes the run. A run that ended before it began is started again with the first file, so
-  // that its folder still counts as unbegun (RunFolder::IsUnbegun).
+  // The file for the environment of a process that resumes the run. A run that ended before it began is started again with the first file,
+  // so that its folder still counts as unbegun (RunFolder::IsUnbegun).
   std::string ResumedEnvironment() const {
     for (int i = 1;; ++i) {
       std::string name = "environment-resume-" + std::to_string(i) + ".json";
