@@ -96,13 +96,13 @@ def main():
             plan = compiled(model, optimizer, batch, folder / f"{name}.plan")
             base[name] = simulated(plan, arguments.topology)
             variants[name] = {
-                "twice the samples a device": simulated(compiled(model, optimizer, 2 * batch, folder / "twice.plan"), arguments.topology),
-                "half the samples a device": simulated(compiled(model, optimizer, batch // 2, folder / "half.plan"), arguments.topology),
-                "four batches an update": simulated(compiled(model, optimizer, batch, folder / "four.plan", accumulate=4), arguments.topology),
+                "twice the samples per device": simulated(compiled(model, optimizer, 2 * batch, folder / "twice.plan"), arguments.topology),
+                "half the samples per device": simulated(compiled(model, optimizer, batch // 2, folder / "half.plan"), arguments.topology),
+                "four batches per update": simulated(compiled(model, optimizer, batch, folder / "four.plan", accumulate=4), arguments.topology),
                 "a network of twice the bandwidth": simulated(plan, changed(arguments.topology, folder, "network.bytes_per_second", 2)),
                 "a network of half the delay": simulated(plan, changed(arguments.topology, folder, "network.seconds", 0.5)),
             }
-        print("| model, samples a device | 1 GPU: step, ms |" + "".join(f" {n:,} GPUs |" for n in COUNTS[1:]) + "\n|---|---|" + "---|" * (len(COUNTS) - 1))
+        print("| model, samples per device | 1 GPU: step, ms |" + "".join(f" {n:,} GPUs |" for n in COUNTS[1:]) + "\n|---|---|" + "---|" * (len(COUNTS) - 1))
         for name, (batch, _, what) in MODELS.items():
             cells = "".join(f" {100 * efficiency(base[name], n):.1f} % ({base[name][n]['exposed_ms']:.2f}) |" for n in COUNTS[1:])
             print(f"| {name}, {batch} {what} | {base[name][1]['step_ms']:.2f} |{cells}")

@@ -268,7 +268,7 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kData);
-    EXPECT_NE(error.message().find("past the 3 rounds"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("limit of 3 iterations"), std::string::npos) << error.message();
   }
 }
 
