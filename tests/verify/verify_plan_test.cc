@@ -397,7 +397,7 @@ TEST(VerifyPlan, RejectsPartialSumsThatAreNotReduced) {
   plan = Sample("parts");
   plan.programs.Mutable(2).instructions[2].collective = Collective::kBroadcast;
   plan.programs.Mutable(2).instructions[2].root = 0;
-  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank holds only a part"});
   plan = Sample("parts");
   plan.accumulate = 1;
   ExpectFault(plan, "names", {"'w/grad_sum'", "has a part on each rank"});
