@@ -102,7 +102,7 @@ class HostileTest(unittest.TestCase):
             self.check("C17", model, "E-LIMIT", ["65536"], folder)
             self.check("C17", model, (), ["trained  w"], folder, verb=("check", "--limit", "name_bytes=2000000"))
             said = gradloom("check", "model.onnx", "--limit", "name_byte=5", cwd=folder)["said"]
-            self.assertIn("error[E-CONFIG]: no limit 'name_byte'", said)
+            self.assertIn("error[E-CONFIG]: unknown limit 'name_byte'", said)
             self.assertIn("did you mean 'name_bytes'?", said)
 
     def test_external_data_in_a_folder_that_is_named(self):
