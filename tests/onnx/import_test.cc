@@ -193,7 +193,7 @@ TEST(Import, RejectsLinearModelsOfScikitLearn) {
                             "(float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0]> (x) }"}) {
     std::string message;
     EXPECT_EQ(FailureOf(header + graph, {.batch = 2}, &message), ErrorCode::kUnsupported);
-    EXPECT_NE(message.find("hold their numbers in attributes"), std::string::npos) << message;
+    EXPECT_NE(message.find("keep their parameters in attributes"), std::string::npos) << message;
   }
 }
 
