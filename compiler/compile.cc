@@ -27,11 +27,11 @@ double MsSince(Clock::time_point start) { return std::chrono::duration<double, s
 
 class Compiler {
  public:
-  // `limit`: what a placement is chosen for, bytes of a device.
+  // `limit`: bytes of a device's memory, for which an automatic placement is chosen.
   Compiler(const Model& model, const CompileOptions& options, int64_t limit, CompileReport& report)
       : model_(model), options_(options), limit_(limit), report_(report), importer_(model, options, plan_, report) {}
 
-  // `plan` with one entry more.
+  // Returns `plan` with one more entry.
   Plan Extend(const Plan& plan, const EntryRequest& request) {
     plan_ = plan;
     CountStages();
@@ -68,14 +68,14 @@ class Compiler {
     if (options_.recipe.place_auto) CutModel();
     plan_.places.resize(static_cast<size_t>(stages_.count));
     if (options_.recipe.devices % stages_.count == 0) return;
-    throw Error(ErrorCode::kConfig,
-                std::to_string(options_.recipe.devices) + " devices do not hold whole copies of a model that is placed on " +
-                    std::to_string(stages_.count),
-                "--place", "--devices cpu:" + std::to_string(stages_.count) + ", or a multiple of it");
+    throw Error(
+        ErrorCode::kConfig,
+        std::to_string(options_.recipe.devices) + " devices are not a multiple of the model's " + std::to_string(stages_.count) + " stages",
+        "--place", "--devices cpu:" + std::to_string(stages_.count) + ", or a multiple of it");
   }
 
-  // A recipe that accumulates turns each training step into an accumulation, and needs one update. If the devices have parts of the sums,
-  // there is also an entry in which they sum them during the last backward pass.
+  // If the recipe accumulates, each training step becomes an accumulation, and one update is added. If devices hold partial sums, there is
+  // also an entry for the last batch, which all-reduces them during its backward pass.
   std::vector<EntryRequest> Expanded() const {
     if (options_.recipe.accumulate <= 1) return options_.entries;
     std::vector<EntryRequest> entries;
@@ -93,7 +93,7 @@ class Compiler {
     return entries;
   }
 
-  // What is placed is in the tail.
+  // With --gather-to, the placed nodes are the tail.
   void GatherStages() {
     const Recipe& recipe = options_.recipe;
     const std::string name = "cpu:" + std::to_string(recipe.gather_to);
@@ -104,14 +104,14 @@ class Compiler {
     const bool elsewhere =
         std::any_of(recipe.place.begin(), recipe.place.end(), [&](const PlaceRule& rule) { return rule.stage != recipe.gather_to; });
     if (recipe.place_auto || elsewhere) {
-      throw Error(ErrorCode::kConfig, "where samples are gathered on " + name + ", parts of the model can be placed there alone", "--place",
-                  "--place 'PATTERN=" + name + "', or no --gather-to");
+      throw Error(ErrorCode::kConfig, "with --gather-to " + name + ", parts of the model can only be placed on that device", "--place",
+                  "use --place 'PATTERN=" + name + "', or leave out --gather-to");
     }
     stages_.count = 2;
     plan_.places.resize(2);
   }
 
-  // By the first entry, which trains where any does.
+  // Chooses the cuts for the first entry, which is a training entry if there is any.
   void CutModel() {
     const EntryRequest& request = options_.entries.front();
     const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, options_.import);
@@ -122,7 +122,7 @@ class Compiler {
     stages_ = CutStages(whole->context.graph, options_.recipe, limit_);
   }
 
-  // What an export is given anew: the plan need not keep the file's own values of these.
+  // The tensors whose values an export replaces, so that the plan need not keep the file's.
   std::vector<std::string> ReplacedAtExport() const {
     std::vector<std::string> names;
     for (const StateTensor& state : plan_.state) {
@@ -138,16 +138,16 @@ class Compiler {
     return made;
   }
 
-  // Whether one device gathers the samples of all.
+  // Whether one device gathers the samples of all devices.
   bool gathers() const { return options_.recipe.gather_to >= 0; }
   int copies() const { return gathers() ? options_.recipe.devices : options_.recipe.devices / stages_.count; }
 
   void AddEntry(const EntryRequest& request) {
-    // An update has no batch; any size gives its parameters.
+    // An update has no batch, so any batch size serves to import its parameters.
     const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
     const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch, request.shapes}, options_.import);
     PassContext& context = whole->context;
-    // One sample cannot be divided, and an update has none: every copy of the model does all of it.
+    // A single sample cannot be divided, and an update has none: every replica computes all of it.
     if (copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
     const auto start = Clock::now();
     Place(context);
@@ -156,7 +156,7 @@ class Compiler {
     apart_.clear();
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
     BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
-    // The copies that hold the same stage sum their parts of the accumulated gradients.
+    // The replicas of a stage all-reduce their partial sums of gradients.
     const bool sums = request.kind == EntryKind::kUpdate || request.kind == EntryKind::kLastBatch;
     for (size_t r = 0; sums && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
       entry.ranks[r].groups = {GroupOf(static_cast<int>(r) % stages_.count)};
@@ -189,16 +189,16 @@ class Compiler {
     if (stages_.count > 1) context.stages = &stages_;
   }
 
-  // What the devices of a copy of the model run, by stage, and the buffers of the whole graph's outputs, -1 for those they lack.
+  // The programs of a replica, by stage, and the buffers of the whole graph's outputs in each; -1 for outputs of other stages.
   struct CopyPrograms {
     std::vector<int> programs;
     std::vector<std::vector<int>> fetches;
   };
 
-  // What a copy of the model computes, by how many samples it has.
+  // The graph of a replica, by its number of samples.
   using GraphsBySamples = std::map<int64_t, Graph*>;
 
-  // Makes the programs of an entry and gives them to its ranks, copy by copy.
+  // Makes the programs of an entry, and binds its ranks to them, replica by replica.
   void BindRanks(const EntryRequest& request, const PassContext& whole, const GraphsBySamples& graphs,
                  const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
     if (gathers()) return BindGathered(request, whole, graphs, shards, divided, entry);
@@ -210,7 +210,7 @@ class Compiler {
     }
   }
 
-  // From the graph of a copy that has so many samples.
+  // Makes programs of the graph of a replica that has this number of samples.
   CopyPrograms AddPrograms(const EntryRequest& request, const PassContext& whole, Graph& graph, int64_t samples, bool divided) {
     if (stages_.count == 1) return AddStages(request, whole, {&graph}, 0, samples, divided);
     for (const auto& [state, stage] : stages_.of_state) holders_[state] = {stage};
@@ -220,13 +220,13 @@ class Compiler {
     return AddStages(request, whole, graphs, 0, samples, true);
   }
 
-  // Each device has its samples of the trunk, and one of them the tail: a place of its own.
+  // Each device runs the trunk for its samples. One of them also runs the tail, and has a place of its own.
   void BindGathered(const EntryRequest& request, const PassContext& whole, const GraphsBySamples& graphs,
                     const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
     const auto tail = static_cast<size_t>(options_.recipe.gather_to);
     for (const auto& [state, stage] : stages_.of_state)
       holders_[state] = stage == kTrunk ? std::vector<int>{kTrunk, kTail} : std::vector<int>{kTail};
-    std::map<std::pair<int64_t, bool>, CopyPrograms> made;  // by samples, and whether it has the tail
+    std::map<std::pair<int64_t, bool>, CopyPrograms> made;  // by number of samples, and whether it has the tail
     for (size_t r = 0; r < shards.size(); ++r) {
       const std::pair key(shards[r].length, r == tail);
       if (!made.contains(key)) {
@@ -242,11 +242,11 @@ class Compiler {
     }
   }
 
-  // Of stages in places from `place` on.
+  // The stages are in consecutive places that start at `place`.
   CopyPrograms AddStages(const EntryRequest& request, const PassContext& whole, const std::vector<Graph*>& stages, int place,
                          int64_t samples, bool divided) {
     CopyPrograms made;
-    // The graph of a single stage may be the whole one, whose outputs the passes change.
+    // The graph of a single stage may be the whole graph, whose outputs the passes change.
     const std::vector<ValueId> all = whole.graph.outputs;
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       Graph& graph = *stages[stage];
@@ -255,10 +255,10 @@ class Compiler {
       device.divided = divided;
       device.place = place + static_cast<int>(stage);
       device.holders = &holders_;
-      // A device with a memory of its own reads no feed where it is.
+      // A device with its own memory cannot read feeds in place.
       device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = apart_};
       device.fetch_names = whole.fetch_names;
-      // Later passes put others in their place.
+      // Passes replace the outputs.
       const std::vector<ValueId> outputs = graph.outputs;
       RunDevicePasses(device, options_.control);
       if (device.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = device.recomputed;
@@ -274,7 +274,7 @@ class Compiler {
     return made;
   }
 
-  // The devices of the next copy of the model, which has this part of the batch.
+  // Adds the ranks of the next replica, which has this shard of the batch.
   void Bind(const CopyPrograms& made, const BatchShard& shard, bool divided, Entry& entry) {
     const auto first = static_cast<int>(entry.ranks.size());
     for (int stage = 0; stage < stages_.count; ++stage) {
@@ -285,7 +285,7 @@ class Compiler {
     }
   }
 
-  // `fetches`: of the rank's program.
+  // `fetches`: buffers in the rank's program.
   static void AddRank(RankBinding rank, const std::vector<int>& fetches, Entry& entry) {
     if (entry.ranks.empty()) {
       for (size_t i = 0; i < entry.fetches.size(); ++i) entry.fetches[i].buffer = fetches[i];
@@ -295,7 +295,7 @@ class Compiler {
     entry.ranks.push_back(std::move(rank));
   }
 
-  // The group of the devices that have a stage, one a copy of the model.
+  // The group of the devices that hold a stage, one per replica.
   int GroupOf(int stage) {
     if (plan_.groups.empty()) {
       const int stages = options_.recipe.devices / copies();
@@ -305,7 +305,7 @@ class Compiler {
     return stage;
   }
 
-  // A program's share in the report.
+  // Adds a program to the report.
   void Count(const PassContext& context) {
     if (plan_.programs.empty()) {
       for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
@@ -326,7 +326,7 @@ class Compiler {
   CompileReport& report_;
   Stages stages_;
   StateHolders holders_;
-  std::set<ValueId> apart_;  // feeds of the entry of which a device's samples do not lie together
+  std::set<ValueId> apart_;  // feeds of the entry in which a device's samples are not contiguous
   Plan plan_;
   BatchImporter importer_;
 };
@@ -334,7 +334,8 @@ class Compiler {
 Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {
   const int64_t limit = options.recipe.memory_limit;
   std::optional<std::pair<Plan, CompileReport>> best;
-  // Where devices hold parts of the model, what they need is known when memory is planned: with a smaller estimate once more.
+  // If devices hold parts of the model, their memory is only known once it is planned. If it exceeds the limit, a placement for a smaller
+  // limit is tried.
   for (const double share : {1.0, 0.85, 0.7}) {
     CompileReport made;
     Plan plan = Compiler(model, options, static_cast<int64_t>(share * static_cast<double>(limit)), made).Run();
@@ -348,7 +349,7 @@ Plan CompileBest(const Model& model, const CompileOptions& options, CompileRepor
 
 }  // namespace
 
-// Passes know nodes and no files.
+// Passes know nodes but not files, so errors get the file here.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
   try {
     return CompileBest(model, options, report);

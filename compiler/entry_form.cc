@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-// Targets and outputs have the batch in front if they have it at all.
+// Targets and outputs have the batch as their first axis, if they have one.
 int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
 
 template <typename FeedOrFetch>
@@ -44,7 +44,7 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
     const auto place = [&](ValueId id) { return static_cast<size_t>(std::find(outputs.begin(), outputs.end(), id) - outputs.begin()); };
     if (place(output) == outputs.size()) continue;
     Fetch& fetch = entry.fetches[place(output)];
-    // As many as there happen to be are no samples.
+    // An extent that only happens to equal the batch is not one of samples.
     fetch.batch_axis = -1;
     for (const auto& [axis, count] : extents) fetch.extents.push_back({axis, static_cast<int>(place(count))});
   }

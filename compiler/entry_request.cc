@@ -1,4 +1,4 @@
-// What an entry has to be asked for with, and what it must be fed, without compiling it.
+// Finds the request for an entry from its feeds, and the feeds from a request, without compiling the entry.
 #include <utility>
 
 #include "compiler/batch_importer.h"
@@ -34,7 +34,7 @@ std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions&
   ImportOptions reading = options.import;
   reading.training_info = kind == EntryKind::kPredict ? -1 : options.recipe.training_info();
   reading.inputs = {feeds.begin(), feeds.end()};
-  bool one_of_batches = false;  // whether some of the inputs have another batch, and the others would have none then
+  bool one_of_batches = false;  // whether only some of the inputs have another batch size
   try {
     for (const OpenExtent& extent : OpenExtents(model, reading)) {
       one_of_batches = one_of_batches || (extent.is_fixed && !options.import.shapes.contains(extent.symbol));
@@ -45,7 +45,7 @@ std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions&
       }
     }
   } catch (const Error& error) {
-    // Not as the file declares them.
+    // The shapes contradict the file's.
     if (error.code() != ErrorCode::kShape) throw;
     return std::nullopt;
   }
@@ -54,7 +54,7 @@ std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions&
     wanted = FeedsOfEntry(model, options, request);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kShape && one_of_batches) return std::nullopt;
-    // The older exporter of PyTorch writes lengths into shapes, whatever it is told of axes.
+    // PyTorch's legacy exporter writes lengths into shapes, even of dynamic axes.
     std::string changed;
     for (const auto& [symbol, extent] : request.shapes) {
       const auto first = options.import.shapes.find(symbol);

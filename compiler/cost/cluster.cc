@@ -39,7 +39,7 @@ double AcrossNodes(double bytes, int nodes, const Cluster& cluster) {
 Cluster LocalCluster(DeviceKind device, int cores) {
   const int shared = device == DeviceKind::kCpu ? cores : 0;
   Cluster cluster{.device = DefaultCosts(device), .devices_per_node = 1 << 20, .shared_cores = shared};
-  // Threads of one process meet at a barrier, and devices read each other's memory.
+  // Threads of one process wait at a barrier, and devices read each other's memory.
   cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
   cluster.between = cluster.inside;
   return cluster;
@@ -59,7 +59,7 @@ double TransferSeconds(int64_t bytes, const Cluster& cluster) {
 double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster) {
   const int inside = std::min(devices, std::max(cluster.devices_per_node, 1)), nodes = (devices + inside - 1) / inside;
   const double all = static_cast<double>(bytes);
-  // Between the two halves of the ring within a node, each device has its part of the bytes.
+  // Between the reduce-scatter and the all-gather within a node, each device holds its share of the bytes.
   return RingSeconds(all, inside, cluster.inside) + AcrossNodes(all / inside, nodes, cluster);
 }
 

@@ -15,7 +15,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
             .wake_seconds = 50e-6,
             .event_seconds = 5e-6};
   }
-  // Six tenths of what an H100 computes by its data sheet (67, 495 and 989 Tflop/s), eight tenths of its 3.35 TB/s.
+  // 60% of the rates in the data sheet of an H100 (67, 495 and 989 TFLOP/s), and 80% of its 3.35 TB/s.
   return {.flops_per_second = 40e12,
           .tf32_flops_per_second = 300e12,
           .half_flops_per_second = 600e12,

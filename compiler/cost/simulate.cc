@@ -13,9 +13,9 @@
 namespace gradloom {
 namespace {
 
-// Launches of an operator on a GPU beside its first: the steps of LSTM, GRU and RNN wait for each other, and each is a product and the
-// cells behind it, both twice where the candidate of a GRU waits for its reset gate; in the gradient once more where the forward pass is
-// made again.
+// The number of launches of an operator on a GPU after its first. The time steps of LSTM, GRU and RNN run one after another. Each is a
+// product and the cells, and both twice if the candidate of a GRU needs its reset gate. A gradient that recomputes the forward pass has as
+// many again.
 double StepLaunches(const Program& program, const Instruction& launch) {
   const RecurrentKind* kind = nullptr;
   for (const RecurrentKind* each : kRecurrentKinds) {
@@ -29,7 +29,7 @@ double StepLaunches(const Program& program, const Instruction& launch) {
   return static_cast<double>(passes * each * x[launch.attributes.Int("layout", 0) == 1 ? 1 : 0]);
 }
 
-// What an instruction takes that meets nobody; of a branch the longer way, of a loop all rounds that it may go.
+// The seconds of an instruction that does not communicate: for a branch the longer body, for a loop its largest number of iterations.
 double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
   const auto body = [&](const Program& inside) {
     double sum = 0;
@@ -55,13 +55,15 @@ class Simulator {
       : plan_(plan), cluster_(cluster), profile_(profile) {
     made_.devices = devices > 0 ? devices : static_cast<int>(entry.ranks.size());
     made_.samples = entry.batch;
-    std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and how many do
+    std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and the number of such ranks
     if (devices > 0) {
       const std::set<int> replica = ReplicaOf(entry, 0);
       const int each = static_cast<int>(replica.size());
       if (devices % each != 0) {
-        throw Error(ErrorCode::kConfig, "a model on " + std::to_string(each) + " devices has no whole copies on " + std::to_string(devices),
-                    "--devices", "a multiple of " + std::to_string(each));
+        throw Error(
+            ErrorCode::kConfig,
+            std::to_string(devices) + " devices are not a multiple of the " + std::to_string(each) + " that a replica of the model takes",
+            "--devices", "use a multiple of " + std::to_string(each));
       }
       made_.samples = entry.ranks[0].shard_length * (devices / each);
       for (int rank : replica) ranks[entry.ranks[static_cast<size_t>(rank)].program] = {rank, devices / each};
@@ -73,7 +75,7 @@ class Simulator {
       }
     }
     for (const auto& [program, rank] : ranks) AddRunner(program, entry.ranks[static_cast<size_t>(rank.first)], rank.first, rank.second);
-    // CPU devices share cores: more threads than those take turns.
+    // CPU devices share cores. If there are more threads than cores, they take turns.
     int threads = 0;
     for (const Runner& runner : runners_) {
       for (const Stream& stream : runner.program->streams)
@@ -90,7 +92,7 @@ class Simulator {
   }
 
  private:
-  // Something that has happened, to follow back: an instruction of a runner.
+  // An instruction of a runner, for following the critical path back.
   struct Cause {
     int runner = -1, instruction = -1;
   };
@@ -99,24 +101,24 @@ class Simulator {
     std::vector<int> instructions;
     size_t next = 0;
     double free = 0;
-    Cause last;  // what `free` is the end of
+    Cause last;  // the instruction that ends at `free`
   };
 
   struct Runner {
     const Program* program;
-    const RankBinding* binding;  // of `rank`, which stands for all
+    const RankBinding* binding;  // of `rank`, which represents all ranks of the program
     int rank, index, ranks;
     std::vector<Lane> lanes;
     std::vector<double> event;  // when it was recorded; negative: not yet
     std::vector<Cause> event_cause;
     std::vector<int> event_stream;
-    std::vector<Cause> cause;  // by instruction: what it began after
+    std::vector<Cause> cause;  // by instruction: the one that it waited for
     std::vector<SimulatedSpan> spans;
   };
 
-  // Whether the ranks that any one has transfers with run programs of their own, so that one of each kind stands for all.
+  // Whether the peers of every rank all run different programs, so that one rank can represent each program.
   bool PeersAreUnlike(const Entry& entry) const {
-    std::map<int, std::set<int>> slots;  // by program: those it has transfers with
+    std::map<int, std::set<int>> slots;  // by program: the slots of its peers
     for (const RankBinding& rank : entry.ranks) {
       const auto [at, fresh] = slots.try_emplace(rank.program);
       for (const Instruction& i : plan_.programs[static_cast<size_t>(rank.program)].instructions) {
@@ -130,7 +132,7 @@ class Simulator {
     return true;
   }
 
-  // The ranks that a rank has transfers with, directly or by way of others, and itself.
+  // A rank with the ranks that are connected to it by transfers, directly or through others.
   static std::set<int> ReplicaOf(const Entry& entry, int rank) {
     std::set<int> replica{rank};
     for (std::vector<int> open{rank}; !open.empty();) {
@@ -165,12 +167,12 @@ class Simulator {
     }
     const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
     const int threads = runner.program->streams[static_cast<size_t>(instruction.stream)].threads;
-    // What is copied ahead is there when the step begins.
+    // Inputs that are copied ahead are present when the step begins.
     const bool ahead = runner.program->streams[static_cast<size_t>(instruction.stream)].kind == StreamKind::kCopy;
     return ahead ? 0 : turns_ * SecondsOf(*runner.program, instruction, threads, cluster_.device);
   }
 
-  // Everything that no meeting holds up. Whether anything happened.
+  // Runs everything that does not wait for communication. Returns whether anything ran.
   bool Advance() {
     bool any = false;
     for (bool again = true; again;) {
@@ -184,7 +186,7 @@ class Simulator {
     return any;
   }
 
-  // The lane's next instruction; false where it has to wait.
+  // Runs the lane's next instruction. Returns false if it has to wait.
   bool Step(int r, Lane& lane) {
     Runner& runner = runners_[static_cast<size_t>(r)];
     const int index = lane.instructions[lane.next];
@@ -225,7 +227,7 @@ class Simulator {
                                                  : &runner.program->instructions[static_cast<size_t>(lane.instructions[lane.next])];
   }
 
-  // A lane of the runner whose next instruction fits; null where there is none.
+  // A lane of the runner whose next instruction fits; null if there is none.
   template <typename Fits>
   static Lane* LaneAt(Runner& runner, Fits fits) {
     for (Lane& lane : runner.lanes) {
@@ -235,9 +237,9 @@ class Simulator {
     return nullptr;
   }
 
-  using Arrival = std::pair<size_t, Lane*>;  // which runner, at which of its lanes
+  using Arrival = std::pair<size_t, Lane*>;  // a runner, and one of its lanes
 
-  // The next meeting or transfer to which all have come. Whether there is one.
+  // Runs the next collective or transfer at which all its ranks have arrived. Returns whether there is one.
   bool Meet() {
     for (size_t r = 0; r < runners_.size(); ++r) {
       for (Lane& lane : runners_[r].lanes) {
@@ -256,7 +258,7 @@ class Simulator {
 
   int GroupOf(const Runner& runner, const Instruction& i) const { return runner.binding->groups[static_cast<size_t>(i.group)]; }
 
-  // All members of the collective's group, or none.
+  // All members of the collective's group, or none if one has not arrived.
   std::vector<Arrival> Collected(size_t first, const Instruction& collective) {
     const int group = GroupOf(runners_[first], collective);
     std::vector<Arrival> together;
@@ -271,7 +273,7 @@ class Simulator {
     return together;
   }
 
-  // The sender and its receiver, or nobody.
+  // The sender and its receiver, or none if one has not arrived.
   std::vector<Arrival> Joined(size_t sender, Lane& lane, const Instruction& send) {
     const int peer = runners_[sender].binding->peers[static_cast<size_t>(send.peer)];
     for (size_t r = 0; r < runners_.size(); ++r) {
@@ -333,7 +335,7 @@ class Simulator {
   SimulatedProgram Summary(Runner& runner) const {
     SimulatedProgram summary{.program = runner.index, .ranks = runner.ranks};
     summary.busy.assign(runner.lanes.size(), 0);
-    std::vector<std::pair<double, int>> edges;  // of computation: begins and ends
+    std::vector<std::pair<double, int>> edges;  // starts and ends of computation
     std::vector<SimulatedSpan> meetings;
     for (const SimulatedSpan& span : runner.spans) {
       const Instruction& instruction = runner.program->instructions[static_cast<size_t>(span.instruction)];
@@ -354,7 +356,7 @@ class Simulator {
     return summary;
   }
 
-  // Of [begin, end], the seconds in which nothing computes.
+  // The seconds of [begin, end] in which nothing computes.
   static double Idle(const std::vector<std::pair<double, int>>& edges, double begin, double end) {
     double idle = 0, from = begin;
     int running = 0;

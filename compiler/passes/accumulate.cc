@@ -21,7 +21,7 @@ ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
 
 void SetToZero(GraphBuilder& b, ValueId sum) {
   const ValueType type = b.graph().type(sum);
-  // Never an alias of a scalar constant: Expand of equal shapes would be no node at all.
+  // A node in any case: Expand of equal shapes would be removed, and a state's next value must not be a constant.
   const ValueId zero = b.Op("Mul", {b.Zeros({type.dtype, Shape{}}), b.Zeros(type)});
   b.graph().value(zero).next_of = sum;
 }
@@ -35,14 +35,15 @@ std::map<ValueId, int> Makers(const Graph& graph) {
   return makers;
 }
 
-// A partial value that is summed, the device that reads or makes it, and the first node before which it is there.
+// A partial value to sum, the device of the node that reads or computes it, and the index of the first node that may follow its
+// all-reduce.
 struct Part {
   ValueId id = kNoValue;
   int device = -1;
   size_t at = 0;
 };
 
-// In the order in which they are there.
+// In the order in which they become available.
 std::vector<Part> PartialValues(const Graph& graph) {
   std::vector<Part> states, sums;
   std::set<ValueId> seen;
@@ -88,7 +89,7 @@ std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const Valu
 std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
   Graph& graph = b.graph();
   const std::map<ValueId, int> makers = Makers(graph);
-  std::vector<int> positions(graph.nodes.size());  // of each node: the one that it follows
+  std::vector<int> positions(graph.nodes.size());  // of each node: the index of the one that it follows
   std::iota(positions.begin(), positions.end(), 0);
   std::map<ValueId, ValueId> totals;
   std::vector<ValueId> sums;
@@ -119,7 +120,7 @@ bool AddsToPart(const Graph& graph, const Node& node) {
 
 void SumPartialValues(Graph& graph, int64_t bucket_bytes) {
   std::map<ValueId, ValueId> whole;
-  std::vector<std::pair<size_t, Node>> collectives;  // and the node before which each runs
+  std::vector<std::pair<size_t, Node>> collectives;  // with the index of the node that each precedes
   std::vector<std::string> states;
   int64_t bytes = 0;
   const auto close = [&] {
@@ -135,7 +136,7 @@ void SumPartialValues(Graph& graph, int64_t bucket_bytes) {
                                Node{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm, .device = device});
       collectives.back().second.attributes.set("tag", int64_t{id});
     }
-    // In the layout of the parameter, as a gradient is.
+    // In the layout of the parameter, like its gradient.
     states.push_back(value.name.substr(0, value.name.rfind('/')));
     bytes += own;
     whole.emplace(id, graph.AddValue(value.name + "/whole", value.dtype, value.shape, Role::kGradient));

@@ -1,4 +1,4 @@
-// Gradient accumulation: several batches make one update.
+// Gradient accumulation: several batches contribute to one update.
 #pragma once
 
 #include <map>
@@ -9,9 +9,9 @@
 
 namespace gradloom {
 
-// Whether each of several copies of the model keeps its own part of the accumulated gradients until the update. Not if gradients are
-// fetched with each batch, since they are summed for that, or if the caller decides when to update (recipe.accumulate is 1) and may read
-// them at any time; and not if one device gathers the samples.
+// Whether each of several replicas keeps its own part of the accumulated gradients until the update. Not if gradients are fetched with each
+// batch, which requires their sums, nor if the caller decides when to update (recipe.accumulate is 1) and may read them at any time, nor if
+// one device gathers the samples.
 bool KeepsParts(const Recipe& recipe, int copies);
 
 // Adds for each parameter a state "<parameter>/grad_sum", which starts at zero and to which this entry adds `factor` times the gradient.
@@ -19,21 +19,21 @@ bool KeepsParts(const Recipe& recipe, int copies);
 // and nothing is summed over devices before the update.
 void AddAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, double factor, bool partial);
 
-// For the entry that trains on the last batch of an update and updates: returns the sums of all gradients by parameter, and sets the states
-// to zero. Each sum is made right after its gradient. If they are partial, each sum is a partial value, which SumPartialValues sums over
-// the devices.
+// For the entry that trains on the last batch of an update, and then updates. Returns the accumulated gradients, including this batch's, by
+// parameter, and sets the states to zero. Each is computed right after its gradient. With `partial`, they are partial values, which
+// SumPartialValues all-reduces.
 std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, double factor,
                                                 bool partial);
 
-// The counterpart for the entry that updates: returns the sums as gradients by parameter, and sets each to zero.
+// For an entry that only updates: returns the accumulated gradients by parameter, and sets each to zero.
 std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& builder, std::span<const ValueId> parameters, bool partial);
 
-// Whether the node adds the device's part of a gradient to its part of an accumulated one.
+// Whether the node adds a gradient to a partial state.
 bool AddsToPart(const Graph& graph, const Node& node);
 
-// For the graph of a device, whose partial values hold the device's own part. Before anything but AddsToPart reads them, sums them over the
-// devices in all-reduces of at most `bucket_bytes` or of one value. All devices of the same part of the model must have the same partial
-// values, and make them in the same places among their collectives.
+// For the graph of one device. Sums its partial values over the devices before nodes other than AddsToPart read them, in all-reduces of at
+// most `bucket_bytes` or of one value. All devices of a stage must have the same partial values, computed in the same order relative to
+// their other collectives.
 void SumPartialValues(Graph& graph, int64_t bucket_bytes);
 
 }  // namespace gradloom

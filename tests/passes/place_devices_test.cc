@@ -252,7 +252,7 @@ TEST_F(PlaceDevices, RejectsRulesThatMatchNothing) {
 TEST_F(PlaceDevices, RejectsDeviceCountsThatAreNoMultipleOfTheStages) {
   CompileOptions options = Options(3);
   options.recipe.place = {{"c*", 1}};
-  ExpectRefused(model_, options, "3 devices do not hold whole copies");
+  ExpectRefused(model_, options, "3 devices are not a multiple of the model's 2 stages");
 }
 
 TEST_F(PlaceDevices, PlacesAutomaticallyToFitTheLimit) {

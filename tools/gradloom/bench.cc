@@ -78,9 +78,9 @@ void Print(const Benchmark& b) {
                         Short(*least) + " to " + Short(*most));
   line("throughput", WithCommas(static_cast<int64_t>(b.samples_per_s())) + " samples/s");
   line("first step", Duration(b.first_step_s) + " from the start of the process   (compile " + Duration(b.compile_s) + ")");
-  line("device busy", Short(100 * b.device_busy) + "%   host " + Short(b.host_ms) + " ms a step   exposed all-reduce " +
+  line("device busy", Short(100 * b.device_busy) + "%   host " + Short(b.host_ms) + " ms per step   exposed all-reduce " +
                           Short(b.exposed_allreduce_ms) + " ms   input wait " + Short(100 * b.wait_share) + "%");
-  line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms a step");
+  line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms per step");
   line("memory", "planned " + Bytes(b.planned.fullest().total_bytes()) + " (weights and optimizer " +
                      Bytes(b.planned.fullest().state_bytes) + ")   resident " + Bytes(b.resident_bytes) + "   at most " +
                      Bytes(b.peak_bytes));

@@ -76,7 +76,7 @@ std::string RecomputedLine(const CompileReport& report, RecomputeMode mode) {
   if (made.values == 0) return "";
   return (mode == RecomputeMode::kFull ? "" : "to fit the memory limit ") + std::to_string(made.values) +
          (made.values == 1 ? " activation (" : " activations (") + Bytes(made.bytes) + ") are recomputed in the backward pass: about " +
-         Short(made.seconds * 1e3) + " ms a step";
+         Short(made.seconds * 1e3) + " ms per step";
 }
 
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan) {
