@@ -2,46 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 
 #include "compiler/graph/text.h"
-#include "compiler/graph/verify_graph.h"
-#include "compiler/onnx/type_rules.h"
 #include "onnx/defs/parser.h"
 #include "onnx/onnx_pb.h"
+#include "tests/onnx/import_text.h"
 
 namespace gradloom {
 namespace {
-
-// An opset 28 model with this main graph.
-std::string Onnx(const std::string& graph, int opset = 28) {
-  return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\n" + graph;
-}
-
-ImportedGraph ImportText(const std::string& text, const ImportOptions& options = {}) {
-  ImportedGraph imported = Import(Model::FromText(text), options);
-  VerifyGraph(*imported.graph);
-  return imported;
-}
-
-// The operators of the graph's nodes, separated by spaces.
-std::string Operators(const Graph& graph) {
-  std::string text;
-  for (const Node& node : graph.nodes) text += (text.empty() ? "" : " ") + node.op;
-  return text;
-}
-
-ErrorCode FailureOf(const std::string& text, const ImportOptions& options, std::string* message = nullptr) {
-  try {
-    ImportText(text, options);
-  } catch (const Error& e) {
-    if (message != nullptr) *message = e.Describe();
-    return e.code();
-  }
-  ADD_FAILURE() << "was accepted";
-  return ErrorCode::kInternal;
-}
 
 constexpr char kLinear[] = R"(
 linear (float[N, 5] x) => (float[N, 2] pred)
@@ -382,111 +351,6 @@ TEST(Import, RemovesAliasesAndKeepsOutputNames) {
             "output y\noutput z\noutput w\n");
 }
 
-// The name that torch.export gives to the result of detach().
-TEST(Import, DetachedValuesStopGradients) {
-  const std::string text = Onnx(
-      "g (float[2] x, int64[2] i) => (float[2] y, int64[2] j) <float[2] w = {1, 2}, float half = {0.5}> { a = Mul(x, w) [node_detach] "
-      "detach "
-      "= Identity(a) [node_detach_1] detach_1 = Identity(half) b = Mul(detach, detach_1) [node_detach_2] detach_2 = Identity(i) j = "
-      "Neg(detach_2) [detach] same = Identity(b) y = Relu(same) }");
-  const std::string kept = ToText(*ImportText(text).graph);
-  EXPECT_NE(kept.find("detach float32[2] = gradloom.StopGradient(a)\n"), std::string::npos) << kept;
-  // A scalar may be an operand that must be known at compile time, integers have no gradient, and the last Identity has this name by
-  // chance.
-  EXPECT_EQ(Operators(*ImportText(text).graph), "Mul StopGradient Mul Neg Relu");
-  ImportOptions through;
-  through.detach = false;
-  EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
-}
-
-// Files of PyTorch's older exporter do not record it.
-TEST(Import, DetachesValuesByName) {
-  const std::string text = Onnx(
-      "g (float[2] x) => (float[2] y, float[2] z, float[2] o) <float[2] w = {1, 2}> { a = Mul(x, w) [first] b = Relu(a) [second] c = "
-      "Neg(a) "
-      "same = Identity(a) d = Sub(same, w) y = Sum(b, c, d) z = Abs(y) o = Exp(x) }");
-  const auto imported = [&](const std::vector<std::string>& names) {
-    return ToText(*ImportText(text, {.shapes = {}, .detached = names}).graph);
-  };
-  const auto has = [](const std::string& graph, const std::string& line) {
-    EXPECT_NE(graph.find(line + "\n"), std::string::npos) << line << "\n" << graph;
-  };
-  // For all readers.
-  std::string graph = imported({"a"});
-  has(graph, "a/detached float32[2] = gradloom.StopGradient(a) {by_name=1}");
-  has(graph, "b float32[2] = Relu(a/detached)");
-  has(graph, "c float32[2] = Neg(a/detached)");
-  has(graph, "d float32[2] = Sub(a/detached, w)");
-  // For one reader, given by its name or by its output. Works for a weight as well.
-  graph = imported({"a@second", "w@d"});
-  has(graph, "b float32[2] = Relu(a)");
-  has(graph, "c float32[2] = Neg(second/a/detached)");
-  has(graph, "d float32[2] = Sub(a, d/w/detached)");
-  // By another name of the value; and for an output, which keeps its name.
-  has(imported({"same"}), "d float32[2] = Sub(same/detached, w)");
-  graph = imported({"y"});
-  has(graph, "z float32[2] = Abs(y/detached)");
-  has(imported({"?"}), "c float32[2] = Neg(a/detached)");
-
-  ImportOptions options{.shapes = {}, .outputs = {"o"}, .detached = {"a", "a@first"}};
-  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Exp");
-  options = {.shapes = {}, .detached = {"same@d", "b"}};
-  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Mul Relu StopGradient Neg StopGradient Sub Sum Abs Exp");
-}
-
-TEST(Import, DetachesValuesInFunctionsAndBodies) {
-  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
-g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
-  [call] a = own.twice (w)
-  [branch] b = If (c) <then_branch = t () => (float[2] p) { [inner] p = Mul (a, x) }, else_branch = e () => (float[2] q) { q = Neg (a) }>
-  y = Add (b, a) }
-<domain: "own", opset_import: ["" : 18]> twice (v) => (u) { h = Neg (v) u = Add (h, v) }
-)";
-  const auto imported = [&](const std::string& name) { return ToText(*ImportText(text, {.shapes = {}, .detached = {name}}).graph); };
-  EXPECT_NE(imported("call/h").find("a float32[2] = Add(call/h/detached, w)"), std::string::npos) << imported("call/h");
-  EXPECT_NE(imported("call/v@call/h").find("call/h float32[2] = Neg(call/h/v/detached)"), std::string::npos) << imported("call/v@call/h");
-  EXPECT_NE(imported("a@branch/then/inner").find("= Mul(branch/then/inner/a/detached, "), std::string::npos)
-      << imported("a@branch/then/inner");
-  EXPECT_NE(imported("a@y").find("y float32[2] = Add(b, y/a/detached)"), std::string::npos) << imported("a@y");
-}
-
-TEST(Import, RejectsUnknownDetachedNames) {
-  const std::string text =
-      Onnx("g (float[2] x) => (float[2] out) <float[2] w = {1, 2}> { [scale] scaled = Mul(x, w) [last] out = Relu(scaled) }");
-  const auto refused = [&](const std::string& name) {
-    std::string message;
-    EXPECT_EQ(FailureOf(text, {.shapes = {}, .detached = {name}}, &message), ErrorCode::kConfig) << name;
-    return message;
-  };
-  const auto has = [](const std::string& message, const std::string& words) {
-    EXPECT_NE(message.find(words), std::string::npos) << message;
-  };
-  has(refused("scaledd"), "did you mean 'scaled'?");
-  has(refused("scaled,out"), "the values are: out, scaled   give the name of a node's output or a pattern, one --detach for each");
-  has(refused("w"), "--freeze 'w'");
-  has(refused("x"), "is an input");
-  has(refused("scaled@lasst"), "did you mean 'last'?");
-  has(refused("w@last"), "it reads: scaled");
-  has(refused("@last"), "VALUE@NODE");
-  has(refused("scaled@"), "VALUE@NODE");
-  has(refused(""), "VALUE@NODE");
-}
-
-TEST(Import, AcceptsDetachNotesOnAbsentInputs) {
-  onnx::ModelProto model;
-  const char* text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
-g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x) z = own.bounded (x, least) }
-<domain: "own", opset_import: ["" : 18]> bounded (a, b) => (c) { low = Neg (a) c = Max (a, b) }
-)";
-  ASSERT_TRUE(onnx::OnnxParser::Parse(model, text).IsOK());
-  onnx::StringStringEntryProto* note = model.mutable_functions(0)->mutable_node(1)->add_metadata_props();
-  note->set_key("pkg.torch.onnx.fx_node");
-  note->set_value("%c : [num_users=1] = call_function[target=torch.ops.aten.max.other](args = (%a, %detach), kwargs = {})");
-  const ImportedGraph imported = Import(Model::FromBytes(model.SerializeAsString(), "absent"));
-  const Graph& graph = *imported.graph;
-  EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
-}
-
 TEST(Import, InlinesFunctions) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2, 3] x) => (float[2, 3] y) { [first] h = own.twice <factor = 3.0> (x) [second] y = own.twice (h) }
@@ -552,55 +416,6 @@ TEST(Import, ErrorsNameTheNode) {
   EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Relu<alpha=1.0>(x) }"), {}, &message), ErrorCode::kAttr);
 }
 
-// Imports a graph in an old opset, whose nodes are upgraded.
-Graph UpgradedGraph(const std::string& graph, int opset) { return *ImportText(Onnx(graph, opset)).graph; }
-
-TEST(Upgrade, AttributesThatBecameInputs) {
-  Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,1,3] y) { y = Unsqueeze<axes = [1]>(x) }", 11);
-  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
-  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = ReduceMean<axes = [1]>(x) }", 13);
-  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
-  graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Clip<max = 6.0>(x) }", 7);
-  EXPECT_EQ(graph.nodes[0].inputs[1], kNoValue);
-  EXPECT_EQ(graph.data(graph.nodes[0].inputs[2])->as<float>()[0], 6.0f);
-  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = Slice<axes = [1], starts = [1], ends = [2]>(x) }", 9);
-  EXPECT_EQ(graph.nodes[0].inputs.size(), 4u);
-  graph = UpgradedGraph("g (float[2,3] x) => (float[2,2] y, int64[2,2] i) { y, i = TopK<k = 2>(x) }", 9);
-  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 2}));
-  graph = UpgradedGraph("g (float[2,4] x) => (float[2,2] y, float[2,2] z) { y, z = Split<axis = 1>(x) }", 11);
-  EXPECT_EQ(graph.nodes[0].attributes.Int("num_outputs", 0), 2);
-  graph = UpgradedGraph("g (float[2,3] x) => (float[2,5] y) { y = Pad<pads = [0,1,0,1], value = 2.0>(x) }", 9);
-  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 5}));
-}
-
-TEST(Upgrade, SoftmaxOverSeveralAxes) {
-  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }", 11)), "Softmax");
-  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }", 11)), "Flatten Softmax Reshape");
-  const Graph graph = UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = LogSoftmax<axis = 2>(x) }", 9);
-  EXPECT_EQ(graph.nodes[0].attributes.Int("axis", 0), 2);
-}
-
-TEST(Upgrade, OldSamplers) {
-  for (const int opset : {7, 9}) {
-    const std::string node = opset == 7 ? "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(x)" : "y = Upsample(x, s)";
-    const Graph graph = UpgradedGraph("g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { " + node + " }", opset);
-    EXPECT_EQ(graph.nodes[0].op, "Resize");
-    EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "asymmetric");
-    EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "floor");
-  }
-}
-
-// Old nodes sample the nearest element below along growing axes, and above along shrinking ones. A node with both becomes two Resize nodes.
-TEST(Upgrade, OldSamplersThatGrowAndShrink) {
-  const Graph graph =
-      UpgradedGraph("g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
-  EXPECT_EQ(Operators(graph), "Resize Resize");
-  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "ceil");
-  EXPECT_EQ(graph.value(graph.nodes[0].outputs[0]).shape, (Shape{1, 1, 2, 2}));
-  EXPECT_EQ(graph.nodes[1].attributes.String("nearest_mode", ""), "floor");
-  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{1, 1, 4, 2}));
-}
-
 // PyTorch's scale of ones for a norm without weights.
 TEST(Import, ScalesOfAllExtents) {
   const auto text = [](const std::string& scale) {
@@ -614,31 +429,6 @@ TEST(Import, ScalesOfAllExtents) {
   EXPECT_EQ(ImportText(Onnx(folded), {.batch = 2}).graph->nodes[0].op, "RMSNormalization");
   EXPECT_EQ(Operators(*ImportText(text("t = Exp(s) ")).graph), "Exp RMSNormalization Mul");
   EXPECT_EQ(FailureOf(Onnx("g (float[2,3,4] x, float[3,2] t) => (float[2,3,4] y) { y = RMSNormalization(x, t) }"), {}), ErrorCode::kShape);
-}
-
-TEST(Upgrade, NearestOfTensorFlow) {
-  const auto upgraded = [](const std::string& attributes, int opset = 11) {
-    return UpgradedGraph(
-        "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}, float[0] e = {}> { y = Resize<mode = \"nearest\", "
-        "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
-            attributes + ">(x, e, s) }",
-        opset);
-  };
-  const Graph graph = upgraded(", nearest_mode = \"floor\"");
-  EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "half_pixel");
-  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "round_prefer_ceil");
-  EXPECT_EQ(upgraded("").nodes[0].attributes.String("nearest_mode", ""), "ceil");
-  // tf2onnx writes it into newer files, too.
-  EXPECT_EQ(upgraded("", 15).nodes[0].attributes.String("nearest_mode", ""), "ceil");
-  EXPECT_THROW(upgraded(", nearest_mode = \"ceil\""), Error);
-}
-
-TEST(Upgrade, Dropout) {
-  const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
-  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);
-  // AlexNet, VGG and similar models name a mask that nothing reads. Its type used to be that of the data.
-  const Graph named = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { d, mask = Dropout<ratio = 0.25>(x) y = Add (d, mask) }", 7);
-  EXPECT_EQ(Operators(named), "Dropout Cast Add");
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+// Values that the module detached: by the notes of exporters, or by name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "compiler/graph/text.h"
+#include "onnx/defs/parser.h"
+#include "onnx/onnx_pb.h"
+#include "tests/onnx/import_text.h"
+
+namespace gradloom {
+namespace {
+
+// The name that torch.export gives to the result of detach().
+TEST(Import, DetachedValuesStopGradients) {
+  const std::string text = Onnx(
+      "g (float[2] x, int64[2] i) => (float[2] y, int64[2] j) <float[2] w = {1, 2}, float half = {0.5}> { a = Mul(x, w) [node_detach] "
+      "detach "
+      "= Identity(a) [node_detach_1] detach_1 = Identity(half) b = Mul(detach, detach_1) [node_detach_2] detach_2 = Identity(i) j = "
+      "Neg(detach_2) [detach] same = Identity(b) y = Relu(same) }");
+  const std::string kept = ToText(*ImportText(text).graph);
+  EXPECT_NE(kept.find("detach float32[2] = gradloom.StopGradient(a)\n"), std::string::npos) << kept;
+  // A scalar may be an operand that must be known at compile time, integers have no gradient, and the last Identity has this name by
+  // chance.
+  EXPECT_EQ(Operators(*ImportText(text).graph), "Mul StopGradient Mul Neg Relu");
+  ImportOptions through;
+  through.detach = false;
+  EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
+}
+
+// Files of PyTorch's older exporter do not record it.
+TEST(Import, DetachesValuesByName) {
+  const std::string text = Onnx(
+      "g (float[2] x) => (float[2] y, float[2] z, float[2] o) <float[2] w = {1, 2}> { a = Mul(x, w) [first] b = Relu(a) [second] c = "
+      "Neg(a) "
+      "same = Identity(a) d = Sub(same, w) y = Sum(b, c, d) z = Abs(y) o = Exp(x) }");
+  const auto imported = [&](const std::vector<std::string>& names) {
+    return ToText(*ImportText(text, {.shapes = {}, .detached = names}).graph);
+  };
+  const auto has = [](const std::string& graph, const std::string& line) {
+    EXPECT_NE(graph.find(line + "\n"), std::string::npos) << line << "\n" << graph;
+  };
+  // For all readers.
+  std::string graph = imported({"a"});
+  has(graph, "a/detached float32[2] = gradloom.StopGradient(a) {by_name=1}");
+  has(graph, "b float32[2] = Relu(a/detached)");
+  has(graph, "c float32[2] = Neg(a/detached)");
+  has(graph, "d float32[2] = Sub(a/detached, w)");
+  // For one reader, given by its name or by its output. Works for a weight as well.
+  graph = imported({"a@second", "w@d"});
+  has(graph, "b float32[2] = Relu(a)");
+  has(graph, "c float32[2] = Neg(second/a/detached)");
+  has(graph, "d float32[2] = Sub(a, d/w/detached)");
+  // By another name of the value; and for an output, which keeps its name.
+  has(imported({"same"}), "d float32[2] = Sub(same/detached, w)");
+  graph = imported({"y"});
+  has(graph, "z float32[2] = Abs(y/detached)");
+  has(imported({"?"}), "c float32[2] = Neg(a/detached)");
+
+  ImportOptions options{.shapes = {}, .outputs = {"o"}, .detached = {"a", "a@first"}};
+  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Exp");
+  options = {.shapes = {}, .detached = {"same@d", "b"}};
+  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Mul Relu StopGradient Neg StopGradient Sub Sum Abs Exp");
+}
+
+TEST(Import, DetachesValuesInFunctionsAndBodies) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
+  [call] a = own.twice (w)
+  [branch] b = If (c) <then_branch = t () => (float[2] p) { [inner] p = Mul (a, x) }, else_branch = e () => (float[2] q) { q = Neg (a) }>
+  y = Add (b, a) }
+<domain: "own", opset_import: ["" : 18]> twice (v) => (u) { h = Neg (v) u = Add (h, v) }
+)";
+  const auto imported = [&](const std::string& name) { return ToText(*ImportText(text, {.shapes = {}, .detached = {name}}).graph); };
+  EXPECT_NE(imported("call/h").find("a float32[2] = Add(call/h/detached, w)"), std::string::npos) << imported("call/h");
+  EXPECT_NE(imported("call/v@call/h").find("call/h float32[2] = Neg(call/h/v/detached)"), std::string::npos) << imported("call/v@call/h");
+  EXPECT_NE(imported("a@branch/then/inner").find("= Mul(branch/then/inner/a/detached, "), std::string::npos)
+      << imported("a@branch/then/inner");
+  EXPECT_NE(imported("a@y").find("y float32[2] = Add(b, y/a/detached)"), std::string::npos) << imported("a@y");
+}
+
+TEST(Import, RejectsUnknownDetachedNames) {
+  const std::string text =
+      Onnx("g (float[2] x) => (float[2] out) <float[2] w = {1, 2}> { [scale] scaled = Mul(x, w) [last] out = Relu(scaled) }");
+  const auto refused = [&](const std::string& name) {
+    std::string message;
+    EXPECT_EQ(FailureOf(text, {.shapes = {}, .detached = {name}}, &message), ErrorCode::kConfig) << name;
+    return message;
+  };
+  const auto has = [](const std::string& message, const std::string& words) {
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  has(refused("scaledd"), "did you mean 'scaled'?");
+  has(refused("scaled,out"), "the values are: out, scaled   give the name of a node's output or a pattern, one --detach for each");
+  has(refused("w"), "--freeze 'w'");
+  has(refused("x"), "is an input");
+  has(refused("scaled@lasst"), "did you mean 'last'?");
+  has(refused("w@last"), "it reads: scaled");
+  has(refused("@last"), "VALUE@NODE");
+  has(refused("scaled@"), "VALUE@NODE");
+  has(refused(""), "VALUE@NODE");
+}
+
+TEST(Import, AcceptsDetachNotesOnAbsentInputs) {
+  onnx::ModelProto model;
+  const char* text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x) z = own.bounded (x, least) }
+<domain: "own", opset_import: ["" : 18]> bounded (a, b) => (c) { low = Neg (a) c = Max (a, b) }
+)";
+  ASSERT_TRUE(onnx::OnnxParser::Parse(model, text).IsOK());
+  onnx::StringStringEntryProto* note = model.mutable_functions(0)->mutable_node(1)->add_metadata_props();
+  note->set_key("pkg.torch.onnx.fx_node");
+  note->set_value("%c : [num_users=1] = call_function[target=torch.ops.aten.max.other](args = (%a, %detach), kwargs = {})");
+  const ImportedGraph imported = Import(Model::FromBytes(model.SerializeAsString(), "absent"));
+  const Graph& graph = *imported.graph;
+  EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
+}
+
+}  // namespace
+}  // namespace gradloom

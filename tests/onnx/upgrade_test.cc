@@ -1,0 +1,86 @@
+// Nodes of old opsets become those of the newest.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/onnx/import_text.h"
+
+namespace gradloom {
+namespace {
+
+// Imports a graph in an old opset, whose nodes are upgraded.
+Graph UpgradedGraph(const std::string& graph, int opset) { return *ImportText(Onnx(graph, opset)).graph; }
+
+TEST(Upgrade, AttributesThatBecameInputs) {
+  Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,1,3] y) { y = Unsqueeze<axes = [1]>(x) }", 11);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = ReduceMean<axes = [1]>(x) }", 13);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Clip<max = 6.0>(x) }", 7);
+  EXPECT_EQ(graph.nodes[0].inputs[1], kNoValue);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[2])->as<float>()[0], 6.0f);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = Slice<axes = [1], starts = [1], ends = [2]>(x) }", 9);
+  EXPECT_EQ(graph.nodes[0].inputs.size(), 4u);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,2] y, int64[2,2] i) { y, i = TopK<k = 2>(x) }", 9);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 2}));
+  graph = UpgradedGraph("g (float[2,4] x) => (float[2,2] y, float[2,2] z) { y, z = Split<axis = 1>(x) }", 11);
+  EXPECT_EQ(graph.nodes[0].attributes.Int("num_outputs", 0), 2);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,5] y) { y = Pad<pads = [0,1,0,1], value = 2.0>(x) }", 9);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 5}));
+}
+
+TEST(Upgrade, SoftmaxOverSeveralAxes) {
+  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }", 11)), "Softmax");
+  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }", 11)), "Flatten Softmax Reshape");
+  const Graph graph = UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = LogSoftmax<axis = 2>(x) }", 9);
+  EXPECT_EQ(graph.nodes[0].attributes.Int("axis", 0), 2);
+}
+
+TEST(Upgrade, OldSamplers) {
+  for (const int opset : {7, 9}) {
+    const std::string node = opset == 7 ? "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(x)" : "y = Upsample(x, s)";
+    const Graph graph = UpgradedGraph("g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { " + node + " }", opset);
+    EXPECT_EQ(graph.nodes[0].op, "Resize");
+    EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "asymmetric");
+    EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "floor");
+  }
+}
+
+// Old nodes sample the nearest element below along growing axes, and above along shrinking ones. A node with both becomes two Resize nodes.
+TEST(Upgrade, OldSamplersThatGrowAndShrink) {
+  const Graph graph =
+      UpgradedGraph("g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
+  EXPECT_EQ(Operators(graph), "Resize Resize");
+  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  EXPECT_EQ(graph.value(graph.nodes[0].outputs[0]).shape, (Shape{1, 1, 2, 2}));
+  EXPECT_EQ(graph.nodes[1].attributes.String("nearest_mode", ""), "floor");
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{1, 1, 4, 2}));
+}
+
+TEST(Upgrade, NearestOfTensorFlow) {
+  const auto upgraded = [](const std::string& attributes, int opset = 11) {
+    return UpgradedGraph(
+        "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}, float[0] e = {}> { y = Resize<mode = \"nearest\", "
+        "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
+            attributes + ">(x, e, s) }",
+        opset);
+  };
+  const Graph graph = upgraded(", nearest_mode = \"floor\"");
+  EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "half_pixel");
+  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "round_prefer_ceil");
+  EXPECT_EQ(upgraded("").nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  // tf2onnx writes it into newer files, too.
+  EXPECT_EQ(upgraded("", 15).nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  EXPECT_THROW(upgraded(", nearest_mode = \"ceil\""), Error);
+}
+
+TEST(Upgrade, Dropout) {
+  const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);
+  // AlexNet, VGG and similar models name a mask that nothing reads. Its type used to be that of the data.
+  const Graph named = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { d, mask = Dropout<ratio = 0.25>(x) y = Add (d, mask) }", 7);
+  EXPECT_EQ(Operators(named), "Dropout Cast Add");
+}
+
+}  // namespace
+}  // namespace gradloom
