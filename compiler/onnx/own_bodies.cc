@@ -67,24 +67,27 @@ std::string MeanVariance(const std::vector<int64_t>& axes) {
          "Y = Div (centred, divisor)";
 }
 
-// --- a BatchNormalization whose statistics the file computes
-// ---------------------------------------------------------------------------------
+// --- a BatchNormalization whose statistics the file computes ----------------------------------------------------------
 //
-// LayerNormalization of tf.keras is one over rows as channels, [1, N * T, D, 1]. It is the same in training, has no statistics to keep, and
-// written out its rows may be on several devices.
+// tf.keras writes LayerNormalization as one with rows as channels, [1, N * T, D, 1]. It is the same in training and keeps no statistics.
+// Written out, its rows can be divided over devices.
 
-const Node* MakerOf(const Graph& graph, ValueId id) {
+// The node that computes a value, if it is among the last ones before the end of the graph, as that of a mean is. A search of the whole
+// graph for each node would take quadratic time.
+const Node* NearMaker(const Graph& graph, ValueId id) {
+  constexpr std::ptrdiff_t kNear = 64;
   const auto makes = [id](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
-  const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
-  return found == graph.nodes.rend() ? nullptr : &*found;
+  const auto end = graph.nodes.rbegin() + std::min(kNear, std::ssize(graph.nodes));
+  const auto found = std::find_if(graph.nodes.rbegin(), end, makes);
+  return found == end ? nullptr : &*found;
 }
 
 bool HasComputedMean(const Graph& graph, const Node& node) {
   if (node.op != "BatchNormalization" || !node.domain.empty() || node.attributes.Int("training_mode", 0) != 0 || node.inputs.size() < 5)
     return false;
-  const Node* maker = MakerOf(graph, node.inputs[3]);
+  const Node* maker = NearMaker(graph, node.inputs[3]);
   while (maker != nullptr && (maker->op == "Squeeze" || maker->op == "Reshape" || maker->op == "Cast"))
-    maker = MakerOf(graph, maker->inputs[0]);
+    maker = NearMaker(graph, maker->inputs[0]);
   return maker != nullptr && maker->op == "ReduceMean";
 }
 
@@ -101,8 +104,7 @@ std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
          "(moved) normal = Div (centred, deviation) scaled = Mul (normal, scale_beside) Y = Add (scaled, B_beside)";
 }
 
-// --- windows over more than three axes, most of which cover a single point
-// -----------------------------------------------------------------
+// --- windows over more than three axes, most of which cover a single point --------------------------------------------
 //
 // jax2onnx writes the pooling of an image with channels last as MaxPool over [1, 1, N, H, W, C] with windows [1, k, k, 1], and the mean of
 // such windows as a Conv over [N, 1, 1, H, W, C]. Kernels have at most three axes of windows.

@@ -99,9 +99,8 @@ class Chooser {
   bool IsScaleOfIntegers(const std::string& name) const {
     constexpr std::string_view kScale = "_scale";
     if (!name.ends_with(kScale)) return false;
-    const std::string zero = name.substr(0, name.size() - kScale.size()) + "_zero_point";
-    return std::any_of(graph_.values().begin(), graph_.values().end(),
-                       [&](const Value& other) { return other.role == Role::kConst && !IsFloating(other.dtype) && other.name == zero; });
+    const ValueId zero = graph_.Find(name.substr(0, name.size() - kScale.size()) + "_zero_point");
+    return zero != kNoValue && graph_.value(zero).role == Role::kConst && !IsFloating(graph_.value(zero).dtype);
   }
 
   // Whether a value is only used as a filter of convolutions, directly or with its axes rearranged.
