@@ -94,10 +94,13 @@ std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<
   std::map<ValueId, ValueId> totals;
   std::vector<ValueId> sums;
   for (const auto& [parameter, gradient] : gradients) {
-    const ValueId sum = sums.emplace_back(SumState(b, parameter, partial)), total = b.Add(sum, b.Scale(gradient, factor));
-    graph.value(total).name = graph.value(parameter).name + "/grad_total";
-    graph.value(total).role = Role::kGradient;
+    const ValueId sum = sums.emplace_back(SumState(b, parameter, partial));
+    Node add{.op = "Add", .inputs = {sum, b.Scale(gradient, factor)}, .phase = b.phase()};
+    const Value value = graph.value(parameter);
+    const ValueId total = graph.AddValue(value.name + "/grad_total", value.dtype, value.shape, Role::kGradient);
     graph.value(total).partial = partial;
+    add.outputs = {total};
+    graph.AddNode(std::move(add));
     totals.emplace(parameter, total);
     const auto maker = makers.find(gradient);
     positions.resize(graph.nodes.size(), maker == makers.end() ? -1 : maker->second);

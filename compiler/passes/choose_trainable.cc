@@ -106,12 +106,19 @@ class Chooser {
   // Whether a value is only used as a filter of convolutions, directly or with its axes rearranged.
   bool OnlyFilters(ValueId id) const {
     static const std::set<std::string> moves = {"Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
-    const std::vector<int>& all = uses_.consumers[static_cast<size_t>(id)];
-    return std::all_of(all.begin(), all.end(), [&](int position) {
-      const Node& node = graph_.nodes[static_cast<size_t>(position)];
-      if (moves.contains(node.op)) return node.inputs[0] == id && OnlyFilters(node.outputs[0]);
-      return node.op == "Conv" && node.inputs[1] == id;
-    });
+    for (std::vector<ValueId> open{id}; !open.empty();) {
+      const ValueId at = open.back();
+      open.pop_back();
+      for (int position : uses_.consumers[static_cast<size_t>(at)]) {
+        const Node& node = graph_.nodes[static_cast<size_t>(position)];
+        if (moves.contains(node.op) && node.inputs[0] == at) {
+          open.push_back(node.outputs[0]);
+        } else if (node.op != "Conv" || node.inputs[1] != at) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
   // Marks values with a path to an output on which every operator passes gradients.
