@@ -109,7 +109,7 @@ std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
 // jax2onnx writes the pooling of an image with channels last as MaxPool over [1, 1, N, H, W, C] with windows [1, k, k, 1], and the mean of
 // such windows as a Conv over [N, 1, 1, H, W, C]. Kernels have at most three axes of windows.
 
-constexpr int kMostWindowAxes = 3;
+constexpr int kMaxWindowAxes = 3;
 
 // [1, 1, N, W, C] with windows [1, k, 1], which is the same of sequences: kernels could take it, but its samples would be places.
 bool HasWindowsOfRows(const Graph& graph, const Node& node) {
@@ -135,7 +135,7 @@ bool HasOtherWindowAxes(const Graph& graph, const Node& node) {
   for (size_t i = 0; i < least; ++i) {
     if (node.inputs[i] == kNoValue) return false;
   }
-  return graph.value(node.inputs[0]).shape.rank() > 2 + kMostWindowAxes || HasWindowsOfRows(graph, node);
+  return graph.value(node.inputs[0]).shape.rank() > 2 + kMaxWindowAxes || HasWindowsOfRows(graph, node);
 }
 
 // The node over these axes of its windows, in their order.
@@ -193,7 +193,7 @@ std::string WindowsWithoutPoints(const Node& node, const Windows& all, const Sha
       rest.push_back(axis);
     }
   }
-  if (rest.size() > kMostWindowAxes) return "";
+  if (rest.size() > kMaxWindowAxes) return "";
   const bool conv = node.op == "Conv", bias = conv && node.inputs.size() > 2 && node.inputs[2] != kNoValue;
   return ListOf("points", points) + "image = Squeeze (X, points) " + (conv ? "filter = Squeeze (W, points) " : "") + "made = " +
          WindowsAlong(node, all, rest, node.attributes.Int("group", 1),
@@ -218,7 +218,7 @@ std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
     const bool one = all.kernel[i] == 1 && all.strides[i] == 1 && all.pads_begin[i] == 0 && all.pads_end[i] == 0;
     (one ? plain : wide).push_back(axis);
   }
-  const bool alone = single && x[0] == 1 && x[1] == 1 && plain.size() <= 2 && !wide.empty() && wide.size() <= kMostWindowAxes;
+  const bool alone = single && x[0] == 1 && x[1] == 1 && plain.size() <= 2 && !wide.empty() && wide.size() <= kMaxWindowAxes;
   const std::string text = alone ? WindowsOfRest(node, all, x, plain, wide) : WindowsWithoutPoints(node, all, x);
   if (!text.empty()) return text;
   throw Error(ErrorCode::kUnsupported, "a tensor " + x.ToString() + ": windows along one to three axes are supported");
