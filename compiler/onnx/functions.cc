@@ -143,7 +143,7 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   // An operator with both a row and a kernel is not expanded.
   const bool known = FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr;
   const Graph& graph = emitter().graph();
-  const bool own = HasOwnBody(graph, node);
+  const bool own = HasOwnBody(graph, node, output_names);
   if (known && !own && !GivesScores(graph, node, output_names)) return false;
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!own && !schema->HasFunction() && !schema->HasContextDependentFunction())) return false;

@@ -286,8 +286,10 @@ bool MayHaveOwnBody(std::string_view domain, std::string_view op) {
   return domain == kMl ? Preprocessing().contains(op) : domain.empty() && (op == "AffineGrid" || op == "MeanVarianceNormalization");
 }
 
-bool HasOwnBody(const Graph& graph, const Node& node) {
-  if (HasOtherWindowAxes(graph, node) || HasComputedMean(graph, node)) return true;
+bool HasOwnBody(const Graph& graph, const Node& node, const std::vector<std::string>& outputs) {
+  // The indices that a pooling returns are positions in the tensor as it is: kernels compute them.
+  const bool indices = outputs.size() > 1 && !outputs[1].empty();
+  if ((!indices && HasOtherWindowAxes(graph, node)) || HasComputedMean(graph, node)) return true;
   if (!MayHaveOwnBody(node.domain, node.op)) return false;
   if (node.domain == kMl) return true;
   if (node.op == "AffineGrid") return true;
@@ -298,7 +300,6 @@ bool HasOwnBody(const Graph& graph, const Node& node) {
 }
 
 std::string OwnBody(const Graph& graph, const Node& node) {
-  if (!HasOwnBody(graph, node)) return "";
   if (HasOtherWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
   if (HasComputedMean(graph, node)) return NormalizationWithStatistics(graph, node);
   if (node.domain == kMl) return Preprocessing().find(node.op)->second(graph, node);

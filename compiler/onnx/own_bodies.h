@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "compiler/graph/graph.h"
 
@@ -11,10 +12,11 @@ namespace gradloom {
 // Whether nodes of this operator may have one whatever their operands are.
 bool MayHaveOwnBody(std::string_view domain, std::string_view op);
 
-bool HasOwnBody(const Graph& graph, const Node& node);
+// `outputs`: the names of the node's outputs, empty for absent ones.
+bool HasOwnBody(const Graph& graph, const Node& node, const std::vector<std::string>& outputs);
 
-// The body in ONNX's text syntax, at kOpset, with the parameter names of the schema; empty: use the body of the schema. The node must match
-// its schema. Throws Error(kUnsupported, kShape, kAttr), without a place, for an unsupported form.
+// The body of a node that has one, in ONNX's text syntax, at kOpset, with the parameter names of the schema. The node must match its
+// schema. Throws Error(kUnsupported, kShape, kAttr), without a place, for an unsupported form.
 std::string OwnBody(const Graph& graph, const Node& node);
 
 }  // namespace gradloom

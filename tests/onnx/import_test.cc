@@ -183,6 +183,16 @@ TEST(Import, WritesOutBatchNormalizationWithComputedStatistics) {
   EXPECT_NE(written.find("Sqrt"), std::string::npos) << written;
 }
 
+// A pooling of sequences with channels last is written out, but not if it returns indices, which are positions in the tensor as it is.
+TEST(Import, KeepsPoolingThatReturnsIndices) {
+  const std::string shape = "float[1, 1, 2, 4, 3]";
+  EXPECT_NE(Operators(*ImportText(Onnx("g (" + shape + " x) => (float y) { y = MaxPool <kernel_shape = [1, 2, 1]> (x) }")).graph),
+            "MaxPool");
+  EXPECT_EQ(
+      Operators(*ImportText(Onnx("g (" + shape + " x) => (float y, int64 i) { y, i = MaxPool <kernel_shape = [1, 2, 1]> (x) }")).graph),
+      "MaxPool");
+}
+
 // An input that all samples share, whose first extent happens to equal the batch size of the export.
 TEST(Import, SharedInputsHaveNoBatch) {
   const std::string scores = "g (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";
