@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "runtime/plan/text.h"
+
 namespace gradloom {
 
 std::string EntryName(const Entry& entry) {
-  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
-  return kNames[static_cast<size_t>(entry.kind)] + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
+  return EntryKindName(entry.kind) + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
 }
 
 std::string EntryTitle(const Plan& plan, size_t program) {

@@ -199,6 +199,8 @@ std::string EntryText(const Plan& plan, size_t index) {
 
 std::string ArenaName(Arena arena) { return NameOf(kArenas, arena); }
 
+std::string EntryKindName(EntryKind kind) { return NameOf(kEntries, kind); }
+
 std::string ProgramText(const Program& program) { return ProgramWriter(program, "  ").Write(); }
 
 std::string PlanText(const Plan& plan) {

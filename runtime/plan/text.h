@@ -18,4 +18,7 @@ std::string ArenaName(Arena arena);
 // An operand is shown by its name and the number of its buffer. Bodies follow their instruction, indented.
 std::string ProgramText(const Program& program);
 
+// "step", "last batch".
+std::string EntryKindName(EntryKind kind);
+
 }  // namespace gradloom
