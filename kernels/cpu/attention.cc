@@ -1,4 +1,6 @@
-// Attention and its gradient over tiles of queries: only the scores of one tile exist at a time, and the gradient recomputes them.
+// Attention and its gradient over tiles of queries: only the scores of one tile exist at a time, and the gradient recomputes them. Keys and
+// values of a head are packed once for all its tiles. 16-bit operands are widened when they are packed, a head or a tile at a time, and
+// results are rounded once.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -14,9 +16,133 @@ namespace {
 
 using namespace attention;  // NOLINT: the tiles are its own
 
-class Attention : public AttentionKernel {
+// float32 vectors, `stride` elements apart.
+template <typename T>
+struct Vectors {
+  T* at = nullptr;
+  int64_t stride = 0;
+};
+
+// The division of one thread's scratch memory, as offsets in floats.
+struct AttentionScratchLayout {
+  int64_t keys, values, scores, gradients, cap_derivatives, keys_back, queries, outputs;
+  int64_t words;                                    // random words, which are as wide as floats
+  int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // for 16-bit operands: see Widen, and Sums in attention.cc
+  int64_t floats = 0;
+
+  AttentionScratchLayout(const AttentionSizes& n, bool gradient, bool drops) {
+    const int64_t total = n.k.length, rows = std::min(TileRows(total), n.q.length), row = AlignUp(total, 32);
+    keys = Take(MatrixPackFloats(n.q.size, total));
+    values = Take(MatrixPackFloats(gradient ? n.v.size : total, gradient ? total : n.v.size));
+    scores = Take(rows * row);
+    gradients = Take(gradient ? rows * row : 0);
+    cap_derivatives = Take(gradient && n.softcap > 0 ? rows * row : 0);
+    keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
+    queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
+    outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
+    words = Take(drops ? RandomWordsRoom(total) : 0);
+    const bool half = Is16Bit(n.dtype);
+    wide = Take(half ? std::max(total, rows) * std::max(n.q.size, n.v.size) : 0);
+    wide_q = Take(half && gradient ? rows * n.q.size : 0);
+    wide_dy = Take(half && gradient ? rows * n.v.size : 0);
+    wide_dk = Take(half && gradient ? total * n.q.size : 0);
+    wide_dv = Take(half && gradient ? total * n.v.size : 0);
+  }
+
+ private:
+  int64_t Take(int64_t count) {
+    const int64_t at = floats;
+    floats += AlignUp(count, kAlignmentBytes / static_cast<int64_t>(sizeof(float)));
+    return at;
+  }
+};
+
+// The products of float32 numbers.
+class WideAttention : public AttentionKernel {
+ protected:
+  explicit WideAttention(const KernelCall& call) : AttentionKernel(call), layout_(n_, IsGradient(call), Drops(call)) {}
+
+  // `count` vectors of `operand`, from element `begin` on, as floats: in place, or widened into `room`.
+  Vectors<const float> Widen(const void* operand, const AttentionVectors& n, int64_t begin, int64_t count, float* room) const {
+    if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride()};
+    for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride(), n.size, room + i * n.size);
+    return {room, n.size};
+  }
+
+  // Where to compute vectors of a result that start at element `begin`: in place, or in `room`, from which Narrow copies them.
+  Vectors<float> Destination(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
+    if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
+    return {room, n.size};
+  }
+  void Narrow(const Vectors<float>& from, const AttentionVectors& n, int64_t count, void* result, int64_t begin) const {
+    if (n_.dtype == DType::kFloat32) return;
+    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, n_.dtype, from.at + i * from.stride, n.size, result, begin + i * n.stride());
+  }
+
+  void Pack(const float* b, int64_t k, int64_t n, int64_t b_row, int64_t b_col, float* packed) const {
+    MatrixArgs args{};
+    args.k = k;
+    args.n = n;
+    args.b = b;
+    args.b_row = b_row;
+    args.b_col = b_col;
+    loops_.pack_matrix(args, packed);
+  }
+
+  // c[rows, keys] = factor a[rows, size] packed[size, all keys].
+  void MultiplyByKeys(const float* a, int64_t a_row, int64_t rows, int64_t size, const float* packed, Range keys, float factor,
+                      float* c) const {
+    const MatrixArgs args{.m = rows,
+                          .n = keys.end - keys.begin,
+                          .k = size,
+                          .a = a,
+                          .a_row = a_row,
+                          .a_col = 1,
+                          .c = c + keys.begin,
+                          .c_row = row(),
+                          .alpha = factor};
+    loops_.multiply_packed(args, packed + keys.begin * size);
+  }
+
+  // c[rows, size] = a[rows, keys] packed[all keys, size].
+  void MultiplyOverKeys(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
+    for (int64_t column = 0; column < size; column += loops_.matrix_panel) {
+      const MatrixArgs args{.m = rows,
+                            .n = std::min<int64_t>(loops_.matrix_panel, size - column),
+                            .k = keys.end - keys.begin,
+                            .a = a + keys.begin,
+                            .a_row = row(),
+                            .a_col = 1,
+                            .c = c + column,
+                            .c_row = c_row,
+                            .alpha = 1};
+      loops_.multiply_packed(args, packed + column * n_.k.length + keys.begin * loops_.matrix_panel);
+    }
+  }
+
+  // c[keys, size] += a[rows, keys]^T packed[rows, size].
+  void AddTransposed(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
+    const MatrixArgs args{.m = keys.end - keys.begin,
+                          .n = size,
+                          .k = rows,
+                          .a = a + keys.begin,
+                          .a_row = 1,
+                          .a_col = row(),
+                          .c = c + keys.begin * c_row,
+                          .c_row = c_row,
+                          .alpha = 1,
+                          .adds = true};
+    loops_.multiply_packed(args, packed);
+  }
+
+  uint32_t* Words(float* memory) const { return reinterpret_cast<uint32_t*>(memory + layout_.words); }
+
+  const AttentionScratchLayout layout_;
+};
+
+class Attention : public WideAttention {
  public:
-  explicit Attention(const KernelCall& call) : AttentionKernel(call) {}
+  explicit Attention(const KernelCall& call) : WideAttention(call) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const int64_t heads = n_.batch * n_.q.heads, tile = TileRows(n_.k.length);
@@ -42,7 +168,7 @@ class Attention : public AttentionKernel {
           const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide);
           MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, scores);
           Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
-          for (int64_t r = 0; r < rows && drops_; ++r) Drop(DropoutOf(draws, lengths, b, h, i + r, memory), scores + r * row());
+          for (int64_t r = 0; r < rows && drops_; ++r) Drop(DropoutOf(draws, lengths, b, h, i + r, Words(memory)), scores + r * row());
           const auto y = Destination(outputs[0], n_.y, n_.y.At(b, h, i), wide);
           MultiplyOverKeys(scores, rows, values, range, n_.v.size, y.at, y.stride);
           Narrow(y, n_.y, rows, outputs[0], n_.y.At(b, h, i));
@@ -54,10 +180,10 @@ class Attention : public AttentionKernel {
 
 // A head of K and V belongs to one thread, together with all heads of Q that share it. If the gradient of a mask common to all samples is
 // wanted, the thread takes the head in all samples, so that each sum has a fixed order.
-class AttentionGrad : public AttentionKernel {
+class AttentionGrad : public WideAttention {
  public:
   explicit AttentionGrad(const KernelCall& call)
-      : AttentionKernel(call),
+      : WideAttention(call),
         gradient_outputs_{GradientOutputIndex(call, kQ), GradientOutputIndex(call, kK), GradientOutputIndex(call, kV),
                           GradientOutputIndex(call, kMask)} {}
 
@@ -102,19 +228,7 @@ class AttentionGrad : public AttentionKernel {
         MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, p);
         Probabilities(inputs, b, h, i, rows, range, p, cap_derivatives);
         MultiplyByKeys(dy.at, dy.stride, rows, n_.v.size, values, range, 1, ds);
-        for (int64_t r = 0; r < rows; ++r) {
-          const int64_t at = r * row() + range.begin, count = range.end - range.begin;
-          const RowDropout dropout = DropoutOf(draws, lengths, b, h, i + r, memory);
-          Drop(dropout, ds + r * row());
-          loops_.softmax_grad_row(p + at, ds + at, count, out(kMask) == nullptr ? n_.scale : 1);
-          if (out(kMask) != nullptr) {
-            AddToMask(ds + r * row(), b, h, i + r, range, static_cast<float*>(out(kMask)));
-            for (int64_t j = at; j < at + count; ++j) ds[j] *= n_.scale;
-          }
-          // For hidden keys the gradient is 0 already, and the slope has not been written.
-          for (int64_t j = at; j < at + count && cap_derivatives != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * cap_derivatives[j];
-          Drop(dropout, p + r * row());
-        }
+        ScoreGradients(draws, lengths, b, h, i, rows, range, cap_derivatives, static_cast<float*>(out(kMask)), Words(memory), p, ds);
         if (dv.at != nullptr) {
           Pack(dy.at, rows, n_.v.size, dy.stride, 1, dys);
           AddTransposed(p, rows, dys, range, n_.v.size, dv.at, dv.stride);
@@ -134,14 +248,6 @@ class AttentionGrad : public AttentionKernel {
     if (dv.at != nullptr) Narrow(dv, n_.v, n_.k.length, out(kV), v_at);
   }
 
-  // Adds the gradients of a query's scores, which are 0 for hidden keys, to the gradient of the mask.
-  void AddToMask(const float* ds, int64_t b, int64_t h, int64_t i, Range range, float* gradient) const {
-    float* const to = gradient + b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
-    const int64_t step = n_.mask_strides[3], end = std::min(range.end, n_.mask_keys);
-    if (step == 1) return AddRow(ds + range.begin, end - range.begin, to + range.begin);
-    for (int64_t j = range.begin; j < end; ++j) to[j * step] += ds[j];
-  }
-
   // Where to sum the gradient of a head of K or V, zero-initialized; null if it is not wanted.
   Vectors<float> Sums(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
     if (result == nullptr) return {};
@@ -152,13 +258,15 @@ class AttentionGrad : public AttentionKernel {
   const std::array<int64_t, 4> gradient_outputs_;  // indices of the outputs with the gradients of Q, K, V and the mask; -1: not wanted
 };
 
-std::string Rejects(const KernelCall& call) {
+}  // namespace
+
+std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(DType)) {
   const bool gradient = IsGradient(call);
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   if (call.inputs.size() < 3) return "operands are missing";
   if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
   const DType dtype = call.inputs[kQ].dtype;
-  if (dtype != DType::kFloat32 && !Is16Bit(dtype)) return std::string(DTypeName(dtype));
+  if (!serves(dtype)) return std::string(DTypeName(dtype));
   for (size_t i : {kQ, kK, kV}) {
     const OperandType& operand = call.inputs[i];
     if (!operand.present() || operand.dtype != dtype) return "operands of different types";
@@ -219,6 +327,12 @@ std::string Rejects(const KernelCall& call) {
     if (ks.heads > 1 && (rank < 3 || of.shape[rank - 3] == 1)) return "the gradient of a mask that heads share";
   }
   return "";
+}
+
+namespace {
+
+std::string Rejects(const KernelCall& call) {
+  return RejectsAttention(call, [](DType dtype) { return dtype == DType::kFloat32 || Is16Bit(dtype); });
 }
 
 int64_t Scratch(const KernelCall& call) {

@@ -1,6 +1,5 @@
-// The parts common to attention and its gradient: tiles of queries with their scores and probabilities, and the products around them. Keys
-// and values of a head are packed once for all its tiles. 16-bit operands are widened when they are packed, a head or a tile at a time, and
-// results are rounded once. Dropout draws random numbers only for the keys that a query sees.
+// The parts common to attention and its gradient, whatever computes the products: tiles of queries with their scores and probabilities.
+// Dropout draws random numbers only for the keys that a query sees.
 #pragma once
 
 #include <algorithm>
@@ -75,53 +74,11 @@ struct Range {
   int64_t begin, end;
 };
 
-// float32 vectors, `stride` elements apart.
-template <typename T>
-struct Vectors {
-  T* at = nullptr;
-  int64_t stride = 0;
-};
-
-// The division of one thread's scratch memory, as offsets in floats.
-struct AttentionScratchLayout {
-  int64_t keys, values, scores, gradients, cap_derivatives, keys_back, queries, outputs;
-  int64_t words;                                    // random words, which are as wide as floats
-  int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // for 16-bit operands: see Widen, and Sums in attention.cc
-  int64_t floats = 0;
-
-  AttentionScratchLayout(const AttentionSizes& n, bool gradient, bool drops) {
-    const int64_t total = n.k.length, rows = std::min(TileRows(total), n.q.length), row = AlignUp(total, 32);
-    keys = Take(MatrixPackFloats(n.q.size, total));
-    values = Take(MatrixPackFloats(gradient ? n.v.size : total, gradient ? total : n.v.size));
-    scores = Take(rows * row);
-    gradients = Take(gradient ? rows * row : 0);
-    cap_derivatives = Take(gradient && n.softcap > 0 ? rows * row : 0);
-    keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
-    queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
-    outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
-    words = Take(drops ? RandomWordsRoom(total) : 0);
-    const bool half = Is16Bit(n.dtype);
-    wide = Take(half ? std::max(total, rows) * std::max(n.q.size, n.v.size) : 0);
-    wide_q = Take(half && gradient ? rows * n.q.size : 0);
-    wide_dy = Take(half && gradient ? rows * n.v.size : 0);
-    wide_dk = Take(half && gradient ? total * n.q.size : 0);
-    wide_dv = Take(half && gradient ? total * n.v.size : 0);
-  }
-
- private:
-  int64_t Take(int64_t count) {
-    const int64_t at = floats;
-    floats += AlignUp(count, kAlignmentBytes / static_cast<int64_t>(sizeof(float)));
-    return at;
-  }
-};
-
 class AttentionKernel : public Kernel {
  protected:
   explicit AttentionKernel(const KernelCall& call)
       : n_(call),
         call_(call),
-        layout_(n_, IsGradient(call), Drops(call)),
         drops_(Drops(call)),
         source_(call, SeedOf(call)),
         ratio_(static_cast<float>(call.attributes.Float("ratio", 0))),
@@ -155,85 +112,12 @@ class AttentionKernel : public Kernel {
     return {all.begin / loops_.matrix_panel * loops_.matrix_panel, all.end};
   }
 
-  // `count` vectors of `operand`, from element `begin` on, as floats: in place, or widened into `room`.
-  Vectors<const float> Widen(const void* operand, const AttentionVectors& n, int64_t begin, int64_t count, float* room) const {
-    if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride()};
-    for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride(), n.size, room + i * n.size);
-    return {room, n.size};
-  }
-
-  // Where to compute vectors of a result that start at element `begin`: in place, or in `room`, from which Narrow copies them.
-  Vectors<float> Destination(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
-    if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
-    return {room, n.size};
-  }
-  void Narrow(const Vectors<float>& from, const AttentionVectors& n, int64_t count, void* result, int64_t begin) const {
-    if (n_.dtype == DType::kFloat32) return;
-    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, n_.dtype, from.at + i * from.stride, n.size, result, begin + i * n.stride());
-  }
-
-  void Pack(const float* b, int64_t k, int64_t n, int64_t b_row, int64_t b_col, float* packed) const {
-    MatrixArgs args{};
-    args.k = k;
-    args.n = n;
-    args.b = b;
-    args.b_row = b_row;
-    args.b_col = b_col;
-    loops_.pack_matrix(args, packed);
-  }
-
-  // c[rows, keys] = factor a[rows, size] packed[size, all keys].
-  void MultiplyByKeys(const float* a, int64_t a_row, int64_t rows, int64_t size, const float* packed, Range keys, float factor,
-                      float* c) const {
-    const MatrixArgs args{.m = rows,
-                          .n = keys.end - keys.begin,
-                          .k = size,
-                          .a = a,
-                          .a_row = a_row,
-                          .a_col = 1,
-                          .c = c + keys.begin,
-                          .c_row = row(),
-                          .alpha = factor};
-    loops_.multiply_packed(args, packed + keys.begin * size);
-  }
-
-  // c[rows, size] = a[rows, keys] packed[all keys, size].
-  void MultiplyOverKeys(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
-    for (int64_t column = 0; column < size; column += loops_.matrix_panel) {
-      const MatrixArgs args{.m = rows,
-                            .n = std::min<int64_t>(loops_.matrix_panel, size - column),
-                            .k = keys.end - keys.begin,
-                            .a = a + keys.begin,
-                            .a_row = row(),
-                            .a_col = 1,
-                            .c = c + column,
-                            .c_row = c_row,
-                            .alpha = 1};
-      loops_.multiply_packed(args, packed + column * n_.k.length + keys.begin * loops_.matrix_panel);
-    }
-  }
-
-  // c[keys, size] += a[rows, keys]^T packed[rows, size].
-  void AddTransposed(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
-    const MatrixArgs args{.m = keys.end - keys.begin,
-                          .n = size,
-                          .k = rows,
-                          .a = a + keys.begin,
-                          .a_row = 1,
-                          .a_col = row(),
-                          .c = c + keys.begin * c_row,
-                          .c_row = c_row,
-                          .alpha = 1,
-                          .adds = true};
-    loops_.multiply_packed(args, packed);
-  }
-
   void AddRow(const float* from, int64_t n, float* to) const {
     loops_.pointwise[static_cast<size_t>(PointwiseOp::kAdd)]({to, from, to, to, n});
   }
 
-  // Turns the scaled scores of a tile into probabilities, zero for hidden keys. With a soft cap, writes its derivatives to `slopes` unless
-  // null.
+  // Turns the scaled scores of a tile into probabilities, zero for hidden keys. With a soft cap, writes its derivatives to
+  // `cap_derivatives` unless null.
   void Probabilities(const void* const* inputs, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys, float* scores,
                      float* cap_derivatives) const {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
@@ -261,13 +145,13 @@ class AttentionKernel : public Kernel {
     Range seen;                       // the keys that the query sees
     const uint32_t* words = nullptr;  // one per such key; null: no dropout
   };
-  // The dropout of query i. Its words are in the thread's memory, and valid until the next call.
-  RowDropout DropoutOf(const RandomDraws& draws, const int64_t* lengths, int64_t b, int64_t h, int64_t i, float* memory) const {
+  // The dropout of query i. Its words are written to `words`.
+  RowDropout DropoutOf(const RandomDraws& draws, const int64_t* lengths, int64_t b, int64_t h, int64_t i, uint32_t* words) const {
     RowDropout dropout{Visible(lengths, b, i)};
     const int64_t count = dropout.seen.end - dropout.seen.begin;
     if (!drops_ || count <= 0) return dropout;
     const int64_t first = ((b * n_.q.heads + h) * n_.q.length + i) * n_.k.length + dropout.seen.begin;
-    dropout.words = draws.Words(loops_, first, count, reinterpret_cast<uint32_t*>(memory + layout_.words));
+    dropout.words = draws.Words(loops_, first, count, words);
     return dropout;
   }
   // Applies dropout to a query's row of probabilities, or of their gradients.
@@ -277,9 +161,28 @@ class AttentionKernel : public Kernel {
     loops_.dropout(x, dropout.words, dropout.seen.end - dropout.seen.begin, ratio_, kept_scale_, x);
   }
 
+  // From the probabilities `p` of a tile and the gradients `ds` of the probabilities after dropout: `ds` becomes the gradients of the
+  // unscaled scores, and dropout is applied to `p`. Adds the gradient of the mask to `mask_gradient` unless null. Both hold zeros for
+  // hidden keys.
+  void ScoreGradients(const RandomDraws& draws, const int64_t* lengths, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys,
+                      const float* cap_derivatives, float* mask_gradient, uint32_t* words, float* p, float* ds) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = r * row() + keys.begin, count = keys.end - keys.begin;
+      const RowDropout dropout = DropoutOf(draws, lengths, b, h, i + r, words);
+      Drop(dropout, ds + r * row());
+      loops_.softmax_grad_row(p + at, ds + at, count, mask_gradient == nullptr ? n_.scale : 1);
+      if (mask_gradient != nullptr) {
+        AddToMask(ds + r * row(), b, h, i + r, keys, mask_gradient);
+        for (int64_t j = at; j < at + count; ++j) ds[j] *= n_.scale;
+      }
+      // For hidden keys the gradient is 0 already, and the derivative has not been written.
+      for (int64_t j = at; j < at + count && cap_derivatives != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * cap_derivatives[j];
+      Drop(dropout, p + r * row());
+    }
+  }
+
   const AttentionSizes n_;
   const KernelCall call_;
-  const AttentionScratchLayout layout_;
   const Loops& loops_ = BestLoops();
   const bool drops_;
   const RandomSource source_;
@@ -318,6 +221,17 @@ class AttentionKernel : public Kernel {
     // Keys past the end of a shorter mask are hidden.
     std::fill(s + (end - seen.begin), s + (seen.end - seen.begin), kHidden);
   }
+
+  // Adds the gradients of a query's scores, which are 0 for hidden keys, to the gradient of the mask.
+  void AddToMask(const float* ds, int64_t b, int64_t h, int64_t i, Range keys, float* gradient) const {
+    float* const to = gradient + b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
+    const int64_t step = n_.mask_strides[3], end = std::min(keys.end, n_.mask_keys);
+    if (step == 1) return AddRow(ds + keys.begin, end - keys.begin, to + keys.begin);
+    for (int64_t j = keys.begin; j < end; ++j) to[j * step] += ds[j];
+  }
 };
+
+// Why a kernel cannot compute a call with operands of the types that `serves` accepts, or "".
+std::string RejectsAttention(const KernelCall& call, bool (*serves)(DType));
 
 }  // namespace gradloom::attention

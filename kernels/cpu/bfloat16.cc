@@ -34,4 +34,13 @@ bool HasFastBfloat16() {
   return fast;
 }
 
+PairProduct BestPairProduct() {
+  static const PairProduct best = [] {
+    PairProduct product = Has(dnnl::cpu_isa::avx512_core_amx) ? PairProductByName("amx") : nullptr;
+    if (product == nullptr && HasBfloat16() && !HasSlowDotProduct()) product = PairProductByName("avx512_bf16");
+    return product == nullptr ? BestLoops().multiply_pairs : product;
+  }();
+  return best;
+}
+
 }  // namespace gradloom

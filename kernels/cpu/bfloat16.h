@@ -1,6 +1,8 @@
 // The machine's support for products of bfloat16.
 #pragma once
 
+#include "kernels/cpu/isa/loops.h"
+
 namespace gradloom {
 
 // Whether oneDNN uses dedicated instructions for them on this machine: AVX512-BF16 or AMX. ONEDNN_MAX_CPU_ISA=AVX512_CORE in the
@@ -13,5 +15,8 @@ bool HasBfloat16();
 // have AMX, but a virtual machine may hide it. GRADLOOM_CPU_BFLOAT16=on in the environment prefers oneDNN's kernels wherever they exist;
 // off never uses them.
 bool HasFastBfloat16();
+
+// The machine's fastest product of pairs among those that ONEDNN_MAX_CPU_ISA allows.
+PairProduct BestPairProduct();
 
 }  // namespace gradloom

@@ -41,6 +41,7 @@ constexpr Rows kFamilies[] = {
     CpuTupleIndexKernels,
     CpuLstmKernels,
     CpuGruKernels,
+    CpuFastAttentionKernels,
     CpuAttentionKernels,
     CpuMatMulKernels,
     CpuLongConvolutionKernels,
@@ -62,6 +63,7 @@ constexpr Rows kFamilies[] = {
     CpuPadKernels,
     CpuSignalKernels,
     CpuWidenedKernels,
+    CpuSlowAttentionKernels,
     CpuSlowBfloat16Kernels,
 };
 // clang-format on

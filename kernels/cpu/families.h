@@ -31,6 +31,7 @@ std::span<const CpuKernel> CpuElementIndexKernels();        // index_elements.cc
 std::span<const CpuKernel> CpuTupleIndexKernels();          // index_tuples.cc
 std::span<const CpuKernel> CpuLstmKernels();                // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();                 // gru.cc
+std::span<const CpuKernel> CpuFastAttentionKernels();       // attention_bfloat16.cc: if bfloat16 is faster than widened operands
 std::span<const CpuKernel> CpuAttentionKernels();           // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();              // matmul.cc
 std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.cc
@@ -52,7 +53,8 @@ std::span<const CpuKernel> CpuRoiAlignKernels();            // roi_align.cc
 std::span<const CpuKernel> CpuPadKernels();                 // pad.cc
 std::span<const CpuKernel> CpuSignalKernels();              // signal.cc
 std::span<const CpuKernel> CpuWidenedKernels();             // widened.cc
-std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: the others, for plans compiled on other machines
+std::span<const CpuKernel> CpuSlowAttentionKernels();       // attention_bfloat16.cc: the others, for plans compiled on other machines
+std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: likewise
 
 // The `make` function of a kernel whose constructor takes the call.
 template <typename T>

@@ -27,6 +27,7 @@ std::span<const CpuKernel> CpuElementIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuTupleIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
+std::span<const CpuKernel> CpuFastAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuLongConvolutionKernels() { return {}; }
@@ -48,6 +49,7 @@ std::span<const CpuKernel> CpuRoiAlignKernels() { return {}; }
 std::span<const CpuKernel> CpuPadKernels() { return {}; }
 std::span<const CpuKernel> CpuSignalKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
+std::span<const CpuKernel> CpuSlowAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return {}; }
 
 }  // namespace gradloom

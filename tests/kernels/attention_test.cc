@@ -160,35 +160,58 @@ TEST(Attention, MaskGradient) {
   }
 }
 
-// The same with all floating-point operands in 16 bits, also the mask: the same sums, rounded once.
+KernelCall Lowered(KernelCall call, DType dtype) {
+  for (auto* operands : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (operand.dtype == DType::kFloat32) operand.dtype = dtype;
+    }
+  }
+  return call;
+}
+
+// For operands in 16 bits, also the mask, whose results are within `relative` of those of the widened operands.
+Comparison HowInSixteenBits(const Case& c, DType dtype, double relative) {
+  Comparison how = How(c);
+  how.relative = relative;
+  how.scale = 0.03;
+  how.widen = true;
+  how.fill = [&c, dtype](int input, Tensor& tensor, std::mt19937_64& from) {
+    if (input != 3 || tensor.dtype() != dtype) return How(c).fill(input, tensor, from);
+    Tensor wide(DType::kFloat32, tensor.shape());
+    const bool filled = How(c).fill(input, wide, from);
+    tensor = Converted(wide.view(), dtype);
+    return filled;
+  };
+  return how;
+}
+
+const std::vector<int64_t> kWanted[] = {{0, 1, 2}, {0}, {2, 1}};
+
+// The same sums as in float32, rounded once.
 TEST(Attention, SixteenBits) {
   std::mt19937_64 random(TestSeed());
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-    const auto lowered = [&](KernelCall call) {
-      for (auto* operands : {&call.inputs, &call.outputs}) {
-        for (OperandType& operand : *operands) {
-          if (operand.dtype == DType::kFloat32) operand.dtype = dtype;
-        }
-      }
-      return call;
-    };
     for (const Case& c : AllCases()) {
-      Comparison how = How(c);
-      how.relative = dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
-      how.scale = 0.03;
-      how.widen = true;
-      how.fill = [&](int input, Tensor& tensor, std::mt19937_64& from) {
-        if (input != 3 || tensor.dtype() != dtype) return How(c).fill(input, tensor, from);
-        Tensor wide(DType::kFloat32, tensor.shape());
-        const bool filled = How(c).fill(input, wide, from);
-        tensor = Converted(wide.view(), dtype);
-        return filled;
-      };
-      ExpectSameAsReference(lowered(ForwardOf(c)), random, how, RowOf(c, false));
-      for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {0}, {2, 1}}) {
-        ExpectSameAsReference(lowered(GradientOf(c, wanted)), random, how, RowOf(c, true));
-      }
+      const Comparison how = HowInSixteenBits(c, dtype, dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7);
+      ExpectSameAsReference(Lowered(ForwardOf(c), dtype), random, how, RowOf(c, false));
+      for (const std::vector<int64_t>& wanted : kWanted)
+        ExpectSameAsReference(Lowered(GradientOf(c, wanted), dtype), random, how, RowOf(c, true));
     }
+  }
+}
+
+// By products of pairs, where probabilities and the gradients of scores are rounded to bfloat16 too.
+TEST(Attention, BfloatPairs) {
+  std::vector<Case> cases = AllCases();
+  cases.push_back({1, 2, 1, 67, 200, 64, 48, true, kCausal});
+  cases.push_back({1, 2, 2, 100, 100, 32, 33, false, {{"left_window_size", int64_t{40}}}});
+  std::mt19937_64 random(TestSeed());
+  for (const Case& c : cases) {
+    const Comparison how = HowInSixteenBits(c, DType::kBfloat16, 0x1p-6);
+    const std::string row = "cpu.bfloat16." + RowOf(c, false).substr(4);
+    ExpectSameAsReference(Lowered(ForwardOf(c), DType::kBfloat16), random, how, row);
+    for (const std::vector<int64_t>& wanted : kWanted)
+      ExpectSameAsReference(Lowered(GradientOf(c, wanted), DType::kBfloat16), random, how, row + "Grad");
   }
 }
 

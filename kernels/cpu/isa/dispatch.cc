@@ -1,4 +1,9 @@
 #include <strings.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +24,12 @@ extern const Loops kLoops;
 namespace avx512 {
 extern const Loops kLoops;
 }
+namespace avx512_bf16 {
+void MultiplyPairs(const PairArgs& args);
+}
+namespace amx {
+void MultiplyPairs(const PairArgs& args);
+}
 #endif
 
 const Loops* LoopsByName(const char* name) {
@@ -34,6 +45,22 @@ const Loops* LoopsByName(const char* name) {
 
 namespace {
 
+#ifdef __x86_64__
+// A process must ask Linux for the tiles' registers, which enlarge its threads' saved state.
+bool RequestTiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in asm/prctl.h
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+bool HasAmx() {
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  static const bool granted = RequestTiles();
+  return granted;
+}
+#endif
+
 // Uses oneDNN's variable with oneDNN's semantics, so that one setting limits both the library and our own kernels.
 bool IsaIsAllowed(std::string_view name) {
   const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
@@ -44,6 +71,16 @@ bool IsaIsAllowed(std::string_view name) {
 }
 
 }  // namespace
+
+PairProduct PairProductByName([[maybe_unused]] const char* name) {
+#ifdef __x86_64__
+  if (std::strcmp(name, "avx512_bf16") == 0) {
+    return LoopsByName("avx512") != nullptr && __builtin_cpu_supports("avx512bf16") ? avx512_bf16::MultiplyPairs : nullptr;
+  }
+  if (std::strcmp(name, "amx") == 0) return HasAmx() ? amx::MultiplyPairs : nullptr;
+#endif
+  return nullptr;
+}
 
 const Loops& BestLoops() {
   static const Loops* const best = [] {

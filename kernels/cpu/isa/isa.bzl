@@ -18,6 +18,7 @@ def isa_library(name, flags):
             "normalization_loops.cc",
             "optimizer_loops.cc",
             "outer_loops.cc",
+            "pair_loops.cc",
             "panel_tile.h",
             "pointwise_loops.cc",
             "pooling_loops.cc",

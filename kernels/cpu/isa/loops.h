@@ -38,6 +38,22 @@ struct MatrixArgs {
   bool adds;
 };
 
+// A product of bfloat16 matrices with float32 sums: c = a b, or with `adds`, c += a b. m is a multiple of 16; n and k are multiples of
+// kPairColumns. b consists of panels of kPairColumns columns. Row p of a panel holds the pairs b[2 p, j], b[2 p + 1, j], one after the
+// other in 32 bits each.
+inline constexpr Index kPairColumns = 32;
+struct PairArgs {
+  Index m, n, k;
+  const unsigned short* a;
+  Index a_row;  // the elements of a row are contiguous
+  const unsigned* b;
+  Index b_panel;  // pairs from one panel to the next
+  float* c;
+  Index c_row;
+  bool adds;
+};
+using PairProduct = void (*)(const PairArgs&);
+
 // A tile c[rows, matrix_panel] of sums of outer products, with rows <= panel_rows. Only `columns` columns are needed, which are one vector
 // or two. The sums run over runs of points of a and b: points are `a_step` elements apart in a, and matrix_panel in b. With `adds`, c is
 // accumulated.
@@ -350,6 +366,11 @@ struct Loops {
   void (*pack_matrix)(const MatrixArgs& args, float* pack);
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
 
+  // The pairs of two rows of bfloat16: to[i] = first[i] | second[i] << 16; the same for floats, which are rounded to nearest even.
+  void (*pair_rows)(const unsigned short* first, const unsigned short* second, unsigned* to, Index n);
+  void (*round_pairs)(const float* first, const float* second, unsigned* to, Index n);
+  PairProduct multiply_pairs;  // by float32 arithmetic; see PairProductByName
+
   Index panel_rows;  // the largest number of rows in a tile of a product with a panel
   void (*add_outer_products)(const OuterArgs& args);
 
@@ -407,5 +428,9 @@ const Loops& BestLoops();
 
 // The loops for an instruction set, or null if this machine lacks it.
 const Loops* LoopsByName(const char* name);
+
+// Products of pairs by dedicated instructions, "amx" or "avx512_bf16", or null if this machine or operating system lacks them. Both treat
+// subnormal numbers as zero.
+PairProduct PairProductByName(const char* name);
 
 }  // namespace gradloom
