@@ -84,6 +84,8 @@ class AttentionKernel : public Kernel {
         ratio_(static_cast<float>(call.attributes.Float("ratio", 0))),
         kept_scale_(static_cast<float>(1 / (1 - call.attributes.Float("ratio", 0)))) {}
 
+  static constexpr int64_t kVector = 16;  // elements of the widest vectors; divides row()
+
   // Elements from one row of scores to the next.
   int64_t row() const { return AlignUp(n_.k.length, 32); }
 
@@ -123,20 +125,27 @@ class AttentionKernel : public Kernel {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     for (int64_t r = 0; r < rows; ++r, scores += row()) {
       const Range seen = Visible(lengths, b, i + r);
-      std::fill(scores + keys.begin, scores + std::clamp(seen.begin, keys.begin, keys.end), 0.0f);
-      std::fill(scores + std::clamp(seen.end, keys.begin, keys.end), scores + keys.end, 0.0f);
+      // Softmax is faster for whole vectors, in which hidden keys are minus infinity.
+      const Range whole{std::max(seen.begin / kVector * kVector, keys.begin), AlignUp(seen.end, kVector)};
       const int64_t count = seen.end - seen.begin;
-      if (count <= 0) continue;
+      if (count <= 0) {
+        std::fill(scores + keys.begin, scores + keys.end, 0.0f);
+        continue;
+      }
+      std::fill(scores + keys.begin, scores + whole.begin, 0.0f);
+      std::fill(scores + whole.begin, scores + seen.begin, kHidden);
+      std::fill(scores + seen.end, scores + whole.end, kHidden);
+      std::fill(scores + whole.end, scores + std::max(whole.end, keys.end), 0.0f);
       float* s = scores + seen.begin;
       if (n_.softcap > 0) Cap(s, cap_derivatives == nullptr ? nullptr : cap_derivatives + r * row() + seen.begin, count);
       if (!n_.mask_strides.empty()) {
         AddMask(inputs[kMask], b, h, i + r, seen, s);
         if (s[0] == kHidden && loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
-          std::fill_n(s, count, 0.0f);
+          std::fill(scores + whole.begin, scores + whole.end, 0.0f);
           continue;
         }
       }
-      loops_.softmax_row(s, s, count);
+      loops_.softmax_row(scores + whole.begin, scores + whole.begin, whole.end - whole.begin);
     }
   }
 

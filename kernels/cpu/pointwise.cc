@@ -195,6 +195,17 @@ PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram prog
   locations_.resize(static_cast<size_t>(program.first_result()) + program.instructions.size());
   PlaceInputs(call, program);
   PlaceResults(call, program);
+  converts_ = IsConversion(call, program);
+}
+
+// The loops load to float32 and store from it, so that one of the two types must be float32.
+bool PointwiseKernel::IsConversion(const KernelCall& call, const PointwiseProgram& program) const {
+  if (program.instructions.size() != 1 || program.num_inputs != 1 || call.inputs.size() != 1 || call.outputs.size() != 1) return false;
+  const auto& [op, operands] = program.instructions[0];
+  const DType from = call.inputs[0].dtype, to = call.outputs[0].dtype;
+  const bool converts = op == PointwiseOp::kCopy || (op == PointwiseOp::kToBfloat16 && to == DType::kBfloat16) ||
+                        (op == PointwiseOp::kToFloat16 && to == DType::kFloat16);
+  return converts && operands[0] == 0 && operands_[0].kind == Kind::kDense && (from == DType::kFloat32) != (to == DType::kFloat32);
 }
 
 int PointwiseKernel::NewTile() { return num_tiles_++; }
@@ -343,6 +354,14 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
 }
 
 void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) const {
+  if (converts_) {
+    if (dtypes_[0] == DType::kFloat32) {
+      StoreFloats(*loops_, copies_[0].dtype, static_cast<const float*>(inputs[0]) + begin, end - begin, outputs[0], begin);
+    } else {
+      LoadFloats(*loops_, dtypes_[0], inputs[0], begin, end - begin, static_cast<float*>(outputs[0]) + begin);
+    }
+    return;
+  }
   alignas(64) float tiles[kMaxTiles * kTile];
   float* at[PointwiseProgram::kMaxInputs + 2 * PointwiseProgram::kMaxInstructions];
   for (size_t p = 0; p < locations_.size(); ++p)

@@ -62,6 +62,7 @@ class PointwiseKernel : public Kernel {
     DType dtype = DType::kFloat32;  // of the output
   };
 
+  bool IsConversion(const KernelCall& call, const PointwiseProgram& program) const;
   void PlaceInputs(const KernelCall& call, const PointwiseProgram& program);
   void PlaceResults(const KernelCall& call, const PointwiseProgram& program);
   int NewTile();
@@ -81,6 +82,7 @@ class PointwiseKernel : public Kernel {
   std::vector<Copy> copies_;
   std::vector<int> periodic_;  // periodic inputs, which are written to their tiles once
   int num_tiles_ = 0;
+  bool converts_ = false;  // only changes the type: no tile is needed
 };
 
 // Why the tile interpreter cannot run the call, or "".

@@ -12,13 +12,54 @@ GRADLOOM_INLINE float MaxRow(const float* x, Index n) { return kRowReductions[kM
 
 }  // namespace
 
+namespace {
+
+constexpr Index kVectorsPerSum = 32;  // summed one after the other, so that rounding errors stay small in long rows
+
+// y = exp(x - shift) for a vector; y may be x.
+GRADLOOM_INLINE Vector ExpVector(const float* x, float* y, float shift) {
+#pragma omp simd
+  for (Index i = 0; i < kLanes; ++i) y[i] = scalar::Exp(x[i] - shift);
+  return Load(y);
+}
+
+GRADLOOM_INLINE float Largest(Vector v) {
+  float largest = v[0];
+  for (Index i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
+GRADLOOM_INLINE float Total(Vector v) {
+  for (Index step = kLanes / 2; step > 0; step /= 2) {
+    for (Index i = 0; i < step; ++i) v[i] += v[i + step];
+  }
+  return v[0];
+}
+
+}  // namespace
+
+// Whole vectors, the last one padded with -inf: rows of attention are short, and elements one by one would take longer than the rest.
 void SoftmaxRow(const float* x, float* y, Index n) {
-  const float shift = MaxRow(x, n);
-#pragma omp simd
-  for (Index i = 0; i < n; ++i) y[i] = scalar::Exp(x[i] - shift);
-  const float scale = 1.0f / kRowReductions[kSum](y, n);
-#pragma omp simd
-  for (Index i = 0; i < n; ++i) y[i] *= scale;
+  const Index whole = n / kLanes * kLanes, rest = n - whole;
+  alignas(64) float last[kLanes];
+  for (Index i = 0; i < kLanes; ++i) last[i] = i < rest ? x[whole + i] : -__builtin_inff();
+  Vector largest = Load(last);
+  for (Index i = 0; i < whole; i += kLanes) {
+    const Vector next = Load(x + i);
+    largest = next > largest ? next : largest;
+  }
+  const float shift = Largest(largest);
+  Vector sum = {};
+  for (Index begin = 0; begin < whole; begin += kVectorsPerSum * kLanes) {
+    const Index end = whole - begin < kVectorsPerSum * kLanes ? whole : begin + kVectorsPerSum * kLanes;
+    Vector part = {};
+    for (Index i = begin; i < end; i += kLanes) part += ExpVector(x + i, y + i, shift);
+    sum += part;
+  }
+  if (rest > 0) sum += ExpVector(last, last, shift);
+  const float scale = 1.0f / Total(sum);
+  for (Index i = 0; i < whole; i += kLanes) Store(y + i, Load(y + i) * scale);
+  for (Index i = 0; i < rest; ++i) y[whole + i] = last[i] * scale;
 }
 
 void SoftmaxGradRow(const float* p, float* g, Index n, float scale) {
