@@ -24,19 +24,21 @@ bool HasSlowDotProduct() {
 
 bool HasBfloat16() { return Has(dnnl::cpu_isa::avx512_core_bf16); }
 
+bool HasAmx() { return Has(dnnl::cpu_isa::avx512_core_amx); }
+
 bool HasFastBfloat16() {
   static const bool fast = [] {
     const char* const given = std::getenv("GRADLOOM_CPU_BFLOAT16");
     const std::string_view choice = given == nullptr ? "" : given;
     if (choice == "on" || choice == "off") return choice == "on" && HasBfloat16();
-    return Has(dnnl::cpu_isa::avx512_core_amx) || (HasBfloat16() && !HasSlowDotProduct());
+    return HasAmx() || (HasBfloat16() && !HasSlowDotProduct());
   }();
   return fast;
 }
 
 PairProduct BestPairProduct() {
   static const PairProduct best = [] {
-    PairProduct product = Has(dnnl::cpu_isa::avx512_core_amx) ? PairProductByName("amx") : nullptr;
+    PairProduct product = HasAmx() ? PairProductByName("amx") : nullptr;
     if (product == nullptr && HasBfloat16() && !HasSlowDotProduct()) product = PairProductByName("avx512_bf16");
     return product == nullptr ? BestLoops().multiply_pairs : product;
   }();

@@ -9,6 +9,9 @@ namespace gradloom {
 // environment prevents it.
 bool HasBfloat16();
 
+// Whether AMX is among them.
+bool HasAmx();
+
 // Whether these are faster than float32 arithmetic on widened operands. AMX is, by 16 times in theory. AVX512-BF16 is if its instruction
 // takes as long as a fused multiply-add, since it does twice the work: on Zen 4 and later, and on Cooper Lake. Intel's processors with
 // AVX512-FP16 need four times as long for it (measured on Emerald Rapids: 1.75 of them in a nanosecond, 7.0 fused multiply-adds). They also

@@ -21,6 +21,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
+#include "kernels/cpu/pair_weights.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/winograd.h"
 
@@ -126,7 +127,9 @@ bool Prefers(KernelCall& call) {
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;
   try {
-    if (ServesDenseWeights(call)) {
+    if (call.op == "ConvGradWeight" && PrefersPairWeights(call)) {
+      weights = Layout{};
+    } else if (ServesDenseWeights(call)) {
       weights = ForwardWeightLayout(call);
     } else {
       const PreparedConvolution prepared = PrepareConvolution(call, true);

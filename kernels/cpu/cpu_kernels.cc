@@ -52,6 +52,7 @@ constexpr Rows kFamilies[] = {
     CpuDenseWeightKernels,
     CpuGroupedConvolutionKernels,
     CpuConvolutionKernels,
+    CpuFastPairWeightKernels,
     CpuFastBfloat16Kernels,
     CpuMaxPoolKernels,
     CpuAveragePoolKernels,
@@ -64,6 +65,7 @@ constexpr Rows kFamilies[] = {
     CpuSignalKernels,
     CpuWidenedKernels,
     CpuSlowAttentionKernels,
+    CpuSlowPairWeightKernels,
     CpuSlowBfloat16Kernels,
 };
 // clang-format on

@@ -42,6 +42,7 @@ std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.
 std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc
 std::span<const CpuKernel> CpuGroupedConvolutionKernels();  // grouped_convolution.cc
 std::span<const CpuKernel> CpuConvolutionKernels();         // convolution.cc
+std::span<const CpuKernel> CpuFastPairWeightKernels();      // pair_weights.cc: with AMX
 std::span<const CpuKernel> CpuFastBfloat16Kernels();        // convolution.cc: if bfloat16 is faster than widened operands
 std::span<const CpuKernel> CpuMaxPoolKernels();             // max_pool.cc
 std::span<const CpuKernel> CpuAveragePoolKernels();         // average_pool.cc
@@ -54,6 +55,7 @@ std::span<const CpuKernel> CpuPadKernels();                 // pad.cc
 std::span<const CpuKernel> CpuSignalKernels();              // signal.cc
 std::span<const CpuKernel> CpuWidenedKernels();             // widened.cc
 std::span<const CpuKernel> CpuSlowAttentionKernels();       // attention_bfloat16.cc: the others, for plans compiled on other machines
+std::span<const CpuKernel> CpuSlowPairWeightKernels();      // pair_weights.cc: likewise
 std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: likewise
 
 // The `make` function of a kernel whose constructor takes the call.

@@ -38,6 +38,7 @@ std::span<const CpuKernel> CpuWinogradWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuGroupedConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
+std::span<const CpuKernel> CpuFastPairWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
 std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
 std::span<const CpuKernel> CpuAveragePoolKernels() { return {}; }
@@ -50,6 +51,7 @@ std::span<const CpuKernel> CpuPadKernels() { return {}; }
 std::span<const CpuKernel> CpuSignalKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowAttentionKernels() { return {}; }
+std::span<const CpuKernel> CpuSlowPairWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return {}; }
 
 }  // namespace gradloom

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
@@ -176,6 +179,95 @@ TEST(Bfloat16, Convolutions) {
         }
       }
       ExpectSameAsReference(other, random, how, name);
+    }
+  }
+}
+
+// The gradient of weights by products of pairs: images smaller than a vector, windows over padding, strides, dilations, channels and points
+// that fill no tile, and several blocks of points.
+TEST(Bfloat16, GradientOfWeightsByPairs) {
+  const ConvCase cases[] = {
+      {{2, 64, 4, 4}, {64, 64, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},
+      {{3, 37, 5, 7}, {70, 37, 3, 2}, {2, 1}, {0, 1, 2, 0}, {1, 1}, 1},
+      {{2, 32, 9, 9}, {80, 32, 3, 3}, {1, 1}, {0, 0, 0, 0}, {2, 2}, 1},
+      {{20, 33, 8, 8}, {65, 33, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+      {{5, 40, 6}, {64, 40, 3}, {1}, {1, 1}, {1}, 1},
+  };
+  std::mt19937_64 random(TestSeed());
+  for (const ConvCase& c : cases) {
+    const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.groups}};
+    const Shape y = Convolved(c.x, c.w, attributes);
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat32}) {
+      KernelCall call{.op = "ConvGradWeight",
+                      .domain = "gradloom",
+                      .attributes = attributes,
+                      .inputs = {Plain(DType::kBfloat16, c.x), Plain(DType::kBfloat16, y)},
+                      .outputs = {Plain(dtype, c.w)}};
+      KernelCall wished = call;
+      const bool prefers = FindKernel("onednn.bfloat16.ConvGradWeight")->prefers(wished);
+      for (OperandType& input : call.inputs) input.layout = ChannelsLast(c.x.rank());
+      if (HasAmx() && dtype == DType::kBfloat16) {
+        EXPECT_TRUE(prefers && wished.inputs[0].layout == call.inputs[0].layout && wished.outputs[0].layout.plain());
+        EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, "cpu.bfloat16.ConvGradWeight");
+      }
+      const Comparison how{.absolute = 1e-6 * static_cast<double>(y.elements() / c.w[0]),
+                           .relative = dtype == DType::kFloat32 ? 1e-6 : 0x1p-7,
+                           .scale = 0,
+                           .low = -1,
+                           .high = 1,
+                           .widen = true};
+      ExpectSameAsReference(call, random, how, "cpu.bfloat16.ConvGradWeight");
+    }
+  }
+}
+
+// Every product of pairs that this machine has, with padding, a panel stride, and accumulation.
+TEST(Bfloat16, ProductsOfPairs) {
+  std::mt19937_64 random(TestSeed());
+  std::vector<std::pair<std::string, PairProduct>> products;
+  for (const char* name : {"baseline", "avx2", "avx512"}) {
+    if (const Loops* loops = LoopsByName(name)) products.emplace_back(name, loops->multiply_pairs);
+  }
+  for (const char* name : {"avx512_bf16", "amx"}) {
+    if (PairProduct product = PairProductByName(name)) products.emplace_back(name, product);
+  }
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{16, 32, 32}, {48, 64, 96}, {32, 96, 64}}) {
+    const int64_t a_row = k + 6, c_row = n + 5, b_panel = k / 2 * kPairColumns + 64;
+    // Integers, whose sums are exact.
+    const auto integer = [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); };
+    std::vector<uint16_t> a(static_cast<size_t>(m * a_row));
+    for (uint16_t& x : a) x = FloatToBfloat16(integer());
+    std::vector<uint32_t> b(static_cast<size_t>(n / kPairColumns * b_panel));
+    for (uint32_t& x : b) x = FloatToBfloat16(integer()) | uint32_t{FloatToBfloat16(integer())} << 16;
+    std::vector<float> before(static_cast<size_t>(m * c_row));
+    for (float& x : before) x = integer();
+    for (const bool adds : {false, true}) {
+      std::vector<float> wanted = before;
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          float sum = adds ? before[static_cast<size_t>(i * c_row + j)] : 0;
+          for (int64_t e = 0; e < k; ++e) {
+            const uint32_t pair = b[static_cast<size_t>(j / kPairColumns * b_panel + e / 2 * kPairColumns + j % kPairColumns)];
+            const auto x = a[static_cast<size_t>(i * a_row + e)], y = static_cast<uint16_t>(e % 2 == 0 ? pair : pair >> 16);
+            sum += Bfloat16ToFloat(x) * Bfloat16ToFloat(y);
+          }
+          wanted[static_cast<size_t>(i * c_row + j)] = sum;
+        }
+      }
+      for (const auto& [name, product] : products) {
+        std::vector<float> c = before;
+        product({.m = m,
+                 .n = n,
+                 .k = k,
+                 .a = a.data(),
+                 .a_row = a_row,
+                 .b = b.data(),
+                 .b_panel = b_panel,
+                 .c = c.data(),
+                 .c_row = c_row,
+                 .adds = adds});
+        EXPECT_EQ(c, wanted) << name << " " << m << "x" << n << "x" << k << (adds ? " added" : "");
+      }
     }
   }
 }

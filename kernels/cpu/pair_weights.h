@@ -1,0 +1,15 @@
+// The gradient of a convolution's weights in bfloat16 by products of pairs (kernels/cpu/isa/loops.h), for images so small that oneDNN's
+// kernels cannot use the processor: with AMX, they reach a tenth of its speed for images of 4 x 4 points.
+#pragma once
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// Whether cpu.bfloat16.ConvGradWeight serves a ConvGradWeight with channels-last x and y and plain dw, and is faster with AMX.
+bool ServesPairWeights(const KernelCall& call);
+
+// The same if this machine has AMX, so that a plain call should get these layouts.
+bool PrefersPairWeights(const KernelCall& call);
+
+}  // namespace gradloom
