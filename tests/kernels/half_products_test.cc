@@ -13,6 +13,7 @@
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/loops.h"
+#include "runtime/base/half.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
