@@ -56,7 +56,8 @@ class LayoutAssigner {
   Layout& layout(ValueId id) { return plan_.layouts[static_cast<size_t>(id)]; }
 
   // If the first reader of a state converts it to another type, the state takes the order of dimensions that the first reader with a
-  // preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, and the gradient arrives in it.
+  // preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, or can be divided into its blocks
+  // without a transposition, and the gradient arrives in this order.
   void DecideByCopies(const std::vector<Node>& nodes) {
     std::set<ValueId> read;
     std::map<ValueId, ValueId> copied;  // the state, by copy
@@ -75,8 +76,8 @@ class LayoutAssigner {
     if (row == nullptr || row->prefers == nullptr || !row->prefers(wish)) return;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto found = copied.find(node.inputs[i]);
-      const Layout wanted = Simplest(wish.inputs[i].layout, wish.inputs[i].shape);
-      if (found == copied.end() || wanted.plain() || !wanted.blocks.empty()) continue;
+      const Layout wanted = Simplest({.order = wish.inputs[i].layout.order, .blocks = {}}, wish.inputs[i].shape);
+      if (found == copied.end() || wanted.plain()) continue;
       layout(found->second) = wanted;
       decided_.insert(found->second);
       copied.erase(found);

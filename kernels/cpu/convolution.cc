@@ -128,7 +128,7 @@ bool Prefers(KernelCall& call) {
   std::optional<Layout> weights;
   try {
     if (call.op == "ConvGradWeight" && PrefersPairWeights(call)) {
-      weights = Layout{};
+      weights = last;
     } else if (ServesDenseWeights(call)) {
       weights = ForwardWeightLayout(call);
     } else {

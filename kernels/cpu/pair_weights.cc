@@ -23,7 +23,7 @@ constexpr int64_t kMinDepth = 256, kMaxDepth = 1024;  // points per block
 constexpr int64_t kMinBlock = 64;                     // outputs per task
 constexpr int64_t kMaxPoints = 1 << 14;               // whose positions in x are stored per tap
 
-// dw[O, I, KH, KW] from x[N, H, W, I] and dy[N, OH, OW, O]; a missing height is 1. For each tap, dw is the product of the transpose of dy
+// dw[O, KH, KW, I] from x[N, H, W, I] and dy[N, OH, OW, O]; a missing height is 1. For each tap, dw is the product of the transpose of dy
 // and the rows of x under that tap: a sum over the points of dy.
 struct Sizes {
   int64_t images, inputs, outputs, points;  // points of dy in all images
@@ -48,13 +48,12 @@ struct Sizes {
   }
   int64_t blocks() const { return CeilDiv(points, depth()); }
 
-  // Scratch memory in 32-bit words: the transpose of dy in blocks [rows, depth]. Then per thread: the pairs of a panel of x, the sums of a
-  // task, and rows that are stored together, which staging of dy shares.
+  // Scratch memory in 32-bit words: the transpose of dy in blocks [rows, depth]. Then per thread: the pairs of a panel of x, which share
+  // their memory with those of dy, and the sums of a task.
   int64_t transposed() const { return blocks() * rows() * depth() / 2; }
   int64_t packed() const { return depth() / 2 * kPairColumns; }
   int64_t sums() const { return taps() * rows() * kPairColumns; }
-  int64_t staged() const { return std::max(taps(), depth() / 2) * kPairColumns; }
-  int64_t thread() const { return packed() + sums() + staged() + kPairColumns; }
+  int64_t thread() const { return packed() + sums(); }
 };
 
 class ConvGradWeight : public Kernel {
@@ -120,7 +119,7 @@ class ConvGradWeight : public Kernel {
   // The sums for inputs from `column` on and outputs [first, first + rows).
   void Task(const uint16_t* x, const uint16_t* transposed, int64_t column, int64_t first, int64_t rows, float* memory, void* dw) const {
     auto* const packed = reinterpret_cast<uint32_t*>(memory);
-    float *sums = memory + n_.packed(), *staged = sums + n_.sums();
+    float* const sums = memory + n_.packed();
     const int64_t columns = std::min<int64_t>(kPairColumns, n_.inputs - column);
     if (columns < kPairColumns) std::fill_n(packed, n_.packed(), 0u);
     for (int64_t block = 0; block < n_.blocks(); ++block) {
@@ -138,13 +137,11 @@ class ConvGradWeight : public Kernel {
                   .adds = block > 0});
       }
     }
-    const int64_t taps = n_.taps();
     for (int64_t o = 0; o < std::min(rows, n_.outputs - first); ++o) {
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        const float* const from = sums + (tap * rows + o) * kPairColumns;
-        for (int64_t i = 0; i < columns; ++i) staged[i * taps + tap] = from[i];
+      for (int64_t tap = 0; tap < n_.taps(); ++tap) {
+        StoreFloats(loops_, dtype_, sums + (tap * rows + o) * kPairColumns, columns, dw,
+                    ((first + o) * n_.taps() + tap) * n_.inputs + column);
       }
-      StoreFloats(loops_, dtype_, staged, columns * taps, dw, ((first + o) * n_.inputs + column) * taps);
     }
   }
 
@@ -174,10 +171,9 @@ std::string Rejects(const KernelCall& call) {
     if (operand->shape.elements() == 0) return "nothing to compute";
   }
   if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
-  for (const OperandType* operand : {&x, &y}) {
+  for (const OperandType* operand : {&x, &y, &w}) {
     if (!SameMemoryOrder(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
   }
-  if (!w.layout.plain()) return "layout " + w.layout.ToString();
   return ServesPairWeights(call) ? "" : "large images, or few channels";
 }
 

@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-// Whether cpu.bfloat16.ConvGradWeight serves a ConvGradWeight with channels-last x and y and plain dw, and is faster with AMX.
+// Whether cpu.bfloat16.ConvGradWeight serves a ConvGradWeight with the channels innermost in x, y and dw, and is faster with AMX.
 bool ServesPairWeights(const KernelCall& call);
 
 // The same if this machine has AMX, so that a plain call should get these layouts.

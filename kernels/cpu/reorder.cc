@@ -261,6 +261,92 @@ class Reorder : public Kernel {
   StridedView view_;
 };
 
+// The layouts of weights for products of bfloat16 have pairs of elements innermost.
+bool HasPairs(const ReorderPlan& plan, DType dtype) {
+  return DTypeBytes(dtype) == 2 && plan.extents.rank() >= 2 && plan.extents[plan.extents.rank() - 1] == 2;
+}
+
+// Pairs that are adjacent in the input, too, are elements of 32 bits.
+std::optional<ReorderPlan> WholePairs(const ReorderPlan& plan, DType dtype) {
+  if (!HasPairs(plan, dtype) || plan.strides.back() != 1) return std::nullopt;
+  ReorderPlan pairs;
+  for (size_t i = 0; i + 1 < plan.strides.size(); ++i) {
+    if (plan.strides[i] % 2 != 0) return std::nullopt;
+    pairs.extents.push_back(plan.extents[static_cast<int>(i)]);
+    pairs.strides.push_back(plan.strides[i] / 2);
+  }
+  return pairs;
+}
+
+// Whether pairs are of two runs of the input.
+bool IsOfTwoRuns(const ReorderPlan& plan, DType dtype) { return HasPairs(plan, dtype) && plan.strides[plan.strides.size() - 2] == 1; }
+
+class WholePairReorder : public Kernel {
+ public:
+  explicit WholePairReorder(const KernelCall& call)
+      : WholePairReorder(*WholePairs(*ReorderPlanOf(call.inputs[0], call.outputs[0]), call.inputs[0].dtype), call.threads) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    GatherStrided(view_, DType::kFloat32, inputs[0], outputs[0], threads_);
+  }
+
+ private:
+  WholePairReorder(const ReorderPlan& plan, int threads) : threads_(threads), view_(plan.extents, plan.strides.data()) {}
+
+  int threads_;
+  StridedView view_;
+};
+
+class PairReorder : public Kernel {
+ public:
+  explicit PairReorder(const KernelCall& call)
+      : plan_(*ReorderPlanOf(call.inputs[0], call.outputs[0])),
+        loops_(BestLoops()),
+        run_(plan_.extents[plan_.extents.rank() - 2]),
+        runs_(call.inputs[0].shape.elements() / (2 * run_)),
+        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const auto* const from = static_cast<const uint16_t*>(inputs[0]);
+    auto* const to = static_cast<uint32_t*>(outputs[0]);
+    const size_t outer = plan_.strides.size() - 2;
+    ParallelRanges(runs_, 1, threads_, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> index(outer);
+      int64_t rest = begin, offset = 0;
+      for (size_t i = outer; i-- > 0;) {
+        index[i] = rest % extent(i);
+        rest /= extent(i);
+        offset += index[i] * plan_.strides[i];
+      }
+      for (int64_t run = begin; run < end; ++run) {
+        loops_.pair_rows(from + offset, from + offset + plan_.strides.back(), to + run * run_, run_);
+        for (size_t i = outer; i-- > 0;) {
+          offset += plan_.strides[i];
+          if (++index[i] < extent(i)) break;
+          offset -= index[i] * plan_.strides[i];
+          index[i] = 0;
+        }
+      }
+    });
+  }
+
+ private:
+  int64_t extent(size_t axis) const { return plan_.extents[static_cast<int>(axis)]; }
+
+  const ReorderPlan plan_;
+  const Loops& loops_;
+  int64_t run_, runs_;  // pairs per run, and runs
+  int threads_;
+};
+
+std::unique_ptr<Kernel> MakeReorder(const KernelCall& call) {
+  const ReorderPlan plan = *ReorderPlanOf(call.inputs[0], call.outputs[0]);
+  const DType dtype = call.inputs[0].dtype;
+  if (WholePairs(plan, dtype)) return std::make_unique<WholePairReorder>(call);
+  if (IsOfTwoRuns(plan, dtype)) return std::make_unique<PairReorder>(call);
+  return std::make_unique<Reorder>(call);
+}
+
 std::string RejectsTypes(const OperandType& from, const OperandType& to) {
   if (from.dtype != to.dtype || from.shape != to.shape) return "operands of different types";
   return from.shape.elements() == 0 ? "nothing to copy" : "";
@@ -285,7 +371,7 @@ std::unique_ptr<Kernel> MakeTable(const KernelCall& call) {
 }
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.Reorder", .op = "Reorder", .domain = "gradloom", .rejects = Rejects}, .make = MakeKernel<Reorder>},
+    {.row = {.name = "cpu.Reorder", .op = "Reorder", .domain = "gradloom", .rejects = Rejects}, .make = MakeReorder},
     {.row = {.name = "cpu.TableReorder", .op = "Reorder", .domain = "gradloom", .rejects = RejectsTable}, .make = MakeTable},
 };
 

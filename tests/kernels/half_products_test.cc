@@ -209,9 +209,10 @@ TEST(Bfloat16, GradientOfWeightsByPairs) {
                       .outputs = {Plain(dtype, c.w)}};
       KernelCall wished = call;
       const bool prefers = FindKernel("onednn.bfloat16.ConvGradWeight")->prefers(wished);
-      for (OperandType& input : call.inputs) input.layout = ChannelsLast(c.x.rank());
+      const Layout last = ChannelsLast(c.x.rank());
+      for (OperandType* operand : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) operand->layout = last;
       if (HasAmx() && dtype == DType::kBfloat16) {
-        EXPECT_TRUE(prefers && wished.inputs[0].layout == call.inputs[0].layout && wished.outputs[0].layout.plain());
+        EXPECT_TRUE(prefers && wished.inputs[0].layout == last && wished.outputs[0].layout == last);
         EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, "cpu.bfloat16.ConvGradWeight");
       }
       const Comparison how{.absolute = 1e-6 * static_cast<double>(y.elements() / c.w[0]),

@@ -475,28 +475,36 @@ TEST(Layouts, ElementsLieAtTheirOffsets) {
   }
 }
 
+// Elements of 32 bits, and of 16 bits, also in pairs.
 TEST(Reorder, BetweenPlainPermutedAndBlocked) {
-  std::mt19937_64 random(TestSeed());
   const Shape shape{16, 24, 3, 5};
-  const char* names[] = {"plain", "0231", "3210", "0123:1x8", "0123:1x8,0x8", "0123:0x8,1x8", "0231:0x8", "1023:1x4,0x8"};
-  for (const char* from : names) {
-    for (const char* to : names) {
-      KernelCall call = Call("Reorder", "gradloom", {Float(shape)}, {Float(shape)});
-      call.inputs[0].layout = Layout::FromString(from);
-      call.outputs[0].layout = Layout::FromString(to);
-      if (Rejection(*FindKernel("cpu.Reorder"), call) != "") {
-        // 8 and 4 nest, but a block of 8 does not align with blocks of 4 and 2.
-        EXPECT_TRUE(std::string(from).find("1x4") != std::string::npos || std::string(to).find("1x4") != std::string::npos) << from << to;
-        continue;
+  const char* names[] = {"plain",        "0231",     "3210",         "0123:1x8",         "0123:1x8,0x8",
+                         "0123:0x8,1x8", "0231:0x8", "1023:1x4,0x8", "0231:1x4,0x8,1x2", "1230:0x8,1x8,0x2"};
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+    const int64_t bytes = DTypeBytes(dtype);
+    for (const char* from : names) {
+      for (const char* to : names) {
+        KernelCall call = Call("Reorder", "gradloom", {Plain(dtype, shape)}, {Plain(dtype, shape)});
+        call.inputs[0].layout = Layout::FromString(from);
+        call.outputs[0].layout = Layout::FromString(to);
+        if (Rejection(*FindKernel("cpu.Reorder"), call) != "") {
+          // 8 and 4 nest, but a block of 8 does not align with blocks of 4 and 2.
+          EXPECT_TRUE(std::string(from).find("1x4") != std::string::npos || std::string(to).find("1x4") != std::string::npos) << from << to;
+          continue;
+        }
+        Tensor x(dtype, shape), stored(dtype, shape), got(dtype, shape), wanted(dtype, shape);
+        for (int64_t i = 0; i < x.elements(); ++i)
+          std::memcpy(static_cast<std::byte*>(x.data()) + i * bytes, &i, static_cast<size_t>(bytes));
+        ToLayout(call.inputs[0].layout, shape, bytes, x.data(), stored.data());
+        ToLayout(call.outputs[0].layout, shape, bytes, x.data(), wanted.data());
+        for (int threads : {1, 3}) {
+          call.threads = threads;
+          const void* inputs[] = {stored.data()};
+          void* outputs[] = {got.data()};
+          MakeCpuKernel(*FindKernel("cpu.Reorder"), call)->Run(inputs, outputs, nullptr, nullptr);
+          EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(got.bytes())), 0) << from << " to " << to;
+        }
       }
-      Tensor x(DType::kFloat32, shape), stored(DType::kFloat32, shape), got(DType::kFloat32, shape), wanted(DType::kFloat32, shape);
-      for (int64_t i = 0; i < x.elements(); ++i) x.as<float>()[i] = static_cast<float>(i);
-      ToLayout(call.inputs[0].layout, shape, 4, x.data(), stored.data());
-      ToLayout(call.outputs[0].layout, shape, 4, x.data(), wanted.data());
-      const void* inputs[] = {stored.data()};
-      void* outputs[] = {got.data()};
-      MakeCpuKernel(*FindKernel("cpu.Reorder"), call)->Run(inputs, outputs, nullptr, nullptr);
-      EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(got.bytes())), 0) << from << " to " << to;
     }
   }
 }
