@@ -76,8 +76,8 @@ class LayoutAssigner {
     if (row == nullptr || row->prefers == nullptr || !row->prefers(wish)) return;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto found = copied.find(node.inputs[i]);
+      if (found == copied.end() || wish.inputs[i].layout.plain()) continue;
       const Layout wanted = Simplest({.order = wish.inputs[i].layout.order, .blocks = {}}, wish.inputs[i].shape);
-      if (found == copied.end() || wanted.plain()) continue;
       layout(found->second) = wanted;
       decided_.insert(found->second);
       copied.erase(found);

@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kDepthElements = int64_t{1} << 18;  // of dy per block of points: half a mebibyte, so that it stays in the L2 cache
 constexpr int64_t kMinDepth = 256, kMaxDepth = 1024;  // points per block
 constexpr int64_t kMinBlock = 64;                     // outputs per task
-constexpr int64_t kMaxPoints = 1 << 14;               // whose positions in x are stored per tap
+constexpr int64_t kMaxWidth = 16;                     // of dy; oneDNN is as fast for 64 channels at 32 points, and half as fast at 8
+constexpr int64_t kMaxPoints = 1 << 16;               // whose positions in x are stored per tap
 
 // dw[O, KH, KW, I] from x[N, H, W, I] and dy[N, OH, OW, O]; a missing height is 1. For each tap, dw is the product of the transpose of dy
 // and the rows of x under that tap: a sum over the points of dy.
@@ -198,7 +199,7 @@ bool ServesPairWeights(const KernelCall& call) {
   if (call.inputs[0].dtype != DType::kBfloat16 || x.rank() < 3 || x.rank() > 4 || call.attributes.Int("group", 1) != 1) return false;
   const Sizes n(call);
   if (n.points > kMaxPoints || x.elements() / x[1] > INT32_MAX || n.inputs < kPairColumns || n.outputs < kMinBlock) return false;
-  return y[x.rank() - 1] <= 8;
+  return y[x.rank() - 1] <= kMaxWidth;
 }
 
 bool PrefersPairWeights(const KernelCall& call) { return HasAmx() && ServesPairWeights(call); }
