@@ -105,9 +105,9 @@ void RunFuseAttention(PassContext& c) {
 }
 
 void RunFuseGelu(PassContext& c) {
-  // fuse_epilogues needs Gelu nodes.
+  // On GPUs, fuse_epilogues needs Gelu nodes. On the CPU, they save the roundings between the operators that they replace.
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
-  if (MayFuseLayers(c) && low && c.recipe.device == DeviceKind::kCuda) FuseGelu(c.graph);
+  if (MayFuseLayers(c) && low) FuseGelu(c.graph);
 }
 
 void RunFuseLinear(PassContext& c) {

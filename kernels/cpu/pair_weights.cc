@@ -192,6 +192,9 @@ constexpr CpuKernel kKernels[] = {
      .make = MakeKernel<ConvGradWeight>},
 };
 
+// The measurements were made with AMX.
+bool IsFast() { return HasAmx() && HasFastBfloat16(); }
+
 }  // namespace
 
 bool ServesPairWeights(const KernelCall& call) {
@@ -202,9 +205,9 @@ bool ServesPairWeights(const KernelCall& call) {
   return y[x.rank() - 1] <= kMaxWidth;
 }
 
-bool PrefersPairWeights(const KernelCall& call) { return HasAmx() && ServesPairWeights(call); }
+bool PrefersPairWeights(const KernelCall& call) { return IsFast() && ServesPairWeights(call); }
 
-std::span<const CpuKernel> CpuFastPairWeightKernels() { return HasAmx() ? std::span(kKernels) : std::span<const CpuKernel>(); }
-std::span<const CpuKernel> CpuSlowPairWeightKernels() { return HasAmx() ? std::span<const CpuKernel>() : std::span(kKernels); }
+std::span<const CpuKernel> CpuFastPairWeightKernels() { return IsFast() ? std::span(kKernels) : std::span<const CpuKernel>(); }
+std::span<const CpuKernel> CpuSlowPairWeightKernels() { return IsFast() ? std::span<const CpuKernel>() : std::span(kKernels); }
 
 }  // namespace gradloom

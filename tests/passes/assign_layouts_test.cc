@@ -12,6 +12,7 @@
 #include <string>
 
 #include "compiler/compile.h"
+#include "kernels/cpu/bfloat16.h"
 #include "runtime/session/session.h"
 #include "tests/seed/test_seed.h"
 
@@ -184,6 +185,37 @@ TEST(AssignLayouts, RandomConvolutionNetworks) {
   }
   EXPECT_GT(reorders, 0);
   EXPECT_GT(states, 0) << "no weight is kept in a layout of its kernel";
+}
+
+// In bfloat16 the weight itself has no blocks: its copies have, and they are made from 16 bits, also for a filter of 1 x 1, whose order is
+// that of the forward convolution.
+TEST(AssignLayouts, WeightsReadAsCopies) {
+  CompileOptions options;
+  options.recipe.losses = {{.type = "mse", .output = "y", .target = "t"}};
+  options.recipe.precision = Precision::kBfloat16;
+  options.entries = {{EntryKind::kStep, 2}};
+  const auto zeros = [](const std::string& name, const std::string& shape, int64_t count) {
+    std::string text = "float" + shape + " " + name + " = {0.5";
+    for (int64_t i = 1; i < count; ++i) text += ",0.5";
+    return text + "}";
+  };
+  const std::string text = "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 32, 8, 8] x) => (float[N, 64, 8, 8] y) <" +
+                           zeros("first", "[32, 32, 1, 1]", 32 * 32) + ", " + zeros("second", "[64, 32, 3, 3]", 64 * 32 * 9) +
+                           ">\n{\n  h = Conv (x, first)\n  r = Relu (h)\n  y = Conv <pads = [1, 1, 1, 1]> (r, second)\n}";
+  const Plan plan = Compile(Model::FromText(text), options);
+  for (const StateTensor& state : plan.state) {
+    if (state.kind != StateKind::kParameter) continue;
+    EXPECT_TRUE(state.layout.blocks.empty()) << state.name;
+    if (!HasFastBfloat16()) continue;
+    EXPECT_EQ(state.layout.ToString(), state.name == "first" ? "plain" : "0231") << state.name;
+  }
+  for (const Program& program : plan.programs) {
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.op != "Reorder") continue;
+      const Buffer& from = program.buffers[static_cast<size_t>(instruction.inputs[0])];
+      EXPECT_EQ(from.dtype, DType::kBfloat16) << from.name;
+    }
+  }
 }
 
 }  // namespace
