@@ -4,6 +4,8 @@
 #include <dnnl.hpp>
 #include <string_view>
 
+#include "kernels/cpu/cpu_kernels.h"
+
 namespace gradloom {
 namespace {
 
@@ -35,6 +37,8 @@ bool HasFastBfloat16() {
   }();
   return fast;
 }
+
+std::string_view FastBfloat16Instructions() { return !HasFastBfloat16() ? "" : HasAmx() ? "amx" : "avx512_bf16"; }
 
 PairProduct BestPairProduct() {
   static const PairProduct best = [] {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "kernels/catalog/kernel.h"
 
@@ -21,5 +22,8 @@ std::span<const CpuKernel* const> CpuKernels();
 // cases (reference kernels may allocate), and uses up to call.threads threads. Throws Error(kPlan) if the row rejects the call or is not a
 // CPU row.
 std::unique_ptr<Kernel> MakeCpuKernel(const KernelRow& row, const KernelCall& call);
+
+// "amx" or "avx512_bf16": the instructions by which products of bfloat16 are faster than those of float32 on this machine; "": none.
+std::string_view FastBfloat16Instructions();
 
 }  // namespace gradloom

@@ -54,4 +54,6 @@ std::span<const CpuKernel> CpuSlowAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowPairWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return {}; }
 
+std::string_view FastBfloat16Instructions() { return ""; }
+
 }  // namespace gradloom

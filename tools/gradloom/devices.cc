@@ -64,7 +64,7 @@ int Devices(bool json) {
     return 0;
   }
   std::printf("%zu device(s) found\n", 1 + cuda.devices.size());
-  std::printf("1. %s  cpu  %d cores, %s  %.1f GB, %.1f GB free\n", cpu.name.c_str(), cpu.cores, cpu.isa.c_str(),
+  std::printf("1. %s  cpu  %s  %.1f GB, %.1f GB free\n", cpu.name.c_str(), CoresText(cpu).c_str(),
               static_cast<double>(cpu.total_bytes) / 1e9, static_cast<double>(cpu.free_bytes) / 1e9);
   for (size_t i = 0; i < cuda.devices.size(); ++i) PrintDevice(i + 2, cuda.devices[i]);
   if (platform != nullptr) {

@@ -94,7 +94,7 @@ int64_t FreeBytes(const char* path) {
 
 Finding CheckThreads(const CpuDevice& cpu) {
   const char* wanted = std::getenv("OMP_NUM_THREADS");
-  const std::string cores = std::to_string(cpu.cores) + " cores, " + cpu.isa;
+  const std::string cores = CoresText(cpu);
   if (wanted == nullptr) return {Verdict::kFine, "cpu", cpu.name + ", " + cores};
   const int threads = std::atoi(wanted);
   if (threads > cpu.cores) {

@@ -43,6 +43,7 @@ std::string DevicesJson() {
                                                 {"name", cpu.name},
                                                 {"cores", cpu.cores},
                                                 {"isa", cpu.isa},
+                                                {"bfloat16", cpu.bfloat16},
                                                 {"memory_total_bytes", cpu.total_bytes},
                                                 {"memory_free_bytes", cpu.free_bytes}}});
   for (const DeviceProperties& device : cuda.devices) list.push_back(ToJson(device));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/version.h"
 #include "runtime/exec/memory.h"
@@ -47,7 +48,12 @@ CpuDevice ThisCpu() {
   cpu.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
   cpu.free_bytes = FreeHostBytes();
   cpu.isa = WidestIsa();
+  cpu.bfloat16 = FastBfloat16Instructions();
   return cpu;
+}
+
+std::string CoresText(const CpuDevice& cpu) {
+  return std::to_string(cpu.cores) + " cores, " + cpu.isa + (cpu.bfloat16.empty() ? "" : ", bfloat16 by " + cpu.bfloat16);
 }
 
 ProcessMemory ThisProcess() {
@@ -80,7 +86,7 @@ nlohmann::json Environment() {
           {"compiler", __VERSION__},
           {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
           {"host", system.nodename},
-          {"cpu", {{"name", cpu.name}, {"cores", cpu.cores}, {"isa", cpu.isa}}},
+          {"cpu", {{"name", cpu.name}, {"cores", cpu.cores}, {"isa", cpu.isa}, {"bfloat16", cpu.bfloat16}}},
           {"memory_total_bytes", cpu.total_bytes},
           {"memory_free_bytes", cpu.free_bytes},
           {"open_files_limit", static_cast<int64_t>(files.rlim_cur)},

@@ -15,10 +15,14 @@ struct CpuDevice {
   int cores = 1;  // available to this process
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
-  std::string isa;  // the widest instruction set that kernels use
+  std::string isa;       // the widest instruction set that kernels use
+  std::string bfloat16;  // the instructions by which `--precision bf16` is faster: "amx", "avx512_bf16" or ""
 };
 
 CpuDevice ThisCpu();
+
+// "2 cores, avx512, bfloat16 by amx"
+std::string CoresText(const CpuDevice& cpu);
 
 struct ProcessMemory {
   int64_t resident_bytes = 0;  // current
