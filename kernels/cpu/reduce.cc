@@ -1,10 +1,12 @@
-// Reductions over any axes. The order of additions depends only on the shape, not on the number of threads.
+// Reductions over any axes. The order of additions depends only on the shape, not on the number of threads. 16-bit operands are widened
+// in the first-level cache, and results are rounded once.
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -18,6 +20,7 @@ constexpr int64_t kElementsPerThread = 1 << 14;
 constexpr int64_t kPart = 1 << 14;    // elements per part of a long reduction
 constexpr int64_t kColumnGroup = 64;  // columns that are summed together
 constexpr int64_t kMaxParts = 256;
+constexpr int64_t kWideRun = 4096, kWideRows = 16;  // elements of a row, and rows of a group of columns, that are widened at once
 
 enum class Finish : uint8_t { kNone, kMean, kRoot, kLog };
 
@@ -147,6 +150,8 @@ class ReduceKernel : public Kernel {
         rule_(RuleOf(call.op)),
         physical_(PhysicalInput(call)),
         shape_(physical_.call.inputs[0].shape),
+        in_(call.inputs[0].dtype),
+        out_(call.outputs[0].dtype),
         outputs_(call.outputs[0].shape.elements()),
         threads_(call.threads),
         noop_(call.attributes.Int("noop_with_empty_axes", 0) != 0),
@@ -155,12 +160,13 @@ class ReduceKernel : public Kernel {
     num_axes_ = has_axes ? call.inputs[1].shape.elements() : 0;
     wide_axes_ = !has_axes || call.inputs[1].dtype == DType::kInt64;
     parts_.resize(static_cast<size_t>(kMaxParts * kColumnGroup));
+    if (out_ != DType::kFloat32) results_.resize(static_cast<size_t>(outputs_));
   }
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     if (outputs_ == 0) return;
-    const float* x = static_cast<const float*>(inputs[0]);
-    float* y = static_cast<float*>(outputs[0]);
+    const void* const x = inputs[0];
+    float* const y = out_ == DType::kFloat32 ? static_cast<float*>(outputs[0]) : results_.data();
     const Pattern pattern(shape_, ReducedAxes(num_axes_ > 0 ? inputs[1] : nullptr));
     const int64_t total = shape_.elements();
     const int64_t count = total / outputs_;
@@ -172,6 +178,7 @@ class ReduceKernel : public Kernel {
       Columns(pattern, x, y);
     }
     if (rule_.finish != Finish::kNone) FinishAll(y, count);
+    if (out_ != DType::kFloat32) StoreFloats(loops_, out_, y, outputs_, outputs[0], 0);
   }
 
  private:
@@ -191,42 +198,68 @@ class ReduceKernel : public Kernel {
     return bits;
   }
 
+  // The reduction of n contiguous elements.
+  float Row(const void* x, int64_t offset, int64_t n) const {
+    const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
+    if (in_ == DType::kFloat32) return reduce(static_cast<const float*>(x) + offset, n);
+    alignas(64) float wide[kWideRun];
+    const auto run = [&](int64_t begin) {
+      const int64_t count = std::min(kWideRun, n - begin);
+      LoadFloats(loops_, in_, x, offset + begin, count, wide);
+      return reduce(wide, count);
+    };
+    if (n <= kWideRun) return run(0);
+    Total total(rule_.reduction);
+    for (int64_t begin = 0; begin < n; begin += kWideRun) total.Join(run(begin));
+    return static_cast<float>(total.value);
+  }
+
+  // Reduces `rows` rows of at most kColumnGroup elements, `stride` apart, into as many columns.
+  void ReduceGroup(const void* x, int64_t offset, int64_t rows, int64_t stride, int64_t columns, float* into) const {
+    const auto reduce = loops_.reduce_columns[static_cast<size_t>(rule_.reduction)];
+    if (in_ == DType::kFloat32) return reduce(static_cast<const float*>(x) + offset, rows, stride, columns, into);
+    alignas(64) float wide[kWideRows * kColumnGroup];
+    for (int64_t begin = 0; begin < rows; begin += kWideRows) {
+      const int64_t count = std::min(kWideRows, rows - begin);
+      for (int64_t r = 0; r < count; ++r) LoadFloats(loops_, in_, x, offset + (begin + r) * stride, columns, wide + r * kColumnGroup);
+      reduce(wide, count, kColumnGroup, columns, into);
+    }
+  }
+
   // The innermost axis is reduced, as rows.
-  void Rows(const Pattern& pattern, const float* x, float* y) {
+  void Rows(const Pattern& pattern, const void* x, float* y) {
     IndexOffsets kept, reduced;
     for (int i = 0; i + 1 < pattern.rank; ++i) {
       const auto at = static_cast<size_t>(i);
       (pattern.reduced[at] ? reduced : kept).Add(pattern.extents[at], pattern.strides[at]);
     }
     const int64_t n = pattern.extents[static_cast<size_t>(pattern.rank - 1)];
-    const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
     if (kept.count == 1 && reduced.count == 1 && n > 2 * kPart) return OneRow(x, n, y);
     const int threads = ThreadsFor(kept.count * reduced.count * n, kElementsPerThread, threads_);
     ParallelFor(kept.count, threads, [&](int64_t k) {
-      const float* from = x + kept.Offset(k);
+      const int64_t from = kept.Offset(k);
       if (reduced.count == 1) {
-        y[k] = reduce(from, n);
+        y[k] = Row(x, from, n);
         return;
       }
       Total total(rule_.reduction);
-      for (int64_t r = 0; r < reduced.count; ++r) total.Join(reduce(from + reduced.Offset(r), n));
+      for (int64_t r = 0; r < reduced.count; ++r) total.Join(Row(x, from + reduced.Offset(r), n));
       y[k] = static_cast<float>(total.value);
     });
   }
 
   // One long sum: parts of fixed length, combined in order.
-  void OneRow(const float* x, int64_t n, float* y) {
+  void OneRow(const void* x, int64_t n, float* y) {
     const int64_t part = std::max(kPart, (n + kMaxParts - 1) / kMaxParts), count = (n + part - 1) / part;
-    const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
     ParallelFor(count, ThreadsFor(n, kElementsPerThread, threads_),
-                [&](int64_t i) { parts_[static_cast<size_t>(i)] = reduce(x + i * part, std::min(part, n - i * part)); });
+                [&](int64_t i) { parts_[static_cast<size_t>(i)] = Row(x, i * part, std::min(part, n - i * part)); });
     Total total(rule_.reduction);
     for (int64_t i = 0; i < count; ++i) total.Join(parts_[static_cast<size_t>(i)]);
     y[0] = static_cast<float>(total.value);
   }
 
   // The innermost axis is kept: groups of its columns, each over all rows.
-  void Columns(const Pattern& pattern, const float* x, float* y) {
+  void Columns(const Pattern& pattern, const void* x, float* y) {
     IndexOffsets kept, reduced;
     int64_t columns = 1, rows = 1, stride = 0;
     for (int i = 0; i < pattern.rank; ++i) {
@@ -240,7 +273,6 @@ class ReduceKernel : public Kernel {
         (pattern.reduced[at] ? reduced : kept).Add(pattern.extents[at], pattern.strides[at]);
       }
     }
-    const auto reduce = loops_.reduce_columns[static_cast<size_t>(rule_.reduction)];
     const float start = StartOf(rule_.reduction);
     const int64_t groups = (columns + kColumnGroup - 1) / kColumnGroup,
                   rows_per_part = std::max(kPart / columns, (rows + kMaxParts - 1) / kMaxParts);
@@ -250,7 +282,7 @@ class ReduceKernel : public Kernel {
       ParallelFor(count, threads, [&](int64_t i) {
         float* part = parts_.data() + i * kColumnGroup;
         loops_.fill(part, start, columns);
-        reduce(x + i * rows_per_part * stride, std::min(rows_per_part, rows - i * rows_per_part), stride, columns, part);
+        ReduceGroup(x, i * rows_per_part * stride, std::min(rows_per_part, rows - i * rows_per_part), stride, columns, part);
       });
       loops_.fill(y, start, columns);
       // The totals of parts are summed, even if the parts sum squares or absolute values.
@@ -262,9 +294,9 @@ class ReduceKernel : public Kernel {
     ParallelFor(kept.count * groups, threads, [&](int64_t i) {
       const int64_t k = i / groups, column = i % groups * kColumnGroup, width = std::min(kColumnGroup, columns - column);
       float* to = y + k * columns + column;
-      const float* from = x + kept.Offset(k) + column;
+      const int64_t from = kept.Offset(k) + column;
       loops_.fill(to, start, width);
-      for (int64_t r = 0; r < reduced.count; ++r) reduce(from + reduced.Offset(r), rows, stride, width, to);
+      for (int64_t r = 0; r < reduced.count; ++r) ReduceGroup(x, from + reduced.Offset(r), rows, stride, width, to);
     });
   }
 
@@ -283,12 +315,14 @@ class ReduceKernel : public Kernel {
   const Rule& rule_;
   PhysicalCall physical_;
   Shape shape_;  // in memory order
+  DType in_, out_;
   int64_t outputs_;
   int threads_;
   bool noop_, planes_;
   int64_t num_axes_ = 0;
   bool wide_axes_ = true;
   std::vector<float> parts_;
+  std::vector<float> results_;  // before they are rounded to 16 bits
 };
 
 // A permuted input is supported if the elements of the result are in the same order: the result has the dimensions of the input, or is a
@@ -310,8 +344,9 @@ std::string RejectsPermuted(const KernelCall& call) {
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsPermuted(call); !why.empty()) return why;
   if (IsGlobalPool(call.op) && call.inputs[0].shape.rank() < 3) return "no spatial dimensions";
-  if (call.inputs[0].dtype != DType::kFloat32 || call.outputs[0].dtype != DType::kFloat32)
-    return std::string(DTypeName(call.inputs[0].dtype));
+  const DType in = call.inputs[0].dtype, out = call.outputs[0].dtype;
+  if (in != DType::kFloat32 && in != DType::kFloat16 && in != DType::kBfloat16) return std::string(DTypeName(in));
+  if (out != in && out != DType::kFloat32) return "a result of " + std::string(DTypeName(out));
   if (call.inputs.size() < 2 || !call.inputs[1].present()) return "";
   const DType axes = call.inputs[1].dtype;
   return axes == DType::kInt64 || axes == DType::kInt32 ? "" : "axes that are not int64";

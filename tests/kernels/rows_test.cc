@@ -50,8 +50,18 @@ TEST(Reduce, AnyAxes) {
       for (const char* op :
            {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp"}) {
         if (shape.elements() == 0 && std::string(op) == "ReduceMean") continue;
+        const Comparison how{.absolute = 1e-5 + rounding, .relative = 1e-5, .scale = 0.1};
         ExpectSameAsReference(Call(op, "", {Float(shape), Plain(DType::kInt64, {count})}, {Float(out)}), random,
-                              WithIntegers(1, axes, {.absolute = 1e-5 + rounding, .relative = 1e-5, .scale = 0.1}));
+                              WithIntegers(1, axes, how));
+        // The same sums of 16-bit elements, as they are or rounded once.
+        const auto half = static_cast<DType>(random() % 2 == 0 ? DType::kFloat16 : DType::kBfloat16);
+        for (const DType result : {half, DType::kFloat32}) {
+          Comparison rounded = WithIntegers(1, axes, how);
+          rounded.widen = true;
+          rounded.relative = result == DType::kFloat32 ? 1e-5 : result == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
+          ExpectSameAsReference(Call(op, "", {Plain(half, shape), Plain(DType::kInt64, {count})}, {Plain(result, out)}), random, rounded,
+                                "cpu." + std::string(op));
+        }
       }
       ExpectSameAsReference(Call("ReduceProd", "", {Float(shape), Plain(DType::kInt64, {count})}, {Float(out)}), random,
                             WithIntegers(1, axes, {.absolute = 1e-5, .relative = 1e-4, .low = 0.99, .high = 1.01}));
