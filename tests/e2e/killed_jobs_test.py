@@ -178,7 +178,7 @@ class KilledJobsTest(unittest.TestCase):
                         self.assertIn(codes[1 - victim], (140,) if victim == 1 else (140, 0), "\n".join(said))
                         if codes[1 - victim] == 140:
                             self.assertRegex(said[1 - victim], rf"error\[E-PEER\]: (rank {victim} \(host \S+, pid \d+\) (stopped: E-RESOURCE: |is gone: )"
-                                             rf"|rank 0 does not answer|of the job's 2 processes have not connected: rank 1)")
+                                             rf"|rank 0 does not answer|some of the job's 2 processes have not connected: rank 1)")
                         begun = os.path.exists(self.path(name, "plan.plan"))
                         if not begun:
                             shutil.rmtree(self.path(name), ignore_errors=True)
