@@ -212,7 +212,7 @@ TEST(AssignLayouts, WeightsReadAsCopies) {
   for (const Program& program : plan.programs) {
     for (const Instruction& instruction : program.instructions) {
       if (instruction.op != "Reorder") continue;
-      const Buffer& from = program.buffers[static_cast<size_t>(instruction.inputs[0])];
+      const Buffer& from = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)];
       EXPECT_EQ(from.dtype, DType::kBfloat16) << from.name;
     }
   }
