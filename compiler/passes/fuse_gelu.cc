@@ -34,8 +34,9 @@ Tensor Gradients() {
   return Tensor::From(gradients, Shape{kNumbers});
 }
 
+double GeluErf(double x) { return x / 2 * (1 + std::erf(x * 0.70710678118654752440)); }
 double TanhOf(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
-double Gelu(double x) { return x / 2 * (1 + TanhOf(x)); }
+double GeluTanh(double x) { return x / 2 * (1 + TanhOf(x)); }
 double GeluSlope(double x) {
   const double t = TanhOf(x);
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
@@ -127,9 +128,10 @@ void FuseGelu(Graph& graph) {
     Expressions expressions(graph, uses);
     expressions.Put(value.id, Places());
     expressions.Follow([&](int at, const Tensor& numbers) {
-      if (!Agrees(numbers, 1e-5, [](double x, double) { return Gelu(x); })) return false;
+      const bool tanh = Agrees(numbers, 1e-5, [](double x, double) { return GeluTanh(x); });
+      if (!tanh && !Agrees(numbers, 1e-5, [](double x, double) { return GeluErf(x); })) return false;
       Node gelu{.op = "Gelu", .inputs = {value.id}, .outputs = graph.nodes[static_cast<size_t>(at)].outputs};
-      gelu.attributes.set("approximate", std::string("tanh"));
+      gelu.attributes.set("approximate", std::string(tanh ? "tanh" : "none"));
       gelu.origin = graph.nodes[static_cast<size_t>(at)].origin;
       gelu.phase = graph.nodes[static_cast<size_t>(at)].phase;
       layers.emplace(at, [&graph, gelu] { graph.AddNode(gelu); });

