@@ -19,10 +19,13 @@ class CastFuser {
  public:
   explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
 
-  void Run() {
-    // Each pass moves the casts behind one more view of a chain.
+  void Run(bool norms) {
+    // Each pass moves the casts past one more view of a chain.
     while (Pass(&CastFuser::SinkBehindView)) {
     }
+    while (Pass(&CastFuser::RaiseBeforeView)) {
+    }
+    if (!norms) return;
     Pass(&CastFuser::FuseResult);
     DropUnread();
     Pass(&CastFuser::FuseGradient);
@@ -66,6 +69,32 @@ class CastFuser {
       cast.outputs = {wide.id};
       graph_.AddNode(std::move(view));
       graph_.AddNode(std::move(cast));
+    });
+  }
+
+  bool Narrows(const Node& node) const {
+    return node.op == "Cast" && node.domain.empty() && b_.dtype(node.inputs[0]) == DType::kFloat32 && IsHalf(b_.dtype(node.outputs[0]));
+  }
+
+  void RaiseBeforeView(int at) {
+    const Node& cast = NodeAt(at);
+    const int view_at = Narrows(cast) ? match_->Producer(cast.inputs[0]) : -1;
+    if (view_at < 0 || match_->OnlyReader(cast.inputs[0]) == nullptr) return;
+    const Node& view = NodeAt(view_at);
+    // A weight is not made by a node; its copy is cached in the layout of its readers.
+    if (!IsView(view) || match_->Producer(view.inputs[0]) < 0 || view.phase != cast.phase) return;
+    if (replaced_.contains(at) || replaced_.contains(view_at)) return;
+    Remove(view_at);
+    replaced_.emplace(at, [this, cast = Node(cast), view = Node(view)]() mutable {
+      const Value wide = graph_.value(view.inputs[0]), narrow = graph_.value(cast.outputs[0]);
+      const ValueId rounded =
+          graph_.AddValue(narrow.name + "/" + std::string(DTypeName(narrow.dtype)), narrow.dtype, wide.shape, narrow.role);
+      cast.inputs = {wide.id};
+      cast.outputs = {rounded};
+      view.inputs[0] = rounded;
+      view.outputs = {narrow.id};
+      graph_.AddNode(std::move(cast));
+      graph_.AddNode(std::move(view));
     });
   }
 
@@ -158,6 +187,6 @@ class CastFuser {
 
 }  // namespace
 
-void FuseCasts(GraphBuilder& builder) { CastFuser(builder).Run(); }
+void FuseCasts(GraphBuilder& builder, bool norms) { CastFuser(builder).Run(norms); }
 
 }  // namespace gradloom

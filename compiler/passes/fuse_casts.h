@@ -5,11 +5,14 @@
 
 namespace gradloom {
 
-// For CUDA: layer normalizations read and write in 16 bits what mixed precision casts next to them.
-// - A cast from 16 bits moves behind the views of its result if only they read it. There it meets the operator that computes with it.
+// Mixed precision casts next to the operators that compute in another type.
+// - A cast from 16 bits moves behind the views of its result if only they read it, and a cast to 16 bits before the view that it alone
+// reads.
+//   There they meet the operators with which they can be fused.
+// With `norms`, for CUDA, layer normalizations read and write in 16 bits what is cast next to them:
 // - LayerNormalization whose result is cast to 16 bits becomes gradloom.LayerNormCast, which writes the cast result, in addition or only.
 // - LayerNormGrad takes the gradient in 16 bits if a cast has widened it only for this node.
 // No bit changes: the fused kernels compute in float32 and round where the cast did.
-void FuseCasts(GraphBuilder& builder);
+void FuseCasts(GraphBuilder& builder, bool norms);
 
 }  // namespace gradloom

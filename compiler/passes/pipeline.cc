@@ -284,9 +284,8 @@ void RunSplitConvBias(PassContext& c) {
 }
 
 void RunFuseCasts(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
   GraphBuilder builder(c.graph, c.rules);
-  FuseCasts(builder);
+  FuseCasts(builder, c.recipe.device == DeviceKind::kCuda);
 }
 
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }

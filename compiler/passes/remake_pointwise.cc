@@ -68,6 +68,8 @@ class Remaker {
     ForEachUse(node, [&](ValueId input) {
       if (!IsMade(input) || (ReadLater(input) && !remade_[static_cast<size_t>(input)])) return;
       if (Bytes(input) * kTimesSmaller <= Bytes(id)) return;
+      // Of a value and its 16-bit original, the original is kept.
+      if (node.op == "Cast" && ReadLater(id) && 2 * Bytes(input) <= Bytes(id)) return;
       const Chain& before = chains_[static_cast<size_t>(input)];
       chain.possible = chain.possible && before.possible;
       if (chain.possible) chain.nodes.insert(chain.nodes.end(), before.nodes.begin(), before.nodes.end());
