@@ -23,6 +23,9 @@ using namespace attention;  // NOLINT: the tiles are its own
 
 int64_t Padded(int64_t extent) { return AlignUp(extent, kPairColumns); }
 
+// Queries per tile: TileRows, but whole tiles of the products.
+int64_t PairTileRows(int64_t keys) { return std::max<int64_t>(TileRows(keys) / kPairColumns, 1) * kPairColumns; }
+
 // The division of one thread's scratch memory, as offsets in words of 32 bits.
 struct PairScratchLayout {
   int64_t size, v_size, keys, rows;  // padded: of a query, of a value, keys, and queries per tile
@@ -40,7 +43,7 @@ struct PairScratchLayout {
       : size(Padded(n.q.size)),
         v_size(Padded(n.v.size)),
         keys(Padded(n.k.length)),
-        rows(Padded(std::min(TileRows(n.k.length), n.q.length))) {
+        rows(Padded(std::min(PairTileRows(n.k.length), n.q.length))) {
     const int64_t wider = std::max(size, v_size);
     const auto only = [&](int64_t count) { return gradient ? count : 0; };
     packed_keys = Take(keys * size / 2);
@@ -233,7 +236,7 @@ class Attention : public PairAttention {
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     const RandomDraws draws = drops_ ? source_(inputs) : RandomDraws{};
-    const int64_t tile = TileRows(n_.k.length);
+    const int64_t tile = PairTileRows(n_.k.length);
     ParallelRanges(n_.batch * n_.q.heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
       const Memory memory = MemoryOfThread(scratch);
       uint32_t *keys = memory.Pairs(layout_.packed_keys), *values = memory.Pairs(layout_.packed_values);
@@ -302,7 +305,7 @@ class AttentionGrad : public PairAttention {
     if (out(kV) != nullptr) std::fill_n(dv, v_size * layout_.keys, 0.0f);
 
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
-    const int64_t tile = TileRows(n_.k.length);
+    const int64_t tile = PairTileRows(n_.k.length);
     for (int64_t h = g * n_.group(); h < (g + 1) * n_.group(); ++h) {
       for (int64_t i = 0; i < n_.q.length; i += tile) {
         const int64_t rows = std::min(tile, n_.q.length - i);
