@@ -42,6 +42,34 @@ std::vector<ValueType> CrossEntropyGradTypes(const Graph& graph, const Node& nod
   return {scores};
 }
 
+// The type of everything but 16-bit scores.
+DType SumType(DType scores) { return DTypeBytes(scores) == 2 ? DType::kFloat32 : scores; }
+
+// The same operands as CrossEntropy, but for each row the log of the sum of exponentials, [M], in place of all log-probabilities. Scores
+// may have 16 bits; everything else is float32 then.
+std::vector<ValueType> LogSumTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 3, 3);
+  ExpectRows(graph, node, 0);
+  const ValueType scores = InputType(graph, node, 0);
+  const DType sums = SumType(scores.dtype);
+  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
+  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {sums, Shape{scores.shape[1]}});
+  return OutputTypes(node, {{sums, Shape{}}, {sums, Shape{}}, {sums, Shape{scores.shape[0]}}});
+}
+
+// Operands: scores [M,C], log sum [M], target, class weight?, upstream.
+std::vector<ValueType> LogSumGradTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 5, 5, 1);
+  ExpectRows(graph, node, 0);
+  const ValueType scores = InputType(graph, node, 0);
+  const DType sums = SumType(scores.dtype);
+  ExpectInput(graph, node, 1, {sums, Shape{scores.shape[0]}});
+  ExpectInput(graph, node, 2, {DType::kInt64, Shape{scores.shape[0]}});
+  if (HasInput(node, 3)) ExpectInput(graph, node, 3, {sums, Shape{scores.shape[1]}});
+  ExpectUpstream(graph, node, 4, sums, scores.shape[0]);
+  return {scores};
+}
+
 // Operands: target int64[M], class weight?, upstream; attribute: classes.
 std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, 3, 1);
@@ -126,6 +154,8 @@ void ShardOnnxLoss(ShardQuery& query) {
 constexpr Op kOps[] = {
     {.name = "CrossEntropy", .domain = kGradloomDomain, .gradient = CrossEntropyGradient, .infer = SumsOverRows, .samples = "00.>++0"},
     {.name = "CrossEntropyGrad", .domain = kGradloomDomain, .infer = CrossEntropyGradTypes, .samples = "00.?>0"},
+    {.name = "CrossEntropyLogSum", .domain = kGradloomDomain, .infer = LogSumTypes, .samples = "00.>++0"},
+    {.name = "CrossEntropyLogSumGrad", .domain = kGradloomDomain, .infer = LogSumGradTypes, .samples = "000.?>0"},
     {.name = "Nll", .domain = kGradloomDomain, .gradient = NllGradient, .infer = SumsOverRows, .samples = "00.>++0"},
     {.name = "NllGrad", .domain = kGradloomDomain, .infer = NllGradTypes, .samples = "0.?>0"},
     {.name = "SoftmaxCrossEntropyLoss", .domain = "", .since_version = 12, .gradient = SoftmaxCrossEntropyGradient, .shard = ShardOnnxLoss},

@@ -25,6 +25,7 @@ class CastFuser {
     }
     while (Pass(&CastFuser::RaiseBeforeView)) {
     }
+    Pass(&CastFuser::FuseLoss);
     if (!norms) return;
     Pass(&CastFuser::FuseResult);
     DropUnread();
@@ -96,6 +97,46 @@ class CastFuser {
       graph_.AddNode(std::move(cast));
       graph_.AddNode(std::move(view));
     });
+  }
+
+  // Whether a value exists for one node alone.
+  bool IsReadOnce(ValueId id) const { return match_->OnlyReader(id) != nullptr; }
+
+  void FuseLoss(int at) {
+    const Node& loss = NodeAt(at);
+    if (loss.op != "CrossEntropy" || loss.domain != kGradloomDomain || !IsReadOnce(loss.inputs[0])) return;
+    const int cast_at = match_->Producer(loss.inputs[0]);
+    if (cast_at < 0 || !Widens(NodeAt(cast_at))) return;
+    const ValueId scores = NodeAt(cast_at).inputs[0], log_prob = loss.outputs[2];
+    // The gradient, if there is one, is rounded to the type of the scores.
+    int gradient_at = -1, round_at = -1;
+    if (log_prob != kNoValue && (match_->IsKept(log_prob) || match_->num_readers(log_prob) > 0)) {
+      const Node* const gradient = match_->OnlyReader(log_prob);
+      if (gradient == nullptr || gradient->op != "CrossEntropyGrad" || gradient->domain != kGradloomDomain) return;
+      const Node* const round = match_->OnlyReader(gradient->outputs[0]);
+      if (round == nullptr || !Narrows(*round) || b_.dtype(round->outputs[0]) != b_.dtype(scores)) return;
+      gradient_at = match_->Producer(gradient->outputs[0]);
+      round_at = match_->Producer(round->outputs[0]);
+    }
+    const Value wide = graph_.value(loss.inputs[0]);
+    const ValueId log_sum = graph_.AddValue(wide.name + "/log_sum", wide.dtype, Shape{wide.shape[0]}, Role::kActivation);
+    Remove(cast_at);
+    replaced_.emplace(at, [this, loss = Node(loss), scores, log_sum]() mutable {
+      loss.op = "CrossEntropyLogSum";
+      loss.inputs[0] = scores;
+      loss.outputs[2] = log_sum;
+      graph_.AddNode(std::move(loss));
+    });
+    if (gradient_at < 0) return;
+    Remove(gradient_at);
+    replaced_.emplace(round_at,
+                      [this, gradient = Node(NodeAt(gradient_at)), result = NodeAt(round_at).outputs[0], scores, log_sum]() mutable {
+                        gradient.op = "CrossEntropyLogSumGrad";
+                        gradient.inputs[0] = scores;
+                        gradient.inputs.insert(gradient.inputs.begin() + 1, log_sum);
+                        gradient.outputs = {result};
+                        graph_.AddNode(std::move(gradient));
+                      });
   }
 
   // Scale and bias must be whole rows: broadcast ones stay with ONNX's operator.

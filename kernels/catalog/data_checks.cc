@@ -48,6 +48,7 @@ Checks Labels(const KernelCall& call, size_t labels, const Shape& scores, int64_
 }
 
 Checks CrossEntropy(const KernelCall& call) { return Labels(call, 1, ShapeOf(call.inputs, 0), -100); }
+Checks LogSumGrad(const KernelCall& call) { return Labels(call, 2, ShapeOf(call.inputs, 0), -100); }
 Checks NllGrad(const KernelCall& call) { return Labels(call, 0, ShapeOf(call.outputs, 0), -100); }
 Checks OnnxLoss(const KernelCall& call) { return Labels(call, 1, ShapeOf(call.inputs, 0), kNone); }
 
@@ -117,6 +118,8 @@ constexpr Row kRows[] = {
     {"ai.onnx.ml", "ArrayFeatureExtractor", Other<1>},
     {kOwn, "CrossEntropy", CrossEntropy},
     {kOwn, "CrossEntropyGrad", CrossEntropy},
+    {kOwn, "CrossEntropyLogSum", CrossEntropy},
+    {kOwn, "CrossEntropyLogSumGrad", LogSumGrad},
     {kOwn, "GatherGrad", GatherGrad},
     {kOwn, "GatherNDGrad", GatherNdGrad},
     {kOwn, "GruGrad", Recurrent},

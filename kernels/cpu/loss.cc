@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -171,6 +172,122 @@ class CrossEntropyGrad : public Kernel {
   Labels labels_;
 };
 
+// A thread's memory for a row of scores as floats. In both kernels below, only the scores and their gradient may have 16 bits.
+int64_t RowFloats(const KernelCall& call) { return AlignUp(call.inputs[0].shape[1], 16); }
+
+int64_t LogSumScratch(const KernelCall& call) {
+  return AlignUp(call.inputs[0].shape[0] * static_cast<int64_t>(sizeof(RowTerms)), kAlignmentBytes) +
+         std::max(call.threads, 1) * RowFloats(call) * static_cast<int64_t>(sizeof(float));
+}
+
+class CrossEntropyLogSum : public Kernel {
+ public:
+  explicit CrossEntropyLogSum(const KernelCall& call)
+      : loops_(BestLoops()),
+        dtype_(call.inputs[0].dtype),
+        rows_(call.inputs[0].shape[0]),
+        classes_(call.inputs[0].shape[1]),
+        row_floats_(RowFloats(call)),
+        smoothing_(call.attributes.Float("label_smoothing", 0)),
+        threads_(ThreadsFor(rows_ * classes_, kElementsPerThread, call.threads)),
+        labels_(call, call.inputs[0].shape, 2) {
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    labels_.Bind(inputs, 1);
+    auto* const terms = static_cast<RowTerms*>(scratch);
+    auto* const rows = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) +
+                                                AlignUp(rows_ * static_cast<int64_t>(sizeof(RowTerms)), kAlignmentBytes));
+    const auto log_sum_of_row = loops_.reduce_row[static_cast<size_t>(Reduction::kLogSumExp)];
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      float* const scores = rows + ThreadIndex() * row_floats_;
+      LoadFloats(loops_, dtype_, inputs[0], row * classes_, classes_, scores);
+      const float log_sum = log_sum_of_row(scores, classes_);
+      if (wanted_[2]) static_cast<float*>(outputs[2])[row] = log_sum;
+      const int64_t label = labels_.At(row);
+      terms[row] = label < 0 ? RowTerms{0, 0} : TermsOf(scores, log_sum, label);
+    });
+    labels_.Check();
+    double loss = 0, weights = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      loss += terms[row].loss;
+      weights += terms[row].weight;
+    }
+    if (wanted_[0]) *static_cast<float*>(outputs[0]) = static_cast<float>(loss);
+    if (wanted_[1]) *static_cast<float*>(outputs[1]) = static_cast<float>(weights);
+  }
+
+ private:
+  RowTerms TermsOf(const float* scores, float log_sum, int64_t label) const {
+    const double weight = labels_.Weight(label);
+    double loss = -(1 - smoothing_) * weight * static_cast<double>(scores[label] - log_sum);
+    if (smoothing_ != 0) {
+      double all = 0;
+      for (int64_t c = 0; c < classes_; ++c) all += labels_.Weight(c) * static_cast<double>(scores[c] - log_sum);
+      loss -= smoothing_ / static_cast<double>(classes_) * all;
+    }
+    return {loss, weight};
+  }
+
+  const Loops& loops_;
+  DType dtype_;
+  int64_t rows_, classes_, row_floats_;
+  double smoothing_;
+  int threads_;
+  Labels labels_;
+  bool wanted_[3] = {};
+};
+
+int64_t LogSumGradScratch(const KernelCall& call) {
+  return std::max(call.threads, 1) * RowFloats(call) * static_cast<int64_t>(sizeof(float));
+}
+
+class CrossEntropyLogSumGrad : public Kernel {
+ public:
+  explicit CrossEntropyLogSumGrad(const KernelCall& call)
+      : loops_(BestLoops()),
+        dtype_(call.inputs[0].dtype),
+        rows_(call.inputs[0].shape[0]),
+        classes_(call.inputs[0].shape[1]),
+        row_floats_(RowFloats(call)),
+        per_row_(call.inputs[4].shape.rank()),
+        smoothing_(call.attributes.Float("label_smoothing", 0)),
+        threads_(ThreadsFor(rows_ * classes_, kElementsPerThread, call.threads)),
+        labels_(call, call.inputs[0].shape, 3) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    labels_.Bind(inputs, 2);
+    const float *log_sum = static_cast<const float*>(inputs[1]), *upstream = static_cast<const float*>(inputs[4]);
+    const double spread = smoothing_ / static_cast<double>(classes_), weight_sum = smoothing_ == 0 ? 0 : labels_.WeightSum();
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      float* const values = static_cast<float*>(scratch) + ThreadIndex() * row_floats_;
+      const int64_t label = labels_.At(row);
+      if (label < 0) {
+        loops_.fill(values, 0, classes_);
+      } else {
+        const float d_loss = upstream[row * per_row_];
+        const double own = (1 - smoothing_) * labels_.Weight(label);
+        LoadFloats(loops_, dtype_, inputs[0], row * classes_, classes_, values);
+        loops_.shift_scale_shift(values, values, classes_, log_sum[row], 1, 0);
+        loops_.exp_scaled(values, values, classes_, static_cast<float>(own + spread * weight_sum) * d_loss);
+        values[label] -= static_cast<float>(own) * d_loss;
+        for (int64_t c = 0; c < classes_ && smoothing_ != 0; ++c) values[c] -= static_cast<float>(spread * labels_.Weight(c)) * d_loss;
+      }
+      StoreFloats(loops_, dtype_, values, classes_, outputs[0], row * classes_);
+    });
+    labels_.Check();
+  }
+
+ private:
+  const Loops& loops_;
+  DType dtype_;
+  int64_t rows_, classes_, row_floats_, per_row_;
+  double smoothing_;
+  int threads_;
+  Labels labels_;
+};
+
 class NllGrad : public Kernel {
  public:
   explicit NllGrad(const KernelCall& call)
@@ -207,6 +324,15 @@ std::string Rejects(const KernelCall& call) {
   return "";
 }
 
+// The same, but the first operand may have 16 bits.
+template <size_t target>
+std::string RejectsLogSum(const KernelCall& call) {
+  KernelCall widened = call;
+  OperandType& scores = widened.inputs[0];
+  if (scores.dtype == DType::kFloat16 || scores.dtype == DType::kBfloat16) scores.dtype = DType::kFloat32;
+  return Rejects<target>(widened);
+}
+
 // Each row is read before it is written.
 constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}};
 
@@ -220,6 +346,19 @@ constexpr CpuKernel kKernels[] = {
      .make = MakeKernel<CrossEntropy>},
     {.row = {.name = "cpu.CrossEntropyGrad", .op = "CrossEntropyGrad", .domain = "gradloom", .rejects = Rejects<1>, .may_alias = kInPlace},
      .make = MakeKernel<CrossEntropyGrad>},
+    {.row = {.name = "cpu.CrossEntropyLogSum",
+             .op = "CrossEntropyLogSum",
+             .domain = "gradloom",
+             .rejects = RejectsLogSum<1>,
+             .scratch_bytes = LogSumScratch},
+     .make = MakeKernel<CrossEntropyLogSum>},
+    {.row = {.name = "cpu.CrossEntropyLogSumGrad",
+             .op = "CrossEntropyLogSumGrad",
+             .domain = "gradloom",
+             .rejects = RejectsLogSum<2>,
+             .may_alias = kInPlace,
+             .scratch_bytes = LogSumGradScratch},
+     .make = MakeKernel<CrossEntropyLogSumGrad>},
     {.row = {.name = "cpu.NllGrad", .op = "NllGrad", .domain = "gradloom", .rejects = Rejects<0>}, .make = MakeKernel<NllGrad>},
 };
 

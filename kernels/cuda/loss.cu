@@ -110,6 +110,39 @@ struct CrossEntropyLine {
   }
 };
 
+// The same, with the log of the sum of exponentials in place of all log-probabilities. Scores may have 16 bits.
+template <typename T>
+struct CrossEntropyLogSumLine {
+  using A = Arithmetic<T>;
+  int64_t classes;
+  Labels<A> labels;
+  A smoothing;
+  const T* scores;
+  A* log_sums;  // may be null
+  RowLosses<A> losses;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
+    const int64_t start = row * classes, label = labels.At(row, group.thread() == 0);
+    ExpSum<A> all;
+    for (int64_t c = group.thread(); c < classes; c += group.threads()) all.Add(static_cast<A>(scores[start + c]));
+    all = group.Reduce(all, JoinExpSums{});
+    const A log_sum = all.largest + static_cast<A>(::log(all.Divisor()));
+    A smooth = 0;
+    if (smoothing != 0) {
+      for (int64_t c = group.thread(); c < classes; c += group.threads())
+        smooth += labels.Weight(c) * (static_cast<A>(scores[start + c]) - log_sum);
+      smooth = smoothing / static_cast<A>(classes) * group.Reduce(smooth, Sum{});
+    }
+    if (group.thread() != 0) return;
+    if (log_sums != nullptr) log_sums[row] = log_sum;
+    if (label < 0) return losses.Set(row, 0, 0);
+    const A weight = labels.Weight(label);
+    losses.Set(row, static_cast<double>(-(1 - smoothing) * weight * (static_cast<A>(scores[start + label]) - log_sum) - smooth),
+               static_cast<double>(weight));
+  }
+};
+
 // The losses for scores that are log-probabilities already.
 template <typename T>
 void PickLosses(const Lines& lines, const Labels<T>& labels, const T* log_prob, const RowLosses<T>& losses, cudaStream_t stream) {
@@ -174,6 +207,23 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site)
         PickLosses(lines, labels, l.In<T>(0), losses, l.stream);
       }
       SumTerms(lines.count, losses.terms, false, operands.Out<T>(l, 0), operands.Out<T>(l, 1), l.stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeCrossEntropyLogSum(const KernelCall& call, const KernelSite& site) {
+  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1];
+  const LabelRule rule(call, site, 1, classes, kIgnored);
+  const double smoothing = call.attributes.Float("label_smoothing", 0);
+  const OperandCounts operands(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
+    return MakeKernel([=](const Launch& l) {
+      const RowLosses<A> losses{static_cast<Terms*>(l.scratch), nullptr};
+      const CrossEntropyLogSumLine<T> line{classes,    Labels<A>(rule, l, 1), static_cast<A>(smoothing),
+                                           l.In<T>(0), operands.Out<A>(l, 2), losses};
+      ForEachRowOf(rows, classes, 1, l.stream, line);
+      SumTerms(rows, losses.terms, false, operands.Out<A>(l, 0), operands.Out<A>(l, 1), l.stream);
     });
   });
 }
@@ -261,6 +311,53 @@ std::unique_ptr<Kernel> MakeCrossEntropyGrad(const KernelCall& call, const Kerne
 }
 
 template <typename T>
+struct CrossEntropyLogSumGradLine {
+  using A = Arithmetic<T>;
+  int64_t classes;
+  Labels<A> labels;
+  A smoothing;
+  const double* weight_sum;  // null: all weights are 1
+  int64_t per_row;           // 0: one upstream gradient for all rows
+  const T* scores;
+  const A *log_sums, *upstream;
+  T* gradient;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
+    const int64_t label = labels.At(row, group.thread() == 0), start = row * classes;
+    const A d_loss = static_cast<A>(upstream[row * per_row]), spread = smoothing / static_cast<A>(classes) * d_loss;
+    const A own = label < 0 ? A(0) : (1 - smoothing) * labels.Weight(label) * d_loss, log_sum = log_sums[row];
+    const A all = own + spread * (weight_sum == nullptr ? static_cast<A>(classes) : static_cast<A>(*weight_sum));
+    for (int64_t c = group.thread(); c < classes; c += group.threads()) {
+      A value = 0;
+      if (label >= 0) {
+        value = static_cast<A>(::exp(static_cast<A>(scores[start + c]) - log_sum)) * all;
+        if (smoothing != 0) value -= spread * labels.Weight(c);
+        if (c == label) value -= own;
+      }
+      gradient[start + c] = static_cast<T>(value);
+    }
+  }
+};
+
+std::unique_ptr<Kernel> MakeCrossEntropyLogSumGrad(const KernelCall& call, const KernelSite& site) {
+  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], per_row = call.inputs[4].shape.rank();
+  const LabelRule rule(call, site, 2, classes, kIgnored);
+  const double smoothing = call.attributes.Float("label_smoothing", 0);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
+    return MakeKernel([=](const Launch& l) {
+      const Labels<A> labels(rule, l, 2);
+      double* const sum = rule.weighted && smoothing != 0 ? static_cast<double*>(l.scratch) : nullptr;
+      if (sum != nullptr) SumWeights(classes, labels.weights, sum, l.stream);
+      const CrossEntropyLogSumGradLine<T> line{classes,    labels,     static_cast<A>(smoothing), sum, per_row, l.In<T>(0), l.In<A>(1),
+                                               l.In<A>(4), l.Out<T>(0)};
+      ForEachRowOf(rows, classes, 1, l.stream, line);
+    });
+  });
+}
+
+template <typename T>
 struct NllGradLine {
   int64_t classes;
   Labels<T> labels;
@@ -289,6 +386,8 @@ std::unique_ptr<Kernel> MakeNllGrad(const KernelCall& call, const KernelSite& si
 constexpr CudaKernel kLossKernels[] = {
     {"cuda.gradloom.CrossEntropy", MakeSums<true>},
     {"cuda.gradloom.CrossEntropyGrad", MakeCrossEntropyGrad},
+    {"cuda.gradloom.CrossEntropyLogSum", MakeCrossEntropyLogSum},
+    {"cuda.gradloom.CrossEntropyLogSumGrad", MakeCrossEntropyLogSumGrad},
     {"cuda.gradloom.Nll", MakeSums<false>},
     {"cuda.gradloom.NllGrad", MakeNllGrad},
     {"cuda.NegativeLogLikelihoodLoss", MakeOnnxLoss<false>},

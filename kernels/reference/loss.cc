@@ -113,6 +113,67 @@ void CrossEntropyGrad(const KernelCall& call, const void* const* inputs, void* c
   });
 }
 
+// The type of everything but the scores, of type T.
+template <typename T>
+using SumsOf = std::conditional_t<sizeof(T) == 2, float, T>;
+
+// CrossEntropy whose last output is log(sum of exp(scores)) of each row.
+void CrossEntropyLogSum(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using W = SumsOf<T>;
+    const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
+    const double smoothing = call.attributes.Float("label_smoothing", 0);
+    const T* scores = In<T>(inputs, 0);
+    double loss = 0, weights = 0;
+    for (int64_t row = 0; row < rows.rows; ++row, scores += rows.classes) {
+      W largest = static_cast<W>(scores[0]);
+      for (int64_t c = 1; c < rows.classes; ++c) largest = std::max(largest, static_cast<W>(scores[c]));
+      double sum = 0;
+      for (int64_t c = 0; c < rows.classes; ++c) sum += std::exp(static_cast<W>(scores[c]) - largest);
+      const W log_sum = largest + static_cast<W>(std::log(sum));
+      if (Has(call.outputs, 2)) Out<W>(outputs, 2)[row] = log_sum;
+      const auto log_prob = [&](int64_t c) { return static_cast<double>(static_cast<W>(scores[c]) - log_sum); };
+      const int64_t label = rows.Label(row);
+      if (label < 0) continue;
+      const double weight = rows.Weight<W>(label);
+      weights += weight;
+      loss -= (1 - smoothing) * weight * log_prob(label);
+      if (smoothing == 0) continue;
+      double all = 0;
+      for (int64_t c = 0; c < rows.classes; ++c) all += rows.Weight<W>(c) * log_prob(c);
+      loss -= smoothing / static_cast<double>(rows.classes) * all;
+    }
+    *Out<W>(outputs, 0) = static_cast<W>(loss);
+    *Out<W>(outputs, 1) = static_cast<W>(weights);
+  });
+}
+
+void CrossEntropyLogSumGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using W = SumsOf<T>;
+    const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 2, 3);
+    const double smoothing = call.attributes.Float("label_smoothing", 0), spread = smoothing / static_cast<double>(rows.classes);
+    const double weight_sum = rows.WeightSum<W>();
+    const T* scores = In<T>(inputs, 0);
+    const W *log_sum = In<W>(inputs, 1), *upstream = In<W>(inputs, 4);
+    const int64_t per_row = call.inputs[4].shape.rank();  // 0: one upstream gradient for all rows
+    T* gradient = Out<T>(outputs, 0);
+    for (int64_t row = 0; row < rows.rows; ++row, scores += rows.classes, gradient += rows.classes) {
+      const int64_t label = rows.Label(row);
+      const double d_loss = label < 0 ? 0 : static_cast<double>(upstream[row * per_row]);
+      const double own = label < 0 ? 0 : (1 - smoothing) * rows.Weight<W>(label) * d_loss;
+      const W total = static_cast<W>(own + spread * weight_sum * d_loss);
+      for (int64_t c = 0; c < rows.classes; ++c) {
+        W value = 0;
+        if (label >= 0) value = std::exp(static_cast<W>(scores[c]) - log_sum[row]) * total;
+        if (label >= 0 && smoothing != 0) value -= static_cast<W>(spread * d_loss) * static_cast<W>(rows.Weight<W>(c));
+        if (c == label) value -= static_cast<W>(own);
+        gradient[c] = static_cast<T>(value);
+      }
+    }
+  });
+}
+
 void Nll(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
@@ -194,6 +255,8 @@ void SoftmaxCrossEntropyLoss(const KernelCall& call, const void* const* inputs, 
 constexpr ReferenceKernel kKernels[] = {
     {"CrossEntropy", "gradloom", CrossEntropy},
     {"CrossEntropyGrad", "gradloom", CrossEntropyGrad},
+    {"CrossEntropyLogSum", "gradloom", CrossEntropyLogSum},
+    {"CrossEntropyLogSumGrad", "gradloom", CrossEntropyLogSumGrad},
     {"Nll", "gradloom", Nll},
     {"NllGrad", "gradloom", NllGrad},
     {"NegativeLogLikelihoodLoss", "", NegativeLogLikelihoodLoss},

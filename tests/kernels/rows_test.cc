@@ -192,6 +192,15 @@ TEST(Loss, CrossEntropyWithItsOptions) {
                           how);
     const OperandType upstream = round % 2 == 0 ? Float({}) : Float({rows});
     ExpectSameAsReference(Call("CrossEntropyGrad", "gradloom", {scores, labels, weights, upstream}, {scores}, attributes), random, how);
+    for (const DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
+      const OperandType narrow = Plain(dtype, {rows, classes}), sums = Float({rows});
+      ExpectSameAsReference(Call("CrossEntropyLogSum", "gradloom", {narrow, labels, weights}, {Float({}), Float({}), sums}, attributes),
+                            random, how, "cpu.CrossEntropyLogSum");
+      Comparison rounded = WithIntegers(2, target, how);
+      if (dtype != DType::kFloat32) rounded.relative = dtype == DType::kBfloat16 ? 0x1p-7 : 0x1p-10;
+      ExpectSameAsReference(Call("CrossEntropyLogSumGrad", "gradloom", {narrow, sums, labels, weights, upstream}, {narrow}, attributes),
+                            random, rounded, "cpu.CrossEntropyLogSumGrad");
+    }
     how = WithIntegers(0, target, how);
     ExpectSameAsReference(
         Call("NllGrad", "gradloom", {labels, weights, upstream}, {scores}, {{"ignore_index", int64_t{-100}}, {"classes", classes}}), random,

@@ -29,6 +29,24 @@ void AddOwn(std::vector<OpCase>& cases) {
                    .attributes = {{"label_smoothing", 0.2}},
                    .domain = "gradloom",
                    .gradient = false});
+  // With 16-bit scores, the other operands are float32.
+  for (bool weighted : {false, true}) {
+    const OpOperand weight = weighted ? weights : Absent();
+    const Attributes attributes{{"label_smoothing", weighted ? 0.2 : 0.0}, {"ignore_index", kIgnored}};
+    cases.push_back({.op = "CrossEntropyLogSum",
+                     .operands = {In({5, 4}), labels, weight},
+                     .attributes = attributes,
+                     .domain = "gradloom",
+                     .outputs = 3,
+                     .gradient = false,
+                     .half = false});
+    cases.push_back({.op = "CrossEntropyLogSumGrad",
+                     .operands = {In({5, 4}), In({5}), labels, weight, In({5})},
+                     .attributes = attributes,
+                     .domain = "gradloom",
+                     .gradient = false,
+                     .half = false});
+  }
   cases.push_back({.op = "NllGrad",
                    .operands = {labels, Absent(), In({})},
                    .attributes = {{"classes", int64_t{4}}},

@@ -66,6 +66,8 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.RmsNormGrad",
       "gradloom.LrnGrad",
       "gradloom.CrossEntropyGrad",
+      "gradloom.CrossEntropyLogSum",
+      "gradloom.CrossEntropyLogSumGrad",
       "gradloom.NllGrad",
       "gradloom.RnnGrad",
       "gradloom.GruGrad",

@@ -1,0 +1,103 @@
+// Casts next to views and losses: fewer values in float32, and the same results.
+#include "compiler/passes/fuse_casts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/graph/verify_graph.h"
+#include "compiler/onnx/type_rules.h"
+#include "compiler/oracle/interpreter.h"
+#include "compiler/passes/differentiate.h"
+#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/simplify.h"
+
+namespace gradloom {
+namespace {
+
+using B = GraphBuilder;
+
+Tensor Random(std::mt19937& random, Shape shape) {
+  Tensor tensor(DType::kFloat32, std::move(shape));
+  std::normal_distribution<float> normal(0, 0.7F);
+  for (float& value : tensor.as<float>()) value = normal(random);
+  return tensor;
+}
+
+int Count(const Graph& graph, const std::string& op) {
+  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
+}
+
+// The bytes of float32 values of at least this many elements.
+int64_t WideBytes(const Graph& graph, int64_t elements) {
+  int64_t bytes = 0;
+  for (const Node& node : graph.nodes) {
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const Value& value = graph.value(id);
+      if (value.dtype == DType::kFloat32 && value.shape.elements() >= elements) bytes += value.shape.elements() * 4;
+    }
+  }
+  return bytes;
+}
+
+// Scores of sequences [2, 3, 7] and their cross entropy; with `fetched`, the scores are an output, too.
+void Check(bool weighted, double smoothing, bool fetched) {
+  SCOPED_TRACE((weighted ? "weighted " : "") + std::to_string(smoothing) + (fetched ? " fetched" : ""));
+  std::mt19937 random(5);
+  const OnnxTypeRules rules;
+  Graph graph;
+  B b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, {2, 3, 4}, Role::kInput);
+  const ValueId target = graph.AddValue("t", DType::kInt64, {6}, Role::kInput);
+  graph.inputs = {x, target};
+  const ValueId w = graph.AddData("w", Random(random, {4, 7}), Role::kParam);
+  const ValueId scores = b.Op("MatMul", {x, w});
+  const NodeId first_loss_node = graph.next_node_id();
+  const ValueId weights = weighted ? graph.AddData("weights", Random(random, {7}), Role::kConst) : kNoValue;
+  const std::vector<ValueId> sums = b.Ops("CrossEntropy", kGradloomDomain, {b.Reshape(scores, {6, 7}), target, weights}, 3,
+                                          {{"label_smoothing", smoothing}, {"ignore_index", int64_t{-100}}});
+  const ValueId loss = b.Div(sums[0], sums[1]);
+  graph.outputs = {loss};
+  if (fetched) graph.outputs.push_back(scores);
+  LowerPrecision(b, DType::kBfloat16, first_loss_node);
+  const ValueId parameters[] = {w};
+  for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));
+  Simplify(graph);
+  const std::map<ValueId, Tensor> feeds = {{x, Random(random, {2, 3, 4})}, {target, Tensor::From<int64_t>({0, 6, -100, 3, 3, 1}, {6})}};
+  const std::vector<ValueId> wanted = graph.outputs;
+  const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
+  FuseCasts(b, false);
+  VerifyGraph(graph);
+  EXPECT_EQ(Count(graph, "CrossEntropyLogSum"), fetched ? 0 : 1);
+  EXPECT_EQ(Count(graph, "CrossEntropyLogSumGrad"), fetched ? 0 : 1);
+  if (!fetched) {
+    EXPECT_EQ(WideBytes(graph, 6 * 7), 0);
+  }
+  const std::vector<Tensor> after = Interpret(graph, feeds, wanted);
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    for (int64_t i = 0; i < before[k].elements(); ++i) {
+      const double value = ElementAsDouble(before[k].view(), i);
+      // A gradient may round to the next number of 16 bits.
+      EXPECT_NEAR(value, ElementAsDouble(after[k].view(), i), 1e-5 + 0.01 * std::fabs(value)) << "output " << k << " element " << i;
+    }
+  }
+}
+
+TEST(FuseCasts, CrossEntropyOfNarrowScores) {
+  for (bool weighted : {false, true}) {
+    for (double smoothing : {0.0, 0.1}) {
+      for (bool fetched : {false, true}) Check(weighted, smoothing, fetched);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
