@@ -43,7 +43,7 @@ std::string_view FastBfloat16Instructions() { return !HasFastBfloat16() ? "" : H
 PairProduct BestPairProduct() {
   static const PairProduct best = [] {
     PairProduct product = HasAmx() ? PairProductByName("amx") : nullptr;
-    if (product == nullptr && HasBfloat16() && !HasSlowDotProduct()) product = PairProductByName("avx512_bf16");
+    if (product == nullptr && HasFastBfloat16()) product = PairProductByName("avx512_bf16");
     return product == nullptr ? BestLoops().multiply_pairs : product;
   }();
   return best;
