@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
