@@ -13,17 +13,6 @@ namespace {
 constexpr int64_t kMaxNumbers = 64;
 constexpr const char* kMadeFor = "the file was exported for a batch size of ";
 
-// Returns a short list of integers that is computed from constants, even if those include a floating-point constant that might be trained.
-std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
-  if (id == kNoValue) return {};
-  const Value& value = emitter.graph().value(id);
-  if (value.dtype != DType::kInt64 || value.shape.rank() != 1 || value.shape.elements() > kMaxNumbers) return {};
-  const Tensor* data = emitter.Constant(emitter.Computed(id));
-  if (data == nullptr) return {};
-  const auto values = data->as<int64_t>();
-  return {values.begin(), values.end()};
-}
-
 std::vector<BatchChange::Entry> Literal(const std::vector<int64_t>& numbers) {
   std::vector<BatchChange::Entry> entries;
   for (int64_t number : numbers) entries.push_back({.batches = 0, .number = number});
@@ -50,6 +39,16 @@ Shape Reshaped(const Shape& in, const std::vector<int64_t>& target, bool allow_z
 }
 
 }  // namespace
+
+std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
+  if (id == kNoValue) return {};
+  const Value& value = emitter.graph().value(id);
+  if (value.dtype != DType::kInt64 || value.shape.rank() != 1 || value.shape.elements() > kMaxNumbers) return {};
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr) return {};
+  const auto values = data->as<int64_t>();
+  return {values.begin(), values.end()};
+}
 
 bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
   return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
@@ -164,6 +163,11 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
     // The rows of a sample are contiguous: there are as many as the factor of the sample index in the indices by which they are written.
     if (IsOneOf(node, {"ScatterND"}) && axes[0] == 0 && CountedBy(graph, node.inputs[1]) * found_.declared == was.outputs[i][0])
       outer_[results[i]] = 1;
+    if (IsOneOf(node, {"Split", "Slice"}) && WholeBatches(node.inputs[0], was.inputs[0][axes[0]]) > 0 &&
+        was.outputs[i][axes[0]] % found_.declared == 0) {
+      outer_[results[i]] = was.outputs[i][axes[0]] / found_.declared;
+      continue;
+    }
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const auto from = outer_.find(node.inputs[k]);
       if (from == outer_.end() || next_outer_ > 0) continue;
@@ -230,7 +234,9 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
   if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
   if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
   if (IsOneOf(node, {"Conv", "ConvTranspose"})) ProveGroups(emitter, node, was, changes);
-  if (IsOneOf(node, {"Slice"})) ProveSlice(emitter, node, was, changes);
+  if (IsOneOf(node, {"Concat"})) next_outer_ = BatchesJoined(emitter.graph(), node, was);
+  if (IsOneOf(node, {"Split"})) ProveParts(emitter, node, was, changes);
+  if (IsOneOf(node, {"Slice"}) && !CutBatches(emitter, node, was, changes)) ProveSlice(emitter, node, was, changes);
   if (changes.empty() && IsOneOf(node, {"Gather", "GatherND", "GatherElements", "ScatterND", "ScatterElements"}))
     ProveChosen(emitter, node, was, changes);
   if (IsOneOf(node, {"RoiAlign", "MaxRoiPool"})) ProveRegions(emitter, node, was, changes);

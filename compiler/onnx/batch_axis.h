@@ -94,6 +94,9 @@ struct BatchChanges {
 // Whether the node has one of these ONNX operators.
 bool IsOneOf(const Node& node, std::initializer_list<const char*> ops);
 
+// Returns a short list of integers that is computed from constants, even if those include a floating-point constant that might be trained.
+std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id);
+
 // Whether the data repeats bitwise along the axis with this period.
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
 
@@ -115,6 +118,9 @@ class BatchWatch {
   // Turns an error in a body, whose nodes are not observed, into one about the file's batch size; at the declared size returns it
   // unchanged.
   Error InBody(const Error& error) const;
+
+  // Returns the sizes of the parts of the next node if it is a Split, at the declared batch size; otherwise none.
+  std::vector<int64_t> DeclaredParts() const;
 
   // Called before type inference of the node; may replace operands.
   void Before(Emitter& emitter, Node& node);
@@ -151,6 +157,10 @@ class BatchWatch {
   void ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
+  bool CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
+  int64_t WholeBatches(ValueId id, int64_t extent) const;
+  int64_t BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const;
   struct Choice;
   void ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);

@@ -90,7 +90,7 @@ void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const st
   const bool read = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return pooled_.contains({&graph, id}); });
   if (read && grows)
     Refuse(node, "each sample reads a result of all elements of the single sample, which would become a result of all samples");
-  for (size_t i = 0; i < results.size(); ++i) {
+  for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {
     if (results[i] == kNoValue || graph.value(results[i]).role == Role::kConst) continue;
     if (graph.value(results[i]).shape == was.outputs[i]) pooled_.insert({&graph, results[i]});
   }
@@ -101,6 +101,8 @@ void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const st
 void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   const auto computed = [&](ValueId id) { return id != kNoValue && graph.value(id).role != Role::kConst; };
+  // A batch that is taken apart into single samples.
+  met_ = met_ || results.size() != was.outputs.size();
   if (!met_ && std::any_of(results.begin(), results.end(), computed)) {
     std::vector<Shard> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {

@@ -313,7 +313,21 @@ ValueId Emitter::AddOutput(const std::string& name, const ValueType& type) {
   return id;
 }
 
+// Whether the node is a Dropout that drops nothing. It is not random: what it computes from weights is known.
+bool Emitter::DropsNothing(const Node& node) const {
+  if (node.op != "Dropout" || !node.domain.empty() || node.inputs.size() < 2 || node.inputs[1] == kNoValue) return false;
+  const Tensor* ratio = Constant(node.inputs[1]);
+  return ratio != nullptr && ratio->elements() == 1 && IsFloating(ratio->dtype()) && ElementAsDouble(ratio->view(), 0) == 0;
+}
+
 std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& names) {
+  if (!names.empty() && !names[0].empty() && DropsNothing(node)) {
+    // The old exporter names the mask even if nothing reads it.
+    std::vector<ValueId> results(names.size(), kNoValue);
+    if (names.size() > 1 && !names[1].empty()) results[1] = Emit(node, {"", names[1]})[1];
+    results[0] = Emit({.op = "Identity", .domain = "", .inputs = {node.inputs[0]}, .origin = node.origin}, {names[0]})[0];
+    return results;
+  }
   return extents_.Concerns(node) ? extents_.Emit(std::move(node), names) : EmitStatic(std::move(node), names);
 }
 

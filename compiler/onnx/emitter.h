@@ -87,6 +87,7 @@ class Emitter {
   void GatherFromVector(Node& node) const;
   bool ShapeOnly(const Node& node, Tensor& result) const;
   bool Computable(const Node& node) const;
+  bool DropsNothing(const Node& node) const;
   bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;
   std::vector<Tensor> Run(const Node& node, const std::vector<ValueType>& types);
   void CheckSizes(const Node& node, const std::vector<ValueType>& types) const;

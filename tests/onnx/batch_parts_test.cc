@@ -1,0 +1,121 @@
+// Files for one batch size in which whole batches are joined, such as two views of each sample that go through one network, and taken
+// apart.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/base/philox.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kWeights[] = "float[3, 2] w = {0.5, -1, 0.25, 2, 1, -0.5}";
+
+// A network over x and z, joined to h [2 batch, 2], which `parts` takes apart into a and b.
+std::string Twins(const std::string& batch, const std::string& parts, const std::string& tensors, int opset) {
+  return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\ng (float[" + batch + ", 3] x, float[" + batch +
+         ", 3] z) => (float[" + batch + ", 2] out) <" + std::string(kWeights) + (tensors.empty() ? "" : ", ") + tensors +
+         "> { j = Concat <axis = 0> (x, z) m = MatMul (j, w) h = Tanh (m) " + parts + " q = Mul (a, a) out = Sub (q, b) }";
+}
+
+std::vector<double> Losses(const std::string& text, const std::vector<int64_t>& sizes, int devices) {
+  CompileOptions options;
+  options.recipe.losses = {{.type = "mse", .output = "out", .target = "y"}};
+  options.recipe.schedule.lr = 0.2;
+  options.recipe.devices = devices;
+  for (const int64_t size : sizes) options.entries.push_back({EntryKind::kStep, size});
+  Session session(std::make_shared<const Plan>(Compile(Model::FromText(text), options)));
+  std::vector<double> losses;
+  for (const int64_t size : sizes) {
+    const auto random = [&](const Shape& shape, uint64_t seed) {
+      Tensor tensor(DType::kFloat32, shape);
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, 0, static_cast<uint64_t>(size)));
+        tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
+      }
+      return tensor;
+    };
+    const Tensor x = random({size, 3}, 1), z = random({size, 3}, 2), y = random({size, 2}, 3);
+    losses.push_back(session.Step({{"x", x.view()}, {"z", z.view()}, {"y", y.view()}}).loss);
+  }
+  return losses;
+}
+
+struct Parts {
+  const char* what;
+  const char* parts;
+  std::string (*tensors)(int64_t batch);  // with the file's batch size
+  int opset = 17;
+};
+
+std::string Of(const char* before, int64_t number, const char* after) { return before + std::to_string(number) + after; }
+
+const Parts kParts[] = {
+    {"a Split with sizes", "a, b = Split <axis = 0> (h, s)", [](int64_t n) { return Of("int64[2] s = {", n, ", ") + Of("", n, "}"); }},
+    {"a Split into equal parts", "a, b = Split <axis = 0, num_outputs = 2> (h)", [](int64_t) { return std::string(); }, 18},
+    // What PyTorch's default exporter writes for chunk(2).
+    {"a sequence of parts of one size",
+     "s = SplitToSequence <axis = 0, keepdims = 1> (h, n) a = SequenceAt (s, zero) b = SequenceAt (s, one)",
+     [](int64_t n) { return Of("int64 n = {", n, "}, int64 zero = {0}, int64 one = {1}"); }},
+    {"a sequence of parts of given sizes",
+     "s = SplitToSequence <axis = 0, keepdims = 1> (h, n) a = SequenceAt (s, zero) b = SequenceAt (s, one)",
+     [](int64_t n) { return Of("int64[2] n = {", n, ", ") + Of("", n, "}, int64 zero = {0}, int64 one = {1}"); }},
+    {"slices", "a = Slice (h, zero, n, zero) b = Slice (h, n, end, zero)",
+     [](int64_t n) { return Of("int64[1] n = {", n, "}, int64[1] zero = {0}, int64[1] end = {9223372036854775807}"); }},
+    {"slices from the end", "a = Slice (h, zero, n, zero) b = Slice (h, n, end, zero, one)",
+     [](int64_t n) {
+       return Of("int64[1] n = {", -n, "}, int64[1] zero = {0}, int64[1] one = {1}, ") + Of("int64[1] end = {", 2 * n, "}");
+     }},
+    {"a view with an axis of batches", "v = Reshape (h, t) s0 = Gather (v, zero) s1 = Gather (v, one) a = Identity (s0) b = Identity (s1)",
+     [](int64_t n) { return Of("int64[3] t = {2, ", n, ", 2}, int64 zero = {0}, int64 one = {1}"); }},
+};
+
+TEST(BatchParts, FollowTheBatch) {
+  const std::vector<int64_t> sizes = {5, 2, 4, 1, 7};
+  // The same network, without joining.
+  const std::string apart = "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 3] x, float[N, 3] z) => (float[N, 2] out) <" +
+                            std::string(kWeights) +
+                            "> { k = MatMul (x, w) a = Tanh (k) l = MatMul (z, w) b = Tanh (l) q = Mul (a, a) out = Sub (q, b) }";
+  const std::vector<double> expected = Losses(apart, sizes, 1);
+  for (const Parts& parts : kParts) {
+    for (const int64_t declared : {1, 4}) {
+      for (const int devices : {1, 2}) {
+        SCOPED_TRACE(std::string(parts.what) + ", file for " + std::to_string(declared) + ", devices " + std::to_string(devices));
+        const std::string text = Twins(std::to_string(declared), parts.parts, parts.tensors(declared), parts.opset);
+        const std::vector<double> losses = Losses(text, sizes, devices);
+        for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+      }
+    }
+  }
+}
+
+// Parts that are not whole batches, and rows of which the order is not known, are refused.
+TEST(BatchParts, OthersAreRefused) {
+  for (const char* parts :
+       {"a, b = Split <axis = 0> (h, s)", "s0 = SplitToSequence <axis = 0> (h, s) a = SequenceAt (s0, zero) b = Relu (a)",
+        "a = Slice (h, zero1, three, zero1) b = Relu (a)"}) {
+    SCOPED_TRACE(parts);
+    const std::string text = Twins("4", parts, "int64[2] s = {2, 6}, int64 zero = {0}, int64[1] zero1 = {0}, int64[1] three = {3}", 17);
+    EXPECT_THROW(Import(Model::FromText(text), {.batch = 6}), Error);
+  }
+}
+
+// The queries pass through a Dropout that drops nothing before they meet the samples, as in a decoder exported in training mode.
+TEST(BatchParts, QueriesAfterAnEmptyDropoutFollowTheBatch) {
+  for (const char* outputs : {"d", "d, mask"}) {
+    const std::string text = std::string(
+                                 "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[4, 3, 2] x) => (float[4, 3, 3] y) "
+                                 "<float[3, 2] q = {1, 2, 3, 4, 5, 6}, int64[3] e = {4, 1, 1}, int64[1] zero = {0}, float ratio = {0}, "
+                                 "bool training = {1}> { t = Unsqueeze (q, zero) r = Tile (t, e) ") +
+                             outputs + " = Dropout (r, ratio, training) p = Transpose <perm = [0, 2, 1]> (x) y = MatMul (d, p) }";
+    const ImportedGraph imported = Import(Model::FromText(text), {.batch = 6});
+    EXPECT_EQ(imported.graph->value(imported.graph->outputs.at(0)).shape, (Shape{6, 3, 3}));
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
