@@ -9,14 +9,21 @@
 namespace gradloom {
 
 // Handles samples that are groups of channels, each with its own filters.
-void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+void BatchWatch::ProveGroups(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const int64_t groups = node.attributes.Int("group", 1);
   const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
   // An exporter removes reshapes that have no effect for a single sample; without them, the result would have two batch axes.
   const bool beside = found_.declared == 1 && node.op == "Conv" && grown(0) == std::vector<int>{0} && grown(1) == std::vector<int>{0} &&
                       (node.inputs.size() < 3 || node.inputs[2] == kNoValue || grown(2) == std::vector<int>{0});
   if (beside) return changes.push_back({.operand = -1, .groups = groups, .beside = true, .entries = {}});
-  if (groups % found_.declared != 0 || grown(0) != std::vector<int>{1} || grown(1) != std::vector<int>{0}) return;
+  if (groups % found_.declared != 0 || grown(1) != std::vector<int>{0}) return;
+  const Shape& image = emitter.graph().value(node.inputs[0]).shape;
+  if (found_.declared > 1 && grown(0).empty() && image.rank() > 1 && image[1] % found_.declared == 0) {
+    // A learned image that the file repeats for each sample (StyleGAN2).
+    const int64_t period = PeriodAlong(emitter, node.inputs[0], 1);
+    if (period > 0) changes.push_back({.operand = 0, .axis = 1, .period = period, .entries = {}});
+  }
+  if (changes.empty() && grown(0) != std::vector<int>{1}) return;
   changes.push_back({.operand = -1, .groups = groups / found_.declared, .entries = {}});
 }
 

@@ -121,6 +121,12 @@ void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const s
         for (ValueId id : results) shards_[{&graph, id}] = inputs[0];
         return;
       }
+      // Statistics of the batch, which have no sample axis, keep samples where they are.
+      if (IsOneOf(node, {"BatchNormalization"}) && inputs[0].split() && inputs[0].axis == 0 && growing[0] == 0) {
+        shards_[{&graph, results[0]}] = inputs[0];
+        for (size_t i = 1; i < results.size(); ++i) shards_[{&graph, results[i]}] = Shard::Whole();
+        return;
+      }
       ShardQuery query(graph, node, batch_, std::move(inputs), growing);
       if (!met_) AskShards(query);
       met_ = met_ || !query.reduced().empty();

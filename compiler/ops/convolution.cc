@@ -107,11 +107,32 @@ Cost GradWeightCost(const Graph& graph, const Node& node) {
   return {ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape), BytesOf(graph, node)};
 }
 
+// Filters per sample for one image that all samples share, in one group: the samples lie along the filters and along the channels of the
+// result, of which the image's gradient is a sum. Returns whether the node is such a convolution.
+template <int second, int out>
+bool ShardSharedImage(ShardQuery& query) {
+  const auto of_each = [&](int i, int axis) {  // the positions of each sample along the axis; 0 if it is not divided there
+    const Shard given = query.given(i);
+    return given.split() && given.axis == axis ? given.InnerOf(query.shape(i)[axis], query.batch()) : 0;
+  };
+  const std::string& op = query.node().op;
+  const int64_t filters = of_each(1, second);
+  if (filters == 0) return false;
+  if (op == "ConvGradInput" && of_each(0, 1) == filters) {
+    query.set(0, Shard::Partial());
+    return true;
+  }
+  if ((op != "Conv" && op != "ConvGradWeight") || !query.given(0).whole() || (query.has(2) && of_each(2, 0) != filters)) return false;
+  query.set(0, Shard::Split(out, filters));
+  return true;
+}
+
 // Filters per sample: the batch is along the channels of one image, as groups, along axis `second` of operand 1, and along axis `out` of
 // the result. Otherwise uses the samples of the operator's row.
 template <int second, int out>
 void ShardGroups(ShardQuery& query) {
   const auto lies = [&](int i, int axis) { return query.given(i).split() && query.given(i).axis == axis; };
+  if (query.attributes().Int("group", 1) == 1 && ShardSharedImage<second, out>(query)) return;
   if (!lies(0, 1) || !lies(1, second) || (query.has(2) && !lies(2, 0))) {
     return ShardSamples(query, FindOp(query.node().domain, query.node().op)->samples);
   }

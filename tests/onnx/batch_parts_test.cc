@@ -22,6 +22,15 @@ std::string Twins(const std::string& batch, const std::string& parts, const std:
          "> { j = Concat <axis = 0> (x, z) m = MatMul (j, w) h = Tanh (m) " + parts + " q = Mul (a, a) out = Sub (q, b) }";
 }
 
+Tensor Random(const Shape& shape, uint64_t seed, int64_t batch) {
+  Tensor tensor(DType::kFloat32, shape);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, static_cast<uint64_t>(batch), 0));
+    tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
+  }
+  return tensor;
+}
+
 std::vector<double> Losses(const std::string& text, const std::vector<int64_t>& sizes, int devices) {
   CompileOptions options;
   options.recipe.losses = {{.type = "mse", .output = "out", .target = "y"}};
@@ -31,15 +40,7 @@ std::vector<double> Losses(const std::string& text, const std::vector<int64_t>& 
   Session session(std::make_shared<const Plan>(Compile(Model::FromText(text), options)));
   std::vector<double> losses;
   for (const int64_t size : sizes) {
-    const auto random = [&](const Shape& shape, uint64_t seed) {
-      Tensor tensor(DType::kFloat32, shape);
-      for (int64_t i = 0; i < tensor.elements(); ++i) {
-        const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, 0, static_cast<uint64_t>(size)));
-        tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
-      }
-      return tensor;
-    };
-    const Tensor x = random({size, 3}, 1), z = random({size, 3}, 2), y = random({size, 2}, 3);
+    const Tensor x = Random({size, 3}, 1, size), z = Random({size, 3}, 2, size), y = Random({size, 2}, 3, size);
     losses.push_back(session.Step({{"x", x.view()}, {"z", z.view()}, {"y", y.view()}}).loss);
   }
   return losses;
@@ -101,6 +102,45 @@ TEST(BatchParts, OthersAreRefused) {
     SCOPED_TRACE(parts);
     const std::string text = Twins("4", parts, "int64[2] s = {2, 6}, int64 zero = {0}, int64[1] zero1 = {0}, int64[1] three = {3}", 17);
     EXPECT_THROW(Import(Model::FromText(text), {.batch = 6}), Error);
+  }
+}
+
+// StyleGAN2: a learned image that the file repeats for each sample, and filters of each sample.
+TEST(LearnedImage, FollowsTheBatch) {
+  const auto losses_of = [](const std::string& text, const std::vector<int64_t>& sizes, int devices) {
+    CompileOptions options;
+    options.recipe.losses = {{.type = "mse", .output = "out", .target = "y"}};
+    options.recipe.trainable = {"c"};
+    options.recipe.schedule.lr = 0.2;
+    options.recipe.devices = devices;
+    for (const int64_t size : sizes) options.entries.push_back({EntryKind::kStep, size});
+    Session session(std::make_shared<const Plan>(Compile(Model::FromText(text), options)));
+    std::vector<double> losses;
+    for (const int64_t size : sizes) {
+      const Tensor z = Random({size, 2}, 1, size), y = Random({size, 4}, 2, size);
+      losses.push_back(session.Step({{"z", z.view()}, {"y", y.view()}}).loss);
+    }
+    return losses;
+  };
+  const auto model = [](const std::string& batch, const std::string& tensors, const std::string& body) {
+    return "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 2] z) => (float[" + batch +
+           ", 4] out) <float[1, 2, 2, 2] c = {0.5, -1, 0.25, 2, 1, -0.5, 0.75, -2}, " + tensors + "> { " + body + " }";
+  };
+  const std::vector<int64_t> sizes = {5, 2, 4, 1};
+  const std::vector<double> expected =
+      losses_of(model("N", "int64[2] s = {2, 4}", "v = Reshape (c, s) h = MatMul (z, v) out = Tanh (h)"), sizes, 1);
+  for (const int64_t n : {1, 2, 3}) {
+    const std::string number = std::to_string(n);
+    const std::string text = model(
+        number,
+        Of("int64[4] r = {", n, ", 1, 1, 1}, ") + Of("int64[4] f = {1, ", 2 * n, ", 2, 2}, ") + Of("int64[4] k = {", n, ", 2, 1, 1}, ") +
+            Of("int64[2] s = {", n, ", 4}"),
+        "t = Tile (c, r) x = Reshape (t, f) w = Reshape (z, k) q = Conv <group = " + number + "> (x, w) h = Reshape (q, s) out = Tanh (h)");
+    for (const int devices : {1, 2}) {
+      SCOPED_TRACE("file for " + number + ", devices " + std::to_string(devices));
+      const std::vector<double> losses = losses_of(text, sizes, devices);
+      for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+    }
   }
 }
 

@@ -48,6 +48,18 @@ def one(layer):
     return lambda: Classifier(nn.Sequential(conv(3, 5), layer(), nn.ReLU(), conv(5, 5)), 5)
 
 
+class Attended(nn.Module):
+    """Attention over time steps, then BatchNormalization over samples and time steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.bn, self.fc = nn.MultiheadAttention(8, 2, batch_first=True), nn.BatchNorm1d(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.fc(self.bn(h.transpose(1, 2)).relu().mean(2))
+
+
 def folded(module):
     """The result of the exporters' folding: convolutions with folded BatchNormalization."""
     return torch.fx.experimental.optimization.fuse(copy.deepcopy(module).eval())
@@ -98,6 +110,8 @@ def cases():
              lambda b: {"x": pixels(b, 3, 9), "y": classes(4, b)}, **LEGACY_TRAIN)
     yield bn("3d", lambda: Classifier(nn.Sequential(nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.ReLU()), 4),
              lambda b: {"x": pixels(b, 2, 4, 4, 4), "y": classes(4, b)}, **LEGACY_TRAIN)
+    yield bn("attention_one", Attended, lambda b: {"x": pixels(b, 5, 8), "y": classes(4, b)}, **LEGACY_TRAIN, batch_size=1, batch_sizes=[1, 4, 3],
+             notes="exported for one sample: where samples lie in the attention's reshapes follows from their staying apart")
     yield bn("no_affine", one(lambda: nn.BatchNorm2d(5, affine=False)), **LEGACY_TRAIN)
     yield bn("momentum_eps", one(lambda: nn.BatchNorm2d(5, momentum=0.25, eps=0.01)), **LEGACY_TRAIN)
     yield bn("on_input", lambda: Classifier(nn.Sequential(nn.BatchNorm2d(3), conv(3, 5), nn.ReLU()), 5), **LEGACY_TRAIN)
