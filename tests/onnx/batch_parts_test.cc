@@ -144,6 +144,43 @@ TEST(LearnedImage, FollowsTheBatch) {
   }
 }
 
+// Each sample of z is the filter of a sample of x (SiamFC). PyTorch's default exporter adds a bias of zeros with the file's batch size.
+TEST(FiltersOfSamples, MayHaveOneBiasForAll) {
+  const auto losses_of = [](const std::string& text, int devices) {
+    CompileOptions options;
+    options.recipe.losses = {{.type = "mse", .output = "out", .target = "y"}};
+    options.recipe.trainable = {"w"};
+    options.recipe.devices = devices;
+    std::vector<double> losses;
+    const std::vector<int64_t> sizes = {3, 5, 2, 1};
+    for (const int64_t size : sizes) options.entries.push_back({EntryKind::kStep, size});
+    Session session(std::make_shared<const Plan>(Compile(Model::FromText(text), options)));
+    for (const int64_t size : sizes) {
+      const Tensor x = Random({size, 2, 3, 3}, 1, size), z = Random({size, 2, 2, 2}, 2, size), y = Random({size, 1, 2, 2}, 3, size);
+      losses.push_back(session.Step({{"x", x.view()}, {"z", z.view()}, {"y", y.view()}}).loss);
+    }
+    return losses;
+  };
+  const auto one = [](const std::string& bias) {
+    return "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[1, 2, 3, 3] x, float[1, 2, 2, 2] z) => (float[1, 1, 2, 2] out) "
+           "<float[1, 2, 1, 1] w = {0.5, -1}, float[1] b = {0.25}> { h = Mul (x, w) " +
+           (bias.empty() ? std::string("c = Conv (h, z) out = Add (c, b)") : "out = Conv (h, z, " + bias + ")") + " }";
+  };
+  const std::string two =
+      "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[2, 2, 3, 3] x, float[2, 2, 2, 2] z) => (float[2, 1, 2, 2] out) "
+      "<float[1, 2, 1, 1] w = {0.5, -1}, int64[4] f = {1, 4, 3, 3}, int64[4] s = {2, 1, 2, 2}> "
+      "{ b = Constant <value = float[2] {0.25, 0.25}> () h = Mul (x, w) r = Reshape (h, f) c = Conv <group = 2> (r, z, b) out = Reshape "
+      "(c, s) }";
+  const std::vector<double> expected = losses_of(one(""), 1);
+  for (const std::string& text : {one("b"), two}) {
+    for (const int devices : {1, 2}) {
+      SCOPED_TRACE("devices " + std::to_string(devices) + ": " + text);
+      const std::vector<double> losses = losses_of(text, devices);
+      for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+    }
+  }
+}
+
 // The queries pass through a Dropout that drops nothing before they meet the samples, as in a decoder exported in training mode.
 TEST(BatchParts, QueriesAfterAnEmptyDropoutFollowTheBatch) {
   for (const char* outputs : {"d", "d, mask"}) {
