@@ -19,7 +19,7 @@ void CheckAlgorithm(const Recipe& recipe) {
       throw Error(ErrorCode::kConfig, "the file's own training algorithm has a loss and cannot be combined with another",
                   "--loss algorithm");
   }
-  if (!recipe.TrainsByFile()) return;
+  if (!recipe.UsesFileAlgorithm()) return;
   const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
                                                   {recipe.precision != Precision::kFloat32, "--precision"},
                                                   {recipe.loss_scale.initial > 0, "--loss-scale"},
@@ -54,13 +54,13 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
 
 std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request, const ImportOptions& reading) {
   auto made = std::make_unique<ImportedBatch>(ReadBatch(model_, options_.recipe, request, reading, rules_, plan_));
-  if (!options_.recipe.TrainsByFile()) {
+  if (!options_.recipe.UsesFileAlgorithm()) {
     // Must run before the parameters are chosen, which depends on where gradients pass.
     GraphBuilder builder(*made->imported.graph, rules_);
     PassThroughFakeQuantize(builder);
   }
   const TrainableChoice choice = ChooseTrained(made->imported);
-  if (reading.detach && !options_.recipe.TrainsByFile()) {
+  if (reading.detach && !options_.recipe.UsesFileAlgorithm()) {
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(
@@ -69,7 +69,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
           "straight through, as with a detach() that the exporter did not write; --no-detach trains the graph as written");
     }
   }
-  if (!options_.recipe.TrainsByFile()) {
+  if (!options_.recipe.UsesFileAlgorithm()) {
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = WidenParameters(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(std::to_string(count) + (count == 1 ? " parameter is" : " parameters are") +
@@ -132,13 +132,13 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
-    if (found == noted.end() || !found->second || fixed(why) || FitsAnyPattern(options.freeze, name)) continue;
+    if (found == noted.end() || !found->second || fixed(why) || MatchesAnyPattern(options.freeze, name)) continue;
     reasons.emplace(name, "a parameter of the module or derived from one, according to the exporter");
     options.trainable.push_back(name);
   }
   for (const auto& [name, why] : by_use.trained) {
     const auto found = noted.find(name);
-    if (found == noted.end() || found->second || FitsAnyPattern(options.trainable, name)) continue;
+    if (found == noted.end() || found->second || MatchesAnyPattern(options.trainable, name)) continue;
     reasons.emplace(name, "not a parameter of the module, according to the exporter");
     options.freeze.push_back(name);
   }
@@ -156,7 +156,7 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
 // If the file has its own algorithm, the tensors that it updates are trained.
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
-  if (!recipe.TrainsByFile()) {
+  if (!recipe.UsesFileAlgorithm()) {
     return ChooseByNotes(*imported.graph,
                          TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
                          imported.module_parameters);

@@ -153,7 +153,7 @@ class Compiler {
     Place(context);
     RunStage(context, options_.control, PassStage::kBatch);
     Entry entry = EntryOf(request, whole->imported, context);
-    apart_.clear();
+    non_contiguous_.clear();
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
     BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
     // The replicas of a stage all-reduce their partial sums of gradients.
@@ -176,7 +176,7 @@ class Compiler {
     const PassContext& whole = divided.whole->context;
     Entry entry = EntryOf(request, divided.whole->imported, whole);
     DivideEntry(*divided.replication, whole.graph, entry);
-    apart_ = FeedsApart(whole.graph, entry);
+    non_contiguous_ = NonContiguousFeeds(whole.graph, entry);
     const std::vector<BatchShard> shards = DivideBatch(batch, copies());
     GraphsBySamples graphs;
     for (const auto& [samples, graph] : divided.graphs) graphs.emplace(samples, graph.get());
@@ -256,7 +256,7 @@ class Compiler {
       device.place = place + static_cast<int>(stage);
       device.holders = &holders_;
       // A device with its own memory cannot read feeds in place.
-      device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = apart_};
+      device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = non_contiguous_};
       device.fetch_names = whole.fetch_names;
       // Passes replace the outputs.
       const std::vector<ValueId> outputs = graph.outputs;
@@ -326,7 +326,7 @@ class Compiler {
   CompileReport& report_;
   Stages stages_;
   StateHolders holders_;
-  std::set<ValueId> apart_;  // feeds of the entry in which a device's samples are not contiguous
+  std::set<ValueId> non_contiguous_;  // feeds of the entry in which a device's samples are not contiguous
   Plan plan_;
   BatchImporter importer_;
 };
@@ -354,7 +354,7 @@ Plan Compile(const Model& model, const CompileOptions& options, CompileReport* r
   try {
     return CompileBest(model, options, report);
   } catch (const Error& error) {
-    throw InFileOf(model, error);
+    throw WithFileName(model, error);
   }
 }
 
@@ -363,7 +363,7 @@ Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& pla
     CompileReport report;
     return Compiler(model, options, options.recipe.memory_limit, report).Extend(plan, request);
   } catch (const Error& error) {
-    throw InFileOf(model, error);
+    throw WithFileName(model, error);
   }
 }
 

@@ -8,7 +8,7 @@
 namespace gradloom {
 
 void RunDevicePasses(PassContext& context, const PassControl& control) {
-  constexpr int kMostRounds = 4;
+  constexpr int kMaxRounds = 4;
   const bool full = context.recipe.recompute == RecomputeMode::kFull;
   const int64_t limit = context.recipe.recompute == RecomputeMode::kAuto ? context.recipe.memory_limit : 0;
   const std::unique_ptr<Graph> original = limit > 0 || full ? context.graph.Clone() : nullptr;
@@ -29,7 +29,7 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
     run(std::numeric_limits<int64_t>::max());
     best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
   }
-  for (int round = 0; round < kMostRounds && !full; ++round) {
+  for (int round = 0; round < kMaxRounds && !full; ++round) {
     const int64_t over =
         place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes + 2 * context.scheduled.input_bytes - limit;
     if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;

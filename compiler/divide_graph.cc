@@ -75,7 +75,7 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
           return Divide(import_at, options, control, batch, other, copies, reading, fed);
         } catch (const Error& error) {
           if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
-          other_form |= dynamic_cast<const OtherForm*>(&error) != nullptr;
+          other_form |= dynamic_cast<const GraphMismatch*>(&error) != nullptr;
           if (!first) first = error;
         }
       }

@@ -56,7 +56,7 @@ void DivideEntry(const Replication& replication, const Graph& whole, Entry& entr
   for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(replication.shard(whole.outputs[i]), entry.fetches[i]);
 }
 
-std::set<ValueId> FeedsApart(const Graph& whole, const Entry& entry) {
+std::set<ValueId> NonContiguousFeeds(const Graph& whole, const Entry& entry) {
   std::set<ValueId> apart;
   for (size_t i = 0; i < entry.feeds.size(); ++i) {
     const Feed& feed = entry.feeds[i];

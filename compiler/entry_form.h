@@ -18,6 +18,6 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
 void DivideEntry(const Replication& replication, const Graph& whole, Entry& entry);
 
 // The feeds of a divided entry in which a device's samples are not contiguous.
-std::set<ValueId> FeedsApart(const Graph& whole, const Entry& entry);
+std::set<ValueId> NonContiguousFeeds(const Graph& whole, const Entry& entry);
 
 }  // namespace gradloom

@@ -24,7 +24,7 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
   try {
     return Feeds(model, options, request);
   } catch (const Error& error) {
-    throw InFileOf(model, error);
+    throw WithFileName(model, error);
   }
 }
 

@@ -9,7 +9,7 @@ namespace gradloom {
 OnnxLoss::OnnxLoss(Model model, std::map<std::string, int64_t> shapes)
     : model_(std::move(model)), shapes_(std::move(shapes)), hash_(model_.info().hash) {}
 
-LossGraph::Made OnnxLoss::For(const std::map<std::string, Input>& known, int64_t batch) const {
+LossGraph::Instance OnnxLoss::For(const std::map<std::string, Input>& known, int64_t batch) const {
   ImportOptions options;
   options.batch = batch;
   options.shapes = shapes_;
@@ -19,7 +19,7 @@ LossGraph::Made OnnxLoss::For(const std::map<std::string, Input>& known, int64_t
     for (const auto& [axis, count] : input.counts) counted[name][axis] = count;
   }
   CountedImport imported = ImportCounted(model_, options, counted);
-  Made made{std::move(imported.imported.graph)};
+  Instance made{std::move(imported.imported.graph)};
   for (const auto& [input, count] : imported.counts) made.counts.emplace(input, static_cast<ValueId>(count));
   return made;
 }

@@ -18,7 +18,7 @@ class OnnxLoss : public LossGraph {
   const std::string& name() const override { return model_.path(); }
   const std::string& hash() const override { return hash_; }
   std::vector<std::string> inputs() const override { return model_.input_names(); }
-  Made For(const std::map<std::string, Input>& known, int64_t batch) const override;
+  Instance For(const std::map<std::string, Input>& known, int64_t batch) const override;
 
  private:
   const Model model_;

@@ -88,8 +88,8 @@ class Reader {
         if (data == nullptr || data->shape() != graph_.data(id)->shape()) Refuse(node, "has an operand of a different shape");
         tensors.push_back(data);
       }
-      const auto known = made_.find(id);
-      node.inputs[i] = known != made_.end() ? known->second : made_[id] = Computed(node, id, tensors);
+      const auto known = memo_.find(id);
+      node.inputs[i] = known != memo_.end() ? known->second : memo_[id] = Computed(node, id, tensors);
     }
   }
 
@@ -167,7 +167,7 @@ class Reader {
   Graph& graph_;
   const OnnxTypeRules rules_;
   GraphBuilder b_;
-  std::map<ValueId, ValueId> made_;
+  std::map<ValueId, ValueId> memo_;
   std::map<size_t, ValueId> extents_;
 };
 

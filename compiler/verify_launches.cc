@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 // Constants larger than this are weights: no shape depends on them.
-constexpr int64_t kMostElements = 1 << 16;
+constexpr int64_t kMaxElements = 1 << 16;
 
 class LaunchVerifier {
  public:
@@ -36,7 +36,7 @@ class LaunchVerifier {
     const auto [first, last] = constants_.equal_range(buffer.offset);
     for (auto it = first; it != last; ++it) {
       const Tensor& value = it->second->value;
-      if (it->second->in_place(held) && value.dtype() == buffer.dtype && value.shape() == buffer.shape && value.elements() <= kMostElements)
+      if (it->second->in_place(held) && value.dtype() == buffer.dtype && value.shape() == buffer.shape && value.elements() <= kMaxElements)
         return &value;
     }
     return nullptr;

@@ -40,7 +40,7 @@ Cluster LocalCluster(DeviceKind device, int cores) {
   const int shared = device == DeviceKind::kCpu ? cores : 0;
   Cluster cluster{.device = DefaultCosts(device), .devices_per_node = 1 << 20, .shared_cores = shared};
   // Threads of one process wait at a barrier, and devices read each other's memory.
-  cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
+  cluster.inside = {cluster.device.collective_seconds / 4, cluster.device.link_bytes_per_second};
   cluster.between = cluster.inside;
   return cluster;
 }

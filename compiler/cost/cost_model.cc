@@ -10,7 +10,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
             .bytes_per_second = 10e9,
             .bandwidth_threads = 4,
             .launch_seconds = 0.5e-6,
-            .meeting_seconds = 20e-6,
+            .collective_seconds = 20e-6,
             .link_bytes_per_second = 5e9,
             .wake_seconds = 50e-6,
             .event_seconds = 5e-6};
@@ -22,12 +22,14 @@ DeviceCosts DefaultCosts(DeviceKind device) {
           .bytes_per_second = 2.7e12,
           .bandwidth_threads = 1,
           .launch_seconds = 3e-6,
-          .meeting_seconds = 20e-6,
+          .collective_seconds = 20e-6,
           .link_bytes_per_second = 200e9,
           .event_seconds = 2e-6};
 }
 
-int64_t BucketBytes(const DeviceCosts& device) { return static_cast<int64_t>(10 * device.meeting_seconds * device.link_bytes_per_second); }
+int64_t BucketBytes(const DeviceCosts& device) {
+  return static_cast<int64_t>(10 * device.collective_seconds * device.link_bytes_per_second);
+}
 
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device) {
   const int team = std::max(threads, 1);

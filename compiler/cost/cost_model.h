@@ -15,7 +15,7 @@ struct DeviceCosts {
   int bandwidth_threads = 1;
   double launch_seconds = 0;
   // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
-  double meeting_seconds = 0;
+  double collective_seconds = 0;
   double link_bytes_per_second = 0;
   double wake_seconds = 0;   // per step with several streams: to wake and to join them
   double event_seconds = 0;  // from the end of an instruction to the start of one that waits for it on another stream

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "compiler/ops/recurrent.h"
-#include "compiler/ops/rounds.h"
+#include "compiler/ops/trip_estimate.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -44,7 +44,7 @@ double SecondsOf(const Program& program, const Instruction& instruction, int thr
       return SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, device);
     }
     case InstructionKind::kIf: return std::max(body(instruction.bodies[0]), body(instruction.bodies[1]));
-    case InstructionKind::kLoop: return CountedRounds(instruction.trip_bound) * body(instruction.bodies[0]);
+    case InstructionKind::kLoop: return EstimatedTrips(instruction.trip_bound) * body(instruction.bodies[0]);
     default: return 0;
   }
 }
@@ -53,8 +53,8 @@ class Simulator {
  public:
   Simulator(const Plan& plan, const Entry& entry, const Cluster& cluster, int devices, const Profile* profile)
       : plan_(plan), cluster_(cluster), profile_(profile) {
-    made_.devices = devices > 0 ? devices : static_cast<int>(entry.ranks.size());
-    made_.samples = entry.batch;
+    result_.devices = devices > 0 ? devices : static_cast<int>(entry.ranks.size());
+    result_.samples = entry.batch;
     std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and the number of such ranks
     if (devices > 0) {
       const std::set<int> replica = ReplicaOf(entry, 0);
@@ -65,9 +65,9 @@ class Simulator {
             std::to_string(devices) + " devices are not a multiple of the " + std::to_string(each) + " that a replica of the model takes",
             "--devices", "use a multiple of " + std::to_string(each));
       }
-      made_.samples = entry.ranks[0].shard_length * (devices / each);
+      result_.samples = entry.ranks[0].shard_length * (devices / each);
       for (int rank : replica) ranks[entry.ranks[static_cast<size_t>(rank)].program] = {rank, devices / each};
-    } else if (!PeersAreUnlike(entry)) {
+    } else if (!PeersDiffer(entry)) {
       for (size_t r = 0; r < entry.ranks.size(); ++r) AddRunner(entry.ranks[r].program, entry.ranks[r], static_cast<int>(r), 1);
     } else {
       for (size_t r = 0; r < entry.ranks.size(); ++r) {
@@ -85,10 +85,10 @@ class Simulator {
   }
 
   Simulation Run() {
-    while (Advance() || Meet()) {
+    while (Advance() || Communicate()) {
     }
     Finish();
-    return std::move(made_);
+    return std::move(result_);
   }
 
  private:
@@ -117,7 +117,7 @@ class Simulator {
   };
 
   // Whether the peers of every rank all run different programs, so that one rank can represent each program.
-  bool PeersAreUnlike(const Entry& entry) const {
+  bool PeersDiffer(const Entry& entry) const {
     std::map<int, std::set<int>> slots;  // by program: the slots of its peers
     for (const RankBinding& rank : entry.ranks) {
       const auto [at, fresh] = slots.try_emplace(rank.program);
@@ -240,7 +240,7 @@ class Simulator {
   using Arrival = std::pair<size_t, Lane*>;  // a runner, and one of its lanes
 
   // Runs the next collective or transfer at which all its ranks have arrived. Returns whether there is one.
-  bool Meet() {
+  bool Communicate() {
     for (size_t r = 0; r < runners_.size(); ++r) {
       for (Lane& lane : runners_[r].lanes) {
         const Instruction* next = Next(runners_[r], lane);
@@ -318,30 +318,30 @@ class Simulator {
     for (Runner& runner : runners_) {
       for (const Lane& lane : runner.lanes) {
         GRADLOOM_CHECK(lane.next == lane.instructions.size());
-        if (lane.free < made_.seconds || lane.last.instruction < 0) continue;
-        made_.seconds = lane.free;
+        if (lane.free < result_.seconds || lane.last.instruction < 0) continue;
+        result_.seconds = lane.free;
         last = lane.last;
       }
     }
     for (Cause at = last; at.instruction >= 0;) {
-      made_.critical.emplace_back(at.runner, at.instruction);
+      result_.critical.emplace_back(at.runner, at.instruction);
       at = runners_[static_cast<size_t>(at.runner)].cause[static_cast<size_t>(at.instruction)];
     }
-    std::reverse(made_.critical.begin(), made_.critical.end());
-    if (runners_.size() > 1 || runners_[0].ranks > 1 || runners_[0].lanes.size() > 1) made_.seconds += cluster_.device.wake_seconds;
-    for (Runner& runner : runners_) made_.programs.push_back(Summary(runner));
+    std::reverse(result_.critical.begin(), result_.critical.end());
+    if (runners_.size() > 1 || runners_[0].ranks > 1 || runners_[0].lanes.size() > 1) result_.seconds += cluster_.device.wake_seconds;
+    for (Runner& runner : runners_) result_.programs.push_back(Summary(runner));
   }
 
   SimulatedProgram Summary(Runner& runner) const {
     SimulatedProgram summary{.program = runner.index, .ranks = runner.ranks};
     summary.busy.assign(runner.lanes.size(), 0);
     std::vector<std::pair<double, int>> edges;  // starts and ends of computation
-    std::vector<SimulatedSpan> meetings;
+    std::vector<SimulatedSpan> communication_spans;
     for (const SimulatedSpan& span : runner.spans) {
       const Instruction& instruction = runner.program->instructions[static_cast<size_t>(span.instruction)];
       summary.busy[static_cast<size_t>(instruction.stream)] += span.end - span.start;
       if (Communicates(instruction)) {
-        meetings.push_back(span);
+        communication_spans.push_back(span);
         summary.communication += span.end - span.start;
       } else if (span.end > span.start) {
         edges.emplace_back(span.start, 1);
@@ -349,7 +349,7 @@ class Simulator {
       }
     }
     std::sort(edges.begin(), edges.end());
-    for (const SimulatedSpan& meeting : meetings) summary.exposed += Idle(edges, meeting.start, meeting.end);
+    for (const SimulatedSpan& span : communication_spans) summary.exposed += Idle(edges, span.start, span.end);
     std::sort(runner.spans.begin(), runner.spans.end(),
               [](const SimulatedSpan& a, const SimulatedSpan& b) { return a.instruction < b.instruction; });
     summary.spans = std::move(runner.spans);
@@ -374,7 +374,7 @@ class Simulator {
   const Profile* profile_;
   double turns_ = 1;
   std::vector<Runner> runners_;
-  Simulation made_;
+  Simulation result_;
 };
 
 }  // namespace

@@ -57,13 +57,13 @@ std::optional<double> UniformConstant(const Graph& graph, ValueId id) {
 }
 
 std::vector<int64_t> StepsAlong(const Tensor& data, int axis, int64_t count) {
-  constexpr double kMost = 1e12;
+  constexpr double kMax = 1e12;
   if (count < 2 || !CanCount(data.dtype()) || data.elements() == 0 || data.shape()[axis] % count != 0) return {};
   const Parts parts(data.shape(), axis, count);
   std::vector<int64_t> steps;
   for (int64_t k = 0; k < parts.width; ++k) {
     const double step = NumberAt(data, parts.elements + k) - NumberAt(data, k);
-    if (step != std::floor(step) || std::abs(step) > kMost) return {};
+    if (step != std::floor(step) || std::abs(step) > kMax) return {};
     steps.push_back(static_cast<int64_t>(step));
   }
   for (int64_t i = 0; i < data.elements(); ++i) {

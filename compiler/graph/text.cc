@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostElementsShown = 8;
+constexpr int64_t kMaxElementsShown = 8;
 
 std::string NameOf(const Graph& graph, ValueId id) { return id == kNoValue ? "_" : Escaped(graph.value(id).name); }
 
@@ -93,7 +93,7 @@ std::string ToText(const Graph& graph) {
     if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;
     text += value.role == Role::kParam ? "param " : value.role == Role::kState ? "state " : "const ";
     text += Declaration(graph, value.id) + (value.partial ? " partial" : "");
-    if (value.role == Role::kConst && data->elements() <= kMostElementsShown) text += " = " + ElementsOf(*data);
+    if (value.role == Role::kConst && data->elements() <= kMaxElementsShown) text += " = " + ElementsOf(*data);
     text += "\n";
   }
   for (const Node& node : graph.nodes) text += NodeText(graph, node);

@@ -12,7 +12,7 @@ namespace {
 
 class Verifier {
  public:
-  Verifier(const Graph& graph, const TypeRules* rules) : graph_(graph), rules_(rules), made_(static_cast<size_t>(graph.num_values())) {}
+  Verifier(const Graph& graph, const TypeRules* rules) : graph_(graph), rules_(rules), defined_(static_cast<size_t>(graph.num_values())) {}
 
   void Run() {
     for (ValueId id : graph_.inputs) Make(id, [] { return "graph inputs"; });
@@ -20,7 +20,7 @@ class Verifier {
     for (const Node& node : graph_.nodes) CheckNode(node);
     for (ValueId id : graph_.outputs) {
       CheckRange(id, [] { return "graph outputs"; });
-      if (!made_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never produced", "graph outputs");
+      if (!defined_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never produced", "graph outputs");
     }
   }
 
@@ -34,8 +34,8 @@ class Verifier {
   template <typename Where>
   void Make(ValueId id, const Where& where) {
     CheckRange(id, where);
-    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is produced twice", where());
-    made_[static_cast<size_t>(id)] = true;
+    if (defined_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is produced twice", where());
+    defined_[static_cast<size_t>(id)] = true;
   }
 
   void CheckData(const Value& value) {
@@ -59,7 +59,7 @@ class Verifier {
     const auto where = [&] { return Describe(node); };
     ForEachUse(node, [&](ValueId id) {
       CheckRange(id, where);
-      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is produced", where());
+      if (!defined_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is produced", where());
     });
     for (const Region& region : node.regions) {
       if (region.body == nullptr) Fail("a region has no body", where());
@@ -80,7 +80,7 @@ class Verifier {
 
   const Graph& graph_;
   const TypeRules* rules_;
-  std::vector<bool> made_;
+  std::vector<bool> defined_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kConfiguration[] = "gradloom";
 // The first IR version with device configurations.
-constexpr int kLeastIrVersion = 11;
+constexpr int kMinIrVersion = 11;
 
 class Annotator {
  public:
@@ -25,7 +25,7 @@ class Annotator {
     configuration.set_name(kConfiguration);
     configuration.set_num_devices(placement_.devices);
     for (int i = 0; i < placement_.devices; ++i) configuration.add_device(placement_.device + ":" + std::to_string(i));
-    model_.set_ir_version(std::max<int64_t>(model_.ir_version(), kLeastIrVersion));
+    model_.set_ir_version(std::max<int64_t>(model_.ir_version(), kMinIrVersion));
     FindStages();
     for (const auto& tensor : graph_.initializer()) weights_.insert(tensor.name());
     for (const auto& tensor : graph_.sparse_initializer()) weights_.insert(tensor.values().name());
@@ -33,14 +33,14 @@ class Annotator {
   }
 
  private:
-  static constexpr int kNowhere = -1;
+  static constexpr int kUnplaced = -1;
 
   void FindStages() {
     NodeNames names;
     std::map<std::string, int> made, read;  // by value: the stage that produces it, and the first stage that reads it
     for (const auto& node : graph_.node()) {
       int stage = Named(node, names.Next(node));
-      if (stage == kNowhere) stage = ByOperands(node, made);
+      if (stage == kUnplaced) stage = ByOperands(node, made);
       stages_.push_back(stage);
       for (const std::string& output : node.output()) made[output] = stage;
     }
@@ -49,7 +49,7 @@ class Annotator {
       int& stage = stages_[static_cast<size_t>(i)];
       for (const std::string& output : node.output()) {
         const auto reader = read.find(output);
-        if (stage == kNowhere && reader != read.end()) stage = reader->second;
+        if (stage == kUnplaced && reader != read.end()) stage = reader->second;
       }
       stage = std::max(stage, 0);
       for (const std::string& input : node.input()) read[input] = stage;
@@ -57,7 +57,7 @@ class Annotator {
   }
 
   static int ByOperands(const onnx::NodeProto& node, const std::map<std::string, int>& made) {
-    int stage = kNowhere;
+    int stage = kUnplaced;
     for (const std::string& input : node.input()) {
       if (const auto found = made.find(input); found != made.end()) stage = std::max(stage, found->second);
     }
@@ -71,7 +71,7 @@ class Annotator {
     std::set<int> stages;
     for (auto at = placement_.of_node.lower_bound(path); at != placement_.of_node.end() && at->first.starts_with(path); ++at)
       stages.insert(at->second);
-    if (stages.size() < 2) return stages.empty() ? kNowhere : *stages.begin();
+    if (stages.size() < 2) return stages.empty() ? kUnplaced : *stages.begin();
     throw Error(ErrorCode::kUnsupported, "parts of one node are on different devices, but an annotation applies to the whole node",
                 node.op_type() + " '" + Escaped(name) + "'",
                 "inline the functions of the model (onnx.inliner) before placing it on devices");

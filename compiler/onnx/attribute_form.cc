@@ -10,7 +10,7 @@ namespace {
 using Proto = onnx::AttributeProto;
 
 // Returns how many fields of an attribute hold values; a well-formed one only holds that of its type.
-int HeldValues(const Proto& a) {
+int NumSetFields(const Proto& a) {
   return a.has_f() + a.has_i() + a.has_s() + a.has_t() + a.has_g() + a.has_sparse_tensor() + a.has_tp() + (a.floats_size() > 0) +
          (a.ints_size() > 0) + (a.strings_size() > 0) + (a.tensors_size() > 0) + (a.graphs_size() > 0) + (a.sparse_tensors_size() > 0) +
          (a.type_protos_size() > 0);
@@ -37,7 +37,7 @@ bool HoldsItsType(const Proto& a) {
 }
 
 // Returns the names of the fields that are set, such as "f, i".
-std::string HeldNames(const Proto& a) {
+std::string NamesOfSetFields(const Proto& a) {
   const std::pair<const char*, bool> fields[] = {{"f", a.has_f()},
                                                  {"i", a.has_i()},
                                                  {"s", a.has_s()},
@@ -66,10 +66,10 @@ void CheckForm(const Proto& attribute, const ModelLimits& limits, const std::fun
     throw Error(ErrorCode::kAttr, "attribute '" + Escaped(attribute.name()) + "' " + why, where());
   };
   if (attribute.type() == Proto::UNDEFINED) fail("has no type");
-  const int held = HeldValues(attribute);
+  const int held = NumSetFields(attribute);
   // Files may omit numbers equal to protobuf's default, and empty lists.
   if (held > 1 || (held == 1 && !HoldsItsType(attribute))) {
-    fail("has type " + Proto::AttributeType_Name(attribute.type()) + " but holds " + HeldNames(attribute));
+    fail("has type " + Proto::AttributeType_Name(attribute.type()) + " but holds " + NamesOfSetFields(attribute));
   }
   const int64_t count = std::max({attribute.floats_size(), attribute.ints_size(), attribute.strings_size(), attribute.tensors_size(),
                                   attribute.graphs_size(), attribute.sparse_tensors_size(), attribute.type_protos_size()});

@@ -5,7 +5,7 @@
 
 namespace gradloom {
 
-Importer::BagLoop::Made Importer::BagLoop::EvalBranch(const onnx::NodeProto& node, const char* name, Body& body) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalBranch(const onnx::NodeProto& node, const char* name, Body& body) {
   const onnx::AttributeProto* attribute = i_.FindAttribute(node, name, body.scope);
   if (attribute == nullptr || !attribute->has_g() || attribute->g().output_size() != 1) return std::nullopt;
   Body branch{&attribute->g(), &body, i_.Nested(body.scope, body.scope.path), {}};
@@ -14,34 +14,36 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBranch(const onnx::NodeProto& nod
 }
 
 // Evaluates a branch for these iterations. Values of the enclosing body that it needs are evaluated for them only.
-Importer::BagLoop::Made Importer::BagLoop::EvalWhere(const std::vector<bool>& rounds, const onnx::NodeProto& node, const char* name,
-                                                     Body& body) {
-  if (std::find(rounds.begin(), rounds.end(), true) == rounds.end()) return std::nullopt;
-  if (rounds == active_ || (active_.empty() && std::find(rounds.begin(), rounds.end(), false) == rounds.end()))
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalWhere(const std::vector<bool>& iterations, const onnx::NodeProto& node,
+                                                          const char* name, Body& body) {
+  if (std::find(iterations.begin(), iterations.end(), true) == iterations.end()) return std::nullopt;
+  if (iterations == active_ || (active_.empty() && std::find(iterations.begin(), iterations.end(), false) == iterations.end()))
     return EvalBranch(node, name, body);
-  std::vector<std::map<std::string, Made>> lanes;
+  std::vector<std::map<std::string, MaybeLane>> lanes;
   for (const Body* at = &body; at != nullptr; at = at->outer) lanes.push_back(at->lanes);
-  const std::vector<bool> before = std::exchange(active_, rounds);
-  Made made = EvalBranch(node, name, body);
+  const std::vector<bool> before = std::exchange(active_, iterations);
+  MaybeLane made = EvalBranch(node, name, body);
   active_ = before;
   size_t k = 0;
   for (Body* at = &body; at != nullptr; at = at->outer) at->lanes = std::move(lanes[k++]);
   return made;
 }
 
-Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, Body& body) {
-  const Made condition = node.input_size() == 1 && node.output_size() == 1 ? Eval(node.input(0), body) : std::nullopt;
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalIf(const onnx::NodeProto& node, Body& body) {
+  const MaybeLane condition = node.input_size() == 1 && node.output_size() == 1 ? Eval(node.input(0), body) : std::nullopt;
   if (!condition) return std::nullopt;
   if (const auto numbers = Numbers(*condition)) {
     std::vector<bool> then(numbers->size()), other(numbers->size());
     for (size_t i = 0; i < numbers->size(); ++i) (((*numbers)[i] != 0 ? then : other)[i]) = active(i);
     // If both branches are taken (the last iteration usually differs), they must compute the same.
-    const Made yes = EvalWhere(then, node, "then_branch", body), no = EvalWhere(other, node, "else_branch", body);
-    const auto any = [](const std::vector<bool>& rounds) { return std::find(rounds.begin(), rounds.end(), true) != rounds.end(); };
+    const MaybeLane yes = EvalWhere(then, node, "then_branch", body), no = EvalWhere(other, node, "else_branch", body);
+    const auto any = [](const std::vector<bool>& iterations) {
+      return std::find(iterations.begin(), iterations.end(), true) != iterations.end();
+    };
     if (!any(then) || !any(other)) return any(then) ? yes : no;
     return yes && no && *yes == *no ? yes : std::nullopt;
   }
-  const Made yes = EvalBranch(node, "then_branch", body), no = EvalBranch(node, "else_branch", body);
+  const MaybeLane yes = EvalBranch(node, "then_branch", body), no = EvalBranch(node, "else_branch", body);
   if (!yes || !no) return std::nullopt;
   // The divisor of a mean over no elements.
   if (condition->kind == Kind::kFilled) {
@@ -65,18 +67,18 @@ Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, B
 }
 
 // Evaluates the inner loop, which goes over the elements of a part and keeps the positions of some.
-Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node, Body& body) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalKept(const onnx::NodeProto& node, Body& body) {
   const onnx::AttributeProto* attribute = i_.FindAttribute(node, "body", body.scope);
   if (attribute == nullptr || !attribute->has_g() || body.outer != nullptr) return std::nullopt;
   const onnx::GraphProto& graph = attribute->g();
   if (node.input_size() != 4 || !node.input(0).empty() || graph.input_size() != 4 || graph.output_size() != 3 || node.output_size() != 2)
     return std::nullopt;
   // The position and the list, in either order.
-  Made start = Eval(node.input(2), body), list = Eval(node.input(3), body);
+  MaybeLane start = Eval(node.input(2), body), list = Eval(node.input(3), body);
   const bool list_first = start && Constant(*start) != nullptr && Constant(*start)->elements() == 0;
   if (list_first) std::swap(start, list);
   const int place = list_first ? 1 : 0;
-  const Made goes = Eval(node.input(1), body);
+  const MaybeLane goes = Eval(node.input(1), body);
   const Tensor* none = list ? Constant(*list) : nullptr;
   if (!goes || !start || none == nullptr || none->elements() != 0) return std::nullopt;
   const bool by_data = start->kind == Kind::kAt;
@@ -92,22 +94,23 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
   within.lanes[graph.input(3 - place).name()] = Lane{.kind = Kind::kPlaces};
   const onnx::NodeProto* less = nullptr;
   for (std::string name = graph.output(0).name(); less == nullptr;) {
-    const onnx::NodeProto* made = Maker(name, graph);
+    const onnx::NodeProto* made = Producer(name, graph);
     if (made == nullptr || made->output_size() != 1 || !IsPlain(*made)) return std::nullopt;
     if (made->op_type() != "Less" && made->op_type() != "Identity") return std::nullopt;
     if (made->op_type() == "Less") less = made;
     name = made->input(0);
   }
-  const Made next = Eval(graph.output(1 + place).name(), within), until = Eval(less->input(0), within), end = Eval(less->input(1), within);
+  const MaybeLane next = Eval(graph.output(1 + place).name(), within), until = Eval(less->input(0), within),
+                  end = Eval(less->input(1), within);
   if (!next || next->kind != Kind::kNext || !until || until->kind != Kind::kNext || !end) return std::nullopt;
   if (by_data) {
-    if (!TakesBags(*start, *end)) return std::nullopt;
+    if (!MatchBags(*start, *end)) return std::nullopt;
   } else {
     // The data that is gathered from must end with the last part too.
     const auto ends = Numbers(*end);
-    if (!ends || !TakesParts(*begins, *ends, ends->back())) return std::nullopt;
+    if (!ends || !MatchParts(*begins, *ends, ends->back())) return std::nullopt;
   }
-  const Made kept = Eval(graph.output(2 - place).name(), within);
+  const MaybeLane kept = Eval(graph.output(2 - place).name(), within);
   body.lanes[node.output(place)] = std::nullopt;
   return kept && kept->kind == Kind::kKept ? kept : std::nullopt;
 }

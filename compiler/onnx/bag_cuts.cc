@@ -36,30 +36,30 @@ bool Importer::BagLoop::AreBounds(const Lane& begin, const Lane& end) {
   if (begin.kind != Kind::kAt || end.kind != Kind::kAt) return false;
   const Cuts from = CutsOf(begin.id), to = CutsOf(end.id);
   const int64_t extent = ExtentOf(from.list);
-  if (from.list != to.list || extent != rounds_ + (to.end ? 0 : 1)) return false;
+  if (from.list != to.list || extent != trips_ + (to.end ? 0 : 1)) return false;
   ends_ = !to.end;
-  for (int64_t i = 0; i < rounds_; ++i) {
+  for (int64_t i = 0; i < trips_; ++i) {
     const auto at = static_cast<size_t>(i);
     if (active(at) && (begin.numbers[at] + from.shift != i || end.numbers[at] + to.shift != i + 1)) return false;
   }
-  return !to.end || TakesWords(*to.end);
+  return !to.end || MatchWords(*to.end);
 }
 
 // Whether only the last iteration is active.
 bool Importer::BagLoop::IsLast() const {
-  for (int64_t i = 0; i + 1 < rounds_; ++i) {
+  for (int64_t i = 0; i + 1 < trips_; ++i) {
     if (active(static_cast<size_t>(i))) return false;
   }
   return true;
 }
 
-bool Importer::BagLoop::TakesBags(const Lane& begin, const Lane& end) {
+bool Importer::BagLoop::MatchBags(const Lane& begin, const Lane& end) {
   if (length_ != 0 || begin.kind != Kind::kAt) return false;
   const Cuts cuts = CutsOf(begin.id);
   if (const auto ends = Numbers(end)) {
     // The last bag takes all remaining words, whatever its end is.
     open_ = true;
-    if (!IsLast() || begin.numbers.back() + cuts.shift != rounds_ - 1 || !TakesWords(ends->back())) return false;
+    if (!IsLast() || begin.numbers.back() + cuts.shift != trips_ - 1 || !MatchWords(ends->back())) return false;
   } else if (!AreBounds(begin, end)) {
     return false;
   }
@@ -68,14 +68,14 @@ bool Importer::BagLoop::TakesBags(const Lane& begin, const Lane& end) {
 }
 
 // Whether this can be the total number of words of all bags.
-bool Importer::BagLoop::TakesWords(int64_t extent) {
+bool Importer::BagLoop::MatchWords(int64_t extent) {
   if (words_ == 0) words_ = extent;
   return extent > 0 && words_ == extent;
 }
 
 // Returns int64 [words, 1]: how many bags begin at or before each word; 0 before the first bag. `open`: the last bag has no end.
-ValueId Importer::BagLoop::BagOfWord(int64_t words, bool open) {
-  ValueId& made = bag_of_word_.try_emplace(open, kNoValue).first->second;
+ValueId Importer::BagLoop::BagIndices(int64_t words, bool open) {
+  ValueId& made = bag_indices_.try_emplace(open, kNoValue).first->second;
   if (made != kNoValue) return made;
   Emitter& emitter = i_.emitter();
   const int64_t cuts = emitter.graph().value(cuts_).shape[0] - (ends_ && open ? 1 : 0);
@@ -103,7 +103,7 @@ ValueId Importer::BagLoop::Collected(const Lane& row) {
     extents[0] = bags + (ends_ && !open ? 2 : 1);
     const Attributes value = {{"value", Converted(Tensor::From<double>({from}, Shape{1}).view(), dtype)}};
     const ValueId start = Emit("ConstantOfShape", {Ints(extents)}, value);
-    const ValueId all = Emit("ScatterND", {start, BagOfWord(shape[0], open), words}, {{"reduction", std::string(by)}});
+    const ValueId all = Emit("ScatterND", {start, BagIndices(shape[0], open), words}, {{"reduction", std::string(by)}});
     return Emit("Slice", {all, Ints({1}), Ints({bags + 1}), Ints({0})});
   };
   const auto spread = [&](ValueId id) {
@@ -125,7 +125,7 @@ ValueId Importer::BagLoop::Collected(const Lane& row) {
   const ValueId counted = row.kept != kNoValue ? Emit("Cast", {row.kept}, {{"to", static_cast<int64_t>(dtype)}})
                                                : Emit("ConstantOfShape", {Ints({shape[0]})},
                                                       {{"value", Converted(Tensor::From<double>({1}, Shape{1}).view(), dtype)}});
-  const ValueId count = spread(collect(counted, {0}, 0, "add", open_ || counts_on_));
+  const ValueId count = spread(collect(counted, {0}, 0, "add", open_ || divides_by_count_));
   if (row.by == "ReduceMax") return Emit("Where", {Emit("Greater", {count, zero}), made, zero});
   return Emit("Div", {made, Emit("Max", {count, NumberAs(1, dtype)})});
 }

@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostRounds = 1 << 16;
+constexpr int64_t kMaxIterations = 1 << 16;
 // Limit on the nodes that are visited. A loop over bags has about ten values per iteration and needs a few of them; other loops may have
 // any number.
-constexpr int64_t kMostSteps = int64_t{1} << 23;
+constexpr int64_t kMaxSteps = int64_t{1} << 23;
 constexpr int kDeepest = 128;
 
 }  // namespace
@@ -36,7 +36,7 @@ int64_t Importer::BagLoop::ExtentOf(ValueId id) {
 
 // Determines the number of iterations by evaluating integers iteration by iteration: a loop may have no trip count, but a condition that
 // depends on an integer that it carries.
-bool Importer::BagLoop::FindRounds() {
+bool Importer::BagLoop::FindTripCount() {
   const auto& graph = parts_.graph;
   states_.resize(parts_.states.size());
   for (size_t s = 0; s < states_.size(); ++s) {
@@ -48,42 +48,42 @@ bool Importer::BagLoop::FindRounds() {
   }
   const Tensor* count = parts_.trip_count == kNoValue ? nullptr : Constant(parts_.trip_count);
   if (parts_.condition != kNoValue || (parts_.trip_count != kNoValue && count == nullptr)) return false;
-  const int64_t most = count == nullptr ? kMostRounds : count->as<int64_t>()[0];
-  if (most < 1 || most > kMostRounds) return false;
+  const int64_t most = count == nullptr ? kMaxIterations : count->as<int64_t>()[0];
+  if (most < 1 || most > kMaxIterations) return false;
   int64_t trip = 0;
   for (bool going = true; going && trip < most; ++trip) {
-    rounds_ = 1;
+    trips_ = 1;
     body_.lanes.clear();
     body_.lanes[graph.input(0).name()] = Lane{.kind = Kind::kNumbers, .numbers = {trip}};
     body_.lanes[graph.input(1).name()] = Lane{.kind = Kind::kNumbers, .numbers = {1}};
     for (size_t s = 0; s < states_.size(); ++s) {
       const std::string& name = graph.input(static_cast<int>(s) + 2).name();
-      body_.lanes[name] = states_[s].empty() ? Made() : Lane{.kind = Kind::kNumbers, .numbers = {states_[s].back()}};
+      body_.lanes[name] = states_[s].empty() ? MaybeLane() : Lane{.kind = Kind::kNumbers, .numbers = {states_[s].back()}};
     }
     const auto number = [&](int output) -> std::optional<int64_t> {
-      const Made lane = Eval(graph.output(output).name(), body_);
+      const MaybeLane lane = Eval(graph.output(output).name(), body_);
       const auto numbers = lane ? Numbers(*lane) : std::nullopt;
       return numbers ? std::optional(numbers->at(0)) : std::nullopt;
     };
-    const auto goes_on = number(0);
-    if (!goes_on) return false;
-    going = *goes_on != 0;
+    const auto continues = number(0);
+    if (!continues) return false;
+    going = *continues != 0;
     for (size_t s = 0; s < states_.size(); ++s) {
       const auto next = states_[s].empty() ? std::optional<int64_t>() : number(static_cast<int>(s) + 1);
       if (!states_[s].empty() && !next) return false;
       if (next) states_[s].push_back(*next);
     }
   }
-  rounds_ = trip;
-  return parts_.trip_count != kNoValue || trip < kMostRounds;
+  trips_ = trip;
+  return parts_.trip_count != kNoValue || trip < kMaxIterations;
 }
 
 std::optional<std::vector<Binding>> Importer::BagLoop::Run() {
-  if (!FindRounds()) return std::nullopt;
+  if (!FindTripCount()) return std::nullopt;
   const auto& graph = parts_.graph;
   body_.lanes.clear();
   std::vector<int64_t> trips;
-  for (int64_t trip = 0; trip < rounds_; ++trip) trips.push_back(trip);
+  for (int64_t trip = 0; trip < trips_; ++trip) trips.push_back(trip);
   body_.lanes[graph.input(0).name()] = Lane{.kind = Kind::kNumbers, .numbers = trips};
   body_.lanes[graph.input(1).name()] = Lane{.kind = Kind::kNumbers, .numbers = std::vector<int64_t>(trips.size(), 1)};
   std::vector<Binding> results;
@@ -103,7 +103,7 @@ std::optional<std::vector<Binding>> Importer::BagLoop::Run() {
       result.tensor = i_.emitter().AddConstant(origin_ + "/last", std::move(last));
       continue;
     }
-    const Made lane = Eval(graph.output(i).name(), body_);
+    const MaybeLane lane = Eval(graph.output(i).name(), body_);
     if (!lane || lane->kind != (s < states_.size() ? Kind::kAppended : Kind::kRow)) return std::nullopt;
     if (s >= states_.size() && lane->single) return std::nullopt;
     rows = true;
@@ -113,27 +113,27 @@ std::optional<std::vector<Binding>> Importer::BagLoop::Run() {
 }
 
 // Returns the node of this graph that produces a value; null if there is none, or if the limit on visited nodes is reached.
-const onnx::NodeProto* Importer::BagLoop::Maker(const std::string& name, const onnx::GraphProto& graph) {
+const onnx::NodeProto* Importer::BagLoop::Producer(const std::string& name, const onnx::GraphProto& graph) {
   for (const onnx::NodeProto& node : graph.node()) {
-    if (++steps_ > kMostSteps) return nullptr;
+    if (++steps_ > kMaxSteps) return nullptr;
     if (std::find(node.output().begin(), node.output().end(), name) != node.output().end()) return &node;
   }
   return nullptr;
 }
 
-Importer::BagLoop::Made Importer::BagLoop::Eval(const std::string& name, Body& body) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::Eval(const std::string& name, Body& body) {
   if (const auto known = body.lanes.find(name); known != body.lanes.end()) return known->second;
   // The same in every iteration.
   if (const auto known = body.scope.names.find(name); known != body.scope.names.end())
-    return known->second.tensor == kNoValue ? Made() : Lane{.kind = Kind::kSame, .id = known->second.tensor};
-  if (const onnx::NodeProto* node = Maker(name, *body.graph)) {
+    return known->second.tensor == kNoValue ? MaybeLane() : Lane{.kind = Kind::kSame, .id = known->second.tensor};
+  if (const onnx::NodeProto* node = Producer(name, *body.graph)) {
     if (depth_ == kDeepest) return std::nullopt;
     ++depth_;
-    Made made = EvalNode(*node, body);
+    MaybeLane made = EvalNode(*node, body);
     --depth_;
     return body.lanes.try_emplace(name, std::move(made)).first->second;
   }
-  if (steps_ > kMostSteps) return std::nullopt;
+  if (steps_ > kMaxSteps) return std::nullopt;
   if (body.outer != nullptr) return Eval(name, *body.outer);
   const Binding* binding = i_.Find(name, body.scope);
   if (binding == nullptr || binding->tensor == kNoValue) return std::nullopt;
@@ -144,10 +144,10 @@ std::optional<std::vector<int64_t>> Importer::BagLoop::Numbers(const Lane& lane)
   if (lane.kind == Kind::kNumbers) return lane.numbers;
   const Tensor* data = Constant(lane);
   if (data == nullptr || data->elements() != 1 || (!IsInteger(data->dtype()) && data->dtype() != DType::kBool)) return std::nullopt;
-  return std::vector<int64_t>(static_cast<size_t>(rounds_), ElementAsInt(data->view(), 0));
+  return std::vector<int64_t>(static_cast<size_t>(trips_), ElementAsInt(data->view(), 0));
 }
 
-Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node, Body& body) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalNode(const onnx::NodeProto& node, Body& body) {
   if (!IsPlain(node)) return std::nullopt;
   const std::string& op = node.op_type();
   if (op == "Constant") {
@@ -156,9 +156,9 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
   }
   if (op == "If") return EvalIf(node, body);
   if (op == "Loop") return EvalKept(node, body);
-  if (Made same = EvalConstant(node, body)) return same;
+  if (MaybeLane same = EvalConstant(node, body)) return same;
   if (node.input_size() == 0 || node.output_size() != 1 || node.input(0).empty()) return std::nullopt;
-  const Made first = Eval(node.input(0), body);
+  const MaybeLane first = Eval(node.input(0), body);
   if (!first || op == "Identity") return first;
   const auto is = [&](Kind kind) { return first->kind == kind; };
   if (op == "Slice") return EvalSlice(node, body, *first);
@@ -169,7 +169,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
   if (op == "Cast" || op == "CastLike" || op == "Reshape" || op == "Unsqueeze" || op == "Squeeze") {
     // A single number stays the same under any change of shape and type.
     if (const auto numbers = Numbers(*first)) return Lane{.kind = Kind::kNumbers, .numbers = *numbers};
-    if (IsPlaceInData(*first) || (is(Kind::kPlace) && op == "Reshape")) return first;
+    if (IsDataDependent(*first) || (is(Kind::kPlace) && op == "Reshape")) return first;
     if (op == "Unsqueeze" && is(Kind::kPart)) {
       auto axes = Axes(node, 1, body);
       if (!axes || axes->size() != 1 || axes->at(0) < 1 || first->kept != kNoValue) return std::nullopt;
@@ -178,7 +178,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
     return std::nullopt;
   }
   if (node.input_size() < 2) return std::nullopt;
-  const Made second = Eval(node.input(1), body);
+  const MaybeLane second = Eval(node.input(1), body);
   if (!second) return std::nullopt;
   if (op == "SequenceInsert" && node.input_size() == 2 && is(Kind::kGathered) && second->kind == Kind::kRow && second->single)
     return Lane{.kind = Kind::kAppended, .id = second->id, .kept = second->kept, .by = second->by};
@@ -192,7 +192,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
 
 bool Importer::RunBags(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results) {
   if (!frames_.empty()) return false;
-  BatchWatch* watch = emitter_.batch_watch();
+  BatchObserver* watch = emitter_.batch_observer();
   BagNumbers own;
   BagNumbers* numbers = watch == nullptr ? &own : watch->NextLoop();
   if (numbers == nullptr) return false;

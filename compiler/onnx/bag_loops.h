@@ -65,7 +65,7 @@ class Importer::BagLoop {
     int64_t whole = 0;                  // of kBehind
     bool operator==(const Lane&) const = default;
   };
-  using Made = std::optional<Lane>;
+  using MaybeLane = std::optional<Lane>;
   using Kind = Lane::Kind;
 
   static bool IsPlain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
@@ -74,23 +74,23 @@ class Importer::BagLoop {
     const onnx::GraphProto* graph;
     Body* outer;
     Scope scope;
-    std::map<std::string, Made> lanes;
+    std::map<std::string, MaybeLane> lanes;
   };
 
-  bool FindRounds();
-  const onnx::NodeProto* Maker(const std::string& name, const onnx::GraphProto& graph);
-  Made Eval(const std::string& name, Body& body);
-  Made EvalNode(const onnx::NodeProto& node, Body& body);
-  Made EvalIf(const onnx::NodeProto& node, Body& body);
-  Made EvalKept(const onnx::NodeProto& node, Body& body);
-  Made EvalBranch(const onnx::NodeProto& node, const char* name, Body& body);
-  Made EvalGather(const onnx::NodeProto& node, const Lane& data, const Lane& indices);
-  Made NumbersAt(const Lane& list, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends);
-  Made EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data);
-  Made EvalBinary(const onnx::NodeProto& node, const Lane& a, const Lane& b);
-  Made EvalReduced(const onnx::NodeProto& node, Body& body, const Lane& part);
-  Made EvalConstant(const onnx::NodeProto& node, Body& body);
-  Made EvalWhere(const std::vector<bool>& rounds, const onnx::NodeProto& node, const char* name, Body& body);
+  bool FindTripCount();
+  const onnx::NodeProto* Producer(const std::string& name, const onnx::GraphProto& graph);
+  MaybeLane Eval(const std::string& name, Body& body);
+  MaybeLane EvalNode(const onnx::NodeProto& node, Body& body);
+  MaybeLane EvalIf(const onnx::NodeProto& node, Body& body);
+  MaybeLane EvalKept(const onnx::NodeProto& node, Body& body);
+  MaybeLane EvalBranch(const onnx::NodeProto& node, const char* name, Body& body);
+  MaybeLane EvalGather(const onnx::NodeProto& node, const Lane& data, const Lane& indices);
+  MaybeLane NumbersAt(const Lane& list, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends);
+  MaybeLane EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data);
+  MaybeLane EvalBinary(const onnx::NodeProto& node, const Lane& a, const Lane& b);
+  MaybeLane EvalReduced(const onnx::NodeProto& node, Body& body, const Lane& part);
+  MaybeLane EvalConstant(const onnx::NodeProto& node, Body& body);
+  MaybeLane EvalWhere(const std::vector<bool>& iterations, const onnx::NodeProto& node, const char* name, Body& body);
   ValueId Reduced(const Lane& row);
 
   // bag_cuts.cc
@@ -100,14 +100,14 @@ class Importer::BagLoop {
     int64_t shift = 0;
     std::optional<int64_t> end = {};
   };
-  static bool IsPlaceInData(const Lane& lane) { return lane.kind == Kind::kAt || lane.kind == Kind::kBehind; }
+  static bool IsDataDependent(const Lane& lane) { return lane.kind == Kind::kAt || lane.kind == Kind::kBehind; }
   Cuts CutsOf(ValueId id);
   bool AreBounds(const Lane& begin, const Lane& end);
   bool IsLast() const;
-  bool TakesBags(const Lane& begin, const Lane& end);
-  bool TakesWords(int64_t extent);
+  bool MatchBags(const Lane& begin, const Lane& end);
+  bool MatchWords(int64_t extent);
   bool OfList(const Lane& data);
-  ValueId BagOfWord(int64_t words, bool open);
+  ValueId BagIndices(int64_t words, bool open);
   ValueId Collected(const Lane& row);
 
   // Returns known data, or null.
@@ -118,12 +118,12 @@ class Importer::BagLoop {
   const Tensor* Read(std::optional<Tensor> now);
   std::optional<std::vector<int64_t>> Numbers(const Lane& lane);
   std::optional<std::vector<int64_t>> Axes(const onnx::NodeProto& node, int input, Body& body);
-  bool TakesParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent);
+  bool MatchParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent);
   ValueId Parts(ValueId data);
   ValueId Emit(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return i_.EmitOp(op, std::move(inputs), std::move(attributes), origin_, "");
   }
-  bool active(size_t round) const { return active_.empty() || active_[round]; }
+  bool active(size_t iteration) const { return active_.empty() || active_[iteration]; }
   ValueId Ints(const std::vector<int64_t>& values) { return i_.Ints(origin_, values); }
   DType TypeOf(ValueId id) const { return i_.emitter().graph().value(id).dtype; }
   // Returns a number as a scalar of a type, to be compared with or added to elements of the type.
@@ -141,15 +141,15 @@ class Importer::BagLoop {
   int64_t steps_ = 0;  // nodes visited so far
   int depth_ = 0;      // values that are being evaluated
   int64_t length_ = 0;
-  int64_t rounds_ = 0;
+  int64_t trips_ = 0;
   // If the beginnings of bags are data of a step: the list of them, [iterations] or, if it also `ends_` the last bag, [iterations + 1]; and
   // the total number of words of all bags (0: not known yet).
   ValueId cuts_ = kNoValue;
   bool ends_ = false;
   int64_t words_ = 0;
   // Whether the last bag takes all words from its first one on, or is at least divided by their number, as in PyTorch.
-  bool open_ = false, counts_on_ = false;
-  std::map<bool, ValueId> bag_of_word_;       // by whether the last bag is open
+  bool open_ = false, divides_by_count_ = false;
+  std::map<bool, ValueId> bag_indices_;       // by whether the last bag is open
   std::vector<bool> active_;                  // the iterations in which the current branch is taken; empty: all
   std::map<ValueId, ValueId> taken_;          // the parts that a value was reshaped to
   std::vector<std::vector<int64_t>> states_;  // loop-carried integers, by iteration; empty: not an integer

@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& node, const Lane& a, const Lane& b) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalBinary(const onnx::NodeProto& node, const Lane& a, const Lane& b) {
   const std::string& op = node.op_type();
   const auto x = Numbers(a), y = Numbers(b);
   if (x && y) {
@@ -26,7 +26,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& nod
   if (op == "Div" && a.kind == Kind::kRow && a.by == "ReduceSum" && b.kind == Kind::kBehind) {
     // The length of the last bag.
     if (cuts_ == kNoValue || b.whole != words_ || !IsLast() || CutsOf(b.id).list != cuts_) return std::nullopt;
-    counts_on_ = true;
+    divides_by_count_ = true;
     return Lane{.kind = Kind::kRow, .id = a.id, .kept = a.kept, .by = "ReduceMean", .single = a.single};
   }
   if (op == "Equal" && a.kind == Kind::kCount && all(0)) return Lane{.kind = Kind::kNone, .id = a.id};
@@ -47,19 +47,19 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& nod
   return std::nullopt;
 }
 
-Importer::BagLoop::Made Importer::BagLoop::EvalGather(const onnx::NodeProto&, const Lane& data, const Lane& indices) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalGather(const onnx::NodeProto&, const Lane& data, const Lane& indices) {
   if (data.kind != Kind::kSame) return std::nullopt;
   if (const auto numbers = Numbers(indices)) {
     std::vector<int64_t> behind = *numbers;
     for (int64_t& at : behind) ++at;
-    if (Made known = NumbersAt(data, *numbers, behind)) return known;
-    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *numbers} : Made();
+    if (MaybeLane known = NumbersAt(data, *numbers, behind)) return known;
+    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *numbers} : MaybeLane();
   }
   if (indices.kind == Kind::kPart && indices.kept == kNoValue)
     return Lane{.kind = Kind::kPart, .id = Emit("Gather", {data.id, indices.id}, {{"axis", int64_t{0}}})};
   if (indices.kind != Kind::kPlace && indices.kind != Kind::kKept) return std::nullopt;
   const int64_t extent = ExtentOf(data.id);
-  if (cuts_ == kNoValue ? extent != rounds_ * length_ : !TakesWords(extent)) return std::nullopt;
+  if (cuts_ == kNoValue ? extent != trips_ * length_ : !MatchWords(extent)) return std::nullopt;
   if (indices.kind == Kind::kKept) return Lane{.kind = Kind::kPart, .id = Parts(data.id), .kept = indices.id};
   if (i_.emitter().graph().value(data.id).shape.rank() != 1) return std::nullopt;
   return Lane{.kind = Kind::kElement, .id = Parts(data.id)};
@@ -72,8 +72,8 @@ bool Importer::BagLoop::OfList(const Lane& data) {
 }
 
 // Takes one element of a known list in each iteration, from `begins` to `ends`.
-Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std::vector<int64_t>& begins,
-                                                     const std::vector<int64_t>& ends) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::NumbersAt(const Lane& list, const std::vector<int64_t>& begins,
+                                                          const std::vector<int64_t>& ends) {
   const Tensor* known = Constant(list);
   if (known == nullptr || known->shape().rank() != 1 || !IsInteger(known->dtype())) return std::nullopt;
   Lane made{.kind = Kind::kNumbers};
@@ -87,14 +87,14 @@ Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std
 }
 
 // Whether iteration i takes the i-th of equal parts. The first active iteration gives their length.
-bool Importer::BagLoop::TakesParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent) {
+bool Importer::BagLoop::MatchParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent) {
   if (cuts_ != kNoValue) return false;
   int64_t length = length_;
   for (size_t i = 0; i < ends.size() && length == 0; ++i) {
     if (active(i)) length = ends[i] - begins[i];
   }
-  if (length <= 0 || rounds_ * length != extent) return false;
-  for (int64_t i = 0; i < rounds_; ++i) {
+  if (length <= 0 || trips_ * length != extent) return false;
+  for (int64_t i = 0; i < trips_; ++i) {
     const auto at = static_cast<size_t>(i);
     if (active(at) && (begins[at] != i * length || std::min(ends[at], extent) != (i + 1) * length)) return false;
   }
@@ -107,40 +107,40 @@ ValueId Importer::BagLoop::Parts(ValueId data) {
   ValueId& parts = taken_.try_emplace(data, kNoValue).first->second;
   if (parts != kNoValue) return parts;
   const Shape& shape = i_.emitter().graph().value(data).shape;
-  std::vector<int64_t> target{rounds_, length_};
+  std::vector<int64_t> target{trips_, length_};
   for (int axis = 1; axis < shape.rank(); ++axis) target.push_back(shape[axis]);
   return parts = Emit("Reshape", {data, Ints(target)});
 }
 
-Importer::BagLoop::Made Importer::BagLoop::EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data) {
   if (node.input_size() < 3 || node.input_size() > 4 || data.kind != Kind::kSame) return std::nullopt;
-  const Made begin = Eval(node.input(1), body), end = Eval(node.input(2), body);
+  const MaybeLane begin = Eval(node.input(1), body), end = Eval(node.input(2), body);
   if (!begin || !end) return std::nullopt;
   if (node.input_size() == 4 && Axes(node, 3, body) != std::vector<int64_t>{0}) return std::nullopt;
   if (begin->kind == Kind::kAt) {
-    if (!TakesBags(*begin, *end) || !TakesWords(ExtentOf(data.id))) return std::nullopt;
+    if (!MatchBags(*begin, *end) || !MatchWords(ExtentOf(data.id))) return std::nullopt;
     return Lane{.kind = Kind::kPart, .id = data.id};
   }
   const auto begins = Numbers(*begin), ends = Numbers(*end);
   if (!begins || !ends) return std::nullopt;
-  if (Made numbers = NumbersAt(data, *begins, *ends)) return numbers;
-  if (!TakesParts(*begins, *ends, ExtentOf(data.id))) {
+  if (MaybeLane numbers = NumbersAt(data, *begins, *ends)) return numbers;
+  if (!MatchParts(*begins, *ends, ExtentOf(data.id))) {
     for (size_t i = 0; i < begins->size(); ++i) {
       if (active(i) && (*ends)[i] != (*begins)[i] + 1) return std::nullopt;
     }
-    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *begins} : Made();
+    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *begins} : MaybeLane();
   }
   return Lane{.kind = Kind::kPart, .id = Parts(data.id)};
 }
 
 std::optional<std::vector<int64_t>> Importer::BagLoop::Axes(const onnx::NodeProto& node, int input, Body& body) {
   if (const auto* axes = i_.FindAttribute(node, "axes", body.scope)) return std::vector<int64_t>(axes->ints().begin(), axes->ints().end());
-  const Made lane = node.input_size() > input ? Eval(node.input(input), body) : std::nullopt;
+  const MaybeLane lane = node.input_size() > input ? Eval(node.input(input), body) : std::nullopt;
   const Tensor* data = lane ? Constant(*lane) : nullptr;
   return data != nullptr && data->dtype() == DType::kInt64 ? std::optional(IntValues(data->view())) : std::nullopt;
 }
 
-Importer::BagLoop::Made Importer::BagLoop::EvalReduced(const onnx::NodeProto& node, Body& body, const Lane& part) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalReduced(const onnx::NodeProto& node, Body& body, const Lane& part) {
   const std::string& op = node.op_type();
   if ((op != "ReduceSum" && op != "ReduceMean" && op != "ReduceMax") || part.kind != Kind::kPart) return std::nullopt;
   if (Axes(node, 1, body) != std::vector<int64_t>{0} || !IsFloating(TypeOf(part.id))) return std::nullopt;
@@ -175,14 +175,14 @@ ValueId Importer::BagLoop::Reduced(const Lane& row) {
 }
 
 // Evaluates a node whose operands are known and the same in every iteration.
-Importer::BagLoop::Made Importer::BagLoop::EvalConstant(const onnx::NodeProto& node, Body& body) {
+Importer::BagLoop::MaybeLane Importer::BagLoop::EvalConstant(const onnx::NodeProto& node, Body& body) {
   static const std::set<std::string> kOps = {"Shape",   "Size",  "Concat",         "Expand", "Cast", "CastLike", "Reshape", "Unsqueeze",
                                              "Squeeze", "Slice", "Gather",         "Add",    "Sub",  "Mul",      "Equal",   "Less",
                                              "Range",   "Where", "ConstantOfShape"};
   if (!kOps.contains(node.op_type()) || node.output_size() != 1) return std::nullopt;
   std::vector<std::pair<std::string, ValueId>> operands;
   for (const std::string& input : node.input()) {
-    const Made lane = input.empty() ? Made() : Eval(input, body);
+    const MaybeLane lane = input.empty() ? MaybeLane() : Eval(input, body);
     if (!lane || lane->kind != Kind::kSame) return std::nullopt;
     if (node.op_type() != "Shape" && node.op_type() != "Size" && Constant(*lane) == nullptr) return std::nullopt;
     operands.emplace_back(input, lane->id);
@@ -190,7 +190,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalConstant(const onnx::NodeProto& n
   for (const auto& [name, id] : operands) body.scope.names.try_emplace(name, Binding{id, nullptr});
   i_.RunNode(node, body.scope);
   const Binding& made = body.scope.names.at(node.output(0));
-  return made.tensor == kNoValue ? Made() : Lane{.kind = Kind::kSame, .id = made.tensor};
+  return made.tensor == kNoValue ? MaybeLane() : Lane{.kind = Kind::kSame, .id = made.tensor};
 }
 
 }  // namespace gradloom

@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMaxNumbers = 64;
-constexpr const char* kMadeFor = "the file was exported for a batch size of ";
+constexpr const char* kExportedFor = "the file was exported for a batch size of ";
 
 std::vector<BatchChange::Entry> Literal(const std::vector<int64_t>& numbers) {
   std::vector<BatchChange::Entry> entries;
@@ -54,17 +54,17 @@ bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
   return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
 }
 
-Error BatchWatch::RefusalAt(const std::string& where, const std::string& why) const {
+Error BatchObserver::RefusalAt(const std::string& where, const std::string& why) const {
   const std::string declared = std::to_string(found_.declared);
-  return {ErrorCode::kShape, kMadeFor + declared + " and depends on it here: " + why, where,
+  return {ErrorCode::kShape, kExportedFor + declared + " and depends on it here: " + why, where,
           "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
           "--batch " +
               declared + " with a number of samples that is a multiple of it"};
 }
 
-void BatchWatch::Refuse(const Node& node, const std::string& why) const { throw Refusal(node, why); }
+void BatchObserver::Refuse(const Node& node, const std::string& why) const { throw Refusal(node, why); }
 
-std::vector<int> BatchWatch::BatchAxes(const Shape& now, const Shape& was) const {
+std::vector<int> BatchObserver::BatchAxes(const Shape& now, const Shape& was) const {
   std::vector<int> axes;
   if (now.rank() != was.rank()) return axes;
   for (int i = 0; i < now.rank(); ++i) {
@@ -73,14 +73,14 @@ std::vector<int> BatchWatch::BatchAxes(const Shape& now, const Shape& was) const
   return axes;
 }
 
-BagNumbers* BatchWatch::NextLoop() {
+BagNumbers* BatchObserver::NextLoop() {
   if (mode_ == Mode::kRecord) return &found_.loops.emplace_back();
   if (loop_ >= found_.loops.size()) return nullptr;
   BagNumbers& loop = found_.loops[loop_++];
   return loop.bags ? &loop : nullptr;
 }
 
-void BatchWatch::Join(const Node& node, const std::vector<ValueType>& then_branch, const std::vector<ValueType>& else_branch) {
+void BatchObserver::Join(const Node& node, const std::vector<ValueType>& then_branch, const std::vector<ValueType>& else_branch) {
   const bool alike = then_branch == else_branch;
   if (mode_ == Mode::kRecord) return found_.alike.push_back(alike);
   const size_t at = join_++;
@@ -91,13 +91,13 @@ void BatchWatch::Join(const Node& node, const std::vector<ValueType>& then_branc
   }
 }
 
-Error BatchWatch::InBody(const Error& error) const {
-  if (mode_ == Mode::kRecord || error.code() != ErrorCode::kShape || error.message().starts_with(kMadeFor)) return error;
+Error BatchObserver::InBody(const Error& error) const {
+  if (mode_ == Mode::kRecord || error.code() != ErrorCode::kShape || error.message().starts_with(kExportedFor)) return error;
   // Omits the operands, whose batch size is not one that the user gave.
   return RefusalAt(error.where().substr(0, error.where().find("  inputs ")), error.message() + " (in a branch or a loop)");
 }
 
-void BatchWatch::Before(Emitter& emitter, Node& node) {
+void BatchObserver::Before(Emitter& emitter, Node& node) {
   if (inside_) return;
   next_outer_ = 0;
   if (mode_ == Mode::kRecord) {
@@ -117,7 +117,7 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
     lost_ = lost_ || !known;
     if (lost_) return;
     std::vector<BatchChange> changes = Prove(emitter, node, found_.reference[index_]);
-    Recount(changes);
+    RecordCountedSample(changes);
     for (const BatchChange& change : changes) Apply(emitter, node, change);
     if (!changes.empty()) found_.changes.emplace(index_, std::move(changes));
     return;
@@ -130,14 +130,14 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
 
 // A node that took all elements in order at the declared batch size was turned into a Reshape there (Emitter::ReshapeInOrder), and becomes
 // one here too.
-void BatchWatch::AsReference(Emitter& emitter, Node& node, const Emitted& was) const {
+void BatchObserver::AsReference(Emitter& emitter, Node& node, const Emitted& was) const {
   if (was.op != "Reshape" || !IsOneOf(node, {"Gather", "GatherND"}) || was.numbers.size() != 2 || node.inputs.size() != 2) return;
   if (node.inputs[0] == kNoValue || node.inputs[1] == kNoValue) return;
   const std::vector<int64_t>& target = was.numbers[1];
   if (Emitter::GatheredShape(emitter.graph(), node) == target) emitter.ReshapeTo(node, target);
 }
 
-void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results) {
+void BatchObserver::After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results) {
   if (inside_) return;
   const size_t index = index_++;
   const Graph& graph = emitter.graph();
@@ -177,10 +177,10 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
   }
 }
 
-void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
+void BatchObserver::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
   if (change.groups > 0) {
     node.attributes.set("group", change.groups * batch_);
-    if (change.beside) PutBeside(emitter, node);
+    if (change.samples_in_channels) MoveSamplesToChannels(emitter, node);
     return;
   }
   const size_t k = static_cast<size_t>(change.operand);
@@ -227,7 +227,7 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
   inside_ = false;
 }
 
-std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, const Emitted& was) {
+std::vector<BatchChange> BatchObserver::Prove(Emitter& emitter, const Node& node, const Emitted& was) {
   std::vector<BatchChange> changes;
   if (IsOneOf(node, {"Reshape"})) ProveReshape(emitter, node, was, changes);
   if (IsOneOf(node, {"ScatterND"})) ProveScatter(emitter, node, was, changes);
@@ -261,7 +261,7 @@ int64_t Ones(const Shape& shape) { return std::count(shape.begin(), shape.end(),
 
 // In element order the batch is a factor of the size: `outer` whole batches follow each other, and neighbouring samples are `stride`
 // elements apart. The batch axis of the output is the one whose elements cover that factor.
-void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const ValueId in = node.inputs[0];
   const Shape now = emitter.graph().value(in).shape;
   const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
@@ -314,7 +314,7 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
 }
 
 // A view that depends on the batch size needs no change; it may merge its batch axis with others.
-void BatchWatch::FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was) {
+void BatchObserver::FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was) {
   const Shape &before = was.inputs[0], &after = was.outputs[0];
   const std::vector<int> from = BatchAxes(graph.value(in).shape, before), to = BatchAxes(graph.value(out).shape, after);
   const auto merged = outer_.find(in);
@@ -326,7 +326,7 @@ void BatchWatch::FollowView(const Graph& graph, ValueId in, ValueId out, const E
 }
 
 // The tensor that slices of a batch are written into must have a position for each sample.
-void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const Shape &data = graph.value(node.inputs[0]).shape, &updates = graph.value(node.inputs[2]).shape;
   if (data != was.inputs[0] || updates.rank() != was.inputs[2].rank()) return;
@@ -341,7 +341,7 @@ void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted&
 }
 
 // The batch axis of an expanded tensor keeps its extent.
-void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
   if (target.empty() || target != was.numbers[1]) return;
@@ -357,7 +357,7 @@ void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& 
 }
 
 // A target that has grown with a larger batch, such as the maximum of two extents, need not shrink with a smaller one.
-void BatchWatch::KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+void BatchObserver::KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]), &before = was.numbers[1];
   if (found_.declared == 1 || target == before || target.size() != before.size()) return;
   BatchChange change{.operand = 1, .axis = -1, .entries = Literal(target)};
@@ -370,7 +370,7 @@ void BatchWatch::KeepTarget(Emitter& emitter, const Node& node, const Emitted& w
 }
 
 // An axis that is not resized keeps its extent.
-void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   if (node.inputs.size() < 4) return;
   const std::vector<int64_t> sizes = NumbersOf(emitter, node.inputs[3]);
   if (sizes.empty() || sizes != was.numbers[3]) return;
@@ -393,7 +393,7 @@ void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& 
 }
 
 // A slice that took the whole batch still takes the whole batch.
-void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int64_t> ends = node.inputs.size() > 2 ? NumbersOf(emitter, node.inputs[2]) : std::vector<int64_t>();
   if (ends.empty() || ends != was.numbers[2] || was.outputs.empty()) return;
@@ -421,7 +421,7 @@ void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& w
 }
 
 // Sequence lengths and initial states have an entry for each sequence of the batch.
-void BatchWatch::ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const int layout = static_cast<int>(node.attributes.Int("layout", 0)), batch_axis = layout == 0 ? 1 : 0;
   const Shape& x = graph.value(node.inputs[0]).shape;

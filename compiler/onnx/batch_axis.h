@@ -25,7 +25,7 @@ struct BatchChange {
   int64_t groups = 0;
   // For such a convolution in a file for a single sample, which has no reshapes around it: the samples are moved into the channels before
   // it, and back to the batch axis after it.
-  bool beside = false;
+  bool samples_in_channels = false;
   // For a value that is the same for each sample along this axis: the part for one sample is repeated for the batch.
   int axis = -1;
   // The number of positions along the axis that are repeated: 1, or the positions of one sample if the axis is a multiple of the batch.
@@ -73,7 +73,7 @@ struct BatchChanges {
     // The first possibility follows from the extents. It may still be wrong if something fails later: of two axes of extent 1, one is that
     // of the sample.
     bool evident = false;
-    bool in_doubt() const { return !evident || taken > 0; }
+    bool unconfirmed() const { return !evident || taken > 0; }
   };
   std::vector<Merge> merges;
   std::optional<Error> ambiguous;  // if there is no such possibility: the error of the first of them
@@ -82,13 +82,13 @@ struct BatchChanges {
   // For each If with a data-dependent condition, in order: whether both branches have the same result types.
   std::vector<bool> alike;
 
-  bool doubts = false;  // whether the evident choices are varied too
+  bool varies_evident = false;  // whether the evident choices are varied too
   int tries = 0;
 
   // Whether a choice was made that is only confirmed if samples stay apart.
-  bool InDoubt() const;
+  bool HasUnconfirmedChoice() const;
   // Moves on to the next combination of choices; returns false if there is none.
-  bool NextWay();
+  bool NextCombination();
 };
 
 // Whether the node has one of these ONNX operators.
@@ -103,10 +103,10 @@ bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
 // Observes the import of a model: first at its declared batch size (kRecord); then at another one (kProve), where an axis that has grown is
 // the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis, gets the only change that fixes it;
 // then at any batch size (kApply). Throws Error(kShape) naming a node for which there is no such change, or more than one.
-class BatchWatch {
+class BatchObserver {
  public:
   enum class Mode : uint8_t { kRecord, kProve, kApply };
-  BatchWatch(BatchChanges& found, Mode mode, int64_t batch) : found_(found), mode_(mode), batch_(batch) {}
+  BatchObserver(BatchChanges& found, Mode mode, int64_t batch) : found_(found), mode_(mode), batch_(batch) {}
 
   // Returns the constants of the next loop; null if it is not a loop over bags at the declared batch size, or if the loops no longer
   // correspond to those at that size.
@@ -140,7 +140,7 @@ class BatchWatch {
 
   void AsReference(Emitter& emitter, Node& node, const Emitted& was) const;
   void Apply(Emitter& emitter, Node& node, const BatchChange& change);
-  void PutBeside(Emitter& emitter, Node& node);
+  void MoveSamplesToChannels(Emitter& emitter, Node& node);
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
@@ -168,12 +168,12 @@ class BatchWatch {
   void ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);
-  int64_t Behind(ValueId id) const;
+  int64_t BatchesAlong(ValueId id) const;
   bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places);
-  enum class Places : uint8_t { kAny, kWithinSample, kNumbered };
-  Places PlacesOf(const Graph& graph, ValueId indices) const;
+  enum class Positions : uint8_t { kAny, kWithinSample, kNumbered };
+  Positions PositionsOf(const Graph& graph, ValueId indices) const;
   void NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const;
-  void Recount(std::vector<BatchChange>& changes) const;
+  void RecordCountedSample(std::vector<BatchChange>& changes) const;
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);
   bool MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const;
@@ -206,7 +206,7 @@ class BatchWatch {
   bool again_ = false;
   // In mode kProve, for a single sample: the sharding of computed values, and whether samples were combined.
   std::map<std::pair<const Graph*, ValueId>, Shard> shards_;
-  bool met_ = false, tiled_ = false;
+  bool combined_ = false, tiled_ = false;
   std::set<std::pair<const Graph*, ValueId>> pooled_;  // reductions over an axis that held all samples and more
   int64_t next_outer_ = 0;                             // of the current node; 0: not known
 };

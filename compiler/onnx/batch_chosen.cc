@@ -29,7 +29,7 @@ std::optional<int64_t> KnownNumber(Emitter& emitter, ValueId id, size_t i, std::
 
 // Returns the column of the data, along the last axis, that column `at` of a Slice or a Gather comes from (-1: its only one). Boxes, for
 // example, have the index of their image in front.
-std::optional<int> ColumnBehind(Emitter& emitter, const Node& node, int at) {
+std::optional<int> SourceColumn(Emitter& emitter, const Node& node, int at) {
   const Shape& data = emitter.graph().value(node.inputs[0]).shape;
   const int last = data.rank() - 1;
   if (last < 0) return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<int> ColumnBehind(Emitter& emitter, const Node& node, int at) {
 }  // namespace
 
 // A Gather, GatherND, GatherElements, ScatterND or ScatterElements, and the axes of its data that indices select along.
-struct BatchWatch::Choice {
+struct BatchObserver::Choice {
   const Node& node;
   const Shape data, indices, was_data, was_indices;
   const bool tuples, writes;
@@ -94,7 +94,7 @@ struct BatchWatch::Choice {
 };
 
 // Returns the steps of indices into the axis of the only sample, if these indices are zeros.
-std::vector<int64_t> BatchWatch::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
+std::vector<int64_t> BatchObserver::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
   const std::vector<int64_t> numbers = IntValues(indices.view());
   const size_t width = choice.tuples ? choice.axes.size() : 1, column = choice.tuples ? static_cast<size_t>(axis) : 0;
   for (size_t i = column; i < numbers.size(); i += width) {
@@ -106,7 +106,7 @@ std::vector<int64_t> BatchWatch::OnlySample(const Choice& choice, const Tensor& 
 }
 
 // Handles constant indices.
-void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   const Tensor indices = *emitter.Constant(emitter.Computed(choice.node.inputs[1]));
   const Shape updates = choice.writes ? emitter.graph().value(choice.node.inputs[2]).shape : Shape();
   const std::vector<int> updated = choice.writes ? BatchAxes(updates, was.inputs[2]) : std::vector<int>();
@@ -118,7 +118,7 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
     const int64_t repeated = may_repeat ? PeriodAlong(emitter, choice.node.inputs[0], axis) : 0;
     if (!choice.grown(axis) && repeated == 0) continue;
     const int64_t places = choice.was_data[axis] / found_.declared;
-    if (Behind(choice.node.inputs[0]) > 1) continue;
+    if (BatchesAlong(choice.node.inputs[0]) > 1) continue;
     for (int along = 0; along < choice.indices.rank() - (choice.tuples ? 1 : 0); ++along) {
       if (choice.indices[along] % found_.declared != 0 || (!choice.tuples && choice.writes && along != axis)) continue;
       std::vector<int64_t> steps = StepsAlong(indices, along, found_.declared);
@@ -145,7 +145,7 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
 
 // Handles one index per element. Along the other axes the indices have the extents of the data, or smaller ones, which would silently omit
 // samples at the end of a larger batch: no shape would be wrong.
-void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   for (int axis = 0; axis < choice.data.rank(); ++axis) {
     if (axis == choice.axes[0] || !choice.grown(axis)) continue;
     if (choice.was_indices[axis] != choice.was_data[axis]) Refuse(choice.node, kByNumber);
@@ -160,7 +160,7 @@ void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emi
 }
 
 // The updates have an entry for each index tuple.
-void BatchWatch::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   if (choice.node.op != "ScatterND") return;
   const Shape updates = emitter.graph().value(choice.node.inputs[2]).shape;
   if (updates != was.inputs[2]) return;
@@ -172,13 +172,13 @@ void BatchWatch::ProveWritten(Emitter& emitter, const Choice& choice, const Emit
 }
 
 // Returns how many whole batches follow each other along the batch axis of a value.
-int64_t BatchWatch::Behind(ValueId id) const {
+int64_t BatchObserver::BatchesAlong(ValueId id) const {
   const auto found = outer_.find(id);
   return found == outer_.end() ? 1 : found->second;
 }
 
 // Handles regions, which contain the index of their image.
-void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const int named = node.op == "RoiAlign" ? 2 : 1;
   const ValueId numbers = node.inputs[static_cast<size_t>(named)];
@@ -200,7 +200,7 @@ void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted&
   changes.push_back({.operand = 1, .axis = 0, .period = period, .entries = {}});
 }
 
-void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   if (node.inputs.size() < 2 || was.inputs.size() != node.inputs.size()) return;
   const Choice choice(emitter.graph(), node, was);
   if (choice.axes.empty()) return;
@@ -211,10 +211,10 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
   }
   for (const int axis : choice.axes) {
     if (found_.declared > 1 || !choice.grown(axis)) continue;
-    const int64_t places = Behind(node.inputs[0]) > 1 ? 0 : choice.was_data[axis];
+    const int64_t places = BatchesAlong(node.inputs[0]) > 1 ? 0 : choice.was_data[axis];
     const bool found = CountOnlySample(emitter, node.inputs[1], choice.tuples ? axis : -1, places);
     if (found && places == 0) Refuse(node, kByNumber);
-    if (!found && choice.was_data[axis] > 1 && PlacesOf(emitter.graph(), node.inputs[1]) == Places::kWithinSample)
+    if (!found && choice.was_data[axis] > 1 && PositionsOf(emitter.graph(), node.inputs[1]) == Positions::kWithinSample)
       NumberRows(emitter.graph(), choice, changes);
   }
   ProveWritten(emitter, choice, was, changes);
@@ -230,7 +230,7 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
     changes.push_back({.operand = 0, .axis = axis, .period = period, .entries = {}});
     // The tuples of all samples would write to the positions of the first one.
     if (choice.tuples && found_.declared == 1 && !CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis]) &&
-        PlacesOf(emitter.graph(), node.inputs[1]) != Places::kNumbered)
+        PositionsOf(emitter.graph(), node.inputs[1]) != Positions::kNumbered)
       Refuse(node, kByNumber);
     return;
   }
@@ -238,7 +238,7 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
 
 // In a file for a single sample, its index is a 0, which only differs from other zeros in that it selects along the batch axis. If a later
 // node reveals it, it is noted for the next walk. `column`: of index tuples, or -1. Returns whether there is such a 0.
-bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places) {
+bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places) {
   const Graph& graph = emitter.graph();
   bool found = false;
   const auto note = [&](size_t index, int operand, int axis) {
@@ -271,7 +271,7 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
     } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Transpose", "Tile"})) {
       open.emplace_back(node.inputs[0], at);
     } else if (IsOneOf(node, {"Slice", "Gather"})) {
-      if (const auto column = ColumnBehind(emitter, node, at)) open.emplace_back(node.inputs[0], *column);
+      if (const auto column = SourceColumn(emitter, node, at)) open.emplace_back(node.inputs[0], *column);
     } else if (IsOneOf(node, {"Add", "Expand"})) {
       const std::vector<int> grown = BatchAxes(shape, found_.reference[index].outputs[0]);
       for (int i = 0; i < (node.op == "Expand" ? 1 : 2); ++i) {
@@ -291,7 +291,7 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
 
 // Indices are positions within a sample if they are fed, or found along an axis that does not depend on the batch size, unless the index of
 // the sample was added. Positions among all samples (from NonZero, or an ArgMax over all of them) are correct at any batch size.
-BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) const {
+BatchObserver::Positions BatchObserver::PositionsOf(const Graph& graph, ValueId indices) const {
   std::vector<ValueId> open{indices};
   std::set<ValueId> seen;
   bool within = false;
@@ -306,7 +306,7 @@ BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) con
     }
     const auto& [index, node] = made->second;
     const auto counted = found_.counted.lower_bound({index, 0});
-    if (counted != found_.counted.end() && counted->first.first == index) return Places::kNumbered;
+    if (counted != found_.counted.end() && counted->first.first == index) return Positions::kNumbered;
     if (IsOneOf(node, {"ArgMax", "ArgMin", "TopK"})) {
       const Shape& read = graph.value(node.inputs[0]).shape;
       const Shape& was = found_.reference[index].inputs[0];
@@ -318,35 +318,35 @@ BatchWatch::Places BatchWatch::PlacesOf(const Graph& graph, ValueId indices) con
       open.insert(open.end(), node.inputs.begin(), node.inputs.end());
     }
   }
-  return within ? Places::kWithinSample : Places::kAny;
+  return within ? Positions::kWithinSample : Positions::kAny;
 }
 
 // Rows of all samples, which follow each other, are selected by positions within a sample: in a file for a single sample, a tool has
 // removed the sample index times the rows per sample, which is 0.
-void BatchWatch::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
+void BatchObserver::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
   const std::vector<int> along = BatchAxes(choice.indices, choice.was_indices);
-  if (choice.tuples || choice.writes || choice.node.op != "Gather" || along.size() != 1 || Behind(choice.node.inputs[0]) > 1 ||
-      Behind(choice.node.inputs[1]) > 1 || !IsInteger(graph.value(choice.node.inputs[1]).dtype))
+  if (choice.tuples || choice.writes || choice.node.op != "Gather" || along.size() != 1 || BatchesAlong(choice.node.inputs[0]) > 1 ||
+      BatchesAlong(choice.node.inputs[1]) > 1 || !IsInteger(graph.value(choice.node.inputs[1]).dtype))
     Refuse(choice.node, kByNumber);
   changes.push_back({.operand = 1, .axis = along[0], .entries = {}, .steps = {choice.was_data[choice.axes[0]]}, .added = true});
 }
 
 // Applies what CountOnlySample has noted for the node.
-void BatchWatch::Recount(std::vector<BatchChange>& changes) const {
+void BatchObserver::RecordCountedSample(std::vector<BatchChange>& changes) const {
   for (auto at = found_.counted.lower_bound({index_, 0}); at != found_.counted.end() && at->first.first == index_; ++at) {
     std::erase_if(changes, [&](const BatchChange& change) { return change.operand == at->first.second; });
     changes.push_back(at->second);
   }
 }
 
-int64_t BatchWatch::CountedBy(const Graph& graph, ValueId id) const {
+int64_t BatchObserver::CountedBy(const Graph& graph, ValueId id) const {
   const auto found = counted_.find({&graph, id});
   return found == counted_.end() ? 0 : found->second;
 }
 
 // Tracks multiples of sample indices: a constant that counts samples, or values computed from one by moving data and adding the position
 // within a sample.
-void BatchWatch::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
+void BatchObserver::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
   int64_t step = 0;
   // Exporters write a Concat of a single operand for index tuples of one column.
   if (IsOneOf(node, {"Add", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Cast", "Identity"}) ||

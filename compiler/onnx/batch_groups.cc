@@ -9,16 +9,16 @@
 namespace gradloom {
 
 // Handles samples that are groups of channels, each with its own filters.
-void BatchWatch::ProveGroups(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+void BatchObserver::ProveGroups(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const int64_t groups = node.attributes.Int("group", 1);
   const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
   // An exporter removes reshapes that have no effect for a single sample; without them, the result would have two batch axes.
   const bool biased = node.inputs.size() > 2 && node.inputs[2] != kNoValue;
   // A bias that is the same for all samples, such as the zeros that PyTorch's default exporter adds.
   const bool shared_bias = biased && grown(2).empty();
-  const bool beside = found_.declared == 1 && node.op == "Conv" && grown(0) == std::vector<int>{0} && grown(1) == std::vector<int>{0} &&
-                      (!biased || shared_bias || grown(2) == std::vector<int>{0});
-  if (beside) return changes.push_back({.operand = -1, .groups = groups, .beside = true, .entries = {}});
+  const bool samples_in_channels = found_.declared == 1 && node.op == "Conv" && grown(0) == std::vector<int>{0} &&
+                                   grown(1) == std::vector<int>{0} && (!biased || shared_bias || grown(2) == std::vector<int>{0});
+  if (samples_in_channels) return changes.push_back({.operand = -1, .groups = groups, .samples_in_channels = true, .entries = {}});
   if (groups % found_.declared != 0 || grown(1) != std::vector<int>{0}) return;
   const Shape& image = emitter.graph().value(node.inputs[0]).shape;
   if (found_.declared > 1 && grown(0).empty() && image.rank() > 1 && image[1] % found_.declared == 0) {
@@ -36,7 +36,7 @@ void BatchWatch::ProveGroups(Emitter& emitter, const Node& node, const Emitted& 
 }
 
 // Emits the convolution, and turns the node into the Reshape after it.
-void BatchWatch::PutBeside(Emitter& emitter, Node& node) {
+void BatchObserver::MoveSamplesToChannels(Emitter& emitter, Node& node) {
   inside_ = true;
   const std::string name = node.origin + "/batch";
   const auto reshaped = [&](ValueId id, const std::vector<int64_t>& to) {

@@ -9,38 +9,39 @@ namespace gradloom {
 namespace {
 
 // Attention has three such Reshapes with two possibilities each. Models with many more are something else, and each try costs an import.
-constexpr size_t kMostMerges = 12;
-constexpr int kMostTries = 32;
+constexpr size_t kMaxMerges = 12;
+constexpr int kMaxTries = 32;
 
 }  // namespace
 
-bool BatchChanges::InDoubt() const {
-  return std::any_of(merges.begin(), merges.end(), [](const Merge& merge) { return merge.in_doubt(); });
+bool BatchChanges::HasUnconfirmedChoice() const {
+  return std::any_of(merges.begin(), merges.end(), [](const Merge& merge) { return merge.unconfirmed(); });
 }
 
 // Changes the last choice that has another possibility and drops later ones, which may not come up again. Evident choices are only varied
 // if nothing else helps.
-bool BatchChanges::NextWay() {
-  if (merges.empty() || ++tries > kMostTries) return false;
+bool BatchChanges::NextCombination() {
+  if (merges.empty() || ++tries > kMaxTries) return false;
   for (size_t i = merges.size(); i-- > 0;) {
-    if ((merges[i].evident && !doubts) || merges[i].taken + 1 == merges[i].ways) continue;
+    if ((merges[i].evident && !varies_evident) || merges[i].taken + 1 == merges[i].ways) continue;
     ++merges[i].taken;
     merges.erase(merges.begin() + static_cast<std::ptrdiff_t>(i) + 1, merges.end());
     return true;
   }
-  if (doubts) return false;
-  doubts = true;
+  if (varies_evident) return false;
+  varies_evident = true;
   merges.clear();
   return true;
 }
 
-int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why) {
+int BatchObserver::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident,
+                          const std::string& why) {
   const Shape &in = was.inputs[0], &out = was.outputs[0];
   auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
                             [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
   if (merge == found_.merges.end()) {
     // If samples are combined anyway, the possibilities cannot be told apart.
-    const bool tell = !met_ && found_.merges.size() < kMostMerges;
+    const bool tell = !combined_ && found_.merges.size() < kMaxMerges;
     if (!tell && (evident || ways.size() == 1)) return ways[0];
     if (!tell) Refuse(node, why);
     if (!evident && !found_.ambiguous) found_.ambiguous = Refusal(node, why);
@@ -52,8 +53,8 @@ int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std
 
 // Whether an operand with several positions for the only sample can be repeated for other samples: in operands that have grown, samples
 // follow each other, and no samples have been combined so far.
-bool BatchWatch::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
-  if (found_.declared != 1 || met_) return false;
+bool BatchObserver::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
+  if (found_.declared != 1 || combined_) return false;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     if (node.inputs[k] == kNoValue) continue;
     const std::vector<int> grown = BatchAxes(graph.value(node.inputs[k]).shape, was.inputs[k]);
@@ -65,7 +66,7 @@ bool BatchWatch::MayTile(const Graph& graph, const Node& node, const Emitted& wa
 }
 
 // Returns the sharding of an operand; `was`: its shape for a single sample.
-Shard BatchWatch::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
+Shard BatchObserver::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
   if (const auto found = shards_.find({&graph, id}); found != shards_.end()) return found->second;
   const Value& value = graph.value(id);
   const std::vector<int> axes = BatchAxes(value.shape, was);
@@ -77,7 +78,7 @@ Shard BatchWatch::ShardOf(const Graph& graph, ValueId id, const Shape& was) cons
 // Values that a file for a single sample computes from all its elements would be computed from those of all samples: the sums of an
 // EmbeddingBag, for example, whose loop knows one bag. For a loss that is correct. If each sample reads such a value, it is unclear what
 // was meant.
-void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+void BatchObserver::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   bool pools = false, grows = false;
   for (size_t i = 0; i < node.inputs.size() && i < was.inputs.size(); ++i) {
@@ -98,12 +99,12 @@ void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const st
 
 // Tracks samples by the rules that divide a batch over devices. If samples are combined in a file whose Reshapes are ambiguous, the current
 // choice is given up.
-void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+void BatchObserver::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   const auto computed = [&](ValueId id) { return id != kNoValue && graph.value(id).role != Role::kConst; };
   // A batch that is taken apart into single samples.
-  met_ = met_ || results.size() != was.outputs.size();
-  if (!met_ && std::any_of(results.begin(), results.end(), computed)) {
+  combined_ = combined_ || results.size() != was.outputs.size();
+  if (!combined_ && std::any_of(results.begin(), results.end(), computed)) {
     std::vector<Shard> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       inputs.push_back(node.inputs[i] == kNoValue || i >= was.inputs.size() ? Shard::Whole()
@@ -112,7 +113,7 @@ void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const s
     std::vector<int> growing;
     for (size_t i = 0; i < results.size(); ++i) {
       const std::vector<int> axes = results[i] == kNoValue ? std::vector<int>() : BatchAxes(graph.value(results[i]).shape, was.outputs[i]);
-      met_ = met_ || axes.size() > 1;
+      combined_ = combined_ || axes.size() > 1;
       growing.push_back(axes.empty() ? -1 : axes[0]);
     }
     try {
@@ -128,19 +129,19 @@ void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const s
         return;
       }
       ShardQuery query(graph, node, batch_, std::move(inputs), growing);
-      if (!met_) AskShards(query);
-      met_ = met_ || !query.reduced().empty();
+      if (!combined_) InferShards(query);
+      combined_ = combined_ || !query.reduced().empty();
       for (size_t i = 0; i < results.size(); ++i) {
         if (results[i] == kNoValue) continue;
         const Shard& made = query.outputs()[i];
-        met_ = met_ || (made.split() ? made.axis != growing[i] : !made.whole() || growing[i] >= 0);
+        combined_ = combined_ || (made.split() ? made.axis != growing[i] : !made.whole() || growing[i] >= 0);
         shards_[{&graph, results[i]}] = made;
       }
     } catch (const Error&) {
-      met_ = true;
+      combined_ = true;
     }
   }
-  if (met_ && (tiled_ || found_.InDoubt())) throw *found_.ambiguous;
+  if (combined_ && (tiled_ || found_.HasUnconfirmedChoice())) throw *found_.ambiguous;
 }
 
 }  // namespace gradloom

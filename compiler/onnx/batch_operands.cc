@@ -23,7 +23,7 @@ std::optional<int> AxisOfView(const Shape& from, const Shape& to, int axis) {
 }
 
 // Returns the axis of operand i that an axis of the node's output comes from; -1: unknown; nullopt: it comes from another operand.
-std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
+std::optional<int> SourceAxis(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
   const int rank = graph.value(node.inputs[i]).shape.rank();
   if (axis < 0) return -1;
   const Op* op = FindOp(node.domain, node.op);
@@ -89,7 +89,7 @@ bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
   return repeats;
 }
 
-bool BatchWatch::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {
+bool BatchObserver::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {
   const Shape& shape = graph.value(id).shape;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape[axis] == extent && (graph.data(id) == nullptr || RepeatsAlong(*graph.data(id), axis, extent / found_.declared))) return true;
@@ -99,7 +99,7 @@ bool BatchWatch::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) c
 
 // Follows the axis back to the tensors of the file that have it. If the axis is lost, every tensor that repeats along an axis of that
 // extent is noted.
-void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
+void BatchObserver::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
   // A single copy is not a copy.
   if (found_.declared == 1) return;
   const Graph& graph = emitter.graph();
@@ -122,7 +122,7 @@ void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
     if (node == nullptr) continue;
     for (size_t i = 0; i < node->inputs.size(); ++i) {
       const ValueId input = node->inputs[i];
-      const std::optional<int> from = input == kNoValue ? std::nullopt : AxisBehind(graph, *node, i, shape.rank(), at);
+      const std::optional<int> from = input == kNoValue ? std::nullopt : SourceAxis(graph, *node, i, shape.rank(), at);
       if (from) open.emplace_back(input, *from);
     }
   }
@@ -130,7 +130,7 @@ void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
 
 // Compares bitwise. Returns 1 if all positions along the axis are equal, the extent of a sample if all samples are equal, and 0 if they
 // differ or are unknown.
-int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
+int64_t BatchObserver::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return ExpandsAlong(emitter, id, axis) ? 1 : 0;
   if (data->dtype() == DType::kString) return 0;
@@ -143,7 +143,7 @@ int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
 
 // Returns the differences between consecutive samples of a constant that counts samples along the axis. With two samples any two numbers
 // have a difference, so it must count from 0.
-std::vector<int64_t> BatchWatch::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
+std::vector<int64_t> BatchObserver::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return {};
   std::vector<int64_t> steps = StepsAlong(*data, axis, found_.declared);
@@ -156,8 +156,8 @@ std::vector<int64_t> BatchWatch::CountedSteps(Emitter& emitter, ValueId id, int 
 
 // Finds which operands with a fixed batch size must follow the batch so that the node is valid again: the fewest, if there is one way to do
 // so.
-void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
-                               std::vector<BatchChange>& changes) {
+void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
+                                  std::vector<BatchChange>& changes) {
   struct Candidate {
     int axis;
     int64_t period;

@@ -17,14 +17,14 @@ int AxisOf(const Node& node, int rank) {
 }  // namespace
 
 // Returns how many whole batches a batch axis with this extent at the declared batch size consists of; 0: samples are in another order.
-int64_t BatchWatch::WholeBatches(ValueId id, int64_t extent) const {
+int64_t BatchObserver::WholeBatches(ValueId id, int64_t extent) const {
   if (extent == found_.declared) return 1;
   const auto merged = outer_.find(id);
   return merged != outer_.end() && merged->second * found_.declared == extent ? merged->second : 0;
 }
 
 // Returns how many whole batches a Concat of whole batches consists of; 0 if it is something else.
-int64_t BatchWatch::BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const {
+int64_t BatchObserver::BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const {
   int64_t batches = 0;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const Shape& now = graph.value(node.inputs[k]).shape;
@@ -37,14 +37,14 @@ int64_t BatchWatch::BatchesJoined(const Graph& graph, const Node& node, const Em
   return batches;
 }
 
-std::vector<int64_t> BatchWatch::DeclaredParts() const {
+std::vector<int64_t> BatchObserver::DeclaredParts() const {
   if (mode_ == Mode::kRecord || inside_ || lost_ || index_ >= found_.reference.size()) return {};
   const Emitted& was = found_.reference[index_];
   return was.op == "Split" && was.numbers.size() == 2 ? was.numbers[1] : std::vector<int64_t>();
 }
 
 // Parts of a Split that are whole batches remain whole batches.
-void BatchWatch::ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+void BatchObserver::ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   if (node.inputs.size() != 2) return;
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
@@ -60,7 +60,7 @@ void BatchWatch::ProveParts(Emitter& emitter, const Node& node, const Emitted& w
 }
 
 // A Slice that takes some of several whole batches takes the same ones. Returns whether the node is such a Slice.
-bool BatchWatch::CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+bool BatchObserver::CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int> grown = BatchAxes(now, was.inputs[0]);
   if (grown.size() != 1 || node.inputs.size() < 4 || node.inputs[3] == kNoValue) return false;

@@ -105,7 +105,7 @@ class CallGraph {
         }
         const CallSite& call = bodies_[at].calls[next[at]++];
         State& state = states[static_cast<size_t>(call.callee)];
-        if (state == State::kOpen) FailCircle(open, call);
+        if (state == State::kOpen) FailCycle(open, call);
         if (state == State::kDone) continue;
         state = State::kOpen;
         open.push_back(call.callee);
@@ -113,7 +113,7 @@ class CallGraph {
     }
   }
 
-  [[noreturn]] void FailCircle(const std::vector<int>& open, const CallSite& call) const {
+  [[noreturn]] void FailCycle(const std::vector<int>& open, const CallSite& call) const {
     constexpr size_t kShown = 10;
     const auto name = [&](int i) { return "'" + Escaped(FunctionName(model_.functions(i))) + "'"; };
     const std::vector<int> circle(std::find(open.begin(), open.end(), call.callee), open.end());

@@ -25,7 +25,7 @@ using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 constexpr int kInput = -1, kInitializer = -2;
 
 // Comparing two names takes time proportional to the product of their lengths.
-constexpr size_t kMostCompared = 256;
+constexpr size_t kMaxCompared = 256;
 
 // The names that are visible to the nodes of one body.
 struct Names {
@@ -151,10 +151,10 @@ class GraphChecker {
 
   void Initializer(const std::string& name, const std::string& which, Names& names, const std::string& place) const {
     if (name.empty()) Fail(ErrorCode::kGraph, which + " has no name", place);
-    int& maker = names.made.emplace(name, kInput).first->second;
-    if (maker == kInitializer)
+    int& producer = names.made.emplace(name, kInput).first->second;
+    if (producer == kInitializer)
       Fail(ErrorCode::kGraph, "there are two initializers with the name '" + Escaped(name) + "'", place.empty() ? which : place);
-    maker = kInitializer;
+    producer = kInitializer;
   }
 
   void Body(const Nodes& nodes, Names& names) {
@@ -170,13 +170,15 @@ class GraphChecker {
       for (const std::string& output : node.output()) {
         if (output.empty()) continue;
         const auto [at, fresh] = names.made.emplace(output, i);
-        if (!fresh) MadeTwice(nodes, node, output, at->second);
+        if (!fresh) FailDuplicate(nodes, node, output, at->second);
       }
     }
   }
 
-  [[noreturn]] void MadeTwice(const Nodes& nodes, const NodeProto& node, const std::string& name, int maker) const {
-    const std::string other = maker == kInput ? "a graph input" : maker == kInitializer ? "an initializer" : Describe(nodes[maker]);
+  [[noreturn]] void FailDuplicate(const Nodes& nodes, const NodeProto& node, const std::string& name, int producer) const {
+    const std::string other = producer == kInput         ? "a graph input"
+                              : producer == kInitializer ? "an initializer"
+                                                         : Describe(nodes[producer]);
     Fail(ErrorCode::kGraph, "'" + Escaped(name) + "' is produced twice, by " + other + " and by " + Describe(node), Describe(node),
          "give every value a unique name");
   }
@@ -186,12 +188,12 @@ class GraphChecker {
       Fail(ErrorCode::kGraph, fault, Describe(node), "each node must come after the nodes that produce its inputs");
     std::vector<std::string> known;
     for (const Names* scope = &names; scope != nullptr; scope = scope->outer) {
-      for (const auto& [other, maker] : scope->made) {
-        if (other.size() <= kMostCompared) known.emplace_back(other);
+      for (const auto& [other, producer] : scope->made) {
+        if (other.size() <= kMaxCompared) known.emplace_back(other);
       }
     }
     std::sort(known.begin(), known.end());
-    const std::string near = name.size() <= kMostCompared ? Nearest(name, known) : "";
+    const std::string near = name.size() <= kMaxCompared ? Nearest(name, known) : "";
     Fail(ErrorCode::kGraph, "input '" + Escaped(name) + "' is not defined", Describe(node),
          near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
   }

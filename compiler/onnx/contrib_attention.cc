@@ -29,13 +29,13 @@ int64_t WidthOf(int64_t hidden, int64_t heads) {
 }
 
 // Returns the past keys or values, (B, N, P, D), followed by the current ones.
-std::string Behind(ContribBody& body, const std::string& past, const std::string& now) {
+std::string ConcatPast(ContribBody& body, const std::string& past, const std::string& now) {
   return body.Op("Concat", {past, now}, "axis = 2");
 }
 
 // Returns a bool that broadcasts over heads: true where a query may attend to a key. The mask is one of keys (B, L), of queries and keys
 // (B, S, L), (B, 1, M, M) with M at least the length, or the number of keys of each sample (B).
-std::string SeenKeys(ContribBody& body, const std::string& mask, const std::string& sample, const Heads& heads) {
+std::string VisibleKeys(ContribBody& body, const std::string& mask, const std::string& sample, const Heads& heads) {
   const std::string keys = body.Length(heads.k, 2);
   const int rank = body.Rank(mask);
   if (rank == 1) {
@@ -60,7 +60,7 @@ void Attend(ContribBody& body, const Heads& heads, const std::string& mask, cons
   if (body.Has("attention_bias")) scores = body.Op("Add", {scores, "attention_bias"});
   if (body.Has(mask)) {
     const std::string zero = body.Number(0, scores), hidden = body.Number(body.Float("mask_filter_value", -10000), scores);
-    scores = body.Op("Add", {scores, body.Op("Where", {SeenKeys(body, mask, sample, heads), zero, hidden})});
+    scores = body.Op("Add", {scores, body.Op("Where", {VisibleKeys(body, mask, sample, heads), zero, hidden})});
   }
   if (body.Int("unidirectional") != 0) {
     if (heads.past + heads.length != heads.keys) body.Refuse("unidirectional needs as many keys as past keys and queries together");
@@ -117,10 +117,10 @@ void ContribAttention(ContribBody& body) {
     const auto part = [&](const char* place) {
       return body.Op("Gather", {"past", body.Op("Constant", {}, std::string("value_int = ") + place)}, "axis = 0");
     };
-    heads.k = Behind(body, part("0"), heads.k);
-    heads.v = Behind(body, part("1"), heads.v);
+    heads.k = ConcatPast(body, part("0"), heads.k);
+    heads.v = ConcatPast(body, part("1"), heads.v);
   }
-  if (body.Wants("present")) {
+  if (body.HasOutput("present")) {
     const std::string first = body.List({0});
     body.Op("Concat", {body.Op("Unsqueeze", {heads.k, first}), body.Op("Unsqueeze", {heads.v, first})}, "axis = 0", "present");
   }
@@ -133,7 +133,7 @@ void ContribMultiHeadAttention(ContribBody& body) {
   }
   if (body.Has("past_key") != body.Has("past_value"))
     throw Error(ErrorCode::kArity, "operator 'MultiHeadAttention' needs both past_key and past_value, or neither");
-  if (body.Wants("qk")) body.Refuse("output 'qk' is not supported");
+  if (body.HasOutput("qk")) body.Refuse("output 'qk' is not supported");
   const int64_t count = body.Int("num_heads");
   const bool all_packed = body.Rank("query") == 5, pairs = !all_packed && body.Has("key") && body.Rank("key") == 5;
   if (!all_packed && (!body.Has("key") || (!pairs && !body.Has("value")))) body.Refuse("inputs 'key' and 'value' are required");
@@ -172,11 +172,11 @@ void ContribMultiHeadAttention(ContribBody& body) {
   if (body.Has("past_key")) {
     heads.past = body.Extent("past_key", 2);
     heads.keys += heads.past;
-    heads.k = Behind(body, "past_key", heads.k);
-    heads.v = Behind(body, "past_value", heads.v);
+    heads.k = ConcatPast(body, "past_key", heads.k);
+    heads.v = ConcatPast(body, "past_value", heads.v);
   }
-  if (body.Wants("present_key")) body.Op("Identity", {heads.k}, "", "present_key");
-  if (body.Wants("present_value")) body.Op("Identity", {heads.v}, "", "present_value");
+  if (body.HasOutput("present_key")) body.Op("Identity", {heads.k}, "", "present_key");
+  if (body.HasOutput("present_value")) body.Op("Identity", {heads.v}, "", "present_value");
   Attend(body, heads, "key_padding_mask", "query");
 }
 
@@ -211,7 +211,7 @@ void ContribEmbedLayerNormalization(ContribBody& body) {
   }
   if (body.Has("segment_ids") && body.Has("segment_embedding"))
     sum = body.Op("Add", {sum, body.Op("Gather", {"segment_embedding", "segment_ids"}, "axis = 0")});
-  body.Op("LayerNormalization", {sum, "gamma", "beta"}, "axis = -1, epsilon = " + Spelled(body.Float("epsilon", 1e-12)), "output");
+  body.Op("LayerNormalization", {sum, "gamma", "beta"}, "axis = -1, epsilon = " + OnnxText(body.Float("epsilon", 1e-12)), "output");
   body.Op("Identity", {sum}, "", "embedding_sum");
   // The number of tokens of each sample.
   const std::string tokens = body.Has("mask") ? "mask" : body.Op("Sub", {"input_ids", "input_ids"});

@@ -8,13 +8,13 @@
 
 namespace gradloom {
 
-std::string Spelled(const std::vector<int64_t>& values) {
+std::string OnnxText(const std::vector<int64_t>& values) {
   std::string text;
   for (int64_t value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
   return "[" + text + "]";
 }
 
-std::string Spelled(double value) {
+std::string OnnxText(double value) {
   if (!std::isfinite(value)) throw Error(ErrorCode::kAttr, "an attribute must be finite");
   char text[40];
   std::snprintf(text, sizeof(text), "%.9e", value);  // always with a decimal point; reproduces a float32
@@ -30,7 +30,7 @@ int ContribBody::InputOf(const std::string& name) const {
 
 bool ContribBody::Has(const std::string& input) const { return context_.hasInput(InputOf(input)); }
 
-bool ContribBody::Wants(const std::string& output) const {
+bool ContribBody::HasOutput(const std::string& output) const {
   for (size_t i = 0; i < schema_.outputs().size(); ++i) {
     if (schema_.outputs()[i].GetName() == output) return context_.hasOutput(static_cast<int>(i));
   }
@@ -90,15 +90,15 @@ void ContribBody::Node(const std::vector<std::string>& out, const std::string& o
 }
 
 std::string ContribBody::Op(const std::string& op, const std::vector<std::string>& in, const std::string& attributes, std::string out) {
-  if (out.empty()) out = op + "_" + std::to_string(++made_);
+  if (out.empty()) out = op + "_" + std::to_string(++num_generated_);
   Node({out}, op, in, attributes);
   return out;
 }
 
-std::string ContribBody::List(const std::vector<int64_t>& values) { return Op("Constant", {}, "value_ints = " + Spelled(values)); }
+std::string ContribBody::List(const std::vector<int64_t>& values) { return Op("Constant", {}, "value_ints = " + OnnxText(values)); }
 
 std::string ContribBody::Number(double value, const std::string& like) {
-  return Op("CastLike", {Op("Constant", {}, "value_float = " + Spelled(value)), like});
+  return Op("CastLike", {Op("Constant", {}, "value_float = " + OnnxText(value)), like});
 }
 
 std::string ContribBody::Length(const std::string& value, int axis) {
@@ -117,8 +117,8 @@ std::string ContribBody::Same(const std::vector<std::string>& attributes) const 
     if (found == nullptr) continue;
     using Proto = onnx::AttributeProto;
     const std::string value = found->type() == Proto::INT     ? std::to_string(found->i())
-                              : found->type() == Proto::FLOAT ? Spelled(static_cast<double>(found->f()))
-                              : found->type() == Proto::INTS  ? Spelled(Ints(name))
+                              : found->type() == Proto::FLOAT ? OnnxText(static_cast<double>(found->f()))
+                              : found->type() == Proto::INTS  ? OnnxText(Ints(name))
                                                               : "\"" + Escaped(found->s()) + "\"";
     text += (text.empty() ? "" : ", ") + name + " = " + value;
   }

@@ -17,7 +17,7 @@ class ContribBody {
 
   // By the name of a parameter in the schema: whether the node has this input, and whether it has this output.
   bool Has(const std::string& input) const;
-  bool Wants(const std::string& output) const;
+  bool HasOutput(const std::string& output) const;
   int Rank(const std::string& input) const { return Extents(input).dim_size(); }
   // An extent of an input that is present. A negative `axis` counts from the last one.
   int64_t Extent(const std::string& input, int axis) const;
@@ -55,12 +55,12 @@ class ContribBody {
   const onnx::FunctionBodyBuildContext& context_;
   const onnx::OpSchema& schema_;
   std::string text_;
-  int made_ = 0;
+  int num_generated_ = 0;
 };
 
-std::string Spelled(const std::vector<int64_t>& values);
+std::string OnnxText(const std::vector<int64_t>& values);
 // A number in ONNX's text syntax, which is parsed as a float.
-std::string Spelled(double value);
+std::string OnnxText(double value);
 
 // contrib_attention.cc
 void ContribAttention(ContribBody& body);

@@ -36,7 +36,7 @@ class GroupQuery {
   void ReadForm() {
     if (b_.Has("past_key") != b_.Has("past_value"))
       throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' needs both past_key and past_value, or neither");
-    if (b_.Wants("output_qk")) b_.Refuse("output 'output_qk' is not supported");
+    if (b_.HasOutput("output_qk")) b_.Refuse("output 'output_qk' is not supported");
     if (b_.Has("key") != b_.Has("value"))
       throw Error(ErrorCode::kArity, "operator 'GroupQueryAttention' needs both key and value, or neither");
     if (b_.Rank("query") != 3) throw Error(ErrorCode::kShape, "operator 'GroupQueryAttention' expects query (batch, length, features)");
@@ -67,7 +67,7 @@ class GroupQuery {
   }
 
   // Returns int64 (B or 1, S): the positions of the current tokens in their sample.
-  std::string Places() {
+  std::string Positions() {
     const std::string now = b_.Op("Unsqueeze", {b_.Counted(b_.Length("query", 1)), b_.List({0})});
     return begins_.empty() ? now : b_.Op("Add", {now, begins_});
   }
@@ -78,11 +78,11 @@ class GroupQuery {
     const int64_t half = b_.Extent("cos_cache", 1);
     std::string attributes = "interleaved = " + std::to_string(b_.Int("rotary_interleaved"));
     if (2 * half != width_) attributes += ", rotary_embedding_dim = " + std::to_string(2 * half) + ", num_heads = ";
-    std::string places = b_.Has("position_ids") ? b_.Op("Cast", {"position_ids"}, "to = 7") : Places();
-    places = b_.Op("Expand", {places, b_.Op("Concat", {b_.Length("query", 0), b_.Length("query", 1)}, "axis = 0")});
+    std::string positions = b_.Has("position_ids") ? b_.Op("Cast", {"position_ids"}, "to = 7") : Positions();
+    positions = b_.Op("Expand", {positions, b_.Op("Concat", {b_.Length("query", 0), b_.Length("query", 1)}, "axis = 0")});
     const auto rotated = [&](const std::string& value, int64_t heads) {
       const std::string counted = 2 * half != width_ ? attributes + std::to_string(heads) : attributes;
-      return b_.Op("RotaryEmbedding", {value, "cos_cache", "sin_cache", places}, counted);
+      return b_.Op("RotaryEmbedding", {value, "cos_cache", "sin_cache", positions}, counted);
     };
     q_ = rotated(q_, heads_);
     k_ = rotated(k_, groups_);
@@ -90,7 +90,7 @@ class GroupQuery {
 
   // Emits keys or values for the next call: the current ones directly after the valid past ones, then zeros.
   void Present(const std::string& output, const std::string& value) {
-    if (!b_.Wants(output)) return;
+    if (!b_.HasOutput(output)) return;
     if (past_ == 0) {
       b_.Op("Identity", {value}, "", output);
       return;
@@ -99,13 +99,13 @@ class GroupQuery {
     const std::string moved = b_.Op("Sub", {b_.Op("Add", {at, b_.List({past_})}), begins_});
     const std::string last = b_.List({past_ + length_ - 1}), axes = b_.List({1, 3});
     const std::string from = b_.Op("Where", {b_.Op("Less", {at, begins_}), at, b_.Op("Min", {moved, last})});
-    const std::string places = b_.Op("Expand", {b_.Op("Unsqueeze", {from, axes}), b_.Op("Shape", {value})});
+    const std::string positions = b_.Op("Expand", {b_.Op("Unsqueeze", {from, axes}), b_.Op("Shape", {value})});
     const std::string counts = b_.Op("Unsqueeze", {b_.Op("LessOrEqual", {moved, last}), axes});
-    b_.Op("Where", {counts, b_.Op("GatherElements", {value, places}, "axis = 2"), b_.Number(0, value)}, "", output);
+    b_.Op("Where", {counts, b_.Op("GatherElements", {value, positions}, "axis = 2"), b_.Number(0, value)}, "", output);
   }
 
   // Returns a bool that broadcasts over heads: whether a query attends to a key.
-  std::string Seen() {
+  std::string Visible() {
     const std::string now = b_.Op("Unsqueeze", {b_.Counted(b_.Length("query", 1)), b_.List({1})});  // (S, 1)
     const int64_t window = b_.Int("local_window_size", -1);
     const auto near = [&](const std::string& seen, const std::string& key, const std::string& query) {
@@ -138,7 +138,7 @@ class GroupQuery {
     scores = b_.Scaled(scores, scale == 0 ? 1 / std::sqrt(static_cast<double>(width_)) : scale);
     if (cap > 0) scores = b_.Scaled(b_.Op("Tanh", {b_.Scaled(scores, 1 / cap)}), cap);
     if (b_.Has("attention_bias")) scores = b_.Op("Add", {scores, "attention_bias"});
-    scores = b_.Op("Where", {Seen(), scores, b_.Number(-3.4e38, scores)});
+    scores = b_.Op("Where", {Visible(), scores, b_.Number(-3.4e38, scores)});
     const bool sink = b_.Has("head_sink");
     std::string chances;
     if (sink || b_.Int("smooth_softmax") > 0) {

@@ -18,7 +18,7 @@ namespace {
 
 // Appends the activation of a fused operator: its name, and its parameters in the order of ONNX's operator.
 void Activate(ContribBody& body, const std::string& value, const std::string& name, const std::vector<double>& numbers) {
-  const auto number = [&](size_t i, double absent) { return Spelled(i < numbers.size() ? numbers[i] : absent); };
+  const auto number = [&](size_t i, double absent) { return OnnxText(i < numbers.size() ? numbers[i] : absent); };
   const std::string out = "Y";
   if (name.empty()) {
     body.Op("Identity", {value}, "", out);
@@ -58,34 +58,34 @@ void FusedGemm(ContribBody& body) {
 }
 
 // Returns the operand with its axes in the order of the product: transBatch moves the first axis before the last.
-std::string Turned(ContribBody& body, const std::string& input, bool last, bool batch) {
+std::string OperandOrder(ContribBody& body, const std::string& input, bool last, bool batch) {
   const int rank = body.Rank(input);
   if (rank < 2) return input;
   std::vector<int64_t> axes;
   for (int i = 0; i < rank; ++i) axes.push_back(i);
   if (batch && rank > 2) std::rotate(axes.begin(), axes.begin() + 1, axes.end() - 1);
   if (last) std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return std::is_sorted(axes.begin(), axes.end()) ? input : body.Op("Transpose", {input}, "perm = " + Spelled(axes));
+  return std::is_sorted(axes.begin(), axes.end()) ? input : body.Op("Transpose", {input}, "perm = " + OnnxText(axes));
 }
 
 void FusedMatMul(ContribBody& body) {
-  const std::string a = Turned(body, "A", body.Int("transA") != 0, body.Int("transBatchA") != 0);
-  const std::string b = Turned(body, "B", body.Int("transB") != 0, body.Int("transBatchB") != 0);
+  const std::string a = OperandOrder(body, "A", body.Int("transA") != 0, body.Int("transBatchA") != 0);
+  const std::string b = OperandOrder(body, "B", body.Int("transB") != 0, body.Int("transBatchB") != 0);
   body.Op("Identity", {body.Scaled(body.Op("MatMul", {a, b}), body.Float("alpha", 1))}, "", "Y");
 }
 
 void SkipNormalization(ContribBody& body, const std::string& op) {
   std::string sum = body.Op("Add", {"input", "skip"});
   if (body.Has("bias")) sum = body.Op("Add", {sum, "bias"});
-  if (body.Wants("mean") || body.Wants("inv_std_var")) body.Refuse("outputs 'mean' and 'inv_std_var' are not supported");
+  if (body.HasOutput("mean") || body.HasOutput("inv_std_var")) body.Refuse("outputs 'mean' and 'inv_std_var' are not supported");
   std::vector<std::string> in = {sum, "gamma"};
   if (op == "LayerNormalization" && body.Has("beta")) in.push_back("beta");
-  body.Op(op, in, "axis = -1, epsilon = " + Spelled(body.Float("epsilon", 1e-12)), "output");
+  body.Op(op, in, "axis = -1, epsilon = " + OnnxText(body.Float("epsilon", 1e-12)), "output");
   body.Op("Identity", {sum}, "", "input_skip_bias_sum");
 }
 
 void SimplifiedLayerNormalization(ContribBody& body) {
-  if (body.Wants("inv_std_var")) body.Refuse("output 'inv_std_var' is not supported");
+  if (body.HasOutput("inv_std_var")) body.Refuse("output 'inv_std_var' is not supported");
   body.Op("RMSNormalization", {"X", "scale"}, body.Same({"axis", "epsilon", "stash_type"}), "Y");
 }
 
@@ -212,7 +212,7 @@ std::vector<std::string> Words(const char* text) {
 }
 
 // Returns the name without the mark ("?" or "!"), and whether it had one.
-std::pair<std::string, bool> Unmarked(std::string name, char mark) {
+std::pair<std::string, bool> StripMark(std::string name, char mark) {
   const bool marked = !name.empty() && name.back() == mark;
   if (marked) name.pop_back();
   return {name, marked};
@@ -231,7 +231,7 @@ std::unique_ptr<onnx::OpSchema> SchemaOf(const Row& row) {
   int at = 0;
   for (const std::string& word : Words(row.inputs)) {
     const size_t colon = word.find(':');
-    const auto [name, optional] = Unmarked(word.substr(0, colon), '?');
+    const auto [name, optional] = StripMark(word.substr(0, colon), '?');
     std::string type = word.substr(colon + 1);
     // Indices of different inputs may have different types.
     if (type == "I") schema->TypeConstraint(type += std::to_string(at), integers, "");
@@ -239,7 +239,7 @@ std::unique_ptr<onnx::OpSchema> SchemaOf(const Row& row) {
   }
   at = 0;
   for (const std::string& word : Words(row.outputs)) {
-    const auto [name, optional] = Unmarked(word, '?');
+    const auto [name, optional] = StripMark(word, '?');
     schema->Output(at++, name, "", "A", optional ? OpSchema::Optional : OpSchema::Single);
   }
   using Proto = onnx::AttributeProto;
@@ -247,7 +247,7 @@ std::unique_ptr<onnx::OpSchema> SchemaOf(const Row& row) {
       {"int", Proto::INT}, {"float", Proto::FLOAT}, {"string", Proto::STRING}, {"ints", Proto::INTS}, {"floats", Proto::FLOATS}};
   for (const std::string& word : Words(row.attributes)) {
     const size_t colon = word.find(':');
-    const auto [name, required] = Unmarked(word.substr(0, colon), '!');
+    const auto [name, required] = StripMark(word.substr(0, colon), '!');
     schema->Attr(name, "", kTypes.at(word.substr(colon + 1)), required);
   }
   schema->SetContextDependentFunctionBodyBuilder(

@@ -120,11 +120,12 @@ ValueId Importer::Ints(const std::string& origin, const std::vector<int64_t>& va
 // Returns false if it is unknown whether there is another iteration, or if there are too many: nodes emitted so far are then unused.
 bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results) {
   const int64_t trips = parts.trip_count == kNoValue ? std::numeric_limits<int64_t>::max() : parts.trips;
-  if (trips < 0 || parts.condition != kNoValue || (!parts.gives_condition && !MayUnroll(trips, parts.graph.node_size() + 1))) return false;
+  if (trips < 0 || parts.condition != kNoValue || (!parts.has_condition_output && !MayUnroll(trips, parts.graph.node_size() + 1)))
+    return false;
   // Avoids unrolling if it is certain to exceed the limit.
-  if (!MayUnroll(trips, parts.graph.node_size() + 1) && parts.gives_condition && KeepsCondition(parts.graph)) return false;
+  if (!MayUnroll(trips, parts.graph.node_size() + 1) && parts.has_condition_output && KeepsCondition(parts.graph)) return false;
   const auto carried = static_cast<int64_t>(parts.states.size());
-  const int64_t first = parts.gives_condition ? 1 : 0;
+  const int64_t first = parts.has_condition_output ? 1 : 0;
   std::vector<std::vector<ValueId>> rows(static_cast<size_t>(parts.graph.output_size() - first - carried));
   results = parts.states;
   bool going = true;
@@ -134,7 +135,7 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
     Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
     parts.enter(body, emitter().AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), results);
     std::vector<Binding> made = RunGraph(parts.graph, body);
-    if (parts.gives_condition) {
+    if (parts.has_condition_output) {
       CheckSingle(made[0].tensor, DType::kBool, "the condition of Loop must be a scalar bool", Escaped(origin));
       const Tensor* condition = emitter().Constant(emitter().Computed(made[0].tensor));
       if (condition == nullptr) return false;
@@ -164,12 +165,13 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
   return true;
 }
 
-std::vector<Binding> Importer::RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope) {
-  for (int i = 0; i < parts.graph.output_size() - (parts.gives_condition ? 1 : 0); ++i) {
+std::vector<Binding> Importer::RunIterations(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin,
+                                             const Scope& scope) {
+  for (int i = 0; i < parts.graph.output_size() - (parts.has_condition_output ? 1 : 0); ++i) {
     parts.names.push_back(i < proto.output_size() && !proto.output(i).empty() ? NameOf(proto.output(i), scope) : "");
   }
   std::vector<Binding> results;
-  if (parts.gives_condition && RunBags(parts, origin, scope, results)) return results;
+  if (parts.has_condition_output && RunBags(parts, origin, scope, results)) return results;
   if (UnrollLoop(parts, origin, scope, results)) return results;
   results.clear();
   for (ValueId id : RunLoopRegion(parts, origin, scope)) results.push_back({id, nullptr});
@@ -185,7 +187,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
     throw Error(ErrorCode::kArity, "the inputs and outputs of Loop do not match its body", where);
   }
   const std::string origin = Origin(proto, scope);
-  LoopParts parts{.graph = graph, .gives_condition = true};
+  LoopParts parts{.graph = graph, .has_condition_output = true};
   if (!proto.input(0).empty()) {
     parts.trip_count = TensorOf(proto.input(0), proto, scope);
     CheckSingle(parts.trip_count, DType::kInt64, "the trip count of Loop must be a scalar int64", where);
@@ -214,7 +216,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
     for (size_t i = 0; i < states.size(); ++i) body.names[graph.input(static_cast<int>(i) + 2).name()] = states[i];
   };
   parts.place = [](ValueId trip, size_t) { return trip; };
-  BindOutputs(proto, RunRounds(proto, parts, origin, scope), scope);
+  BindOutputs(proto, RunIterations(proto, parts, origin, scope), scope);
 }
 
 struct ScanForm {
@@ -311,7 +313,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     }
   };
   parts.place = [&](ValueId trip, size_t output) { return directed(trip, form.gathers_backwards(output)); };
-  std::vector<Binding> results = RunRounds(proto, parts, origin, scope);
+  std::vector<Binding> results = RunIterations(proto, parts, origin, scope);
   for (size_t i = 0; i < form.gathered && static_cast<size_t>(form.carried) + i < results.size(); ++i) {
     Binding& rows = results[static_cast<size_t>(form.carried) + i];
     if (rows.tensor == kNoValue || form.out_axis(i) == 0) continue;

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-const onnx::NodeProto* MakerOf(const onnx::GraphProto& graph, const std::string& name) {
+const onnx::NodeProto* ProducerOf(const onnx::GraphProto& graph, const std::string& name) {
   const auto makes = [&](const onnx::NodeProto& node) {
     return std::find(node.output().begin(), node.output().end(), name) != node.output().end();
   };
@@ -70,21 +70,21 @@ void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
     try {
       CheckDeclared(info, found->second, "'" + Escaped(info.name()) + "'", "");
     } catch (const Error& error) {
-      const onnx::NodeProto* maker = MakerOf(graph, info.name());
-      if (maker == nullptr || IsMask(*maker, info.name())) continue;
-      throw Error(error.code(), error.message(), WhereOf(*maker, scope), error.help());
+      const onnx::NodeProto* producer = ProducerOf(graph, info.name());
+      if (producer == nullptr || IsMask(*producer, info.name())) continue;
+      throw Error(error.code(), error.message(), WhereOf(*producer, scope), error.help());
     }
     if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue || misdeclared_) continue;  // only the first is reported
     const onnx::TensorShapeProto& declared = info.type().tensor_type().shape();
     const Shape& shape = emitter().graph().value(found->second.tensor).shape;
     const bool axes = declared.dim_size() != shape.rank();
     if (!axes && (!as_made || !emitter().extents().Of(found->second.tensor).empty() || !Contradicts(declared, shape))) continue;
-    const onnx::NodeProto* maker = MakerOf(graph, info.name());
-    if (maker == nullptr) continue;
+    const onnx::NodeProto* producer = ProducerOf(graph, info.name());
+    if (producer == nullptr) continue;
     misdeclared_ = true;
     result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' " +
                                (axes ? "with rank " + std::to_string(declared.dim_size()) : "as " + ExtentsText(declared)) + ", but " +
-                               WhereOf(*maker, scope) + " produces " + shape.ToString() + ", which is used");
+                               WhereOf(*producer, scope) + " produces " + shape.ToString() + ", which is used");
   }
 }
 

@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 // Whether `name` is `word`, or `word` followed by a number: exporters name the first and later nodes this way.
-bool IsCalled(std::string_view name, std::string_view word) {
+bool HasBaseName(std::string_view name, std::string_view word) {
   if (!name.starts_with(word)) return false;
   name.remove_prefix(word.size());
   if (name.empty()) return true;
@@ -23,9 +23,9 @@ bool IsCalled(std::string_view name, std::string_view word) {
 // (onnx.compose.add_prefix).
 bool IsNamedDetach(std::string_view node, std::string_view output) {
   const size_t at = output.rfind("detach");
-  if (at == std::string_view::npos || !IsCalled(output.substr(at), "detach")) return false;
+  if (at == std::string_view::npos || !HasBaseName(output.substr(at), "detach")) return false;
   const std::string_view prefix = output.substr(0, at);
-  return node.starts_with(prefix) && IsCalled(node.substr(at), "node_detach");
+  return node.starts_with(prefix) && HasBaseName(node.substr(at), "node_detach");
 }
 
 // Returns the line of torch.export's graph that a node comes from, such as
@@ -67,7 +67,7 @@ DetachedValues::DetachedValues(const onnx::ModelProto& model) : jax_(model.produ
 
 bool DetachedValues::IsDetach(const onnx::NodeProto& identity) const {
   if (identity.output_size() != 1) return false;
-  if (jax_) return IsCalled(identity.output(0), "stop_out");
+  if (jax_) return HasBaseName(identity.output(0), "stop_out");
   const std::string_view source = SourceOf(identity);
   if (!source.empty()) return source.find("target=torch.ops.aten.detach.default]") != std::string_view::npos;
   return IsNamedDetach(identity.name(), identity.output(0));
@@ -108,7 +108,7 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
   }
   std::set<std::string> gone;
   for (const std::string& name : source.arguments) {
-    if (IsCalled(name, "detach") && !read.contains(name)) gone.insert(name);
+    if (HasBaseName(name, "detach") && !read.contains(name)) gone.insert(name);
   }
   if (gone.empty()) return;
   // Matches inputs to arguments by order if every input that kept its name, or is a weight, is at the position of its argument.
@@ -136,7 +136,7 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
     }
     return;
   }
-  unclear_.push_back(source.nodes.front()->name());
+  ambiguous_.push_back(source.nodes.front()->name());
 }
 
 bool LosesDetached(const Model& model) {
@@ -150,7 +150,7 @@ bool IsTracedByTorch(const onnx::ModelProto& proto) {
   // node_linear_7.
   const auto& nodes = proto.graph().node();
   return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
-    return node.name().starts_with("/") || (node.name().starts_with(node.op_type() + "_") && IsCalled(node.name(), node.op_type()));
+    return node.name().starts_with("/") || (node.name().starts_with(node.op_type() + "_") && HasBaseName(node.name(), node.op_type()));
   });
 }
 
@@ -159,10 +159,10 @@ bool IsTracedByTorch(const onnx::ModelProto& proto) {
 void Importer::FindDetached() {
   if (!options_.detach || options_.training_info >= 0) return;
   detached_.emplace(file_.proto);
-  const std::vector<std::string>& unclear = detached_->unclear();
-  if (unclear.empty()) return;
-  result_.warnings.push_back(std::to_string(unclear.size()) + (unclear.size() == 1 ? " node reads a value" : " nodes read values") +
-                             " that the module detached, but the file does not say where, so gradients pass: '" + Escaped(unclear[0]) +
+  const std::vector<std::string>& ambiguous = detached_->ambiguous();
+  if (ambiguous.empty()) return;
+  result_.warnings.push_back(std::to_string(ambiguous.size()) + (ambiguous.size() == 1 ? " node reads a value" : " nodes read values") +
+                             " that the module detached, but the file does not say where, so gradients pass: '" + Escaped(ambiguous[0]) +
                              "'; torch.onnx.export(..., optimize=False) keeps it");
 }
 

@@ -23,7 +23,7 @@ class DetachedValues {
   const std::set<int>* OperandsOf(const onnx::NodeProto& node) const;
 
   // Names of nodes that read a detached value, but whose metadata does not tell which input it is.
-  const std::vector<std::string>& unclear() const { return unclear_; }
+  const std::vector<std::string>& ambiguous() const { return ambiguous_; }
 
  private:
   using NodeList = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
@@ -34,7 +34,7 @@ class DetachedValues {
 
   bool jax_;
   std::map<const onnx::NodeProto*, std::set<int>> operands_;
-  std::vector<std::string> unclear_;
+  std::vector<std::string> ambiguous_;
 };
 
 // Whether the file was written by PyTorch's tracing exporter (`dynamo=False`), and not by torch.export's.

@@ -62,8 +62,8 @@ class Reader {
     if (model_.configuration().empty()) throw Unusable{"nodes refer to a device configuration, but the model has none"};
     DevicePlacement placement;
     placement.devices = model_.configuration(0).num_devices();
-    constexpr int kMostDevices = 1 << 16;
-    if (placement.devices < 1 || placement.devices > kMostDevices)
+    constexpr int kMaxDeviceCount = 1 << 16;
+    if (placement.devices < 1 || placement.devices > kMaxDeviceCount)
       throw Unusable{"configuration '" + Escaped(Id()) + "' has " + std::to_string(placement.devices) + " devices"};
     FindStages(placement);
     if (placement.devices % placement.stages != 0) {

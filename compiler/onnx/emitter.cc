@@ -328,7 +328,7 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
     results[0] = Emit({.op = "Identity", .domain = "", .inputs = {node.inputs[0]}, .origin = node.origin}, {names[0]})[0];
     return results;
   }
-  return extents_.Concerns(node) ? extents_.Emit(std::move(node), names) : EmitStatic(std::move(node), names);
+  return extents_.MustExpand(node) ? extents_.Emit(std::move(node), names) : EmitStatic(std::move(node), names);
 }
 
 bool Emitter::ComputeOn(const Node& node, const std::vector<Tensor>& operands, Tensor& result) const {
@@ -351,7 +351,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
   ReshapeInOrder(node);
   GatherFromVector(node);
-  if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
+  if (batch_observer_ != nullptr) batch_observer_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);
   for (size_t i = 0; i < names.size(); ++i) {
@@ -374,7 +374,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
     results[i] = AddConstant(names[i], folded[i]);
   }
   if (!folded.empty()) {
-    if (batch_watch_ != nullptr) batch_watch_->After(*this, node, results);
+    if (batch_observer_ != nullptr) batch_observer_->After(*this, node, results);
     return results;
   }
   bool weights = false;
@@ -385,7 +385,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
     if (computable) SetFlag(computable_, id);
     if (computable && weights && IsFloating(types[i].dtype)) SetFlag(may_train_, id);
   }
-  if (batch_watch_ != nullptr) batch_watch_->After(*this, node, results);
+  if (batch_observer_ != nullptr) batch_observer_->After(*this, node, results);
   graph_.AddNode(std::move(node));
   return results;
 }

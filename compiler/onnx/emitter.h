@@ -14,7 +14,7 @@
 
 namespace gradloom {
 
-class BatchWatch;
+class BatchObserver;
 
 class Emitter {
  public:
@@ -44,8 +44,8 @@ class Emitter {
   std::vector<ValueId> Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types);
 
   // Sets an observer that sees every node before and after it is emitted; it may be null.
-  void set_batch_watch(BatchWatch* watch) { batch_watch_ = watch; }
-  BatchWatch* batch_watch() const { return batch_watch_; }
+  void set_batch_observer(BatchObserver* watch) { batch_observer_ = watch; }
+  BatchObserver* batch_observer() const { return batch_observer_; }
 
   // Throws what Emit would throw in the type inference of the node.
   void CheckTypes(Node node) { InferTypes(node); }
@@ -97,7 +97,7 @@ class Emitter {
   Graph& graph_;
   const TypeRules& rules_;
   const ModelLimits& limits_;
-  BatchWatch* batch_watch_ = nullptr;
+  BatchObserver* batch_observer_ = nullptr;
   std::vector<bool> may_train_;   // by value: a weight, or a floating-point value computed from one without other inputs
   std::vector<bool> computable_;  // by value: depends only on constants
   std::vector<int> producer_;     // by value: position of its node; -1: none

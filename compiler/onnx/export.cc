@@ -21,7 +21,7 @@ namespace {
 // External tensors start at a page boundary, so that readers can map them.
 constexpr int64_t kExternalAlignment = 4096;
 // Smaller tensors stay in the model file.
-constexpr int64_t kLeastExternalBytes = 1024;
+constexpr int64_t kMinExternalBytes = 1024;
 constexpr char kExternalEnding[] = ".data";
 
 onnx::ModelProto Parse(const ModelInfo& info) {
@@ -119,7 +119,7 @@ class ExternalFile {
   void Move(onnx::TensorProto* tensor) {
     const std::string& raw = tensor->raw_data();
     const int64_t bytes = static_cast<int64_t>(raw.size());
-    if (bytes < kLeastExternalBytes) return;
+    if (bytes < kMinExternalBytes) return;
     const int64_t padding = (kExternalAlignment - at_ % kExternalAlignment) % kExternalAlignment;
     file_.Write(zeros_.data(), padding);
     file_.Write(raw.data(), bytes);

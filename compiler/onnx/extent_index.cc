@@ -8,7 +8,7 @@ namespace gradloom {
 
 // Returns the data-dependent beginning or end of a slice with a positive step: negative values count from the end, and the result is
 // clamped.
-Size ExtentNode::PlaceIn(const Size& extent, ValueId places, size_t i) {
+Size ExtentNode::PositionIn(const Size& extent, ValueId places, size_t i) {
   const ValueId at = ElementOf(places, static_cast<int64_t>(i)), all = ScalarOf(extent), zero = Int(0);
   const ValueId from_front = Op("Where", {Op("Less", {at, zero}), Add(at, all), at});
   return NewSize(Op("Max", {Op("Min", {from_front, all}), zero}), Bound(extent));
@@ -50,12 +50,12 @@ void ExtentNode::Slice() {
     const size_t i = rest[k];
     const int axis = Axis(sliced[i], n);
     Size extent = after.contains(axis) ? after[axis] : Size{shape(data)[axis]};
-    const Size begin = starts ? (*starts)[i] : PlaceIn(extent, in(1), i), end = ends ? (*ends)[i] : PlaceIn(extent, in(2), i);
+    const Size begin = starts ? (*starts)[i] : PositionIn(extent, in(1), i), end = ends ? (*ends)[i] : PositionIn(extent, in(2), i);
     data = SliceAxis(data, axis, extent, begin, end, steps[i]);
     after[axis] = extent;
   }
   rest.empty() ? Same() : static_cast<void>(Last("Identity", {data}));
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 // `extent`: in: the extent of the axis; out: that of the result.
@@ -99,21 +99,21 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   int64_t most = (bound + stride - 1) / stride;
   if (step > 0 && to_end && start.known() && start.factor < 0) most = std::min(most, (-start.factor + stride - 1) / stride);
   extent = NewSize(count, most);
-  const ValueId picked = clamp(Add(Places(most, step), from), zero, Int(bound - 1));
+  const ValueId picked = clamp(Add(Arange(most, step), from), zero, Int(bound - 1));
   return Op("Gather", {data, picked}, {{"axis", int64_t{axis}}});
 }
 
 void ExtentNode::Gather() {
   const ValueId data = in(0);
   const int axis = Axis(Attr("axis", 0), rank(data)), more = rank(in(1)) - 1;
-  const ValueId indices = Sanitised(FromFront(in(1), ExtentOf(data, axis)), {shape(data)[axis]});
+  const ValueId indices = ClampedIndices(NonNegativeIndices(in(1), ExtentOf(data, axis)), {shape(data)[axis]});
   Axes after;
   for (const auto& [from, size] : axes(data)) {
     if (from != axis) after[from < axis ? from : from + more] = size;
   }
   for (const auto& [from, size] : axes(in(1))) after[axis + from] = size;
   Same({data, indices});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::GatherElements() {
@@ -123,9 +123,9 @@ void ExtentNode::GatherElements() {
     // The extents of the indices must not exceed those of the data.
     if (other != axis && !after.contains(other) && shape(in(1))[other] == shape(in(0))[other]) Refuse(0, other);
   }
-  const ValueId from_front = FromFront(in(1), ExtentOf(in(0), axis));
-  Same({in(0), Sanitised(from_front, {shape(in(0))[axis]})});
-  Give(0, after);
+  const ValueId from_front = NonNegativeIndices(in(1), ExtentOf(in(0), axis));
+  Same({in(0), ClampedIndices(from_front, {shape(in(0))[axis]})});
+  SetAxes(0, after);
 }
 
 // Returns the number of axes, after the `batches` first ones, that an index tuple selects along.
@@ -159,8 +159,8 @@ void ExtentNode::GatherNd() {
     after[last + axis - batch - tuple] = size;
   }
   for (int i = 0; i < tuple; ++i) extents.push_back(shape(data)[batch + i]);
-  Same({data, Sanitised(indices, extents)});
-  Give(0, after);
+  Same({data, ClampedIndices(indices, extents)});
+  SetAxes(0, after);
 }
 
 namespace {
@@ -170,7 +170,7 @@ bool Adds(const Node& node) { return node.attributes.String("reduction", "none")
 
 }  // namespace
 
-void ExtentNode::ScatterBeside(ValueId data, ValueId places, int axis, int64_t extent) {
+void ExtentNode::ScatterWithPaddingSlice(ValueId data, ValueId places, int axis, int64_t extent) {
   const ValueId along = Ints({int64_t{axis}});
   const ValueId slice = Op("Slice", {data, Ints({0}), Ints({1}), along, Ints({1})});
   const ValueId longer = Op("Concat", {data, slice}, {{"axis", int64_t{axis}}});
@@ -194,10 +194,10 @@ void ExtentNode::ScatterNd() {
   std::vector<int64_t> extents;
   for (int i = 0; i < tuple; ++i) extents.push_back(shape(data)[i]);
   const Axes unknown = axes(indices);
-  ValueId updates = in(2), places = Sanitised(indices, extents);
+  ValueId updates = in(2), places = ClampedIndices(indices, extents);
   if (Adds(node_) || unknown.empty()) {
     Same({data, places, Masked(updates, unknown, 0)});
-    return Give(0, kept);
+    return SetAxes(0, kept);
   }
   // The index tuple of padding: its first component is the extent.
   std::vector<int64_t> nowhere(static_cast<size_t>(tuple), 0);
@@ -205,8 +205,8 @@ void ExtentNode::ScatterNd() {
   const ValueId dims = Ints(extents);
   places = Op("Where", {Op("Less", {places, Int(0)}), Add(places, dims), places});
   places = Op("Where", {Counts(unknown, shape(indices)), places, Ints(nowhere)});
-  ScatterBeside(data, places, 0, extents[0]);
-  Give(0, kept);
+  ScatterWithPaddingSlice(data, places, 0, extents[0]);
+  SetAxes(0, kept);
 }
 
 void ExtentNode::ScatterElements() {
@@ -214,17 +214,17 @@ void ExtentNode::ScatterElements() {
   const int n = rank(data), axis = Axis(Attr("axis", 0), n);
   const Axes kept = axes(data), unknown = axes(in(1));
   const int64_t extent = shape(data)[axis];
-  const ValueId from_front = FromFront(in(1), ExtentOf(data, axis));
-  ValueId places = Sanitised(from_front, {extent}), updates = in(2);
+  const ValueId from_front = NonNegativeIndices(in(1), ExtentOf(data, axis));
+  ValueId places = ClampedIndices(from_front, {extent}), updates = in(2);
   if (Adds(node_) || unknown.empty()) {
     Same({data, places, Masked(updates, unknown, 0)});
-    return Give(0, kept);
+    return SetAxes(0, kept);
   }
   const DType type = dtype(places);
   places = Op("Where", {Op("Less", {places, Scalar(0, type)}), Add(places, Scalar(static_cast<double>(extent), type)), places});
   places = Op("Where", {Counts(unknown, shape(in(1))), places, Scalar(static_cast<double>(extent), type)});
-  ScatterBeside(data, places, axis, extent);
-  Give(0, kept);
+  ScatterWithPaddingSlice(data, places, axis, extent);
+  SetAxes(0, kept);
 }
 
 }  // namespace gradloom

@@ -21,7 +21,7 @@ void ExtentNode::BatchNormalization() {
   operands.push_back(ScalarOf(count));
   node_.domain = kGradloomDomain;
   Same(operands);
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 Size ExtentNode::SameSize(size_t i, int axis, size_t k, int other) {
@@ -58,8 +58,8 @@ void ExtentNode::Recurrent() {
     operands[kLengths] = Op("Expand", {length, Ints({shape(in(0))[batch]})});
   }
   Same(operands);
-  Give(0, batch_first ? Axes{{0, samples}, {1, steps}} : Axes{{0, steps}, {2, samples}});
-  for (size_t i = 1; i < results_.size(); ++i) Give(i, {{state, samples}});
+  SetAxes(0, batch_first ? Axes{{0, samples}, {1, steps}} : Axes{{0, steps}, {2, samples}});
+  for (size_t i = 1; i < results_.size(); ++i) SetAxes(i, {{state, samples}});
 }
 
 // Queries are independent; invalid keys are masked.
@@ -104,9 +104,9 @@ void ExtentNode::Attention() {
     keys = Size{keys.factor + shape(in(kPastKey))[2]};
   }
   Same(operands);
-  Give(0, {{0, samples}, {tokens, queries}});
-  for (size_t i : {1, 2}) Give(i, {{0, samples}, {2, keys}});
-  Give(3, {{0, samples}, {2, queries}, {3, keys}});
+  SetAxes(0, {{0, samples}, {tokens, queries}});
+  for (size_t i : {1, 2}) SetAxes(i, {{0, samples}, {2, keys}});
+  SetAxes(3, {{0, samples}, {2, queries}, {3, keys}});
 }
 
 // Operands: images, boxes and the image of each box, or the latter two in one tensor. Invalid boxes get the first image.
@@ -121,7 +121,7 @@ void ExtentNode::RegionsOfInterest() {
   std::vector<ValueId> operands = node_.inputs;
   operands[of_image] = MaskedAll(in(of_image), 0);
   Same(operands);
-  Give(0, {{0, boxes}});
+  SetAxes(0, {{0, boxes}});
 }
 
 }  // namespace gradloom

@@ -28,7 +28,7 @@ void ExtentNode::Reduce() {
   }
   if (mixed.empty()) {
     Same();
-    return Give(0, after);
+    return SetAxes(0, after);
   }
   const DType type = dtype(data);
   const double fill = op == "ReduceMax" || op == "ReduceLogSumExp" ? Lowest(type)
@@ -43,7 +43,7 @@ void ExtentNode::Reduce() {
   } else {
     Same(operands);
   }
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::ArgExtreme() {
@@ -56,7 +56,7 @@ void ExtentNode::ArgExtreme() {
   }
   if (last && axes(data).contains(axis)) Refuse(0, axis, "with select_last_index, the last of equal elements may be padding");
   Same({Masked(data, AxesAmong(data, {axis}), node_.op == "ArgMax" ? Lowest(dtype(data)) : Highest(dtype(data)))});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Softmax() {
@@ -64,7 +64,7 @@ void ExtentNode::Softmax() {
   const int axis = Axis(Attr("axis", -1), rank(data));
   const Axes after = axes(data);
   Same({Masked(data, AxesAmong(data, {axis}), Lowest(dtype(data)))});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::CumSum() {
@@ -72,7 +72,7 @@ void ExtentNode::CumSum() {
   const int axis = Axis(KnownInts(1).at(0), rank(data));
   const Axes after = axes(data);
   Same({Attr("reverse", 0) != 0 ? Masked(data, AxesAmong(data, {axis}), 0) : data, in(1)});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::TopK() {
@@ -86,7 +86,7 @@ void ExtentNode::TopK() {
   const int64_t bound = std::min(Bound(k->at(0)), shape(data)[axis]);
   const double fill = Attr("largest", 1) != 0 ? Lowest(dtype(data)) : Highest(dtype(data));
   Same({Masked(data, AxesAmong(data, {axis}), fill), k->at(0).known() ? in(1) : Ints({bound})});
-  for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
+  for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
 }
 
 // Sums run over the last axis of the first operand and the second to last of the second.
@@ -116,7 +116,7 @@ void ExtentNode::MatMul() {
   const Axes mixed = mixed_a.empty() ? mixed_b : mixed_a;
   const auto masked = [&](ValueId id, int axis) { return mixed.empty() ? id : Masked(id, {{axis, mixed.begin()->second}}, 0); };
   Same({masked(a, summed_a), masked(b, summed_b)});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Gemm() {
@@ -139,7 +139,7 @@ void ExtentNode::Gemm() {
     operands[1] = Masked(b, {{1 - columns, summed}}, 0);
   }
   Same(operands);
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Einsum() {
@@ -180,7 +180,7 @@ void ExtentNode::Einsum() {
     if (found != sizes.end()) after[static_cast<int>(axis)] = found->second;
   }
   Same(operands);
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 // Normalizations over the axes from `axis` on.
@@ -192,7 +192,7 @@ void ExtentNode::RowNormalization() {
     if (unknown >= axis) Refuse(0, unknown);
   }
   Same();
-  for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
+  for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
 }
 
 // Operators for which samples along axis 0 are independent.
@@ -201,7 +201,7 @@ void ExtentNode::FirstAxisFree() {
   for (size_t i = 1; i < num_inputs(); ++i) Only(i);
   const Axes after = axes(in(0));
   Same();
-  for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
+  for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
 }
 
 // Operands: scores [samples, classes, ...], classes [samples, ...], class weights. Padding gets a class that is ignored.
@@ -219,8 +219,8 @@ void ExtentNode::ClassLoss() {
   std::vector<ValueId> operands = node_.inputs;
   operands[1] = Masked(labels, after, static_cast<double>(ignored));
   Same(operands);
-  if (node_.attributes.String("reduction", "mean") == "none") Give(0, after);
-  Give(1, of_scores);
+  if (node_.attributes.String("reduction", "mean") == "none") SetAxes(0, after);
+  SetAxes(1, of_scores);
 }
 
 }  // namespace gradloom

@@ -15,7 +15,7 @@ void ExtentNode::Pointwise() {
   for (ValueId id : operands) most = std::max(most, id == kNoValue ? 0 : rank(id));
   const Axes merged = Broadcast(operands, most);
   Same();
-  for (size_t i = 0; i < results_.size(); ++i) Give(i, merged);
+  for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, merged);
 }
 
 void ExtentNode::Transpose() {
@@ -29,7 +29,7 @@ void ExtentNode::Transpose() {
     if (found != before.end()) after[i] = found->second;
   }
   Same();
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Squeeze() {
@@ -48,7 +48,7 @@ void ExtentNode::Squeeze() {
     after[axis - static_cast<int>(std::distance(gone.begin(), gone.lower_bound(axis)))] = size;
   }
   Same({in(0), Ints({gone.begin(), gone.end()})});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Unsqueeze() {
@@ -65,7 +65,7 @@ void ExtentNode::Unsqueeze() {
     if (found != before.end()) after[axis] = found->second;
   }
   Same();
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Reshape() {
@@ -149,7 +149,7 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
   }
   Axes after;
   for (size_t i = 0; i < target.size(); ++i) after[static_cast<int>(i)] = target[i];
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::Expand() {
@@ -176,7 +176,7 @@ void ExtentNode::Expand() {
     after[axis] = size;
   }
   Same({in(0), Ints(bounds)});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::ConstantOfShape() {
@@ -189,7 +189,7 @@ void ExtentNode::ConstantOfShape() {
     after[static_cast<int>(i)] = (*numbers)[i];
   }
   Same({Ints(bounds)});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 // Numbers from start by steps of delta, up to but excluding limit.
@@ -214,8 +214,8 @@ void ExtentNode::Range() {
     const ValueId span = Add(up ? Sub(ScalarOf(to), ScalarOf(from)) : Sub(ScalarOf(from), ScalarOf(to)), Int(step - 1));
     count = NewSize(Op("Max", {Op("Div", {span, Int(step)}), Int(0)}), bound);
   }
-  Last("Add", {Places(bound, by.factor, type), in(0)});
-  Give(0, {{0, count}});
+  Last("Add", {Arange(bound, by.factor, type), in(0)});
+  SetAxes(0, {{0, count}});
 }
 
 void ExtentNode::Concat() {
@@ -236,12 +236,12 @@ void ExtentNode::Concat() {
   after[axis] = total;
   if (!gaps) {
     Same();
-    return Give(0, after);
+    return SetAxes(0, after);
   }
   // Valid elements are moved together: element i is found at i plus the amount of padding before it.
   const ValueId padded = Op("Concat", node_.inputs, {{"axis", int64_t{axis}}});
   const int64_t bound = shape(padded)[axis];
-  const ValueId all = Places(bound);
+  const ValueId all = Arange(bound);
   ValueId from = all;
   Size begin{0};
   for (size_t i = 0; i + 1 < num_inputs(); ++i) {
@@ -251,7 +251,7 @@ void ExtentNode::Concat() {
     from = Op("Where", {Op("Less", {all, ScalarOf(begin)}), from, Add(from, gap)});
   }
   Last("Gather", {padded, Op("Min", {from, Int(bound - 1)})}, {{"axis", int64_t{axis}}});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 // The added elements follow the valid ones.
@@ -276,7 +276,7 @@ void ExtentNode::Pad() {
   std::vector<ValueId> operands = node_.inputs;
   operands[0] = data;
   Same(operands);
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::OneHot() {
@@ -284,7 +284,7 @@ void ExtentNode::OneHot() {
   Axes after;
   for (const auto& [from, size] : axes(in(0))) after[from < axis ? from : from + 1] = size;
   Same();
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 void ExtentNode::ShapeOf() {

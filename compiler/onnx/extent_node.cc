@@ -175,7 +175,7 @@ void ExtentNode::Same(std::vector<ValueId> inputs) {
   results_ = emitter_.EmitStatic(std::move(node), names_);
 }
 
-void ExtentNode::Give(size_t output, const Axes& axes) {
+void ExtentNode::SetAxes(size_t output, const Axes& axes) {
   if (output >= results_.size() || results_[output] == kNoValue) return;
   Axes unknown;
   for (const auto& [axis, size] : axes) {
@@ -190,7 +190,7 @@ ValueId ExtentNode::Ints(const std::vector<int64_t>& values) {
 
 ValueId ExtentNode::Int(int64_t value) { return emitter_.AddConstant(node_.origin + "/int", Tensor::Scalar<int64_t>(value)); }
 
-ValueId ExtentNode::Places(int64_t count, int64_t step, DType dtype) {
+ValueId ExtentNode::Arange(int64_t count, int64_t step, DType dtype) {
   std::vector<int64_t> places(static_cast<size_t>(count));
   for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) * step;
   return emitter_.AddConstant(node_.origin + "/places", Converted(Tensor::From(places, Shape{count}).view(), dtype));
@@ -205,7 +205,7 @@ ValueId ExtentNode::Scalar(double value, DType dtype) {
 ValueId ExtentNode::Mask(const Size& size, int64_t bound, int axis, int rank) {
   const ValueId scalar = ScalarOf(size);
   const auto [at, fresh] = extents_.masks_.try_emplace({scalar, bound}, kNoValue);
-  if (fresh) at->second = Op("Less", {Places(bound), scalar});
+  if (fresh) at->second = Op("Less", {Arange(bound), scalar});
   if (rank == 1) return at->second;
   std::vector<int64_t> dims(static_cast<size_t>(rank), 1);
   dims[static_cast<size_t>(axis)] = bound;
@@ -282,7 +282,7 @@ double ExtentNode::Highest(DType dtype) const {
   }
 }
 
-ValueId ExtentNode::Sanitised(ValueId indices, const std::vector<int64_t>& extents) {
+ValueId ExtentNode::ClampedIndices(ValueId indices, const std::vector<int64_t>& extents) {
   const Axes unknown = axes(indices);
   if (unknown.empty()) return indices;
   const DType type = dtype(indices);
@@ -300,7 +300,7 @@ ValueId ExtentNode::Sanitised(ValueId indices, const std::vector<int64_t>& exten
   return Op("Where", {Counts(unknown, shape(indices)), indices, clipped});
 }
 
-ValueId ExtentNode::FromFront(ValueId indices, const Size& extent) {
+ValueId ExtentNode::NonNegativeIndices(ValueId indices, const Size& extent) {
   if (extent.known()) return indices;
   const Tensor* data = emitter_.Constant(indices);
   if (data != nullptr) {

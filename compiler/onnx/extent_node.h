@@ -60,11 +60,11 @@ class ExtentNode {
   // Adds the node itself with other operands.
   void Same(std::vector<ValueId> inputs);
   void Same() { Same(node_.inputs); }
-  void Give(size_t output, const Axes& axes);
+  void SetAxes(size_t output, const Axes& axes);
   ValueId Ints(const std::vector<int64_t>& values);
   ValueId Int(int64_t value);
   // 0, step, 2 * step ...: [count] of this type.
-  ValueId Places(int64_t count, int64_t step = 1, DType dtype = DType::kInt64);
+  ValueId Arange(int64_t count, int64_t step = 1, DType dtype = DType::kInt64);
   ValueId Scalar(double value, DType dtype);
   ValueId Add(ValueId a, ValueId b) { return Op("Add", {a, b}); }
   ValueId Sub(ValueId a, ValueId b) { return Op("Sub", {a, b}); }
@@ -98,9 +98,9 @@ class ExtentNode {
   double Lowest(DType dtype) const;
   double Highest(DType dtype) const;
   // Returns indices whose padding is in range: valid indices are unchanged, padding is clamped to [-extents, extents).
-  ValueId Sanitised(ValueId indices, const std::vector<int64_t>& extents);
+  ValueId ClampedIndices(ValueId indices, const std::vector<int64_t>& extents);
   // Converts negative indices, which count from the end of the valid part, to non-negative ones.
-  ValueId FromFront(ValueId indices, const Size& extent);
+  ValueId NonNegativeIndices(ValueId indices, const Size& extent);
 
   // Axes of results.
   void Merge(Axes& into, int axis, const Size& size, int64_t bound, int64_t into_bound);
@@ -135,7 +135,7 @@ class ExtentNode {
   Size SameSize(size_t i, int axis, size_t k, int other);
   // (extent_index.cc)
   void Slice();
-  Size PlaceIn(const Size& extent, ValueId places, size_t i);
+  Size PositionIn(const Size& extent, ValueId places, size_t i);
   ValueId SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step);
   void Gather();
   void GatherElements();
@@ -145,7 +145,7 @@ class ExtentNode {
   void ScatterElements();
   // Emits the scatter with one extra slice along the axis. Padding is scattered to that slice, at index `extent`, and it is cut off
   // afterwards.
-  void ScatterBeside(ValueId data, ValueId places, int axis, int64_t extent);
+  void ScatterWithPaddingSlice(ValueId data, ValueId places, int axis, int64_t extent);
   // (extent_mixes.cc)
   void Reduce();
   void ArgExtreme();
@@ -164,7 +164,7 @@ class ExtentNode {
   void Unique();
   void NonMaxSuppression();
   // Returns the positions where a condition holds, int64 [rank, bound], and their number.
-  std::pair<ValueId, Size> PlacesOf(ValueId condition);
+  std::pair<ValueId, Size> SelectedPositions(ValueId condition);
 
   DataExtents& extents_;
   Emitter& emitter_;

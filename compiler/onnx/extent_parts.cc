@@ -37,7 +37,7 @@ void ExtentNode::Split() {
   const bool known = !numbers || std::all_of(numbers->begin(), numbers->end(), [](const Size& size) { return size.known(); });
   if (extent.known() && known) {
     Same();
-    for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
+    for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
     return;
   }
   const std::vector<Size> parts = PartsOf(extent, results_.size());
@@ -61,7 +61,7 @@ void ExtentNode::Split() {
     if (checked) from = Add(from, Sub(fits, ScalarOf(total)));
     begin = Sum(begin, parts[i]);
     if (names_[i].empty()) continue;
-    const ValueId places = Op("Max", {Op("Min", {Add(Places(bound), from), last}), Int(0)});
+    const ValueId places = Op("Max", {Op("Min", {Add(Arange(bound), from), last}), Int(0)});
     Node part;
     part.op = "Gather";
     part.inputs = {data, places};
@@ -69,7 +69,7 @@ void ExtentNode::Split() {
     part.origin = node_.origin;
     results_[i] = emitter_.EmitStatic(std::move(part), {names_[i]})[0];
     after[axis] = parts[i];
-    Give(i, after);
+    SetAxes(i, after);
   }
 }
 
@@ -89,11 +89,11 @@ void ExtentNode::Tile() {
     repeats.push_back(has.known() ? Bound(times) : 1);
     if (has.known() || times == Size{1}) continue;
     const ValueId extent = Op("Max", {ScalarOf(has), Int(1)});
-    const ValueId places = Op("Mod", {Places(shape(data)[axis] * Bound(times)), extent});
+    const ValueId places = Op("Mod", {Arange(shape(data)[axis] * Bound(times)), extent});
     data = Op("Gather", {data, places}, {{"axis", int64_t{axis}}});
   }
   Same({data, Ints(repeats)});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 }  // namespace gradloom

@@ -7,7 +7,7 @@
 namespace gradloom {
 
 // Positions of the same condition are computed once, so that values gathered by them have equal extents.
-std::pair<ValueId, Size> ExtentNode::PlacesOf(ValueId condition) {
+std::pair<ValueId, Size> ExtentNode::SelectedPositions(ValueId condition) {
   const auto found = extents_.places_.find(condition);
   if (found != extents_.places_.end()) return found->second;
   const std::vector<ValueId> made = Ops("NonZero", kGradloomDomain, {MaskedAll(condition, 0)}, 2);
@@ -15,14 +15,14 @@ std::pair<ValueId, Size> ExtentNode::PlacesOf(ValueId condition) {
 }
 
 void ExtentNode::NonZero() {
-  const auto [places, count] = PlacesOf(in(0));
+  const auto [places, count] = SelectedPositions(in(0));
   Last("Identity", {places});
-  Give(0, {{1, count}});
+  SetAxes(0, {{1, count}});
 }
 
 // Without an axis the input is flattened.
 void ExtentNode::Compress() {
-  const auto [found, count] = PlacesOf(in(1));
+  const auto [found, count] = SelectedPositions(in(1));
   const ValueId places = Reshaped(found, {-1});
   ValueId data = in(0);
   int64_t axis = 0;
@@ -38,7 +38,7 @@ void ExtentNode::Compress() {
   }
   after[static_cast<int>(axis)] = count;
   Last("Gather", {data, places}, {{"axis", axis}});
-  Give(0, after);
+  SetAxes(0, after);
 }
 
 // The result is gathered from the first positions of distinct slices, so that gradients flow to those.
@@ -57,7 +57,7 @@ void ExtentNode::Unique() {
     node.attributes = std::move(attributes);
     node.origin = node_.origin;
     results_[i] = emitter_.EmitStatic(std::move(node), {names_[i]})[0];
-    Give(i, after);
+    SetAxes(i, after);
   };
   named(0, "Gather", {data, made[0]}, {{"axis", int64_t{axis}}}, {{axis, count}});
   named(1, "Identity", {made[0]}, {}, {{0, count}});
@@ -89,7 +89,7 @@ void ExtentNode::NonMaxSuppression() {
   const std::vector<ValueId> made = Ops("NonMaxSuppression", kGradloomDomain, node_.inputs, 2, node_.attributes);
   node_.domain.clear();
   Last("Identity", {made[0]});
-  Give(0, {{0, NewSize(made[1], shape(made[0])[0])}});
+  SetAxes(0, {{0, NewSize(made[1], shape(made[0])[0])}});
 }
 
 }  // namespace gradloom

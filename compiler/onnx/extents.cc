@@ -22,10 +22,10 @@ const std::vector<Size>* DataExtents::NumbersOf(ValueId id) const {
 // Whether the number of elements of the operator's result depends on the data of an operand that is not known.
 bool DataExtents::IsSource(const Node& node) const {
   if (!node.domain.empty()) return false;
-  static const std::map<std::string, std::vector<size_t>> kDeciding = {
+  static const std::map<std::string, std::vector<size_t>> kDecidingOperands = {
       {"NonZero", {0}}, {"Compress", {1}}, {"Unique", {0}}, {"NonMaxSuppression", {0, 1, 2, 3, 4}}, {"Slice", {1, 2}}};
-  const auto found = kDeciding.find(node.op);
-  if (found == kDeciding.end()) return false;
+  const auto found = kDecidingOperands.find(node.op);
+  if (found == kDecidingOperands.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [&](size_t i) {
     if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return false;
     // Trained tensors count as data.
@@ -33,7 +33,7 @@ bool DataExtents::IsSource(const Node& node) const {
   });
 }
 
-bool DataExtents::Concerns(const Node& node) const {
+bool DataExtents::MustExpand(const Node& node) const {
   if (!axes_.empty() || !numbers_.empty()) {
     for (ValueId id : node.inputs) {
       if (id != kNoValue && (axes_.contains(id) || numbers_.contains(id))) return true;
@@ -171,12 +171,12 @@ Size ExtentNode::Sum(const Size& a, const Size& b) {
 namespace {
 
 // Tensors with more elements are not shape arithmetic.
-constexpr int64_t kMostNumbers = 64;
+constexpr int64_t kMaxKnownNumbers = 64;
 
 bool IsSmallIntegers(const Graph& graph, ValueId id) {
   const Value& value = graph.value(id);
   return (value.dtype == DType::kInt64 || value.dtype == DType::kInt32) && value.shape.rank() <= 1 &&
-         value.shape.elements() <= kMostNumbers;
+         value.shape.elements() <= kMaxKnownNumbers;
 }
 
 }  // namespace

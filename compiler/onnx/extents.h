@@ -41,7 +41,7 @@ class DataExtents {
 
   // Whether this class must expand the node: an operand has an extent that is not known, or is such a number itself, or the node produces
   // one.
-  bool Concerns(const Node& node) const;
+  bool MustExpand(const Node& node) const;
 
   // Adds nodes that compute the node, like Emitter::Emit. Throws Error(kUnsupported) with the node, the operand and the axis if the
   // operator is not supported over such an axis.

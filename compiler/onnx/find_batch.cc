@@ -14,7 +14,7 @@ bool IsNumbered(const std::string& symbol) {
 }
 
 // Whether the dimension is named as the batch.
-bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
+bool IsNamedBatch(const onnx::TensorShapeProto::Dimension& dim) {
   if (!dim.has_dim_param()) return false;
   std::string name = dim.dim_param();
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -41,7 +41,7 @@ std::string SecondOfInputs(const FedInputs& fed) {
 
 }  // namespace
 
-std::string PlaceOf(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
+std::string DimensionName(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
 
 std::string NameOf(const onnx::TensorShapeProto::Dimension& dim) {
   const std::string& name = dim.dim_param();
@@ -50,14 +50,14 @@ std::string NameOf(const onnx::TensorShapeProto::Dimension& dim) {
 
 std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis) {
   const std::string name = NameOf(dim);
-  return name.empty() ? PlaceOf(input, axis) : name;
+  return name.empty() ? DimensionName(input, axis) : name;
 }
 
-bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
-  return info.type().tensor_type().shape().dim(axis).has_dim_value() && options.shapes.contains(PlaceOf(info.name(), axis));
+bool IsFixedByOptions(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
+  return info.type().tensor_type().shape().dim(axis).has_dim_value() && options.shapes.contains(DimensionName(info.name(), axis));
 }
 
-bool IsMadeUp(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
+bool IsGeneratedName(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
   const std::string symbol = NameOf(dim);
   return !dim.has_dim_value() &&
          (symbol.empty() || IsNumbered(symbol) || symbol.starts_with("unk__") || symbol.starts_with("DynamicDimension.") ||
@@ -74,7 +74,7 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
     const auto& shape = info->type().tensor_type().shape();
     if (shape.dim_size() == 0) continue;
     if (shape.dim(0).has_dim_value()) {
-      if (batch.declared == 0 && shape.dim_size() > axis && !StaysAsDeclared(*info, axis, options))
+      if (batch.declared == 0 && shape.dim_size() > axis && !IsFixedByOptions(*info, axis, options))
         batch.declared = shape.dim(axis).dim_value();
       continue;
     }
@@ -88,8 +88,8 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   std::string next;
   for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
-    first = first || (shape.dim_size() > 0 && IsCalledBatch(shape.dim(0)));
-    if (next.empty() && shape.dim_size() > 1 && IsCalledBatch(shape.dim(1))) next = shape.dim(1).dim_param();
+    first = first || (shape.dim_size() > 0 && IsNamedBatch(shape.dim(0)));
+    if (next.empty() && shape.dim_size() > 1 && IsNamedBatch(shape.dim(1))) next = shape.dim(1).dim_param();
   }
   if (!first && !next.empty()) batch.symbol = next;
   if (const std::string second = SecondOfInputs(fed); !first && next.empty() && !second.empty()) batch.symbol = second;
@@ -101,7 +101,7 @@ int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const 
   const auto& shape = info.type().tensor_type().shape();
   const auto has = [&](int axis) {
     return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared &&
-           !StaysAsDeclared(info, axis, options);
+           !IsFixedByOptions(info, axis, options);
   };
   if (has(options.batch_axis)) return options.batch_axis;
   for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {

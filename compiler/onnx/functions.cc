@@ -46,7 +46,7 @@ class BuildContext : public onnx::FunctionBodyBuildContext {
 };
 
 // Whether the node is an attention whose scores are also read: no kernel computes their gradient, and they are stored anyway.
-bool GivesScores(const Graph& graph, const Node& node, const std::vector<std::string>& output_names) {
+bool OutputsScores(const Graph& graph, const Node& node, const std::vector<std::string>& output_names) {
   if (!node.domain.empty() || node.op != "Attention" || output_names.size() < 4 || output_names[3].empty() || node.inputs.empty() ||
       node.inputs[0] == kNoValue)
     return false;
@@ -144,7 +144,7 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   const bool known = FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr;
   const Graph& graph = emitter().graph();
   const bool own = HasOwnBody(graph, node, output_names);
-  if (known && !own && !GivesScores(graph, node, output_names)) return false;
+  if (known && !own && !OutputsScores(graph, node, output_names)) return false;
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!own && !schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
   CheckNode(emitter().graph(), node, *schema);

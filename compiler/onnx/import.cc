@@ -16,21 +16,21 @@ namespace {
 // Returns a prime that differs from the extents of most models, so that extents that depend on the batch size can be told apart from
 // others.
 int64_t ProbeBatch(int64_t declared) {
-  constexpr int64_t kLeast = 67;
+  constexpr int64_t kMin = 67;
   const auto is_prime = [](int64_t number) {
     for (int64_t factor = 2; factor * factor <= number; ++factor) {
       if (number % factor == 0) return false;
     }
     return true;
   };
-  int64_t probe = std::max(declared + 1, kLeast);
+  int64_t probe = std::max(declared + 1, kMin);
   while (!is_prime(probe)) ++probe;
   return probe;
 }
 
 // Whether samples are not merged with another axis in any output; `single`: the shapes for a single sample. Otherwise the choice of the
 // merged axis would be visible in the outputs.
-bool LieApart(const Graph& graph, const std::vector<Shape>& single) {
+bool SamplesStaySeparate(const Graph& graph, const std::vector<Shape>& single) {
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Shape& shape = graph.value(graph.outputs[i]).shape;
     for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -45,25 +45,25 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
   BatchChanges found{
       .declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}, .loops = {}, .alike = {}};
   std::vector<Shape> declared_outputs;
-  for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
+  for (const BatchObserver::Mode mode : {BatchObserver::Mode::kRecord, BatchObserver::Mode::kProve}) {
     // The declared batch size is imported first, so that one that exceeds the limits is refused before another one is tried.
-    const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
+    const int64_t batch = mode == BatchObserver::Mode::kRecord ? declared : ProbeBatch(declared);
     const ImportOptions at = WithBatch(file, options, declared, batch);
     for (bool again = true; again;) {
       found.changes.clear();
-      BatchWatch watch(found, mode, batch);
+      BatchObserver watch(found, mode, batch);
       bool next_way = false;
       try {
         const ImportedGraph imported = Importer(file, at, &watch).Run();
-        const bool in_doubt = watch.tiled() || found.InDoubt();
-        if (in_doubt && !watch.again() && !LieApart(*imported.graph, declared_outputs)) throw *found.ambiguous;
-        if (mode == BatchWatch::Mode::kRecord) {
+        const bool unconfirmed = watch.tiled() || found.HasUnconfirmedChoice();
+        if (unconfirmed && !watch.again() && !SamplesStaySeparate(*imported.graph, declared_outputs)) throw *found.ambiguous;
+        if (mode == BatchObserver::Mode::kRecord) {
           for (ValueId id : imported.graph->outputs) declared_outputs.push_back(imported.graph->value(id).shape);
         }
       } catch (const Error& error) {
         // If no choice works, the error of the first one is reported.
         if (!watch.again() && !found.ambiguous) found.ambiguous = error;
-        next_way = !watch.again() && found.NextWay();
+        next_way = !watch.again() && found.NextCombination();
         if (!watch.again() && !next_way) throw *found.ambiguous;
       }
       again = watch.again() || next_way;
@@ -108,7 +108,7 @@ Tensor FirstAlong(const Tensor& data, int axis, int64_t extent) {
   return first;
 }
 
-// Recognizes the Slice with which BatchWatch takes the copy that it repeats. Returns the axis and the extent of the copy.
+// Recognizes the Slice with which BatchObserver takes the copy that it repeats. Returns the axis and the extent of the copy.
 std::optional<std::pair<int, int64_t>> CopyTaken(const Graph& graph, const Node& node) {
   if (node.op != "Slice" || !node.domain.empty() || node.inputs.size() != 4 || !node.origin.ends_with("/batch")) return std::nullopt;
   const Tensor *end = graph.data(node.inputs[2]), *axis = graph.data(node.inputs[3]);
@@ -141,8 +141,8 @@ ValueId CopiesOf(Graph& graph, ValueId weight, const Shape& shape) {
 std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, bool own_batch) {
   const Uses uses(graph);
   std::set<std::string> apart;
-  std::map<ValueId, ValueId> whole;  // the weight that replaces the result of a Slice
-  std::map<ValueId, Shape> read_so;  // the shape of all copies, for weights that are also read as such
+  std::map<ValueId, ValueId> whole;      // the weight that replaces the result of a Slice
+  std::map<ValueId, Shape> read_shapes;  // the shape of all copies, for weights that are also read as such
   for (const std::string& name : copies) {
     const ValueId id = graph.Find(name);
     if (id == kNoValue) {  // belongs to a body
@@ -166,7 +166,7 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, b
       continue;
     }
     const auto [axis, extent] = *taken.begin();
-    if (!all) read_so.emplace(id, graph.value(id).shape);
+    if (!all) read_shapes.emplace(id, graph.value(id).shape);
     Tensor one = FirstAlong(*graph.data(id), axis, extent);
     graph.value(id).shape = one.shape();
     graph.set_data(id, std::move(one));
@@ -174,8 +174,8 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, b
   }
   std::erase_if(graph.nodes, [&](const Node& node) { return !node.outputs.empty() && whole.contains(node.outputs[0]); });
   std::map<ValueId, ValueId> all_copies;
-  const size_t made_for_copies = read_so.size();
-  for (const auto& [id, shape] : read_so) all_copies.emplace(id, CopiesOf(graph, id, shape));
+  const size_t made_for_copies = read_shapes.size();
+  for (const auto& [id, shape] : read_shapes) all_copies.emplace(id, CopiesOf(graph, id, shape));
   for (size_t i = made_for_copies; i < graph.nodes.size(); ++i) {
     for (ValueId& input : graph.nodes[i].inputs) {
       // A use other than by such a Slice needs all copies.
@@ -219,7 +219,7 @@ std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOpt
   if (batch < 2 || !MayHoldCopies(file, batch)) return std::nullopt;
   try {
     BatchChanges changes = OfAxes(FindBatchChanges(file, options, batch));
-    BatchWatch watch(changes, BatchWatch::Mode::kApply, batch);
+    BatchObserver watch(changes, BatchObserver::Mode::kApply, batch);
     ImportedGraph imported = Importer(file, options, &watch).Run();
     if (watch.copies().empty()) return std::nullopt;
     if (Share(*imported.graph, watch.copies(), true).empty()) return imported;
@@ -243,7 +243,7 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
     return imported;
   }
   BatchChanges changes = FindBatchChanges(file, options, batch.declared);
-  BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
+  BatchObserver watch(changes, BatchObserver::Mode::kApply, batch.actual);
   ImportedGraph imported = Importer(file, options, &watch).Run();
   imported.batch_copies = shares ? Share(*imported.graph, watch.copies(), false) : watch.copies();
   return imported;
@@ -324,7 +324,7 @@ ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
 
 }  // namespace
 
-Error InFileOf(const Model& model, const Error& error) {
+Error WithFileName(const Model& model, const Error& error) {
   const std::string file = Escaped(model.path(), 1000);
   // E-PARSE to E-LIMIT, in the order of the table in docs/errors.md, concern the model.
   const bool of_models = error.code() >= ErrorCode::kParse && error.code() <= ErrorCode::kLimit;
@@ -336,7 +336,7 @@ ImportedGraph Import(const Model& model, const ImportOptions& options) {
   try {
     return ImportFile(model, options);
   } catch (const Error& error) {
-    throw InFileOf(model, error);
+    throw WithFileName(model, error);
   }
 }
 
@@ -349,7 +349,7 @@ CountedImport ImportCounted(const Model& model, const ImportOptions& options, co
     made.counts = importer.counts();
     return made;
   } catch (const Error& error) {
-    throw InFileOf(model, error);
+    throw WithFileName(model, error);
   }
 }
 

@@ -201,7 +201,7 @@ ImportedGraph Import(const Model& model, const ImportOptions& options = {});
 
 // An error caused by the model, with the file's name before its place. Other errors are returned as they are: wrong options are not the
 // model's fault.
-Error InFileOf(const Model& model, const Error& error);
+Error WithFileName(const Model& model, const Error& error);
 
 // The open extents in the order of the inputs. Throws Error(kConfig) for a symbol without a value.
 std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options = {});

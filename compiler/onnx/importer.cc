@@ -14,14 +14,14 @@
 
 namespace gradloom {
 
-Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch)
+Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchObserver* watch)
     : file_(file),
       options_(options),
       emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
       functions_(file.proto),
       opsets_(VersionsOf(file.proto)),
       stops_(options.training_info >= 0 || options.initialization ? std::vector<std::string>() : options.detached) {
-  emitter().set_batch_watch(watch);
+  emitter().set_batch_observer(watch);
 }
 
 ImportedGraph Importer::Run() {
@@ -36,13 +36,13 @@ ImportedGraph Importer::Run() {
   scope.opsets = &opsets_;
   for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
   AddInputs(scope);
-  stops_.SeeGraph(*graphs[0]);
+  stops_.RecordGraph(*graphs[0]);
   if (KeepsAll()) {
     for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
   } else {
-    const std::vector<bool> needed = NodesBehind(*graphs[0], options_.outputs);
+    const std::vector<bool> needed = NodesNeededFor(*graphs[0], options_.outputs);
     for (int i = 0; i < graphs[0]->node_size(); ++i) {
-      needed[static_cast<size_t>(i)] ? RunNode(graphs[0]->node(i), scope) : stops_.SeeLeftOut(graphs[0]->node(i));
+      needed[static_cast<size_t>(i)] ? RunNode(graphs[0]->node(i), scope) : stops_.RecordSkipped(graphs[0]->node(i));
     }
   }
   stops_.Check();
@@ -81,8 +81,8 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node produces this graph output", where);
     // Next values are kept between steps, and are not fetched.
-    const auto is_it = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
-    if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
+    const auto is_updated_by = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
+    if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_updated_by)) continue;
     CheckDeclared(info, *binding, "a graph output", where);
     if (binding->sequence != nullptr) {
       for (size_t i = 0; i < binding->sequence->size(); ++i) AddOutput(info.name() + "/" + std::to_string(i), (*binding->sequence)[i]);

@@ -60,12 +60,12 @@ struct ScanForm;
 struct LoopParts {
   const onnx::GraphProto& graph;
   std::vector<Binding> states = {};
-  ValueId trip_count = kNoValue;   // kNoValue: there is none
-  int64_t trips = -1;              // the trip count if it is known; -1 otherwise
-  Size counted = {};               // the trip count if it is data-dependent but bounded
-  ValueId condition = kNoValue;    // before the first iteration; kNoValue: true
-  bool gives_condition = false;    // the body's first output is the condition to continue
-  std::vector<std::string> names;  // of its outputs; empty: not used
+  ValueId trip_count = kNoValue;      // kNoValue: there is none
+  int64_t trips = -1;                 // the trip count if it is known; -1 otherwise
+  Size counted = {};                  // the trip count if it is data-dependent but bounded
+  ValueId condition = kNoValue;       // before the first iteration; kNoValue: true
+  bool has_condition_output = false;  // the body's first output is the condition to continue
+  std::vector<std::string> names;     // of its outputs; empty: not used
   // Binds the names that an iteration begins with: its number and the states.
   std::function<void(Scope& body, ValueId trip, const std::vector<Binding>& states)> enter = {};
   // Returns the row of scan output `output` that iteration `trip` writes.
@@ -97,7 +97,7 @@ std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope);
 class Importer {
  public:
   // `watch` sees every node; it may be null.
-  Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch = nullptr);
+  Importer(const ModelFile& file, const ImportOptions& options, BatchObserver* watch = nullptr);
 
   // Sets the inputs whose extents are counted. To be called before Run.
   void set_counted(const CountedInputs& counted) { counted_ = counted; }
@@ -187,7 +187,7 @@ class Importer {
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
   ScanForm FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const;
-  std::vector<Binding> RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
+  std::vector<Binding> RunIterations(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
   // Whether `trips` iterations of `nodes` nodes may be unrolled.
   bool MayUnroll(int64_t trips, int64_t nodes) const;
   // Counts the nodes of an iteration that must be unrolled. Throws Error(kLimit) if the total is too large.

@@ -45,7 +45,7 @@ class Body {
     Nodes rewritten;
     for (NodeProto& node : nodes_) {
       const bool normalizes = IsStandard(node, "BatchNormalization");
-      if (IsStandard(node, "Dropout")) StopDropping(node);
+      if (IsStandard(node, "Dropout")) DisableDropout(node);
       NodeProto* copy = rewritten.Add();
       copy->Swap(&node);
       if (normalizes) UseStatistics(*copy, rewritten);
@@ -60,7 +60,7 @@ class Body {
   const std::set<std::string>& orphans() const { return orphans_; }
 
  private:
-  void StopDropping(NodeProto& node) {
+  void DisableDropout(NodeProto& node) {
     if (node.input_size() < 3 || node.input(2).empty()) return;
     Release(node.input(2));
     node.mutable_input()->DeleteSubrange(2, node.input_size() - 2);

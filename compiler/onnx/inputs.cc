@@ -46,7 +46,7 @@ ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
       if (!is_batch(axis) || !shape.dim(axis).has_dim_value()) continue;
       const int64_t number = shape.dim(axis).dim_value();
       if (known->second[axis] == number) {
-        same.emplace_back(PlaceOf(info->name(), axis), number);
+        same.emplace_back(DimensionName(info->name(), axis), number);
       } else {
         declared.insert(number);
       }
@@ -73,7 +73,7 @@ class Extents {
     for (const auto* info : infos) CheckFixed(*info);
     for (const auto* info : infos) {
       const auto known = options.inputs.find(info->name());
-      if (known != options.inputs.end()) Learn(*info, known->second);
+      if (known != options.inputs.end()) RecordExtents(*info, known->second);
     }
     for (const auto* info : infos) JoinBatch(*info);
   }
@@ -86,7 +86,7 @@ class Extents {
   }
 
   // Whether the dimension is a number that could be the batch size but keeps its value.
-  bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && StaysAsDeclared(info, axis, options_); }
+  bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && IsFixedByOptions(info, axis, options_); }
 
   // Throws Error(kConfig) for a symbol without an extent.
   int64_t Of(const onnx::ValueInfoProto& info, int axis) {
@@ -106,8 +106,8 @@ class Extents {
   // The batch size that the file declares as a number (0: none) or is read with (ImportOptions::open_batch), and the one that it gets.
   int64_t declared_batch() const { return batch_.declared; }
   int64_t batch() const {
-    const auto learned = learned_.find(batch_.symbol);
-    if (!batch_.symbol.empty() && learned != learned_.end()) return learned->second;
+    const auto recorded = recorded_.find(batch_.symbol);
+    if (!batch_.symbol.empty() && recorded != recorded_.end()) return recorded->second;
     const auto given = options_.shapes.find(batch_.symbol);
     if (!batch_.symbol.empty() && batch_extent_ == 0 && given != options_.shapes.end()) return given->second;
     return batch_extent_ > 0 ? batch_extent_ : batch_.declared;
@@ -121,8 +121,8 @@ class Extents {
  private:
   int64_t OfSymbol(const std::string& symbol) {
     unused_.erase(symbol);
-    const auto learned = learned_.find(symbol);
-    if (learned != learned_.end()) return learned->second;
+    const auto recorded = recorded_.find(symbol);
+    if (recorded != recorded_.end()) return recorded->second;
     const auto given = options_.shapes.find(symbol);
     const int64_t extent = given == options_.shapes.end() ? 0 : given->second;
     if (symbol != batch_.symbol || batch_extent_ == 0) return extent;
@@ -137,8 +137,8 @@ class Extents {
   // Checks --shape options for dimensions that are numbers in the file.
   void CheckFixed(const onnx::ValueInfoProto& info) {
     for (int axis = 0; axis < info.type().tensor_type().shape().dim_size(); ++axis) {
-      if (!StaysAsDeclared(info, axis, options_)) continue;
-      const std::string place = PlaceOf(info.name(), axis);
+      if (!IsFixedByOptions(info, axis, options_)) continue;
+      const std::string place = DimensionName(info.name(), axis);
       const int64_t declared = info.type().tensor_type().shape().dim(axis).dim_value(), given = options_.shapes.at(place);
       unused_.erase(place);
       if (given == declared) continue;
@@ -153,15 +153,15 @@ class Extents {
   // A first dimension with a generated name is also the batch, unless it is known to have another extent.
   void JoinBatch(const onnx::ValueInfoProto& info) {
     const auto& shape = info.type().tensor_type().shape();
-    if (batch_.symbol.empty() || shape.dim_size() == 0 || !IsMadeUp(shape.dim(0), info.name())) return;
+    if (batch_.symbol.empty() || shape.dim_size() == 0 || !IsGeneratedName(shape.dim(0), info.name())) return;
     const std::string symbol = SymbolOf(shape.dim(0), info.name(), 0);
     if (symbol == batch_.symbol || options_.shapes.contains(symbol)) return;
-    const auto learned = learned_.find(symbol), batch = learned_.find(batch_.symbol);
-    const int64_t extent = batch != learned_.end() ? batch->second : batch_extent_;
-    if (learned == learned_.end() || learned->second == extent) joined_.insert(symbol);
+    const auto recorded = recorded_.find(symbol), batch = recorded_.find(batch_.symbol);
+    const int64_t extent = batch != recorded_.end() ? batch->second : batch_extent_;
+    if (recorded == recorded_.end() || recorded->second == extent) joined_.insert(symbol);
   }
 
-  void Learn(const onnx::ValueInfoProto& info, const Shape& known) {
+  void RecordExtents(const onnx::ValueInfoProto& info, const Shape& known) {
     const auto& declared = info.type().tensor_type().shape();
     const auto refuse = [&](const std::string& why) {
       throw Error(ErrorCode::kShape, "the input is given with shape " + known.ToString() + ", but " + why, WhereOf(info));
@@ -172,11 +172,11 @@ class Extents {
       const auto& dim = declared.dim(axis);
       if (!dim.has_dim_value()) {
         const std::string symbol = SymbolOf(dim, info.name(), axis);
-        const auto [at, fresh] = learned_.emplace(symbol, known[axis]);
+        const auto [at, fresh] = recorded_.emplace(symbol, known[axis]);
         if (!fresh && at->second != known[axis]) refuse("'" + Escaped(symbol) + "' is " + std::to_string(at->second) + " elsewhere");
-      } else if (IsBatch(info, axis) && (!learned_batch_ || batch_extent_ == known[axis])) {
+      } else if (IsBatch(info, axis) && (!recorded_batch_ || batch_extent_ == known[axis])) {
         batch_extent_ = known[axis];
-        learned_batch_ = true;
+        recorded_batch_ = true;
       } else if (dim.dim_value() != known[axis]) {
         refuse("dimension " + std::to_string(axis) + " is " + std::to_string(dim.dim_value()) + " in the file");
       }
@@ -186,8 +186,8 @@ class Extents {
   const ImportOptions options_;
   const BatchAxis batch_;
   int64_t batch_extent_;
-  bool learned_batch_ = false;
-  std::map<std::string, int64_t> learned_;
+  bool recorded_batch_ = false;
+  std::map<std::string, int64_t> recorded_;
   std::set<std::string> joined_;  // symbols of other inputs that are the batch too
   std::map<std::string, int64_t> unused_;
 };
@@ -229,7 +229,7 @@ const Tensor& Declared(const onnx::ValueInfoProto& info, const Tensor& value, DT
 }
 
 // Whether the input is a sequence or an optional, which have no shape and must be known.
-bool IsGivenWhole(const onnx::ValueInfoProto& info, const ImportOptions& options) {
+bool IsKnownNonTensor(const onnx::ValueInfoProto& info, const ImportOptions& options) {
   return info.type().value_case() != onnx::TypeProto::kTensorType && options.values.contains(info.name());
 }
 
@@ -244,7 +244,7 @@ FedInputs InputsOf(const ModelFile& file, const ImportOptions& options) {
   FedInputs fed;
   for (const onnx::GraphProto* graph : graphs) {
     for (const auto& info : graph->input()) {
-      if (initializers.contains(info.name()) || IsGivenWhole(info, options)) continue;
+      if (initializers.contains(info.name()) || IsKnownNonTensor(info, options)) continue;
       TensorTypeOf(info);
       fed.infos.push_back(&info);
     }
@@ -321,7 +321,7 @@ Binding Importer::BindingOf(const std::string& name, const KnownInput& known) {
 void Importer::AddInputs(Scope& scope) {
   for (const onnx::GraphProto* graph : GraphsOf(file_, options_)) {
     for (const auto& info : graph->input()) {
-      if (IsGivenWhole(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
+      if (IsKnownNonTensor(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
     }
   }
   const FedInputs fed = InputsOf(file_, options_);

@@ -54,7 +54,7 @@ void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& g
 }
 
 // Relies on the order of nodes: readers follow producers. Adds to `needed` what the nodes read and produce.
-std::vector<bool> NodesBehind(const onnx::GraphProto& graph, Names& needed) {
+std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, Names& needed) {
   std::vector<bool> keep(static_cast<size_t>(graph.node_size()));
   for (int i = graph.node_size(); i-- > 0;) {
     const onnx::NodeProto& node = graph.node(i);
@@ -69,10 +69,10 @@ std::vector<bool> NodesBehind(const onnx::GraphProto& graph, Names& needed) {
 
 }  // namespace
 
-std::vector<bool> NodesBehind(const onnx::GraphProto& graph, const std::vector<std::string>& outputs) {
+std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vector<std::string>& outputs) {
   CheckNames(outputs, graph);
   Names needed(outputs.begin(), outputs.end());
-  return NodesBehind(graph, needed);
+  return NodesNeededFor(graph, needed);
 }
 
 std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
@@ -83,7 +83,7 @@ std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& 
   CheckNames(names, graph);
   Names needed(names.begin(), names.end());
   KeepIf(*graph.mutable_output(), [&](const onnx::ValueInfoProto& output) { return needed.contains(output.name()); });
-  const std::vector<bool> keep = NodesBehind(graph, needed);
+  const std::vector<bool> keep = NodesNeededFor(graph, needed);
   size_t at = 0;
   KeepIf(*graph.mutable_node(), [&](const onnx::NodeProto&) { return keep[at++]; });
   const auto is_needed = [&](const auto& value) { return needed.contains(value.name()); };

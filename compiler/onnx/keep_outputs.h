@@ -13,7 +13,7 @@ namespace gradloom {
 
 // For each node of the graph: whether one of these outputs needs it. Throws Error(kConfig) with the existing names for a name that is not
 // an output.
-std::vector<bool> NodesBehind(const onnx::GraphProto& graph, const std::vector<std::string>& outputs);
+std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vector<std::string>& outputs);
 
 // Keeps the named outputs of a model, in the model's order, and the nodes, inputs and initializers that they need. `model` and the result
 // are binary ONNX. Throws Error(kConfig) with the existing names for a name that is not an output.

@@ -20,13 +20,13 @@
 #include "onnx/defs/parser.h"
 #include "runtime/base/background.h"
 #include "runtime/base/file.h"
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
 namespace {
 
 // Per kind of warning.
-constexpr size_t kMostWarnings = 100;
+constexpr size_t kMaxWarnings = 100;
 
 void ParseMessage(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
@@ -64,7 +64,7 @@ bool HasNan(std::span<const float> values) {
   constexpr size_t kPart = size_t{1} << 20;
   const size_t parts = (values.size() + kPart - 1) / kPart;
   std::atomic<bool> found{false};
-  Spread(static_cast<int64_t>(parts), NumCores(), [&](int64_t part) {
+  RunOnThreads(static_cast<int64_t>(parts), NumCores(), [&](int64_t part) {
     const std::span<const float> some = values.subspan(static_cast<size_t>(part) * kPart);
     unsigned nan = 0;
     for (const float value : some.first(std::min(kPart, some.size()))) nan |= static_cast<unsigned>(value != value);
@@ -80,14 +80,14 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
   size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
     if (data.dtype() != DType::kFloat32 || !HasNan(data.as<float>())) return;
-    if (++with_nan <= kMostWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
+    if (++with_nan <= kMaxWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
   };
   // Keys only describe how to read a tensor; each unknown key is reported once.
   std::set<std::string> unknown_keys;
   const auto note_keys = [&](const std::string& name, const onnx::TensorProto& tensor) {
     for (const auto& entry : tensor.external_data()) {
       const bool known = entry.key() == "location" || entry.key() == "offset" || entry.key() == "length" || entry.key() == "checksum";
-      if (known || unknown_keys.size() >= kMostWarnings || !unknown_keys.insert(entry.key()).second) continue;
+      if (known || unknown_keys.size() >= kMaxWarnings || !unknown_keys.insert(entry.key()).second) continue;
       file.warnings.push_back("external data of '" + Escaped(name) + "' has the key '" + Escaped(entry.key()) + "', which is ignored");
     }
   };
@@ -95,14 +95,14 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
     const std::string where = Escaped(file.path, 1000) + ", tensor '" + Escaped(site.name) + "'";
     const ModelLimits& limits = file.options.limits;
     const auto raw_of = [&](onnx::TensorProto& tensor) {
-      const int64_t index = TakenElements(tensor);
+      const int64_t index = MovedElements(tensor);
       return index < 0 ? nullptr : &raw.at(static_cast<size_t>(index));
     };
     Tensor data = site.dense != nullptr ? ReadTensor(*site.dense, where, external, limits, raw_of(*site.dense))
                                         : ReadSparseTensor(*site.sparse, where, external, limits, raw_of(*site.sparse->mutable_values()),
                                                            raw_of(*site.sparse->mutable_indices()));
     if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL) {
-      hashing.StartOrDo(data.bytes() >= kBytesWorthAThread, [&hash, data] { hash.Add(data.data(), static_cast<size_t>(data.bytes())); });
+      hashing.StartOrRun(data.bytes() >= kBytesWorthAThread, [&hash, data] { hash.Add(data.data(), static_cast<size_t>(data.bytes())); });
     }
     if (site.parameter_like) note_nan(site.name, data);
     if (site.dense != nullptr) {
@@ -116,8 +116,8 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
                          ModelTensor{site.name, std::move(data)});
   });
   hashing.Wait();
-  if (with_nan > kMostWarnings)
-    file.warnings.push_back("initial weights contain NaN: " + std::to_string(with_nan - kMostWarnings) + " more tensors");
+  if (with_nan > kMaxWarnings)
+    file.warnings.push_back("initial weights contain NaN: " + std::to_string(with_nan - kMaxWarnings) + " more tensors");
 }
 
 bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || path.ends_with(".txt"); }
@@ -207,14 +207,14 @@ Model Model::Load(const std::string& path, const LoadOptions& options) {
   const InputFile input(path, options.limits.file_bytes);
   ContentHash hash;
   ModelBytes bytes(input, &hash);
-  Parsed parsed = ParseBinary(bytes, Elements::kTaken, path, options);
+  Parsed parsed = ParseBinary(bytes, Elements::kMoved, path, options);
   return Model(Finished(std::move(parsed), hash));
 }
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
   ContentHash hash;
   ModelBytes source(bytes, &hash);
-  Parsed parsed = ParseBinary(source, Elements::kTaken, name, options);
+  Parsed parsed = ParseBinary(source, Elements::kMoved, name, options);
   return Model(Finished(std::move(parsed), hash));
 }
 

@@ -7,27 +7,27 @@
 #include <vector>
 
 #include "runtime/base/pages.h"
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kBufferBytes = 256 << 10;
-constexpr int64_t kBeginningBytes = 1024;
+constexpr int64_t kPrefixBytes = 1024;
 // Bytes that are read at once and then hashed.
 constexpr int64_t kReadBytes = 2 << 20;
 
 }  // namespace
 
 ModelBytes::ModelBytes(std::string_view bytes, ContentHash* hash)
-    : size_(static_cast<int64_t>(bytes.size())), beginning_(bytes.substr(0, kBeginningBytes)), window_(bytes), hash_(hash) {
+    : size_(static_cast<int64_t>(bytes.size())), prefix_(bytes.substr(0, kPrefixBytes)), window_(bytes), hash_(hash) {
   Hash(bytes.data(), size_);
 }
 
 ModelBytes::ModelBytes(const InputFile& file, ContentHash* hash) : file_(&file), size_(file.bytes()), hash_(hash) {
   buffer_.resize(static_cast<size_t>(std::min(size_, kBufferBytes)));
   Refill();
-  beginning_ = window_.substr(0, kBeginningBytes);
+  prefix_ = window_.substr(0, kPrefixBytes);
 }
 
 void ModelBytes::Read(int64_t count, char* to) {
@@ -37,10 +37,10 @@ void ModelBytes::Read(int64_t count, char* to) {
     at_ += held;
   }
   const int64_t left = count - std::max<int64_t>(held, 0);
-  if (left > 0) ReadOn(left, to + (count - left));
+  if (left > 0) ReadBeyondWindow(left, to + (count - left));
 }
 
-void ModelBytes::ReadOn(int64_t count, char* to) {
+void ModelBytes::ReadBeyondWindow(int64_t count, char* to) {
   const int64_t pieces = std::max<int64_t>(count / kReadBytes, 1);  // the last piece is the rest
   const auto bytes_of = [&](int64_t piece) { return piece + 1 < pieces ? kReadBytes : count - piece * kReadBytes; };
   if (pieces == 1) {
@@ -53,7 +53,7 @@ void ModelBytes::ReadOn(int64_t count, char* to) {
   std::vector<std::atomic<bool>> read(static_cast<size_t>(pieces));
   std::mutex hashing;
   int64_t hashed = 0;  // guarded by the mutex
-  Spread(pieces, NumCores(), [&](int64_t i) {
+  RunOnThreads(pieces, NumCores(), [&](int64_t i) {
     char* const piece = to + i * kReadBytes;
     PopulatePages(piece, bytes_of(i));
     file_->ReadAt(at_ + i * kReadBytes, piece, bytes_of(i));
@@ -91,7 +91,7 @@ void ModelBytes::Refill() {
 
 void ModelBytes::Hash(const char* bytes, int64_t count) {
   if (hash_ == nullptr || count == 0) return;
-  hashing_.StartOrDo(count >= kBytesWorthAThread, [this, bytes, count] { AddToHash(bytes, count); });
+  hashing_.StartOrRun(count >= kBytesWorthAThread, [this, bytes, count] { AddToHash(bytes, count); });
 }
 
 void ModelBytes::AddToHash(const char* bytes, int64_t count) {

@@ -24,7 +24,7 @@ class ModelBytes {
   int64_t at() const { return at_; }  // the offset of the next byte
 
   // The first bytes, at most 1024.
-  std::string_view beginning() const { return beginning_; }
+  std::string_view beginning() const { return prefix_; }
 
   uint8_t Next() {
     if (at_ >= window_begin_ + static_cast<int64_t>(window_.size())) Refill();
@@ -41,7 +41,7 @@ class ModelBytes {
  private:
   void Refill();
   // Reads bytes that are not in the window.
-  void ReadOn(int64_t count, char* to);
+  void ReadBeyondWindow(int64_t count, char* to);
   // Hashes large blocks on another thread; Finish waits for it.
   void Hash(const char* bytes, int64_t count);
   void AddToHash(const char* bytes, int64_t count);
@@ -49,7 +49,7 @@ class ModelBytes {
   const InputFile* file_ = nullptr;
   int64_t size_;
   int64_t at_ = 0;
-  std::string beginning_;
+  std::string prefix_;
   std::string buffer_;       // of a file
   std::string_view window_;  // what is in memory from window_begin_ on
   int64_t window_begin_ = 0;

@@ -9,16 +9,16 @@
 namespace gradloom {
 namespace {
 
-std::string NearIn(const std::string& name, const std::set<std::string>& known) {
+std::string NearestIn(const std::string& name, const std::set<std::string>& known) {
   const std::string near = Nearest(name, {known.begin(), known.end()});
   return near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ";
 }
 
 std::string Listed(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 12;
+  constexpr size_t kMax = 12;
   std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) list += (list.empty() ? "" : ", ") + Escaped(names[i], 200);
-  return names.size() > kMost ? list + " and " + std::to_string(names.size() - kMost) + " more" : list;
+  for (size_t i = 0; i < std::min(names.size(), kMax); ++i) list += (list.empty() ? "" : ", ") + Escaped(names[i], 200);
+  return names.size() > kMax ? list + " and " + std::to_string(names.size() - kMax) + " more" : list;
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ bool NamedStops::AtValue(const std::string& value) {
   values_.insert(value);
   bool found = false;
   for (Stop& stop : stops_) {
-    if (!stop.reader.empty() || !FitsPattern(stop.value, value)) continue;
+    if (!stop.reader.empty() || !MatchesPattern(stop.value, value)) continue;
     stop.used = found = true;
   }
   return found;
@@ -48,21 +48,21 @@ bool NamedStops::AtReader(const std::string& value, const std::vector<std::strin
   readers_.insert(reader.begin(), reader.end());
   bool found = false;
   for (Stop& stop : stops_) {
-    if (stop.reader.empty() || !PatternFitsAny(stop.reader, reader)) continue;
+    if (stop.reader.empty() || !PatternMatchesAny(stop.reader, reader)) continue;
     stop.reads.push_back(value);
-    if (!FitsPattern(stop.value, value)) continue;
+    if (!MatchesPattern(stop.value, value)) continue;
     stop.used = found = true;
   }
   return found;
 }
 
-void NamedStops::SeeGraph(const onnx::GraphProto& graph) {
+void NamedStops::RecordGraph(const onnx::GraphProto& graph) {
   if (empty()) return;
   for (const onnx::TensorProto& tensor : graph.initializer()) weights_.insert(tensor.name());
   for (const onnx::ValueInfoProto& input : graph.input()) inputs_.insert(input.name());
 }
 
-void NamedStops::SeeLeftOut(const onnx::NodeProto& node) {
+void NamedStops::RecordSkipped(const onnx::NodeProto& node) {
   if (empty()) return;
   std::vector<std::string> names(node.output().begin(), node.output().end());
   for (const std::string& output : node.output()) AtValue(output);
@@ -83,17 +83,17 @@ void NamedStops::Refuse(const Stop& stop) const {
   }
   if (!stop.reader.empty()) {
     throw Error(ErrorCode::kConfig, "--detach: the model has no node " + reader + " with inputs", "",
-                NearIn(stop.reader, readers_) + "give a node by its name, or by the name of one of its outputs");
+                NearestIn(stop.reader, readers_) + "give a node by its name, or by the name of one of its outputs");
   }
-  if (PatternFitsAny(stop.value, weights_)) {
+  if (PatternMatchesAny(stop.value, weights_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is a weight, not a computed value", "",
                 "use --freeze " + value + " not to train it, or --detach '" + Escaped(stop.value) +
                     "@NODE' to stop only the gradients from that node");
   }
-  if (PatternFitsAny(stop.value, inputs_)) {
+  if (PatternMatchesAny(stop.value, inputs_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, which gets no gradient");
   }
-  const std::string near = NearIn(stop.value, values_);
+  const std::string near = NearestIn(stop.value, values_);
   throw Error(ErrorCode::kConfig, "--detach: the model has no value " + value, "",
               (near.empty() ? "the values are: " + Listed({values_.begin(), values_.end()}) + "   " : near) +
                   "give the name of a node's output or a pattern, one --detach for each");

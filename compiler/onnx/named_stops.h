@@ -22,8 +22,8 @@ class NamedStops {
   bool AtReader(const std::string& value, const std::vector<std::string>& reader);
 
   // Records the values that no node makes, for messages, and a node that is not imported but whose values may still be named.
-  void SeeGraph(const onnx::GraphProto& graph);
-  void SeeLeftOut(const onnx::NodeProto& node);
+  void RecordGraph(const onnx::GraphProto& graph);
+  void RecordSkipped(const onnx::NodeProto& node);
 
   // To be called after all nodes have been visited. Throws Error(kConfig) for a text that matches nothing, with similar names.
   void Check() const;

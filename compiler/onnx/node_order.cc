@@ -47,7 +47,7 @@ class Order {
   }
 
   // Returns the position of the node that produces the value, or -1.
-  int MakerOf(const std::string& name) const {
+  int ProducerOf(const std::string& name) const {
     const auto made = maker_.find(name);
     return made == maker_.end() ? -1 : made->second;
   }
@@ -143,17 +143,17 @@ bool SortNodes(onnx::ModelProto& model) {
 
 std::string OrderFault(const Nodes& nodes, const onnx::NodeProto& reader, const std::string& name) {
   Order order(nodes);
-  const int maker = order.MakerOf(name);
-  if (maker < 0) return "";
+  const int producer = order.ProducerOf(name);
+  if (producer < 0) return "";
   const std::vector<int> cycle = order.Cycle();
   if (cycle.empty()) {
-    return "'" + Escaped(name) + "' is read by " + Describe(reader) + " before " + Describe(nodes[maker]) +
+    return "'" + Escaped(name) + "' is read by " + Describe(reader) + " before " + Describe(nodes[producer]) +
            " produces it: the nodes are out of order";
   }
   if (cycle.size() == 1) {
     std::string own;
     ForEachName(nodes[cycle[0]], [&](const std::string& read) {
-      if (order.MakerOf(read) == cycle[0]) own = read;
+      if (order.ProducerOf(read) == cycle[0]) own = read;
     });
     return Describe(nodes[cycle[0]]) + " reads its own output '" + Escaped(own) + "'";
   }

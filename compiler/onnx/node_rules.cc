@@ -13,7 +13,7 @@ namespace gradloom {
 namespace {
 
 // The libraries' kernels have int32 window extents.
-constexpr int64_t kMostWindow = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxWindow = std::numeric_limits<int32_t>::max();
 
 class Rules {
  public:
@@ -43,14 +43,14 @@ class Rules {
   void Window() const {
     for (const char* name : {"kernel_shape", "strides", "dilations"}) {
       for (int64_t extent : ints(name)) {
-        if (extent >= 1 && extent <= kMostWindow) continue;
+        if (extent >= 1 && extent <= kMaxWindow) continue;
         Fail(ErrorCode::kAttr,
-             std::string("attribute '") + name + "' is " + List(ints(name)) + "; each must be from 1 to " + std::to_string(kMostWindow));
+             std::string("attribute '") + name + "' is " + List(ints(name)) + "; each must be from 1 to " + std::to_string(kMaxWindow));
       }
     }
     for (int64_t pad : ints("pads")) {
-      if (pad < -kMostWindow || pad > kMostWindow) {
-        Fail(ErrorCode::kAttr, "attribute 'pads' is " + List(ints("pads")) + "; none may exceed " + std::to_string(kMostWindow));
+      if (pad < -kMaxWindow || pad > kMaxWindow) {
+        Fail(ErrorCode::kAttr, "attribute 'pads' is " + List(ints("pads")) + "; none may exceed " + std::to_string(kMaxWindow));
       }
     }
   }
@@ -76,9 +76,9 @@ class Rules {
     if (!kernel.empty() && kernel != std::vector<int64_t>(w.begin() + 2, w.end()))
       Fail(ErrorCode::kAttr, "attribute 'kernel_shape' is " + List(kernel) + ", but the weight is " + w.ToString());
     for (size_t i = 0; i < dilations.size() && static_cast<int>(i) + 2 < w.rank(); ++i) {
-      if (w[static_cast<int>(i) + 2] > 0 && dilations[i] > kMostWindow / w[static_cast<int>(i) + 2])
+      if (w[static_cast<int>(i) + 2] > 0 && dilations[i] > kMaxWindow / w[static_cast<int>(i) + 2])
         Fail(ErrorCode::kAttr, "attribute 'dilations' is " + List(dilations) + ": a kernel of " + w.ToString() + " would span more than " +
-                                   std::to_string(kMostWindow));
+                                   std::to_string(kMaxWindow));
     }
     if (transposed) Reach(w);
     const size_t bias = weight == 1 ? 2 : 8;

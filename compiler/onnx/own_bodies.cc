@@ -14,7 +14,7 @@ namespace gradloom {
 namespace {
 
 std::string ListOf(const std::string& name, const std::vector<int64_t>& values) {
-  return name + " = Constant <value_ints = " + Spelled(values) + "> () ";
+  return name + " = Constant <value_ints = " + OnnxText(values) + "> () ";
 }
 
 // ONNX's body squeezes each row of theta without giving an axis, which also removes the batch axis of a single sample. Grid points are
@@ -42,7 +42,7 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
     text += at + "less = Sub (" + at + "n, step) " + at + "centred = Sub (" + at + "d, " + at + "less) ";
     text += at + "parts = " + (corners ? "Max (" + at + "less, step) " : "Identity (" + at + "n) ");
     text += at + "c = CastLike (" + at + "centred, theta) " + at + "p = CastLike (" + at + "parts, theta) ";
-    text += at + "x = Div (" + at + "c, " + at + "p) " + at + "others = Constant <value_ints = " + Spelled(others) + "> () ";
+    text += at + "x = Div (" + at + "c, " + at + "p) " + at + "others = Constant <value_ints = " + OnnxText(others) + "> () ";
     text += at + "u = Unsqueeze (" + at + "x, " + at + "others) " + at + "e = Expand (" + at + "u, extents) ";
     text += at + "column = Unsqueeze (" + at + "e, last)\n";
     columns = at + "column, " + columns;
@@ -61,7 +61,7 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
 
 // Written as sums, because samples may be on several devices, which can combine sums but not a kernel for the whole.
 std::string MeanVariance(const std::vector<int64_t>& axes) {
-  return "axes = Constant <value_ints = " + Spelled(axes) +
+  return "axes = Constant <value_ints = " + OnnxText(axes) +
          "> () mean = ReduceMean (X, axes) centred = Sub (X, mean) squares = Mul (centred, centred) variance = ReduceMean (squares, axes) "
          "deviation = Sqrt (variance) least = Constant <value_float = 1e-9> () like = CastLike (least, X) divisor = Add (deviation, like) "
          "Y = Div (centred, divisor)";
@@ -74,7 +74,7 @@ std::string MeanVariance(const std::vector<int64_t>& axes) {
 
 // The node that computes a value, if it is among the last ones before the end of the graph, as that of a mean is. A search of the whole
 // graph for each node would take quadratic time.
-const Node* NearMaker(const Graph& graph, ValueId id) {
+const Node* NearProducer(const Graph& graph, ValueId id) {
   constexpr std::ptrdiff_t kNear = 64;
   const auto makes = [id](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
   const auto end = graph.nodes.rbegin() + std::min(kNear, std::ssize(graph.nodes));
@@ -85,10 +85,10 @@ const Node* NearMaker(const Graph& graph, ValueId id) {
 bool HasComputedMean(const Graph& graph, const Node& node) {
   if (node.op != "BatchNormalization" || !node.domain.empty() || node.attributes.Int("training_mode", 0) != 0 || node.inputs.size() < 5)
     return false;
-  const Node* maker = NearMaker(graph, node.inputs[3]);
-  while (maker != nullptr && (maker->op == "Squeeze" || maker->op == "Reshape" || maker->op == "Cast"))
-    maker = NearMaker(graph, maker->inputs[0]);
-  return maker != nullptr && maker->op == "ReduceMean";
+  const Node* producer = NearProducer(graph, node.inputs[3]);
+  while (producer != nullptr && (producer->op == "Squeeze" || producer->op == "Reshape" || producer->op == "Cast"))
+    producer = NearProducer(graph, producer->inputs[0]);
+  return producer != nullptr && producer->op == "ReduceMean";
 }
 
 std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
@@ -99,7 +99,7 @@ std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
     const std::string of = name;
     text += of + "_like = CastLike (" + of + ", X) " + of + "_beside = Unsqueeze (" + of + "_like, others) ";
   }
-  return text + "epsilon = Constant <value_float = " + Spelled(node.attributes.Float("epsilon", 1e-5F)) +
+  return text + "epsilon = Constant <value_float = " + OnnxText(node.attributes.Float("epsilon", 1e-5F)) +
          "> () least = CastLike (epsilon, X) centred = Sub (X, input_mean_beside) moved = Add (input_var_beside, least) deviation = Sqrt "
          "(moved) normal = Div (centred, deviation) scaled = Mul (normal, scale_beside) Y = Add (scaled, B_beside)";
 }
@@ -149,8 +149,8 @@ std::string WindowsAlong(const Node& node, const Windows& all, const std::vector
     pads.push_back(all.pads_begin[i]);
   }
   for (const int axis : axes) pads.push_back(all.pads_end[static_cast<size_t>(axis)]);
-  std::string text = node.op + " <kernel_shape = " + Spelled(kernel) + ", strides = " + Spelled(strides) +
-                     ", dilations = " + Spelled(dilations) + ", pads = " + Spelled(pads);
+  std::string text = node.op + " <kernel_shape = " + OnnxText(kernel) + ", strides = " + OnnxText(strides) +
+                     ", dilations = " + OnnxText(dilations) + ", pads = " + OnnxText(pads);
   if (node.op == "Conv") text += ", group = " + std::to_string(group);
   for (const char* name : {"ceil_mode", "count_include_pad", "p"}) {
     if (node.attributes.has(name)) text += ", " + std::string(name) + " = " + std::to_string(node.attributes.Int(name, 0));
@@ -169,7 +169,7 @@ std::string WindowsOfRest(const Node& node, const Windows& all, const Shape& x, 
   filters[0] = plain.size() > 1 ? x[plain[1] + 2] : 1;
   const bool full = missing.empty(), conv = node.op == "Conv";
   std::string text = ListOf("lead", {0, 1}) + ListOf("missing", full ? std::vector<int64_t>{0} : missing);
-  text += "rest = Squeeze (X, lead) turned = Transpose <perm = " + Spelled(order) + "> (rest) ";
+  text += "rest = Squeeze (X, lead) turned = Transpose <perm = " + OnnxText(order) + "> (rest) ";
   text += full ? "image = Identity (turned) " : "image = Unsqueeze (turned, missing) ";
   if (conv) {
     text += ListOf("thin", thin) + ListOf("filters", filters) + "one = " + (thin.empty() ? "Identity (W) " : "Squeeze (W, thin) ") +
@@ -177,7 +177,7 @@ std::string WindowsOfRest(const Node& node, const Windows& all, const Shape& x, 
   }
   text += "made = " + WindowsAlong(node, all, wide, filters[0], conv ? "(image, filter) " : "(image) ");
   text += full ? "less = Identity (made) " : "less = Squeeze (made, missing) ";
-  return text + "again = Transpose <perm = " + Spelled(back) + "> (less) Y = Unsqueeze (again, lead)";
+  return text + "again = Transpose <perm = " + OnnxText(back) + "> (less) Y = Unsqueeze (again, lead)";
 }
 
 // Without the axes that have one point.
@@ -230,7 +230,7 @@ std::string NumbersAt(const Node& node, const std::string& attribute, double abs
   std::vector<double> numbers = node.attributes.Floats(attribute);
   if (numbers.empty()) numbers.push_back(absent);
   std::string list;
-  for (const double number : numbers) list += (list.empty() ? "" : ", ") + Spelled(number);
+  for (const double number : numbers) list += (list.empty() ? "" : ", ") + OnnxText(number);
   return "Constant <value_floats = [" + list + "]> ()";
 }
 
@@ -254,14 +254,14 @@ std::string Normalizer(const Graph& graph, const Node& node) {
 std::string Imputer(const Graph& graph, const Node& node) {
   if (!IsFloating(graph.value(node.inputs[0]).dtype)) {
     return "gone = Constant <value_int = " + std::to_string(node.attributes.Int("replaced_value_int64", 0)) +
-           "> () missing = Equal (X, gone) numbers = Constant <value_ints = " + Spelled(node.attributes.Ints("imputed_value_int64s")) +
+           "> () missing = Equal (X, gone) numbers = Constant <value_ints = " + OnnxText(node.attributes.Ints("imputed_value_int64s")) +
            "> () Y = Where (missing, numbers, X)";
   }
   const double gone = node.attributes.Float("replaced_value_float", 0);
   // scikit-learn's PowerTransformer replaces infinities.
   const std::string infinite = gone > 0 ? "IsInf <detect_negative = 0> (X)" : "IsInf <detect_positive = 0> (X)";
   const std::string missing = std::isnan(gone) ? "IsNaN (X)" : std::isinf(gone) ? infinite : "Equal (X, gone)";
-  return (!std::isfinite(gone) ? "" : "number = Constant <value_float = " + Spelled(gone) + "> () gone = CastLike (number, X) ") +
+  return (!std::isfinite(gone) ? "" : "number = Constant <value_float = " + OnnxText(gone) + "> () gone = CastLike (number, X) ") +
          "missing = " + missing + " given = " + NumbersAt(node, "imputed_value_floats", 0) +
          " numbers = CastLike (given, X) Y = Where (missing, numbers, X)";
 }
@@ -270,7 +270,7 @@ std::string OneHotEncoder(const Graph& /*graph*/, const Node& node) {
   const std::vector<int64_t> kinds = node.attributes.Ints("cats_int64s");
   if (kinds.empty()) throw Error(ErrorCode::kUnsupported, "OneHotEncoder with string categories is not supported");
   return "x = Cast <to = 7> (X) last = Constant <value_ints = [-1]> () each = Unsqueeze (x, last) kinds = Constant <value_ints = " +
-         Spelled(kinds) + "> () same = Equal (each, kinds) Y = Cast <to = 1> (same)";
+         OnnxText(kinds) + "> () same = Equal (each, kinds) Y = Cast <to = 1> (same)";
 }
 
 constexpr std::string_view kMl = "ai.onnx.ml";

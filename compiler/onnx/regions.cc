@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 // The trip bound of a loop without a trip count.
-constexpr int64_t kMostTrips = int64_t{1} << 31;
+constexpr int64_t kMaxTrips = int64_t{1} << 31;
 
 // Gives a body one input for each captured value, in their order.
 void AlignInputs(RegionFrame& frame, const std::vector<ValueId>& all, const Graph& outer) {
@@ -94,8 +94,8 @@ std::vector<Binding> Importer::RunRegion(const onnx::GraphProto& graph, Scope& s
   try {
     return RunGraph(graph, scope);
   } catch (const Error& error) {
-    if (emitter_.batch_watch() == nullptr) throw;
-    throw emitter_.batch_watch()->InBody(error);
+    if (emitter_.batch_observer() == nullptr) throw;
+    throw emitter_.batch_observer()->InBody(error);
   }
 }
 
@@ -111,7 +111,7 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
     body.depth = frames_.size();
     made.push_back(EndRegion(Tensors(RunRegion(*branch, body), where)));
   }
-  if (BatchWatch* watch = emitter_.batch_watch())
+  if (BatchObserver* watch = emitter_.batch_observer())
     watch->Join(node, TypesOf(*made[0].graph, made[0].graph->outputs), TypesOf(*made[1].graph, made[1].graph->outputs));
   JoinedBranches joined(made[0], made[1], node.origin);
   joined.Run();
@@ -164,7 +164,7 @@ class Importer::LoopRegion {
     node_.inputs.insert(node_.inputs.end(), frame.captured.begin(), frame.captured.end());
     node_.attributes = {{"carried", carried},
                         {"conditional", int64_t{conditional_ ? 1 : 0}},
-                        {"trip_bound", bound_ >= 0 ? std::min(bound_, kMostTrips) : kMostTrips},
+                        {"trip_bound", bound_ >= 0 ? std::min(bound_, kMaxTrips) : kMaxTrips},
                         {"kept_bound", i_.options_.loop_bound}};
     const std::vector<ValueType> types = TypesOf(*frame.graph, frame.graph->outputs);
     node_.regions.push_back({"body", std::move(frame.graph)});
@@ -207,7 +207,7 @@ class Importer::LoopRegion {
     }
     parts_.enter(body, trip, states);
     std::vector<ValueId> made = i_.Tensors(i_.RunRegion(parts_.graph, body), Describe(node_));
-    const ValueId going = parts_.gives_condition ? made[0] : kNoValue;
+    const ValueId going = parts_.has_condition_output ? made[0] : kNoValue;
     if (going != kNoValue) made.erase(made.begin());
     FindCondition(going);
     CheckStates(states, made);
@@ -304,10 +304,9 @@ class Importer::LoopRegion {
   }
 
   void AddOperands() {
-    if (!conditional_ && parts_.trips > kMostTrips) {
+    if (!conditional_ && parts_.trips > kMaxTrips) {
       throw Error(ErrorCode::kLimit,
-                  "a loop has " + std::to_string(parts_.trips) + " iterations; the limit is " + std::to_string(kMostTrips),
-                  Describe(node_));
+                  "a loop has " + std::to_string(parts_.trips) + " iterations; the limit is " + std::to_string(kMaxTrips), Describe(node_));
     }
     Emitter& outer = i_.emitter();
     const std::string& origin = node_.origin;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kIrVersion = 10;  // has metadata of nodes
 // With more devices, only those that run different programs are drawn.
-constexpr size_t kMostDevices = 16;
+constexpr size_t kMaxStageDevices = 16;
 
 class Writer {
  public:
@@ -34,7 +34,7 @@ class Writer {
   std::string Run() {
     std::set<int> programs;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-      if (programs.insert(entry_.ranks[r].program).second || r < kMostDevices) drawn_.insert(static_cast<int>(r));
+      if (programs.insert(entry_.ranks[r].program).second || r < kMaxStageDevices) drawn_.insert(static_cast<int>(r));
     }
     for (int rank : drawn_) AddProgram(rank);
     return model_.SerializeAsString();

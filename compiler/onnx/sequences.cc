@@ -174,7 +174,7 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
     if (split->shape().rank() == 0) each = ElementAsInt(split->view(), 0);
   }
   // A size that is the batch size of the file follows the batch; the number of parts stays.
-  if (given && sizes.empty() && emitter().batch_watch() != nullptr) sizes = emitter().batch_watch()->DeclaredParts();
+  if (given && sizes.empty() && emitter().batch_observer() != nullptr) sizes = emitter().batch_observer()->DeclaredParts();
   if (sizes.empty()) {
     if (each <= 0) throw Error(ErrorCode::kValue, "the split size must be at least 1, got " + std::to_string(each), where);
     if (extent / each > file_.options.limits.node_inputs)

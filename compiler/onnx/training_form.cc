@@ -30,18 +30,18 @@ class Rewriter {
     for (const onnx::NodeProto& node : model_.graph().node()) {
       RefuseWithin(node);
       if (!Trains(node) && !ReadsRenamed(node)) continue;
-      onnx::NodeProto& copy = *made_.nodes.Add();
+      onnx::NodeProto& copy = *result_.nodes.Add();
       copy = node;
       Rename(copy);
       if (Trains(node)) Train(node, copy);
       for (std::string& output : *copy.mutable_output()) {
-        if (!output.empty() && !made_.renamed.contains(output)) made_.renamed.emplace(output, new_name_("training/" + output));
-        if (!output.empty()) output = made_.renamed.at(output);
+        if (!output.empty() && !result_.renamed.contains(output)) result_.renamed.emplace(output, new_name_("training/" + output));
+        if (!output.empty()) output = result_.renamed.at(output);
       }
       if (IsStandard(node, "BatchNormalization") && Trains(node)) BindStatistics(node, copy);
     }
-    for (const auto& [from, to] : latest_) made_.statistics.emplace_back(from, to);
-    return std::move(made_);
+    for (const auto& [from, to] : latest_) result_.statistics.emplace_back(from, to);
+    return std::move(result_);
   }
 
  private:
@@ -81,13 +81,13 @@ class Rewriter {
   bool ReadsRenamed(const onnx::NodeProto& node) const {
     bool reads = false;
     onnx::NodeProto copy = node;
-    ForEachRead(copy, [&](const std::string& name) { reads |= made_.renamed.contains(name); });
+    ForEachRead(copy, [&](const std::string& name) { reads |= result_.renamed.contains(name); });
     return reads;
   }
 
   void Rename(onnx::NodeProto& node) {
     ForEachRead(node, [&](std::string& name) {
-      if (const auto found = made_.renamed.find(name); found != made_.renamed.end()) name = found->second;
+      if (const auto found = result_.renamed.find(name); found != result_.renamed.end()) name = found->second;
     });
   }
 
@@ -120,9 +120,9 @@ class Rewriter {
   void Train(const onnx::NodeProto& node, onnx::NodeProto& copy) {
     if (IsStandard(node, "Dropout")) {
       RequireOpset(node, 12);
-      if (made_.true_name.empty()) made_.true_name = new_name_("training/true");
+      if (result_.true_name.empty()) result_.true_name = new_name_("training/true");
       while (copy.input_size() < 3) copy.add_input("");
-      copy.set_input(2, made_.true_name);
+      copy.set_input(2, result_.true_name);
       return;
     }
     RequireOpset(node, 14);
@@ -153,7 +153,7 @@ class Rewriter {
   const int opset_;
   std::map<std::string, const onnx::TensorProto*> initializers_, constants_;
   std::map<std::string, std::string> latest_;  // the value of a running statistic after the nodes so far
-  TrainingForm made_;
+  TrainingForm result_;
 };
 
 }  // namespace

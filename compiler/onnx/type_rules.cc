@@ -72,13 +72,13 @@ class NodeContext : public onnx::InferenceContext {
   mutable std::map<std::string, std::unique_ptr<onnx::AttributeProto>> attributes_;
 };
 
-constexpr size_t kMostShown = 2000;  // bytes of operands or attributes in a message
+constexpr size_t kMaxShown = 2000;  // bytes of operands or attributes in a message
 
 // " = [2,-1]" of a short constant list, such as a target shape.
 std::string NumbersOf(const Graph& graph, ValueId id) {
-  constexpr int64_t kMost = 8;
+  constexpr int64_t kMax = 8;
   const Tensor* data = graph.value(id).role == Role::kConst && graph.value(id).dtype == DType::kInt64 ? graph.data(id) : nullptr;
-  if (data == nullptr || data->elements() > kMost) return "";
+  if (data == nullptr || data->elements() > kMax) return "";
   std::string text;
   for (int64_t number : data->as<int64_t>()) text += (text.empty() ? "" : ",") + std::to_string(number);
   return " = " + (data->shape().rank() == 0 ? text : "[" + text + "]");
@@ -90,7 +90,7 @@ std::string OperandTypes(const Graph& graph, const Node& node) {
     text += text.empty() ? "" : ", ";
     text += id == kNoValue ? "-" : "'" + Escaped(graph.value(id).name) + "' " + graph.type(id).ToString();
     if (id != kNoValue) text += NumbersOf(graph, id);
-    if (text.size() > kMostShown) return text + ", ...";
+    if (text.size() > kMaxShown) return text + ", ...";
   }
   return text;
 }
@@ -99,7 +99,7 @@ std::string AttributesOf(const Node& node) {
   std::string text;
   for (const auto& [name, value] : node.attributes) {
     text += (text.empty() ? "" : ", ") + Escaped(name) + "=" + Escaped(Attributes::ToString(value));
-    if (text.size() > kMostShown) return text + ", ...";
+    if (text.size() > kMaxShown) return text + ", ...";
   }
   return text;
 }
@@ -214,7 +214,7 @@ std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const
   return types;
 }
 
-constexpr int64_t kMostExact = int64_t{1} << 24;
+constexpr int64_t kMaxExact = int64_t{1} << 24;
 
 // onnx multiplies extents and scales in float64, where 5 * 1.4f is less than 7. The programs that write and run such files multiply in
 // float32.
@@ -231,7 +231,7 @@ void ScaleExtents(const Graph& graph, const Node& node, Shape& result) {
     if (!axis) return;
     const float extent = static_cast<float>(x[*axis]) * static_cast<float>(ElementAsDouble(scales->view(), i));
     // float32 does not represent all larger integers.
-    if (x[*axis] < kMostExact && extent >= 0 && extent < static_cast<float>(kMostExact)) result[*axis] = static_cast<int64_t>(extent);
+    if (x[*axis] < kMaxExact && extent >= 0 && extent < static_cast<float>(kMaxExact)) result[*axis] = static_cast<int64_t>(extent);
   }
 }
 

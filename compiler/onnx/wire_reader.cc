@@ -37,7 +37,7 @@ Kind Child(Kind kind, uint64_t field) {
 }
 
 // Fields of TensorProto. The last one is our own, with the largest number that protobuf allows: an index into WireModel::elements.
-constexpr uint64_t kDataType = 2, kRawData = 9, kTaken = (uint64_t{1} << 29) - 1;
+constexpr uint64_t kDataType = 2, kRawData = 9, kMovedField = (uint64_t{1} << 29) - 1;
 
 // The length of a message is only known at its end: a number of this many bytes is reserved for it.
 constexpr size_t kLengthBytes = 5;
@@ -59,7 +59,7 @@ struct Frame {
 class Reader {
  public:
   Reader(ModelBytes& bytes, Elements elements, const std::string& where, const ModelLimits& limits)
-      : bytes_(bytes), taking_(elements == Elements::kTaken), where_(where), limits_(limits) {}
+      : bytes_(bytes), moving_(elements == Elements::kMoved), where_(where), limits_(limits) {}
   // Waits for threads that are still hashing bytes of the model.
   ~Reader() { bytes_.Finish(); }
   Reader(const Reader&) = delete;
@@ -110,7 +110,7 @@ class Reader {
     const uint64_t tag = Varint(frame.end);
     const uint64_t field = tag >> 3;
     if (field == 0 || field > (uint64_t{1} << 29)) Fail("a field has the invalid number " + std::to_string(field));
-    const bool ours = frame.kind == Kind::kTensor && field == kTaken;
+    const bool ours = frame.kind == Kind::kTensor && field == kMovedField;
     const size_t begin = model_.message.size();
     AppendVarint(tag, model_.message);
     switch (tag & 7) {
@@ -148,13 +148,13 @@ class Reader {
     const int64_t each = DTypeBytes(*dtype);
     if (each == 0 || length % each != 0) return false;
     model_.message.resize(begin);
-    if (!taking_) {
+    if (!moving_) {
       bytes_.Skip(length);
       return true;
     }
     Tensor& tensor = model_.elements.emplace_back(*dtype, Shape{length / each});
     bytes_.Read(length, static_cast<char*>(tensor.data()));
-    AppendVarint(kTaken << 3, model_.message);
+    AppendVarint(kMovedField << 3, model_.message);
     AppendVarint(model_.elements.size() - 1, model_.message);
     return true;
   }
@@ -181,7 +181,7 @@ class Reader {
   }
 
   ModelBytes& bytes_;
-  const bool taking_;
+  const bool moving_;
   const std::string& where_;
   const ModelLimits& limits_;
   WireModel model_;
@@ -231,14 +231,14 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
   return Reader(bytes, elements, where, limits).Run();
 }
 
-int64_t TakenElements(onnx::TensorProto& tensor) {
+int64_t MovedElements(onnx::TensorProto& tensor) {
   google::protobuf::UnknownFieldSet& fields = *tensor.mutable_unknown_fields();
   int64_t taken = -1;
   // The last value counts, like for any repeated occurrence of a field when protobuf merges messages.
   for (int i = 0; i < fields.field_count(); ++i) {
-    if (fields.field(i).number() == static_cast<int>(kTaken)) taken = static_cast<int64_t>(fields.field(i).varint());
+    if (fields.field(i).number() == static_cast<int>(kMovedField)) taken = static_cast<int64_t>(fields.field(i).varint());
   }
-  if (taken >= 0) fields.DeleteByNumber(static_cast<int>(kTaken));
+  if (taken >= 0) fields.DeleteByNumber(static_cast<int>(kMovedField));
   return taken;
 }
 

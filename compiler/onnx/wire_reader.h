@@ -12,14 +12,14 @@
 
 namespace gradloom {
 
-// What is done with the raw data of tensors. kTaken: elements are read separately, and so stored in memory only once. In protobuf strings,
+// What is done with the raw data of tensors. kMoved: elements are read separately, and so stored in memory only once. In protobuf strings,
 // and with the file in memory before it is parsed, large models would be in memory three times.
-enum class Elements : uint8_t { kTaken, kSkipped };
+enum class Elements : uint8_t { kMoved, kSkipped };
 
 struct WireModel {
   // The serialized ModelProto of the file, without the raw data of tensors that was taken or skipped.
   std::string message;
-  // Tensors of rank 1 with the tensors' types. TakenElements returns which of them belongs to a tensor of the message.
+  // Tensors of rank 1 with the tensors' types. MovedElements returns which of them belongs to a tensor of the message.
   std::vector<Tensor> elements;
 };
 
@@ -30,7 +30,7 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
 
 // The index in WireModel::elements of the data of a tensor in its parsed message; -1: the data is in the message itself. Removes the marker
 // with this index from the message.
-int64_t TakenElements(onnx::TensorProto& tensor);
+int64_t MovedElements(onnx::TensorProto& tensor);
 
 // For ONNX's text syntax: throws Error(kParse) if it is nested too deeply.
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kTraining[] = "ai.onnx.preview.training";
 // The first IR version with training_info.
-constexpr int kLeastIrVersion = 7;
+constexpr int kMinIrVersion = 7;
 
 class Writer {
  public:
@@ -42,7 +42,7 @@ class Writer {
     AddInitializers();
     Declare(algorithm_.loss, proto_->mutable_output()->Add());
     std::swap(*proto_->mutable_output(0), *proto_->mutable_output(proto_->output_size() - 1));
-    if (model_.ir_version() < kLeastIrVersion) model_.set_ir_version(kLeastIrVersion);
+    if (model_.ir_version() < kMinIrVersion) model_.set_ir_version(kMinIrVersion);
     if (VersionsOf(model_).contains(kTraining)) return;
     auto& opset = *model_.add_opset_import();
     opset.set_domain(kTraining);

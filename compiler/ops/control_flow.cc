@@ -15,8 +15,8 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
-#include "compiler/ops/rounds.h"
 #include "compiler/ops/sharding.h"
+#include "compiler/ops/trip_estimate.h"
 
 namespace gradloom {
 namespace {
@@ -133,7 +133,7 @@ Cost CostOfIf(const Graph&, const Node& node) {
 }
 
 Cost CostOfLoop(const Graph&, const Node& node) {
-  const double trips = CountedRounds(node.attributes.Int("trip_bound", 1));
+  const double trips = EstimatedTrips(node.attributes.Int("trip_bound", 1));
   const Cost once = CostOfBody(BodyOf(node, 0));
   return {trips * once.flops, trips * once.bytes};
 }

@@ -51,7 +51,7 @@ std::vector<ValueType> InferNonZero(const Graph& graph, const Node& node) {
 }
 
 // Returns the positions along the axis (of the flattened input if there is none) that a Compress selects.
-std::vector<int64_t> KeptPlaces(const Graph& graph, const Node& node) {
+std::vector<int64_t> SelectedPositions(const Graph& graph, const Node& node) {
   const Tensor& condition = KnownData(graph, node, 1);
   if (condition.dtype() != DType::kBool || condition.shape().rank() != 1) {
     throw Error(ErrorCode::kShape, "the condition of Compress must be a bool tensor of rank 1", Describe(node));
@@ -64,7 +64,7 @@ std::vector<int64_t> KeptPlaces(const Graph& graph, const Node& node) {
 }
 
 std::vector<ValueType> InferCompress(const Graph& graph, const Node& node) {
-  const std::vector<int64_t> places = KeptPlaces(graph, node);
+  const std::vector<int64_t> places = SelectedPositions(graph, node);
   ValueType type = InputType(graph, node, 0);
   int64_t extent = type.shape.elements();
   int axis = 0;
@@ -90,7 +90,7 @@ void Compress(GradientContext& c) {
   GraphBuilder& b = c.b;
   const Shape shape = b.shape(c.in(0));
   const bool flat = !c.attributes().has("axis");
-  const ValueId places = b.Ints(KeptPlaces(b.graph(), c.node()));
+  const ValueId places = b.Ints(SelectedPositions(b.graph(), c.node()));
   const Shape target = flat ? Shape{shape.elements()} : shape;
   const int64_t axis = flat ? 0 : c.attributes().Int("axis", 0);
   c.set(0, b.Reshape(b.Own("GatherGrad", {places, c.grad(0)}, {{"axis", axis}, {"shape", target.dims()}}), shape));

@@ -31,7 +31,7 @@ std::span<const Op> GridSampleOps();         // grid_sample.cc
 std::span<const Op> AttentionOps();          // attention.cc
 std::span<const Op> FusedOps();              // fused.cc
 std::span<const Op> ReorderOps();            // reorder.cc
-std::span<const Op> MeetingOps();            // meeting.cc
+std::span<const Op> CollectiveOps();         // collective.cc
 std::span<const Op> QuantizedOps();          // quantized.cc
 std::span<const Op> RegionOfInterestOps();   // regions_of_interest.cc
 std::span<const Op> SignalOps();             // signal.cc

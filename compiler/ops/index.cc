@@ -69,7 +69,7 @@ struct Scattering {
     if (!nd) attributes.set("axis", c.attributes().Int("axis", 0));
     return b.Op(c.node().op, {data, c.in(1), updates}, attributes);
   }
-  ValueId Gather(ValueId data) const {
+  ValueId GatherAt(ValueId data) const {
     if (nd) return b.Op("GatherND", {data, c.in(1)});
     return b.Op("GatherElements", {data, c.in(1)}, {{"axis", c.attributes().Int("axis", 0)}});
   }
@@ -92,11 +92,11 @@ void ScatterMul(const Scattering& s) {
   }
   if (!c.needs(2)) return;
   const ValueId zero = s.IsZero(updates);
-  const ValueId zeros = s.Gather(s.Scatter(s.ZerosLike(g), s.Count(zero), "add"));
+  const ValueId zeros = s.GatherAt(s.Scatter(s.ZerosLike(g), s.Count(zero), "add"));
   const ValueId only = b.Op("And", {zero, s.Equal(zeros, s.One())});
   const ValueId without = s.Scatter(data, b.Where(only, s.One(), updates), "mul");
-  const ValueId divided = b.Div(s.Gather(b.Mul(g, c.out(0))), b.Where(zero, s.One(), updates));
-  c.set(2, b.Where(only, s.Gather(b.Mul(g, without)), divided));
+  const ValueId divided = b.Div(s.GatherAt(b.Mul(g, c.out(0))), b.Where(zero, s.One(), updates));
+  c.set(2, b.Where(only, s.GatherAt(b.Mul(g, without)), divided));
 }
 
 // The gradient is shared equally by all values that equal the extreme, including that of the data.
@@ -104,11 +104,11 @@ void ScatterExtreme(const Scattering& s) {
   GradientContext& c = s.c;
   B& b = s.b;
   const ValueId data_wins = s.Count(s.Equal(c.in(0), c.out(0)));
-  const ValueId update_wins = s.Count(s.Equal(c.in(2), s.Gather(c.out(0))));
+  const ValueId update_wins = s.Count(s.Equal(c.in(2), s.GatherAt(c.out(0))));
   const ValueId winners = s.Scatter(data_wins, update_wins, "add");
   const ValueId share = b.Div(c.grad(0), winners);
   if (c.needs(0)) c.set(0, b.Mul(data_wins, share));
-  if (c.needs(2)) c.set(2, b.Mul(update_wins, s.Gather(share)));
+  if (c.needs(2)) c.set(2, b.Mul(update_wins, s.GatherAt(share)));
 }
 
 void Scatter(GradientContext& c) {
@@ -118,7 +118,7 @@ void Scatter(GradientContext& c) {
   if (reduction == "max" || reduction == "min") return ScatterExtreme(s);
   const ValueId g = c.grad(0);
   if (c.needs(0)) c.set(0, reduction == "add" ? g : s.Scatter(g, s.ZerosLike(c.in(2)), "none"));
-  if (c.needs(2)) c.set(2, s.Gather(g));
+  if (c.needs(2)) c.set(2, s.GatherAt(g));
 }
 
 void TopK(GradientContext& c) {
@@ -178,7 +178,7 @@ struct TupleAxes {
       : leading(static_cast<int>(query.attributes().Int("batch_dims", 0))),
         depth(static_cast<int>(indices[indices.rank() - 1])),
         indices_rank(indices.rank()) {}
-  bool Behind(int data_axis) const { return data_axis >= leading + depth; }
+  bool IsAfterIndexed(int data_axis) const { return data_axis >= leading + depth; }
   // Converts an axis of the data after the selected ones to the result's axis, and back.
   int ToResult(int data_axis) const { return data_axis - leading - depth + indices_rank - 1; }
   int ToData(int result_axis) const { return result_axis - (indices_rank - 1) + leading + depth; }
@@ -190,7 +190,7 @@ void ShardGatherNd(ShardQuery& query) {
   if (indices.whole() && query.given(0).partial()) return query.set(0, Shard::Partial());
   Shard data = query.in(0);
   if (indices.split() && indices.axis == axes.indices_rank - 1) query.Refuse("the last axis of its indices is the batch axis");
-  if (data.split() && axes.Behind(data.axis)) {
+  if (data.split() && axes.IsAfterIndexed(data.axis)) {
     if (indices.split()) query.Refuse("its indices select among samples");
     data.axis = axes.ToResult(data.axis);
   } else if (data.split() && (data.axis >= axes.leading || !indices.split())) {
@@ -220,7 +220,7 @@ void ShardScatterNd(ShardQuery& query) {
   query.ExpectWhole(1);
   const Shard data = query.in(0);
   Shard updates = query.in(2);
-  if ((data.split() && !axes.Behind(data.axis)) || (updates.split() && updates.axis < axes.indices_rank - 1)) {
+  if ((data.split() && !axes.IsAfterIndexed(data.axis)) || (updates.split() && updates.axis < axes.indices_rank - 1)) {
     query.Refuse("its indices select among samples");
   }
   if (updates.split()) updates.axis = axes.ToData(updates.axis);

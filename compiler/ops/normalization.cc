@@ -149,9 +149,9 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
 // broadcast to x.
 std::vector<ValueType> InferBatchNormLine(const Graph& graph, const Node& node) {
   const ValueType scale = InferBatchNormTrain(graph, node)[1];
-  Shape beside_x{scale.shape[0]};
-  for (int axis = 2; axis < InputType(graph, node, 0).shape.rank(); ++axis) beside_x.push_back(1);
-  const ValueType line{scale.dtype, beside_x};
+  Shape broadcast_shape{scale.shape[0]};
+  for (int axis = 2; axis < InputType(graph, node, 0).shape.rank(); ++axis) broadcast_shape.push_back(1);
+  const ValueType line{scale.dtype, broadcast_shape};
   return Cut({scale, scale, scale, line, line, line}, node);
 }
 

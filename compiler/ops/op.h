@@ -21,7 +21,7 @@ enum Trait : uint32_t {
   kRandom = 1u << 3,       // the result depends on the seed, the batch number and the node's origin
   kCommutative = 1u << 4,  // the first two inputs may be swapped
   kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
-  kMeeting = 1u << 6,      // a collective: never folded, merged or left out on one device
+  kCollective = 1u << 6,   // a collective: never folded, merged or left out on one device
   kProduct = 1u << 7,      // sums of products of its operands, as matrix units compute them
 };
 

@@ -38,7 +38,7 @@ constexpr Rows kFamilies[] = {
     GridSampleOps,
     FusedOps,
     ReorderOps,
-    MeetingOps,
+    CollectiveOps,
     QuantizedOps,
     RegionOfInterestOps,
     SignalOps,

@@ -6,7 +6,7 @@ namespace gradloom {
 namespace {
 
 // Reduces a gradient of the shape of x to that of the scale: sums over all elements that share an element of the scale.
-ValueId OverGrain(GradientContext& c, ValueId gradient) {
+ValueId SumPerScale(GradientContext& c, ValueId gradient) {
   GraphBuilder& b = c.b;
   const Shape scale = b.shape(c.in(1)), x = b.shape(c.in(0));
   if (scale.elements() == 1) return b.Reshape(b.ReduceSum(gradient, {}, /*keepdims=*/false), scale);
@@ -39,7 +39,7 @@ void DequantizeGradient(GradientContext& c) {
   std::vector<ValueId> operands{c.in(0), b.Fill(b.graph().type(c.in(1)), 1.0)};
   if (c.in(2) != kNoValue) operands.push_back(c.in(2));
   const ValueId difference = b.Op("DequantizeLinear", operands, attributes);
-  const ValueId gradient = OverGrain(c, b.Mul(c.grad(0), difference));
+  const ValueId gradient = SumPerScale(c, b.Mul(c.grad(0), difference));
   c.set(1, b.Cast(gradient, b.dtype(c.in(1))));
 }
 

@@ -24,7 +24,7 @@ DType DTypeAttribute(const Node& node, DType absent) {
   return static_cast<DType>(node.attributes.Int("dtype", static_cast<int64_t>(absent)));
 }
 
-std::vector<ValueType> DrawnTypes(const Graph& graph, const Node& node) {
+std::vector<ValueType> InferRandom(const Graph& graph, const Node& node) {
   ExpectLastSeeds(graph, node, 0);
   const DType dtype = DTypeAttribute(node, DType::kFloat32);
   if (!IsFloating(dtype))
@@ -50,24 +50,24 @@ std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
   return {{DTypeAttribute(node, DType::kInt32), Shape{scores[0], samples}}};
 }
 
-void ShardDrawn(ShardQuery& query) {
+void ShardRandom(ShardQuery& query) {
   const int axis = query.growing(0);
   query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
 }
 
-constexpr uint32_t kDrawn = kRandom | kNoGradient;
+constexpr uint32_t kRandomTraits = kRandom | kNoGradient;
 
 constexpr Op kOps[] = {
-    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes, .shard = ShardDrawn},
-    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes, .shard = ShardDrawn},
-    {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kDrawn, .infer = BernoulliTypes, .shard = ShardPointwise},
-    {.name = "Multinomial", .domain = kGradloomDomain, .traits = kDrawn, .infer = MultinomialTypes, .samples = "0.>0"},
-    {.name = "RandomUniform", .domain = "", .traits = kDrawn},
-    {.name = "RandomUniformLike", .domain = "", .traits = kDrawn},
-    {.name = "RandomNormal", .domain = "", .traits = kDrawn},
-    {.name = "RandomNormalLike", .domain = "", .traits = kDrawn},
-    {.name = "Bernoulli", .domain = "", .since_version = 15, .traits = kDrawn},
-    {.name = "Multinomial", .domain = "", .since_version = 7, .traits = kDrawn},
+    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardRandom},
+    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardRandom},
+    {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = BernoulliTypes, .shard = ShardPointwise},
+    {.name = "Multinomial", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = MultinomialTypes, .samples = "0.>0"},
+    {.name = "RandomUniform", .domain = "", .traits = kRandomTraits},
+    {.name = "RandomUniformLike", .domain = "", .traits = kRandomTraits},
+    {.name = "RandomNormal", .domain = "", .traits = kRandomTraits},
+    {.name = "RandomNormalLike", .domain = "", .traits = kRandomTraits},
+    {.name = "Bernoulli", .domain = "", .since_version = 15, .traits = kRandomTraits},
+    {.name = "Multinomial", .domain = "", .since_version = 7, .traits = kRandomTraits},
 };
 
 }  // namespace

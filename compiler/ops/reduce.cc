@@ -156,7 +156,7 @@ std::vector<int64_t> AxesOf(const ShardQuery& query) {
 }
 
 // Returns the sharding after the reduction of `axes`; `kept`: they are kept with extent 1.
-Shard Behind(Shard shard, const std::vector<int64_t>& axes, bool kept) {
+Shard ShardAfterReduction(Shard shard, const std::vector<int64_t>& axes, bool kept) {
   if (kept) return shard;
   shard.axis -= static_cast<int>(std::count_if(axes.begin(), axes.end(), [&](int64_t axis) { return axis < shard.axis; }));
   return shard;
@@ -173,7 +173,7 @@ void ShardReduction(ShardQuery& query) {
   if (!shard.split()) return query.set(0, shard);
   const std::vector<int64_t> axes = AxesOf(query);
   if (std::find(axes.begin(), axes.end(), shard.axis) == axes.end()) {
-    return query.set(0, Behind(shard, axes, query.attributes().Int("keepdims", 1) != 0));
+    return query.set(0, ShardAfterReduction(shard, axes, query.attributes().Int("keepdims", 1) != 0));
   }
   if (kOver == Over::kElse || (kOver == Over::kCombination && query.out_dtype() == DType::kUint64))
     query.Refuse("it reduces over samples in a way that devices cannot combine");
@@ -189,7 +189,7 @@ void ShardArgExtreme(ShardQuery& query) {
   const Shard shard = query.in(0);
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
   if (shard.split() && shard.axis == axis) query.Refuse("it compares samples with each other");
-  query.set(0, shard.split() ? Behind(shard, {axis}, query.attributes().Int("keepdims", 1) != 0) : shard);
+  query.set(0, shard.split() ? ShardAfterReduction(shard, {axis}, query.attributes().Int("keepdims", 1) != 0) : shard);
 }
 
 // Cumulative operators: the axis is the constant last operand.

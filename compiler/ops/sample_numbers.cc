@@ -55,7 +55,7 @@ class Counted {
   const Steps& steps(int i) const { return steps_[static_cast<size_t>(i)]; }
   int64_t Width(int i) const { return query_.shape(i).rank() == 0 ? 1 : query_.shape(i)[query_.shape(i).rank() - 1]; }
   // Returns the number of positions per sample along the axis of operand i, if each sample is contiguous there; otherwise 0.
-  int64_t PlacesOfSample(int i, int axis) {
+  int64_t PositionsPerSample(int i, int axis) {
     const Shard shard = query_.in(i);
     const int64_t extent = query_.shape(i)[axis], places = shard.split() && shard.axis == axis ? shard.InnerOf(extent, query_.batch()) : 0;
     return places * query_.batch() == extent ? places : 0;
@@ -68,7 +68,7 @@ class Counted {
   void AsNumbers() {
     const auto made = Made();
     if (!made) query_.Refuse(kOthers);
-    AskRow(query_);
+    InferShardsByRow(query_);
     Shard shard = query_.outputs()[0];
     Steps steps = Shortest(*made);
     if (!shard.split() && !steps.empty()) query_.Refuse(kOthers);
@@ -181,7 +181,7 @@ class Counted {
   void Gather() {
     const int axis = query_.AxisAttribute("axis", 0, query_.shape(0).rank());
     Shard indices = query_.in(1);
-    ExpectOwn(1, PlacesOfSample(0, axis));
+    ExpectOwn(1, PositionsPerSample(0, axis));
     indices.axis += axis;
     query_.set(0, indices);
   }
@@ -200,7 +200,7 @@ class Counted {
   void GatherNd() {
     if (query_.attributes().Int("batch_dims", 0) != 0 || !steps(0).empty()) query_.Refuse(kOthers);
     const int axis = CountedColumn(1);
-    if (axis < 0 || PlacesOfSample(0, axis) != StepOf(1, axis)) Across();
+    if (axis < 0 || PositionsPerSample(0, axis) != StepOf(1, axis)) Across();
     query_.set(0, Tuples(1));
   }
 
@@ -218,7 +218,7 @@ class Counted {
   void ScatterNd() {
     if (!steps(0).empty() || !steps(2).empty()) query_.Refuse(kOthers);
     const int axis = CountedColumn(1);
-    if (axis < 0 || PlacesOfSample(0, axis) != StepOf(1, axis)) Across();
+    if (axis < 0 || PositionsPerSample(0, axis) != StepOf(1, axis)) Across();
     Joined(query_, Tuples(1), query_.in(2));
     query_.set(0, Shard::Split(axis, StepOf(1, axis)));
   }
@@ -229,7 +229,7 @@ class Counted {
     if (!steps(0).empty() || (!gather && !steps(2).empty())) query_.Refuse(kOthers);
     const int axis = query_.AxisAttribute("axis", 0, query_.shape(0).rank());
     const Shard indices = query_.in(1);
-    ExpectOwn(1, PlacesOfSample(0, axis));
+    ExpectOwn(1, PositionsPerSample(0, axis));
     if (indices.axis != axis) Across();
     if (gather) return query_.set(0, indices);
     Joined(query_, indices, query_.in(2));
@@ -244,7 +244,8 @@ class Counted {
     for (int k = 0; k < query_.num_inputs(); ++k) {
       if (k != i && !steps(k).empty()) query_.Refuse(kOthers);
     }
-    if (PlacesOfSample(0, 0) != 1 || named[0] != 1 || std::any_of(named.begin() + 1, named.end(), [](int64_t step) { return step != 0; }))
+    if (PositionsPerSample(0, 0) != 1 || named[0] != 1 ||
+        std::any_of(named.begin() + 1, named.end(), [](int64_t step) { return step != 0; }))
       Across();
     Shard regions = query_.in(i);
     for (int k = 1; k < query_.num_inputs(); ++k) regions = Joined(query_, regions, query_.in(k));

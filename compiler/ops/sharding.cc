@@ -170,7 +170,7 @@ void Take(ShardQuery& query, int i, char letter, Shard& made) {
   made = Joined(query, made, Shard::Split(0, shard.inner));
 }
 
-Shard Made(char letter, Shard made) {
+Shard OutputShard(char letter, Shard made) {
   if (!made.split()) return Shard::Whole();
   if (letter == '+') return Shard::Partial();
   if (letter == 'l') return Shard::Local();
@@ -185,7 +185,8 @@ void ShardSamples(ShardQuery& query, std::string_view samples) {
   for (int i = 0; i < query.num_inputs(); ++i) {
     if (query.has(i)) Take(query, i, inputs[std::min(static_cast<size_t>(i), inputs.size() - 1)], made);
   }
-  for (int i = 0; i < query.num_outputs(); ++i) query.set(i, Made(outputs[std::min(static_cast<size_t>(i), outputs.size() - 1)], made));
+  for (int i = 0; i < query.num_outputs(); ++i)
+    query.set(i, OutputShard(outputs[std::min(static_cast<size_t>(i), outputs.size() - 1)], made));
 }
 
 void ShardWantedGradients(ShardQuery& query, std::string_view inputs, std::string_view gradients) {
@@ -201,13 +202,13 @@ void ShardWantedGradients(ShardQuery& query, std::string_view inputs, std::strin
   for (int k = 0; k < query.num_outputs(); ++k) {
     const auto i = static_cast<int>(wanted.at(static_cast<size_t>(k)));
     const bool same = query.given(i).split();
-    query.set(k, same ? Made(letter(i) == '?' ? '0' : letter(i), made) : Made('+', made));
+    query.set(k, same ? OutputShard(letter(i) == '?' ? '0' : letter(i), made) : OutputShard('+', made));
   }
 }
 
-void AskShards(ShardQuery& query) { query.counts() ? ShardCounted(query) : AskRow(query); }
+void InferShards(ShardQuery& query) { query.counts() ? ShardCounted(query) : InferShardsByRow(query); }
 
-void AskRow(ShardQuery& query) {
+void InferShardsByRow(ShardQuery& query) {
   const Op* op = FindOp(query.node().domain, query.node().op);
   if (op != nullptr && op->shard != nullptr) return op->shard(query);
   if (op != nullptr && !op->samples.empty()) return ShardSamples(query, op->samples);

@@ -114,9 +114,9 @@ void ShardCounted(ShardQuery& query);
 
 // Answers for the node by its operator's row. Throws Error(kUnsupported) naming the node if the operator mixes samples, or has no rule and
 // an operand that is split.
-void AskShards(ShardQuery& query);
+void InferShards(ShardQuery& query);
 // The same, if no operand counts samples.
-void AskRow(ShardQuery& query);
+void InferShardsByRow(ShardQuery& query);
 
 // `one`, or `other` if `one` is whole; refuses two that divide an axis in different ways.
 Shard Joined(const ShardQuery& query, Shard one, Shard other);

@@ -10,7 +10,7 @@ namespace gradloom {
 namespace {
 
 // Returns the producer of the value, or null.
-const Node* Maker(const Graph& graph, ValueId id) {
+const Node* Producer(const Graph& graph, ValueId id) {
   const auto makes = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
   const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
   return found == graph.nodes.rend() || !found->domain.empty() ? nullptr : &*found;
@@ -18,20 +18,20 @@ const Node* Maker(const Graph& graph, ValueId id) {
 
 // Whether the value is non-negative and has a slope of 0 where it is 0.
 bool IsPower(const Graph& graph, ValueId id) {
-  const Node* node = Maker(graph, id);
+  const Node* node = Producer(graph, id);
   if (node == nullptr) return false;
   if (node->op == "Mul") return node->inputs[0] == node->inputs[1];
   if (node->op != "Pow") return false;
   const auto exponent = UniformConstant(graph, node->inputs[1]);
   if (!exponent || *exponent <= 1) return false;
-  const Node* base = Maker(graph, node->inputs[0]);
+  const Node* base = Producer(graph, node->inputs[0]);
   return std::fmod(*exponent, 2.0) == 0 || (base != nullptr && base->op == "Abs");
 }
 
 }  // namespace
 
 bool IsSumOfSquares(const Graph& graph, ValueId id) {
-  while (const Node* node = Maker(graph, id)) {
+  while (const Node* node = Producer(graph, id)) {
     const Op* op = FindOp(node->domain, node->op);
     if (node->op == "ReduceSumSquare") return true;
     if (node->op == "ReduceSum" || node->op == "ReduceMean") return IsPower(graph, node->inputs[0]);

@@ -27,12 +27,12 @@ void SetToZero(GraphBuilder& b, ValueId sum) {
 }
 
 // The index of the node that makes each value.
-std::map<ValueId, int> Makers(const Graph& graph) {
-  std::map<ValueId, int> makers;
+std::map<ValueId, int> Producers(const Graph& graph) {
+  std::map<ValueId, int> producers;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (ValueId id : graph.nodes[i].outputs) makers.emplace(id, static_cast<int>(i));
+    for (ValueId id : graph.nodes[i].outputs) producers.emplace(id, static_cast<int>(i));
   }
-  return makers;
+  return producers;
 }
 
 // A partial value to sum, the device of the node that reads or computes it, and the index of the first node that may follow its
@@ -88,7 +88,7 @@ std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const Valu
 
 std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
   Graph& graph = b.graph();
-  const std::map<ValueId, int> makers = Makers(graph);
+  const std::map<ValueId, int> producers = Producers(graph);
   std::vector<int> positions(graph.nodes.size());  // of each node: the index of the one that it follows
   std::iota(positions.begin(), positions.end(), 0);
   std::map<ValueId, ValueId> totals;
@@ -102,8 +102,8 @@ std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<
     add.outputs = {total};
     graph.AddNode(std::move(add));
     totals.emplace(parameter, total);
-    const auto maker = makers.find(gradient);
-    positions.resize(graph.nodes.size(), maker == makers.end() ? -1 : maker->second);
+    const auto producer = producers.find(gradient);
+    positions.resize(graph.nodes.size(), producer == producers.end() ? -1 : producer->second);
   }
   std::vector<size_t> order(graph.nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});

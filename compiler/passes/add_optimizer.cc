@@ -148,7 +148,7 @@ class Updates {
 
   const ParameterGroup* GroupOf(const std::string& name) const {
     for (const ParameterGroup& group : options_.groups) {
-      if (FitsPattern(group.pattern, name)) return &group;
+      if (MatchesPattern(group.pattern, name)) return &group;
     }
     return nullptr;
   }

@@ -14,18 +14,18 @@
 namespace gradloom {
 namespace {
 
-bool IsGivenState(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
+bool IsStateInput(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
 
 // Returns the simplest layout that places the elements in the same way.
 Layout Simplest(const Layout& layout, const Shape& shape) { return SameMemoryOrder(layout, {}, shape) ? Layout{} : layout; }
 
 // Whether any kernel of the operators in the graph asks for a layout.
-bool AnyWish(const Graph& graph, DeviceKind device) {
-  std::set<std::pair<std::string_view, std::string_view>> wishing;
+bool AnyPreference(const Graph& graph, DeviceKind device) {
+  std::set<std::pair<std::string_view, std::string_view>> preferring;
   for (const KernelRow* row : KernelRows(device)) {
-    if (row->prefers != nullptr) wishing.emplace(row->domain, row->op);
+    if (row->prefers != nullptr) preferring.emplace(row->domain, row->op);
   }
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return wishing.contains({node.domain, node.op}); });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return preferring.contains({node.domain, node.op}); });
 }
 
 class LayoutAssigner {
@@ -33,7 +33,7 @@ class LayoutAssigner {
   LayoutAssigner(Graph& graph, const Plan& whole, ProgramPlan& plan) : graph_(graph), plan_(plan) {
     plan_.layouts.assign(static_cast<size_t>(graph.num_values()), {});
     for (const Value& value : graph.values()) {
-      const int known = IsGivenState(value) ? whole.FindState(value.name) : -1;
+      const int known = IsStateInput(value) ? whole.FindState(value.name) : -1;
       if (known < 0) continue;
       layout(value.id) = whole.state[static_cast<size_t>(known)].layout;
       decided_.insert(value.id);
@@ -62,22 +62,22 @@ class LayoutAssigner {
     std::set<ValueId> read;
     std::map<ValueId, ValueId> copied;  // the state, by copy
     for (const Node& node : nodes) {
-      const bool copies = node.op == "Cast" && node.domain.empty() && IsGivenState(graph_.value(node.inputs[0]));
+      const bool copies = node.op == "Cast" && node.domain.empty() && IsStateInput(graph_.value(node.inputs[0]));
       if (copies && !read.contains(node.inputs[0]) && !decided_.contains(node.inputs[0])) copied.emplace(node.outputs[0], node.inputs[0]);
-      if (node.regions.empty()) DecideByWish(node, copied);
+      if (node.regions.empty()) DecideByPreference(node, copied);
       ForEachUse(node, [&](ValueId id) { read.insert(id); });
     }
   }
 
-  void DecideByWish(const Node& node, std::map<ValueId, ValueId>& copied) {
+  void DecideByPreference(const Node& node, std::map<ValueId, ValueId>& copied) {
     if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return copied.contains(id); })) return;
-    KernelCall wish = PlainCall(node);
-    const KernelRow* const row = ChooseKernel(plan_.device, wish);
-    if (row == nullptr || row->prefers == nullptr || !row->prefers(wish)) return;
+    KernelCall preferred = PlainCall(node);
+    const KernelRow* const row = ChooseKernel(plan_.device, preferred);
+    if (row == nullptr || row->prefers == nullptr || !row->prefers(preferred)) return;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto found = copied.find(node.inputs[i]);
-      if (found == copied.end() || wish.inputs[i].layout.plain()) continue;
-      const Layout wanted = Simplest({.order = wish.inputs[i].layout.order, .blocks = {}}, wish.inputs[i].shape);
+      if (found == copied.end() || preferred.inputs[i].layout.plain()) continue;
+      const Layout wanted = Simplest({.order = preferred.inputs[i].layout.order, .blocks = {}}, preferred.inputs[i].shape);
       layout(found->second) = wanted;
       decided_.insert(found->second);
       copied.erase(found);
@@ -97,11 +97,11 @@ class LayoutAssigner {
       }
       return;
     }
-    if (op != nullptr && op->has(kMeeting)) return node.op == "AllReduce" ? Meet(node) : Apply(node, PlainCall(node));
+    if (op != nullptr && op->has(kCollective)) return node.op == "AllReduce" ? AssignAllReduce(node) : Apply(node, PlainCall(node));
     KernelCall call = PlainCall(node);
     if (const KernelRow* row = ChooseKernel(plan_.device, call); row != nullptr && row->prefers != nullptr) {
-      KernelCall wish = call;
-      if (row->prefers(wish)) return Apply(node, wish);
+      KernelCall preferred = call;
+      if (row->prefers(preferred)) return Apply(node, preferred);
     }
     for (const auto& [candidate, shape] : Candidates(node, op != nullptr && op->has(kUpdate))) {
       KernelCall uniform = Uniform(call, candidate, shape);
@@ -111,7 +111,7 @@ class LayoutAssigner {
   }
 
   // Every device must send the same bytes, whatever its share of the batch: in the parameter's layout, or row-major.
-  void Meet(Node& node) {
+  void AssignAllReduce(Node& node) {
     const std::vector<std::string> states = node.attributes.Strings("states");
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId state = graph_.Find(states.at(i));
@@ -135,7 +135,7 @@ class LayoutAssigner {
       if (id == kNoValue) continue;
       if (!layout(id).plain() || (updates && decided_.contains(id))) inputs.push_back(id);
     }
-    const auto rank = [&](ValueId id) { return std::pair(IsGivenState(graph_.value(id)), graph_.value(id).shape.elements()); };
+    const auto rank = [&](ValueId id) { return std::pair(IsStateInput(graph_.value(id)), graph_.value(id).shape.elements()); };
     std::stable_sort(inputs.begin(), inputs.end(), [&](ValueId a, ValueId b) { return rank(a) > rank(b); });
     std::vector<std::pair<Layout, Shape>> candidates;
     for (ValueId id : inputs) {
@@ -169,7 +169,7 @@ class LayoutAssigner {
 
   // Returns the value in this layout: itself, or a reordered copy.
   ValueId In(ValueId id, const Layout& wanted) {
-    if (IsGivenState(graph_.value(id)) && decided_.insert(id).second) layout(id) = wanted;
+    if (IsStateInput(graph_.value(id)) && decided_.insert(id).second) layout(id) = wanted;
     if (layout(id) == wanted) return id;
     const auto [known, fresh] = reordered_.emplace(std::pair(id, wanted.ToString()), kNoValue);
     if (fresh) {
@@ -226,7 +226,7 @@ class LayoutAssigner {
 
 void AssignLayouts(Graph& graph, const Plan& whole, ProgramPlan& plan) {
   const bool given = std::any_of(whole.state.begin(), whole.state.end(), [](const StateTensor& s) { return !s.layout.plain(); });
-  if (given || AnyWish(graph, plan.device)) LayoutAssigner(graph, whole, plan).Run();
+  if (given || AnyPreference(graph, plan.device)) LayoutAssigner(graph, whole, plan).Run();
 }
 
 }  // namespace gradloom

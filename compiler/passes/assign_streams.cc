@@ -36,7 +36,7 @@ struct Assignment {
 Assignment Assign(const Graph& graph, const Chains& chains, int streams, const std::vector<double>& seconds, double event_seconds) {
   Assignment made{std::vector<int>(graph.nodes.size(), -1)};
   // The stream of collectives comes after the compute streams, then the stream of input copies.
-  const bool any_meets = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting);
+  const bool any_collective = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCollective);
   std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams) + 2, 0);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (IsView(graph.nodes[i])) continue;
@@ -44,7 +44,7 @@ Assignment Assign(const Graph& graph, const Chains& chains, int streams, const s
     const int home = before < 0 ? -1 : made.stream[static_cast<size_t>(before)];
     int best = -1;
     double best_start = 0;
-    const int only = IsMeeting(graph.nodes[i]) ? streams : IsInputCopy(graph.nodes[i]) ? streams + (any_meets ? 1 : 0) : -1;
+    const int only = IsCollective(graph.nodes[i]) ? streams : IsInputCopy(graph.nodes[i]) ? streams + (any_collective ? 1 : 0) : -1;
     for (int s = std::max(only, 0); s < (only < 0 ? streams : only + 1); ++s) {
       double start = free[static_cast<size_t>(s)];
       for (int dependency : chains.dependencies[i]) {
@@ -82,7 +82,7 @@ void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& pl
     }
   }
   plan.threads = std::max(1, threads / plan.streams);
-  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting)) plan.comm_stream = plan.streams++;
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCollective)) plan.comm_stream = plan.streams++;
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsInputCopy)) plan.copy_stream = plan.streams++;
 }
 

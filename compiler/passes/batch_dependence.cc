@@ -36,7 +36,7 @@ bool Repeats(const Tensor& tensor, int axis, int64_t period) {
 BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch)
     : graph_(graph), other_(other), batch_(batch), other_batch_(other_batch), other_of_(static_cast<size_t>(graph.num_values()), kNoValue) {
   const auto unlike = [&](const Node& node) {
-    Refuse<OtherForm>(
+    Refuse<GraphMismatch>(
         "at batch size " + std::to_string(other_batch) + " the model has different operators than at " + std::to_string(batch),
         Describe(node));
   };
@@ -61,7 +61,7 @@ BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph&
 void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
   if (id == kNoValue && other == kNoValue) return;
   const auto fails = [&] {
-    Refuse<OtherForm>(
+    Refuse<GraphMismatch>(
         "at batch size " + std::to_string(other_batch_) + " the operator has different operands than at " + std::to_string(batch_),
         Describe(node));
   };
@@ -131,7 +131,7 @@ Attributes BatchDependence::AttributesAt(size_t node, int64_t batch) const {
   return attributes;
 }
 
-int64_t BatchDependence::PlacesOfSample(ValueId id) const {
+int64_t BatchDependence::PositionsPerSample(ValueId id) const {
   const Tensor* data = graph_.data(id);
   const int axis = growing(id);
   if (data == nullptr || data->bytes() == 0 || Repeats(*data, axis, 1)) return 0;
@@ -158,7 +158,7 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) cons
   const std::string what = "constant '" + Escaped(graph_.value(id).name) + "'";
   const int axis = growing(id);
   if (axis >= 0) {
-    const int64_t places = PlacesOfSample(id), period = counted ? here.shape()[axis] : std::max<int64_t>(places, 1);
+    const int64_t places = PositionsPerSample(id), period = counted ? here.shape()[axis] : std::max<int64_t>(places, 1);
     if (places < 0 && !counted) Refuse(what + " " + here.shape().ToString() + " differs between samples", "");
     // All samples are equal along the axis, so any range of them will do.
     Tensor made(here.dtype(), ShapeAt(id, batch));

@@ -12,7 +12,7 @@ namespace gradloom {
 
 // Thrown if the graphs have different nodes at the two sizes, or a node has different operands. Another size may simplify in the same way
 // as the first.
-class OtherForm : public Error {
+class GraphMismatch : public Error {
  public:
   using Error::Error;
 };
@@ -22,8 +22,8 @@ class OtherForm : public Error {
 // number of the whole batch, such as one over its number of samples.
 class BatchDependence {
  public:
-  // Both graphs must outlive this. `other`: the same model at another batch size. Throws OtherForm(kUnsupported) naming the first node that
-  // only one of them has.
+  // Both graphs must outlive this. `other`: the same model at another batch size. Throws GraphMismatch(kUnsupported) naming the first node
+  // that only one of them has.
   BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch);
 
   // The axis of the value that grows with the batch, or -1. Throws Error(kUnsupported) if there are two.
@@ -35,7 +35,7 @@ class BatchDependence {
   Attributes AttributesAt(size_t node, int64_t batch) const;
   // For a constant that grows: the number of positions along that axis that belong to a sample and repeat for the next one. 0: all
   // positions are alike. -1: samples have different elements.
-  int64_t PlacesOfSample(ValueId id) const;
+  int64_t PositionsPerSample(ValueId id) const;
   // For a constant that grows: by how much elements increase from each sample to the next, per position along the last axis or one number
   // for all; empty: they do not count samples.
   std::vector<int64_t> StepsOf(ValueId id) const;

@@ -277,20 +277,20 @@ class Chooser {
 
 // The names of the first initializers.
 std::string Listing(const Graph& graph) {
-  constexpr int kMost = 12;
+  constexpr int kMax = 12;
   std::string names;
   int count = 0;
   for (const Value& value : graph.values()) {
     if (value.role != Role::kConst) continue;
-    if (count++ < kMost) names += (names.empty() ? "" : ", ") + Escaped(value.name, 80);
+    if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(value.name, 80);
   }
-  return count > kMost ? names + " and " + std::to_string(count - kMost) + " more" : names;
+  return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
 }
 
 void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns, const char* flag) {
   for (const std::string& pattern : patterns) {
     const bool fits = std::any_of(graph.values().begin(), graph.values().end(),
-                                  [&](const Value& value) { return value.role == Role::kConst && FitsPattern(pattern, value.name); });
+                                  [&](const Value& value) { return value.role == Role::kConst && MatchesPattern(pattern, value.name); });
     if (!fits) {
       throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' matches no initializer of the model", "",
                   "the model has: " + Listing(graph));
@@ -324,7 +324,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     if (options.only) {
       decision.trained = decision.asked = only.contains(value.name);
       decision.why = decision.trained ? "named" : "not named";
-    } else if (!FitsAnyPattern(options.trainable, value.name) && FitsAnyPattern(options.freeze, value.name)) {
+    } else if (!MatchesAnyPattern(options.trainable, value.name) && MatchesAnyPattern(options.freeze, value.name)) {
       decision.why = "frozen by --freeze";
     } else {
       decision.trained = chooser.Trained(id, decision.why);
@@ -332,7 +332,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
         decision.trained = false;
         decision.why = statistic->second;
       }
-      decision.asked = FitsAnyPattern(options.trainable, value.name);
+      decision.asked = MatchesAnyPattern(options.trainable, value.name);
       if (!decision.trained && decision.asked) {
         decision.trained = true;
         decision.why = "named by --trainable";

@@ -58,13 +58,13 @@ class Joiner {
     return reader != nullptr && IsSum(*reader) && reader->device == sum.device;
   }
 
-  const Node* MadeBy(ValueId id) const {
+  const Node* ProducerOf(ValueId id) const {
     const int at = match_.Producer(id);
     return at < 0 || match_.OnlyReader(id) == nullptr ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
   }
 
   std::optional<Part> PartOfTerm(ValueId id) const {
-    const Node* node = MadeBy(id);
+    const Node* node = ProducerOf(id);
     if (node == nullptr || node->domain != kGradloomDomain) return std::nullopt;
     const Shape whole = graph_.value(id).shape;
     if (node->op == "SliceGrad") {
@@ -90,7 +90,7 @@ class Joiner {
     while (!open.empty()) {
       const ValueId id = open.back();
       open.pop_back();
-      const Node* sum = MadeBy(id);
+      const Node* sum = ProducerOf(id);
       if (sum != nullptr && IsSum(*sum) && sum->device == root.device) {
         open.insert(open.end(), {sum->inputs[1], sum->inputs[0]});
         continue;

@@ -13,9 +13,9 @@ namespace gradloom {
 namespace {
 
 // The largest number of nodes before which cuts are tried; they divide the work evenly.
-constexpr size_t kMostPlaces = 48;
-constexpr int kMostRounds = 4;
-constexpr int kMostStages = 64;
+constexpr size_t kMaxPlaces = 48;
+constexpr int kMaxRounds = 4;
+constexpr int kMaxStages = 64;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
 
@@ -43,7 +43,7 @@ class Estimator {
 
   PlacementEstimate Run(int64_t limit) {
     PlacementEstimate made{.seconds = Seconds()};
-    const std::vector<int64_t> live = MostLive();
+    const std::vector<int64_t> live = PeakLiveBytes();
     for (int s = 0; s < stages_.count; ++s) {
       const int64_t bytes = kept_[At(s)] + live[At(s)];
       made.bytes = std::max(made.bytes, bytes);
@@ -72,7 +72,7 @@ class Estimator {
         double there = ready[At(id)];
         if (home_[At(id)] >= 0 && home_[At(id)] != node.device) {
           const double bytes = static_cast<double>(BytesOf(graph_.value(id))) * (IsKept(graph_.value(id)) ? 1.0 : 1.0 / copies_);
-          there += costs_.meeting_seconds + bytes / costs_.link_bytes_per_second;
+          there += costs_.collective_seconds + bytes / costs_.link_bytes_per_second;
         }
         at = std::max(at, there);
       });
@@ -83,7 +83,7 @@ class Estimator {
     }
     if (copies_ > 1) {
       for (int s = 0; s < stages_.count; ++s) {
-        free[At(s)] += costs_.meeting_seconds + 2 * static_cast<double>(ParameterBytes(s)) / costs_.link_bytes_per_second;
+        free[At(s)] += costs_.collective_seconds + 2 * static_cast<double>(ParameterBytes(s)) / costs_.link_bytes_per_second;
       }
     }
     return *std::max_element(free.begin(), free.end());
@@ -98,7 +98,7 @@ class Estimator {
   }
 
   // Returns for each stage the peak bytes of computed values, including copies of values from other stages.
-  std::vector<int64_t> MostLive() {
+  std::vector<int64_t> PeakLiveBytes() {
     std::vector<ValueId> shown(home_.size());
     for (size_t id = 0; id < shown.size(); ++id) shown[id] = static_cast<ValueId>(id);
     std::map<std::pair<int, ValueId>, std::pair<size_t, size_t>> lives;  // first and last node, by stage and value
@@ -177,11 +177,11 @@ class CutSearch {
       cuts.push_back(std::clamp(at, least, most));
     }
     auto best = Try(cuts);
-    for (int round = 0, better = 1; round < kMostRounds && better > 0; ++round) {
+    for (int round = 0, better = 1; round < kMaxRounds && better > 0; ++round) {
       better = 0;
       for (size_t k = 0; k < cuts.size(); ++k) {
         const size_t first = k == 0 ? 1 : cuts[k - 1] + 1, end = k + 1 == cuts.size() ? names_.size() : cuts[k + 1];
-        const size_t step = std::max<size_t>(1, (end - first) / kMostPlaces);
+        const size_t step = std::max<size_t>(1, (end - first) / kMaxPlaces);
         for (size_t at = first; at < end; at += step) {
           std::vector<size_t> other = cuts;
           other[k] = at;
@@ -230,7 +230,7 @@ PlacementEstimate EstimatePlacement(const Graph& graph, const Stages& stages, in
 
 Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit) {
   std::pair<Stages, PlacementEstimate> best;
-  for (int count = 1; count <= std::min(recipe.devices, kMostStages); ++count) {
+  for (int count = 1; count <= std::min(recipe.devices, kMaxStages); ++count) {
     if (recipe.devices % count != 0) continue;
     CutSearch search(graph, recipe, limit, count);
     if (count > 1 && !search.possible()) continue;

@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 // A trip bound above this is not meant literally by the file.
-constexpr int64_t kMostKeptRounds = int64_t{1} << 24;
+constexpr int64_t kMaxRecordedIterations = int64_t{1} << 24;
 
 // Returns a copy of the body in the backward phase, which recomputes its values for the gradient.
 std::unique_ptr<Graph> Again(const Graph& body) {
@@ -124,13 +124,13 @@ class LoopGradient {
         backpropagate_(backpropagate),
         carried_(static_cast<size_t>(node_.attributes.Int("carried", 0))),
         bound_(node_.attributes.Int("trip_bound", 0)) {
-    if (bound_ > kMostKeptRounds) bound_ = node_.attributes.Int("kept_bound", 0);
+    if (bound_ > kMaxRecordedIterations) bound_ = node_.attributes.Int("kept_bound", 0);
   }
 
   std::vector<ValueId> Run() {
     FindActive();
     MakeBody();
-    KeepRounds();
+    RecordIterations();
     return MakeLoop();
   }
 
@@ -161,21 +161,21 @@ class LoopGradient {
   }
 
   void MakeBody() {
-    made_ = Again(body_);
-    made_->inputs.clear();
-    GraphBuilder inner = BackwardBuilder(*made_, b_.rules(), node_.origin);
-    round_ = AddInput(*made_, "round", {DType::kInt64, {}});
+    result_ = Again(body_);
+    result_->inputs.clear();
+    GraphBuilder inner = BackwardBuilder(*result_, b_.rules(), node_.origin);
+    round_ = AddInput(*result_, "round", {DType::kInt64, {}});
     Gradients seeds;
     std::vector<ValueId> wanted, sums;
     for (size_t i = 0; i < carried_; ++i) {
       if (!active_[i]) continue;
-      AddSeed(inner, seeds, body_.outputs[i], AddInput(*made_, "gradient", body_.type(body_.inputs[i])));
+      AddSeed(inner, seeds, body_.outputs[i], AddInput(*result_, "gradient", body_.type(body_.inputs[i])));
       wanted.push_back(body_.inputs[i]);
     }
-    const size_t rounds = wanted.size();
+    const size_t num_carried = wanted.size();
     for (size_t i = carried_; i < active_.size(); ++i) {
       if (!active_[i]) continue;
-      sums.push_back(AddInput(*made_, "sum", body_.type(body_.inputs[i])));
+      sums.push_back(AddInput(*result_, "sum", body_.type(body_.inputs[i])));
       wanted.push_back(body_.inputs[i]);
     }
     const Gradients gradients = backpropagate_(inner, seeds, wanted);
@@ -183,24 +183,24 @@ class LoopGradient {
       const auto found = gradients.find(id);
       return found == gradients.end() ? kNoValue : found->second;
     };
-    made_->outputs = {inner.Sub(round_, inner.Constant(Tensor::Scalar<int64_t>(1)))};
+    result_->outputs = {inner.Sub(round_, inner.Constant(Tensor::Scalar<int64_t>(1)))};
     for (size_t k = 0; k < wanted.size(); ++k) {
       const ValueId gradient = gradient_of(wanted[k]);
-      if (k >= rounds) {
-        made_->outputs.push_back(gradient == kNoValue ? sums[k - rounds] : Summed(inner, sums[k - rounds], gradient));
+      if (k >= num_carried) {
+        result_->outputs.push_back(gradient == kNoValue ? sums[k - num_carried] : Summed(inner, sums[k - num_carried], gradient));
       } else {
-        made_->outputs.push_back(gradient != kNoValue ? gradient : inner.Zeros(made_->type(wanted[k])));
+        result_->outputs.push_back(gradient != kNoValue ? gradient : inner.Zeros(result_->type(wanted[k])));
       }
     }
-    RemoveDeadNodes(*made_);
+    RemoveDeadNodes(*result_);
   }
 
   // If each iteration reads its own row of a value, the gradient of a row comes from one iteration: it is written to that row, and the
   // other rows stay unchanged.
   ValueId Summed(GraphBuilder& inner, ValueId sum, ValueId gradient) {
-    const auto found = std::find_if(made_->nodes.begin(), made_->nodes.end(),
+    const auto found = std::find_if(result_->nodes.begin(), result_->nodes.end(),
                                     [&](const Node& node) { return !node.outputs.empty() && node.outputs[0] == gradient; });
-    if (found == made_->nodes.end()) return inner.Add(sum, gradient);
+    if (found == result_->nodes.end()) return inner.Add(sum, gradient);
     const Node node = *found;
     if (node.op == "Add" && node.domain.empty() && inner.shape(node.inputs[0]) == inner.shape(gradient) &&
         inner.shape(node.inputs[1]) == inner.shape(gradient)) {
@@ -214,10 +214,10 @@ class LoopGradient {
   }
 
   // Makes the loop keep the values at the start of each iteration that the gradient reads, one row per iteration, and count its iterations.
-  void KeepRounds() {
-    std::vector<bool> read(static_cast<size_t>(made_->num_values()));
-    for (const Node& node : made_->nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
-    for (ValueId id : made_->outputs) read[static_cast<size_t>(id)] = true;
+  void RecordIterations() {
+    std::vector<bool> read(static_cast<size_t>(result_->num_values()));
+    for (const Node& node : result_->nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
+    for (ValueId id : result_->outputs) read[static_cast<size_t>(id)] = true;
     const std::shared_ptr<Graph> counting = body_.Clone();
     Node loop = node_;
     loop.regions[0].body = counting;
@@ -227,7 +227,7 @@ class LoopGradient {
     std::vector<ValueId> inner_inputs, operands, results;
     std::vector<Node> reads;  // of the gradient's body
     bool keeps = false;
-    const auto go_round = [&](ValueId start, ValueId inside, ValueId next) {
+    const auto carry = [&](ValueId start, ValueId inside, ValueId next) {
       operands.push_back(start);
       inner_inputs.push_back(inside);
       results.push_back(next);
@@ -238,7 +238,7 @@ class LoopGradient {
     GraphBuilder counter(*counting, b_.rules());
     counter.set_origin(node_.origin);
     const ValueId count = counting->AddValue("count", DType::kInt64, {}, Role::kInput);
-    rounds_ = go_round(b_.Constant(Tensor::Scalar<int64_t>(0)), count, kNoValue);
+    trips_ = carry(b_.Constant(Tensor::Scalar<int64_t>(0)), count, kNoValue);
     for (size_t i = 0; i < carried_; ++i) {
       const ValueId id = body_.inputs[i];
       if (!read[static_cast<size_t>(id)]) continue;
@@ -248,9 +248,9 @@ class LoopGradient {
       dims.insert(dims.end(), type.shape.begin(), type.shape.end());
       type.shape = Shape(dims);
       const ValueId rows = counting->AddValue("kept", type.dtype, type.shape, Role::kInput);
-      kept_.push_back(go_round(b_.Zeros(type), rows, counter.Own("SetRow", {rows, count, id})));
+      kept_.push_back(carry(b_.Zeros(type), rows, counter.Own("SetRow", {rows, count, id})));
       // The body of the gradient reads the kept row.
-      Node gather{.op = "Gather", .inputs = {AddInput(*made_, "kept", type), round_}, .outputs = {id}, .phase = Phase::kBackward};
+      Node gather{.op = "Gather", .inputs = {AddInput(*result_, "kept", type), round_}, .outputs = {id}, .phase = Phase::kBackward};
       gather.attributes.set("axis", int64_t{0});
       gather.origin = node_.origin;
       reads.push_back(std::move(gather));
@@ -258,11 +258,11 @@ class LoopGradient {
     results[0] = counter.Add(count, counter.Constant(Tensor::Scalar<int64_t>(1)));
     for (size_t i = carried_; i < body_.inputs.size(); ++i) {
       if (!read[static_cast<size_t>(body_.inputs[i])]) continue;
-      made_->inputs.push_back(body_.inputs[i]);
+      result_->inputs.push_back(body_.inputs[i]);
       only_read_.push_back(operand(i));
     }
-    for (const Node& node : reads) made_->value(node.outputs[0]).role = Role::kActivation;
-    made_->nodes.insert(made_->nodes.begin(), reads.begin(), reads.end());
+    for (const Node& node : reads) result_->value(node.outputs[0]).role = Role::kActivation;
+    result_->nodes.insert(result_->nodes.begin(), reads.begin(), reads.end());
     const auto at = [&](auto& list) { return list.begin() + static_cast<std::ptrdiff_t>(carried_); };
     loop.inputs.insert(at(loop.inputs) + 1, operands.begin(), operands.end());
     counting->inputs.insert(at(counting->inputs), inner_inputs.begin(), inner_inputs.end());
@@ -279,7 +279,7 @@ class LoopGradient {
   std::vector<ValueId> MakeLoop() {
     Node loop = NodeLike(node_, "Loop");
     const ValueId one = b_.Constant(Tensor::Scalar<int64_t>(1));
-    loop.inputs = {rounds_, b_.Sub(rounds_, one)};
+    loop.inputs = {trips_, b_.Sub(trips_, one)};
     std::vector<ValueType> types{{DType::kInt64, {}}};
     std::vector<size_t> of;
     for (size_t i = 0; i < active_.size(); ++i) {
@@ -296,7 +296,7 @@ class LoopGradient {
                        {"conditional", int64_t{0}},
                        {"trip_bound", node_.attributes.Int("trip_bound", 0)},
                        {"kept_bound", bound_}};
-    loop.regions.push_back({"body", std::move(made_)});
+    loop.regions.push_back({"body", std::move(result_)});
     const std::vector<ValueId> made = Append(graph(), std::move(loop), types);
     std::vector<ValueId> result(node_.inputs.size(), kNoValue);
     for (size_t k = 0; k < of.size(); ++k) result[of[k] + 1] = made[k + 1];
@@ -313,9 +313,9 @@ class LoopGradient {
   const size_t carried_;
   int64_t bound_;             // iterations to keep
   std::vector<bool> active_;  // by input of the body
-  std::shared_ptr<Graph> made_;
+  std::shared_ptr<Graph> result_;
   ValueId round_ = kNoValue;               // in the gradient's body
-  ValueId rounds_ = kNoValue;              // the number of iterations that ran
+  ValueId trips_ = kNoValue;               // the number of iterations that ran
   std::vector<ValueId> kept_, only_read_;  // values that the gradient's loop reads
 };
 

@@ -11,7 +11,7 @@ namespace gradloom {
 namespace {
 
 // The context in which a body is emitted.
-struct Surroundings {
+struct BodyContext {
   int place = 0;
   std::vector<Buffer> operands;  // operands of its node: the inputs after the first, then the outputs
   int64_t scratch_offset = 0;
@@ -20,7 +20,7 @@ struct Surroundings {
 class Emitter {
  public:
   // `around`: null for a program that is not a body.
-  Emitter(const Graph& graph, const ProgramPlan& scheduled, const Surroundings* around)
+  Emitter(const Graph& graph, const ProgramPlan& scheduled, const BodyContext* around)
       : graph_(graph), scheduled_(scheduled), around_(around), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
     for (int s = 0; s < std::max(scheduled.streams, 1); ++s) {
       const StreamKind kind = s == scheduled.comm_stream   ? StreamKind::kComm
@@ -51,7 +51,7 @@ class Emitter {
       } else if (!graph_.nodes[i].regions.empty()) {
         Decide(i, stream);
       } else {
-        IsMeeting(graph_.nodes[i]) ? Communicate(graph_.nodes[i], stream) : Launch(i, stream);
+        IsCollective(graph_.nodes[i]) ? Communicate(graph_.nodes[i], stream) : Launch(i, stream);
       }
       if (!waited_for[i]) continue;
       event_of.emplace(static_cast<int>(i), program_.num_events);
@@ -157,9 +157,9 @@ class Emitter {
       const bool conditional = node.attributes.Int("conditional", 0) != 0;
       decision.uses.push_back({conditional ? BufferOf(node.inputs[1]) : -1, Access::kRead});
     }
-    Surroundings around{.place = program_.place,
-                        .operands = {},
-                        .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset)};
+    BodyContext around{.place = program_.place,
+                       .operands = {},
+                       .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset)};
     const auto add = [&](ValueId id, Access access) {
       const int buffer = BufferOf(id);
       decision.uses.push_back({buffer, access});
@@ -189,19 +189,21 @@ class Emitter {
 
   // Collectives use the rank's first group; transfers use the peer slots that the nodes name.
   void Communicate(const Node& node, int stream) {
-    Instruction meeting;
-    meeting.kind = node.op == "Send" ? InstructionKind::kSend : node.op == "Recv" ? InstructionKind::kRecv : InstructionKind::kCollective;
-    meeting.stream = stream;
-    if (meeting.kind == InstructionKind::kCollective) {
-      meeting.group = 0;
+    Instruction communication;
+    communication.kind = node.op == "Send"   ? InstructionKind::kSend
+                         : node.op == "Recv" ? InstructionKind::kRecv
+                                             : InstructionKind::kCollective;
+    communication.stream = stream;
+    if (communication.kind == InstructionKind::kCollective) {
+      communication.group = 0;
     } else {
-      meeting.peer = static_cast<int>(node.attributes.Int("peer", 0));
+      communication.peer = static_cast<int>(node.attributes.Int("peer", 0));
     }
-    meeting.tag = static_cast<int>(node.attributes.Int("tag", 0));
-    meeting.origin = node.origin;
-    for (ValueId id : node.inputs) meeting.uses.push_back({BufferOf(id), Access::kRead});
-    for (ValueId id : node.outputs) meeting.uses.push_back({BufferOf(id), Access::kWrite});
-    program_.instructions.push_back(std::move(meeting));
+    communication.tag = static_cast<int>(node.attributes.Int("tag", 0));
+    communication.origin = node.origin;
+    for (ValueId id : node.inputs) communication.uses.push_back({BufferOf(id), Access::kRead});
+    for (ValueId id : node.outputs) communication.uses.push_back({BufferOf(id), Access::kWrite});
+    program_.instructions.push_back(std::move(communication));
   }
 
   // Copies states on the first stream, after all other streams have ended.
@@ -226,7 +228,7 @@ class Emitter {
 
   const Graph& graph_;
   const ProgramPlan& scheduled_;
-  const Surroundings* around_;
+  const BodyContext* around_;
   Program program_;
   std::vector<ValueId> viewed_;
   std::vector<int> buffer_of_;  // by value id

@@ -93,7 +93,7 @@ class FakeQuantize {
   }
 
   // Reshapes `numbers` (one per position along the axis, or one for all) so that it broadcasts to x.
-  ValueId Beside(ValueId numbers, const ValueType& x, int64_t axis) {
+  ValueId BroadcastAlong(ValueId numbers, const ValueType& x, int64_t axis) {
     const Shape given = b_.shape(numbers);
     numbers = b_.Cast(numbers, x.dtype);
     if (given.elements() == 1) return b_.Reshape(numbers, Shape{});
@@ -113,10 +113,10 @@ class FakeQuantize {
     dequantize.outputs[0] = rounded;
     graph_.AddNode(std::move(dequantize));
     b_.set_origin(origin);
-    const ValueId level = b_.Op("Round", {b_.Div(x, Beside(quantize.inputs[1], type, axis))});
+    const ValueId level = b_.Op("Round", {b_.Div(x, BroadcastAlong(quantize.inputs[1], type, axis))});
     ValueId low = b_.Scalar(quantized.least, type.dtype), high = b_.Scalar(quantized.most, type.dtype);
     if (Input(quantize, 2) != kNoValue) {
-      const ValueId zero = Beside(quantize.inputs[2], type, axis);
+      const ValueId zero = BroadcastAlong(quantize.inputs[2], type, axis);
       low = b_.Sub(low, zero);
       high = b_.Sub(high, zero);
     }

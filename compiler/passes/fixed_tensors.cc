@@ -12,7 +12,7 @@ namespace gradloom {
 namespace {
 
 constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, possibly to 16 bits
-constexpr int64_t kFewest = 8;       // minimum elements of a table: fewer may match by chance
+constexpr int64_t kMinElements = 8;  // minimum elements of a table: fewer may match by chance
 
 // What MLIR calls a constant that comes from nowhere in the model, as TensorFlow Lite's files keep it ("arith.constant8").
 bool IsConstantOfMlir(std::string_view name) {
@@ -52,17 +52,17 @@ class Circle {
   bool Holds(double a, double b) {
     const double square = a * a + b * b;
     if (count_++ == 0) square_ = square;
-    if (places_.size() < kFewestPlaces && square_ > 0) {
+    if (places_.size() < kMinPositions && square_ > 0) {
       const double unit = kPlaces / std::sqrt(square_);
       places_.emplace(std::lround(a * unit), std::lround(b * unit));
     }
     return square > 0 && std::abs(square - square_) <= kTolerance * square_;
   }
-  bool spread() const { return places_.size() >= kFewestPlaces; }
+  bool spread() const { return places_.size() >= kMinPositions; }
   int64_t count() const { return count_; }
 
  private:
-  static constexpr size_t kFewestPlaces = 3;
+  static constexpr size_t kMinPositions = 3;
   static constexpr double kPlaces = 20;  // per radius
 
   int64_t count_ = 0;
@@ -82,7 +82,7 @@ bool PairsOfRows(const Tensor& data, int64_t extent, int64_t width, int64_t stri
       if (!circle.Holds(ElementAsDouble(data.view(), at), ElementAsDouble(data.view(), at + step))) return false;
     }
   }
-  return 2 * circle.count() >= kFewest && circle.spread();
+  return 2 * circle.count() >= kMinElements && circle.spread();
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ bool LooksLikeMask(const Tensor& data, bool product) {
 bool IsSinusoidTable(const Tensor& data) {
   const int rank = data.shape().rank();
   const int64_t extent = rank >= 2 ? data.shape()[rank - 1] : 0;
-  if (extent < 2 || extent % 2 != 0 || data.elements() < kFewest) return false;
+  if (extent < 2 || extent % 2 != 0 || data.elements() < kMinElements) return false;
   for (int64_t parts = 1; parts <= 3; ++parts) {
     const int64_t part = extent / parts;
     if (extent % (2 * parts) != 0 || part < 2) continue;
@@ -163,7 +163,7 @@ bool IsSummingWindow(const Tensor& data) {
 }
 
 bool IsCounting(const Tensor& data) {
-  if (data.elements() < kFewest) return false;
+  if (data.elements() < kMinElements) return false;
   for (int64_t i = 0; i < data.elements(); ++i) {
     if (ElementAsDouble(data.view(), i) != static_cast<double>(i)) return false;
   }
@@ -171,7 +171,7 @@ bool IsCounting(const Tensor& data) {
 }
 
 bool IsRotation(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.elements() < kFewest) return false;
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.elements() < kMinElements) return false;
   Circle circle;
   for (int64_t i = 0; i < a.elements(); ++i) {
     if (!circle.Holds(ElementAsDouble(a.view(), i), ElementAsDouble(b.view(), i))) return false;

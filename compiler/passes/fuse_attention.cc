@@ -19,10 +19,10 @@ using Permutation = std::vector<int64_t>;
 const Permutation kHeadsFirst = {0, 2, 1, 3};  // from [batch, length, heads, size], and back
 const Permutation kKept = {0, 1, 2, 3};
 // Adding a finite number below this to a score yields that number, and hides the key if any other score is not hidden.
-constexpr double kHides = -1e30;
+constexpr double kHiddenScore = -1e30;
 // Limits on the elements and operators of a value that is evaluated at compile time.
-constexpr int64_t kMostKnownElements = int64_t{1} << 22;
-constexpr int kMostKnownDepth = 32;
+constexpr int64_t kMaxKnownElements = int64_t{1} << 22;
+constexpr int kMaxKnownDepth = 32;
 constexpr size_t kAttentionInputs = 7;
 
 // An operand of a product: factor * Transpose(value, perm).
@@ -74,9 +74,9 @@ class Fuser {
  private:
   // Returns the elements of a constant or of a value computed only from constants; null if they are not known.
   const Tensor* Known(ValueId id, int depth = 0) const {
-    if (id == kNoValue || b_.shape(id).elements() > kMostKnownElements) return nullptr;
+    if (id == kNoValue || b_.shape(id).elements() > kMaxKnownElements) return nullptr;
     if (graph_.value(id).role == Role::kConst) return graph_.data(id);
-    if (match_.Producer(id) < 0 || depth == kMostKnownDepth) return nullptr;
+    if (match_.Producer(id) < 0 || depth == kMaxKnownDepth) return nullptr;
     if (const auto found = known_.find(id); found != known_.end()) return found->second.defined() ? &found->second : nullptr;
     Tensor& known = known_[id];
     const Node& node = graph_.nodes[static_cast<size_t>(match_.Producer(id))];
@@ -105,7 +105,7 @@ class Fuser {
   ValueId WithoutFactor(ValueId id, double& factor) const {
     id = match_.Plain(id);
     for (const char* op : {"Mul", "Div"}) {
-      const Node* node = match_.Made(id, op);
+      const Node* node = match_.ProducedBy(id, op);
       if (node == nullptr) continue;
       for (size_t i : {size_t{0}, size_t{1}}) {
         const std::optional<double> number = Uniform(node->inputs[1 - i]);
@@ -125,7 +125,7 @@ class Fuser {
         source.value = rest;
         continue;
       }
-      const Node* node = match_.Made(source.value, "Transpose");
+      const Node* node = match_.ProducedBy(source.value, "Transpose");
       if (node == nullptr) return source;
       const std::vector<int64_t> perm = node->attributes.Ints("perm");
       if (perm.size() != 4) return source;
@@ -138,7 +138,7 @@ class Fuser {
 
   // Returns the value [batch, length, heads * size] that a source [batch, heads, length, size] is a view of, or kNoValue.
   ValueId FlatSource(const Source& source) const {
-    const Node* node = source.perm == kHeadsFirst ? match_.Made(source.value, "Reshape") : nullptr;
+    const Node* node = source.perm == kHeadsFirst ? match_.ProducedBy(source.value, "Reshape") : nullptr;
     if (node == nullptr) return kNoValue;
     const Shape shape = b_.shape(source.value);  // [batch, length, heads, size]
     return b_.shape(node->inputs[0]) == Shape{shape[0], shape[1], shape[2] * shape[3]} ? node->inputs[0] : kNoValue;
@@ -157,7 +157,7 @@ class Fuser {
 
   // Returns the Dropout of the probabilities; null if there is none.
   const Node* Dropout(ValueId id) const {
-    const Node* node = match_.Made(id, "Dropout", kGradloomDomain);
+    const Node* node = match_.ProducedBy(id, "Dropout", kGradloomDomain);
     return node != nullptr && b_.shape(id) == b_.shape(node->inputs[0]) ? node : nullptr;
   }
 
@@ -165,12 +165,12 @@ class Fuser {
   const Node* Probabilities(ValueId id) const {
     if (!OnlyRead(id)) return nullptr;
     id = match_.Plain(id);
-    const Node* guard = match_.Made(id, "Where");
-    if (guard == nullptr) return match_.Made(id, "Softmax");
+    const Node* guard = match_.ProducedBy(id, "Where");
+    if (guard == nullptr) return match_.ProducedBy(id, "Softmax");
     const ValueId p = guard->inputs[2];
-    const Node* is_nan = match_.Made(guard->inputs[0], "IsNaN");
+    const Node* is_nan = match_.ProducedBy(guard->inputs[0], "IsNaN");
     if (is_nan == nullptr || is_nan->inputs[0] != p || Uniform(guard->inputs[1]) != 0.0 || b_.shape(p) != b_.shape(id)) return nullptr;
-    return match_.IsKept(p) || match_.num_readers(p) != 2 ? nullptr : match_.Made(p, "Softmax");
+    return match_.IsKept(p) || match_.num_readers(p) != 2 ? nullptr : match_.ProducedBy(p, "Softmax");
   }
 
   // Returns the scores before masking and sets `mask`. Both kinds of mask have the extent of the scores along the keys.
@@ -183,21 +183,21 @@ class Fuser {
       // Only for these shapes do fast kernels compute the gradient of the mask.
       return options_.trained_masks && (shape[1] == 1 || (of.rank() >= 3 && of[of.rank() - 3] == shape[1]));
     };
-    if (const Node* node = match_.Made(id, "Add")) {
+    if (const Node* node = match_.ProducedBy(id, "Add")) {
       for (size_t i : {size_t{0}, size_t{1}}) {
         const ValueId scores = node->inputs[i], m = node->inputs[1 - i];
-        if (b_.shape(scores) != shape || !masks(m) || !ComesOfProduct(scores)) continue;
+        if (b_.shape(scores) != shape || !masks(m) || !ComesFromProduct(scores)) continue;
         mask.added = m;
         return scores;
       }
     }
-    if (const Node* node = match_.Made(id, "Where")) {
+    if (const Node* node = match_.ProducedBy(id, "Where")) {
       for (size_t i : {size_t{1}, size_t{2}}) {
         const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
-        if (!hidden || *hidden > kHides || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
+        if (!hidden || *hidden > kHiddenScore || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
         // If every key of a row is hidden by a finite number, the scores are that number and have no gradient; adding the number would give
         // them one.
-        if (std::isfinite(*hidden) && !ShowsAKeyInEachRow(node->inputs[0], i == 1)) continue;
+        if (std::isfinite(*hidden) && !EachRowHasVisibleKey(node->inputs[0], i == 1)) continue;
         mask.condition = node->inputs[0];
         mask.shows = i == 1;
         mask.hidden = *hidden;
@@ -208,7 +208,7 @@ class Fuser {
   }
 
   // Whether the condition, whose last axis is the keys, is known and shows at least one key in each row.
-  bool ShowsAKeyInEachRow(ValueId condition, bool shown) const {
+  bool EachRowHasVisibleKey(ValueId condition, bool shown) const {
     const Tensor* known = Known(condition);
     if (known == nullptr) return false;
     const auto elements = known->as<bool>();
@@ -219,10 +219,10 @@ class Fuser {
     return true;
   }
 
-  bool ComesOfProduct(ValueId id) const {
+  bool ComesFromProduct(ValueId id) const {
     double factor = 1;
     for (ValueId rest; (rest = WithoutFactor(id, factor)) != kNoValue;) id = rest;
-    return match_.Made(id, "MatMul") != nullptr;
+    return match_.ProducedBy(id, "MatMul") != nullptr;
   }
 
   std::optional<Match> MatchProduct(const Node& product) const {
@@ -240,7 +240,7 @@ class Fuser {
     if (dropout != nullptr) match.dropout = *dropout;
     ValueId below = Unmasked(softmax->inputs[0], match.mask);
     for (ValueId rest; (rest = WithoutFactor(below, match.scale)) != kNoValue;) below = rest;
-    const Node* first = match_.Made(below, "MatMul");
+    const Node* first = match_.ProducedBy(below, "MatMul");
     if (first == nullptr) return std::nullopt;
     for (ValueId id : {first->inputs[0], first->inputs[1], product.inputs[1]}) {
       const Shape shape = b_.shape(id);
@@ -252,15 +252,15 @@ class Fuser {
     match.v = SourceOf(product.inputs[1]);
     if (match.v.factor != 1) match.v = {.value = product.inputs[1]};
     match.scale *= match.q.factor * match.k.factor;
-    LookAtMask(match.mask, scores);
+    MatchMask(match.mask, scores);
     const int64_t fewest = match.dropout ? options_.fewest_causal_dropped : options_.fewest_causal;
     if (fewest > 0 && (!match.mask.causal || scores[3] < fewest)) return std::nullopt;
-    TakeFlat(match);
+    MatchFlattened(match);
     return match;
   }
 
   // Uses operands and result of shape [batch, length, heads * size], if all of them have that form.
-  void TakeFlat(Match& match) const {
+  void MatchFlattened(Match& match) const {
     const Shape y = b_.shape(match.result);
     const Node* transpose = match_.OnlyReader(match.result);
     if (transpose == nullptr || transpose->op != "Transpose" || transpose->attributes.Ints("perm") != kHeadsFirst) return;
@@ -290,13 +290,13 @@ class Fuser {
     return true;
   }
 
-  void LookAtMask(Mask& mask, const Shape& scores) const {
+  void MatchMask(Mask& mask, const Shape& scores) const {
     const bool adds = mask.added != kNoValue;
     const Tensor* known = Known(adds ? mask.added : mask.condition);
     if (known == nullptr) return;
     if (adds) {
       mask.causal = IsCausal(
-          *known, scores[2], scores[3], [](double m) { return m <= kHides; }, [](double m) { return m == 0; });
+          *known, scores[2], scores[3], [](double m) { return m <= kHiddenScore; }, [](double m) { return m == 0; });
     } else {
       const double shown = mask.shows ? 1 : 0;
       mask.causal = IsCausal(

@@ -21,7 +21,7 @@ class CastFuser {
 
   void Run(bool norms) {
     // Each pass moves the casts past one more view of a chain.
-    while (Pass(&CastFuser::SinkBehindView)) {
+    while (Pass(&CastFuser::SinkPastView)) {
     }
     while (Pass(&CastFuser::RaiseBeforeView)) {
     }
@@ -54,7 +54,7 @@ class CastFuser {
     return node.op == "Cast" && node.domain.empty() && IsHalf(b_.dtype(node.inputs[0])) && b_.dtype(node.outputs[0]) == DType::kFloat32;
   }
 
-  void SinkBehindView(int at) {
+  void SinkPastView(int at) {
     const Node& cast = NodeAt(at);
     const Node* const reader = Widens(cast) ? match_->OnlyReader(cast.outputs[0]) : nullptr;
     if (reader == nullptr || !IsView(*reader) || reader->inputs[0] != cast.outputs[0]) return;

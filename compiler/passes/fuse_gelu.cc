@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 // Limit on the operators that are evaluated; the derivative that belongs to torch.onnx's form has about forty.
-constexpr int kMostNodes = 96;
+constexpr int kMaxNodes = 96;
 constexpr int kNumbers = 49;
 
 // Points from -6 to 6: beyond that a GELU is 0 or its operand.
@@ -55,7 +55,7 @@ class Expressions {
   // Evaluates the readers of known values in list order. Calls found(position, numbers) for each one that can be evaluated, until it
   // returns true.
   void Follow(const std::function<bool(int, const Tensor&)>& found) {
-    for (int count = 0; !next_.empty() && count < kMostNodes; ++count) {
+    for (int count = 0; !next_.empty() && count < kMaxNodes; ++count) {
       const int at = *next_.begin();
       next_.erase(next_.begin());
       const Node& node = graph_.nodes[static_cast<size_t>(at)];

@@ -30,7 +30,7 @@ class Fuser {
  private:
   std::optional<GroupNorm> MatchInstances(const Node& node) const {
     if (node.op != "InstanceNormalization" || !node.domain.empty()) return std::nullopt;
-    const Node* reshape = match_.Made(node.inputs[0], "Reshape");
+    const Node* reshape = match_.ProducedBy(node.inputs[0], "Reshape");
     const Node* back = match_.OnlyReader(node.outputs[0]);
     if (reshape == nullptr || back == nullptr || back->op != "Reshape" || !back->domain.empty()) return std::nullopt;
     const ValueId x = reshape->inputs[0];

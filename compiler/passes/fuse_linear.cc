@@ -33,7 +33,7 @@ class Fuser {
     if (b_.shape(linear.x).rank() < 2 || b_.shape(linear.w).rank() != 2 || y.elements() == 0 || !IsFloating(b_.dtype(linear.x))) {
       return std::nullopt;
     }
-    if (const Node* transpose = match_.Made(linear.w, "Transpose")) {
+    if (const Node* transpose = match_.ProducedBy(linear.w, "Transpose")) {
       linear.w = transpose->inputs[0];
       linear.transposed = transpose->attributes.Ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
       if (!linear.transposed) return std::nullopt;

@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 // With more or smaller blocks, the Gather is no longer a few large copies.
-constexpr int64_t kMostBlocks = 64;
+constexpr int64_t kMaxBlocks = 64;
 // Below this many elements, the overhead of a copy exceeds the cost of its elements.
 constexpr int64_t kSmallestBlock = 8;
 
@@ -51,8 +51,8 @@ class Fuser {
 
  private:
   // Returns the node that computes a value that only `reader` reads, if it has this operator.
-  const Node* MadeFor(const Node& reader, ValueId id, const char* op) const {
-    const Node* made = match_.Made(id, op);
+  const Node* SoleProducer(const Node& reader, ValueId id, const char* op) const {
+    const Node* made = match_.ProducedBy(id, op);
     return made != nullptr && made->outputs[0] == id && match_.OnlyReader(id) == &reader ? made : nullptr;
   }
 
@@ -64,7 +64,7 @@ class Fuser {
   std::function<void()> MatchConcat(const Node& concat) const {
     std::vector<Part> parts;
     for (ValueId input : concat.inputs) {
-      const Node* slice = MadeFor(concat, input, "Slice");
+      const Node* slice = SoleProducer(concat, input, "Slice");
       const std::optional<Part> part = slice == nullptr ? std::nullopt : PartRead(*slice);
       if (!part || part->begin == part->end || (!parts.empty() && (part->x != parts[0].x || part->axis != parts[0].axis))) return {};
       parts.push_back(*part);
@@ -82,7 +82,7 @@ class Fuser {
       block = std::gcd(block, covered);
     }
     const int64_t blocks = shape[axis] / block, elements = block * shape.strides()[static_cast<size_t>(axis)];
-    if (covered != shape[axis] || blocks > kMostBlocks || elements < kSmallestBlock) return {};
+    if (covered != shape[axis] || blocks > kMaxBlocks || elements < kSmallestBlock) return {};
     std::vector<int64_t> order;
     for (const Part& part : parts) {
       for (int64_t at = part.begin; at < part.end; at += block) order.push_back(at / block);
@@ -108,7 +108,7 @@ class Fuser {
   }
 
   std::function<void()> MatchTranspose(const Node& transpose) const {
-    const Node* gather = MadeFor(transpose, transpose.inputs[0], "Gather");
+    const Node* gather = SoleProducer(transpose, transpose.inputs[0], "Gather");
     if (gather == nullptr) return {};
     const ValueId x = gather->inputs[0], places = gather->inputs[1], result = transpose.outputs[0];
     const std::optional<int> axis = NormalAxis(gather->attributes.Int("axis", 0), b_.shape(x).rank());
@@ -131,7 +131,7 @@ class Fuser {
   }
 
   std::function<void()> MatchGather(const Node& gather) const {
-    const Node* transpose = MadeFor(gather, gather.inputs[0], "Transpose");
+    const Node* transpose = SoleProducer(gather, gather.inputs[0], "Transpose");
     if (transpose == nullptr) return {};
     const ValueId x = transpose->inputs[0], places = gather.inputs[1], result = gather.outputs[0];
     const Shape shape = b_.shape(x);

@@ -17,8 +17,8 @@ namespace gradloom {
 namespace {
 
 // Each value that is alive needs a tile; this many tiles fit into an L1 cache.
-constexpr int kMostInputs = 12;
-constexpr int kMostInstructions = 48;
+constexpr int kMaxGroupInputs = 12;
+constexpr int kMaxGroupInstructions = 48;
 
 struct FusionGroup {
   std::vector<int> members;  // positions in graph.nodes
@@ -129,7 +129,7 @@ class Grouping {
     read.erase(std::unique(read.begin(), read.end()), read.end());
     const auto inside = [&](ValueId id) { return std::find(made.begin(), made.end(), id) != made.end(); };
     const auto inputs = std::count_if(read.begin(), read.end(), [&](ValueId id) { return !inside(id); });
-    return inputs <= kMostInputs && functions <= kMostInstructions;
+    return inputs <= kMaxGroupInputs && functions <= kMaxGroupInstructions;
   }
 
   const Graph& graph_;
@@ -156,7 +156,7 @@ class Program {
       operands.push_back({Operand::kResult, static_cast<int>(steps_.size())});
       steps_.push_back(step);
     }
-    Operand& result = made_[node.outputs[0]] = operands[static_cast<size_t>(part.outputs[0])];
+    Operand& result = memo_[node.outputs[0]] = operands[static_cast<size_t>(part.outputs[0])];
     if (const auto rounding = RoundingOf(graph_, node, part)) {
       steps_.push_back({*rounding, {result}});
       result = {Operand::kResult, static_cast<int>(steps_.size()) - 1};
@@ -179,7 +179,7 @@ class Program {
       return -1;
     };
     for (const Step& step : steps_) program.Emit(step.op, number(step.operands[0]), number(step.operands[1]), number(step.operands[2]));
-    for (ValueId id : results) program.outputs.push_back(number(made_.at(id)));
+    for (ValueId id : results) program.outputs.push_back(number(memo_.at(id)));
     return program;
   }
 
@@ -203,7 +203,7 @@ class Program {
   }
 
   Operand OperandOf(ValueId id) {
-    if (const auto found = made_.find(id); found != made_.end()) return found->second;
+    if (const auto found = memo_.find(id); found != memo_.end()) return found->second;
     const Value& value = graph_.value(id);
     const Tensor* data = value.role == Role::kConst ? graph_.data(id) : nullptr;
     if (data != nullptr && IsFloating(value.dtype) && value.shape.elements() == 1)
@@ -217,7 +217,7 @@ class Program {
   std::vector<ValueId> inputs_;
   std::vector<float> constants_;
   std::vector<Step> steps_;
-  std::map<ValueId, Operand> made_;
+  std::map<ValueId, Operand> memo_;
 };
 
 // Returns the results of the group that are used outside, in the order in which they are computed.

@@ -114,9 +114,9 @@ class Part {
       builder_.set_phase(node.phase);
       builder_.set_origin(node.origin);
       if (IsBoundary(node) && node.device == kTail) {
-        has_tail() ? Gather(node) : Give(node);
+        has_tail() ? Gather(node) : SendToTail(node);
       } else if (IsBoundary(node)) {
-        has_tail() ? Scatter(node) : Take(node);
+        has_tail() ? Scatter(node) : ReceiveFromTail(node);
       } else if (has_tail() || node.device == kTrunk) {
         graph_->nodes.push_back(std::move(node));
       }
@@ -176,7 +176,7 @@ class Part {
     graph_->nodes.back().outputs[0] = whole;
   }
 
-  void Give(const Node& node) {
+  void SendToTail(const Node& node) {
     if (AxisOf(node) >= 0 && shards_[me_].length > 0) Transfer(node, "Send", 0, {node.inputs[0]}, {});
   }
 
@@ -203,7 +203,7 @@ class Part {
     }
   }
 
-  void Take(const Node& node) {
+  void ReceiveFromTail(const Node& node) {
     if (AxisOf(node) < 0 || shards_[me_].length > 0) Transfer(node, "Recv", 0, {}, {node.outputs[0]});
   }
 

@@ -23,7 +23,7 @@ ValueId GraphMatch::Plain(ValueId id) const {
   return id;
 }
 
-const Node* GraphMatch::Made(ValueId id, std::string_view op, std::string_view domain) const {
+const Node* GraphMatch::ProducedBy(ValueId id, std::string_view op, std::string_view domain) const {
   const int at = Producer(id == kNoValue ? id : Plain(id));
   if (at < 0) return nullptr;
   const Node& node = graph_.nodes[static_cast<size_t>(at)];

@@ -20,7 +20,7 @@ class GraphMatch {
   // The value behind nodes that change nothing: Identity, and casts, expansions and reshapes to the same type.
   ValueId Plain(ValueId id) const;
   // The node that makes a value, looking through nodes that change nothing, if it is this operator (domain "": ONNX's); otherwise null.
-  const Node* Made(ValueId id, std::string_view op, std::string_view domain = {}) const;
+  const Node* ProducedBy(ValueId id, std::string_view op, std::string_view domain = {}) const;
   // Whether a value is fetched or kept: it must exist whatever reads it.
   bool IsKept(ValueId id) const { return kept_[static_cast<size_t>(id)]; }
   size_t num_readers(ValueId id) const { return uses_.consumers[static_cast<size_t>(id)].size(); }

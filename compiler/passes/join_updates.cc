@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 // Above this many elements, an update takes longer than its launch.
-constexpr int64_t kMostElements = int64_t{1} << 16;
+constexpr int64_t kMaxElements = int64_t{1} << 16;
 
 class Joiner {
  public:
@@ -49,7 +49,7 @@ class Joiner {
     if (op == nullptr || !op->has(kUpdate) || node.op.starts_with("Lamb") || node.op == "MultiTensorUpdate") return std::nullopt;
     const Value& parameter = graph_.value(node.inputs[kUpdateParameter]);
     const int64_t elements = plan_.layout(parameter.id).elements(parameter.shape);
-    if (elements == 0 || elements > kMostElements) return std::nullopt;
+    if (elements == 0 || elements > kMaxElements) return std::nullopt;
     // A reader of a next value would have to wait for all joined updates.
     for (ValueId id : node.outputs) {
       if (id == kNoValue || !uses_.consumers[static_cast<size_t>(id)].empty()) return std::nullopt;

@@ -27,7 +27,7 @@ class LossGraphBuilder {
       known.emplace(input, LossGraph::Input{b_.shape(id), operands_.Extents(id)});
     }
     CheckOutputsRead();
-    LossGraph::Made made;
+    LossGraph::Instance made;
     try {
       made = loss_.For(known, batch);
     } catch (const Error& error) {

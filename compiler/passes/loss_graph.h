@@ -27,14 +27,14 @@ class LossGraph {
     Shape shape;
     std::map<int, ValueId> counts = {};
   };
-  struct Made {
+  struct Instance {
     std::unique_ptr<Graph> graph;
     std::map<ValueId, ValueId> counts = {};  // inputs of the graph that are such scalars
   };
 
   // The graph for these inputs; the shapes of other inputs follow from its own declarations. `batch`: of the model, 0 if it has none.
   // Throws Error of any class that names a wrong node or input.
-  virtual Made For(const std::map<std::string, Input>& known, int64_t batch) const = 0;
+  virtual Instance For(const std::map<std::string, Input>& known, int64_t batch) const = 0;
 };
 
 // Appends the graph's nodes and returns its only output, a scalar of rank 0. An input is the value that `bindings` gives, or the value of

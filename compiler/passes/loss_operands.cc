@@ -25,7 +25,7 @@ const std::map<int, ValueId>& LossOperands::Extents(ValueId output) const {
   return found == extents_.end() ? kNone : found->second;
 }
 
-bool LossOperands::SaysExtent(ValueId output) const {
+bool LossOperands::IsOnlyExtent(ValueId output) const {
   return std::any_of(extents_.begin(), extents_.end(), [&](const auto& of) {
     return std::any_of(of.second.begin(), of.second.end(), [&](const auto& axis) { return axis.second == output; });
   });
@@ -51,7 +51,7 @@ std::string LossOperands::NameOf(ValueId output) const {
 std::vector<std::string> LossOperands::OutputNames() const {
   std::vector<std::string> names;
   for (ValueId id : b_.graph().outputs) {
-    if (!SaysExtent(id)) names.push_back(NameOf(id));
+    if (!IsOnlyExtent(id)) names.push_back(NameOf(id));
   }
   return names;
 }

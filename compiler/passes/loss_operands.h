@@ -47,7 +47,7 @@ class LossOperands {
  private:
   std::string NameOf(ValueId output) const;
   // Whether it exists only as an extent of another output.
-  bool SaysExtent(ValueId output) const;
+  bool IsOnlyExtent(ValueId output) const;
 
   GraphBuilder& b_;
   const std::map<ValueId, std::string>& output_names_;

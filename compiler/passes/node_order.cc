@@ -12,38 +12,38 @@ bool IsView(const Node& node) {
   return op != nullptr && op->has(kView) && !IsInputCopy(node);
 }
 
-bool IsMeeting(const Node& node) {
+bool IsCollective(const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kMeeting);
+  return op != nullptr && op->has(kCollective);
 }
 
 namespace {
 
 // Adds dependencies of updates, and of collectives, through which devices learn that no other has refused the batch: on the nodes that may
 // refuse it, and for an update also on the first collective after them.
-class AfterRefusals {
+class RefusalDependencies {
  public:
-  explicit AfterRefusals(const Graph& graph)
-      : graph_(graph), refusing_(RefusingNodes(graph)), meeting_(FirstMeetingBehind(graph, refusing_)) {}
+  explicit RefusalDependencies(const Graph& graph)
+      : graph_(graph), refusing_(RefusingNodes(graph)), collective_(FirstCollectiveAfter(graph, refusing_)) {}
 
   void AddTo(std::vector<int>& dependencies, int i) const {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     const bool updates = node.phase == Phase::kUpdate && WritesState(graph_, node);
-    if (refusing_.empty() || !(updates || IsMeeting(node))) return;
+    if (refusing_.empty() || !(updates || IsCollective(node))) return;
     dependencies.insert(dependencies.end(), refusing_.begin(), std::lower_bound(refusing_.begin(), refusing_.end(), i));
-    if (updates && meeting_ >= 0 && meeting_ < i) dependencies.push_back(meeting_);
+    if (updates && collective_ >= 0 && collective_ < i) dependencies.push_back(collective_);
   }
 
  private:
   const Graph& graph_;
   const std::vector<int> refusing_;
-  const int meeting_;
+  const int collective_;
 };
 
 }  // namespace
 
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
-  const AfterRefusals after_refusals(graph);
+  const RefusalDependencies refusal_dependencies(graph);
   // By value id: the producer of its bytes and the readers so far. A view stands for the value that it shows.
   const auto values = static_cast<size_t>(graph.num_values());
   std::vector<ValueId> shown(values);
@@ -70,7 +70,7 @@ std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
     for (ValueId id : node.outputs) {
       if (id != kNoValue) producer[static_cast<size_t>(id)] = static_cast<int>(i);
     }
-    after_refusals.AddTo(mine, static_cast<int>(i));
+    refusal_dependencies.AddTo(mine, static_cast<int>(i));
     std::sort(mine.begin(), mine.end());
     mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
   }
@@ -106,9 +106,9 @@ NodeOrder::NodeOrder(const Graph& graph, const ProgramPlan& plan)
   }
 }
 
-bool NodeOrder::AllBefore(const Reach& reach, int node, bool or_is_it) const {
+bool NodeOrder::AllBefore(const Reach& reach, int node, bool or_equal) const {
   for (int s = 0; s < streams_; ++s) {
-    const int most = s == stream(node) && or_is_it ? place(node) : Seen(node, s);
+    const int most = s == stream(node) && or_equal ? place(node) : NumEnded(node, s);
     if (reach[static_cast<size_t>(s)] > most) return false;
   }
   return true;

@@ -12,7 +12,7 @@ namespace gradloom {
 bool IsView(const Node& node);
 
 // Whether it is a collective.
-bool IsMeeting(const Node& node);
+bool IsCollective(const Node& node);
 
 // Whether it copies an input before the step.
 inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
@@ -39,16 +39,16 @@ class NodeOrder {
   int place(int node) const { return place_[static_cast<size_t>(node)]; }
 
   // Whether node a has ended when b begins.
-  bool Before(int a, int b) const { return place(a) <= Seen(b, stream(a)); }
-  // Whether everything that `reach` covers has ended when the node begins; with `or_is_it`, or is the node itself.
-  bool AllBefore(const Reach& reach, int node, bool or_is_it) const;
+  bool Before(int a, int b) const { return place(a) <= NumEnded(b, stream(a)); }
+  // Whether everything that `reach` covers has ended when the node begins; with `or_equal`, or is the node itself.
+  bool AllBefore(const Reach& reach, int node, bool or_equal) const;
 
   // Extends `reach` to cover a node.
   void Extend(Reach& reach, int node) const;
 
  private:
   // Number of nodes of the stream that have ended when b begins.
-  int Seen(int b, int stream) const {
+  int NumEnded(int b, int stream) const {
     return clocks_[static_cast<size_t>(b) * static_cast<size_t>(streams_) + static_cast<size_t>(stream)];
   }
 

@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 // Whether the node may move within the list.
-bool Moves(const Node& node) { return node.phase == Phase::kUpdate && !IsMeeting(node); }
+bool Moves(const Node& node) { return node.phase == Phase::kUpdate && !IsCollective(node); }
 
 // Returns, by value id, the last position that reads the value or a view of it, without nodes that move.
 std::vector<int> LastFixedRead(const Graph& graph) {
@@ -34,22 +34,22 @@ std::vector<int> LastFixedRead(const Graph& graph) {
 
 // Returns, by position of a collective, the position at which it has most likely finished, assuming that other nodes continue and that
 // collectives run one after the other.
-std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int threads) {
+std::map<int, int> EstimatedCollectiveEnds(const Graph& graph, DeviceKind device, int threads) {
   const DeviceCosts costs = DefaultCosts(device);
   std::map<int, int> ends;
   std::deque<std::pair<double, int>> open;  // end time and position
   double now = 0, free = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (IsMeeting(node)) {
-      free = std::max(now, free) + costs.meeting_seconds + CostOf(graph, node).bytes / costs.link_bytes_per_second;
+    if (IsCollective(node)) {
+      free = std::max(now, free) + costs.collective_seconds + CostOf(graph, node).bytes / costs.link_bytes_per_second;
       open.emplace_back(free, static_cast<int>(i));
     } else if (!IsView(node) && node.phase != Phase::kUpdate) {
       now += SecondsOf(CostOf(graph, node), threads, costs);
     }
     for (; !open.empty() && open.front().first <= now; open.pop_front()) ends.emplace(open.front().second, static_cast<int>(i));
   }
-  for (const auto& [time, meeting] : open) ends.emplace(meeting, static_cast<int>(graph.nodes.size()) - 1);
+  for (const auto& [time, collective] : open) ends.emplace(collective, static_cast<int>(graph.nodes.size()) - 1);
   return ends;
 }
 
@@ -71,7 +71,7 @@ std::vector<int> Deadlines(const Graph& graph) {
 // nothing can.
 int LastRefusal(const Graph& graph, const std::map<int, int>& ends) {
   const std::vector<int> refusing = RefusingNodes(graph);
-  if (const int meeting = FirstMeetingBehind(graph, refusing); meeting >= 0) return ends.at(meeting);
+  if (const int collective = FirstCollectiveAfter(graph, refusing); collective >= 0) return ends.at(collective);
   return refusing.empty() ? -1 : refusing.back();
 }
 
@@ -79,7 +79,7 @@ int LastRefusal(const Graph& graph, const std::map<int, int>& ends) {
 
 void OrderNodes(Graph& graph, DeviceKind device, int threads) {
   const std::vector<int> last_read = LastFixedRead(graph);
-  const std::map<int, int> ends = EndsOfMeetings(graph, device, threads);
+  const std::map<int, int> ends = EstimatedCollectiveEnds(graph, device, threads);
   const std::vector<int> deadlines = Deadlines(graph);
   const int last_refusal = LastRefusal(graph, ends);
   // The position after which each value is available; inputs and data are available before the first node.

@@ -15,21 +15,21 @@
 namespace gradloom {
 namespace {
 
-using Together = std::function<bool(size_t, size_t)>;
+using LiveTogether = std::function<bool(size_t, size_t)>;
 
 // Placed intervals, indexed by time, so that each interval that overlaps in time is visited once and no others. Each bucket of steps holds
 // the indices of the intervals that begin in it, and of those that began earlier and reach into it. If `together` is given, time alone does
 // not decide, and there is one bucket.
 class PlacedIntervals {
  public:
-  PlacedIntervals(int steps, const Together& together)
+  PlacedIntervals(int steps, const LiveTogether& together)
       : together_(together), steps_per_bucket_(together ? steps + 1 : 16), buckets_(static_cast<size_t>(steps / steps_per_bucket_ + 1)) {}
 
   void Add(const Interval& interval, int index) {
     const int begin = interval.first / steps_per_bucket_;
     buckets_[static_cast<size_t>(begin)].begin.push_back(index);
     for (int bucket = begin + 1; bucket <= interval.last / steps_per_bucket_; ++bucket)
-      buckets_[static_cast<size_t>(bucket)].go_on.push_back(index);
+      buckets_[static_cast<size_t>(bucket)].continuing.push_back(index);
   }
 
   // Appends the offset ranges of placed intervals that are alive together with interval `mine`, sorted by offset.
@@ -45,16 +45,16 @@ class PlacedIntervals {
       }
     };
     const int begin = interval.first / steps_per_bucket_;
-    look(buckets_[static_cast<size_t>(begin)].go_on);
+    look(buckets_[static_cast<size_t>(begin)].continuing);
     for (int bucket = begin; bucket <= interval.last / steps_per_bucket_; ++bucket) look(buckets_[static_cast<size_t>(bucket)].begin);
     std::sort(ranges.begin(), ranges.end());
   }
 
  private:
-  const Together& together_;
+  const LiveTogether& together_;
   int steps_per_bucket_;
   struct Bucket {
-    std::vector<int> begin, go_on;
+    std::vector<int> begin, continuing;
   };
   std::vector<Bucket> buckets_;
 };
@@ -73,7 +73,7 @@ int64_t BestFit(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t 
   return best < 0 ? end : best;
 }
 
-int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, int steps, const Together& together) {
+int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, int steps, const LiveTogether& together) {
   PlacedIntervals placed(steps, together);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   int64_t size = 0;
@@ -92,12 +92,12 @@ int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& or
 class FreeRanges {
  public:
   // Takes the smallest range that holds the bytes; if there is none, extends the arena, including a free range at its end.
-  int64_t Take(int64_t bytes) {
+  int64_t Allocate(int64_t bytes) {
     const auto fits = by_size_.lower_bound({bytes, 0});
     if (fits == by_size_.end()) {
       int64_t offset = end_;
-      if (!by_place_.empty()) {
-        const auto last = std::prev(by_place_.end());
+      if (!by_offset_.empty()) {
+        const auto last = std::prev(by_offset_.end());
         if (last->first + last->second == end_) {
           offset = last->first;
           Remove(last);
@@ -107,15 +107,15 @@ class FreeRanges {
       return offset;
     }
     const auto [size, offset] = *fits;
-    Remove(by_place_.find(offset));
+    Remove(by_offset_.find(offset));
     if (size > bytes) Insert(offset + bytes, size - bytes);
     return offset;
   }
 
-  void Give(int64_t offset, int64_t bytes) {
+  void Release(int64_t offset, int64_t bytes) {
     if (bytes == 0) return;
-    const auto after = by_place_.lower_bound(offset);
-    if (after != by_place_.begin()) {
+    const auto after = by_offset_.lower_bound(offset);
+    if (after != by_offset_.begin()) {
       const auto before = std::prev(after);
       if (before->first + before->second == offset) {
         offset = before->first;
@@ -123,7 +123,7 @@ class FreeRanges {
         Remove(before);
       }
     }
-    if (after != by_place_.end() && after->first == offset + bytes) {
+    if (after != by_offset_.end() && after->first == offset + bytes) {
       bytes += after->second;
       Remove(after);
     }
@@ -134,15 +134,15 @@ class FreeRanges {
 
  private:
   void Insert(int64_t offset, int64_t bytes) {
-    by_place_.emplace(offset, bytes);
+    by_offset_.emplace(offset, bytes);
     by_size_.emplace(bytes, offset);
   }
   void Remove(std::map<int64_t, int64_t>::iterator range) {
     by_size_.erase({range->second, range->first});
-    by_place_.erase(range);
+    by_offset_.erase(range);
   }
 
-  std::map<int64_t, int64_t> by_place_;            // offset -> bytes
+  std::map<int64_t, int64_t> by_offset_;           // offset -> bytes
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
   int64_t end_ = 0;                                // nothing beyond this was ever taken
 };
@@ -158,10 +158,10 @@ int64_t PackByTime(std::vector<Interval>& intervals) {
     Interval& interval = intervals[index];
     while (!alive.empty() && alive.top().first < interval.first) {
       const Interval& ended = intervals[alive.top().second];
-      ranges.Give(ended.offset, AlignUp(ended.bytes, kAlignmentBytes));
+      ranges.Release(ended.offset, AlignUp(ended.bytes, kAlignmentBytes));
       alive.pop();
     }
-    interval.offset = ranges.Take(AlignUp(interval.bytes, kAlignmentBytes));
+    interval.offset = ranges.Allocate(AlignUp(interval.bytes, kAlignmentBytes));
     alive.emplace(interval.last, index);
   }
   return ranges.end();
@@ -186,11 +186,11 @@ int64_t CountPairs(const std::vector<Interval>& intervals) {
 }
 
 // With more pairs, as in training a chain of many thousands of nodes, visiting all of them takes seconds.
-constexpr int64_t kMostPairs = 20'000'000;
+constexpr int64_t kMaxPairs = 20'000'000;
 
 }  // namespace
 
-int64_t PackIntervals(std::vector<Interval>& intervals, const Together& together) {
+int64_t PackIntervals(std::vector<Interval>& intervals, const LiveTogether& together) {
   int steps = 1;
   for (const Interval& interval : intervals) {
     GRADLOOM_CHECK(interval.first >= 0 && interval.first <= interval.last && interval.bytes >= 0);
@@ -200,7 +200,7 @@ int64_t PackIntervals(std::vector<Interval>& intervals, const Together& together
   const auto bytes = [&](int i) { return intervals[static_cast<size_t>(i)].bytes; };
   const auto first = [&](int i) { return intervals[static_cast<size_t>(i)].first; };
 
-  if (!together && CountPairs(intervals) > kMostPairs) return PackByTime(intervals);
+  if (!together && CountPairs(intervals) > kMaxPairs) return PackByTime(intervals);
   const int64_t bound = PackingBound(intervals);
   std::vector<int> order(intervals.size());
   std::iota(order.begin(), order.end(), 0);

@@ -63,10 +63,10 @@ void BindFileUpdates(PassContext& c) {
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   // The file's own algorithm defines the training semantics itself.
-  const bool restores = c.recipe.mode == GraphMode::kTrain && !c.recipe.TrainsByFile();
+  const bool restores = c.recipe.mode == GraphMode::kTrain && !c.recipe.UsesFileAlgorithm();
   ApplyTrainingView(builder, Trains(c.kind) ? (restores ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
   // Must run before unused nodes are removed. Derivatives add nodes that keep statistics, so this runs again with the loss.
-  if (c.recipe.TrainsByFile() && Trains(c.kind)) BindFileUpdates(c);
+  if (c.recipe.UsesFileAlgorithm() && Trains(c.kind)) BindFileUpdates(c);
 }
 
 void RunSeedRandom(PassContext& c) {
@@ -129,7 +129,7 @@ void RunFuseMoves(PassContext& c) {
 }
 
 // Uses the loss of the file's own algorithm.
-void TakeFileLoss(PassContext& c) {
+void UseFileLoss(PassContext& c) {
   c.loss = c.file_loss;
   if (c.graph.value(c.loss).shape.elements() != 1) {
     throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
@@ -141,8 +141,8 @@ void TakeFileLoss(PassContext& c) {
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
   c.first_loss_node = c.graph.next_node_id();
-  if (c.recipe.TrainsByFile()) {
-    TakeFileLoss(c);
+  if (c.recipe.UsesFileAlgorithm()) {
+    UseFileLoss(c);
   } else {
     GraphBuilder builder(c.graph, c.rules);
     LossOperands operands(builder, c.fetch_names, c.extents);
@@ -176,7 +176,7 @@ void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
 }
 
 void RunDifferentiate(PassContext& c) {
-  if (!Trains(c.kind) || c.recipe.TrainsByFile()) return DropStops(c.graph);
+  if (!Trains(c.kind) || c.recipe.UsesFileAlgorithm()) return DropStops(c.graph);
   GraphBuilder builder(c.graph, c.rules);
   const ValueId scale = c.recipe.loss_scale.initial > 0 ? LossScaleValue(builder, c.recipe.loss_scale) : kNoValue;
   c.gradients = Differentiate(builder, c.loss, c.parameters, scale);
@@ -199,7 +199,7 @@ double ShareOfBatch(const PassContext& c) {
 }
 
 void RunAddOptimizer(PassContext& c) {
-  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.TrainsByFile()) return;
+  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
   if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsParts(c));

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kNowhere = -1;
+constexpr int kUnplaced = -1;
 
 // Converts "/encoder/layer.0/MatMul" to the form that people write: "encoder.layer.0.MatMul".
 std::string Dotted(std::string name) {
@@ -24,7 +24,7 @@ std::string Dotted(std::string name) {
 class Placer {
  public:
   Placer(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages)
-      : graph_(graph), rules_(rules), stages_(stages), stage_(static_cast<size_t>(graph.num_values()), kNowhere), fitted_(rules.size()) {}
+      : graph_(graph), rules_(rules), stages_(stages), stage_(static_cast<size_t>(graph.num_values()), kUnplaced), fitted_(rules.size()) {}
 
   void Run() {
     const bool first = stages_.of_node.empty() && stages_.of_state.empty();
@@ -40,7 +40,7 @@ class Placer {
       if (node.phase == Phase::kUpdate) Set(node, ByStates(node));
     }
     for (Node& node : graph_.nodes) {
-      if (node.device == kNowhere) Set(node, 0);
+      if (node.device == kUnplaced) Set(node, 0);
     }
   }
 
@@ -55,14 +55,14 @@ class Placer {
   }
 
   int ByName(const Node& node) {
-    if (const int known = KnownStage(node.origin); known != kNowhere) return known;
+    if (const int known = AssignedStage(node.origin); known != kUnplaced) return known;
     std::vector<std::string> names;
     if (!node.origin.empty()) names = {node.origin, Dotted(node.origin)};
     ForEachUse(node, [&](ValueId id) {
       if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
     });
     for (size_t i = 0; i < rules_.size(); ++i) {
-      if (!PatternFitsAny(rules_[i].pattern, names)) continue;
+      if (!PatternMatchesAny(rules_[i].pattern, names)) continue;
       fitted_[i] = true;
       return rules_[i].stage;
     }
@@ -70,18 +70,18 @@ class Placer {
   }
 
   // Returns the stage given for the node, or for the call that contains it.
-  int KnownStage(std::string name) const {
+  int AssignedStage(std::string name) const {
     while (!name.empty() && !stages_.of_node.empty()) {
       if (const auto known = stages_.of_node.find(name); known != stages_.of_node.end()) return known->second;
       const size_t slash = name.rfind('/');
       name.resize(slash == std::string::npos ? 0 : slash);
     }
-    return kNowhere;
+    return kUnplaced;
   }
 
   // Returns the last stage that produces an operand.
   int ByOperands(const Node& node) {
-    int stage = kNowhere;
+    int stage = kUnplaced;
     ForEachUse(node, [&](ValueId id) { stage = std::max(stage, At(id)); });
     return stage;
   }
@@ -91,22 +91,22 @@ class Placer {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       Node& node = graph_.nodes[i];
       if (node.phase != Phase::kForward) continue;
-      if (node.device == kNowhere) Set(node, FirstReader(node));
+      if (node.device == kUnplaced) Set(node, FirstReader(node));
       ForEachUse(node, [&](ValueId id) { readers_[id] = node.device; });
     }
     for (Node& node : graph_.nodes) {
       if (node.phase != Phase::kForward) continue;
-      if (node.device == kNowhere) Set(node, std::max(ByOperands(node), 0));
+      if (node.device == kUnplaced) Set(node, std::max(ByOperands(node), 0));
       if (!node.origin.empty()) stages_.of_node.emplace(node.origin, node.device);
     }
   }
 
   int FirstReader(const Node& node) const {
-    int stage = kNowhere;
+    int stage = kUnplaced;
     for (ValueId id : node.outputs) {
       const auto reader = readers_.find(id);
-      if (reader != readers_.end() && reader->second != kNowhere)
-        stage = stage == kNowhere ? reader->second : std::min(stage, reader->second);
+      if (reader != readers_.end() && reader->second != kUnplaced)
+        stage = stage == kUnplaced ? reader->second : std::min(stage, reader->second);
     }
     return stage;
   }
@@ -138,11 +138,11 @@ class Placer {
     for (ValueId id : node.outputs) {
       if (id != kNoValue && graph_.value(id).next_of != kNoValue) return At(graph_.value(id).next_of);
     }
-    int stage = kNowhere;
+    int stage = kUnplaced;
     ForEachUse(node, [&](ValueId id) {
       if (IsKept(graph_.value(id))) stage = At(id);
     });
-    return stage == kNowhere ? ByOperands(node) : stage;
+    return stage == kUnplaced ? ByOperands(node) : stage;
   }
 
   void CheckRules() const {
@@ -167,10 +167,10 @@ class Placer {
 class Splitter {
  public:
   Splitter(const Graph& graph, const Stages& stages)
-      : graph_(graph), stages_(stages), home_(static_cast<size_t>(graph.num_values()), kNowhere) {
+      : graph_(graph), stages_(stages), home_(static_cast<size_t>(graph.num_values()), kUnplaced) {
     for (int s = 0; s < stages.count; ++s) {
-      made_.push_back(graph.Clone());
-      made_.back()->nodes.clear();
+      result_.push_back(graph.Clone());
+      result_.back()->nodes.clear();
     }
     for (const Value& value : graph.values()) {
       if (IsKept(value)) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
@@ -182,7 +182,7 @@ class Splitter {
     }
     for (const Node& node : graph.nodes) {
       ForEachUse(node, [&](ValueId id) {
-        if (Home(id) != kNowhere && Home(id) != node.device) readers_[id].insert(node.device);
+        if (Home(id) != kUnplaced && Home(id) != node.device) readers_[id].insert(node.device);
       });
     }
   }
@@ -192,7 +192,7 @@ class Splitter {
       ForEachUse(node, [&](ValueId id) {
         if (IsKept(graph_.value(id)) && Home(id) != node.device) Transfer(id, node.device, node);
       });
-      Graph& graph = *made_[static_cast<size_t>(node.device)];
+      Graph& graph = *result_[static_cast<size_t>(node.device)];
       Node own = node;
       for (ValueId& id : own.inputs) id = There(id, node.device);
       graph.nodes.push_back(std::move(own));
@@ -201,8 +201,8 @@ class Splitter {
         for (int stage : readers_.at(id)) Transfer(id, stage, node);
       }
     }
-    for (int s = 0; s < stages_.count; ++s) Finish(*made_[static_cast<size_t>(s)], s);
-    return std::move(made_);
+    for (int s = 0; s < stages_.count; ++s) Finish(*result_[static_cast<size_t>(s)], s);
+    return std::move(result_);
   }
 
  private:
@@ -219,7 +219,7 @@ class Splitter {
     const Value& value = graph_.value(id);
     GRADLOOM_CHECK(!value.partial);
     // A parameter has its role only on the stage that keeps it; other stages have a copy.
-    Graph& to = *made_[static_cast<size_t>(stage)];
+    Graph& to = *result_[static_cast<size_t>(stage)];
     const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;
     received_.emplace(std::pair(id, stage), copy);
     const std::string domain(kGradloomDomain);
@@ -232,7 +232,7 @@ class Splitter {
               .attributes = {{"peer", int64_t{stage}}, {"tag", tag}},
               .phase = phase,
               .origin = origin};
-    made_[static_cast<size_t>(Home(id))]->AddNode(std::move(send));
+    result_[static_cast<size_t>(Home(id))]->AddNode(std::move(send));
     const std::vector<int64_t> dims(value.shape.begin(), value.shape.end());
     Node recv{.op = "Recv",
               .domain = domain,
@@ -249,7 +249,7 @@ class Splitter {
       if (graph_.value(id).next_of != kNoValue && Home(id) != stage) graph.value(id).next_of = kNoValue;
       if (IsKept(graph_.value(id)) && Home(id) != stage) Forget(graph, id);
     }
-    std::erase_if(graph.outputs, [&](ValueId id) { return Home(id) == kNowhere ? stage != 0 : Home(id) != stage; });
+    std::erase_if(graph.outputs, [&](ValueId id) { return Home(id) == kUnplaced ? stage != 0 : Home(id) != stage; });
   }
 
   static void Forget(Graph& graph, ValueId id) {
@@ -259,7 +259,7 @@ class Splitter {
 
   const Graph& graph_;
   const Stages& stages_;
-  std::vector<std::unique_ptr<Graph>> made_;
+  std::vector<std::unique_ptr<Graph>> result_;
   std::vector<int> home_;                     // by value id: the stage that produces or keeps it; nowhere: each has it
   std::map<ValueId, std::set<int>> readers_;  // other stages that read a value
   std::map<std::pair<ValueId, int>, ValueId> received_;

@@ -32,7 +32,7 @@ class Planner {
       : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
     if (whole_ != nullptr) FindRefusals();
     FindReads();
-    PlaceGiven();
+    PlaceFixed();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) PlaceOutputs(static_cast<int>(i));
     CopyLateStates();
   }
@@ -147,7 +147,7 @@ class Planner {
   }
 
   // Inputs, constants, parameters and states already have their placement.
-  void PlaceGiven() {
+  void PlaceFixed() {
     if (whole_ == nullptr) return PlaceOperands();
     std::map<std::string, int64_t> constant_offset, state_offset;
     for (const Constant& constant : whole_->constants) constant_offset.emplace(constant.name, constant.offset);
@@ -201,7 +201,7 @@ class Planner {
     }
     for (int k = 0; k < static_cast<int>(node.outputs.size()); ++k) {
       const ValueId id = node.outputs[static_cast<size_t>(k)];
-      if (id == kNoValue || PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
+      if (id == kNoValue || PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, i) || ReuseInput(id, k, i)) continue;
       NewStorage(id, i, std::nullopt);
     }
   }
@@ -220,7 +220,7 @@ class Planner {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
     if (!IsPastRefusals(i) || !MayKeepState(i)) return false;
-    if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
+    if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayOverwrite(id, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
   }
@@ -228,33 +228,34 @@ class Planner {
   // Nodes of a body write to the operands of its instruction, and it is the instruction that may refuse.
   void FindRefusals() {
     refusing_ = RefusingNodes(graph_, &order_);
-    meets_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), IsMeeting);
-    told_ = FirstMeetingBehind(graph_, refusing_);
+    has_collectives_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), IsCollective);
+    collective_after_refusals_ = FirstCollectiveAfter(graph_, refusing_);
   }
 
   // Whether nothing from node i on can make the step fail. Other devices may refuse what this one has accepted, and tell so with the next
   // collective; an update comes after that collective with its gradient.
   bool IsPastRefusals(int i) const {
-    if (meets_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
-    if (told_ >= 0 && !order_.Before(told_, i)) return false;
+    if (has_collectives_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
+    if (collective_after_refusals_ >= 0 && !order_.Before(collective_after_refusals_, i)) return false;
     return std::all_of(refusing_.begin(), refusing_.end(), [&](int node) { return node != i && order_.Before(node, i); });
   }
 
   // A device continues after a kernel that has refused the batch. In that case only kernels that check for a refusal, and the copies at the
   // end of a program, may overwrite state.
   bool MayKeepState(int i) const {
-    if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !meets_)) return true;
+    if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !has_collectives_)) return true;
     const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
     return row != nullptr && row->preserves_state_on_refusal;
   }
 
   // The output can take the place of an input whose last reader is this node.
-  bool PlaceOnInput(ValueId id, int k, int i) {
+  bool ReuseInput(ValueId id, int k, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     for (const Aliasing& alias : MayAlias(i)) {
       if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
       const ValueId input = node.inputs[static_cast<size_t>(alias.input)];
-      if (input == kNoValue || storage_at(input).fixed || !order_.AllBefore(storage_at(input).reach, i, true) || !MayLieOn(id, input, i)) {
+      if (input == kNoValue || storage_at(input).fixed || !order_.AllBefore(storage_at(input).reach, i, true) ||
+          !MayOverwrite(id, input, i)) {
         continue;
       }
       Join(id, storage_of(input), i);
@@ -279,7 +280,7 @@ class Planner {
   }
 
   // Whether the kernel of node i may write this output over this input, no other operand of the node is there, and both have the same size.
-  bool MayLieOn(ValueId output, ValueId input, int i) {
+  bool MayOverwrite(ValueId output, ValueId input, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     const int storage = storage_of(input);
     const auto on_storage = [&](ValueId id) { return id != kNoValue && storage_of(id) == storage; };
@@ -308,12 +309,12 @@ class Planner {
   const Plan* whole_;
   ProgramPlan& plan_;
   const NodeOrder order_;
-  std::vector<int> refusing_;    // nodes that may make the step fail; none in a body
-  bool meets_ = false;           // whether there are collectives
-  int told_ = -1;                // the first collective after all nodes that may refuse
-  std::vector<int> storage_of_;  // by value id; -1: not placed yet
-  std::vector<int> last_read_;   // by value id; -1: never
-  std::vector<Reach> reads_;     // by value id
+  std::vector<int> refusing_;           // nodes that may make the step fail; none in a body
+  bool has_collectives_ = false;        // whether there are collectives
+  int collective_after_refusals_ = -1;  // the first collective after all nodes that may refuse
+  std::vector<int> storage_of_;         // by value id; -1: not placed yet
+  std::vector<int> last_read_;          // by value id; -1: never
+  std::vector<Reach> reads_;            // by value id
   std::vector<Storage> storages_;
   std::vector<Aliasing> in_place_, carried_;
 };

@@ -70,8 +70,8 @@ struct Recipe {
   }
 
   // Whether loss, gradients and updates are those of the file's own algorithm, and the index of its training_info.
-  bool TrainsByFile() const { return losses.size() == 1 && losses[0].type == "algorithm"; }
-  int training_info() const { return TrainsByFile() ? losses[0].training_info : -1; }
+  bool UsesFileAlgorithm() const { return losses.size() == 1 && losses[0].type == "algorithm"; }
+  int training_info() const { return UsesFileAlgorithm() ? losses[0].training_info : -1; }
 };
 
 }  // namespace gradloom

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kLeastBytes = 1 << 10;  // smaller values are not worth a launch
+constexpr int64_t kMinBytes = 1 << 10;  // smaller values are not worth a launch
 constexpr size_t kLongestChain = 16;
 
 // A value that could be recomputed, its bytes, and the time that recomputing it takes.
@@ -33,7 +33,8 @@ class Recomputer {
         uses_(graph),
         saved_(static_cast<size_t>(graph.num_values())),
         originals_(graph.nodes) {
-    for (size_t id = 0; id < saved_.size(); ++id) saved_[id] = IsForward(static_cast<ValueId>(id)) && ReadLater(static_cast<ValueId>(id));
+    for (size_t id = 0; id < saved_.size(); ++id)
+      saved_[id] = IsForward(static_cast<ValueId>(id)) && ReadByBackward(static_cast<ValueId>(id));
   }
 
   Recomputed Run(int64_t wanted_bytes) {
@@ -70,23 +71,23 @@ class Recomputer {
     return producer != nullptr && producer->phase == Phase::kForward && graph_.value(id).next_of == kNoValue;
   }
 
-  bool IsLater(int node) const { return graph_.nodes[static_cast<size_t>(node)].phase == Phase::kBackward; }
+  bool IsBackward(int node) const { return graph_.nodes[static_cast<size_t>(node)].phase == Phase::kBackward; }
 
   // Whether the backward pass reads the value itself or a view of it from the forward pass.
-  bool ReadLater(ValueId id) const {
+  bool ReadByBackward(ValueId id) const {
     for (int reader : uses_.consumers[static_cast<size_t>(id)]) {
-      if (IsLater(reader)) return true;
+      if (IsBackward(reader)) return true;
       const Node& node = graph_.nodes[static_cast<size_t>(reader)];
-      if (IsView(node) && node.phase == Phase::kForward && ReadLater(node.outputs[0])) return true;
+      if (IsView(node) && node.phase == Phase::kForward && ReadByBackward(node.outputs[0])) return true;
     }
     return false;
   }
 
   bool IsFetched(ValueId id) const { return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end(); }
 
-  static bool MayRunTwice(const Node& node) {
+  static bool CanRecompute(const Node& node) {
     const Op* op = FindOp(node.domain, node.op);
-    return op != nullptr && !op->has(kMeeting) && !op->has(kUpdate) && node.regions.empty();
+    return op != nullptr && !op->has(kCollective) && !op->has(kUpdate) && node.regions.empty();
   }
 
   // Appends the nodes that recompute the value from values that stay, which are added to `anchors`. Returns false if that is impossible or
@@ -96,7 +97,7 @@ class Recomputer {
     if (at < 0) return true;
     if (std::find(chain.begin(), chain.end(), at) != chain.end()) return true;
     const Node& node = graph_.nodes[static_cast<size_t>(at)];
-    if (node.phase != Phase::kForward || !MayRunTwice(node) || chain.size() >= kLongestChain) return false;
+    if (node.phase != Phase::kForward || !CanRecompute(node) || chain.size() >= kLongestChain) return false;
     bool possible = true;
     ForEachUse(node, [&](ValueId input) {
       if (!possible || ProducerOf(input) == nullptr) return;
@@ -117,7 +118,7 @@ class Recomputer {
       const int64_t bytes = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
       std::vector<int> chain;
       std::set<ValueId> anchors;
-      if (bytes < kLeastBytes || !ChainOf(id, chain, anchors)) continue;
+      if (bytes < kMinBytes || !ChainOf(id, chain, anchors)) continue;
       Candidate candidate{.value = id, .bytes = bytes};
       for (int node : chain) {
         if (IsView(graph_.nodes[static_cast<size_t>(node)])) continue;

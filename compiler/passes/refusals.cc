@@ -31,15 +31,15 @@ class Origins {
   // Whether the elements pass the check for every batch. A failing constant is not the fault of a batch, so constants pass.
   bool Passes(const DataCheck& check, ValueId origin) const {
     if (graph_.value(origin).role == Role::kConst) return true;
-    const Node* const maker = producer_[static_cast<size_t>(origin)];
-    if (maker == nullptr || !maker->regions.empty()) return false;
-    const auto output = std::find(maker->outputs.begin(), maker->outputs.end(), origin) - maker->outputs.begin();
-    return check.TakesIndicesBelow(IndicesBelow(CallOf(graph_, *maker, {}), static_cast<size_t>(output)));
+    const Node* const producer = producer_[static_cast<size_t>(origin)];
+    if (producer == nullptr || !producer->regions.empty()) return false;
+    const auto output = std::find(producer->outputs.begin(), producer->outputs.end(), origin) - producer->outputs.begin();
+    return check.AcceptsIndicesBelow(IndicesBelow(CallOf(graph_, *producer, {}), static_cast<size_t>(output)));
   }
 
   // Calls f(check, origin) for each data check of a node without bodies that may fail.
   template <typename F>
-  void ForEachLook(const Node& node, F&& f) const {
+  void ForEachDataCheck(const Node& node, F&& f) const {
     if (!node.regions.empty() || !MayRefuseData(node.domain, node.op)) return;
     for (const DataCheck& check : DataChecksOf(CallOf(graph_, node, {}))) {
       if (check.input >= node.inputs.size() || node.inputs[check.input] == kNoValue) continue;
@@ -69,7 +69,7 @@ bool BodyMayRefuse(const Graph& body) {
   const Origins origins(body);
   return std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& node) {
     bool refuses = !node.regions.empty() && DecisionMayRefuse(body, node);
-    origins.ForEachLook(node, [&](const DataCheck&, ValueId) { refuses = true; });
+    origins.ForEachDataCheck(node, [&](const DataCheck&, ValueId) { refuses = true; });
     return refuses;
   });
 }
@@ -82,20 +82,20 @@ bool WritesState(const Graph& graph, const Node& node) {
 }
 
 std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
-  struct Look {
+  struct CheckedValue {
     ValueId origin;
     DataCheck check;
     int node;
   };
   const Origins origins(graph);
-  std::vector<Look> first;
+  std::vector<CheckedValue> first;
   std::vector<int> refusing;
   for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
     const Node& node = graph.nodes[static_cast<size_t>(i)];
     bool refuses = !node.regions.empty() && DecisionMayRefuse(graph, node);
-    origins.ForEachLook(node, [&](const DataCheck& check, ValueId origin) {
-      const bool known = std::any_of(first.begin(), first.end(), [&](const Look& look) {
-        return look.origin == origin && check.ImpliedBy(look.check) && (order == nullptr || order->Before(look.node, i));
+    origins.ForEachDataCheck(node, [&](const DataCheck& check, ValueId origin) {
+      const bool known = std::any_of(first.begin(), first.end(), [&](const CheckedValue& checked) {
+        return checked.origin == origin && check.ImpliedBy(checked.check) && (order == nullptr || order->Before(checked.node, i));
       });
       if (known) return;
       first.push_back({origin, check, i});
@@ -106,11 +106,11 @@ std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
   return refusing;
 }
 
-int FirstMeetingBehind(const Graph& graph, const std::vector<int>& refusing) {
+int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing) {
   if (refusing.empty()) return -1;
   const auto first = graph.nodes.begin() + refusing.back() + 1;
-  const auto meeting = std::find_if(first, graph.nodes.end(), IsMeeting);
-  return meeting == graph.nodes.end() ? -1 : static_cast<int>(meeting - graph.nodes.begin());
+  const auto collective = std::find_if(first, graph.nodes.end(), IsCollective);
+  return collective == graph.nodes.end() ? -1 : static_cast<int>(collective - graph.nodes.begin());
 }
 
 }  // namespace gradloom

@@ -17,6 +17,6 @@ std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order = null
 
 // The position of the first collective after all of `refusing`, from which each device learns whether another refuses the batch; -1: there
 // is none, or nothing refuses.
-int FirstMeetingBehind(const Graph& graph, const std::vector<int>& refusing);
+int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing);
 
 }  // namespace gradloom

@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostSunkBytes = 4 << 10;
+constexpr int64_t kMaxSunkBytes = 4 << 10;
 
 bool IsLoop(const Node& node) { return node.op == "Loop"; }
 
@@ -38,7 +38,7 @@ void KeepOnly(std::vector<T>& list, const std::vector<bool>& kept, size_t first 
 }
 
 // Returns which loop-carried values are needed: `live` ones, and those that they depend on.
-std::vector<bool> LiveRounds(const Node& node, std::vector<bool> live) {
+std::vector<bool> LiveCarriedValues(const Node& node, std::vector<bool> live) {
   const Graph& body = *node.regions[0].body;
   for (bool grows = true; grows;) {
     grows = false;
@@ -123,7 +123,7 @@ void SinkConstants(const Graph& graph, Node& node) {
   for (size_t i = first; i < count; ++i) {
     const ValueId id = node.inputs[i + 1];
     const Tensor* data = graph.value(id).role == Role::kConst ? graph.data(id) : nullptr;
-    if (data == nullptr || data->bytes() > kMostSunkBytes) continue;
+    if (data == nullptr || data->bytes() > kMaxSunkBytes) continue;
     kept[i] = false;
     for (Region& region : node.regions) {
       const ValueId inner = region.body->inputs[i];
@@ -141,7 +141,7 @@ void TrimBodies(Node& node, const std::vector<bool>& wanted) {
   for (ValueId id : node.outputs) live.push_back(id != kNoValue && wanted[static_cast<size_t>(id)]);
   if (IsLoop(node)) {
     if (node.attributes.Int("conditional", 0) != 0) live[0] = true;
-    live = LiveRounds(node, std::move(live));
+    live = LiveCarriedValues(node, std::move(live));
     const auto carried = std::count(live.begin(), live.end(), true);
     std::vector<bool> operands = live;
     operands.resize(node.inputs.size() - 1, true);

@@ -12,11 +12,11 @@ namespace gradloom {
 namespace {
 
 // One read and one write of memory take about as long as this many operators on a tile in a cache.
-constexpr int kMostNodes = 6;
+constexpr int kMaxNodes = 6;
 // Smaller values stay in a cache anyway.
-constexpr int64_t kLeastBytes = 1 << 14;
+constexpr int64_t kMinBytes = 1 << 14;
 // An input that is this many times smaller than the value may be kept for it, such as numbers per channel.
-constexpr int64_t kTimesSmaller = 16;
+constexpr int64_t kSizeRatio = 16;
 
 class Remaker {
  public:
@@ -43,7 +43,7 @@ class Remaker {
 
   int64_t Bytes(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
-  bool ReadLater(ValueId id) const {
+  bool ReadByBackward(ValueId id) const {
     return std::any_of(uses_.consumers[static_cast<size_t>(id)].begin(), uses_.consumers[static_cast<size_t>(id)].end(),
                        [&](int reader) { return originals_[static_cast<size_t>(reader)].phase != Phase::kForward; });
   }
@@ -66,10 +66,10 @@ class Remaker {
     Chain& chain = chains_[static_cast<size_t>(id)];
     chain.possible = true;
     ForEachUse(node, [&](ValueId input) {
-      if (!IsMade(input) || (ReadLater(input) && !remade_[static_cast<size_t>(input)])) return;
-      if (Bytes(input) * kTimesSmaller <= Bytes(id)) return;
+      if (!IsMade(input) || (ReadByBackward(input) && !remade_[static_cast<size_t>(input)])) return;
+      if (Bytes(input) * kSizeRatio <= Bytes(id)) return;
       // Of a value and its 16-bit original, the original is kept.
-      if (node.op == "Cast" && ReadLater(id) && 2 * Bytes(input) <= Bytes(id)) return;
+      if (node.op == "Cast" && ReadByBackward(id) && 2 * Bytes(input) <= Bytes(id)) return;
       const Chain& before = chains_[static_cast<size_t>(input)];
       chain.possible = chain.possible && before.possible;
       if (chain.possible) chain.nodes.insert(chain.nodes.end(), before.nodes.begin(), before.nodes.end());
@@ -77,13 +77,13 @@ class Remaker {
     chain.nodes.push_back(at);
     std::sort(chain.nodes.begin(), chain.nodes.end());
     chain.nodes.erase(std::unique(chain.nodes.begin(), chain.nodes.end()), chain.nodes.end());
-    chain.possible = chain.possible && chain.nodes.size() <= kMostNodes;
+    chain.possible = chain.possible && chain.nodes.size() <= kMaxNodes;
     if (!chain.possible) {
       chain.nodes.clear();
       return false;
     }
     const Value& value = graph_.value(id);
-    const bool remade = Bytes(id) >= kLeastBytes && ReadLater(id) && value.next_of == kNoValue && !fetched_[static_cast<size_t>(id)] &&
+    const bool remade = Bytes(id) >= kMinBytes && ReadByBackward(id) && value.next_of == kNoValue && !fetched_[static_cast<size_t>(id)] &&
                         ReadByTilesAlone(id);
     remade_[static_cast<size_t>(id)] = remade;
     return remade;

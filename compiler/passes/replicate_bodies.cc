@@ -45,7 +45,7 @@ class ReplicatedBody {
     for (const Value& value : graph_.values()) {
       const int axis = dependence_.growing(value.id);
       if (axis < 0 || value.role != Role::kConst) continue;
-      shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(dependence_.PlacesOfSample(value.id), 0));
+      shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(dependence_.PositionsPerSample(value.id), 0));
     }
     for (size_t i = 0; i < inputs.size(); ++i) shards_[At(graph_.inputs[i])] = inputs[i];
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -68,7 +68,7 @@ class ReplicatedBody {
     }
     for (size_t i = 0; i < nodes.size(); ++i) {
       nodes[i].attributes = dependence_.AttributesAt(i, samples);
-      for (size_t k : apart_[i]) nodes[i].inputs[k] = PartOfWhole(builder, nodes[i].inputs[k], samples, batch_);
+      for (size_t k : apart_[i]) nodes[i].inputs[k] = DeviceShareOf(builder, nodes[i].inputs[k], samples, batch_);
       if (const auto bodies = nested_.find(i); bodies != nested_.end()) bodies->second.ToDevice(nodes[i], builder, samples);
       const ValueId out = graph_.nodes[i].outputs[0];
       if (DrawsRandom(nodes[i]) && out != kNoValue && shards_[At(out)].split())
@@ -76,7 +76,7 @@ class ReplicatedBody {
       means_[i] ? AddPartOfMean(builder, std::move(nodes[i]), samples, batch_) : void(made->AddNode(std::move(nodes[i])));
     }
     for (size_t k = 0; k < apart.size(); ++k) {
-      if (apart[k]) made->outputs[k] = PartOfWhole(builder, made->outputs[k], samples, batch_);
+      if (apart[k]) made->outputs[k] = DeviceShareOf(builder, made->outputs[k], samples, batch_);
     }
     ExpectTypesOf(*made, rules_, samples);
     return made;
@@ -97,7 +97,7 @@ class ReplicatedBody {
 
   // Returns the whole operands of a node whose other operands are partial sums. Each device adds its share of them, since a body cannot sum
   // over devices.
-  std::vector<size_t> TakenApart(const Node& node) const {
+  std::vector<size_t> WholeAddends(const Node& node) const {
     const bool row = node.op == "SetRow" && node.domain == kGradloomDomain;
     if (!row && (!node.domain.empty() || (node.op != "Add" && node.op != "Sub" && node.op != "Sum"))) return {};
     std::vector<size_t> whole;
@@ -115,10 +115,10 @@ class ReplicatedBody {
   // Propagates through node i. Returns false if the node needs a sum over devices.
   bool Step(size_t i) {
     const Node& node = graph_.nodes[i];
-    apart_[i] = TakenApart(node);
+    apart_[i] = WholeAddends(node);
     ShardQuery query = QueryOf(i);
     const auto bodies = nested_.find(i);
-    bodies != nested_.end() ? bodies->second.Ask(query) : AskShards(query);
+    bodies != nested_.end() ? bodies->second.InferShards(query) : InferShards(query);
     if (!query.reduced().empty() || query.combined()) return false;
     means_[i] = query.mean();
     for (size_t k = 0; k < node.outputs.size(); ++k) {
@@ -142,11 +142,11 @@ class ReplicatedBody {
 };
 
 ReplicatedBodies::ReplicatedBodies(const Node& node, size_t position, const BatchDependence& around, int64_t batch, const TypeRules& rules)
-    : loop_(node.op == "Loop"), batch_(batch), start_apart_(static_cast<size_t>(node.attributes.Int("carried", 0))) {
+    : loop_(node.op == "Loop"), batch_(batch), start_becomes_partial_(static_cast<size_t>(node.attributes.Int("carried", 0))) {
   for (size_t r = 0; r < node.regions.size(); ++r) {
     const Graph& body = *node.regions[r].body;
     bodies_.emplace_back(body, around.body(position, r), batch, rules);
-    result_apart_.emplace_back(body.outputs.size());
+    result_becomes_partial_.emplace_back(body.outputs.size());
   }
 }
 ReplicatedBodies::ReplicatedBodies(ReplicatedBodies&&) noexcept = default;
@@ -169,7 +169,7 @@ std::vector<std::vector<Shard>> ReplicatedBodies::Walk(ShardQuery& query, std::v
   return results;
 }
 
-void ReplicatedBodies::Ask(ShardQuery& query) {
+void ReplicatedBodies::InferShards(ShardQuery& query) {
   if (query.has(0)) query.ExpectWhole(0);
   std::vector<Shard> inputs;
   for (int i = 1; i < query.num_inputs(); ++i) inputs.push_back(query.given(i).local() ? query.in(i) : query.given(i));
@@ -194,18 +194,18 @@ void ReplicatedBodies::Ask(ShardQuery& query) {
     query.Refuse("its condition depends on the samples of each device");
   for (size_t k = 0; k < made.size(); ++k) {
     query.set(static_cast<int>(k), made[k]);
-    if (loop_) start_apart_[k] = made[k].partial() && !query.given(static_cast<int>(k) + 1).partial();
-    for (size_t r = 0; r < bodies_.size(); ++r) result_apart_[r][k] = made[k].partial() && !results[r][k].partial();
+    if (loop_) start_becomes_partial_[k] = made[k].partial() && !query.given(static_cast<int>(k) + 1).partial();
+    for (size_t r = 0; r < bodies_.size(); ++r) result_becomes_partial_[r][k] = made[k].partial() && !results[r][k].partial();
   }
 }
 
 void ReplicatedBodies::ToDevice(Node& node, GraphBuilder& builder, int64_t samples) const {
-  for (size_t k = 0; k < start_apart_.size(); ++k) {
-    if (start_apart_[k]) node.inputs[k + 1] = PartOfWhole(builder, node.inputs[k + 1], samples, batch_);
+  for (size_t k = 0; k < start_becomes_partial_.size(); ++k) {
+    if (start_becomes_partial_[k]) node.inputs[k + 1] = DeviceShareOf(builder, node.inputs[k + 1], samples, batch_);
   }
   bool draws = false;
   for (size_t r = 0; r < bodies_.size(); ++r) {
-    node.regions[r].body = bodies_[r].ForDevice(samples, result_apart_[r]);
+    node.regions[r].body = bodies_[r].ForDevice(samples, result_becomes_partial_[r]);
     draws = draws || node.regions[r].body->Find(kStepFirst) != kNoValue;
   }
   if (!draws) return;
@@ -245,7 +245,7 @@ void AddPartOfMean(GraphBuilder& builder, Node node, int64_t samples, int64_t ba
   graph.AddNode(std::move(scaled));
 }
 
-ValueId PartOfWhole(GraphBuilder& builder, ValueId whole, int64_t samples, int64_t batch) {
+ValueId DeviceShareOf(GraphBuilder& builder, ValueId whole, int64_t samples, int64_t batch) {
   return builder.Scale(whole, static_cast<double>(samples) / static_cast<double>(batch));
 }
 

@@ -27,7 +27,7 @@ class ReplicatedBodies {
   ~ReplicatedBodies();
 
   // Answers the query for the node. Throws Error(kUnsupported) naming the node in a body that prevents the division.
-  void Ask(ShardQuery& query);
+  void InferShards(ShardQuery& query);
 
   // Changes the node to `samples` samples; appends nodes for what it reads in place of its operands.
   void ToDevice(Node& node, GraphBuilder& builder, int64_t samples) const;
@@ -38,8 +38,8 @@ class ReplicatedBodies {
   const bool loop_;
   const int64_t batch_;
   std::vector<ReplicatedBody> bodies_;
-  std::vector<bool> start_apart_;                // by carried value: it starts equal on all devices, and becomes a partial sum
-  std::vector<std::vector<bool>> result_apart_;  // by body and output: the same for one that is whole
+  std::vector<bool> start_becomes_partial_;                // by carried value: it starts equal on all devices, and becomes a partial sum
+  std::vector<std::vector<bool>> result_becomes_partial_;  // by body and output: the same for one that is whole
 };
 
 // Whether the node draws random numbers.
@@ -54,7 +54,7 @@ void DrawForSamples(const Graph& whole, Graph& graph, Node& node, const Shard& s
 void AddPartOfMean(GraphBuilder& builder, Node node, int64_t samples, int64_t batch);
 
 // A device's part of a value that is the same everywhere, such that the sum over devices is that value.
-ValueId PartOfWhole(GraphBuilder& builder, ValueId whole, int64_t samples, int64_t batch);
+ValueId DeviceShareOf(GraphBuilder& builder, ValueId whole, int64_t samples, int64_t batch);
 
 // Throws Error(kUnsupported) if the types derived for `samples` samples differ from those by the operators' own rules.
 void ExpectTypesOf(const Graph& graph, const TypeRules& rules, int64_t samples);

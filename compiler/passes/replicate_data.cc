@@ -44,33 +44,33 @@ class Replication::DeviceGraph {
   }
 
   // Adds to the pending all-reduce of a stage: value `id` becomes the sum of `part` over the devices that have the stage.
-  void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
-    auto& [meeting, states, tag] = open_.emplace(stage, Open{}).first->second;
+  void AddToAllReduce(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
+    auto& [all_reduce, states, tag] = open_.emplace(stage, Open{}).first->second;
     if (states.empty()) tag = id;
-    meeting.inputs.push_back(part);
-    meeting.outputs.push_back(id);
-    meeting.origin = origin;
-    meeting.device = stage;
+    all_reduce.inputs.push_back(part);
+    all_reduce.outputs.push_back(id);
+    all_reduce.origin = origin;
+    all_reduce.device = stage;
     states.push_back(state);
   }
 
   // Appends the pending all-reduce of a stage.
-  void Meet(int stage) {
-    auto& [meeting, states, tag] = open_.at(stage);
-    meeting.attributes.set("states", states);
-    meeting.attributes.set("tag", int64_t{tag});
-    graph_->AddNode(std::move(meeting));
+  void EmitAllReduce(int stage) {
+    auto& [all_reduce, states, tag] = open_.at(stage);
+    all_reduce.attributes.set("states", states);
+    all_reduce.attributes.set("tag", int64_t{tag});
+    graph_->AddNode(std::move(all_reduce));
     open_.erase(stage);
   }
 
   // Returns `added`, the device's contribution to its part of a state, made to depend on an all-reduce of zeros. A device that has passed
   // this all-reduce knows that all others have reached it and that none has refused the batch.
-  ValueId BehindMeeting(ValueId added, int stage) {
+  ValueId AfterAllReduce(ValueId added, int stage) {
     const auto [known, fresh] = one_.emplace(stage, kNoValue);
     if (fresh) {
       const ValueId zero = graph_->AddValue("accepted", DType::kFloat32, Shape{}, Role::kActivation);
-      Bring(zero, builder_.Scalar(0, DType::kFloat32), "", "", stage);
-      Meet(stage);
+      AddToAllReduce(zero, builder_.Scalar(0, DType::kFloat32), "", "", stage);
+      EmitAllReduce(stage);
       known->second = builder_.Add(builder_.Scalar(1, DType::kFloat32), zero);
     }
     return builder_.Mul(added, builder_.Cast(known->second, builder_.dtype(added)));
@@ -83,7 +83,7 @@ class Replication::DeviceGraph {
     return graph_->AddValue(value.name + "/part", value.dtype, value.shape, role);
   }
 
-  ValueId Weighted(ValueId part) { return PartOfWhole(builder_, part, samples_, batch_); }
+  ValueId Weighted(ValueId part) { return DeviceShareOf(builder_, part, samples_, batch_); }
 
   // Returns one row for each device that has samples, with the device's own value in its row and zeros elsewhere. All devices but the last
   // have `each` samples.
@@ -98,13 +98,13 @@ class Replication::DeviceGraph {
   }
 
   // Returns the rows of all devices from which the operator computes value `id`. Contributes the device's own row, or zeros if it has none.
-  ValueId BringRow(ValueId id, ValueId own, int64_t each, const std::string& origin, int stage) {
+  ValueId AllGatherRow(ValueId id, ValueId own, int64_t each, const std::string& origin, int stage) {
     const Value value = graph_->value(id);
     std::vector<int64_t> dims{Rows(each)};
     dims.insert(dims.end(), value.shape.begin(), value.shape.end());
     const ValueType type{Summed(value.dtype), Shape(dims)};
     const ValueId rows = graph_->AddValue(value.name + "/rows", type.dtype, type.shape, value.role);
-    Bring(rows, own == kNoValue ? builder_.Zeros(type) : RowOfDevice(own, each), "", origin, stage);
+    AddToAllReduce(rows, own == kNoValue ? builder_.Zeros(type) : RowOfDevice(own, each), "", origin, stage);
     open_.at(stage).tag = id;
     return rows;
   }
@@ -132,7 +132,7 @@ class Replication::DeviceGraph {
   // A pending all-reduce; for each operand the state whose layout it is sent in; the tag, a value of the whole graph that no other
   // collective has.
   struct Open {
-    Node meeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
+    Node all_reduce{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
     std::vector<std::string> states;
     ValueId tag = kNoValue;
   };
@@ -183,7 +183,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
     try {
       Propagate(apart);
       FillBuckets(bucket_bytes);
-      tells_last_ = TellsTooEarly();
+      synchronizes_parts_ = AllReducesEndTooEarly();
       return;
     } catch (const Error& error) {
       if (first) throw *first;
@@ -210,7 +210,7 @@ void Replication::Propagate(bool apart) {
       if (axis < 0) continue;
       if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
       if (value.role == Role::kConst && !of_tail_[At(value.id)]) {
-        const int64_t places = dependence_.PlacesOfSample(value.id);
+        const int64_t places = dependence_.PositionsPerSample(value.id);
         Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));
         if (places < 0) shard.steps = dependence_.StepsOf(value.id);
         if (!shard.steps.empty()) shard.inner = value.shape[axis] / batch_;
@@ -222,7 +222,7 @@ void Replication::Propagate(bool apart) {
       std::vector<int> growing;
       if (AddsToPart(graph_, node)) {
         // The accumulated sum is not combined here.
-        if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= Want(AddedToPart(node));
+        if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= RequireWhole(AddedToPart(node));
         continue;
       }
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
@@ -232,10 +232,10 @@ void Replication::Propagate(bool apart) {
       const auto bodies = bodies_.find(i);
       if (bodies != bodies_.end() && query.counts())
         query.Refuse("it reads sample indices, which each device counts from its own first sample");
-      bodies != bodies_.end() ? bodies->second.Ask(query) : AskShards(query);
+      bodies != bodies_.end() ? bodies->second.InferShards(query) : InferShards(query);
       if (!InTail(node)) Check(node, query.outputs());
       means_[i] = query.mean();
-      for (int k : query.reduced()) again |= Want(node.inputs[static_cast<size_t>(k)]);
+      for (int k : query.reduced()) again |= RequireWhole(node.inputs[static_cast<size_t>(k)]);
       for (size_t k = 0; k < node.outputs.size(); ++k) {
         const ValueId id = node.outputs[k];
         if (id == kNoValue) continue;
@@ -245,7 +245,7 @@ void Replication::Propagate(bool apart) {
         averaged_[At(id)] = wanted_[At(id)] && made.local();
         combined_[At(id)] = query.combined();
         shards_[At(id)] = summed_[At(id)] || averaged_[At(id)] ? Shard::Whole() : made;
-        if (graph_.value(id).next_of != kNoValue && (shards_[At(id)].partial() || shards_[At(id)].local())) again |= Want(id);
+        if (graph_.value(id).next_of != kNoValue && (shards_[At(id)].partial() || shards_[At(id)].local())) again |= RequireWhole(id);
       }
     }
     for (ValueId id : graph_.outputs) {
@@ -255,7 +255,7 @@ void Replication::Propagate(bool apart) {
                         "' depends on sample indices, which each device counts for itself, and cannot be fetched",
                     "", "train on one device (--devices cpu)");
       }
-      if (shards_[At(id)].partial()) again |= Want(id);
+      if (shards_[At(id)].partial()) again |= RequireWhole(id);
       if (shards_[At(id)].local()) {
         throw Error(
             ErrorCode::kUnsupported,
@@ -275,7 +275,7 @@ ValueId Replication::AddedToPart(const Node& node) const {
 
 // Whether a node after the last collective may refuse the batch, so that devices would update their parts of states without learning of it.
 // Summed gradients have their collectives after such nodes.
-bool Replication::TellsTooEarly() const {
+bool Replication::AllReducesEndTooEarly() const {
   const auto keeps = [&](const Node& node) { return AddsToPart(graph_, node) && graph_.value(node.outputs[0]).next_of != kNoValue; };
   if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), keeps)) return false;
   const std::vector<int> refusing = RefusingNodes(graph_);
@@ -287,7 +287,7 @@ bool Replication::TellsTooEarly() const {
   });
 }
 
-bool Replication::Want(ValueId id) {
+bool Replication::RequireWhole(ValueId id) {
   if (wanted_[At(id)]) return false;
   wanted_[At(id)] = true;
   return true;
@@ -318,7 +318,7 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
     Bucket& bucket = open[node.device];
     bool now = false;
     for (ValueId id : node.outputs) {
-      if (!Meets(id)) continue;
+      if (!NeedsAllReduce(id)) continue;
       const int64_t own = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
       if (bucket.last != kNoValue && bucket.bytes + own > bucket_bytes) close(bucket);
       bucket.values.insert(id);
@@ -362,7 +362,7 @@ void Replication::AddToPart(DeviceGraph& device, Node node, int64_t samples) con
   // A value that depends on no sample is the same on every device, and must count once.
   else if (shard(added).whole())
     own = device.Weighted(added);
-  if (tells_last_) own = device.BehindMeeting(own, node.device);
+  if (synchronizes_parts_) own = device.AfterAllReduce(own, node.device);
   std::replace(node.inputs.begin(), node.inputs.end(), added, own);
   device.Add(std::move(node), false);
 }
@@ -386,12 +386,12 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
     // Whether a device without samples can run the node: it depends on no sample.
     const bool whole = std::all_of(node.inputs.begin(), node.inputs.end(), kept) &&
                        std::all_of(node.outputs.begin(), node.outputs.end(), kept) &&
-                       std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return Meets(id); });
+                       std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return NeedsAllReduce(id); });
     std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices combine, and this device's part of it
     const std::string origin = node.origin;
     const int stage = node.device;
     for (ValueId& id : node.outputs) {
-      if (!Meets(id)) continue;
+      if (!NeedsAllReduce(id)) continue;
       parts.emplace_back(id, samples > 0 ? device.Part(id) : kNoValue);
       if (samples > 0) id = parts.back().second;
     }
@@ -415,7 +415,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       device.Add(std::move(node), false);
     } else {
       for (ValueId id : node.outputs) {
-        if (id == kNoValue || Meets(id)) continue;
+        if (id == kNoValue || NeedsAllReduce(id)) continue;
         missing[At(id)] = true;
         if (shard(id).whole() && graph.value(id).next_of != kNoValue)
           throw Error(ErrorCode::kUnsupported,
@@ -426,16 +426,16 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
     }
     for (const auto& [id, own] : parts) {
       if (combined_[At(id)]) {
-        const ValueId rows = device.BringRow(id, own, each_, origin, stage);
-        device.Meet(stage);
+        const ValueId rows = device.AllGatherRow(id, own, each_, origin, stage);
+        device.EmitAllReduce(stage);
         device.Combine(graph_.nodes[i].op, rows, id);
         continue;
       }
       ValueId part = own == kNoValue ? device.builder().Zeros(graph.type(id)) : own;
       if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
       const auto gradient = gradient_of_.find(id);
-      device.Bring(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin, stage);
-      if (last_in_bucket_.contains(id)) device.Meet(stage);
+      device.AddToAllReduce(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin, stage);
+      if (last_in_bucket_.contains(id)) device.EmitAllReduce(stage);
     }
     // Nodes that were added for the node are on its stage.
     for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = stage;

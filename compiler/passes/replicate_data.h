@@ -52,11 +52,11 @@ class Replication {
   class DeviceGraph;
 
   void Propagate(bool apart);
-  bool Want(ValueId id);
+  bool RequireWhole(ValueId id);
   ValueId AddedToPart(const Node& node) const;
-  bool TellsTooEarly() const;
+  bool AllReducesEndTooEarly() const;
   void AddToPart(DeviceGraph& device, Node node, int64_t samples) const;
-  bool Meets(ValueId id) const {
+  bool NeedsAllReduce(ValueId id) const {
     const auto at = static_cast<size_t>(id);
     return id != kNoValue && (summed_[at] || averaged_[at] || combined_[at]);
   }
@@ -79,7 +79,7 @@ class Replication {
   std::vector<bool> combined_;                  // by value id: combined from the devices' values by its operator
   std::set<ValueId> last_in_bucket_;            // an all-reduce follows each of these
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
-  bool tells_last_ = false;                     // a collective before partial states are added to, from which devices learn of refusals
+  bool synchronizes_parts_ = false;             // a collective before partial states are added to, from which devices learn of refusals
   std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes
   bool gathers_;
   std::vector<bool> of_tail_;  // by value id: made by the tail, or read only by it

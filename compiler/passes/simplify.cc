@@ -18,9 +18,9 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostFoldedBytes = 64 << 10;
+constexpr int64_t kMaxFoldedBytes = 64 << 10;
 // Constants up to this size are compared byte by byte.
-constexpr int64_t kMostComparedBytes = 4 << 10;
+constexpr int64_t kMaxComparedBytes = 4 << 10;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
 
@@ -79,7 +79,7 @@ class Simplifier {
     if (id == kNoValue) return id;
     if (const auto found = replaced_.find(id); found != replaced_.end()) return found->second;
     const Tensor* data = graph_.data(id);
-    if (!merges_ || data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMostComparedBytes) return id;
+    if (!merges_ || data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMaxComparedBytes) return id;
     const auto [at, fresh] = constants_.emplace(KeyOf(*data), id);
     if (!fresh) replaced_.emplace(id, at->second);
     return at->second;
@@ -92,7 +92,7 @@ class Simplifier {
   // Random nodes are never merged or folded.
   bool IsRandom(const Node& node) const {
     const Op* op = FindOp(node.domain, node.op);
-    return op == nullptr || op->has(kRandom) || op->has(kMeeting);
+    return op == nullptr || op->has(kRandom) || op->has(kCollective);
   }
 
   bool Fold(const Node& node) {
@@ -103,7 +103,7 @@ class Simplifier {
       inputs.push_back(id == kNoValue ? Tensor() : *graph_.data(id));
     }
     for (ValueId id : node.outputs) {
-      if (id != kNoValue && BytesOf(graph_.value(id)) > kMostFoldedBytes) return false;
+      if (id != kNoValue && BytesOf(graph_.value(id)) > kMaxFoldedBytes) return false;
     }
     const std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, {}), inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -146,7 +146,7 @@ class Simplifier {
   // Returns the value of a constant whose elements are all equal.
   std::optional<double> Uniform(ValueId id) const {
     const Tensor* data = ConstantData(graph_, id);
-    return data == nullptr || data->bytes() > kMostComparedBytes ? std::nullopt : UniformConstant(graph_, id);
+    return data == nullptr || data->bytes() > kMaxComparedBytes ? std::nullopt : UniformConstant(graph_, id);
   }
 
   // Returns the input that the node's output equals, or kNoValue.
@@ -204,9 +204,9 @@ void RemoveDeadNodes(Graph& graph) {
     Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
     // Other devices take part in a collective whether this device needs its result or not.
-    const bool meets = op != nullptr && op->has(kMeeting);
-    if (!meets && std::none_of(node.outputs.begin(), node.outputs.end(),
-                               [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
+    const bool collective = op != nullptr && op->has(kCollective);
+    if (!collective && std::none_of(node.outputs.begin(), node.outputs.end(),
+                                    [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
       continue;
     if (!node.regions.empty()) TrimBodies(node, wanted);
     ForEachUse(node, [&](ValueId id) { wanted[static_cast<size_t>(id)] = true; });

@@ -12,7 +12,7 @@ namespace {
 size_t At(ValueId id) { return static_cast<size_t>(id); }
 
 // Returns, by value id, whether its gradient reaches a parameter.
-std::vector<bool> LearnedOf(const Graph& graph, const std::vector<ValueId>& parameters) {
+std::vector<bool> ReachesParameter(const Graph& graph, const std::vector<ValueId>& parameters) {
   std::vector<bool> learned(static_cast<size_t>(graph.num_values()));
   for (ValueId id : parameters) learned[At(id)] = true;
   for (const Node& node : graph.nodes) {
@@ -30,7 +30,7 @@ std::vector<bool> LearnedOf(const Graph& graph, const std::vector<ValueId>& para
 class Finder {
  public:
   Finder(const Graph& graph, const std::vector<ValueId>& parameters)
-      : graph_(graph), match_(graph), learned_(LearnedOf(graph, parameters)) {}
+      : graph_(graph), match_(graph), learned_(ReachesParameter(graph, parameters)) {}
 
   // Returns the operand of the node that gets no gradient, or -1.
   int Detached(const Node& node) const {
@@ -38,16 +38,17 @@ class Finder {
     if (node.op == "Add") {
       for (int i : {0, 1}) {
         const ValueId x = node.inputs[static_cast<size_t>(1 - i)], difference = node.inputs[static_cast<size_t>(i)];
-        const Node* sub = Made(difference, "Sub", node);
+        const Node* sub = ProducedBy(difference, "Sub", node);
         if (sub != nullptr && (Cancels(sub->inputs[1], x, sub->inputs[0]) || Scales(sub->inputs[1], x, sub->inputs[0]))) return i;
       }
     }
     if (node.op != "Sub") return -1;
     // x - (x - s).
-    if (const Node* sub = Made(node.inputs[1], "Sub", node); sub != nullptr && Cancels(sub->inputs[0], node.inputs[0], sub->inputs[1]))
+    if (const Node* sub = ProducedBy(node.inputs[1], "Sub", node);
+        sub != nullptr && Cancels(sub->inputs[0], node.inputs[0], sub->inputs[1]))
       return 1;
     // (s + x) - x.
-    const Node* add = Made(node.inputs[0], "Add", node);
+    const Node* add = ProducedBy(node.inputs[0], "Add", node);
     for (size_t i = 0; add != nullptr && i < 2; ++i) {
       if (Cancels(add->inputs[i], node.inputs[1], add->inputs[1 - i])) return 1;
     }
@@ -56,8 +57,8 @@ class Finder {
 
  private:
   // Returns the node that produces the operand, if it has this operator and the operand has the type of the node's result.
-  const Node* Made(ValueId id, const char* op, const Node& node) const {
-    return graph_.type(id) == graph_.type(node.outputs[0]) ? match_.Made(id, op) : nullptr;
+  const Node* ProducedBy(ValueId id, const char* op, const Node& node) const {
+    return graph_.type(id) == graph_.type(node.outputs[0]) ? match_.ProducedBy(id, op) : nullptr;
   }
   bool Cancels(ValueId one, ValueId other, ValueId step) const {
     return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 &&
@@ -85,7 +86,7 @@ class Finder {
   bool Scales(ValueId one, ValueId other, ValueId whole) const {
     const auto factor = [&](ValueId multiple) {
       for (const char* op : {"Mul", "Div"}) {
-        const Node* scaled = match_.Made(multiple, op);
+        const Node* scaled = match_.ProducedBy(multiple, op);
         for (size_t i = 0; scaled != nullptr && i < (scaled->op == "Mul" ? 2 : 1); ++i) {
           const ValueId by = scaled->inputs[1 - i];
           if (match_.Plain(scaled->inputs[i]) == match_.Plain(whole) && !learned_[At(by)]) return std::pair(scaled->op, match_.Plain(by));

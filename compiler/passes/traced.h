@@ -11,10 +11,10 @@
 namespace gradloom {
 
 // A known truth value, or a bool tensor of a graph.
-class TracedTruth {
+class TracedBool {
  public:
-  TracedTruth(bool known) : known_(known) {}
-  TracedTruth(GraphBuilder& builder, ValueId id) : b_(&builder), id_(id) {}
+  TracedBool(bool known) : known_(known) {}
+  TracedBool(GraphBuilder& builder, ValueId id) : b_(&builder), id_(id) {}
 
   bool is_known() const { return b_ == nullptr; }
   // A formula branches only on known values, and uses Select for everything else.
@@ -25,7 +25,7 @@ class TracedTruth {
   GraphBuilder& builder() const { return *b_; }
   ValueId id() const { return id_; }
 
-  friend TracedTruth operator&&(const TracedTruth& a, const TracedTruth& b) {
+  friend TracedBool operator&&(const TracedBool& a, const TracedBool& b) {
     if (a.is_known()) return a.known_ ? b : a;
     if (b.is_known()) return b.known_ ? a : b;
     return {*a.b_, a.b_->Op("And", {a.id_, b.id_})};
@@ -81,23 +81,23 @@ class Traced {
   Traced& operator-=(const Traced& other) { return *this = *this - other; }
   Traced& operator*=(const Traced& other) { return *this = *this * other; }
 
-  friend TracedTruth operator<(const Traced& a, const Traced& b) {
+  friend TracedBool operator<(const Traced& a, const Traced& b) {
     return Compare("Less", a, b, [](T x, T y) { return x < y; });
   }
-  friend TracedTruth operator>(const Traced& a, const Traced& b) {
+  friend TracedBool operator>(const Traced& a, const Traced& b) {
     return Compare("Greater", a, b, [](T x, T y) { return x > y; });
   }
   // Uses Less, which is older than LessOrEqual; the numbers compared here are never NaN.
-  friend TracedTruth operator<=(const Traced& a, const Traced& b) {
-    const TracedTruth more = b < a;
-    return more.is_known() ? TracedTruth(!static_cast<bool>(more)) : TracedTruth(more.builder(), more.builder().Op("Not", {more.id()}));
+  friend TracedBool operator<=(const Traced& a, const Traced& b) {
+    const TracedBool more = b < a;
+    return more.is_known() ? TracedBool(!static_cast<bool>(more)) : TracedBool(more.builder(), more.builder().Op("Not", {more.id()}));
   }
   friend bool operator!=(const Traced& a, const Traced& b) {
     GRADLOOM_CHECK(a.is_known() && b.is_known());
     return a.constant_ != b.constant_;
   }
 
-  friend Traced Select(const TracedTruth& condition, const Traced& a, const Traced& b) {
+  friend Traced Select(const TracedBool& condition, const Traced& a, const Traced& b) {
     if (condition.is_known()) return static_cast<bool>(condition) ? a : b;
     GraphBuilder& builder = condition.builder();
     return {builder, builder.Where(condition.id(), a.In(builder), b.In(builder))};
@@ -129,7 +129,7 @@ class Traced {
     return {builder, builder.Op(op, {a.In(builder), b.In(builder)})};
   }
   template <typename F>
-  static TracedTruth Compare(const char* op, const Traced& a, const Traced& b, F f) {
+  static TracedBool Compare(const char* op, const Traced& a, const Traced& b, F f) {
     if (a.is_known() && b.is_known()) return f(a.constant_, b.constant_);
     GraphBuilder& builder = a.is_known() ? *b.b_ : *a.b_;
     return {builder, builder.Op(op, {a.In(builder), b.In(builder)})};

@@ -12,7 +12,7 @@ namespace {
 constexpr char kRunning[] = "a running statistic of a decomposed normalization";
 constexpr char kData[] = "a mean or standard deviation of the data, before the first layer";
 constexpr char kPixels[] = "a pixel mean that is subtracted from an input";
-constexpr double kLeastPixel = 16;  // of 255; in no weight are all elements this large, before or after training
+constexpr double kMinPixel = 16;  // of 255; in no weight are all elements this large, before or after training
 
 bool IsMove(const Node& node) {
   static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
@@ -180,7 +180,7 @@ class Finder {
       if (graph_.value(node.outputs[0]).shape != graph_.value(other).shape || UsesOf(id).size() != 1) continue;
       const double sign = node.op == "Sub" ? 1 : -1;
       bool all = true;
-      for (int64_t k = 0; k < data->elements(); ++k) all = all && sign * ElementAsDouble(data->view(), k) >= kLeastPixel;
+      for (int64_t k = 0; k < data->elements(); ++k) all = all && sign * ElementAsDouble(data->view(), k) >= kMinPixel;
       if (all) found.emplace(id, kPixels);
     }
   }

@@ -144,7 +144,7 @@ const Row* Find(std::string_view domain, std::string_view op) {
 
 }  // namespace
 
-bool DataCheck::TakesIndicesBelow(int64_t below) const {
+bool DataCheck::AcceptsIndicesBelow(int64_t below) const {
   if (below < 0 || (kind != Kind::kIndex && kind != Kind::kPlace)) return false;
   return std::all_of(limits.begin(), limits.end(), [&](int64_t limit) { return limit >= below; });
 }

@@ -23,7 +23,7 @@ struct DataCheck {
   // Whether elements of a tensor that have passed `other` also pass this check.
   bool ImpliedBy(const DataCheck& other) const { return kind != Kind::kOther && kind == other.kind && limits == other.limits; }
   // Whether all indices from 0 to `below` - 1 pass.
-  bool TakesIndicesBelow(int64_t below) const;
+  bool AcceptsIndicesBelow(int64_t below) const;
 };
 
 // Whether any call of the operator checks its operands.

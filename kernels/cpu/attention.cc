@@ -40,7 +40,7 @@ struct AttentionScratchLayout {
     keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
     queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
     outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
-    words = Take(drops ? RandomWordsRoom(total) : 0);
+    words = Take(drops ? RandomWordsCapacity(total) : 0);
     const bool half = Is16Bit(n.dtype);
     wide = Take(half ? std::max(total, rows) * std::max(n.q.size, n.v.size) : 0);
     wide_q = Take(half && gradient ? rows * n.q.size : 0);

@@ -62,7 +62,7 @@ struct PairScratchLayout {
     grad_keys = Take(only(size * keys));
     grad_values = Take(only(v_size * keys));
     zeros = Take(std::max(keys, wider));
-    words = Take(drops ? RandomWordsRoom(n.k.length) : 0);
+    words = Take(drops ? RandomWordsCapacity(n.k.length) : 0);
   }
 
  private:

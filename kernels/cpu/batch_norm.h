@@ -93,8 +93,8 @@ class GroupSums {
     return AlignUp(shape_.channels * static_cast<int64_t>(2 * sizeof(double) + 2 * sizeof(float)), kAlignmentBytes);
   }
   int64_t group_bytes() const {
-    const int64_t rooms = shape_.half() ? wide_ * shape_.part() * shape_.channels * static_cast<int64_t>(sizeof(float)) : 0;
-    return sums_bytes() + AlignUp(rooms, kAlignmentBytes);
+    const int64_t widened_bytes = shape_.half() ? wide_ * shape_.part() * shape_.channels * static_cast<int64_t>(sizeof(float)) : 0;
+    return sums_bytes() + AlignUp(widened_bytes, kAlignmentBytes);
   }
   const Channels& shape_;
   int64_t wide_;

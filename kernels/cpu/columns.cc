@@ -48,7 +48,7 @@ class ColumnsKernel : public Kernel {
     ParallelFor(image_[0] * image_[1], threads_, [&](int64_t channel) {
       before(channel);
       for (int64_t tap = 0; tap < taps; ++tap) {
-        const WindowAxis::Range down = height.Under(tap / width.taps), along = width.Under(tap % width.taps);
+        const WindowAxis::Range down = height.OutputRange(tap / width.taps), along = width.OutputRange(tap % width.taps);
         for (int64_t y = down.begin; y < down.end && along.begin < along.end; ++y) {
           f(Row{(channel * taps + tap) * windows_ + y * width.out,
                 (channel * height.in + down.first + (y - down.begin) * height.stride) * width.in + along.first, along.begin, along.end,

@@ -30,7 +30,7 @@ struct PackedAxis {
   explicit PackedAxis(const WindowAxis& of) : axis(of) {
     if (of.taps > 1) return;
     // Only the points under the single tap, contiguous.
-    const WindowAxis::Range under = of.Under(0);
+    const WindowAxis::Range under = of.OutputRange(0);
     axis = {.in = under.end - under.begin, .out = of.out, .taps = 1, .stride = 1, .pad = under.begin, .dilation = 1};
     first = under.first, step = of.stride;
   }
@@ -148,7 +148,7 @@ class DenseGradWeight : public Kernel {
     chunk.x_rows = std::clamp<int64_t>(to, from, height.in) - from;
     for (int64_t kh = 0; kh < height.taps; ++kh) {
       for (int64_t kw = 0; kw < width.taps; ++kw) {
-        AddRuns(chunk, kh, width.Under(kw));
+        AddRuns(chunk, kh, width.OutputRange(kw));
         chunk.taps.push_back(chunk.runs.size());
       }
     }

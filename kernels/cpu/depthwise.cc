@@ -25,7 +25,7 @@ class DepthwiseGradWeight : public Kernel {
     const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
     images_ = x[0], channels_ = x[1];
     std::tie(height_, width_) = WindowAxesOf(call.attributes, x, y, w);
-    for (int64_t kw = 0; kw < width_.taps; ++kw) under_.push_back(width_.Under(kw));
+    for (int64_t kw = 0; kw < width_.taps; ++kw) under_.push_back(width_.OutputRange(kw));
     threads_ = ThreadsFor(images_ * height_.out * width_.out * channels_ * taps(), kProductsPerThread, call.threads);
     std::vector<int64_t> index(static_cast<size_t>(w.rank()), 0);
     for (int64_t tap = 0; tap < taps(); ++tap) {

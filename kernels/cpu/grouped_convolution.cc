@@ -142,12 +142,12 @@ class GroupedConv : public Kernel {
                        .adds = true};
     const float* of_tap = weights + group * n_.taps() * OfTap(n_, transposed_);
     for (int64_t kh = 0; kh < n_.height.taps; ++kh, of_tap += n_.width.taps * OfTap(n_, transposed_)) {
-      const int64_t from_row = RowUnder(h, kh);
+      const int64_t from_row = SourceRow(h, kh);
       if (from_row < 0) continue;
       const float* const at =
           from + ((image * (transposed_ ? n_.height.out : n_.height.in) + from_row) * from_width) * channels + group * in_;
       for (int64_t kw = 0; kw < n_.width.taps; ++kw) {
-        const WindowAxis::Range under = n_.width.Under(kw);
+        const WindowAxis::Range under = n_.width.OutputRange(kw);
         if (under.begin == under.end) continue;
         args.m = under.end - under.begin;
         args.a = at + (transposed_ ? under.begin : under.first) * channels;
@@ -158,7 +158,7 @@ class GroupedConv : public Kernel {
   }
 
   // The row of the other operand that row h of the result depends on through row kh of the windows, or -1.
-  int64_t RowUnder(int64_t h, int64_t kh) const {
+  int64_t SourceRow(int64_t h, int64_t kh) const {
     const WindowAxis& axis = n_.height;
     if (!transposed_) {
       const int64_t row = h * axis.stride + kh * axis.dilation - axis.pad;
@@ -237,7 +237,7 @@ class GroupedGradWeight : public Kernel {
   void AddTaps(const float* x, int64_t row, int64_t rows, int64_t outputs, const float* packed, std::vector<OuterRun>& runs,
                float* sums) const {
     for (int64_t tap = 0; tap < n_.taps(); ++tap) {
-      const WindowAxis::Range under = n_.width.Under(tap % n_.width.taps);
+      const WindowAxis::Range under = n_.width.OutputRange(tap % n_.width.taps);
       if (under.begin == under.end) continue;
       Index count = 0;
       for (int64_t r = 0; r < rows; ++r) {

@@ -62,7 +62,7 @@ class ConvGradWeight : public Kernel {
   explicit ConvGradWeight(const KernelCall& call)
       : n_(call), dtype_(call.outputs[0].dtype), threads_(call.threads), loops_(BestLoops()), product_(BestPairProduct()) {
     for (int64_t tap = 0; tap < n_.taps(); ++tap) {
-      const WindowAxis::Range down = n_.height.Under(tap / n_.width.taps), along = n_.width.Under(tap % n_.width.taps);
+      const WindowAxis::Range down = n_.height.OutputRange(tap / n_.width.taps), along = n_.width.OutputRange(tap % n_.width.taps);
       const auto within = [](const WindowAxis::Range& range, const WindowAxis& axis, int64_t i) {
         return i < range.begin || i >= range.end ? -1 : range.first + (i - range.begin) * axis.stride;
       };

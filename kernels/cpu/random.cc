@@ -33,7 +33,7 @@ class RandomKernel : public Kernel {
     const BatchSlice& slice = draws.slice;
     const int64_t part = slice.inner == 0 ? n_ : slice.local * slice.inner;
     ParallelRanges(n_, kPiece, threads_, [&](int64_t begin, int64_t end) {
-      uint32_t room[RandomWordsRoom(kPiece)];
+      uint32_t room[RandomWordsCapacity(kPiece)];
       for (int64_t i = begin; i < end;) {
         const int64_t count = std::min({end - i, part - i % part, kPiece});
         f(i, count, draws.Words(loops_, i, count, room), slice(i) % 2 != 0);

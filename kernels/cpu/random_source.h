@@ -13,7 +13,7 @@
 namespace gradloom {
 
 // The number of words of memory that RandomDraws::Words needs for `count` elements.
-constexpr int64_t RandomWordsRoom(int64_t count) { return count + 6 + kRandomSlack; }
+constexpr int64_t RandomWordsCapacity(int64_t count) { return count + 6 + kRandomSlack; }
 
 // The random numbers of one run.
 struct RandomDraws {
@@ -21,7 +21,7 @@ struct RandomDraws {
   BatchSlice slice;
 
   // The words of `count` consecutive elements from element i on, within one contiguous part of the slice. They are written to `room`, which
-  // has RandomWordsRoom(count) words, together with the other words of their counters.
+  // has RandomWordsCapacity(count) words, together with the other words of their counters.
   const uint32_t* Words(const Loops& loops, int64_t i, int64_t count, uint32_t* room) const {
     const uint64_t index = slice(i), before = index % 4;
     loops.random_words(index / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);

@@ -77,32 +77,32 @@ struct ScratchLayout {
   ScratchLayout(const Sizes& n, const Products& products, const Loops& loops) {
     const int64_t rows = n.rows() * n.hidden, cells = n.cells();
     const auto when = [](bool wanted, int64_t floats) { return wanted ? floats : 0; };
-    bias = Take(4 * n.hidden);
-    zeros = Take(n.hidden);
-    packed = Take(PackedFloats(n, loops, n.hidden));
-    first_h = Take(cells);
-    first_c = Take(when(n.gates == 4, cells));
+    bias = Reserve(4 * n.hidden);
+    zeros = Reserve(n.hidden);
+    packed = Reserve(PackedFloats(n, loops, n.hidden));
+    first_h = Reserve(cells);
+    first_c = Reserve(when(n.gates == 4, cells));
     const bool forward = !n.gradient || !n.keeps;
-    packed_w = Take(when(forward, PackedFloats(n, loops, n.input)));
-    for (int64_t& state : states) state = Take(when(forward, cells));
-    step = Take(when(forward, n.gates * cells));
-    reset = Take(when(forward && n.gates == 3, cells));
-    kept = Take(when(!n.keeps, n.kept * rows));
-    y = Take(when(n.gradient && !n.keeps, rows));
-    dh = Take(when(n.gradient, cells));
-    dc = Take(when(n.gradient && n.gates == 4, cells));
-    dh_recurrent = Take(when(n.gradient, cells));
-    dz = Take(when(n.gradient, n.slots * rows));
-    h_prev = Take(when(n.gradient && !n.states_in_y(), rows));
-    reset_h_prev = Take(when(n.gradient && n.gates == 3 && !n.linear, rows));
-    gathered = Take(when(n.gradient && n.has_lengths, n.slots * cells));
-    x = Take(when(n.gradient && n.has_lengths, n.rows() * n.input));
-    library = TakeBytes(products.scratch_bytes());
+    packed_w = Reserve(when(forward, PackedFloats(n, loops, n.input)));
+    for (int64_t& state : states) state = Reserve(when(forward, cells));
+    step = Reserve(when(forward, n.gates * cells));
+    reset = Reserve(when(forward && n.gates == 3, cells));
+    kept = Reserve(when(!n.keeps, n.kept * rows));
+    y = Reserve(when(n.gradient && !n.keeps, rows));
+    dh = Reserve(when(n.gradient, cells));
+    dc = Reserve(when(n.gradient && n.gates == 4, cells));
+    dh_recurrent = Reserve(when(n.gradient, cells));
+    dz = Reserve(when(n.gradient, n.slots * rows));
+    h_prev = Reserve(when(n.gradient && !n.states_in_y(), rows));
+    reset_h_prev = Reserve(when(n.gradient && n.gates == 3 && !n.linear, rows));
+    gathered = Reserve(when(n.gradient && n.has_lengths, n.slots * cells));
+    x = Reserve(when(n.gradient && n.has_lengths, n.rows() * n.input));
+    library = ReserveBytes(products.scratch_bytes());
   }
 
  private:
-  int64_t Take(int64_t floats) { return TakeBytes(floats * static_cast<int64_t>(sizeof(float))); }
-  int64_t TakeBytes(int64_t size) {
+  int64_t Reserve(int64_t floats) { return ReserveBytes(floats * static_cast<int64_t>(sizeof(float))); }
+  int64_t ReserveBytes(int64_t size) {
     const int64_t at = bytes;
     bytes = AlignUp(bytes + size, kAlignmentBytes);
     return at;

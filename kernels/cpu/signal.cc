@@ -23,7 +23,7 @@ bool IsOnesided(const KernelCall& call) { return call.attributes.Int("onesided",
 bool IsInverse(const KernelCall& call) { return call.attributes.Int("inverse", 0) != 0; }
 
 // An upper bound of the transform length from the shape of its result: half a spectrum fits two lengths, and any axis may be the one meant.
-int64_t LongestOf(const KernelCall& call) {
+int64_t MaxTransformLength(const KernelCall& call) {
   const Shape& to = call.outputs[0].shape;
   const bool half = IsOnesided(call) && !IsInverse(call);
   int64_t longest = 1;
@@ -32,7 +32,7 @@ int64_t LongestOf(const KernelCall& call) {
 }
 
 int64_t Scratch(const KernelCall& call) {
-  return std::max(call.threads, 1) * 2 * Fourier::Numbers(LongestOf(call)) * static_cast<int64_t>(sizeof(double));
+  return std::max(call.threads, 1) * 2 * Fourier::Numbers(MaxTransformLength(call)) * static_cast<int64_t>(sizeof(double));
 }
 
 int64_t IntOf(const KernelCall& call, const void* const* inputs, size_t i, int64_t absent) {
@@ -44,7 +44,7 @@ class Transform : public Kernel {
  public:
   explicit Transform(const KernelCall& call)
       : call_(call),
-        longest_(LongestOf(call)),
+        longest_(MaxTransformLength(call)),
         threads_(ThreadsFor(call.inputs[0].shape.elements() + call.outputs[0].shape.elements(), kElementsPerThread, call.threads)),
         loops_(BestLoops()) {}
 
@@ -186,7 +186,7 @@ std::string Rejects(const KernelCall& call) {
   }
   if (HasInput(call, 2) && call.op == "STFT" && call.inputs[2].dtype != DType::kFloat32)
     return std::string(DTypeName(call.inputs[2].dtype));
-  if (LongestOf(call) > kLongest) return "a length beyond " + std::to_string(kLongest);
+  if (MaxTransformLength(call) > kLongest) return "a length beyond " + std::to_string(kLongest);
   return RejectsAllBut(call, DType::kFloat32, 0);
 }
 

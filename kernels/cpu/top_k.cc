@@ -49,10 +49,7 @@ struct Lanes {
 class TopK : public Kernel {
  public:
   explicit TopK(const KernelCall& call)
-      : lanes_(call),
-        largest_(call.attributes.Int("largest", 1) != 0),
-        gives_values_(HasOutput(call, 0)),
-        gives_indices_(HasOutput(call, 1)) {
+      : lanes_(call), largest_(call.attributes.Int("largest", 1) != 0), has_values_(HasOutput(call, 0)), has_indices_(HasOutput(call, 1)) {
     const OperandType& made = HasOutput(call, 0) ? call.outputs[0] : call.outputs[1];
     k_ = made.shape[*NormalAxis(call.attributes.Int("axis", -1), made.shape.rank())];
   }
@@ -65,8 +62,8 @@ class TopK : public Kernel {
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     if (k_ == 0) return;
     const auto* x = static_cast<const float*>(inputs[0]);
-    auto* const values = gives_values_ ? static_cast<float*>(outputs[0]) : nullptr;
-    auto* const indices = gives_indices_ ? static_cast<int64_t*>(outputs[1]) : nullptr;
+    auto* const values = has_values_ ? static_cast<float*>(outputs[0]) : nullptr;
+    auto* const indices = has_indices_ ? static_cast<int64_t*>(outputs[1]) : nullptr;
     ParallelFor(lanes_.outer * lanes_.inner, lanes_.threads, [&](int64_t lane) {
       auto* keys = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(scratch) + ThreadIndex() * lanes_.scratch_bytes());
       const int64_t o = lane / lanes_.inner, i = lane % lanes_.inner;
@@ -104,7 +101,7 @@ class TopK : public Kernel {
   }
 
   Lanes lanes_;
-  bool largest_, gives_values_, gives_indices_;
+  bool largest_, has_values_, has_indices_;
   int64_t k_;
 };
 

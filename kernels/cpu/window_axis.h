@@ -19,7 +19,7 @@ struct WindowAxis {
   struct Range {
     int64_t begin, end, first;
   };
-  Range Under(int64_t k) const {
+  Range OutputRange(int64_t k) const {
     const int64_t offset = k * dilation - pad;
     const int64_t begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
     const int64_t end = std::clamp<int64_t>(in > offset ? (in - offset - 1) / stride + 1 : 0, 0, out);

@@ -151,7 +151,7 @@ std::string Algorithms::text() const {
   return text;
 }
 
-std::unique_ptr<TrialMemory> TrialMemory::Take(DType dtype, const std::vector<int64_t>& bytes) {
+std::unique_ptr<TrialMemory> TrialMemory::Allocate(DType dtype, const std::vector<int64_t>& bytes) {
   std::unique_ptr<TrialMemory> memory(new TrialMemory);
   const std::vector<std::byte> pattern = PatternOf(dtype);
   for (int64_t wanted : bytes) {

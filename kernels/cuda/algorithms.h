@@ -51,7 +51,7 @@ class Algorithms {
 class TrialMemory {
  public:
   // Returns null if the device has too little memory.
-  static std::unique_ptr<TrialMemory> Take(DType dtype, const std::vector<int64_t>& bytes);
+  static std::unique_ptr<TrialMemory> Allocate(DType dtype, const std::vector<int64_t>& bytes);
   ~TrialMemory();
   TrialMemory(const TrialMemory&) = delete;
   TrialMemory& operator=(const TrialMemory&) = delete;

@@ -90,7 +90,7 @@ std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&)
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([mode, operands = OperandCounts(call), seeds = PhiloxOperands(call, kAttentionOperands),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(operands, seeds, l);
+      a.Bind(operands, seeds, l);
       RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
       Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);
       Join(a, false, a.at_v.size, operands.Out<T>(l, 2), l.stream);

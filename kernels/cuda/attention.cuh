@@ -182,7 +182,7 @@ struct AttentionData {
   A kept_scale = 1;
 
   explicit AttentionData(const KernelCall& call);
-  void Take(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
+  void Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
 
   GRADLOOM_DEVICE KeyVisibility VisibilityOf(int64_t b) const {
     return lengths == nullptr ? KeyVisibility{total, total - at_k.length} : KeyVisibility{lengths[b], lengths[b] - at_q.length};
@@ -275,7 +275,7 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
 }
 
 template <typename T>
-void AttentionData<T>::Take(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l) {
+void AttentionData<T>::Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l) {
   if (ratio > 0) philox = seeds.At(l);
   q = l.In<T>(kQ);
   k = l.In<T>(kK);

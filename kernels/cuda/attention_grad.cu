@@ -216,7 +216,7 @@ std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSi
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
     return MakeKernel([data, mask, keys, wanted, operands = OperandCounts(call), seeds](const Launch& l) {
       AttentionBackward<T> backward{data};
-      backward.a.Take(operands, seeds, l);
+      backward.a.Bind(operands, seeds, l);
       backward.dy = l.In<T>(kAttentionOperands);
       backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
       backward.dpresent_value = l.In<T>(kAttentionOperands + 2);

@@ -383,7 +383,7 @@ std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& si
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(plan->operands, seeds, l);
+      a.Bind(plan->operands, seeds, l);
       ForEachPart(*plan, l, a, [&](const Part<T>& part) { Attend(part, l.Out<T>(0)); });
     });
   });
@@ -394,7 +394,7 @@ std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& s
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands + 3),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(plan->operands, seeds, l);
+      a.Bind(plan->operands, seeds, l);
       const AttentionProducts& n = plan->n;
       const AttentionGradients<T> gradients{plan->wanted.template Of<T>(l, kQ), plan->wanted.template Of<T>(l, kK),
                                             plan->wanted.template Of<T>(l, kV)};

@@ -17,7 +17,7 @@ namespace {
 using Epilogue = BlasProduct::Epilogue;
 
 // Why the library is not used for the epilogue of a product, or "".
-std::string NotAsked(const BlasProduct& product) {
+std::string EpilogueRejection(const BlasProduct& product) {
   if (product.epilogue == Epilogue::kNone) return "";
   if (product.dtype == DType::kFloat64) return "it states no epilogues of float64";
   if (product.epilogue != Epilogue::kGelu && product.epilogue != Epilogue::kGeluGrad) return "";
@@ -87,7 +87,7 @@ class ProductAndPasses : public Kernel {
 };
 
 std::unique_ptr<Kernel> MakeWithEpilogue(const KernelCall& call, const KernelSite& site) {
-  std::string why = NotAsked(*BlasProductOf(call));
+  std::string why = EpilogueRejection(*BlasProductOf(call));
   if (why.empty()) {
     auto kernel = std::make_unique<BlasKernel>(*BlasProductOf(call), *site.libraries);
     if (kernel->has_algorithm()) return kernel;

@@ -25,7 +25,7 @@ void TreeSum(const Members<T>& members, int64_t count, T* to, cudaStream_t strea
 }
 
 template <typename F>
-void WithSummed(DType dtype, F&& f) {
+void DispatchSumType(DType dtype, F&& f) {
   switch (dtype) {
     case DType::kInt32: return f(std::type_identity<int32_t>{});
     case DType::kInt64: return f(std::type_identity<int64_t>{});
@@ -39,7 +39,7 @@ bool CanSum(DType dtype) { return IsFloating(dtype) || dtype == DType::kInt32 ||
 
 void EnqueueTreeSum(DType dtype, std::span<const void* const> from, int64_t begin, int64_t count, void* to, cudaStream_t stream) {
   GRADLOOM_CHECK(from.size() <= kMaxGroupMembers);
-  WithSummed(dtype, [&]<typename T>(std::type_identity<T>) {
+  DispatchSumType(dtype, [&]<typename T>(std::type_identity<T>) {
     Members<T> members{};
     members.count = static_cast<int>(from.size());
     for (size_t m = 0; m < from.size(); ++m) members.from[m] = static_cast<const T*>(from[m]) + begin;

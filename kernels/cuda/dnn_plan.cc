@@ -74,12 +74,12 @@ class FrontendPlan : public DnnPlan {
 fe::error_t Refused(std::string why) { return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, std::move(why)}; }
 
 // Builds the first plan that is allowed, for a Run with `addresses` addresses.
-fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<Note>& barred, int64_t scratch_bytes,
+fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<Note>& excluded, int64_t scratch_bytes,
                    cudnnHandle_t handle) {
   if (auto status = graph.validate(); status.is_bad()) return status;
   if (auto status = graph.build_operation_graph(handle); status.is_bad()) return status;
   if (auto status = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); status.is_bad()) return status;
-  graph.deselect_numeric_notes(barred).deselect_workspace_greater_than(scratch_bytes);
+  graph.deselect_numeric_notes(excluded).deselect_workspace_greater_than(scratch_bytes);
   if (auto status = graph.check_support(); status.is_bad()) return status;
   if (auto status = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); status.is_bad()) return status;
   // Memory that the front end itself needs is not included in the limit above.
@@ -92,7 +92,7 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
 }
 
 // The execution plans of a graph, subject to the notes barred from it.
-class PlansOfGraph : public OfferedPlans {
+class PlansOfGraph : public CandidatePlans {
  public:
   PlansOfGraph(fe::graph::Graph& graph, cudnnHandle_t handle, int64_t scratch_bytes)
       : graph_(graph), handle_(handle), scratch_bytes_(scratch_bytes) {}
@@ -108,7 +108,7 @@ class PlansOfGraph : public OfferedPlans {
     std::string text;
     return graph_.get_plan_name(text).is_good() ? text : "";
   }
-  bool Take(int64_t i) override {
+  bool Activate(int64_t i) override {
     int64_t bytes = 0;
     return graph_.build_plan_at_index(i).is_good() && graph_.get_workspace_size_plan_at_index(i, bytes).is_good() &&
            bytes <= scratch_bytes_;
@@ -125,11 +125,11 @@ class PlansOfGraph : public OfferedPlans {
   int64_t scratch_bytes_;
 };
 
-std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t addresses, const std::vector<Note>& barred,
+std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t addresses, const std::vector<Note>& excluded,
                               int64_t scratch_bytes, Libraries& libraries, std::string& why, const MeasuredProblem* measured = nullptr) {
   const cudnnHandle_t handle = libraries.dnn();
   try {
-    auto status = Choose(*graph, addresses, barred, scratch_bytes - kScratchAlignment, handle);
+    auto status = Choose(*graph, addresses, excluded, scratch_bytes - kScratchAlignment, handle);
     if (status.is_good()) {
       if (measured != nullptr) {
         PlansOfGraph plans(*graph, handle, scratch_bytes - kScratchAlignment);
@@ -145,16 +145,16 @@ std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t ad
 }
 
 // Properties that exclude an algorithm: sums whose order differs between runs, and sums in 16 bits.
-std::vector<Note> Barred() { return {Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION}; }
+std::vector<Note> ExcludedNotes() { return {Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION}; }
 
 // Also excludes transforms that lose accuracy. Without allow_tf32, float32 operands must not be rounded to TF32, which tensor cores would
 // do.
-std::vector<Note> BarredOf(const DnnConvolution& c) {
-  std::vector<Note> barred = Barred();
-  barred.insert(barred.end(), {Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
-  if (!c.allow_tf32) barred.push_back(Note::DOWN_CONVERT_INPUTS);
-  if (!c.allow_tf32 && c.dtype == DType::kFloat32) barred.push_back(Note::TENSOR_CORE);
-  return barred;
+std::vector<Note> ExcludedNotesFor(const DnnConvolution& c) {
+  std::vector<Note> excluded = ExcludedNotes();
+  excluded.insert(excluded.end(), {Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
+  if (!c.allow_tf32) excluded.push_back(Note::DOWN_CONVERT_INPUTS);
+  if (!c.allow_tf32 && c.dtype == DType::kFloat32) excluded.push_back(Note::TENSOR_CORE);
+  return excluded;
 }
 
 template <typename Options>
@@ -228,7 +228,7 @@ std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& c, int64_t scr
     }
   }
   const MeasuredProblem measured = MeasuredOf(c, scratch_bytes);
-  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why, &measured);
+  return Plan(std::move(graph), 3, ExcludedNotesFor(c), scratch_bytes, libraries, why, &measured);
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
@@ -239,7 +239,7 @@ std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int6
   const auto [o, stats] = graph->sdpa(q, k, v, std::move(options));
   Output(o, a.o, 3);
   if (sums) Output(stats, SumsOf(a), 4).set_data_type(fe::DataType_t::FLOAT);
-  return Plan(std::move(graph), addresses, Barred(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, ExcludedNotes(), scratch_bytes, libraries, why);
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
@@ -253,7 +253,7 @@ std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t
   Output(dq, a.q, 6);
   Output(dk, a.k, 7);
   Output(dv, a.v, 8);
-  return Plan(std::move(graph), addresses, Barred(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, ExcludedNotes(), scratch_bytes, libraries, why);
 }
 
 }  // namespace gradloom::cuda

@@ -135,7 +135,7 @@ void LtProduct::SetAddresses(const void* vector, const void* matrix) {
 void LtProduct::ChooseAlgorithm(Libraries& libraries) {
   Algorithms& algorithms = libraries.algorithms();
   const std::string problem = Problem();
-  if (const auto known = algorithms.Known(problem); known && Take(*known)) return;
+  if (const auto known = algorithms.Known(problem); known && Restore(*known)) return;
   const std::vector<cublasLtMatmulAlgo_t> found = Heuristics(algorithms.measures() ? kMaxAlgorithms : 1);
   if (found.empty()) return;
   algorithm_ = found[0];
@@ -183,7 +183,7 @@ void LtProduct::Measure(const std::vector<cublasLtMatmulAlgo_t>& found, Librarie
     return ((p.batch - 1) * step + (rows - 1) * Or(row, columns) + columns) * DTypeBytes(dtype);
   };
   const int64_t d = bytes(p.result, p.m, p.n, p.d_row, Or(p.d_step, p.m * p.n));
-  const auto memory = TrialMemory::Take(
+  const auto memory = TrialMemory::Allocate(
       p.dtype, {bytes(p.dtype, p.a_rows(), p.a_columns(), p.a_row, p.a_step), bytes(p.dtype, p.b_rows(), p.b_columns(), p.b_row, p.b_step),
                 // An addend, or the operand of GELU.
                 p.addend != Addend::kNone || has_matrix() ? d : 0, d,
@@ -215,7 +215,7 @@ std::string LtProduct::Problem() const {
 }
 
 // Takes a recorded algorithm; returns false if it is not valid for this product and scratch memory.
-bool LtProduct::Take(const std::string& text) {
+bool LtProduct::Restore(const std::string& text) {
   std::istringstream words(text);
   for (uint64_t& word : algorithm_.data) {
     if (!(words >> word)) return false;

@@ -52,7 +52,7 @@ class LtProduct {
   std::vector<cublasLtMatmulAlgo_t> Heuristics(int max_count);
   void Measure(const std::vector<cublasLtMatmulAlgo_t>& found, Libraries& libraries);
   std::string Problem() const;
-  bool Take(const std::string& text);
+  bool Restore(const std::string& text);
 
   BlasProduct product_;
   cublasLtHandle_t blas_;

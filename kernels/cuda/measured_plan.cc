@@ -10,16 +10,16 @@ namespace {
 
 constexpr size_t kMaxPlans = 8;
 
-bool SelectByName(OfferedPlans& plans, const std::string& name) {
+bool SelectByName(CandidatePlans& plans, const std::string& name) {
   for (int64_t i = 0; i < plans.count(); ++i) {
-    if (plans.name(i) == name && plans.Take(i)) return true;
+    if (plans.name(i) == name && plans.Activate(i)) return true;
   }
   return false;
 }
 
 }  // namespace
 
-void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Libraries& libraries) {
+void ChooseMeasured(CandidatePlans& plans, const MeasuredProblem& problem, Libraries& libraries) {
   Algorithms& algorithms = libraries.algorithms();
   const std::optional<std::string> known = algorithms.Known(problem.problem);
   if (!known && !algorithms.measures()) return;
@@ -31,11 +31,11 @@ void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Librari
   }
   std::vector<int64_t> offered;
   for (int64_t i = 0; i < plans.count() && offered.size() < kMaxPlans; ++i) {
-    if (plans.Take(i)) offered.push_back(i);
+    if (plans.Activate(i)) offered.push_back(i);
   }
   std::vector<int64_t> blocks = problem.bytes;
   blocks.push_back(problem.scratch_bytes);
-  const auto memory = offered.size() > 1 ? TrialMemory::Take(problem.dtype, blocks) : nullptr;
+  const auto memory = offered.size() > 1 ? TrialMemory::Allocate(problem.dtype, blocks) : nullptr;
   int best = -1;
   if (memory != nullptr) {
     const std::span<void* const> addresses(memory->blocks().data(), memory->blocks().size() - 1);
@@ -45,7 +45,7 @@ void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Librari
   } else if (offered.size() > 1) {
     libraries.Note("there is no memory to measure algorithms of " + problem.what + " in: it has the first");
   }
-  if (best < 0 || !plans.Take(offered[static_cast<size_t>(best)])) SelectByName(plans, first);
+  if (best < 0 || !plans.Activate(offered[static_cast<size_t>(best)])) SelectByName(plans, first);
   if (const std::string chosen = plans.chosen(); !chosen.empty()) algorithms.Keep(problem.problem, chosen);
 }
 

@@ -7,15 +7,15 @@
 
 namespace gradloom::cuda {
 
-// The position at which a merge of the two neighboring sorted runs of `width` elements puts the element at `place`: it follows its
+// The position at which a merge of the two neighboring sorted runs of `width` elements puts the element at `position`: it follows its
 // predecessors in its own run and in the other one.
 template <typename Less>
-GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin, int64_t segment_end, int64_t place, int64_t width,
-                                    const Less& less) {
-  const int64_t pair = segment_begin + Divide(place - segment_begin, 2 * width).quotient * 2 * width;
+GRADLOOM_DEVICE int64_t MergedPosition(const int64_t* order, int64_t segment_begin, int64_t segment_end, int64_t position, int64_t width,
+                                       const Less& less) {
+  const int64_t pair = segment_begin + Divide(position - segment_begin, 2 * width).quotient * 2 * width;
   const int64_t middle = pair + width < segment_end ? pair + width : segment_end;
-  const bool left = place < middle;
-  const int64_t own = order[place];
+  const bool left = position < middle;
+  const int64_t own = order[position];
   int64_t low = left ? middle : pair, high = left ? (pair + 2 * width < segment_end ? pair + 2 * width : segment_end) : middle;
   const int64_t other_begin = low;
   // Ties: elements of the left run come first.
@@ -27,7 +27,7 @@ GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin,
     else
       high = half;
   }
-  return pair + (place - (left ? pair : middle)) + (low - other_begin);
+  return pair + (position - (left ? pair : middle)) + (low - other_begin);
 }
 
 // Sorts the numbers in [0, n) stably within segments of `length`, in ascending order by `less`, a strict weak ordering. `from` and `to`
@@ -42,7 +42,7 @@ int64_t* MergeSort(int64_t n, int64_t length, int64_t* from, int64_t* to, cudaSt
     ForEachElement(
         n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
           const int64_t begin = Divide(i, length).quotient * length;
-          merged[MergedPlace(order, begin, begin + length, i, width, less)] = order[i];
+          merged[MergedPosition(order, begin, begin + length, i, width, less)] = order[i];
         });
     std::swap(from, to);
   }

@@ -174,7 +174,7 @@ struct Geometry {
 // One part of one output. If the innermost axis is reduced, a part is a run of elements that a group of threads reads together. If it is
 // kept, threads with neighboring outputs read neighboring elements, and the parts take elements in turn.
 template <typename T, typename Fold>
-struct FoldPart {
+struct ReducePart {
   Geometry geometry;
   Fold fold;
   const T* in;
@@ -243,7 +243,7 @@ struct JoinParts {
 template <typename T, typename Fold>
 void RunFold(const Geometry& g, const Fold& fold, const Launch& l) {
   using Total = typename Fold::Total;
-  const FoldPart<T, Fold> part{g, fold, l.In<T>(0), static_cast<Total*>(l.scratch), l.Out<T>(0)};
+  const ReducePart<T, Fold> part{g, fold, l.In<T>(0), static_cast<Total*>(l.scratch), l.Out<T>(0)};
   const JoinParts<T, Fold> join{g.parts, g.count, fold, part.partials, part.out};
   const int64_t all = g.outputs * g.parts;
   if constexpr (kFloats<T>) {

@@ -135,12 +135,12 @@ GRADLOOM_DEVICE ResizeEntry<A> EntryOf(const ResizeSampling& s, const ResizeAxis
 template <typename A>
 GRADLOOM_DEVICE ResizeReaders ReadersOf(const ResizeAxis& axis, const ResizeEntry<A>* entries, int64_t x) {
   const bool falls = axis.out > 0 && entries[0].left > entries[axis.out - 1].left;
-  const auto first_where = [&](auto&& true_from_there) {
+  const auto first_where = [&](auto&& is_true_from) {
     int64_t low = 0, high = axis.out;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
       const ResizeEntry<A>& e = entries[middle];
-      if (true_from_there(ClampIndex(e.left + 1 - e.reach, axis.in), ClampIndex(e.left + e.reach, axis.in))) {
+      if (is_true_from(ClampIndex(e.left + 1 - e.reach, axis.in), ClampIndex(e.left + e.reach, axis.in))) {
         high = middle;
       } else {
         low = middle + 1;

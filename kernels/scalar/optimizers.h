@@ -44,11 +44,11 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-template <typename T, typename Truth = bool>
+template <typename T, typename Bool = bool>
 struct SgdStep {
   T lr, momentum, one_minus_dampening, weight_decay;
   bool nesterov;
-  Truth first;
+  Bool first;
 };
 
 // `step` counts updates from 1; `lr` includes all factors. D is double and N is int64_t, or both are recording types.
@@ -57,13 +57,13 @@ GRADLOOM_SCALAR auto MakeStep(const SgdOptions& o, D lr, N step) {
   return SgdStep<T, decltype(step <= 1)>{T(lr), T(o.momentum), T(1 - o.dampening), T(o.weight_decay), o.nesterov, step <= 1};
 }
 
-template <typename T, typename Truth>
-GRADLOOM_SCALAR void SgdElement(const SgdStep<T, Truth>& s, T gradient, T& parameter) {
+template <typename T, typename Bool>
+GRADLOOM_SCALAR void SgdElement(const SgdStep<T, Bool>& s, T gradient, T& parameter) {
   parameter -= s.lr * Decayed(gradient, parameter, s.weight_decay);
 }
 
-template <typename T, typename Truth>
-GRADLOOM_SCALAR void MomentumElement(const SgdStep<T, Truth>& s, T gradient, T& parameter, T& buffer) {
+template <typename T, typename Bool>
+GRADLOOM_SCALAR void MomentumElement(const SgdStep<T, Bool>& s, T gradient, T& parameter, T& buffer) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
   buffer = Select(s.first, g, s.momentum * buffer + s.one_minus_dampening * g);
   parameter -= s.lr * (s.nesterov ? g + s.momentum * buffer : buffer);

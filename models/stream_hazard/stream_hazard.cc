@@ -55,7 +55,7 @@ Plan TwoStreams(bool waits) {
   return plan;
 }
 
-void Judge(const char* what, const Plan& plan) {
+void PrintVerdict(const char* what, const Plan& plan) {
   std::printf("%s:\n", what);
   const auto faults = Verify(plan);
   for (const PlanFault& fault : faults) std::printf("  refused: %s: %s\n", fault.where.c_str(), fault.message.c_str());
@@ -95,8 +95,8 @@ two_chains (float[100, 100] x) => (float sum)
 
 void Run(const std::string& folder) {
   const Plan without = TwoStreams(false), with = TwoStreams(true);
-  Judge("without a wait", without);
-  Judge("with an event", with);
+  PrintVerdict("without a wait", without);
+  PrintVerdict("with an event", with);
   Compiled();
   if (folder.empty()) return;
   WritePlan(without, folder + "/without_wait.plan");

@@ -37,7 +37,7 @@ GradloomStatus* LoadCheckpoint(const char* path, GradloomCheckpoint** out) {
 GradloomStatus* LoadCheckpointFromBuffer(const void* bytes, size_t num_bytes, GradloomCheckpoint** out) {
   return Guarded([&] {
     GradloomCheckpoint*& handle = Out(out);
-    const char* const data = &Given(static_cast<const char*>(bytes), "the buffer");
+    const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
     handle = new GradloomCheckpoint{Checkpoint::FromBytes(std::string(data, num_bytes), "checkpoint in memory")};
   });
 }
@@ -49,7 +49,7 @@ void Write(const Call& call, bool with_optimizer, const WriteBytes& write) {
   call->JoinParts();
   Manifest manifest = ManifestOf(SavedStateOf(*call), call.handle().identity);
   if (const auto scale = call->loss_scale()) manifest.loss_scale = scale->scale;
-  PutProperties(call.handle(), manifest);
+  SaveProperties(call.handle(), manifest);
   WriteCheckpointFile(write, *call, std::move(manifest));
 }
 
@@ -92,7 +92,7 @@ GradloomStatus* GetProperty(GradloomSession* session, const char* name, const ch
 GradloomStatus* GetCheckpointProperty(const GradloomCheckpoint* checkpoint, const char* name, const char** out) {
   return Guarded([&] {
     Out(out);
-    const Checkpoint& asked = Given(checkpoint, "the checkpoint").checkpoint;
+    const Checkpoint& asked = NotNull(checkpoint, "the checkpoint").checkpoint;
     const std::string key = std::string(kProperty) + TextOf(name, "the name");
     if (!asked.has_manifest()) return;
     const auto found = asked.manifest().callbacks.find(key);
@@ -102,7 +102,7 @@ GradloomStatus* GetCheckpointProperty(const GradloomCheckpoint* checkpoint, cons
 
 }  // namespace
 
-void TakeProperties(const Manifest& manifest, GradloomSession& session) {
+void LoadProperties(const Manifest& manifest, GradloomSession& session) {
   for (const auto& [name, text] : manifest.callbacks) {
     if (name.starts_with(kProperty)) session.properties[name.substr(kProperty.size())] = text;
   }
@@ -112,7 +112,7 @@ void TakeProperties(const Manifest& manifest, GradloomSession& session) {
   session.session.set_accumulated(std::max<int64_t>(batches, 0));
 }
 
-void PutProperties(const GradloomSession& session, Manifest& manifest) {
+void SaveProperties(const GradloomSession& session, Manifest& manifest) {
   for (const auto& [name, text] : session.properties) manifest.callbacks.emplace(std::string(kProperty) + name, text);
   manifest.callbacks.emplace(kAccumulated, std::to_string(session.session.accumulated()));
 }

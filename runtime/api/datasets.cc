@@ -37,7 +37,7 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
     GradloomDataset*& handle = Out(train);
     if (eval != nullptr) *eval = nullptr;
     const GradloomDataOptions given = OptionsOf(options);
-    DataOptions reading = OptionsFor(given, Given(plan, "the plan"));
+    DataOptions reading = OptionsFor(given, NotNull(plan, "the plan"));
     reading.train = TextOf(path, "the path");
     if (eval == nullptr && !(reading.eval.empty() && reading.eval_split.empty()))
       throw Error(ErrorCode::kConfig, "evaluation data is requested, but the output pointer for it is null");
@@ -56,8 +56,8 @@ GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* co
   return Guarded([&] {
     GradloomDataset*& handle = Out(out);
     if (num_columns == 0) throw Error(ErrorCode::kConfig, "a data set needs at least one column");
-    Given(names, "the array of names");
-    Given(columns, "the array of columns");
+    NotNull(names, "the array of names");
+    NotNull(columns, "the array of columns");
     std::map<std::string, Tensor> copies;
     for (size_t i = 0; i < num_columns; ++i) {
       const std::string name = TextOf(names[i], "the name of a column");
@@ -69,7 +69,7 @@ GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* co
 }
 
 GradloomStatus* GetDatasetRows(const GradloomDataset* dataset, int64_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(dataset, "the data set").data->rows(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(dataset, "the data set").data->rows(); });
 }
 
 void ReleaseDataset(GradloomDataset* dataset) { delete dataset; }
@@ -78,7 +78,7 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
   return Guarded([&] {
     GradloomBatches*& handle = Out(out);
     const GradloomBatchOptions given = OptionsOf(options);
-    const std::shared_ptr<const Dataset>& data = Given(dataset, "the data set").data;
+    const std::shared_ptr<const Dataset>& data = NotNull(dataset, "the data set").data;
     if (given.batch < 1)
       throw Error(ErrorCode::kConfig, "the batch size must be at least 1, got " + std::to_string(given.batch), "", "set `batch`");
     if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch must be at least 0, got " + std::to_string(given.epoch));
@@ -97,7 +97,7 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
 }
 
 GradloomStatus* GetBatchCount(const GradloomBatches* batches, int64_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(batches, "the batches").batches->count(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(batches, "the batches").batches->count(); });
 }
 
 GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
@@ -105,8 +105,8 @@ GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* co
   return Guarded([&] {
     const char* const*& out_names = Out(names);
     const GradloomTensor*& out_columns = Out(columns);
-    Given(count, "the place for the count") = 0;
-    GradloomBatches& handle = Given(batches, "the batches");
+    NotNull(count, "the place for the count") = 0;
+    GradloomBatches& handle = NotNull(batches, "the batches");
     if (index < 0 || index >= handle.batches->count()) {
       throw Error(ErrorCode::kConfig,
                   "batch index " + std::to_string(index) + " is out of range: there are " + std::to_string(handle.batches->count()));

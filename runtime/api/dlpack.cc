@@ -49,8 +49,8 @@ bool IsRowMajor(const DLTensor& tensor) {
 
 GradloomStatus* FromDLPack(const DLManagedTensor* managed, GradloomTensor* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
-    const DLTensor& tensor = Given(managed, "the DLPack tensor").dl_tensor;
+    NotNull(out, "the output pointer for the result");
+    const DLTensor& tensor = NotNull(managed, "the DLPack tensor").dl_tensor;
     if (tensor.device.device_type == kCuda) {
       ExpectDeviceTensors();
     } else if (tensor.device.device_type != kCpu && tensor.device.device_type != kCudaHost) {
@@ -85,7 +85,7 @@ struct Owned {
 void Delete(DLManagedTensor* managed) { delete static_cast<Owned*>(managed->manager_ctx); }
 
 // Describes the memory that `owned` holds as a tensor of this type and shape.
-DLManagedTensor* GiveAway(std::unique_ptr<Owned> owned, DType dtype, const Shape& shape) {
+DLManagedTensor* MakeManagedTensor(std::unique_ptr<Owned> owned, DType dtype, const Shape& shape) {
   DLTensor& described = owned->managed.dl_tensor;
   for (const Type& known : kTypes) {
     if (known.dtype == dtype) described.dtype = {known.code, known.bits, 1};
@@ -101,16 +101,16 @@ DLManagedTensor* GiveAway(std::unique_ptr<Owned> owned, DType dtype, const Shape
   return &owned.release()->managed;
 }
 
-DLManagedTensor* GiveAway(Tensor tensor) {
+DLManagedTensor* MakeManagedTensor(Tensor tensor) {
   auto owned = std::make_unique<Owned>();
   owned->tensor = std::move(tensor);
-  return GiveAway(std::move(owned), owned->tensor.dtype(), owned->tensor.shape());
+  return MakeManagedTensor(std::move(owned), owned->tensor.dtype(), owned->tensor.shape());
 }
 
 GradloomStatus* ToDLPack(const GradloomTensor* tensor, DLManagedTensor** out) {
   return Guarded([&] {
     DLManagedTensor*& handle = Out(out);
-    handle = GiveAway(Tensor::Copy(ViewOf(Given(tensor, "the tensor"), "the tensor")));
+    handle = MakeManagedTensor(Tensor::Copy(ViewOf(NotNull(tensor, "the tensor"), "the tensor")));
   });
 }
 
@@ -132,7 +132,7 @@ DLManagedTensor* CopyOnDevice(const DeviceTensor& tensor) {
   const std::unique_ptr<void, std::function<void(void*)>> stream(device.NewStream(), [&](void* made) { device.DeleteStream(made); });
   device.Copy(owned->memory, tensor.view.data, tensor.view.bytes(), stream.get());
   device.Synchronize(stream.get());
-  return GiveAway(std::move(owned), tensor.view.dtype, tensor.view.shape);
+  return MakeManagedTensor(std::move(owned), tensor.view.dtype, tensor.view.shape);
 }
 
 [[noreturn]] void RefuseOnDevice(ErrorCode code, const std::string& name, const std::string& why, const char* function) {
@@ -179,11 +179,11 @@ GradloomStatus* CopyToDLPack(GradloomSession* session, GradloomTensorKind kind, 
     if (call->plan().targets.front().device != DeviceKind::kCpu) {
       handle = CopyFromDevice(call, kind, wanted);
     } else if (kind == GRADLOOM_STATE) {
-      handle = GiveAway(call->Get(StateOf(call->plan(), wanted).name));
+      handle = MakeManagedTensor(call->Get(StateOf(call->plan(), wanted).name));
     } else if (kind == GRADLOOM_GRADIENT) {
-      handle = GiveAway(GradientOf(call, wanted));
+      handle = MakeManagedTensor(GradientOf(call, wanted));
     } else {
-      handle = GiveAway(Tensor::Copy(call->Fetched(wanted)));
+      handle = MakeManagedTensor(Tensor::Copy(call->Fetched(wanted)));
     }
   });
 }

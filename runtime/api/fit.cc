@@ -28,7 +28,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
     }
     options.metrics.push_back(std::move(spec));
   }
-  TellApart(options.metrics);
+  DisambiguateNames(options.metrics);
   if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
   return options;
 }
@@ -74,10 +74,10 @@ class CallbackObserver : public TrainerObserver {
 };
 
 // While this object lives, callbacks cannot train the session that is being fitted.
-class Fitting {
+class FitGuard {
  public:
-  explicit Fitting(GradloomSession& session) : session_(session) { session_.fitting = true; }
-  ~Fitting() { session_.fitting = false; }
+  explicit FitGuard(GradloomSession& session) : session_(session) { session_.fitting = true; }
+  ~FitGuard() { session_.fitting = false; }
 
  private:
   GradloomSession& session_;
@@ -87,7 +87,7 @@ int32_t StoppedBy(StopReason reason) {
   switch (reason) {
     case StopReason::kDone: return 0;
     case StopReason::kRequested: return 1;
-    case StopReason::kNoBetter: return 2;
+    case StopReason::kNoImprovement: return 2;
   }
   return 0;
 }
@@ -99,13 +99,13 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     call.CheckNotFitting();
     if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
     OptionsOf(result);
-    const Dataset& data = *Given(train, "the training data").data;
+    const Dataset& data = *NotNull(train, "the training data").data;
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
     TrainerOptions made = OptionsFor(OptionsOf(options), data.rows());
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
-    const Fitting fitting(call.handle());
+    const FitGuard fitting(call.handle());
     Trainer trainer(*call, data, eval == nullptr ? none : *eval->data, std::move(made), observer);
     const StopReason reason = trainer.Run();
     GradloomFitResult given{};
@@ -114,7 +114,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     given.best_step = trainer.has_best() ? trainer.best_step() : -1;
     given.step = call->step();
     given.stopped = StoppedBy(reason);
-    Give(given, result);
+    WriteResult(given, result);
   });
 }
 

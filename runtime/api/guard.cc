@@ -15,11 +15,11 @@ GradloomStatus& OutOfMemory() {
 }
 
 // Constructed at load time, while memory is still available.
-const GradloomStatus* const kMadeEarly = &OutOfMemory();
+const GradloomStatus* const kPreallocated = &OutOfMemory();
 
 }  // namespace
 
-bool IsConstant(const GradloomStatus* status) { return status == kMadeEarly; }
+bool IsConstant(const GradloomStatus* status) { return status == kPreallocated; }
 
 GradloomStatus* StatusOf(const Error& error) noexcept {
   try {
@@ -54,7 +54,7 @@ size_t EntryIndex(GradloomEntry entry) {
   return static_cast<size_t>(entry);
 }
 
-Call::Call(GradloomSession* session) : handle_(Given(session, "the session")), lock_(handle_.calls) {
+Call::Call(GradloomSession* session) : handle_(NotNull(session, "the session")), lock_(handle_.calls) {
   std::unique_lock lock(handle_.async);
   handle_.ended.wait(lock, [&] { return !handle_.running; });
 }

@@ -33,7 +33,7 @@ GradloomStatus* Guarded(Body&& body) noexcept {
 
 // Throws Error(kConfig) if the pointer is null.
 template <typename T>
-T& Given(T* pointer, const char* what) {
+T& NotNull(T* pointer, const char* what) {
   if (pointer == nullptr) throw Error(ErrorCode::kConfig, std::string(what) + " is null", "", "see gradloom_c.h");
   return *pointer;
 }
@@ -41,18 +41,18 @@ T& Given(T* pointer, const char* what) {
 // The place for a result that is returned as a handle. It is null until the result exists.
 template <typename T>
 T*& Out(T** out) {
-  Given(out, "the output pointer for the result");
+  NotNull(out, "the output pointer for the result");
   *out = nullptr;
   return *out;
 }
 
 // A text that must not be null.
-inline std::string TextOf(const char* text, const char* what) { return std::string(&Given(text, what)); }
+inline std::string TextOf(const char* text, const char* what) { return std::string(&NotNull(text, what)); }
 
 // An array of `count` elements. It may be null if it is empty.
 template <typename T>
 const T* Array(const T* array, size_t count, const char* what) {
-  if (count > 0) Given(array, what);
+  if (count > 0) NotNull(array, what);
   return array;
 }
 
@@ -72,7 +72,7 @@ Options OptionsOf(const Options* given) {
 
 // The opposite direction: copies the fields that the caller's struct has. Does nothing if `out` is null.
 template <typename Result>
-void Give(Result made, Result* out) {
+void WriteResult(Result made, Result* out) {
   if (out == nullptr) return;
   const size_t size = OptionsOf(out).size;
   made.size = size;

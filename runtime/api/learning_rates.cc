@@ -17,7 +17,7 @@ GradloomStatus* SetLearningRate(GradloomSession* session, double lr) {
 }
 
 GradloomStatus* GetLearningRate(GradloomSession* session, double* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Call(session)->learning_rate(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = Call(session)->learning_rate(); });
 }
 
 void Follow(const Call& call) {

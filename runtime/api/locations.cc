@@ -53,13 +53,13 @@ GradloomLocation OfOutput(const Call& call, const std::string& name) {
 
 GradloomStatus* GetLocation(GradloomSession* session, GradloomTensorKind kind, const char* name, GradloomLocation* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
+    NotNull(out, "the output pointer for the result");
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const Plan& plan = call->plan();
     CheckKind(kind);
-    if (kind == GRADLOOM_OUTPUT) return Give(OfOutput(call, wanted), out);
-    Give(OfState(call, kind == GRADLOOM_STATE ? StateOf(plan, wanted) : GradientState(plan, wanted)), out);
+    if (kind == GRADLOOM_OUTPUT) return WriteResult(OfOutput(call, wanted), out);
+    WriteResult(OfState(call, kind == GRADLOOM_STATE ? StateOf(plan, wanted) : GradientState(plan, wanted)), out);
   });
 }
 

@@ -32,7 +32,7 @@ namespace {
 GradloomStatus* GetParameterCount(GradloomSession* session, int32_t trainable_only, size_t* out) {
   return Guarded([&] {
     const Call call(session);
-    Given(out, "the output pointer for the result") = trainable_only != 0 ? call.handle().num_parameters : call.handle().states.size();
+    NotNull(out, "the output pointer for the result") = trainable_only != 0 ? call.handle().num_parameters : call.handle().states.size();
   });
 }
 
@@ -59,9 +59,9 @@ const TensorFacts& Find(const Call& call, const char* name) {
 
 GradloomStatus* GetParameterTypeAndShape(GradloomSession* session, const char* name, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
+    NotNull(out, "the output pointer for the result");
     const Call call(session);
-    Give(InfoOf(Find(call, name)), out);
+    WriteResult(InfoOf(Find(call, name)), out);
   });
 }
 
@@ -76,7 +76,7 @@ GradloomStatus* UpdateParameter(GradloomSession* session, const char* name, cons
   return Guarded([&] {
     const Call call(session);
     const std::string& state = Find(call, name).name;
-    call->Set(state, ViewOf(Given(value, "the value"), "the value of '" + Escaped(state) + "'"));
+    call->Set(state, ViewOf(NotNull(value, "the value"), "the value of '" + Escaped(state) + "'"));
   });
 }
 
@@ -96,13 +96,13 @@ size_t ElementsOf(const Call& call, int32_t trainable_only) {
 }
 
 GradloomStatus* GetParametersSize(GradloomSession* session, int32_t trainable_only, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = ElementsOf(Call(session), trainable_only); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = ElementsOf(Call(session), trainable_only); });
 }
 
 // Checks the size of the vector, then calls `visit` with each tensor and its offset in the vector.
 template <typename Visit>
 void ForEachPart(const Call& call, int32_t trainable_only, const float* buffer, size_t num_elements, Visit&& visit) {
-  Given(buffer, "the buffer");
+  NotNull(buffer, "the buffer");
   const size_t elements = ElementsOf(call, trainable_only);
   if (elements != num_elements) {
     throw Error(ErrorCode::kConfig,

@@ -22,7 +22,7 @@ GradloomStatus* LoadPlanWith(ProvePlan prove, const char* path, GradloomPlan** o
 GradloomStatus* LoadPlanFromBufferWith(ProvePlan prove, const void* bytes, size_t num_bytes, GradloomPlan** out) {
   return Guarded([&] {
     GradloomPlan*& handle = Out(out);
-    const char* const data = &Given(static_cast<const char*>(bytes), "the buffer");
+    const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
     auto plan = std::make_shared<const Plan>(ReadPlanFrom({data, num_bytes}, "plan in memory"));
     prove(*plan);
     handle = PlanHandle(std::move(plan)).release();
@@ -40,7 +40,7 @@ GradloomStatus* LoadPlanFromBuffer(const void* bytes, size_t num_bytes, Gradloom
 }
 
 GradloomStatus* SavePlan(const GradloomPlan* plan, const char* path) {
-  return Guarded([&] { WritePlan(*Given(plan, "the plan").plan, TextOf(path, "the path")); });
+  return Guarded([&] { WritePlan(*NotNull(plan, "the plan").plan, TextOf(path, "the path")); });
 }
 
 void ReleasePlan(GradloomPlan* plan) { delete plan; }
@@ -48,7 +48,7 @@ void ReleasePlan(GradloomPlan* plan) { delete plan; }
 GradloomStatus* DescribePlan(const GradloomPlan* handle, GradloomDescription what, GradloomText** out) {
   return Guarded([&] {
     GradloomText*& text = Out(out);
-    const Plan& plan = *Given(handle, "the plan").plan;
+    const Plan& plan = *NotNull(handle, "the plan").plan;
     switch (what) {
       case GRADLOOM_PLAN_TEXT: text = new GradloomText{PlanText(plan)}; return;
       case GRADLOOM_PLAN_MEMORY_JSON: text = new GradloomText{MemoryJson(plan, PlanHash(plan))}; return;
@@ -61,14 +61,14 @@ GradloomStatus* DescribePlan(const GradloomPlan* handle, GradloomDescription wha
 GradloomStatus* GetPlanProperty(const GradloomPlan* plan, const char* key, const char** out) {
   return Guarded([&] {
     Out(out);
-    const auto& properties = Given(plan, "the plan").plan->properties;
+    const auto& properties = NotNull(plan, "the plan").plan->properties;
     const auto found = properties.find(TextOf(key, "the key"));
     if (found != properties.end()) *out = found->second.c_str();
   });
 }
 
 GradloomStatus* GetPlanDeviceCount(const GradloomPlan* plan, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").plan->num_ranks(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(plan, "the plan").plan->num_ranks(); });
 }
 
 // Throws Error(kConfig).
@@ -78,24 +78,24 @@ const TensorFacts& FactsAt(const std::vector<TensorFacts>& list, size_t index) {
 }
 
 GradloomStatus* GetInputCount(const GradloomPlan* plan, GradloomEntry entry, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").inputs[EntryIndex(entry)].size(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(plan, "the plan").inputs[EntryIndex(entry)].size(); });
 }
 
 GradloomStatus* GetInputInfo(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
-    Give(InfoOf(FactsAt(Given(plan, "the plan").inputs[EntryIndex(entry)], index)), out);
+    NotNull(out, "the output pointer for the result");
+    WriteResult(InfoOf(FactsAt(NotNull(plan, "the plan").inputs[EntryIndex(entry)], index)), out);
   });
 }
 
 GradloomStatus* GetOutputCount(const GradloomPlan* plan, GradloomEntry entry, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(plan, "the plan").outputs[EntryIndex(entry)].size(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(plan, "the plan").outputs[EntryIndex(entry)].size(); });
 }
 
 GradloomStatus* GetOutputInfo(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
-    Give(InfoOf(FactsAt(Given(plan, "the plan").outputs[EntryIndex(entry)], index)), out);
+    NotNull(out, "the output pointer for the result");
+    WriteResult(InfoOf(FactsAt(NotNull(plan, "the plan").outputs[EntryIndex(entry)], index)), out);
   });
 }
 

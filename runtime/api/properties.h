@@ -5,7 +5,7 @@
 
 namespace gradloom::api {
 
-void TakeProperties(const Manifest& manifest, GradloomSession& session);
-void PutProperties(const GradloomSession& session, Manifest& manifest);
+void LoadProperties(const Manifest& manifest, GradloomSession& session);
+void SaveProperties(const GradloomSession& session, Manifest& manifest);
 
 }  // namespace gradloom::api

@@ -32,14 +32,14 @@ GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSe
   return Guarded([&] {
     GradloomSession*& handle = Out(out);
     const GradloomSessionOptions given = OptionsOf(options);
-    Given(plan, "the plan");
+    NotNull(plan, "the plan");
     auto made = std::make_unique<GradloomSession>(Session(plan->plan, OptionsFor(*plan, given, checkpoint)));
     for (size_t i = 0; i < 3; ++i) made->inputs[i] = plan->inputs[i];
     made->identity = IdentityOf(*plan->plan);
     ListStates(*plan->plan, *made);
     if (checkpoint != nullptr) {
       checkpoint->checkpoint.Restore(made->session, made->identity, given.any_plan != 0);
-      if (checkpoint->checkpoint.has_manifest()) TakeProperties(checkpoint->checkpoint.manifest(), *made);
+      if (checkpoint->checkpoint.has_manifest()) LoadProperties(checkpoint->checkpoint.manifest(), *made);
     }
     handle = made.release();
   });
@@ -66,7 +66,7 @@ GradloomStatus* SetSeed(GradloomSession* session, int64_t seed) {
 GradloomStatus* GetDeviceMemory(GradloomSession* session, size_t device, GradloomDeviceMemory* out) {
   return Guarded([&] {
     const Call call(session);
-    Given(out, "the output pointer for the result");
+    NotNull(out, "the output pointer for the result");
     const std::vector<DeviceMemory> memory = call->device_memory();
     if (device >= memory.size()) {
       throw Error(ErrorCode::kConfig,
@@ -78,7 +78,7 @@ GradloomStatus* GetDeviceMemory(GradloomSession* session, size_t device, Gradloo
     made.allocated_bytes = held.allocated;
     made.cached_bytes = held.cached;
     made.free_bytes = held.free;
-    Give(made, out);
+    WriteResult(made, out);
   });
 }
 

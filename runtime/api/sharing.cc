@@ -24,12 +24,13 @@ GradloomStatus* AttachParameters(const char* name, GradloomAttached** out) {
 void ReleaseAttached(GradloomAttached* attached) { delete attached; }
 
 GradloomStatus* GetAttachedCount(const GradloomAttached* attached, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(attached, "the handle").parameters.parameters().size(); });
+  return Guarded(
+      [&] { NotNull(out, "the output pointer for the result") = NotNull(attached, "the handle").parameters.parameters().size(); });
 }
 
 // Throws Error(kConfig).
 const AttachedParameters::Parameter& At(const GradloomAttached* attached, size_t index) {
-  const auto& parameters = Given(attached, "the handle").parameters.parameters();
+  const auto& parameters = NotNull(attached, "the handle").parameters.parameters();
   if (index >= parameters.size())
     throw Error(ErrorCode::kConfig,
                 "parameter index " + std::to_string(index) + " is out of range: there are " + std::to_string(parameters.size()));
@@ -39,8 +40,8 @@ const AttachedParameters::Parameter& At(const GradloomAttached* attached, size_t
 GradloomStatus* GetAttached(const GradloomAttached* attached, size_t index, const char** name, GradloomTensor* out) {
   return Guarded([&] {
     const AttachedParameters::Parameter& parameter = At(attached, index);
-    Given(name, "the output pointer for the name");
-    Given(out, "the output pointer for the tensor");
+    NotNull(name, "the output pointer for the name");
+    NotNull(out, "the output pointer for the tensor");
     *name = parameter.name.c_str();
     *out = TensorOf({parameter.dtype, parameter.shape, parameter.stored}, parameter.shape);
     if (!parameter.layout.plain()) out->data = nullptr;

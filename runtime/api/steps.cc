@@ -22,7 +22,7 @@ GradloomStatus* Step(GradloomSession* session, const char* const* names, const G
   return Guarded([&] {
     const Call call(session);
     BeginTraining(call, result);
-    Give(ResultOf(call->Step(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
+    WriteResult(ResultOf(call->Step(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
   });
 }
 
@@ -74,7 +74,7 @@ GradloomStatus* Wait(GradloomSession* session, GradloomStepResult* result) {
     handle.waited_for = false;
     handle.async_feeds.clear();
     if (handle.async_error) throw Error(*handle.async_error);
-    Give(ResultOf(handle.async_result), result);
+    WriteResult(ResultOf(handle.async_result), result);
   });
 }
 
@@ -83,7 +83,7 @@ GradloomStatus* TrainStep(GradloomSession* session, const char* const* names, co
   return Guarded([&] {
     const Call call(session);
     BeginTraining(call, result);
-    Give(ResultOf(call->Accumulate(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
+    WriteResult(ResultOf(call->Accumulate(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
   });
 }
 
@@ -91,7 +91,7 @@ GradloomStatus* OptimizerStep(GradloomSession* session, GradloomStepResult* resu
   return Guarded([&] {
     const Call call(session);
     BeginTraining(call, result);
-    Give(ResultOf(call->Update()), result);
+    WriteResult(ResultOf(call->Update()), result);
   });
 }
 
@@ -113,7 +113,7 @@ GradloomStatus* EvalStep(GradloomSession* session, const char* const* names, con
     StepResult made{.loss = call->loss(), .lr = call->learning_rate()};
     made.step = call->step();
     made.batch = call->batch();
-    Give(ResultOf(made), result);
+    WriteResult(ResultOf(made), result);
   });
 }
 
@@ -127,7 +127,7 @@ GradloomStatus* Predict(GradloomSession* session, const char* const* names, cons
 
 GradloomStatus* GetOutput(GradloomSession* session, const char* name, GradloomTensor* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
+    NotNull(out, "the output pointer for the result");
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const TensorView view = call->Fetched(wanted);

@@ -25,7 +25,7 @@ Shape WholeShape(const Entry& entry, const Fetch& fetch, size_t rank, Shape part
 std::vector<TensorFacts> OutputsOf(const Plan& plan, const Entry& entry) {
   std::vector<TensorFacts> outputs;
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
-    if (SaysExtent(entry, i)) continue;
+    if (IsOnlyExtent(entry, i)) continue;
     const Fetch& fetch = entry.fetches[i];
     for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
       const int id = FetchedBuffer(entry, rank, i);
@@ -126,7 +126,7 @@ Feeds FeedsOf(const Call& call, GradloomEntry entry, const char* const* names, c
 }
 
 void CopyOut(const TensorView& view, void* buffer, size_t bytes) {
-  Given(static_cast<char*>(buffer), "the buffer");
+  NotNull(static_cast<char*>(buffer), "the buffer");
   if (bytes != static_cast<size_t>(view.bytes())) {
     throw Error(ErrorCode::kConfig,
                 "the buffer has " + std::to_string(bytes) + " bytes, but the tensor has " + std::to_string(view.bytes()));

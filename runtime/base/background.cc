@@ -36,7 +36,7 @@ void Background::Start(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void Background::StartOrDo(bool worthwhile, const std::function<void()>& work) {
+void Background::StartOrRun(bool worthwhile, const std::function<void()>& work) {
   if (worthwhile) {
     try {
       return Start(work);

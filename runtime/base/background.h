@@ -20,7 +20,7 @@ class Background {
   void Start(std::function<void()> work);
   // The same if the work is worth a thread and one is available; otherwise runs it on the caller's thread, after the previous one has
   // ended.
-  void StartOrDo(bool worthwhile, const std::function<void()>& work);
+  void StartOrRun(bool worthwhile, const std::function<void()>& work);
   // Waits until the work has ended.
   void Wait();
 

@@ -19,7 +19,7 @@ int64_t NumberIn(const std::string& file) {
 }
 
 // The number that follows a word at the beginning of a line.
-int64_t NumberBehind(const std::string& file, const std::string& word) {
+int64_t NumberAfter(const std::string& file, const std::string& word) {
   std::ifstream in(file);
   std::string key;
   for (int64_t number = 0; in >> key >> number;) {
@@ -46,8 +46,8 @@ void ReadUnified(const std::string& folder, GroupLimits& limits) {
   double quota = 0, period = 0;
   // "max" does not parse as a number.
   if (in >> quota >> period) LimitCores(quota, period, limits);
-  LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"),
-              NumberBehind(folder + "/memory.stat", "inactive_file"), limits);
+  LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"), NumberAfter(folder + "/memory.stat", "inactive_file"),
+              limits);
 }
 
 // cgroup v1: one tree per controller.
@@ -57,7 +57,7 @@ void ReadCpu(const std::string& folder, GroupLimits& limits) {
 }
 void ReadMemory(const std::string& folder, GroupLimits& limits) {
   LimitMemory(NumberIn(folder + "/memory.limit_in_bytes"), NumberIn(folder + "/memory.usage_in_bytes"),
-              NumberBehind(folder + "/memory.stat", "total_inactive_file"), limits);
+              NumberAfter(folder + "/memory.stat", "total_inactive_file"), limits);
 }
 
 // Calls `read` for the group and all its ancestors. In a container the names may be those of the host while the mounted tree is the

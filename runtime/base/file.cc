@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kPieceBytes = int64_t{1} << 30;
 
 // The number of names in a folder that are compared with a misspelt one.
-constexpr size_t kMostNames = 10000;
+constexpr size_t kMaxNames = 10000;
 
 // strerror_r without its two incompatible signatures.
 std::string Reason(int error) { return std::generic_category().message(error); }
@@ -35,7 +35,7 @@ std::string NearFile(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error;
   std::filesystem::directory_iterator it(missing.has_parent_path() ? missing.parent_path() : ".", error);
-  for (; !error && it != std::filesystem::directory_iterator() && names.size() < kMostNames; it.increment(error)) {
+  for (; !error && it != std::filesystem::directory_iterator() && names.size() < kMaxNames; it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());

@@ -58,11 +58,11 @@ int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) co
 namespace {
 
 // Offset tables up to this length stay in the caches.
-constexpr int64_t kMostPlaces = 4096;
+constexpr int64_t kMaxOffsets = 4096;
 
 // The offsets of the elements that differ only in their coordinates along axes [first, rank), in row-major order, relative to the first of
 // them. The offset of an element is a sum over its coordinates.
-std::vector<int64_t> PlacesFrom(int first, const std::vector<std::vector<int64_t>>& places) {
+std::vector<int64_t> OffsetsFrom(int first, const std::vector<std::vector<int64_t>>& places) {
   std::vector<int64_t> sums = {0};
   for (auto axis = static_cast<size_t>(first); axis < places.size(); ++axis) {
     std::vector<int64_t> longer;
@@ -92,9 +92,9 @@ void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   size_t inner = rank > 0 ? rank - 1 : 0;
   for (int64_t extent = rank > 0 ? shape[shape.rank() - 1] : 1; inner > 0; --inner) {
     extent *= shape[static_cast<int>(inner) - 1];
-    if (extent > kMostPlaces) break;
+    if (extent > kMaxOffsets) break;
   }
-  const std::vector<int64_t> row = PlacesFrom(static_cast<int>(inner), places);
+  const std::vector<int64_t> row = OffsetsFrom(static_cast<int>(inner), places);
   int64_t start = 0;
   for (int64_t i = 0; i < n;) {
     for (int64_t place : row) f(i++, start + place);

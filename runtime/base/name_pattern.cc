@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-bool FitsPattern(std::string_view pattern, std::string_view name) {
+bool MatchesPattern(std::string_view pattern, std::string_view name) {
   // Greedy matching with one position to backtrack to: linear time except for repeated stars.
   size_t p = 0, n = 0, star = std::string_view::npos, restart = 0;
   while (n < name.size()) {

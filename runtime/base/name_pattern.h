@@ -7,20 +7,20 @@ namespace gradloom {
 
 // Whether `name` matches a pattern of '*' (any text, or none) and '?' (any byte). All other characters stand for themselves, since names
 // have brackets, slashes and backslashes.
-bool FitsPattern(std::string_view pattern, std::string_view name);
+bool MatchesPattern(std::string_view pattern, std::string_view name);
 
 // Whether `name` matches one of the patterns, a range of texts.
-bool FitsAnyPattern(const auto& patterns, std::string_view name) {
+bool MatchesAnyPattern(const auto& patterns, std::string_view name) {
   for (const std::string_view pattern : patterns) {
-    if (FitsPattern(pattern, name)) return true;
+    if (MatchesPattern(pattern, name)) return true;
   }
   return false;
 }
 
 // Whether one of the names, a range of texts, matches the pattern.
-bool PatternFitsAny(std::string_view pattern, const auto& names) {
+bool PatternMatchesAny(std::string_view pattern, const auto& names) {
   for (const std::string_view name : names) {
-    if (FitsPattern(pattern, name)) return true;
+    if (MatchesPattern(pattern, name)) return true;
   }
   return false;
 }

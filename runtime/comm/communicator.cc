@@ -23,9 +23,9 @@ std::string TextOf(const std::vector<std::byte>& bytes) { return {reinterpret_ca
 
 Communicator::Communicator(const JobTopology& topology, const CommunicatorOptions& options, MpiLibrary* mpi)
     : process_(topology.rank), mpi_library_(mpi) {
-  JobConnections met = MeetProcesses(topology, Clock::now() + options.connect_timeout);
-  for (size_t i = 0; i < met.processes.size(); ++i) {
-    names_.push_back("rank " + std::to_string(i) + " (host " + met.processes[i].host + ", pid " + std::to_string(met.processes[i].pid) +
+  JobConnections peers = ConnectProcesses(topology, Clock::now() + options.connect_timeout);
+  for (size_t i = 0; i < peers.processes.size(); ++i) {
+    names_.push_back("rank " + std::to_string(i) + " (host " + peers.processes[i].host + ", pid " + std::to_string(peers.processes[i].pid) +
                      ")");
   }
   const auto suspect = [this](int process) {
@@ -44,9 +44,9 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
   mailbox_ = std::make_unique<Mailbox>(Mailbox::Options{.names = names_,
                                                         .timeout = options.timeout,
                                                         .suspect = suspect,
-                                                        .excused = [this] { return tcp_->any_busy(); },
+                                                        .any_busy = [this] { return tcp_->any_busy(); },
                                                         .on_failure = on_failure});
-  tcp_ = std::make_unique<TcpTransport>(std::move(met.sockets), process_, *mailbox_);
+  tcp_ = std::make_unique<TcpTransport>(std::move(peers.sockets), process_, *mailbox_);
   if (options.mpi) {
     mpi_ = std::make_unique<MpiTransport>(*mpi, process_, processes(), *mailbox_);
   } else if (options.shared_memory) {
@@ -66,9 +66,9 @@ void Communicator::Start(const CommunicatorOptions& options) {
 
 std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology, const CommunicatorOptions& options) {
   GRADLOOM_CHECK(topology.world > 1 && topology.rank >= 0 && topology.rank < topology.world);
-  MpiMeeting met{nullptr, topology};
-  if (options.mpi || topology.master_address.empty()) met = MeetByMpi(topology, options.mpi);
-  auto made = std::shared_ptr<Communicator>(new Communicator(met.topology, options, met.mpi));
+  MpiBootstrap bootstrap{nullptr, topology};
+  if (options.mpi || topology.master_address.empty()) bootstrap = BootstrapMpi(topology, options.mpi);
+  auto made = std::shared_ptr<Communicator>(new Communicator(bootstrap.topology, options, bootstrap.mpi));
   made->Start(options);
   return made;
 }
@@ -121,12 +121,12 @@ std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t 
 std::string Communicator::ShareInGroup(size_t id, const std::vector<int>& members, size_t ranks, const std::string& given) {
   const uint32_t tag = kFirstTag + 2 * static_cast<uint32_t>(id);
   const int giver = ProcessOf(members.front(), ranks);
-  if (giver != process_) return TextOf(Take(giver, tag));
-  int told = process_;
+  if (giver != process_) return TextOf(ReceiveAny(giver, tag));
+  int previous = process_;
   for (int rank : members) {
     const int process = ProcessOf(rank, ranks);
-    if (process != told) Send(process, tag, given.data(), static_cast<int64_t>(given.size()));
-    told = process;
+    if (process != previous) Send(process, tag, given.data(), static_cast<int64_t>(given.size()));
+    previous = process;
   }
   return given;
 }
@@ -144,9 +144,9 @@ void Communicator::Receive(int process, uint32_t tag, void* to, int64_t bytes) {
   waited_.fetch_add(std::chrono::nanoseconds(Clock::now() - start).count(), std::memory_order_relaxed);
 }
 
-std::vector<std::byte> Communicator::Take(int process, uint32_t tag) {
+std::vector<std::byte> Communicator::ReceiveAny(int process, uint32_t tag) {
   const MpiTransport::Awaiting awaiting(mpi_.get());
-  return mailbox_->Take(process, tag);
+  return mailbox_->ReceiveAny(process, tag);
 }
 
 std::vector<std::string> Communicator::AllGather(const std::string& given) { return Exchange(kControlTag, given); }
@@ -157,7 +157,7 @@ std::vector<std::string> Communicator::Exchange(uint32_t tag, const std::string&
     if (i != process_) Send(i, tag, given.data(), static_cast<int64_t>(given.size()));
   }
   for (int i = 0; i < processes(); ++i) {
-    all[static_cast<size_t>(i)] = i == process_ ? given : TextOf(Take(i, tag));
+    all[static_cast<size_t>(i)] = i == process_ ? given : TextOf(ReceiveAny(i, tag));
   }
   return all;
 }
@@ -172,7 +172,7 @@ std::string Communicator::Broadcast(const std::string& given) {
     for (int i = 1; i < processes(); ++i) Send(i, kControlTag, given.data(), static_cast<int64_t>(given.size()));
     return given;
   }
-  return TextOf(Take(0, kControlTag));
+  return TextOf(ReceiveAny(0, kControlTag));
 }
 
 void Communicator::Abort(const std::string& why) {

@@ -38,7 +38,7 @@ class Communicator {
   static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3, kSaveTag = 4;
 
   // Connects to the other processes, of which there is at least one. If the topology has no address of rank 0, MPI provides it. Throws like
-  // MeetProcesses and MeetByMpi.
+  // ConnectProcesses and BootstrapMpi.
   static std::shared_ptr<Communicator> Connect(const JobTopology& topology, const CommunicatorOptions& options = {});
   ~Communicator();
 
@@ -68,7 +68,7 @@ class Communicator {
 
   void Send(int process, uint32_t tag, const void* data, int64_t bytes);
   void Receive(int process, uint32_t tag, void* to, int64_t bytes);
-  std::vector<std::byte> Take(int process, uint32_t tag);
+  std::vector<std::byte> ReceiveAny(int process, uint32_t tag);
 
   // The total time that threads of this process have waited for messages, and that CountWaited has reported.
   std::chrono::nanoseconds waited() const { return std::chrono::nanoseconds(waited_.load(std::memory_order_relaxed)); }

@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr size_t kMostHosts = 65536;
+constexpr size_t kMaxHosts = 65536;
 
 [[noreturn]] void Refuse(const std::string& list, const std::string& why) {
   throw Error(ErrorCode::kConfig, "the list of hosts '" + Escaped(list) + "' " + why, "the topology of the job",
@@ -28,7 +28,7 @@ std::vector<std::string> NumbersOf(const std::string& list, std::string_view ran
       return error == std::errc() && stop == text.data() + text.size();
     };
     if (!whole(first, begin) || !whole(last, end) || end < begin) Refuse(list, "has an invalid range '" + Escaped(range) + "'");
-    if (end - begin >= kMostHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
+    if (end - begin >= kMaxHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
     for (uint64_t number = begin; number <= end; ++number) {
       const std::string digits = std::to_string(number);
       numbers.push_back(digits.size() < first.size() ? std::string(first.size() - digits.size(), '0') + digits : digits);
@@ -48,7 +48,7 @@ std::vector<std::string> HostsOfItem(const std::string& list, std::string_view i
     if (open == std::string_view::npos) break;
     if (close == std::string_view::npos || close < open) Refuse(list, "has an unclosed bracket");
     const std::vector<std::string> numbers = NumbersOf(list, item.substr(open + 1, close - open - 1));
-    if (hosts.size() * numbers.size() > kMostHosts) Refuse(list, "has more than 65,536 hosts");
+    if (hosts.size() * numbers.size() > kMaxHosts) Refuse(list, "has more than 65,536 hosts");
     std::vector<std::string> longer;
     for (const std::string& host : hosts) {
       for (const std::string& number : numbers) longer.push_back(host + number);
@@ -72,7 +72,7 @@ std::vector<std::string> HostsOf(const std::string& list) {
     const std::string_view item = std::string_view(list).substr(begin, i - begin);
     if (item.empty()) Refuse(list, "has an empty entry");
     for (std::string& host : HostsOfItem(list, item)) hosts.push_back(std::move(host));
-    if (hosts.size() > kMostHosts) Refuse(list, "has more than 65,536 hosts");
+    if (hosts.size() > kMaxHosts) Refuse(list, "has more than 65,536 hosts");
     begin = i + 1;
   }
   return hosts;

@@ -14,7 +14,7 @@ constexpr int64_t kPieceBytes = 256 << 10;  // the next piece is in flight while
 // total size of all operands up to which each process sums everything itself, after one exchange instead of two
 constexpr int64_t kSmallBytes = 16 << 10;
 
-int CountHere(const Communicator& communicator, const std::vector<int>& members, size_t ranks) {
+int CountLocalMembers(const Communicator& communicator, const std::vector<int>& members, size_t ranks) {
   const RankRange own = communicator.OwnRanks(ranks);
   return static_cast<int>(std::count_if(members.begin(), members.end(), [&](int rank) { return own.contains(rank); }));
 }
@@ -23,7 +23,7 @@ int64_t Elements(const RankGroup::Operand& operand) { return operand.read_bytes 
 
 // A process that failed itself reports its own error, not the abort that others were told of.
 template <typename F>
-void UnlessAborted(const Communicator& communicator, F&& f) {
+void IgnoreErrorsIfAborted(const Communicator& communicator, F&& f) {
   try {
     f();
   } catch (const Error&) {
@@ -37,7 +37,7 @@ JobGroup::JobGroup(Communicator& communicator, uint32_t tag, const std::vector<i
     : communicator_(communicator),
       tag_(tag),
       size_(static_cast<int>(members.size())),
-      members_(static_cast<size_t>(CountHere(communicator, members, ranks))),
+      members_(static_cast<size_t>(CountLocalMembers(communicator, members, ranks))),
       barrier_(static_cast<std::ptrdiff_t>(members_.size())),
       addends_(members.size()),
       scratch_(static_cast<size_t>(SumTreeScratchBytes(members.size())) / sizeof(double)) {
@@ -54,7 +54,7 @@ JobGroup::JobGroup(Communicator& communicator, uint32_t tag, const std::vector<i
 }
 
 template <typename F>
-void JobGroup::EachOther(F&& f) const {
+void JobGroup::ForEachOther(F&& f) const {
   for (size_t i = 0; i < processes_.size(); ++i) {
     if (&processes_[i] != mine_) f(i, processes_[i]);
   }
@@ -68,7 +68,7 @@ void JobGroup::Run(int member, Collective collective, int root, std::span<const 
   if (leads) {
     exchanged_ = false;
     try {
-      if (!failed) UnlessAborted(communicator_, [&] { Exchange(collective, root), exchanged_ = true; });
+      if (!failed) IgnoreErrorsIfAborted(communicator_, [&] { Exchange(collective, root), exchanged_ = true; });
     } catch (...) {
       error = std::current_exception();
     }
@@ -158,8 +158,8 @@ void JobGroup::AllReduceSmall() {
   std::byte* const mine = messages[static_cast<size_t>(mine_ - processes_.data())];
   std::byte* to = mine;
   for (size_t k = 0; k < members_[0].size(); ++k) to += SumParts(k, 0, Elements(leader(k)), to);
-  EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, mine, to - mine); });
-  EachOther([&](size_t i, const Process& other) { communicator_.Receive(other.process, tag_, messages[i], bytes * parts_of(other)); });
+  ForEachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, mine, to - mine); });
+  ForEachOther([&](size_t i, const Process& other) { communicator_.Receive(other.process, tag_, messages[i], bytes * parts_of(other)); });
   std::vector<const std::byte*> parts(messages.begin(), messages.end());
   for (size_t k = 0; k < members_[0].size(); ++k) {
     SumAll(leader(k).dtype, Elements(leader(k)), parts, leader(k).write);
@@ -201,7 +201,7 @@ void JobGroup::Reduce(bool gather) {
   const std::vector<Piece>& own = pieces[static_cast<size_t>(mine_ - processes_.data())];
 
   const auto send_parts = [&](size_t p) {
-    EachOther([&](size_t i, const Process& other) {
+    ForEachOther([&](size_t i, const Process& other) {
       if (p >= pieces[i].size()) return;
       const Piece& piece = pieces[i][p];
       auto* const to = reinterpret_cast<std::byte*>(sent_.data());
@@ -213,14 +213,14 @@ void JobGroup::Reduce(bool gather) {
     const int64_t bytes = piece.elements * DTypeBytes(dtype);
     std::vector<const std::byte*> at(processes_.size());
     for (size_t i = 0; i < processes_.size(); ++i) at[i] = reinterpret_cast<const std::byte*>(received_.data() + each * i);
-    EachOther([&](size_t i, const Process& other) {
+    ForEachOther([&](size_t i, const Process& other) {
       communicator_.Receive(other.process, tag_, received_.data() + each * i, bytes * static_cast<int64_t>(other.parts.size()));
     });
     SumParts(piece.operand, piece.begin, piece.elements,
              reinterpret_cast<std::byte*>(received_.data() + each * static_cast<size_t>(mine_ - processes_.data())));
     auto* const to = static_cast<std::byte*>(operands(piece.member)[piece.operand].write) + piece.to * DTypeBytes(dtype);
     SumAll(dtype, piece.elements, at, to);
-    if (gather) EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_ + 1, to, bytes); });
+    if (gather) ForEachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_ + 1, to, bytes); });
   };
 
   send_parts(0);
@@ -229,7 +229,7 @@ void JobGroup::Reduce(bool gather) {
     if (p < own.size()) sum_own(own[p]);
     if (!gather) continue;
     // Received into the first member's operand, whose elements in this range have already been sent.
-    EachOther([&](size_t i, const Process& other) {
+    ForEachOther([&](size_t i, const Process& other) {
       if (p >= pieces[i].size()) return;
       const Piece& piece = pieces[i][p];
       const int64_t size = DTypeBytes(leader(piece.operand).dtype);
@@ -247,7 +247,7 @@ void JobGroup::Broadcast(int root) {
       continue;
     }
     const Operand& given = operands(root)[k];
-    EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, given.read, given.read_bytes); });
+    ForEachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, given.read, given.read_bytes); });
   }
 }
 
@@ -255,9 +255,9 @@ void JobGroup::AllGather() {
   for (size_t k = 0; k < members_[0].size(); ++k) {
     const int64_t bytes = leader(k).read_bytes;
     for (int m = mine_->begin; m < mine_->end; ++m) {
-      EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, operands(m)[k].read, bytes); });
+      ForEachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, operands(m)[k].read, bytes); });
     }
-    EachOther([&](size_t, const Process& other) {
+    ForEachOther([&](size_t, const Process& other) {
       for (int m = other.begin; m < other.end; ++m)
         communicator_.Receive(other.process, tag_, static_cast<std::byte*>(leader(k).write) + m * bytes, bytes);
     });
@@ -265,11 +265,11 @@ void JobGroup::AllGather() {
 }
 
 void JobChannel::Send(const void* data, int64_t bytes, bool failed) {
-  if (!failed) UnlessAborted(communicator_, [&] { communicator_.Send(process_, tag_, data, bytes); });
+  if (!failed) IgnoreErrorsIfAborted(communicator_, [&] { communicator_.Send(process_, tag_, data, bytes); });
 }
 
 void JobChannel::Receive(void* data, int64_t bytes, bool failed) {
-  if (!failed) UnlessAborted(communicator_, [&] { communicator_.Receive(process_, tag_, data, bytes); });
+  if (!failed) IgnoreErrorsIfAborted(communicator_, [&] { communicator_.Receive(process_, tag_, data, bytes); });
 }
 
 }  // namespace gradloom

@@ -41,7 +41,7 @@ class JobGroup : public RankGroup {
   const Operand& leader(size_t operand) const { return members_[0][operand]; }
   // Calls f for all processes but this one.
   template <typename F>
-  void EachOther(F&& f) const;
+  void ForEachOther(F&& f) const;
 
   // The first member's exchange with the other processes.
   void Exchange(Collective collective, int root);

@@ -30,7 +30,7 @@ using EnvironmentVariables = std::map<std::string, std::string, std::less<>>;
 EnvironmentVariables ThisProcessesVariables();
 
 // GRADLOOM_RANK and so on, with which a user overrides launchers.
-std::vector<std::string> CorrectingVariables();
+std::vector<std::string> OverridingVariables();
 
 inline constexpr int kDefaultMasterPort = 29500;
 // Tells processes that `gradloom launch`, and not torchrun, has set torchrun's variables.

@@ -57,7 +57,7 @@ void Mailbox::Fail(const std::string& what) {
   options_.on_failure(what);
 }
 
-void Mailbox::FailBy(int process, const std::string& how) { Fail(name(process) + " " + how); }
+void Mailbox::FailProcess(int process, const std::string& how) { Fail(name(process) + " " + how); }
 
 bool Mailbox::failed() const {
   const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from
     const bool left = left_[static_cast<size_t>(from)];
     if (!left && queue.changed.wait_until(lock, deadline) == std::cv_status::no_timeout) continue;
     if (done()) return true;
-    if (!left && options_.excused()) {
+    if (!left && options_.any_busy()) {
       deadline = Clock::now() + timeout;
       continue;
     }
@@ -101,7 +101,7 @@ std::string Mailbox::WithinTheTimeout() const {
 void Mailbox::CheckWait(Clock::time_point& since, const std::string& what) {
   ThrowIfFailed();
   if (Clock::now() - since < timeout()) return;
-  if (options_.excused()) {
+  if (options_.any_busy()) {
     since = Clock::now();
     return;
   }
@@ -110,7 +110,7 @@ void Mailbox::CheckWait(Clock::time_point& since, const std::string& what) {
   ThrowIfFailed();
 }
 
-std::shared_ptr<Mailbox::Message> Mailbox::TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from) {
+std::shared_ptr<Mailbox::Message> Mailbox::PopFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from) {
   const bool there = WaitFor(lock, queue, from, [&] { return !queue.messages.empty() && queue.messages.front()->whole; });
   if (!there) ThrowFailed();
   std::shared_ptr<Message> message = std::move(queue.messages.front());
@@ -130,7 +130,7 @@ void Mailbox::Receive(int from, uint32_t tag, void* to, int64_t bytes) {
     queue.post.state = Post::State::kNone;
     if (done) return;
   }
-  const std::shared_ptr<Message> message = TakeFront(lock, queue, from);
+  const std::shared_ptr<Message> message = PopFront(lock, queue, from);
   lock.unlock();
   if (message->bytes != bytes) {
     const std::string what = name(from) + " sent " + std::to_string(message->bytes) + " bytes, expected " + std::to_string(bytes);
@@ -140,9 +140,9 @@ void Mailbox::Receive(int from, uint32_t tag, void* to, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, message->data.get(), static_cast<size_t>(bytes));
 }
 
-std::vector<std::byte> Mailbox::Take(int from, uint32_t tag) {
+std::vector<std::byte> Mailbox::ReceiveAny(int from, uint32_t tag) {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Message> message = TakeFront(lock, QueueOf(from, tag), from);
+  const std::shared_ptr<Message> message = PopFront(lock, QueueOf(from, tag), from);
   return {message->data.get(), message->data.get() + message->bytes};
 }
 

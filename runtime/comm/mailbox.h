@@ -39,7 +39,7 @@ class Mailbox {
     // it is unknown who is waited for: the process that is not heard of; -1: none.
     std::function<int(int)> suspect;
     // Whether some process is busy (Communicator::SetBusy), which excuses all waits.
-    std::function<bool()> excused;
+    std::function<bool()> any_busy;
     // Called once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
     std::function<void(const std::string&)> on_failure;
   };
@@ -59,14 +59,14 @@ class Mailbox {
   // arrives in time.
   void Receive(int from, uint32_t tag, void* to, int64_t bytes);
   // Waits for the next message, of any size.
-  std::vector<std::byte> Take(int from, uint32_t tag);
+  std::vector<std::byte> ReceiveAny(int from, uint32_t tag);
   // For a wait since `since` that no message ends: throws Error(kPeer) if the job has failed, and fails the job if the wait exceeds the
   // timeout. Sets `since` to now if a process is busy.
   void CheckWait(Clock::time_point& since, const std::string& what);
 
   // The first failure is reported to all. `what` is a sentence without its period.
   void Fail(const std::string& what);
-  void FailBy(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
+  void FailProcess(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
   bool failed() const;
   // Throws Error(kPeer) if the job has failed.
   void ThrowIfFailed() const;
@@ -93,7 +93,7 @@ class Mailbox {
   // Waits until `done` returns true; false if the job fails first.
   template <typename Done>
   bool WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
-  std::shared_ptr<Message> TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
+  std::shared_ptr<Message> PopFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
   [[noreturn]] void ThrowFailed() const;  // with the lock
   std::string WithinTheTimeout() const;   // "within the collective timeout of 60 s"
 

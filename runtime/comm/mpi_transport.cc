@@ -16,11 +16,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // MPI tags: two for this file, then those of messages.
-constexpr int kAllSent = 0;  // requests kTaken once everything before it has been received
-constexpr int kTaken = 1;
+constexpr int kFlushTag = 0;  // requests kFlushedTag once everything before it has been received
+constexpr int kFlushedTag = 1;
 constexpr int kFirstTag = 2;
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
+constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
 
 // MPI does not notify anyone of events, so a waiting thread polls. It first yields the processor between polls, then sleeps, for longer the
 // less it has to expect.
@@ -77,7 +77,7 @@ bool MpiTransport::Call(int process, F&& f) {
       what = error.message();
     }
   }
-  mailbox_.FailBy(process, "cannot be reached by MPI: " + what);
+  mailbox_.FailProcess(process, "cannot be reached by MPI: " + what);
   return false;
 }
 
@@ -93,7 +93,7 @@ void MpiTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
   });
   for (Pause pause; good && !done;) {
     if (Clock::now() >= deadline) {
-      mailbox_.FailBy(process, "does not receive what is sent to it");
+      mailbox_.FailProcess(process, "does not receive what is sent to it");
       break;
     }
     pause.Wait(true);
@@ -102,15 +102,15 @@ void MpiTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
   if (!good || !done) mailbox_.ThrowIfFailed();
 }
 
-void MpiTransport::SendNote(int process, int tag) { notes_.push_back(mpi_.Send(process, tag, nullptr, 0)); }
+void MpiTransport::SendControl(int process, int tag) { control_sends_.push_back(mpi_.Send(process, tag, nullptr, 0)); }
 
 void MpiTransport::Flush() {
   for (int i = 0; i < processes_; ++i) {
-    if (i != process_) Call(i, [&] { SendNote(i, kAllSent); });
+    if (i != process_) Call(i, [&] { SendControl(i, kFlushTag); });
   }
   const Clock::time_point deadline = Clock::now() + mailbox_.timeout();
   std::unique_lock lock(calling_);
-  while (taken_ < processes_ - 1 && !failed_ && Clock::now() < deadline) taken_changed_.wait_for(lock, kLook);
+  while (flushed_ < processes_ - 1 && !failed_ && Clock::now() < deadline) flushed_changed_.wait_for(lock, kPollInterval);
 }
 
 void MpiTransport::Listen() {
@@ -118,9 +118,9 @@ void MpiTransport::Listen() {
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
   for (Pause pause; !closing_ && !failed_;) {
     bool any = false;
-    if (!Call(process_, [&] { any = Look(); })) break;
+    if (!Call(process_, [&] { any = Poll(); })) break;
     if (any) pause.Reset();
-    pause.Wait(awaited_.load(std::memory_order_relaxed) > 0);
+    pause.Wait(waiters_.load(std::memory_order_relaxed) > 0);
   }
   const std::lock_guard lock(calling_);
   for (Source& source : sources_) {
@@ -129,21 +129,21 @@ void MpiTransport::Listen() {
   }
 }
 
-bool MpiTransport::Look() {
+bool MpiTransport::Poll() {
   bool any = false;
   while (auto arrival = mpi_.Probe()) {
     Source& source = sources_[static_cast<size_t>(arrival->from)];
     source.waiting.push_back(*arrival);
     any = true;
-    Go(arrival->from, source);
+    Progress(arrival->from, source);
   }
-  for (int i = 0; i < processes_; ++i) any |= Go(i, sources_[static_cast<size_t>(i)]);
-  std::erase_if(notes_, [&](MpiLibrary::Request& note) { return mpi_.Done(note); });
+  for (int i = 0; i < processes_; ++i) any |= Progress(i, sources_[static_cast<size_t>(i)]);
+  std::erase_if(control_sends_, [&](MpiLibrary::Request& note) { return mpi_.Done(note); });
   return any;
 }
 
 // The messages of a process are received one after the other, as the mailbox requires.
-bool MpiTransport::Go(int from, Source& source) {
+bool MpiTransport::Progress(int from, Source& source) {
   bool any = false;
   while (true) {
     if (source.arriving) {
@@ -165,11 +165,11 @@ bool MpiTransport::Go(int from, Source& source) {
     // Only the envelope is sent, and it has arrived.
     while (!mpi_.Done(request)) {
     }
-    if (arrival.tag == kAllSent) {
-      SendNote(from, kTaken);
+    if (arrival.tag == kFlushTag) {
+      SendControl(from, kFlushedTag);
     } else {
-      ++taken_;
-      taken_changed_.notify_all();
+      ++flushed_;
+      flushed_changed_.notify_all();
     }
   }
 }

@@ -21,11 +21,11 @@ namespace gradloom {
 // Starts MPI, once per process, and finds rank 0 with it. Returns the topology with an address, if the launcher gave none, and with a free
 // port. `demanded`: the user has asked for MPI. Throws Error(kUnsupported) if MPI is not available, Error(kConfig) if MPI and the
 // environment disagree about the rank of this process.
-struct MpiMeeting {
+struct MpiBootstrap {
   MpiLibrary* mpi = nullptr;
   JobTopology topology;
 };
-MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded);
+MpiBootstrap BootstrapMpi(const JobTopology& topology, bool demanded);
 
 // A thread polls for messages, so that they progress while others compute; senders progress their own. TcpTransport detects lost processes.
 class MpiTransport : public Transport {
@@ -50,7 +50,7 @@ class MpiTransport : public Transport {
 
    private:
     void Add(int count) {
-      if (transport_ != nullptr) transport_->awaited_.fetch_add(count, std::memory_order_relaxed);
+      if (transport_ != nullptr) transport_->waiters_.fetch_add(count, std::memory_order_relaxed);
     }
     MpiTransport* const transport_;
   };
@@ -73,10 +73,10 @@ class MpiTransport : public Transport {
 
   void Listen();
   // Whether there was anything to do.
-  bool Look();
-  bool Go(int from, Source& source);
+  bool Poll();
+  bool Progress(int from, Source& source);
   // The caller must hold the lock.
-  void SendNote(int process, int tag);
+  void SendControl(int process, int tag);
   // Calls `f` with exclusive use of MPI; false if the job fails. An error of MPI fails the job.
   template <typename F>
   bool Call(int process, F&& f);
@@ -86,10 +86,10 @@ class MpiTransport : public Transport {
   Mailbox& mailbox_;
   std::mutex calling_;  // protects MPI, and everything below
   std::vector<Source> sources_;
-  std::vector<MpiLibrary::Request> notes_;  // sends under way
-  std::condition_variable taken_changed_;
-  int taken_ = 0;  // number of processes that have taken everything sent to them before Flush
-  std::atomic<int> awaited_{0};
+  std::vector<MpiLibrary::Request> control_sends_;  // sends under way
+  std::condition_variable flushed_changed_;
+  int flushed_ = 0;  // number of processes that have taken everything sent to them before Flush
+  std::atomic<int> waiters_{0};
   std::atomic<bool> closing_{false}, failed_{false};
   std::thread thread_;
 };

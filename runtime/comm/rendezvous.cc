@@ -20,9 +20,9 @@ using Clock = std::chrono::steady_clock;
 
 // Numbers are little-endian. Both sides have the same build, which they agree upon first.
 constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
-constexpr int kPorts = 8;                               // the master port and those after it
-constexpr auto kAnswer = std::chrono::seconds(5);       // time within which a listener must identify itself
-constexpr auto kAgain = std::chrono::milliseconds(20);  // pause between two rounds over ports on which nobody listens
+constexpr int kPorts = 8;                                    // the master port and those after it
+constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener must identify itself
+constexpr auto kRetryPause = std::chrono::milliseconds(20);  // pause between two rounds over ports on which nobody listens
 
 struct Hello {
   char magic[8] = {};
@@ -61,7 +61,7 @@ std::string TextOf(const char (&from)[kBytes]) {
 
 bool IsOurs(const char (&magic)[8]) { return std::memcmp(magic, kMagic, sizeof kMagic) == 0; }
 
-Hello HelloOf(const JobTopology& topology) {
+Hello MakeHello(const JobTopology& topology) {
   Hello hello{.rank = topology.rank, .world = topology.world, .master_port = topology.master_port, .pid = static_cast<int32_t>(getpid())};
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
   SetText(hello.host, HostName());
@@ -87,9 +87,9 @@ std::string MasterOf(const JobTopology& topology) { return Escaped(topology.mast
 
 class Rendezvous {
  public:
-  Rendezvous(const JobTopology& topology, Deadline deadline) : topology_(topology), deadline_(deadline), me_(HelloOf(topology)) {
-    made_.processes.resize(static_cast<size_t>(topology.world));
-    made_.sockets.resize(static_cast<size_t>(topology.world));
+  Rendezvous(const JobTopology& topology, Deadline deadline) : topology_(topology), deadline_(deadline), me_(MakeHello(topology)) {
+    result_.processes.resize(static_cast<size_t>(topology.world));
+    result_.sockets.resize(static_cast<size_t>(topology.world));
     records_.resize(static_cast<size_t>(topology.world));
   }
 
@@ -100,12 +100,12 @@ class Rendezvous {
       Join();
       ConnectOthers();
     }
-    for (size_t i = 0; i < records_.size(); ++i) made_.processes[i] = {TextOf(records_[i].host), records_[i].pid};
-    return std::move(made_);
+    for (size_t i = 0; i < records_.size(); ++i) result_.processes[i] = {TextOf(records_[i].host), records_[i].pid};
+    return std::move(result_);
   }
 
  private:
-  Socket& socket(int rank) { return made_.sockets[static_cast<size_t>(rank)]; }
+  Socket& socket(int rank) { return result_.sockets[static_cast<size_t>(rank)]; }
   Record& record(int rank) { return records_[static_cast<size_t>(rank)]; }
 
   // Listens on all interfaces, unless the master address is a loopback address.
@@ -130,7 +130,7 @@ class Rendezvous {
   }
 
   // Why a process cannot be the rank that it claims to be; "" if it can.
-  std::string Objection(const Hello& hello) {
+  std::string RejectionReason(const Hello& hello) {
     if (hello.world != topology_.world) {
       return Named(hello) + " belongs to a job of " + std::to_string(hello.world) + " processes, rank 0 of one of " +
              std::to_string(topology_.world);
@@ -142,31 +142,31 @@ class Rendezvous {
            std::to_string(record(hello.rank).pid) + ", and on host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid);
   }
 
-  void Admit(Socket guest, const Hello& hello) {
+  void Admit(Socket client, const Hello& hello) {
     Answer answer;
     std::memcpy(answer.magic, kMagic, sizeof kMagic);
     // The process belongs to another job and will try the next port.
     if (hello.master_port != topology_.master_port) return;
-    const std::string objection = Objection(hello);
+    const std::string objection = RejectionReason(hello);
     answer.refused = objection.empty() ? 0 : 1;
     SetText(answer.text, objection);
-    guest.Write(&answer, sizeof answer, std::min(deadline_, Clock::now() + kAnswer));
+    client.Write(&answer, sizeof answer, std::min(deadline_, Clock::now() + kAnswerTimeout));
     if (!objection.empty()) {
       throw Error(ErrorCode::kConfig, objection, "the job at " + MasterOf(topology_),
                   "give each process its own rank, below the same world size");
     }
     Record& made = record(hello.rank);
-    SetText(made.address, guest.peer().host());
+    SetText(made.address, client.peer().host());
     made.port = hello.port;
     made.pid = hello.pid;
     std::memcpy(made.host, hello.host, sizeof made.host);
-    socket(hello.rank) = std::move(guest);
+    socket(hello.rank) = std::move(client);
     ++admitted_;
   }
 
   // Rank 0: every process that connects identifies itself. Strangers and silent connections do not block the others.
   void Gather() {
-    struct Guest {
+    struct Client {
       Socket socket;
       Hello hello;
       size_t read = 0;
@@ -174,26 +174,26 @@ class Rendezvous {
     const Socket listener = ListenAsMaster();
     record(0).pid = me_.pid;
     std::memcpy(record(0).host, me_.host, sizeof me_.host);
-    std::vector<Guest> guests;
+    std::vector<Client> clients;
     while (admitted_ < topology_.world - 1) {
       std::vector<pollfd> watched{{listener.fd(), POLLIN, 0}};
-      for (const Guest& guest : guests) watched.push_back({guest.socket.fd(), POLLIN, 0});
+      for (const Client& client : clients) watched.push_back({client.socket.fd(), POLLIN, 0});
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
       if (left <= 0) ThrowMissing();
       poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(left, 1000)));
-      for (size_t i = guests.size(); i-- > 0;) {
+      for (size_t i = clients.size(); i-- > 0;) {
         if (watched[i + 1].revents == 0) continue;
-        Guest& guest = guests[i];
-        const ssize_t n = recv(guest.socket.fd(), reinterpret_cast<char*>(&guest.hello) + guest.read, sizeof(Hello) - guest.read, 0);
-        if (n > 0) guest.read += static_cast<size_t>(n);
-        const bool stranger = n <= 0 || (guest.read >= sizeof kMagic && !IsOurs(guest.hello.magic));
-        if (!stranger && guest.read < sizeof(Hello)) continue;
-        Guest done = std::move(guest);
-        guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
-        if (!stranger) Admit(std::move(done.socket), done.hello);
+        Client& client = clients[i];
+        const ssize_t n = recv(client.socket.fd(), reinterpret_cast<char*>(&client.hello) + client.read, sizeof(Hello) - client.read, 0);
+        if (n > 0) client.read += static_cast<size_t>(n);
+        const bool foreign = n <= 0 || (client.read >= sizeof kMagic && !IsOurs(client.hello.magic));
+        if (!foreign && client.read < sizeof(Hello)) continue;
+        Client done = std::move(client);
+        clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(i));
+        if (!foreign) Admit(std::move(done.socket), done.hello);
       }
       if (watched[0].revents == 0) continue;
-      if (auto guest = listener.Accept(Clock::now())) guests.push_back({std::move(*guest), {}, 0});
+      if (auto client = listener.Accept(Clock::now())) clients.push_back({std::move(*client), {}, 0});
     }
     std::random_device device;
     me_.job = (static_cast<uint64_t>(device()) << 32 | device()) | 1;
@@ -220,10 +220,10 @@ class Rendezvous {
 
   // Other ranks: connect to rank 0, at whichever port it listens.
   void Join() {
-    for (bool found = false; !found; std::this_thread::sleep_for(kAgain)) {
+    for (bool found = false; !found; std::this_thread::sleep_for(kRetryPause)) {
       for (int i = 0; i < kPorts && !found && topology_.master_port + i < 65536; ++i) {
         for (const SocketAddress& address : ResolveMaster(topology_, topology_.master_port + i)) {
-          if ((found = Greet(address))) break;
+          if ((found = TryMaster(address))) break;
         }
       }
       if (!found && Clock::now() >= deadline_) {
@@ -241,22 +241,22 @@ class Rendezvous {
   }
 
   // Whether rank 0 of this job listens at the address.
-  bool Greet(const SocketAddress& address) {
-    auto guest = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswer));
-    if (!guest) return false;
+  bool TryMaster(const SocketAddress& address) {
+    auto client = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswerTimeout));
+    if (!client) return false;
     // Other processes reach this one at the address by which it reaches rank 0.
-    auto listener = Socket::Listen(guest->local().WithPort(0));
+    auto listener = Socket::Listen(client->local().WithPort(0));
     if (!listener) return false;
     me_.port = listener->local().port();
-    const Deadline soon = std::min(deadline_, Clock::now() + kAnswer);
+    const Deadline soon = std::min(deadline_, Clock::now() + kAnswerTimeout);
     Answer answer;
-    if (!guest->Write(&me_, sizeof me_, soon) || !guest->Read(&answer, sizeof answer, soon) || !IsOurs(answer.magic)) return false;
+    if (!client->Write(&me_, sizeof me_, soon) || !client->Read(&answer, sizeof answer, soon) || !IsOurs(answer.magic)) return false;
     if (answer.refused != 0) {
       throw Error(ErrorCode::kConfig, TextOf(answer.text), "the job at " + MasterOf(topology_),
                   "give each process its own rank, below the same world size");
     }
     listener_ = std::move(*listener);
-    socket(0) = std::move(*guest);
+    socket(0) = std::move(*client);
     return true;
   }
 
@@ -276,14 +276,14 @@ class Rendezvous {
       socket(rank) = std::move(*made);
     }
     for (int missing = topology_.world - 1 - topology_.rank; missing > 0;) {
-      auto guest = listener_.Accept(deadline_);
-      if (!guest)
+      auto client = listener_.Accept(deadline_);
+      if (!client)
         throw Error(ErrorCode::kPeer, "some processes of the job cannot reach rank " + std::to_string(topology_.rank), "",
                     "allow connections between the job's hosts on all ports");
       Hello hello;
-      if (!guest->Read(&hello, sizeof hello, std::min(deadline_, Clock::now() + kAnswer)) || hello.job != me_.job) continue;
+      if (!client->Read(&hello, sizeof hello, std::min(deadline_, Clock::now() + kAnswerTimeout)) || hello.job != me_.job) continue;
       if (hello.rank <= topology_.rank || hello.rank >= topology_.world || socket(hello.rank).open()) continue;
-      socket(hello.rank) = std::move(*guest);
+      socket(hello.rank) = std::move(*client);
       --missing;
     }
   }
@@ -291,7 +291,7 @@ class Rendezvous {
   const JobTopology& topology_;
   const Deadline deadline_;
   Hello me_;
-  JobConnections made_;
+  JobConnections result_;
   std::vector<Record> records_;
   Socket listener_;
   int admitted_ = 0;
@@ -299,6 +299,6 @@ class Rendezvous {
 
 }  // namespace
 
-JobConnections MeetProcesses(const JobTopology& topology, Deadline deadline) { return Rendezvous(topology, deadline).Run(); }
+JobConnections ConnectProcesses(const JobTopology& topology, Deadline deadline) { return Rendezvous(topology, deadline).Run(); }
 
 }  // namespace gradloom

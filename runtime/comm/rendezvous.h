@@ -23,6 +23,6 @@ struct JobConnections {
 // Rank 0 listens at the master's address. The others connect to it, get the addresses of all, and connect with each other. If the port is
 // taken (torchrun keeps a store of its own there), rank 0 takes one of the next ports, and the others look there. Throws Error(kPeer) if
 // processes do not come by the deadline, Error(kConfig) if they disagree about their ranks.
-JobConnections MeetProcesses(const JobTopology& topology, Deadline deadline);
+JobConnections ConnectProcesses(const JobTopology& topology, Deadline deadline);
 
 }  // namespace gradloom

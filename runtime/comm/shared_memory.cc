@@ -23,7 +23,7 @@ std::string HostIdentity() {
   return boot.empty() || n <= 0 ? "" : boot + "/" + std::string(space, static_cast<size_t>(n));
 }
 
-uint64_t CookieOf(const void* mapped) {
+uint64_t ReadCookie(const void* mapped) {
   uint64_t cookie;
   std::memcpy(&cookie, mapped, sizeof cookie);
   return cookie;
@@ -62,7 +62,7 @@ std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, siz
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) return nullptr;
   std::unique_ptr<SharedMemory> opened(new SharedMemory(Descriptor(), static_cast<std::byte*>(mapped), bytes, address));
-  return CookieOf(mapped) == cookie ? std::move(opened) : nullptr;
+  return ReadCookie(mapped) == cookie ? std::move(opened) : nullptr;
 }
 
 SharedMemory::~SharedMemory() { munmap(mapped_, bytes_); }

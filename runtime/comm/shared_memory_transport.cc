@@ -20,11 +20,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kRingBytes = 1 << 20;
 constexpr int64_t kSmallBytes = 2048;  // a message of up to this size is sent together with its header, so that its reader is woken once
-constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
+constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
 
 // A futex shared among processes: std::atomic::wait works only within one process.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
-  const timespec limit{0, std::chrono::nanoseconds(kLook).count()};
+  const timespec limit{0, std::chrono::nanoseconds(kPollInterval).count()};
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
@@ -146,7 +146,7 @@ void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, in
     const std::lock_guard lock(*peer.sending);
     if (Write(peer, &header, sizeof header) && Write(peer, data, bytes)) return;
   }
-  mailbox_.FailBy(process, "does not receive what is sent to it");
+  mailbox_.FailProcess(process, "does not receive what is sent to it");
   mailbox_.ThrowIfFailed();
 }
 
@@ -183,14 +183,14 @@ bool SharedMemoryTransport::ReadSome(int from) {
   const auto n = static_cast<int64_t>(std::min({there, kRingBytes - at, static_cast<uint64_t>(wanted - arrival.read)}));
   std::memcpy(to + arrival.read, ring.data + at, static_cast<size_t>(n));
   arrival.read += n;
-  if (arrival.read == wanted && !TakePart(from, arrival)) return false;
+  if (arrival.read == wanted && !ReadPart(from, arrival)) return false;
   // Only after delivery: Flush treats bytes that were read as delivered.
   ring.read.store(read + static_cast<uint64_t>(n), std::memory_order_release);
   ring.room.Ring();
   return true;
 }
 
-bool SharedMemoryTransport::TakePart(int from, Arrival& arrival) {
+bool SharedMemoryTransport::ReadPart(int from, Arrival& arrival) {
   arrival.read = 0;
   if (arrival.in_body) {
     arrival.in_body = false;
@@ -198,7 +198,7 @@ bool SharedMemoryTransport::TakePart(int from, Arrival& arrival) {
     return true;
   }
   if (arrival.header.bytes < 0) {
-    mailbox_.FailBy(from, "sent an invalid message");
+    mailbox_.FailProcess(from, "sent an invalid message");
     return false;
   }
   arrival.delivery = mailbox_.Begin(from, arrival.header.tag, arrival.header.bytes);

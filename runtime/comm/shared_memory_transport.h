@@ -79,7 +79,7 @@ class SharedMemoryTransport : public Transport {
   // Whether there was anything to read.
   bool ReadSome(int from);
   // Reads a whole header or body; false if it is incomplete.
-  bool TakePart(int from, Arrival& arrival);
+  bool ReadPart(int from, Arrival& arrival);
 
   const int process_, processes_;
   Mailbox& mailbox_;

@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPingEvery = std::chrono::seconds(1);
-constexpr auto kFarewell = std::chrono::seconds(2);     // time limit of messages to processes that may no longer read
-constexpr auto kLook = std::chrono::milliseconds(100);  // interval at which a blocked send checks whether the job has failed
-constexpr int64_t kMostText = 4096;                     // limit of the text of an abort
+constexpr auto kFinalSendTimeout = std::chrono::seconds(2);     // time limit of messages to processes that may no longer read
+constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a blocked send checks whether the job has failed
+constexpr int64_t kMaxTextBytes = 4096;                         // limit of the text of an abort
 
 }  // namespace
 
@@ -91,7 +91,7 @@ bool TcpTransport::Write(Peer& peer, const Header& header, const void* data, Dea
       const bool full = errno == EAGAIN;
       if (!full && errno != EINTR) return false;
       if (Clock::now() >= deadline || (failed_ && header.kind == Kind::kMessage)) return false;
-      if (full) WaitFor(peer.socket.fd(), POLLOUT, std::min(deadline, Clock::now() + kLook));
+      if (full) WaitFor(peer.socket.fd(), POLLOUT, std::min(deadline, Clock::now() + kPollInterval));
       continue;
     }
     for (auto left = static_cast<size_t>(sent); message.msg_iovlen > 0;) {
@@ -116,21 +116,21 @@ void TcpTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
     const std::lock_guard lock(peer.sending);
     if (Write(peer, {Kind::kMessage, tag, bytes}, data, deadline)) return;
   }
-  mailbox_.FailBy(process, Clock::now() >= deadline ? "does not receive what is sent to it" : "is gone: its connection was closed");
+  mailbox_.FailProcess(process, Clock::now() >= deadline ? "does not receive what is sent to it" : "is gone: its connection was closed");
   mailbox_.ThrowIfFailed();
 }
 
 void TcpTransport::Abort(const std::string& what) {
   failed_ = true;
   Wake();
-  const std::string text = what.substr(0, kMostText);
+  const std::string text = what.substr(0, kMaxTextBytes);
   for (const auto& peer : peers_) {
     if (!peer->socket.open()) continue;
     // A thread may hold this lock while it is blocked in a send to a process that does not read.
     std::unique_lock lock(peer->sending, std::defer_lock);
-    for (const Deadline end = Clock::now() + kFarewell; !lock.try_lock() && Clock::now() < end;)
+    for (const Deadline end = Clock::now() + kFinalSendTimeout; !lock.try_lock() && Clock::now() < end;)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (lock) Write(*peer, {Kind::kAbort, 0, static_cast<int64_t>(text.size())}, text.data(), Clock::now() + kFarewell);
+    if (lock) Write(*peer, {Kind::kAbort, 0, static_cast<int64_t>(text.size())}, text.data(), Clock::now() + kFinalSendTimeout);
     // If the socket were closed now, unread bytes on this side would reset the connection and discard the message. So the thread reads
     // until the end of the stream.
     shutdown(peer->socket.fd(), SHUT_WR);
@@ -159,7 +159,7 @@ void TcpTransport::Leave() {
     if (!peer->socket.open()) continue;
     ++others;
     const std::lock_guard lock(peer->sending);
-    Write(*peer, {Kind::kLeave, 0, 0}, nullptr, Clock::now() + kFarewell);
+    Write(*peer, {Kind::kLeave, 0, 0}, nullptr, Clock::now() + kFinalSendTimeout);
     shutdown(peer->socket.fd(), SHUT_WR);
   }
   std::unique_lock lock(leaving_mutex_);
@@ -240,11 +240,11 @@ bool TcpTransport::ReadSome(int process) {
   peer.read += static_cast<size_t>(n);
   if (peer.read < wanted) return true;
   peer.read = 0;
-  peer.in_body ? TakeBody(process) : TakeHeader(process);
+  peer.in_body ? ReadBody(process) : ReadHeader(process);
   return !peer.gone;
 }
 
-void TcpTransport::TakeHeader(int process) {
+void TcpTransport::ReadHeader(int process) {
   Peer& peer = *peers_[static_cast<size_t>(process)];
   const int64_t bytes = peer.header.bytes;
   switch (peer.header.kind) {
@@ -252,10 +252,10 @@ void TcpTransport::TakeHeader(int process) {
       if (bytes < 0) break;
       peer.delivery = mailbox_.Begin(process, peer.header.tag, bytes);
       peer.in_body = true;
-      if (bytes == 0) TakeBody(process);
+      if (bytes == 0) ReadBody(process);
       return;
     case Kind::kAbort:
-      if (bytes <= 0 || bytes > kMostText) break;
+      if (bytes <= 0 || bytes > kMaxTextBytes) break;
       peer.text.resize(static_cast<size_t>(bytes));
       peer.in_body = true;
       return;
@@ -273,17 +273,17 @@ void TcpTransport::TakeHeader(int process) {
   Lost(process, "sent an invalid message");
 }
 
-void TcpTransport::TakeBody(int process) {
+void TcpTransport::ReadBody(int process) {
   Peer& peer = *peers_[static_cast<size_t>(process)];
   EndDelivery(peer, true);
-  if (peer.header.kind == Kind::kAbort) mailbox_.Fail(Escaped(peer.text, static_cast<size_t>(kMostText)));
+  if (peer.header.kind == Kind::kAbort) mailbox_.Fail(Escaped(peer.text, static_cast<size_t>(kMaxTextBytes)));
 }
 
 void TcpTransport::Lost(int process, const std::string& how) {
   Peer& peer = *peers_[static_cast<size_t>(process)];
   EndDelivery(peer, false);
   peer.gone = true;
-  if (!peer.left) mailbox_.FailBy(process, how);
+  if (!peer.left) mailbox_.FailProcess(process, how);
 }
 
 }  // namespace gradloom

@@ -56,8 +56,8 @@ class TcpTransport : public Transport {
   void Ping();
   // False if there is nothing more to read now; does not throw.
   bool ReadSome(int process);
-  void TakeHeader(int process);
-  void TakeBody(int process);
+  void ReadHeader(int process);
+  void ReadBody(int process);
   // Called by the reading thread: the connection has ended.
   void Lost(int process, const std::string& how);
   void EndDelivery(Peer& peer, bool whole);

@@ -13,7 +13,7 @@ constexpr int64_t kBlock = 512;  // elements that are summed at a time
 
 // Calls f(T{}) for the element types that collectives sum.
 template <typename F>
-void WithSummed(DType dtype, F&& f) {
+void DispatchSumType(DType dtype, F&& f) {
   switch (dtype) {
     case DType::kFloat32: return f(float{});
     case DType::kFloat64: return f(double{});
@@ -32,7 +32,7 @@ bool RankGroup::CanSum(DType dtype) {
 int64_t SumTreeScratchBytes(size_t addends) { return static_cast<int64_t>(addends) * kBlock * static_cast<int64_t>(sizeof(double)); }
 
 void SumTree(DType dtype, std::span<const void* const> addends, int64_t elements, void* scratch, void* to) {
-  WithSummed(dtype, [&]<typename T>(T) {
+  DispatchSumType(dtype, [&]<typename T>(T) {
     T* const block = static_cast<T*>(scratch);
     const size_t count = addends.size();
     for (int64_t at = 0; at < elements; at += kBlock) {

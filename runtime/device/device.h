@@ -164,8 +164,8 @@ class DeviceGroup {
 };
 
 // A group whose members are in several processes.
-struct DeviceMeeting {
-  std::string id;              // the result of DevicePlatform::NewMeeting in one of the processes; the same for the whole group
+struct DistributedGroup {
+  std::string id;              // the result of DevicePlatform::NewGroupId in one of the processes; the same for the whole group
   int size = 0;                // number of members of all processes
   std::vector<int> positions;  // positions of this process's members, ascending
   // Called repeatedly while waiting for others, with the time at which the wait began; throws to give up.
@@ -194,9 +194,9 @@ class DevicePlatform {
   // `members` outlive it.
   virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
   // Waits for the other processes to join. No two members of the group are on one physical device.
-  virtual std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DeviceMeeting& meeting) = 0;
+  virtual std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DistributedGroup& distributed) = 0;
   // An id for one group, to pass to the other processes.
-  virtual std::string NewMeeting() = 0;
+  virtual std::string NewGroupId() = 0;
 };
 
 // The platform of CUDA devices, from libgradloom_cuda.so, which is opened at the first call: beside the program, where

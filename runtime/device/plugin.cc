@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-constexpr char kHere = 0;  // an address in the object file that contains this code
+constexpr char kOwnAddress = 0;  // an address in the object file that contains this code
 
 // The folders of the program and of the shared library that contains this code, which may be the same.
 std::vector<std::filesystem::path> Folders() {
@@ -20,7 +20,7 @@ std::vector<std::filesystem::path> Folders() {
   std::error_code error;
   if (const auto program = std::filesystem::read_symlink("/proc/self/exe", error); !error) folders.push_back(program.parent_path());
   Dl_info info;
-  if (dladdr(static_cast<const void*>(&kHere), &info) != 0 && info.dli_fname != nullptr) {
+  if (dladdr(static_cast<const void*>(&kOwnAddress), &info) != 0 && info.dli_fname != nullptr) {
     const auto object = std::filesystem::canonical(info.dli_fname, error);
     if (!error && (folders.empty() || object.parent_path() != folders.front())) folders.push_back(object.parent_path());
   }
@@ -28,7 +28,7 @@ std::vector<std::filesystem::path> Folders() {
 }
 
 // The candidate paths, in the order in which they are tried.
-std::vector<std::string> Places(const PluginLibrary& library) {
+std::vector<std::string> SearchPaths(const PluginLibrary& library) {
   if (const char* const given = std::getenv(library.variable); given != nullptr && given[0] != '\0') return {given};
   std::vector<std::string> places;
   for (const std::filesystem::path& folder : Folders()) {
@@ -42,7 +42,7 @@ std::vector<std::string> Places(const PluginLibrary& library) {
 }  // namespace
 
 void* OpenPlugin(const PluginLibrary& library, std::string& why) {
-  for (const std::string& place : Places(library)) {
+  for (const std::string& place : SearchPaths(library)) {
     const bool file = place.find('/') != std::string::npos;
     std::error_code error;
     if (file && !std::filesystem::exists(place, error)) {

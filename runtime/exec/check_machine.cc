@@ -13,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-constexpr size_t kMostThreads = 512;
+constexpr size_t kMaxThreads = 512;
 
 // The number of threads of the entry with the most.
 size_t ThreadsOf(const Plan& plan, RankRange own) {
@@ -45,12 +45,12 @@ int64_t HostBytesOf(const Plan& plan, RankRange own) {
   return all;
 }
 
-void CheckHosts(std::span<const HostClaim> claims) {
+void CheckHosts(std::span<const HostMemoryRequest> claims) {
   struct Host {
     int64_t processes = 0, wanted = 0, most = 0, free = std::numeric_limits<int64_t>::max();
   };
   std::map<std::string, Host> hosts;
-  for (const HostClaim& claim : claims) {
+  for (const HostMemoryRequest& claim : claims) {
     Host& host = hosts[claim.host];
     ++host.processes;
     host.wanted += claim.wanted_bytes;
@@ -71,12 +71,12 @@ void CheckHosts(std::span<const HostClaim> claims) {
 
 void CheckMachine(const Plan& plan, RankRange own) {
   const auto devices = static_cast<size_t>(own.count());
-  if (const size_t threads = ThreadsOf(plan, own); threads > kMostThreads) {
+  if (const size_t threads = ThreadsOf(plan, own); threads > kMaxThreads) {
     throw Error(
         ErrorCode::kLimit,
-        std::to_string(devices) + " CPU devices need " + std::to_string(threads) + " threads; the limit is " + std::to_string(kMostThreads),
+        std::to_string(devices) + " CPU devices need " + std::to_string(threads) + " threads; the limit is " + std::to_string(kMaxThreads),
         "",
-        "--devices cpu:" + std::to_string(std::max<size_t>(1, kMostThreads * devices / threads)) + "   (compile and simulate accept more)");
+        "--devices cpu:" + std::to_string(std::max<size_t>(1, kMaxThreads * devices / threads)) + "   (compile and simulate accept more)");
   }
   if (devices == 1) return;
   const int64_t free = FreeHostBytes();

@@ -18,13 +18,13 @@ void CheckMachine(const Plan& plan, RankRange own);
 int64_t HostBytesOf(const Plan& plan, RankRange own);
 
 // The memory that a process of a job is about to allocate.
-struct HostClaim {
+struct HostMemoryRequest {
   std::string host;
   int64_t wanted_bytes = 0;
   int64_t free_bytes = 0;  // of the host, before any process of the job has allocated
 };
 
 // `claims`: by process. Throws Error(kLimit) for a host on which several processes together want more than it has.
-void CheckHosts(std::span<const HostClaim> claims);
+void CheckHosts(std::span<const HostMemoryRequest> claims);
 
 }  // namespace gradloom

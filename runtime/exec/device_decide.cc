@@ -14,16 +14,16 @@ bool DeviceIssuer::Decide(Lane& lane) {
     case Progress::kNew:
       Begin(lane);
       frame.round = 0;
-      Ask(lane, true);
+      CopyConditions(lane, true);
       return true;
-    case Progress::kAsked:
+    case Progress::kAwaitingConditions:
       if (!memories_.rank(lane.rank).device->Done(lane.stream)) return false;
       break;
     case Progress::kInBody:
       ++frame.round;
       // A loop without a condition needs no further decision, so its iterations are enqueued without waiting.
       if (lane.front().instruction->kind == InstructionKind::kLoop && lane.front().inputs[0][1] != nullptr) {
-        Ask(lane, false);
+        CopyConditions(lane, false);
         return true;
       }
       break;
@@ -38,7 +38,7 @@ bool DeviceIssuer::Decide(Lane& lane) {
   return true;
 }
 
-void DeviceIssuer::Ask(Lane& lane, bool all) {
+void DeviceIssuer::CopyConditions(Lane& lane, bool all) {
   const DeviceInstruction& front = lane.front();
   Device& device = *memories_.rank(lane.rank).device;
   const DeviceRange range(device, front.name);
@@ -48,7 +48,7 @@ void DeviceIssuer::Ask(Lane& lane, bool all) {
   const void* const condition = operands[loops ? 1 : 0];
   if (all && trips != nullptr) device.Copy(&front.decision->trips, trips, sizeof front.decision->trips, lane.stream);
   if (condition != nullptr) device.Copy(&front.decision->condition, condition, sizeof front.decision->condition, lane.stream);
-  lane.frames.back().progress = Progress::kAsked;
+  lane.frames.back().progress = Progress::kAwaitingConditions;
 }
 
 std::vector<DeviceInstruction>* DeviceIssuer::NextBody(Lane& lane) {
@@ -62,13 +62,13 @@ std::vector<DeviceInstruction>* DeviceIssuer::NextBody(Lane& lane) {
   if (frame.round >= frame.rounds || (conditional && front.decision->condition == 0)) return nullptr;
   if (frame.round < instruction.trip_bound) return &front.bodies[0];
   // The step continues to its end, as after a kernel that found an index out of range, so that nothing waits forever for the rest of it.
-  if (endless_ == nullptr) endless_ = &instruction;
+  if (overrun_loop_ == nullptr) overrun_loop_ = &instruction;
   memories_.rank(lane.rank).device->Refuse(lane.stream);
   return nullptr;
 }
 
-void DeviceIssuer::AwaitAnswer() {
-  std::vector<DeviceGroups::Awaited> asked;
+void DeviceIssuer::AwaitConditions() {
+  std::vector<DeviceGroups::PendingStream> asked;
   for (const Lane& lane : lanes_) {
     if (lane.asked()) asked.push_back({memories_.rank(lane.rank).device.get(), lane.stream});
   }

@@ -55,8 +55,8 @@ class DeviceExecutor : public Executor {
   ~DeviceExecutor() override { background_.Wait(); }
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
-  void FinishAhead() override { background_.Wait(); }
-  TensorView FetchedWhole(int entry, int fetch) override;
+  void FinishPrefetch() override { background_.Wait(); }
+  TensorView FetchedFull(int entry, int fetch) override;
   std::optional<DeviceTensor> FetchedOnDevice(int entry, int fetch) override;
 
   const Plan& plan() const override { return *plan_; }
@@ -78,7 +78,7 @@ class DeviceExecutor : public Executor {
   // Finds the devices that the feeds are on. Throws Error(kDevice) for a device that the plan does not use.
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
-  void CopyAhead(const NextRun& next, int slot);
+  void PrefetchFeeds(const NextRun& next, int slot);
   void Launch(DeviceEntry& entry, int slot);
   // NCCL keeps a communicator as long as a graph contains its collectives.
   void DropGraphs();
@@ -108,13 +108,13 @@ class DeviceExecutor : public Executor {
   std::map<int, std::vector<TimedInstruction>> times_;           // by entry: times of its last timed run
   std::map<int, std::vector<int64_t>> sums_;                     // by program and instruction: nanoseconds of all timed runs
   std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
-  int ahead_entry_ = -1;
-  std::vector<const void*> ahead_feeds_;
+  int prefetched_entry_ = -1;
+  std::vector<const void*> prefetched_feeds_;
   Background background_;  // last member: its work uses all of the above
 };
 
 DeviceEntry& DeviceExecutor::Prepared(int entry) {
-  if (!memories_.has_transient()) memories_.TakeTransient();
+  if (!memories_.has_transient()) memories_.AllocateTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
     // Compiles generated code unless it is cached. The other processes wait for this; they may already have had it in their caches.
@@ -205,21 +205,21 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
 }
 
 // Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.
-void DeviceExecutor::CopyAhead(const NextRun& next, int slot) {
+void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) {
   std::vector<TensorView> feeds;
   const int entry = next(feeds);
   if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
-  for (const TensorView& feed : feeds) ahead_feeds_.push_back(feed.data);
+  for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
   try {
-    CopyInputs(entry, ahead_feeds_, slot);
+    CopyInputs(entry, prefetched_feeds_, slot);
   } catch (const Error&) {
     return;
   }
-  ahead_entry_ = entry;
+  prefetched_entry_ = entry;
 }
 
 void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  FinishAhead();
+  FinishPrefetch();
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
   CheckFeeds(stated, feeds);
   DeviceEntry& entry = Prepared(entry_index);
@@ -228,16 +228,16 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);
-  if (ahead_entry_ != entry_index || ahead_feeds_ != feeds_) CopyInputs(entry_index, feeds_, slot);
-  ahead_entry_ = -1;
-  ahead_feeds_.clear();
+  if (prefetched_entry_ != entry_index || prefetched_feeds_ != feeds_) CopyInputs(entry_index, feeds_, slot);
+  prefetched_entry_ = -1;
+  prefetched_feeds_.clear();
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     if (plan_->step.bytes > 0) WriteStepParams(plan_->step, params, stated.ranks[r], memories_.rank(r).host_step.at(0));
     memories_.device().Wait(issuer_.origin(), copied_[r].get());
   }
   const Clock::time_point begin = Clock::now();
   const auto copy_ahead = [&] {
-    if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { CopyAhead(next, other); });
+    if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { PrefetchFeeds(next, other); });
   };
   // Entries with decisions are enqueued while they run.
   if (entry.decides) copy_ahead();
@@ -272,14 +272,14 @@ void DeviceExecutor::CheckFault() {
     std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
     if (!first) first = std::move(fault);
   }
-  const Instruction* const loop = issuer_.TakeEndless();
+  const Instruction* const loop = issuer_.TakeOverrunLoop();
   if (first) {
     const Instruction& at = *places_[static_cast<size_t>(first->site)].instruction;
     // The names of internal operators mean nothing to users.
     throw Error(ErrorCode::kData, (at.domain == "gradloom" ? "" : at.op + ": ") + first->what, NodeOf(at));
   }
   // A fault found by a kernel takes precedence, since it may be why a loop did not end.
-  if (loop != nullptr) ThrowEndless(*loop);
+  if (loop != nullptr) ThrowTripLimit(*loop);
 }
 
 // Of several devices, the others wait for the one that waits least.
@@ -336,10 +336,10 @@ std::vector<DeviceMemory> DeviceExecutor::memory() const {
 }
 
 void DeviceExecutor::ReleaseMemory() {
-  FinishAhead();
-  ahead_entry_ = -1;
+  FinishPrefetch();
+  prefetched_entry_ = -1;
   for (auto& entry : prepared_) entry.reset();
-  ForgetFetched();
+  ClearFetched();
   parts_.clear();
   memories_.ReleaseTransient();
 }
@@ -375,7 +375,7 @@ const std::byte* DeviceExecutor::PartOnHost(int entry_index, int index, const Fe
   return bytes.data();
 }
 
-TensorView DeviceExecutor::FetchedWhole(int entry_index, int index) {
+TensorView DeviceExecutor::FetchedFull(int entry_index, int index) {
   const auto on_host = [&](const FetchParts::Part& part) { return PartOnHost(entry_index, index, part); };
   if (options_.communicator != nullptr) return FetchOfAll(*options_.communicator, entry_index, index, on_host);
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];

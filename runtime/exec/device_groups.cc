@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kWait[] = "what the GPUs do together";
 
-constexpr auto kNewsTakes = std::chrono::seconds(5);
+constexpr auto kFailureNotice = std::chrono::seconds(5);
 
 // The pairs of sender and receiver in all entries, ordered by rank.
 std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
@@ -47,20 +47,20 @@ DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communica
 
 std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, size_t id) {
   std::vector<Device*> devices;
-  DeviceMeeting meeting{.size = static_cast<int>(ranks.size())};
+  DistributedGroup distributed{.size = static_cast<int>(ranks.size())};
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto rank = static_cast<size_t>(ranks[i]);
     if (!memories_.holds(rank)) continue;
     devices.push_back(memories_.rank(rank).device.get());
-    meeting.positions.push_back(static_cast<int>(i));
+    distributed.positions.push_back(static_cast<int>(i));
   }
   if (devices.empty()) return nullptr;
   if (devices.size() == ranks.size()) return CudaPlatform()->NewGroup(devices);
-  const bool gives = meeting.positions.front() == 0;
-  meeting.id = communicator_->ShareInGroup(id, ranks, memories_.ranks(), gives ? CudaPlatform()->NewMeeting() : "");
-  meeting.waiting = [this](Clock::time_point& since) { communicator_->CheckWait(since, kWait); };
+  const bool gives = distributed.positions.front() == 0;
+  distributed.id = communicator_->ShareInGroup(id, ranks, memories_.ranks(), gives ? CudaPlatform()->NewGroupId() : "");
+  distributed.waiting = [this](Clock::time_point& since) { communicator_->CheckWait(since, kWait); };
   try {
-    return CudaPlatform()->JoinGroup(devices, meeting);
+    return CudaPlatform()->JoinGroup(devices, distributed);
   } catch (const Error& error) {
     Explain(error);
     throw;
@@ -69,7 +69,7 @@ std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, s
 
 void DeviceGroups::Explain(const Error& error) const {
   if (communicator_ == nullptr || error.code() != ErrorCode::kDevice) return;
-  for (const Clock::time_point begin = Clock::now(); Clock::now() - begin < kNewsTakes;) {
+  for (const Clock::time_point begin = Clock::now(); Clock::now() - begin < kFailureNotice;) {
     communicator_->ThrowIfFailed();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -84,11 +84,11 @@ DeviceGroup& DeviceGroups::Of(int group) {
 DeviceGroup& DeviceGroups::Between(size_t from, size_t to) { return *groups_.at({static_cast<int>(from), static_cast<int>(to)}); }
 
 void DeviceGroups::Await(Device& device, void* stream) {
-  const Awaited one[] = {{&device, stream}};
+  const PendingStream one[] = {{&device, stream}};
   AwaitAny(one);
 }
 
-void DeviceGroups::AwaitAny(std::span<const Awaited> streams) {
+void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
   if (communicator_ == nullptr && streams.size() == 1) return streams[0].device->Synchronize(streams[0].stream);
   try {
     Watch(streams);
@@ -111,9 +111,9 @@ void DeviceGroups::Abort() noexcept {
   for (std::thread& abort : aborts) abort.join();
 }
 
-void DeviceGroups::Watch(std::span<const Awaited> streams) const {
+void DeviceGroups::Watch(std::span<const PendingStream> streams) const {
   const Clock::time_point begin = Clock::now();
-  const auto done = [](const Awaited& awaited) { return awaited.device->Done(awaited.stream); };
+  const auto done = [](const PendingStream& awaited) { return awaited.device->Done(awaited.stream); };
   for (Clock::time_point since = begin; std::none_of(streams.begin(), streams.end(), done);) {
     if (communicator_ != nullptr) {
       communicator_->CheckWait(since, kWait);

@@ -34,17 +34,17 @@ class DeviceGroups {
   // or takes too long, and Error(kDevice) like DeviceGroup::Check. Enqueued work is then ended, and nothing can run any more.
   void Await(Device& device, void* stream);
   // The same for several streams; returns when one of them is done.
-  struct Awaited {
+  struct PendingStream {
     Device* device = nullptr;
     void* stream = nullptr;
   };
-  void AwaitAny(std::span<const Awaited> streams);
+  void AwaitAny(std::span<const PendingStream> streams);
 
  private:
   // An index into Plan::groups and -1, or sender and receiver.
   using Key = std::pair<int, int>;
 
-  void Watch(std::span<const Awaited> streams) const;
+  void Watch(std::span<const PendingStream> streams) const;
   void Abort() noexcept;
   // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);

@@ -40,7 +40,7 @@ void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
 
 void DeviceIssuer::Issue(DeviceEntry& entry, const IssueOptions& options) {
   options_ = options;
-  endless_ = nullptr;
+  overrun_loop_ = nullptr;
   Fork(entry);
   IssueLanes(entry);
   Join(entry);
@@ -133,7 +133,7 @@ void DeviceIssuer::IssueLanes(DeviceEntry& entry) {
       begin = end;
     }
     if (!left) return;
-    if (!moved) AwaitAnswer();
+    if (!moved) AwaitConditions();
   }
 }
 
@@ -156,7 +156,7 @@ bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry) {
         if (!rank.of_copies[event]) device.Wait(lane.stream, rank.events[event].get());
         End(lane);
         return true;
-      case InstructionKind::kCollective: return Meet(lane);
+      case InstructionKind::kCollective: return IssueCollective(lane);
       case InstructionKind::kSend:
       case InstructionKind::kRecv: return Transfer(lane);
       case InstructionKind::kIf:
@@ -240,7 +240,7 @@ void DeviceIssuer::EnqueuePiece(Lane& lane) {
 }
 
 // Runs the collective when the last member of this process has arrived.
-bool DeviceIssuer::Meet(Lane& lane) {
+bool DeviceIssuer::IssueCollective(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   std::vector<Lane*> members;
   for (int member : plan_.groups[static_cast<size_t>(mine.group)].ranks) {

@@ -44,14 +44,14 @@ class DeviceIssuer {
   // Captures a step as a graph, for an entry without decisions.
   std::unique_ptr<DeviceGraph> Capture(DeviceEntry& entry, int slot);
   // A loop that reached its bound and was stopped, in a step since the last call; null: there was none.
-  const Instruction* TakeEndless() { return std::exchange(endless_, nullptr); }
+  const Instruction* TakeOverrunLoop() { return std::exchange(overrun_loop_, nullptr); }
 
   // From now on, delays instructions at random.
   void SetChaos(uint64_t seed);
   bool chaotic() const { return chaotic_; }
 
  private:
-  enum class Progress : uint8_t { kNew, kAsked, kInBody };
+  enum class Progress : uint8_t { kNew, kAwaitingConditions, kInBody };
   // A program's part of a stream, or a body, and its progress. The other fields concern the if or loop that is next.
   struct Frame {
     std::vector<DeviceInstruction>* instructions = nullptr;
@@ -70,7 +70,7 @@ class DeviceIssuer {
     DeviceInstruction& front() const { return (*frames.back().instructions)[frames.back().next]; }
     // Index in the program.
     int index() const { return (*frames.front().instructions)[frames.front().next].index; }
-    bool asked() const { return !done() && frames.back().progress == Progress::kAsked; }
+    bool asked() const { return !done() && frames.back().progress == Progress::kAwaitingConditions; }
   };
 
   void Fork(DeviceEntry& entry);
@@ -78,7 +78,7 @@ class DeviceIssuer {
   void Join(DeviceEntry& entry);
   // Enqueues the lane's next instruction, or piece, if possible; false: not yet.
   bool Advance(Lane& lane, DeviceEntry& entry);
-  bool Meet(Lane& lane);
+  bool IssueCollective(Lane& lane);
   bool Transfer(Lane& lane);
   // This process's side of a transfer with another process.
   void TransferOver(Lane& lane);
@@ -87,11 +87,11 @@ class DeviceIssuer {
   void EnqueueWork(const DeviceInstruction& prepared, const Lane& lane);
   bool Decide(Lane& lane);
   // Copies the operands that decide an if or a loop to the host: all, or those that an iteration may have changed.
-  void Ask(Lane& lane, bool all);
+  void CopyConditions(Lane& lane, bool all);
   // The body to run next; null: no further one.
   std::vector<DeviceInstruction>* NextBody(Lane& lane);
   // Waits for the operands of a decision without which nothing else can continue.
-  void AwaitAnswer();
+  void AwaitConditions();
   bool IsTimed(const Lane& lane) const { return (options_.timed || lane.front().apart) && !lane.in_body(); }
   void Begin(Lane& lane);
   void End(Lane& lane);
@@ -111,7 +111,7 @@ class DeviceIssuer {
   std::vector<Lane> lanes_;
   std::vector<Lane*> order_;                 // the unfinished lanes of a rank, by their next instruction
   std::vector<std::vector<bool>> recorded_;  // by rank and event
-  const Instruction* endless_ = nullptr;
+  const Instruction* overrun_loop_ = nullptr;
   bool chaotic_ = false;
   std::mt19937_64 random_;
 };

@@ -143,7 +143,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
       ranks_[r].slot_bytes = std::max(ranks_[r].slot_bytes, AlignUp(program.input_bytes, kAlignmentBytes));
     }
   }
-  CheckRoom(plan);
+  CheckCapacity(plan);
   if (state_ == nullptr) {
     const auto take = [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); };
     state_ = std::make_shared<StateArena>(plan, take, own);
@@ -160,10 +160,10 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
     rank.step = DeviceArena(rank.device, plan.step.bytes, "step");
     rank.host_step = StagingMemory(rank.device, plan.step.bytes, true);
   }
-  TakeTransient();
+  AllocateTransient();
 }
 
-void DeviceMemories::CheckRoom(const Plan& plan) const {
+void DeviceMemories::CheckCapacity(const Plan& plan) const {
   // Several ranks may use the same device.
   struct Need {
     int64_t fixed = 0, by_batch = 0, free = 0;
@@ -190,7 +190,7 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
   }
 }
 
-void DeviceMemories::TakeTransient() {
+void DeviceMemories::AllocateTransient() {
   for (size_t r = first(); r < last(); ++r) {
     RankMemory& rank = ranks_[r];
     rank.transient = DeviceArena(rank.device, rank.transient_bytes, "transient");

@@ -66,7 +66,7 @@ class DeviceMemories {
   // The address of a buffer in steps that use this slot; null for a feed.
   std::byte* Address(const Buffer& buffer, size_t rank, int slot) const;
 
-  void TakeTransient();
+  void AllocateTransient();
   void ReleaseTransient();
   bool has_transient() const { return has_transient_; }
 
@@ -86,7 +86,7 @@ class DeviceMemories {
 
  private:
   // Throws Error(kResource), with what would fit, if the plan does not fit.
-  void CheckRoom(const Plan& plan) const;
+  void CheckCapacity(const Plan& plan) const;
 
   bool pin_;
   RankRange own_;

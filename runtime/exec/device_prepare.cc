@@ -21,18 +21,18 @@ std::string NameForProfilers(const Instruction& instruction, int index) {
     case InstructionKind::kLaunch:
     case InstructionKind::kIf: return name + NodeOf(instruction);
     case InstructionKind::kLoop: return name + NodeOf(instruction);
-    default: return name + std::string(MeetingName(instruction));
+    default: return name + std::string(CommunicationName(instruction));
   }
 }
 
-bool Decides(const Instruction& instruction) {
+bool IsDecision(const Instruction& instruction) {
   return instruction.kind == InstructionKind::kIf || instruction.kind == InstructionKind::kLoop;
 }
 
 int64_t CountDecisions(const Program& program) {
   int64_t count = 0;
   for (const Instruction& instruction : program.instructions) {
-    count += Decides(instruction) ? 1 : 0;
+    count += IsDecision(instruction) ? 1 : 0;
     for (const Program& body : instruction.bodies) count += CountDecisions(body);
   }
   return count;
@@ -116,7 +116,7 @@ class DevicePreparation {
   // A body is enqueued on the stream of its instruction, whatever streams it has itself. The order of its list satisfies their
   // dependencies.
   void AddBodies(size_t rank, DeviceInstruction& prepared, const StagingMemory& decisions, int64_t& decided) {
-    if (!Decides(*prepared.instruction)) return;
+    if (!IsDecision(*prepared.instruction)) return;
     prepared.decision = new (decisions.at(decided++ * static_cast<int64_t>(sizeof(DecisionOperands)))) DecisionOperands;
     for (const Program& program : prepared.instruction->bodies) {
       std::vector<DeviceInstruction>& body = prepared.bodies.emplace_back();

@@ -48,12 +48,12 @@ void CopyBelow(const TensorView& from, Tensor& to) {
 }  // namespace
 
 TensorView Executor::Fetched(int entry, int index) {
-  const TensorView whole = FetchedWhole(entry, index);
+  const TensorView whole = FetchedFull(entry, index);
   const Fetch& fetch = plan().entries[static_cast<size_t>(entry)].fetches[static_cast<size_t>(index)];
   if (fetch.extents.empty()) return whole;
   Shape shape = whole.shape;
   for (const FetchExtent& extent : fetch.extents) {
-    const int64_t count = ElementAsInt(FetchedWhole(entry, extent.fetch), 0);
+    const int64_t count = ElementAsInt(FetchedFull(entry, extent.fetch), 0);
     if (count < 0 || count > shape[extent.axis]) {
       throw Error(ErrorCode::kData, "'" + Escaped(fetch.name) + "' has " + std::to_string(count) + " elements along axis " +
                                         std::to_string(extent.axis) + ", but there is room for " + std::to_string(shape[extent.axis]));

@@ -90,7 +90,7 @@ class Executor {
   // the old plan.
   virtual bool Extend(std::shared_ptr<const Plan>) { return false; }
   // Waits until no feeds of a next run are being copied.
-  virtual void FinishAhead() = 0;
+  virtual void FinishPrefetch() = 0;
 
   // A fetch of the entry that ran last, gathered from the ranks, only its valid part. Valid until the next Run; a fetch that is a feed is
   // valid as long as the feed. Throws Error(kData) for an invalid extent.
@@ -130,7 +130,7 @@ class Executor {
 
  protected:
   // A fetch with its full extents.
-  virtual TensorView FetchedWhole(int entry, int fetch) = 0;
+  virtual TensorView FetchedFull(int entry, int fetch) = 0;
   // Throws Error(kShape).
   static void CheckFeeds(const Entry& entry, std::span<const TensorView> feeds);
   // The ranks that have samples of a fetch, or the whole fetch.
@@ -152,9 +152,9 @@ class Executor {
   // A fetch if several processes run the plan. If one rank has it whole, its process sends it to those that lack it; if it is divided by
   // samples, each process sends its own to all. All processes must call it.
   TensorView FetchOfAll(Communicator& communicator, int entry, int fetch, const PartAddress& address);
-  // Memory for a fetch of an entry, valid until ForgetFetched.
+  // Memory for a fetch of an entry, valid until ClearFetched.
   Tensor& FetchedTensor(int entry, int fetch, DType dtype, const Shape& shape);
-  void ForgetFetched() { fetched_.clear(); }
+  void ClearFetched() { fetched_.clear(); }
 
   // Writes the step parameters of a rank at their offsets; `step` has StepLayout::bytes bytes.
   static void WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step);

@@ -32,10 +32,10 @@ std::vector<DeviceMemory> HostExecutor::memory() const {
 }
 
 void HostExecutor::ReleaseMemory() {
-  FinishAhead();
-  ahead_entry_ = -1;
+  FinishPrefetch();
+  prefetched_entry_ = -1;
   for (auto& entry : prepared_) entry.reset();
-  ForgetFetched();
+  ClearFetched();
   memory_.ReleaseTransient();
 }
 
@@ -50,7 +50,7 @@ void SeedLanes(PreparedEntry& entry, uint64_t seed) {
 }  // namespace
 
 PreparedEntry& HostExecutor::Prepared(int entry) {
-  if (!memory_.has_transient()) memory_.TakeTransient();
+  if (!memory_.has_transient()) memory_.AllocateTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
     memory_.Populate(*plan_, entry);
@@ -65,8 +65,8 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
 bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
   // The size of the state arena is fixed.
   if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
-  FinishAhead();
-  ahead_entry_ = -1;
+  FinishPrefetch();
+  prefetched_entry_ = -1;
   memory_.Extend(*plan, *plan_);
   plan_ = std::move(plan);
   prepared_.resize(plan_->entries.size());
@@ -74,8 +74,8 @@ bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
 }
 
 void HostExecutor::SetChaos(uint64_t seed) {
-  FinishAhead();
-  step_.chaos = ahead_step_.chaos = true;
+  FinishPrefetch();
+  step_.chaos = prefetched_step_.chaos = true;
   chaos_seed_ = seed * 1000003;
   for (const auto& entry : prepared_) {
     if (entry != nullptr) SeedLanes(*entry, chaos_seed_);
@@ -83,26 +83,26 @@ void HostExecutor::SetChaos(uint64_t seed) {
 }
 
 void HostExecutor::CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step) {
-  ahead_step_.number = step;
+  prefetched_step_.number = step;
   for (const auto& lane : entry.copies) {
     lane->BindFeeds(feeds);
     lane->BindSlot(memory_.Slot(lane->rank, step));
-    lane->Run(ahead_step_);
+    lane->Run(prefetched_step_);
   }
 }
 
 // Runs on the background thread. An entry that has not run yet is left to its first run.
-void HostExecutor::CopyAhead(const NextRun& next, uint32_t step) {
+void HostExecutor::PrefetchFeeds(const NextRun& next, uint32_t step) {
   std::vector<TensorView> feeds;
   const int entry = next(feeds);
   if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
-  for (const TensorView& feed : feeds) ahead_feeds_.push_back(feed.data);
-  CopyInputs(*prepared_[static_cast<size_t>(entry)], ahead_feeds_, step);
-  ahead_entry_ = entry;
+  for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
+  CopyInputs(*prepared_[static_cast<size_t>(entry)], prefetched_feeds_, step);
+  prefetched_entry_ = entry;
 }
 
 void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  FinishAhead();
+  FinishPrefetch();
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);
   feeds_.clear();
@@ -116,11 +116,11 @@ void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const
     lane->BindFeeds(feeds_);
     if (!lane->slots.empty()) lane->BindSlot(memory_.Slot(lane->rank, step_.number));
   }
-  if (!entry.copies.empty() && (ahead_entry_ != entry_index || ahead_feeds_ != feeds_)) CopyInputs(entry, feeds_, step_.number);
-  ahead_entry_ = -1;
-  ahead_feeds_.clear();
+  if (!entry.copies.empty() && (prefetched_entry_ != entry_index || prefetched_feeds_ != feeds_)) CopyInputs(entry, feeds_, step_.number);
+  prefetched_entry_ = -1;
+  prefetched_feeds_.clear();
   if (next && memory_.has_inputs()) {
-    background_.Start([this, next = std::move(next), step = step_.number + 1] { CopyAhead(next, step); });
+    background_.Start([this, next = std::move(next), step = step_.number + 1] { PrefetchFeeds(next, step); });
   }
   if (entry.lanes.size() == 1) return entry.lanes[0]->Run(step_);
   errors_.assign(entry.lanes.size(), nullptr);
@@ -169,7 +169,7 @@ const void* HostExecutor::AddressOf(const Buffer& buffer, int rank) const {
   return buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, rank);
 }
 
-TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
+TensorView HostExecutor::FetchedFull(int entry_index, int index) {
   if (communicator_ != nullptr) {
     return FetchOfAll(*communicator_, entry_index, index,
                       [&](const FetchParts::Part& part) { return AddressOf(*part.buffer, static_cast<int>(part.rank)); });

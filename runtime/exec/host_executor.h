@@ -24,8 +24,8 @@ class HostExecutor : public Executor {
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
   bool Extend(std::shared_ptr<const Plan> plan) override;
-  void FinishAhead() override { background_.Wait(); }
-  TensorView FetchedWhole(int entry, int fetch) override;
+  void FinishPrefetch() override { background_.Wait(); }
+  TensorView FetchedFull(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memory_.shared_state(); }
   void set_timed(bool timed) override { step_.timed = timed; }
@@ -42,7 +42,7 @@ class HostExecutor : public Executor {
   const void* AddressOf(const Buffer& buffer, int rank) const;
   // Runs an entry's copy streams for a step.
   void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
-  void CopyAhead(const NextRun& next, uint32_t step);
+  void PrefetchFeeds(const NextRun& next, uint32_t step);
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Communicator> communicator_;  // null: all ranks are in this process
@@ -54,9 +54,9 @@ class HostExecutor : public Executor {
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
   // The inputs copied for the next step: its entry and feeds. Only the background thread writes them while it works.
-  int ahead_entry_ = -1;
-  std::vector<const void*> ahead_feeds_;
-  StepState ahead_step_;
+  int prefetched_entry_ = -1;
+  std::vector<const void*> prefetched_feeds_;
+  StepState prefetched_step_;
   Background background_;  // declared last, since its work uses all of the above
 };
 

@@ -67,14 +67,14 @@ void AbortWith(Communicator& communicator, const std::exception_ptr& error) {
 
 }  // namespace
 
-void Lane::RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const {
+void Lane::RethrowAtCommunication(const Error& error, const PreparedInstruction& prepared) const {
   int number = 0;
   for (const PreparedInstruction& other : instructions) {
     number += Communicates(*other.instruction) ? 1 : 0;
     if (&other == &prepared) break;
   }
   throw Error(error.code(), error.message(),
-              "in " + std::string(MeetingName(*prepared.instruction)) + " #" + std::to_string(number) +
+              "in " + std::string(CommunicationName(*prepared.instruction)) + " #" + std::to_string(number) +
                   (prepared.instruction->origin.empty() ? "" : " (" + Escaped(prepared.instruction->origin) + ")"),
               error.help());
 }
@@ -131,7 +131,7 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
       try {
         prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
       } catch (const Error& error) {
-        RethrowAtMeeting(error, prepared);
+        RethrowAtCommunication(error, prepared);
       }
       return;
     case InstructionKind::kSend:
@@ -143,7 +143,7 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
           prepared.channel->Receive(prepared.outputs[0], prepared.bytes, failed);
         }
       } catch (const Error& error) {
-        RethrowAtMeeting(error, prepared);
+        RethrowAtCommunication(error, prepared);
       }
       return;
     case InstructionKind::kIf:
@@ -162,7 +162,7 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
   // Read only once, since the body may overwrite it.
   const int64_t count = trips != nullptr ? *trips : std::numeric_limits<int64_t>::max();
   for (int64_t trip = 0; trip < count && (condition == nullptr || *condition); ++trip) {
-    if (trip >= prepared.instruction->trip_bound) ThrowEndless(*prepared.instruction);
+    if (trip >= prepared.instruction->trip_bound) ThrowTripLimit(*prepared.instruction);
     prepared.bodies[0]->RunBody(step);
   }
 }

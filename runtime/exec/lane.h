@@ -100,7 +100,7 @@ class Lane {
   template <bool kTimed>
   void RunAll(StepState& step);
   // Adds the place of the collective or transfer to the error.
-  [[noreturn]] void RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const;
+  [[noreturn]] void RethrowAtCommunication(const Error& error, const PreparedInstruction& prepared) const;
   void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
   void RunLoop(PreparedInstruction& prepared, StepState& step);
   void Delay();

@@ -16,7 +16,7 @@
 #include "runtime/base/control_group.h"
 #include "runtime/base/error.h"
 #include "runtime/base/pages.h"
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/base/tensor.h"
 
 namespace gradloom {
@@ -32,11 +32,11 @@ constexpr int64_t kBytesOfThread = int64_t{16} << 20;
 void OnAllCores(int64_t bytes, int64_t unit, const std::function<void(int64_t, int64_t)>& f) {
   const int64_t parts = std::clamp<int64_t>(bytes / kBytesOfThread, 1, NumCores());
   const auto cut = [&](int64_t part) { return part == parts ? bytes : bytes * part / parts / unit * unit; };
-  Spread(parts, static_cast<int>(parts), [&](int64_t part) { f(cut(part), cut(part + 1)); });
+  RunOnThreads(parts, static_cast<int>(parts), [&](int64_t part) { f(cut(part), cut(part + 1)); });
 }
 
 // Large arenas are touched up to this size to measure the cost of huge pages.
-constexpr int64_t kTriedBytes = int64_t{1} << 30;
+constexpr int64_t kTrialBytes = int64_t{1} << 30;
 constexpr double kSlowPageMs = 2;  // small pages of the same total size are faster
 constexpr int kSlowPages = 3;      // consecutive ones; a single one may have waited for a processor
 
@@ -46,7 +46,7 @@ constexpr int kSlowPages = 3;      // consecutive ones; a single one may have wa
 void AskForHugePages(std::byte* memory, int64_t bytes) {
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   const int64_t first = AlignUp(reinterpret_cast<intptr_t>(memory), kHugePageBytes) - reinterpret_cast<intptr_t>(memory);
-  const int64_t pages = (std::min(bytes, kTriedBytes) - first) / kHugePageBytes;
+  const int64_t pages = (std::min(bytes, kTrialBytes) - first) / kHugePageBytes;
   std::atomic<bool> stopped{false};
   OnAllCores(pages * kHugePageBytes, kHugePageBytes, [&](int64_t begin, int64_t end) {
     int slow = 0;
@@ -101,7 +101,7 @@ void HostArena::Populate(int64_t bytes) {
   OnAllCores(std::min(bytes, bytes_), kPageBytes, [&](int64_t begin, int64_t end) { PopulatePages(data_ + begin, end - begin); });
 }
 
-std::byte* HostArena::Nowhere() {
+std::byte* HostArena::EmptyAddress() {
   alignas(kAlignmentBytes) static std::byte nowhere[kAlignmentBytes];
   return nowhere;
 }

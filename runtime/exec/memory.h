@@ -31,9 +31,9 @@ class HostArena {
 
  private:
   // The address of an arena without bytes.
-  static std::byte* Nowhere();
+  static std::byte* EmptyAddress();
 
-  std::byte* data_ = Nowhere();
+  std::byte* data_ = EmptyAddress();
   int64_t bytes_ = 0;
   int64_t mapped_ = 0;
 };

@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/checked.h"
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
 #include "runtime/exec/rethrow.h"
@@ -19,7 +19,7 @@ namespace gradloom {
 namespace {
 
 // The limit for a transient arena. A larger one may be due to data-dependent extents, and much of it may never be touched.
-constexpr int64_t kMostPopulated = int64_t{1} << 30;
+constexpr int64_t kMaxPopulatedBytes = int64_t{1} << 30;
 
 class HostArenaMemory : public ArenaMemory {
  public:
@@ -41,7 +41,7 @@ class HostArenaMemory : public ArenaMemory {
 
 }  // namespace
 
-std::unique_ptr<ArenaMemory> TakeHostArena(size_t, int64_t bytes) { return std::make_unique<HostArenaMemory>(bytes); }
+std::unique_ptr<ArenaMemory> AllocateHostArena(size_t, int64_t bytes) { return std::make_unique<HostArenaMemory>(bytes); }
 
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange own)
     : own_(own),
@@ -50,13 +50,13 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
       step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
       step_(step_bytes_ * static_cast<int64_t>(plan.num_ranks()), "step") {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) places_.push_back(plan.PlaceOf(rank));
-  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan, TakeHostArena, own);
+  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan, AllocateHostArena, own);
   bool fits = state_->ranks() == ranks();
   for (auto rank = static_cast<size_t>(own.first); fits && rank < static_cast<size_t>(own.last); ++rank)
     fits = state_->holds(rank) && state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
   if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan requires");
-  for (size_t i = 0; i < plan.places.size(); ++i) constants_.emplace_back().push_back(TakeConstants(plan, static_cast<int>(i), 0, 0));
-  TakeTransient();
+  for (size_t i = 0; i < plan.places.size(); ++i) constants_.emplace_back().push_back(AllocateConstants(plan, static_cast<int>(i), 0, 0));
+  AllocateTransient();
 }
 
 Memory::Sizes Memory::SizesOf(const Plan& plan) {
@@ -70,7 +70,7 @@ Memory::Sizes Memory::SizesOf(const Plan& plan) {
   return sizes;
 }
 
-Memory::ConstantsPart Memory::TakeConstants(const Plan& plan, int place, size_t first, int64_t begin) const {
+Memory::ConstantsPart Memory::AllocateConstants(const Plan& plan, int place, size_t first, int64_t begin) const {
   bool used = false;
   for (int rank = own_.first; rank < own_.last; ++rank) used |= this->place(static_cast<size_t>(rank)) == place;
   ConstantsPart part{begin, HostArena(used ? plan.places[static_cast<size_t>(place)].constants_bytes - begin : 0, "constants")};
@@ -88,7 +88,7 @@ int64_t Memory::constants_bytes(int place) const {
   return bytes;
 }
 
-void Memory::TakeTransient() {
+void Memory::AllocateTransient() {
   std::vector<HostArena> taken;
   for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(OwnBytes(rank, transient_bytes(rank)), "transient");
   std::vector<HostArena> inputs;
@@ -104,14 +104,14 @@ void Memory::Populate(const Plan& plan, int entry) {
   for (int rank = own_.first; rank < own_.last; ++rank) {
     const auto r = static_cast<size_t>(rank);
     const int64_t bytes = plan.programs[static_cast<size_t>(bindings[r].program)].transient_bytes;
-    transient_[r].Populate(std::min(bytes, kMostPopulated));
+    transient_[r].Populate(std::min(bytes, kMaxPopulatedBytes));
   }
 }
 
 void Memory::Extend(const Plan& plan, const Plan& before) {
   std::vector<ConstantsPart> added;
   for (size_t i = 0; i < plan.places.size(); ++i)
-    added.push_back(TakeConstants(plan, static_cast<int>(i), before.constants.size(), before.places[i].constants_bytes));
+    added.push_back(AllocateConstants(plan, static_cast<int>(i), before.constants.size(), before.places[i].constants_bytes));
   Sizes sizes = SizesOf(plan);
   for (size_t rank = 0; has_transient() && rank < ranks(); ++rank) {
     const auto at = static_cast<size_t>(places_[rank]);
@@ -168,11 +168,11 @@ class Preparation {
       : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory), communicator_(communicator) {}
 
   PreparedEntry Run() {
-    made_.memory_version = memory_.version();
+    result_.memory_version = memory_.version();
     groups_.resize(plan_.groups.size());
     for (int rank = memory_.own().first; rank < memory_.own().last; ++rank) AddRank(rank);
     MakeKernels();
-    return std::move(made_);
+    return std::move(result_);
   }
 
   void Rebind(PreparedEntry& prepared) {
@@ -189,7 +189,7 @@ class Preparation {
     const Program& program = plan_.programs[static_cast<size_t>(binding(rank).program)];
     std::vector<Lane*> lanes;
     for (size_t s = 0; s < program.streams.size(); ++s) {
-      auto& list = program.streams[s].kind == StreamKind::kCopy ? made_.copies : made_.lanes;
+      auto& list = program.streams[s].kind == StreamKind::kCopy ? result_.copies : result_.lanes;
       Lane& lane = *list.emplace_back(std::make_unique<Lane>());
       lanes.push_back(&lane);
       lane.rank = rank;
@@ -197,7 +197,7 @@ class Preparation {
       lane.threads = program.streams[s].threads;
     }
     std::vector<Event*> events;
-    for (int i = 0; i < program.num_events; ++i) events.push_back(made_.events.emplace_back(std::make_unique<Event>()).get());
+    for (int i = 0; i < program.num_events; ++i) events.push_back(result_.events.emplace_back(std::make_unique<Event>()).get());
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
       Lane& lane = *lanes[static_cast<size_t>(instruction.stream)];
@@ -221,7 +221,7 @@ class Preparation {
       prepared.inputs.clear();
       prepared.outputs.clear();
       BindOperands(program, prepared, i, lane);
-      if (prepared.instruction->kind == InstructionKind::kCollective) BindMeeting(program, prepared);
+      if (prepared.instruction->kind == InstructionKind::kCollective) BindCollectiveOperands(program, prepared);
       for (size_t k = 0; k < prepared.bodies.size(); ++k) RebindLane(prepared.instruction->bodies[k], *prepared.bodies[k]);
     }
   }
@@ -261,19 +261,19 @@ class Preparation {
       }
     };
     int threads = 0;
-    for (auto* lanes : {&made_.lanes, &made_.copies}) {
+    for (auto* lanes : {&result_.lanes, &result_.copies}) {
       for (const auto& lane : *lanes) {
         threads += lane->threads;
         add(add, *lane, plan_.programs[static_cast<size_t>(binding(lane->rank).program)]);
       }
     }
-    Spread(static_cast<int64_t>(launches.size()), std::min(threads, NumCores()), [&](int64_t i) {
+    RunOnThreads(static_cast<int64_t>(launches.size()), std::min(threads, NumCores()), [&](int64_t i) {
       const auto& [prepared, program] = launches[static_cast<size_t>(i)];
       const Instruction& instruction = *prepared->instruction;
       try {
         prepared->kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(plan_, *program, instruction));
       } catch (const Error& error) {
-        RethrowUnmade(error, instruction);
+        RethrowKernelError(error, instruction);
       }
     });
   }
@@ -332,7 +332,7 @@ class Preparation {
         const int peer = binding(rank).peers[static_cast<size_t>(instruction.peer)];
         const bool sends = instruction.kind == InstructionKind::kSend;
         RankChannel*& channel = channels_[sends ? std::pair(rank, peer) : std::pair(peer, rank)];
-        if (channel == nullptr) channel = made_.channels.emplace_back(MakeChannel(sends ? rank : peer, sends ? peer : rank)).get();
+        if (channel == nullptr) channel = result_.channels.emplace_back(MakeChannel(sends ? rank : peer, sends ? peer : rank)).get();
         prepared.channel = channel;
         return;
       }
@@ -359,11 +359,11 @@ class Preparation {
     const auto group = static_cast<size_t>(binding(rank).groups[static_cast<size_t>(instruction.group)]);
     const std::vector<int>& members = plan_.groups[group].ranks;
     if (groups_[group] == nullptr) {
-      groups_[group] = made_.groups.emplace_back(MakeGroup(group, members)).get();
+      groups_[group] = result_.groups.emplace_back(MakeGroup(group, members)).get();
     }
     prepared.group = groups_[group];
     prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-    BindMeeting(program, prepared);
+    BindCollectiveOperands(program, prepared);
     if (instruction.collective != Collective::kAllReduceSum && instruction.collective != Collective::kReduceScatterSum) return;
     for (const RankGroup::Operand& operand : prepared.operands) {
       if (RankGroup::CanSum(operand.dtype)) continue;
@@ -372,7 +372,7 @@ class Preparation {
     }
   }
 
-  static void BindMeeting(const Program& program, PreparedInstruction& prepared) {
+  static void BindCollectiveOperands(const Program& program, PreparedInstruction& prepared) {
     const std::vector<Use>& uses = prepared.instruction->uses;
     const size_t count = uses.size() / 2;
     prepared.operands.clear();
@@ -387,7 +387,7 @@ class Preparation {
   const Entry& entry_;
   const Memory& memory_;
   Communicator* const communicator_;
-  PreparedEntry made_;
+  PreparedEntry result_;
   std::vector<RankGroup*> groups_;                        // indexed as Plan::groups
   std::map<std::pair<int, int>, RankChannel*> channels_;  // by sender and receiver
 };

@@ -13,7 +13,7 @@
 namespace gradloom {
 
 // State arenas in host memory.
-std::unique_ptr<ArenaMemory> TakeHostArena(size_t rank, int64_t bytes);
+std::unique_ptr<ArenaMemory> AllocateHostArena(size_t rank, int64_t bytes);
 
 // The arenas of a process's ranks.
 class Memory {
@@ -40,7 +40,7 @@ class Memory {
   // Whether the transient arenas are allocated.
   bool has_transient() const { return !transient_.empty(); }
   // Throws Error(kResource).
-  void TakeTransient();
+  void AllocateTransient();
   void ReleaseTransient() { transient_.clear(), inputs_.clear(); }
   // Makes the system allocate physical memory for the state, once, and for the part of the transient arenas that an entry of the plan uses.
   // The transient arenas must be allocated.
@@ -68,7 +68,7 @@ class Memory {
   };
   static Sizes SizesOf(const Plan& plan);
   // Allocates the constants of a plan from `first` on, which lie in the arena from `begin` on; nothing for a place that no own rank has.
-  ConstantsPart TakeConstants(const Plan& plan, int place, size_t first, int64_t begin) const;
+  ConstantsPart AllocateConstants(const Plan& plan, int place, size_t first, int64_t begin) const;
   int64_t OwnBytes(size_t rank, int64_t bytes) const { return own_.contains(static_cast<int>(rank)) ? bytes : 0; }
 
   const RankRange own_;

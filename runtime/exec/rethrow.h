@@ -18,7 +18,7 @@ inline std::string NodeOf(const Instruction& instruction) {
 }
 
 // "all-reduce": the name of a collective or transfer.
-inline std::string_view MeetingName(const Instruction& instruction) {
+inline std::string_view CommunicationName(const Instruction& instruction) {
   if (instruction.kind == InstructionKind::kSend) return "send";
   if (instruction.kind == InstructionKind::kRecv) return "receive";
   switch (instruction.collective) {
@@ -31,7 +31,7 @@ inline std::string_view MeetingName(const Instruction& instruction) {
 }
 
 // For a loop that runs more iterations than its plan allows.
-[[noreturn]] inline void ThrowEndless(const Instruction& loop) {
+[[noreturn]] inline void ThrowTripLimit(const Instruction& loop) {
   throw Error(ErrorCode::kData, "the loop exceeds the limit of " + std::to_string(loop.trip_bound) + " iterations in its plan",
               Escaped(loop.origin), "set --loop-bound N, the largest number of iterations");
 }
@@ -42,7 +42,7 @@ inline std::string_view MeetingName(const Instruction& instruction) {
 }
 
 // For a launch whose kernel cannot be made. The plan is then at fault, whatever class of error the kernel throws.
-[[noreturn]] inline void RethrowUnmade(const Error& error, const Instruction& launch) {
+[[noreturn]] inline void RethrowKernelError(const Error& error, const Instruction& launch) {
   if (ExitCode(error.code()) != ExitCode(ErrorCode::kAttr)) RethrowAt(error, launch);
   throw Error(ErrorCode::kPlan, "unsound plan: kernel '" + Escaped(launch.kernel) + "' rejects its launch: " + error.message(),
               NodeOf(launch), "compile the model again; if the new plan is rejected too, this is a bug in Gradloom");

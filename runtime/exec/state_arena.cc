@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/base/pages.h"
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
 namespace {
@@ -28,7 +28,7 @@ void AddTo(Tensor& sum, const TensorView& part) {
   add(sum.as<float>());
 }
 
-StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
+StateArena::StateArena(const Plan& plan, const AllocateArena& take, RankRange own) {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     places_.push_back(plan.PlaceOf(rank));
     const bool mine = own.contains(static_cast<int>(rank));
@@ -48,7 +48,7 @@ void StateArena::SetInitial(const Plan& plan) {
     for (const StateTensor* state : given) Set(*state, state->initial.view());
     return;
   }
-  Spread(static_cast<int64_t>(given.size()), NumCores(), [&](int64_t i) {
+  RunOnThreads(static_cast<int64_t>(given.size()), NumCores(), [&](int64_t i) {
     const StateTensor& state = *given[static_cast<size_t>(i)];
     const std::byte* first = nullptr;
     for (size_t rank = 0; rank < ranks(); ++rank) {

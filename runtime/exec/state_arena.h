@@ -32,14 +32,14 @@ class ArenaMemory {
 void AddTo(Tensor& sum, const TensorView& part);
 
 // Allocates zeroed memory for a rank. Throws Error(kResource).
-using TakeArena = std::function<std::unique_ptr<ArenaMemory>(size_t rank, int64_t bytes)>;
+using AllocateArena = std::function<std::unique_ptr<ArenaMemory>(size_t rank, int64_t bytes)>;
 
 // The state arenas of a plan's ranks: parameters, optimizer state, statistics. Executors of plans with the same
 // state table, places and ranks can share them.
 class StateArena {
  public:
   // Allocates for the ranks `own`, with every tensor at its initial value.
-  StateArena(const Plan& plan, const TakeArena& take, RankRange own);
+  StateArena(const Plan& plan, const AllocateArena& take, RankRange own);
 
   // A copy in logical order from the first of these ranks that holds it; for a partial state, the sum of these ranks' parts. Throws
   // Error(kPlan) if none of them holds it.

@@ -69,7 +69,7 @@ bool SameConstant(const Constant& a, const Constant& b) {
 
 bool SameObject(const Program& a, const Program& b) { return &a == &b; }
 
-bool NoSmaller(const Place& a, const Place& b) { return a.state_bytes >= b.state_bytes && a.constants_bytes >= b.constants_bytes; }
+bool IsAtLeastAsLarge(const Place& a, const Place& b) { return a.state_bytes >= b.state_bytes && a.constants_bytes >= b.constants_bytes; }
 
 // Whether the list begins with `base`.
 template <typename List, typename Same>
@@ -91,13 +91,13 @@ bool Extends(const Plan& plan, const Plan& base) {
     }
   }
   return plan.targets == base.targets && plan.step == base.step && plan.accumulate == base.accumulate &&
-         plan.places.size() == base.places.size() && BeginsWith(plan.places, base.places, NoSmaller) &&
+         plan.places.size() == base.places.size() && BeginsWith(plan.places, base.places, IsAtLeastAsLarge) &&
          BeginsWith(plan.groups, base.groups, std::equal_to<>()) && BeginsWith(plan.state, base.state, SameState) &&
          BeginsWith(plan.constants, base.constants, SameConstant) && BeginsWith(plan.programs, base.programs, SameObject) &&
          BeginsWith(plan.entries, base.entries, std::equal_to<>());
 }
 
-bool SaysExtent(const Entry& entry, size_t fetch) {
+bool IsOnlyExtent(const Entry& entry, size_t fetch) {
   for (const Fetch& other : entry.fetches) {
     for (const FetchExtent& extent : other.extents) {
       if (extent.fetch == static_cast<int>(fetch)) return true;

@@ -322,7 +322,7 @@ struct Plan {
 bool Extends(const Plan& plan, const Plan& base);
 
 // Whether a fetch exists only as the extent of another one, and is not an output of the model.
-bool SaysExtent(const Entry& entry, size_t fetch);
+bool IsOnlyExtent(const Entry& entry, size_t fetch);
 
 // The buffer of a fetch in the program of a rank; -1 if the rank does not have it.
 int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch);

@@ -155,7 +155,7 @@ std::string StateText(const Plan& plan) {
 }
 
 // Whether the samples of `next` follow those of `rank` and everything else of the two is equal.
-bool GoesOn(const RankBinding& rank, const RankBinding& next) {
+bool IsContinuation(const RankBinding& rank, const RankBinding& next) {
   return next.program == rank.program && next.groups == rank.groups && next.peers == rank.peers && next.shard_length == rank.shard_length &&
          CheckedAdd(rank.shard_start, rank.shard_length) == next.shard_start;
 }
@@ -166,7 +166,7 @@ std::string RanksText(const Entry& entry) {
   for (size_t i = 0, end; i < entry.ranks.size(); i = end) {
     const RankBinding& first = entry.ranks[i];
     end = i + 1;
-    while (end < entry.ranks.size() && GoesOn(entry.ranks[end - 1], entry.ranks[end])) ++end;
+    while (end < entry.ranks.size() && IsContinuation(entry.ranks[end - 1], entry.ranks[end])) ++end;
     text += end == i + 1 ? "  rank " + Number(static_cast<int64_t>(i))
                          : "  ranks " + Number(static_cast<int64_t>(i)) + " to " + Number(static_cast<int64_t>(end) - 1);
     text += ": program " + Number(first.program) + ", " + Number(first.shard_length) + " samples" + (end == i + 1 ? "" : " each") +

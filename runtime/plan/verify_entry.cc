@@ -22,7 +22,7 @@ class EntryCheck : EntryRanks {
     CheckStateWrites();
     CheckHolders();
     CheckPartialReads();
-    CheckMeetings(*this);
+    CheckCommunication(*this);
   }
 
  private:
@@ -101,7 +101,7 @@ class EntryCheck : EntryRanks {
   }
 
   // Whether the rank's samples are one contiguous piece of the feed.
-  bool LiesTogether(const Feed& feed, const RankBinding& rank) const {
+  bool IsContiguous(const Feed& feed, const RankBinding& rank) const {
     if (feed.batch_axis < 0 || rank.shard_length == entry_.batch) return true;
     const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch);
     return !samples || samples->outer <= 1;
@@ -115,7 +115,7 @@ class EntryCheck : EntryRanks {
       for (const Use& use : instruction.uses) {
         const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
         if (buffer == nullptr || buffer->arena != Arena::kFeed || buffer->feed >= static_cast<int>(entry_.feeds.size())) continue;
-        if (instruction.kind == InstructionKind::kCopy || LiesTogether(entry_.feeds[static_cast<size_t>(buffer->feed)], rank)) continue;
+        if (instruction.kind == InstructionKind::kCopy || IsContiguous(entry_.feeds[static_cast<size_t>(buffer->feed)], rank)) continue;
         faults_.Add("bounds", where, "reads " + Describe(*buffer) + " in place, but its samples are not contiguous: they must be copied");
       }
       for (const Program& body : instruction.bodies) CheckFeeds(where, body, rank);

@@ -68,7 +68,7 @@ class Clocks {
   // Whether a is b, or has ended when b begins.
   bool Before(int a, int b) const {
     const int stream = program_.instructions[static_cast<size_t>(a)].stream;
-    return position_[static_cast<size_t>(a)] <= Seen(b, static_cast<size_t>(stream));
+    return position_[static_cast<size_t>(a)] <= NumEnded(b, static_cast<size_t>(stream));
   }
 
   // A description of an order that streams and events permit and in which b comes before a.
@@ -85,7 +85,7 @@ class Clocks {
   }
 
  private:
-  int Seen(int b, size_t stream) const {
+  int NumEnded(int b, size_t stream) const {
     const size_t i = static_cast<size_t>(b);
     if (static_cast<size_t>(program_.instructions[i].stream) == stream) return position_[i];
     return versions_[version_[i] + stream];
@@ -95,7 +95,7 @@ class Clocks {
   size_t Join(size_t version, int record) {
     const size_t made = versions_.size();
     versions_.resize(made + streams_);
-    for (size_t s = 0; s < streams_; ++s) versions_[made + s] = std::max(versions_[version + s], Seen(record, s));
+    for (size_t s = 0; s < streams_; ++s) versions_[made + s] = std::max(versions_[version + s], NumEnded(record, s));
     return made;
   }
 
@@ -119,12 +119,12 @@ class Clocks {
 };
 
 // The last writer of a segment.
-constexpr int kNobody = -2;
+constexpr int kNoWriter = -2;
 constexpr int kBeforeProgram = -1;
 
 struct Segment {
   int64_t end = 0;
-  int writer = kNobody;
+  int writer = kNoWriter;
   int buffer = -1;           // the buffer that it wrote
   std::vector<int> readers;  // readers since then: the last of each stream
 };
@@ -174,9 +174,9 @@ class Sweep {
         program_(scope.program),
         clocks_(clocks),
         faults_(faults),
-        state_(scope.plan.places[static_cast<size_t>(scope.place)].state_bytes, scope.outer == nullptr ? kBeforeProgram : kNobody),
-        transient_(scope.transient_bytes, kNobody),
-        input_(scope.input_bytes, kNobody),
+        state_(scope.plan.places[static_cast<size_t>(scope.place)].state_bytes, scope.outer == nullptr ? kBeforeProgram : kNoWriter),
+        transient_(scope.transient_bytes, kNoWriter),
+        input_(scope.input_bytes, kNoWriter),
         family_writer_(program_.buffers.size(), -1) {
     const std::vector<int> writers = Writers(program_);
     for (size_t b = 0; b < writers.size(); ++b) {
@@ -267,10 +267,10 @@ class Sweep {
       if (scope_.plan.state[static_cast<size_t>(state)].partial && !sums) parts_[index].Read(state, family);
       return;
     }
-    const auto maker = parts_.find(family_writer_[static_cast<size_t>(family)]);
-    if (maker == parts_.end() || !(sums || IsReorder(index) || IsReorder(maker->first))) return;
-    maker->second.passed_on.insert(family);
-    if (!sums) parts_[index].Read(maker->second.state, family);
+    const auto producer = parts_.find(family_writer_[static_cast<size_t>(family)]);
+    if (producer == parts_.end() || !(sums || IsReorder(index) || IsReorder(producer->first))) return;
+    producer->second.passed_on.insert(family);
+    if (!sums) parts_[index].Read(producer->second.state, family);
   }
 
   bool IsReorder(int index) const {
@@ -369,18 +369,18 @@ class Sweep {
                   "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) + "', but nothing makes it wait for " +
                       Describe(program_, *late) + ", which may refuse the batch: the step could fail after changing it");
     }
-    const std::vector<int>& meetings = facts.communication;
-    if (!refusing.empty() || !meetings.empty()) CheckKeepsState(facts);
+    const std::vector<int>& operations = facts.communication;
+    if (!refusing.empty() || !operations.empty()) CheckKeepsState(facts);
     facts.may_refuse = !refusing.empty();
-    facts.told_at = facts.changes_after = meetings.size();
-    const auto begins_after_all = [&](int meeting) {
-      return std::all_of(refusing.begin(), refusing.end(), [&](int i) { return before(i, meeting); });
+    facts.accepted_at = facts.changes_after = operations.size();
+    const auto begins_after_all = [&](int operation) {
+      return std::all_of(refusing.begin(), refusing.end(), [&](int i) { return before(i, operation); });
     };
-    facts.told_at = static_cast<size_t>(std::find_if(meetings.begin(), meetings.end(), begins_after_all) - meetings.begin());
+    facts.accepted_at = static_cast<size_t>(std::find_if(operations.begin(), operations.end(), begins_after_all) - operations.begin());
     for (const auto& [state, write] : facts.state_writes) {
-      const auto ended = [&, at = write](int meeting) { return before(meeting, at); };
-      const auto first_open = std::partition_point(meetings.begin(), meetings.end(), ended);
-      facts.changes_after = std::min(facts.changes_after, static_cast<size_t>(first_open - meetings.begin()));
+      const auto ended = [&, at = write](int operation) { return before(operation, at); };
+      const auto first_open = std::partition_point(operations.begin(), operations.end(), ended);
+      facts.changes_after = std::min(facts.changes_after, static_cast<size_t>(first_open - operations.begin()));
     }
   }
 

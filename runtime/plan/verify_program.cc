@@ -50,7 +50,7 @@ bool AgreesWithTables(const Scope& scope, const Buffer& buffer) {
 }
 
 // A part is a range of its whole: it has the same dtype, and a layout that permits ranges.
-bool FitsWhole(const Program& program, int index) {
+bool IsRangeOfWhole(const Program& program, int index) {
   const Buffer& part = program.buffers[static_cast<size_t>(index)];
   if (part.whole < 0 || part.whole >= static_cast<int>(program.buffers.size()) || part.whole == index) return false;
   const Buffer& whole = program.buffers[static_cast<size_t>(part.whole)];
@@ -80,7 +80,7 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
     return fault(std::to_string(buffer.bytes) + " bytes do not match its type, shape and layout");
   }
   if (buffer.whole != -1) {
-    if (!FitsWhole(scope.program, index)) fault("is not a range of buffer " + std::to_string(buffer.whole));
+    if (!IsRangeOfWhole(scope.program, index)) fault("is not a range of buffer " + std::to_string(buffer.whole));
   } else if (!AgreesWithTables(scope, buffer)) {
     fault("nothing of its type and size lies at byte " + std::to_string(buffer.offset) + " of the arena");
   }

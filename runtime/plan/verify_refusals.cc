@@ -15,9 +15,9 @@ struct Origin {
   int writer = -1;
 };
 
-class Looks {
+class ProgramChecks {
  public:
-  Looks(const Plan& plan, const Program& program) : plan_(plan), program_(program), writers_(Writers(program)) {}
+  ProgramChecks(const Plan& plan, const Program& program) : plan_(plan), program_(program), writers_(Writers(program)) {}
 
   // Calls f(check, origin) for each check of a launch whose operand is not a constant of the plan and is not known to pass.
   template <typename F>
@@ -40,7 +40,7 @@ class Looks {
       if (condition >= 0 || (trips >= 0 && at(trips).arena != Arena::kConstants)) return true;
     }
     return std::any_of(decision.bodies.begin(), decision.bodies.end(), [&](const Program& body) {
-      const Looks inside(plan_, body);
+      const ProgramChecks inside(plan_, body);
       return std::any_of(body.instructions.begin(), body.instructions.end(), [&](const Instruction& instruction) {
         bool refuses = !instruction.bodies.empty() && inside.DecisionMayRefuse(instruction);
         inside.ForEach(instruction, [&](const DataCheck&, int) { refuses = true; });
@@ -59,15 +59,15 @@ class Looks {
 
   bool Passes(const DataCheck& check, const Origin& origin) const {
     if (origin.writer < 0) return false;
-    const Instruction& maker = program_.instructions[static_cast<size_t>(origin.writer)];
-    if (maker.kind != InstructionKind::kLaunch) return false;
+    const Instruction& producer = program_.instructions[static_cast<size_t>(origin.writer)];
+    if (producer.kind != InstructionKind::kLaunch) return false;
     size_t output = 0;
-    for (const Use& use : maker.uses) {
+    for (const Use& use : producer.uses) {
       if (use.access != Access::kWrite) continue;
       if (use.buffer == origin.buffer) break;
       ++output;
     }
-    return check.TakesIndicesBelow(IndicesBelow(CallOf(plan_, program_, maker), output));
+    return check.AcceptsIndicesBelow(IndicesBelow(CallOf(plan_, program_, producer), output));
   }
 
   const Plan& plan_;
@@ -78,20 +78,20 @@ class Looks {
 }  // namespace
 
 std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before) {
-  struct Look {
+  struct CheckedValue {
     int origin;
     DataCheck check;
     int instruction;
   };
-  const Looks looks(plan, program);
-  std::vector<Look> first;
+  const ProgramChecks checks(plan, program);
+  std::vector<CheckedValue> first;
   std::vector<int> refusing;
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
-    bool refuses = !instruction.bodies.empty() && looks.DecisionMayRefuse(instruction);
-    looks.ForEach(instruction, [&](const DataCheck& check, int origin) {
-      const bool known = std::any_of(first.begin(), first.end(), [&](const Look& look) {
-        return look.origin == origin && check.ImpliedBy(look.check) && before(look.instruction, i);
+    bool refuses = !instruction.bodies.empty() && checks.DecisionMayRefuse(instruction);
+    checks.ForEach(instruction, [&](const DataCheck& check, int origin) {
+      const bool known = std::any_of(first.begin(), first.end(), [&](const CheckedValue& checked) {
+        return checked.origin == origin && check.ImpliedBy(checked.check) && before(checked.instruction, i);
       });
       if (known) return;
       first.push_back({origin, check, i});
@@ -102,24 +102,24 @@ std::vector<int> Refusals(const Plan& plan, const Program& program, const std::f
   return refusing;
 }
 
-HeardOfRefusals::HeardOfRefusals(std::vector<const ProgramFacts*> facts)
+AcceptanceTracker::AcceptanceTracker(std::vector<const ProgramFacts*> facts)
     : facts_(std::move(facts)), now_(facts_.size(), std::vector<bool>(facts_.size())), before_change_(now_) {}
 
-void HeardOfRefusals::Meet(const std::vector<Arrival>& together) {
-  std::vector<bool> news(facts_.size());
+void AcceptanceTracker::Exchange(const std::vector<Arrival>& together) {
+  std::vector<bool> sent(facts_.size());
   for (const Arrival& arrival : together) {
     std::vector<bool>& known = now_[arrival.rank];
     // A rank that has reached a communication has done everything before it.
-    if (arrival.meeting >= facts_[arrival.rank]->told_at) known[arrival.rank] = true;
-    for (size_t r = 0; arrival.tells && r < news.size(); ++r) news[r] = news[r] || known[r];
+    if (arrival.operation >= facts_[arrival.rank]->accepted_at) known[arrival.rank] = true;
+    for (size_t r = 0; arrival.sends && r < sent.size(); ++r) sent[r] = sent[r] || known[r];
   }
   for (const Arrival& arrival : together) {
     std::vector<bool>& known = now_[arrival.rank];
-    for (size_t r = 0; arrival.hears && r < news.size(); ++r) known[r] = known[r] || news[r];
-    if (arrival.meeting + 1 == facts_[arrival.rank]->changes_after) before_change_[arrival.rank] = known;
+    for (size_t r = 0; arrival.receives && r < sent.size(); ++r) known[r] = known[r] || sent[r];
+    if (arrival.operation + 1 == facts_[arrival.rank]->changes_after) before_change_[arrival.rank] = known;
   }
 }
 
-bool HeardOfRefusals::TooLate(size_t s, size_t r) const { return facts_[r]->may_refuse && now_[s][r] && !before_change_[s][r]; }
+bool AcceptanceTracker::ChangesTooEarly(size_t s, size_t r) const { return facts_[r]->may_refuse && now_[s][r] && !before_change_[s][r]; }
 
 }  // namespace gradloom::verify

@@ -61,7 +61,7 @@ struct ProgramFacts {
   std::vector<std::pair<int, int>> state_writes;   // {state tensor, instruction}
   std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it, and no all-reduce follows}
   bool may_refuse = false;                         // whether it may refuse a batch because of its data
-  size_t told_at = 0;        // index of the first of `communication` that begins when nothing can refuse any more, or its size
+  size_t accepted_at = 0;    // index of the first of `communication` that begins when nothing can refuse any more, or its size
   size_t changes_after = 0;  // number of `communication` that have ended before any state is written
 };
 
@@ -95,20 +95,20 @@ void CheckInstruction(const Scope& scope, int index, FaultList& faults);
 // ended when b begins. Throws Error for an attribute whose type differs from its operator's.
 std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before);
 // Tracks, from collective to collective, which ranks know of each other that they refuse nothing any more.
-class HeardOfRefusals {
+class AcceptanceTracker {
  public:
   // By rank, borrowed.
-  explicit HeardOfRefusals(std::vector<const ProgramFacts*> facts);
+  explicit AcceptanceTracker(std::vector<const ProgramFacts*> facts);
 
-  // A rank that takes part in a collective. `meeting`: how many it had before.
+  // A rank that takes part in a collective. `operation`: how many it had before.
   struct Arrival {
-    size_t rank, meeting;
-    bool tells, hears;
+    size_t rank, operation;
+    bool sends, receives;
   };
-  void Meet(const std::vector<Arrival>& together);
+  void Exchange(const std::vector<Arrival>& together);
 
   // Whether rank `s` changes a state before it knows that `r` refuses nothing any more, although it learns so later.
-  bool TooLate(size_t s, size_t r) const;
+  bool ChangesTooEarly(size_t s, size_t r) const;
 
  private:
   std::vector<const ProgramFacts*> facts_;
@@ -138,7 +138,7 @@ class EntryRanks {
 };
 
 // Checks "ranks": all take part in the same collectives. The ranks' programs must be sound.
-void CheckMeetings(const EntryRanks& ranks);
+void CheckCommunication(const EntryRanks& ranks);
 // Checks "ranks": an entry over its programs.
 void CheckEntry(const Plan& plan, int entry, const std::vector<ProgramFacts>& facts, FaultList& faults);
 

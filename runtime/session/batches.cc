@@ -31,9 +31,9 @@ PhiloxKey RowDraw(uint64_t seed, uint64_t epoch) { return NodeKey(seed, epoch, k
 
 // A ring of batches: the one in use and those in preparation. Threads take rows in order, so that all of them work on the batch that is
 // needed next.
-class Batches::Maker {
+class Batches::Loader {
  public:
-  Maker(const Batches& batches, const BatchesOptions& options)
+  Loader(const Batches& batches, const BatchesOptions& options)
       : batches_(batches),
         draw_(options.draw),
         reads_(options.reads),
@@ -41,18 +41,18 @@ class Batches::Maker {
         slots_(static_cast<size_t>(std::max(options.ahead, 1) + options.kept)) {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
     int64_t row_bytes = 1;
-    for (const auto& [name, column] : batches.data_.made_columns())
+    for (const auto& [name, column] : batches.data_.lazy_columns())
       row_bytes += column.source->row_shape().elements() * DTypeBytes(column.source->dtype());
     rows_at_once_ = std::max<int64_t>(kBytesAtOnce / row_bytes, 1);
     for (Slot& slot : slots_) {
-      for (const auto& [name, column] : batches.data_.made_columns()) {
+      for (const auto& [name, column] : batches.data_.lazy_columns()) {
         slot.columns.emplace(name, Tensor(column.source->dtype(), BatchShape(column.source->row_shape(), rows)));
       }
     }
     for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
   }
 
-  ~Maker() {
+  ~Loader() {
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;
@@ -133,7 +133,7 @@ class Batches::Maker {
 
   void Make(Slot& slot, int64_t batch, int64_t row) {
     const int64_t sample = batches_.order_[static_cast<size_t>(batch * batches_.batch_ + row)];
-    for (const auto& [name, column] : batches_.data_.made_columns()) {
+    for (const auto& [name, column] : batches_.data_.lazy_columns()) {
       Tensor& to = slot.columns.at(name);
       const int64_t bytes = column.source->row_shape().elements() * DTypeBytes(to.dtype());
       column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, static_cast<std::byte*>(to.data()) + row * bytes);
@@ -164,7 +164,7 @@ Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t ba
       buffers.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
     }
   }
-  if (!data.made_columns().empty() && !order.empty()) maker_ = std::make_unique<Maker>(*this, options);
+  if (!data.lazy_columns().empty() && !order.empty()) loader_ = std::make_unique<Loader>(*this, options);
 }
 
 Batches::~Batches() = default;
@@ -182,8 +182,8 @@ std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
     GatherRows(data_.column(name), rows, buffer.data());
     feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
   }
-  if (maker_ == nullptr) return feeds;
-  for (const auto& [name, tensor] : maker_->Get(index)) {
+  if (loader_ == nullptr) return feeds;
+  for (const auto& [name, tensor] : loader_->Get(index)) {
     feeds.emplace(name, TensorView{tensor.dtype(), WithRows(tensor.shape(), size(index)), tensor.data()});
   }
   return feeds;

@@ -50,14 +50,14 @@ class Batches {
   std::map<std::string, TensorView, std::less<>> Get(int64_t index);
 
  private:
-  class Maker;  // the threads
+  class Loader;  // the threads
 
   const Dataset& data_;
   std::span<const int64_t> order_;
   int64_t batch_;
   std::vector<std::map<std::string, Tensor>> buffers_;  // `kept` buffers of full batches, used in turn
   size_t turn_ = 0;
-  std::unique_ptr<Maker> maker_;  // null if all rows are in memory
+  std::unique_ptr<Loader> loader_;  // null if all rows are in memory
 };
 
 }  // namespace gradloom

@@ -35,7 +35,7 @@ void CheckFile(const std::string& path) {
 }
 
 // A file that the manifest does not list may be missing from another checkpoint.
-void CheckNothingElse(const std::string& folder, const Manifest& manifest) {
+void CheckNoOtherFiles(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> known{"MANIFEST"};
   for (const CheckpointFile& file : manifest.files) known.insert(file.name);
   std::error_code error;
@@ -110,14 +110,14 @@ void AddTensor(const std::string& name, const TensorView& tensor, Hash& hash) {
   hash.Add(tensor.data, tensor.bytes());
 }
 
-bool TakeNumber(std::string_view& text) {
+bool ConsumeNumber(std::string_view& text) {
   size_t digits = 0;
   while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits])) != 0) ++digits;
   text.remove_prefix(digits);
   return digits > 0;
 }
 
-bool Take(std::string_view& text, std::string_view prefix) {
+bool ConsumePrefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
@@ -148,7 +148,7 @@ Checkpoint Checkpoint::Load(const std::string& folder, int64_t limit_bytes) {
     checkpoint.AddFile(file, limit_bytes);
     limit_bytes -= file.bytes;
   }
-  CheckNothingElse(folder, checkpoint.manifest_);
+  CheckNoOtherFiles(folder, checkpoint.manifest_);
   return checkpoint;
 }
 
@@ -314,26 +314,26 @@ void WriteWeightsFile(const WriteBytes& write, const Session& session) {
 
 CheckpointName ParseCheckpointName(const std::string& name) {
   std::string_view rest = name;
-  if (!Take(rest, "step-") || !TakeNumber(rest)) return CheckpointName::kOther;
+  if (!ConsumePrefix(rest, "step-") || !ConsumeNumber(rest)) return CheckpointName::kOther;
   if (rest.size() > 1 && rest[0] == '.' && std::isdigit(static_cast<unsigned char>(rest[1])) != 0) {
     rest.remove_prefix(1);
-    TakeNumber(rest);
+    ConsumeNumber(rest);
   }
   if (rest.empty()) return CheckpointName::kCheckpoint;
-  const bool unfinished = (Take(rest, ".tmp.") || Take(rest, ".old.")) && TakeNumber(rest) && rest.empty();
+  const bool unfinished = (ConsumePrefix(rest, ".tmp.") || ConsumePrefix(rest, ".old.")) && ConsumeNumber(rest) && rest.empty();
   return unfinished ? CheckpointName::kUnfinished : CheckpointName::kOther;
 }
 
 FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_bytes) {
   FoundCheckpoint found;
-  std::vector<std::pair<int64_t, std::string>> dated;
+  std::vector<std::pair<int64_t, std::string>> manifests;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string path = entry.path().string();
     switch (ParseCheckpointName(entry.path().filename().string())) {
       case CheckpointName::kOther: break;
       case CheckpointName::kUnfinished: found.skipped.push_back({path, "an unfinished save"}); break;
-      case CheckpointName::kCheckpoint: try { dated.emplace_back(ReadManifest(path).sequence, path);
+      case CheckpointName::kCheckpoint: try { manifests.emplace_back(ReadManifest(path).sequence, path);
         } catch (const Error& refused) {
           found.skipped.push_back({path, refused.message()});
         }
@@ -342,8 +342,8 @@ FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_by
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorCode::kIo, "cannot read the folder: " + error.message(), Escaped(folder, 4096));
   std::sort(found.skipped.begin(), found.skipped.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
-  std::sort(dated.rbegin(), dated.rend());
-  for (const auto& [sequence, path] : dated) {
+  std::sort(manifests.rbegin(), manifests.rend());
+  for (const auto& [sequence, path] : manifests) {
     try {
       found.checkpoint = Checkpoint::Load(path, limit_bytes);
       break;

@@ -43,18 +43,18 @@ std::string StepName(int64_t step) {
 }
 
 // The valid manifests in a folder: sequence number and name.
-std::vector<std::pair<int64_t, std::string>> Dated(const std::string& folder) {
-  std::vector<std::pair<int64_t, std::string>> dated;
+std::vector<std::pair<int64_t, std::string>> ManifestsIn(const std::string& folder) {
+  std::vector<std::pair<int64_t, std::string>> manifests;
   for (const std::string& name : NamesIn(folder)) {
     if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) continue;
     try {
-      dated.emplace_back(ReadManifest(folder + "/" + name).sequence, name);
+      manifests.emplace_back(ReadManifest(folder + "/" + name).sequence, name);
     } catch (const Error&) {
       // Not a valid checkpoint: it is neither counted nor removed, so that it can be inspected.
     }
   }
-  std::sort(dated.rbegin(), dated.rend());
-  return dated;
+  std::sort(manifests.rbegin(), manifests.rend());
+  return manifests;
 }
 
 int64_t StateBytes(const Plan& plan) {
@@ -147,9 +147,9 @@ void CheckpointFolder::Point(const std::string& name, const std::string& target)
 }
 
 SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& state, bool best, OtherParts* others) {
-  const auto dated = Dated(path_);
+  const auto manifests = ManifestsIn(path_);
   Manifest manifest = ManifestOf(saved, plan_);
-  manifest.sequence = dated.empty() ? 1 : dated.front().first + 1;
+  manifest.sequence = manifests.empty() ? 1 : manifests.front().first + 1;
   manifest.loss_scale = state.loss_scale;
   manifest.cursor = state.cursor;
   manifest.callbacks = state.callbacks;
@@ -186,7 +186,7 @@ std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, c
   if (manifest.callbacks.contains(kSavedAsBest) && Pointed(path_ + "/" + kBest) != name) Point(kBest, name);
   std::vector<std::string> warnings;
   // A damaged newer checkpoint would count towards those to keep, and this one could be removed instead.
-  if (const auto dated = Dated(path_); !dated.empty() && dated.front().second == name) RemoveOld(warnings);
+  if (const auto manifests = ManifestsIn(path_); !manifests.empty() && manifests.front().second == name) RemoveOld(warnings);
   return warnings;
 }
 
@@ -197,9 +197,9 @@ std::string CheckpointFolder::BestPath() const {
 
 void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) const {
   const std::string best = Pointed(path_ + "/" + kBest);
-  const auto dated = Dated(path_);
-  for (size_t i = static_cast<size_t>(options_.keep); i < dated.size(); ++i) {
-    const std::string& name = dated[i].second;
+  const auto manifests = ManifestsIn(path_);
+  for (size_t i = static_cast<size_t>(options_.keep); i < manifests.size(); ++i) {
+    const std::string& name = manifests[i].second;
     if (name == best) continue;
     errno = 0;
     if (!RemoveCheckpoint(name))

@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr uint32_t kTag = Communicator::kSaveTag;
-constexpr char kSaves[] = "save", kSavesNot[] = "no save";
+constexpr char kSaves[] = "save", kNoSave[] = "no save";
 
 void Send(Communicator& communicator, int process, const std::string& text) {
   communicator.Send(process, kTag, text.data(), static_cast<int64_t>(text.size()));
 }
 
-std::string Take(Communicator& communicator, int process) {
-  const std::vector<std::byte> bytes = communicator.Take(process, kTag);
+std::string ReceiveText(Communicator& communicator, int process) {
+  const std::vector<std::byte> bytes = communicator.ReceiveAny(process, kTag);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -90,16 +90,16 @@ void CheckFinite(const SavedState& saved, const std::string& where) {
               "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
 }
 
-PartsOfJob::PartsOfJob(const Plan& plan, std::shared_ptr<Communicator> communicator)
+PartCollector::PartCollector(const Plan& plan, std::shared_ptr<Communicator> communicator)
     : communicator_(std::move(communicator)), writers_(WritersOf(plan, *communicator_)) {}
 
-void PartsOfJob::Announce(bool saves) {
+void PartCollector::Announce(bool saves) {
   GRADLOOM_CHECK(phase_ == Phase::kNone);
   if (saves) phase_ = Phase::kAnnounced;
-  for (size_t part = 1; part < writers_.size(); ++part) Send(*communicator_, writers_[part], saves ? kSaves : kSavesNot);
+  for (size_t part = 1; part < writers_.size(); ++part) Send(*communicator_, writers_[part], saves ? kSaves : kNoSave);
 }
 
-void PartsOfJob::Begin(const std::string& folder) {
+void PartCollector::Begin(const std::string& folder) {
   GRADLOOM_CHECK(phase_ == Phase::kAnnounced);
   phase_ = Phase::kBegun;
   taken_ = 1;
@@ -107,9 +107,9 @@ void PartsOfJob::Begin(const std::string& folder) {
   for (size_t part = 1; part < writers_.size(); ++part) Send(*communicator_, writers_[part], fs::absolute(folder).string());
 }
 
-CheckpointFile PartsOfJob::TakePart(int64_t part) {
+CheckpointFile PartCollector::TakePart(int64_t part) {
   const int writer = writers_[static_cast<size_t>(part)];
-  const std::string text = Take(*communicator_, writer);
+  const std::string text = ReceiveText(*communicator_, writer);
   ++taken_;
   const Json answer = Json::parse(text);
   const std::string& name = communicator_->name(writer);
@@ -128,7 +128,7 @@ CheckpointFile PartsOfJob::TakePart(int64_t part) {
               Escaped(path, 4096), "set --out to a folder that all hosts of the job share");
 }
 
-std::vector<CheckpointFile> PartsOfJob::Finish() {
+std::vector<CheckpointFile> PartCollector::Finish() {
   GRADLOOM_CHECK(phase_ == Phase::kBegun);
   std::vector<CheckpointFile> files;
   for (int64_t part = 1; part < static_cast<int64_t>(writers_.size()); ++part) files.push_back(TakePart(part));
@@ -136,12 +136,12 @@ std::vector<CheckpointFile> PartsOfJob::Finish() {
   return files;
 }
 
-void PartsOfJob::Abandon() noexcept {
+void PartCollector::Abandon() noexcept {
   const Phase phase = std::exchange(phase_, Phase::kNone);
   try {
     for (size_t part = 1; phase == Phase::kAnnounced && part < writers_.size(); ++part) Send(*communicator_, writers_[part], "");
     for (; phase == Phase::kBegun && taken_ < static_cast<int64_t>(writers_.size()); ++taken_)
-      Take(*communicator_, writers_[static_cast<size_t>(taken_)]);
+      ReceiveText(*communicator_, writers_[static_cast<size_t>(taken_)]);
   } catch (const std::exception&) {
     // The job has failed, which is reported elsewhere.
   }
@@ -159,10 +159,10 @@ PartWriter::PartWriter(const Plan& plan, std::shared_ptr<Communicator> communica
   for (const int writer : WriterOfEach(plan, *communicator_)) own_.push_back(writer == communicator_->process());
 }
 
-bool PartWriter::Announced() { return Take(*communicator_, 0) == kSaves; }
+bool PartWriter::Announced() { return ReceiveText(*communicator_, 0) == kSaves; }
 
 void PartWriter::Write(SavedState saved, const std::function<void(const SavedState&)>& check) {
-  const std::string folder = Take(*communicator_, 0);
+  const std::string folder = ReceiveText(*communicator_, 0);
   if (folder.empty()) return;
   const Plan& plan = *saved.plan;
   std::erase_if(saved.tensors, [&](const StateTensor* state) { return !own_[static_cast<size_t>(state - plan.state.data())]; });

@@ -34,9 +34,9 @@ class OtherParts {
 };
 
 // Process 0's side. It announces whether there is a save.
-class PartsOfJob : public OtherParts {
+class PartCollector : public OtherParts {
  public:
-  PartsOfJob(const Plan& plan, std::shared_ptr<Communicator> communicator);
+  PartCollector(const Plan& plan, std::shared_ptr<Communicator> communicator);
 
   // Called each time a save could happen. If it does, Announce must not be called again before Finish or Abandon.
   void Announce(bool saves);

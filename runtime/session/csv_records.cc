@@ -54,7 +54,7 @@ void CsvRecords::FindLineBreak() {
   const std::string_view text(buffer_.data(), end_);
   At at = At::kField;
   for (size_t from = begin_, found; (found = text.find_first_of("\r\n", from)) != std::string_view::npos; from = found + 1) {
-    at = Behind(at, text.data() + from, text.data() + found);
+    at = Advanced(at, text.data() + from, text.data() + found);
     if (at == At::kQuotes) continue;
     if (text[found] == '\r' && found + 1 < text.size() && text[found + 1] != '\n') line_break_ = '\r';
     return;
@@ -63,7 +63,7 @@ void CsvRecords::FindLineBreak() {
 
 // The state after the bytes [from, to) of a record. A quote that does not start its field is text (5" pipe), and a doubled quote within
 // quotes does not end them.
-CsvRecords::At CsvRecords::Behind(At at, const char* from, const char* to) {
+CsvRecords::At CsvRecords::Advanced(At at, const char* from, const char* to) {
   while (from < to) {
     const void* const found = std::memchr(from, '"', static_cast<size_t>(to - from));
     if (found == nullptr) return at == At::kQuotes ? at : to[-1] == options_.delimiter ? At::kField : At::kText;
@@ -94,7 +94,7 @@ bool CsvRecords::FindEnd() {
       const size_t left = end_ - begin_ - searched;
       const void* line_break = std::memchr(from, line_break_, left);
       const size_t piece = line_break ? static_cast<size_t>(static_cast<const char*>(line_break) - from) : left;
-      at = Behind(at, from, from + piece);
+      at = Advanced(at, from, from + piece);
       searched += piece;
       if (!line_break) break;
       ++breaks;

@@ -32,7 +32,7 @@ class CsvRecords {
   bool Fill();
   void FindLineBreak();
   bool FindEnd();
-  At Behind(At at, const char* from, const char* to);
+  At Advanced(At at, const char* from, const char* to);
   void Split(std::vector<std::string_view>& fields);
   char* Unquote(char* quote, char* end, std::vector<std::string_view>& fields);
   void Add(std::string_view field, std::vector<std::string_view>& fields) const;

@@ -29,7 +29,7 @@ uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
 constexpr uint64_t kShuffleStream = 0x73687566666C65;
 constexpr uint64_t kSplitStream = 0x73706C6974;
 
-int64_t HeldBack(int64_t rows, double fraction) {
+int64_t HeldBackRows(int64_t rows, double fraction) {
   if (!(fraction > 0 && fraction < 1))
     throw Error(ErrorCode::kConfig, "the share held back must be between 0 and 1", "", "use --eval-split 20%");
   if (rows < 2) throw Error(ErrorCode::kConfig, "one row cannot be split", "", "pass evaluation data with --eval-data");
@@ -81,7 +81,7 @@ void Dataset::CheckRows(const std::string& name, int64_t rows) const {
         "", "both must have one row per sample; write them again together");
   };
   for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
-  for (const auto& [other, column] : made_) check(other, static_cast<int64_t>(column.rows.size()));
+  for (const auto& [other, column] : lazy_columns_) check(other, static_cast<int64_t>(column.rows.size()));
 }
 
 void Dataset::set_column(const std::string& name, Tensor column) {
@@ -98,16 +98,16 @@ Tensor Dataset::TakeColumn(const std::string& name) {
 }
 
 void Dataset::set_source(const std::string& name, std::shared_ptr<const RowSource> source) {
-  const auto found = made_.find(name);
-  if (found != made_.end()) {
+  const auto found = lazy_columns_.find(name);
+  if (found != lazy_columns_.end()) {
     GRADLOOM_CHECK(found->second.source->rows() == source->rows());
     found->second.source = std::move(source);
     return;
   }
   CheckRows(name, source->rows());
   rows_ = source->rows();
-  MadeColumn column{std::move(source), Count(0, rows_)};
-  made_.emplace(name, std::move(column));
+  LazyColumn column{std::move(source), Count(0, rows_)};
+  lazy_columns_.emplace(name, std::move(column));
 }
 
 Dataset Dataset::Select(std::span<const int64_t> rows) const {
@@ -117,11 +117,11 @@ Dataset Dataset::Select(std::span<const int64_t> rows) const {
     GatherRows(column, rows, out.data());
     selected.set_column(name, std::move(out));
   }
-  for (const auto& [name, column] : made_) {
-    MadeColumn part{column.source, {}};
+  for (const auto& [name, column] : lazy_columns_) {
+    LazyColumn part{column.source, {}};
     for (int64_t row : rows) part.rows.push_back(column.rows[static_cast<size_t>(row)]);
     selected.rows_ = static_cast<int64_t>(rows.size());
-    selected.made_.emplace(name, std::move(part));
+    selected.lazy_columns_.emplace(name, std::move(part));
   }
   return selected;
 }
@@ -163,7 +163,7 @@ bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping)
 }
 
 void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping) {
-  if (const auto found = made_.find(name); found != made_.end()) {
+  if (const auto found = lazy_columns_.find(name); found != lazy_columns_.end()) {
     const Shape have = found->second.source->row_shape();
     const DType made = found->second.source->dtype();
     if (dtype == made && have == row_shape) return;
@@ -217,7 +217,7 @@ std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch) {
 }
 
 Split RandomSplit(int64_t rows, double fraction, uint64_t seed) {
-  const int64_t held = HeldBack(rows, fraction);
+  const int64_t held = HeldBackRows(rows, fraction);
   const std::vector<int64_t> order = ShuffledRows(rows, Mix64(seed ^ kSplitStream), 0);
   Split split{{order.begin() + held, order.end()}, {order.begin(), order.begin() + held}};
   std::sort(split.train.begin(), split.train.end());
@@ -226,7 +226,7 @@ Split RandomSplit(int64_t rows, double fraction, uint64_t seed) {
 }
 
 Split TailSplit(int64_t rows, double fraction) {
-  const int64_t held = HeldBack(rows, fraction);
+  const int64_t held = HeldBackRows(rows, fraction);
   return {Count(0, rows - held), Count(rows - held, rows)};
 }
 

@@ -44,7 +44,7 @@ class Dataset {
 
   int64_t rows() const { return rows_; }
   const std::map<std::string, Tensor>& columns() const { return columns_; }
-  bool has(std::string_view name) const { return columns_.contains(std::string(name)) || made(name); }
+  bool has(std::string_view name) const { return columns_.contains(std::string(name)) || is_lazy(name); }
 
   // A column in memory. Throws Error(kData) listing the columns.
   const Tensor& column(std::string_view name) const;
@@ -53,12 +53,12 @@ class Dataset {
   Tensor TakeColumn(const std::string& name);
 
   // A column whose rows are made when they are needed.
-  struct MadeColumn {
+  struct LazyColumn {
     std::shared_ptr<const RowSource> source;
     std::vector<int64_t> rows;  // of the source
   };
-  const std::map<std::string, MadeColumn>& made_columns() const { return made_; }
-  bool made(std::string_view name) const { return made_.contains(std::string(name)); }
+  const std::map<std::string, LazyColumn>& lazy_columns() const { return lazy_columns_; }
+  bool is_lazy(std::string_view name) const { return lazy_columns_.contains(std::string(name)); }
   // Adds all rows of a source. If there is a source of this name, replaces it and keeps the selection. Throws like the constructor.
   void set_source(const std::string& name, std::shared_ptr<const RowSource> source);
 
@@ -77,7 +77,7 @@ class Dataset {
   void CheckRows(const std::string& name, int64_t rows) const;
 
   std::map<std::string, Tensor> columns_;
-  std::map<std::string, MadeColumn> made_;
+  std::map<std::string, LazyColumn> lazy_columns_;
   int64_t rows_ = 0;
 };
 

@@ -38,10 +38,10 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options) {
   // Weights depend on classes, which are integers.
   const auto has_classes = [](const auto& made) { return !IsFloating(made.second.source->dtype()); };
-  const bool weighed = options.loss_weight && std::any_of(data.made_columns().begin(), data.made_columns().end(), has_classes);
+  const bool weighted = options.loss_weight && std::any_of(data.lazy_columns().begin(), data.lazy_columns().end(), has_classes);
   const bool compared = kind == EntryKind::kEval && std::any_of(options.metrics.begin(), options.metrics.end(),
-                                                                [&](const MetricSpec& spec) { return data.made(spec.target); });
-  if (weighed || compared) return {};
+                                                                [&](const MetricSpec& spec) { return data.is_lazy(spec.target); });
+  if (weighted || compared) return {};
   const int64_t batch = options.batch, rows = data.rows();
   std::map<int64_t, std::pair<int64_t, int64_t>> read;
   for (const int64_t size : {batch, rows % batch}) {

@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/session/image_data.h"
 #include "runtime/session/joined_data.h"
-#include "runtime/session/kept_files.h"
+#include "runtime/session/open_file_budget.h"
 #include "runtime/session/stored_rows.h"
 #include "runtime/session/tokens.h"
 
@@ -68,7 +68,7 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
 }
 
 // Smaller rows are faster in memory, unless there are many of them.
-constexpr int64_t kLeastStoredBytes = 256;
+constexpr int64_t kMinStoredBytes = 256;
 
 // The rows of a feed, read from the array that it is mapped to; null if their values must be checked, or if they do not have the required
 // shape.
@@ -102,7 +102,7 @@ std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const Column
   if (!array) return nullptr;
   types[feed.name] = RowType(array->dtype, array->shape);
   const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
-  const bool large_rows = row_bytes >= kLeastStoredBytes && !reading.measured.contains(feed.name);
+  const bool large_rows = row_bytes >= kMinStoredBytes && !reading.measured.contains(feed.name);
   if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
   return RowsOf(std::move(*array), file, source, feed, reading);
 }
@@ -227,7 +227,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
   std::vector<DataPart> parts;
   ArrayTypes first_types;
-  const KeptFiles kept;
+  const OpenFileBudget kept;
   for (const DataFile& file : files) {
     if (&file != &first && KindOfDataFile(file) != KindOfDataFile(first)) {
       throw Error(ErrorCode::kData, "not the same kind of file as '" + Escaped(first.path, 4096) + "' of the same data",
@@ -238,7 +238,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     parts.push_back({file.path, ReadFile(file, feeds, used, each, names, types, notes)});
     if (&file == &first) {
       first_types = types;
-      if (reading.on_demand) kept.CheckAfterFirst(file.path, std::ssize(files));
+      if (reading.on_demand) kept.CheckAllFit(file.path, std::ssize(files));
     }
     CheckSameTypes(file, types, first, first_types);
     if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});

@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kMostAxes = 8;
+constexpr int kMaxAxes = 8;
 
 DType DTypeOfIdx(unsigned char code) {
   switch (code) {
@@ -29,12 +29,12 @@ DType DTypeOfIdx(unsigned char code) {
   }
 }
 
-Error EndsEarly(const std::string& path) {
+Error TruncatedError(const std::string& path) {
   return {ErrorCode::kData, "the IDX file ends before its last element", Escaped(path, 4096), "download or copy it again"};
 }
 
 void ReadExactly(UnpackedFile& file, void* out, int64_t bytes) {
-  if (file.Read(out, bytes) != bytes) throw EndsEarly(file.path());
+  if (file.Read(out, bytes) != bytes) throw TruncatedError(file.path());
 }
 
 void SwapBytes(Tensor& tensor) {
@@ -74,7 +74,7 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
     throw Error(ErrorCode::kData, "not an IDX file: it does not start with 00 00 and a type", where,
                 "IDX is the format of the MNIST files; rename other files to their own extension");
   }
-  if (head[3] > kMostAxes) throw Error(ErrorCode::kData, std::to_string(head[3]) + " dimensions, more than an IDX file may have", where);
+  if (head[3] > kMaxAxes) throw Error(ErrorCode::kData, std::to_string(head[3]) + " dimensions, more than an IDX file may have", where);
   std::vector<int64_t> extents;
   int64_t bytes = DTypeBytes(dtype);
   for (int axis = 0; axis < head[3]; ++axis) {
@@ -95,13 +95,13 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
   return {dtype, Shape(extents), 4 + 4 * int64_t{head[3]}, bytes};
 }
 
-Error MoreBytes(const Shape& shape, const std::string& path) {
+Error TrailingBytesError(const Shape& shape, const std::string& path) {
   return {ErrorCode::kData, "unexpected bytes after the last element of " + shape.ToString(), Escaped(path, 4096)};
 }
 
 void CheckEnd(UnpackedFile& file, const Shape& shape) {
   char more;
-  if (file.Read(&more, 1) != 0) throw MoreBytes(shape, file.path());
+  if (file.Read(&more, 1) != 0) throw TrailingBytesError(shape, file.path());
 }
 
 StoredArray Unpack(UnpackedFile& file, const Head& head) {
@@ -129,8 +129,8 @@ std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes
   if (unpacked.packed()) return Unpack(unpacked, head);
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);
   const int64_t rest = file->bytes() - head.head_bytes;
-  if (rest < head.bytes) throw EndsEarly(path);
-  if (rest > head.bytes) throw MoreBytes(head.shape, path);
+  if (rest < head.bytes) throw TruncatedError(path);
+  if (rest > head.bytes) throw TrailingBytesError(head.shape, path);
   return StoredArray{head.dtype, true, head.shape, [file, start = head.head_bytes](int64_t offset, void* out, int64_t bytes) {
                        file->ReadAt(start + offset, out, bytes);
                      }};

@@ -55,9 +55,9 @@ Image DecodeImage(const std::string& bytes, int channels, const std::string& whe
 
 void CheckImageSize(int64_t height, int64_t width, const std::string& where) {
   if (height < 1 || width < 1) throw Error(ErrorCode::kData, "the image has no pixels", where);
-  if (height <= kMostPixels / width) return;
+  if (height <= kMaxPixels / width) return;
   throw Error(ErrorCode::kLimit,
-              std::to_string(width) + " x " + std::to_string(height) + " pixels, more than " + std::to_string(kMostPixels), where,
+              std::to_string(width) + " x " + std::to_string(height) + " pixels, more than " + std::to_string(kMaxPixels), where,
               "shrink the image first");
 }
 

@@ -18,11 +18,11 @@ struct Image {
 };
 
 // Limits for one image, since a small file can claim a large image.
-inline constexpr int64_t kMostPixels = int64_t{1} << 26;
+inline constexpr int64_t kMaxPixels = int64_t{1} << 26;
 inline constexpr int64_t kImageFileLimitBytes = int64_t{256} << 20;
 
 // Reads a JPEG or PNG file, whatever its name, as grey or RGB. Transparent pixels lie on black, and 16-bit samples become 8-bit ones.
-// Throws Error(kData) naming the file for another format and for a damaged or truncated file, Error(kLimit) beyond kMostPixels (before
+// Throws Error(kData) naming the file for another format and for a damaged or truncated file, Error(kLimit) beyond kMaxPixels (before
 // memory is allocated), Error(kIo) like InputFile.
 Image ReadImage(const std::string& path, int channels);
 

@@ -27,12 +27,12 @@ void Fail(j_common_ptr state) {
 }
 
 // A progressive image has about ten scans. Each scan costs as much as decoding a whole baseline image, but only a few bytes of the file.
-constexpr int kMostScans = 500;
+constexpr int kMaxScans = 500;
 
 void CountScans(j_common_ptr state) {
-  if (reinterpret_cast<j_decompress_ptr>(state)->input_scan_number <= kMostScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(state)->input_scan_number <= kMaxScans) return;
   Failure& failure = FailureOf(state);
-  std::snprintf(failure.message, sizeof failure.message, "more than %d scans", kMostScans);
+  std::snprintf(failure.message, sizeof failure.message, "more than %d scans", kMaxScans);
   std::longjmp(failure.jump, 1);
 }
 
@@ -41,7 +41,7 @@ void Warn(j_common_ptr state, int level) {
   if (level < 0 && (state->err->msg_code == JWRN_JPEG_EOF || state->err->msg_code == JWRN_HIT_MARKER)) Fail(state);
 }
 
-enum class Outcome { kDone, kFailed, kTooLarge, kOtherColours };
+enum class Outcome { kDone, kFailed, kTooLarge, kUnsupportedColors };
 
 // Reads the header, and the image if `samples` is given. No object with a destructor may be used here.
 Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string& bytes, int channels, Image& image) {
@@ -52,8 +52,8 @@ Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string
   jpeg_read_header(&jpeg, TRUE);
   image.height = jpeg.image_height;
   image.width = jpeg.image_width;
-  if (image.width < 1 || image.height > kMostPixels / image.width) return Outcome::kTooLarge;
-  if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK) return Outcome::kOtherColours;
+  if (image.width < 1 || image.height > kMaxPixels / image.width) return Outcome::kTooLarge;
+  if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK) return Outcome::kUnsupportedColors;
   jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_start_decompress(&jpeg);
   image.samples.resize(static_cast<size_t>(image.height * image.width * channels));
@@ -78,7 +78,7 @@ Image DecodeJpeg(const std::string& bytes, int channels, const std::string& wher
   const Outcome outcome = Decode(jpeg, failure, bytes, channels, image);
   jpeg_destroy_decompress(&jpeg);
   if (outcome == Outcome::kTooLarge) CheckImageSize(image.height, image.width, where);
-  if (outcome == Outcome::kOtherColours) {
+  if (outcome == Outcome::kUnsupportedColors) {
     throw Error(ErrorCode::kData, "CMYK JPEG images are not supported; expected grey or RGB", where,
                 "convert it: magick IMAGE.jpg -colorspace sRGB NEW.jpg   or remove it from the data");
   }

@@ -23,7 +23,7 @@ Image Grey(const Image& image) {
 
 // The file without its colour space chunks (gAMA and the like), which other readers ignore as well: libpng would use them to transform the
 // samples. Damage is left for libpng to detect.
-std::string WithoutLight(const std::string& bytes) {
+std::string WithoutColorChunks(const std::string& bytes) {
   constexpr size_t kSignatureBytes = 8, kFrameBytes = 12;  // of a chunk: length, name and checksum
   std::string kept = bytes.substr(0, kSignatureBytes);
   size_t at = kSignatureBytes;
@@ -41,7 +41,7 @@ std::string WithoutLight(const std::string& bytes) {
 }  // namespace
 
 Image DecodePng(const std::string& bytes, int channels, const std::string& where) {
-  const std::string plain = WithoutLight(bytes);
+  const std::string plain = WithoutColorChunks(bytes);
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   const auto fail = [&] {

@@ -26,10 +26,10 @@ struct Geometric {
 // at full height.
 Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
   const int64_t most = std::max(image.height, height);
-  if (most > kMostPixels / width) {
+  if (most > kMaxPixels / width) {
     throw Error(ErrorCode::kLimit,
                 "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " needs " + std::to_string(width) +
-                    " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMostPixels),
+                    " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMaxPixels),
                 Escaped(path, 4096), "crop the image, or remove it from the data");
   }
   return Resized(image, height, width);

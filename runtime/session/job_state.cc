@@ -42,7 +42,7 @@ std::vector<int> HoldersOf(const StateTensor& state, const Plan& plan, const Com
   return holders;
 }
 
-bool EachHoldsAll(const Plan& plan, const Communicator* communicator) {
+bool EachProcessHoldsState(const Plan& plan, const Communicator* communicator) {
   // Without parts each device has all.
   if (communicator == nullptr || plan.places.size() == 1) return true;
   for (int i = 0; i < communicator->processes(); ++i) {
@@ -51,7 +51,7 @@ bool EachHoldsAll(const Plan& plan, const Communicator* communicator) {
   return true;
 }
 
-bool FirstHoldsAll(const Plan& plan, const Communicator* communicator) {
+bool FirstProcessHoldsState(const Plan& plan, const Communicator* communicator) {
   return communicator == nullptr || HoldsAll(plan, RanksOf(0, plan, *communicator));
 }
 
@@ -77,7 +77,7 @@ void JoinPartsOf(const StateTensor& state, const Plan& plan, Communicator* commu
   arena.Set(state, sum ? sum->view() : Tensor(state.dtype, state.shape).view());
 }
 
-void SpreadState(Session& session, Communicator& communicator, const ReadState& given) {
+void BroadcastState(Session& session, Communicator& communicator, const ReadState& given) {
   const Plan& plan = session.plan();
   const int me = communicator.process();
   char first_gives = given ? 1 : 0;
@@ -118,7 +118,7 @@ void StateOfJob::End() {
     communicator_->Send(process, kTag, &kNoState, sizeof kNoState);
 }
 
-void GiveState(const Session& session, Communicator& communicator) {
+void SendState(const Session& session, Communicator& communicator) {
   const std::vector<StateTensor>& states = session.plan().state;
   while (true) {
     int64_t asked = kNoState;

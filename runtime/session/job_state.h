@@ -17,8 +17,8 @@ namespace gradloom {
 std::vector<int> HoldersOf(const StateTensor& state, const Plan& plan, const Communicator& communicator);
 
 // Whether all processes hold all state, and whether process 0 does. `communicator` null: a single process, which does.
-bool EachHoldsAll(const Plan& plan, const Communicator* communicator);
-bool FirstHoldsAll(const Plan& plan, const Communicator* communicator);
+bool EachProcessHoldsState(const Plan& plan, const Communicator* communicator);
+bool FirstProcessHoldsState(const Plan& plan, const Communicator* communicator);
 
 // All processes of a job must call the following functions together, with sessions of one plan.
 
@@ -31,10 +31,10 @@ using ReadState = std::function<Tensor(const std::string& name)>;
 
 // Sends process 0's state to all processes that hold it, a tensor at a time. Tensors that process 0 does not hold are read by `given` in
 // process 0; if it is empty, the first process that holds a tensor sends it.
-void SpreadState(Session& session, Communicator& communicator, const ReadState& given);
+void BroadcastState(Session& session, Communicator& communicator, const ReadState& given);
 
 // For process 0: reads all state, a tensor at a time, so that it needs memory only for its own part and one tensor. The other processes are
-// in GiveState until End.
+// in SendState until End.
 class StateOfJob {
  public:
   // Both are borrowed. `communicator` null: a single process.
@@ -50,6 +50,6 @@ class StateOfJob {
 };
 
 // For the other processes: sends process 0 the tensors that it requests, until its End. Throws Error(kPeer).
-void GiveState(const Session& session, Communicator& communicator);
+void SendState(const Session& session, Communicator& communicator);
 
 }  // namespace gradloom

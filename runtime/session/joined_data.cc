@@ -20,7 +20,7 @@ namespace {
 // glob calls the error function with the folder that it cannot read; there is no other way to learn its name.
 thread_local std::string unreadable_folder;
 
-int KeepUnreadable(const char* folder, int error) {
+int RecordUnreadable(const char* folder, int error) {
   // A file where the pattern requires a folder does not match.
   if (error == ENOTDIR || error == ENOENT) return 0;
   unreadable_folder = folder;
@@ -32,7 +32,7 @@ class JoinedRows : public RowSource {
  public:
   struct Part {
     std::string path;
-    Dataset::MadeColumn column;
+    Dataset::LazyColumn column;
     int64_t first = 0;  // index of its first row among all
   };
 
@@ -78,7 +78,7 @@ std::vector<int64_t> Counted(int64_t rows) {
 }
 
 // Presents a column in memory as a row source, to join it with parts that are row sources.
-Dataset::MadeColumn Made(const std::string& name, Tensor column) {
+Dataset::LazyColumn Made(const std::string& name, Tensor column) {
   const auto values = std::make_shared<const Tensor>(std::move(column));
   StoredRowsOptions options{.dtype = values->dtype(), .rows = values->shape()[0], .column = name};
   options.row_shape = Shape(std::vector<int64_t>(values->shape().begin() + 1, values->shape().end()));
@@ -106,7 +106,8 @@ std::shared_ptr<const RowSource> JoinedSource(const std::string& name, std::vect
   std::vector<JoinedRows::Part> made;
   int64_t first = 0;
   for (DataPart& part : parts) {
-    made.push_back({part.path, part.rows.made(name) ? part.rows.made_columns().at(name) : Made(name, part.rows.TakeColumn(name)), first});
+    made.push_back(
+        {part.path, part.rows.is_lazy(name) ? part.rows.lazy_columns().at(name) : Made(name, part.rows.TakeColumn(name)), first});
     first += part.rows.rows();
   }
   return std::make_shared<JoinedRows>(std::move(made), rows);
@@ -118,7 +119,7 @@ std::vector<std::string> FilesOf(const std::string& path) {
   std::error_code error;
   if (path.find_first_of("*?[{") == std::string::npos || std::filesystem::exists(path, error)) return {path};
   glob_t found{};
-  const int result = ::glob(path.c_str(), GLOB_BRACE | GLOB_NOSORT, KeepUnreadable, &found);
+  const int result = ::glob(path.c_str(), GLOB_BRACE | GLOB_NOSORT, RecordUnreadable, &found);
   std::vector<std::string> files;
   for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
@@ -140,11 +141,11 @@ Dataset Joined(std::vector<DataPart> parts) {
   if (parts.size() == 1) return std::move(parts.front().rows);
   std::vector<std::string> in_memory, made;
   const auto is_made = [&](const std::string& name) {
-    return std::any_of(parts.begin(), parts.end(), [&](const DataPart& part) { return part.rows.made(name); });
+    return std::any_of(parts.begin(), parts.end(), [&](const DataPart& part) { return part.rows.is_lazy(name); });
   };
   const Dataset& first = parts.front().rows;
   for (const auto& [name, column] : first.columns()) (is_made(name) ? made : in_memory).push_back(name);
-  for (const auto& [name, column] : first.made_columns()) made.push_back(name);
+  for (const auto& [name, column] : first.lazy_columns()) made.push_back(name);
   int64_t rows = 0;
   for (const DataPart& part : parts) rows += part.rows.rows();
   Dataset whole;

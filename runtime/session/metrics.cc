@@ -23,31 +23,31 @@ ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const
                                         ", but the output is " + output.shape.ToString());
   }
   for (int i = 0; i < rank; ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
-  if (target.elements() != places()) {
+  if (target.elements() != positions()) {
     throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " needs one class for each of " +
-                                        std::to_string(places()) + " positions, but the target is " + target.shape.ToString());
+                                        std::to_string(positions()) + " positions, but the target is " + target.shape.ToString());
   }
 }
 
-int64_t ClassScores::Class(int64_t place) const {
-  const int64_t c = ElementAsInt(target_, place);
+int64_t ClassScores::Class(int64_t position) const {
+  const int64_t c = ElementAsInt(target_, position);
   if (spec_.ignore_index && c == *spec_.ignore_index) return -1;
   if (c < 0 || c >= classes_) {
-    throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(place) +
+    throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(position) +
                                       " of the batch is not between 0 and " + std::to_string(classes_ - 1));
   }
   return c;
 }
 
-double ClassScores::Score(int64_t place, int64_t c) const {
-  const double value = ElementAsDouble(output_, (place / inner_ * classes_ + c) * inner_ + place % inner_);
+double ClassScores::Score(int64_t position, int64_t c) const {
+  const double value = ElementAsDouble(output_, (position / inner_ * classes_ + c) * inner_ + position % inner_);
   return spec_.probabilities ? std::log(value) : value;
 }
 
-double ClassScores::LogSum(int64_t place) const {
+double ClassScores::LogSum(int64_t position) const {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, Score(place, c));
-  for (int64_t c = 0; c < classes_; ++c) sum += std::exp(Score(place, c) - largest);
+  for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, Score(position, c));
+  for (int64_t c = 0; c < classes_; ++c) sum += std::exp(Score(position, c) - largest);
   return largest + std::log(sum);
 }
 
@@ -99,16 +99,16 @@ class TopK : public MeanMetric {
   TopK(const MetricSpec& spec, int64_t k) : MeanMetric(spec), k_(k) {}
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddYesNo(output, target);
+    if (IsFloating(target.dtype)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
-    for (int64_t place = 0; place < scores.places(); ++place) {
-      const int64_t right = scores.Class(place);
+    for (int64_t position = 0; position < scores.positions(); ++position) {
+      const int64_t right = scores.Class(position);
       if (right < 0) continue;
-      const double own = scores.Score(place, right);
+      const double own = scores.Score(position, right);
       // A NaN score is never correct.
       int64_t before = std::isnan(own) ? k_ : 0;
       for (int64_t c = 0; c < scores.classes() && before < k_; ++c) {
-        const double other = scores.Score(place, c);
+        const double other = scores.Score(position, c);
         before += other > own || (other == own && c < right);
       }
       Count(before < k_);
@@ -116,7 +116,7 @@ class TopK : public MeanMetric {
   }
 
  private:
-  void AddYesNo(const TensorView& output, const TensorView& target) {
+  void AddBinary(const TensorView& output, const TensorView& target) {
     if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not binary labels");
     CheckSameElements(spec_, output, target);
     for (int64_t i = 0; i < output.elements(); ++i) {
@@ -134,9 +134,9 @@ class Perplexity : public MeanMetric {
   void Add(const TensorView& output, const TensorView& target) override {
     if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets");
     const ClassScores scores(spec_, output, target);
-    for (int64_t place = 0; place < scores.places(); ++place) {
-      const int64_t right = scores.Class(place);
-      if (right >= 0) Count(scores.LogSum(place) - scores.Score(place, right));
+    for (int64_t position = 0; position < scores.positions(); ++position) {
+      const int64_t right = scores.Class(position);
+      if (right >= 0) Count(scores.LogSum(position) - scores.Score(position, right));
     }
   }
 
@@ -202,7 +202,7 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
 }
 
-void TellApart(std::vector<MetricSpec>& specs) {
+void DisambiguateNames(std::vector<MetricSpec>& specs) {
   std::vector<MetricSpec> kept;
   for (MetricSpec& spec : specs) {
     const auto is_same = [&](const MetricSpec& other) {

@@ -59,7 +59,7 @@ class Metric {
 
 // Labels metrics with the same name, as for a model with several outputs: "rmse/a" and "rmse/b" by their outputs, "rmse/a/t" also by their
 // targets if the output is the same. Of several with the same output and target, the first stays. Outputs and targets must be set.
-void TellApart(std::vector<MetricSpec>& specs);
+void DisambiguateNames(std::vector<MetricSpec>& specs);
 
 // The names that Make accepts; top5 stands for any number.
 std::vector<std::string> MetricNames();

@@ -15,13 +15,13 @@ class ClassScores {
   ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target);
 
   int64_t classes() const { return classes_; }
-  int64_t places() const { return outer_ * inner_; }
+  int64_t positions() const { return outer_ * inner_; }
 
   // The class at a position, or -1 if it is to be ignored. Throws Error(kData) for one that the output lacks.
-  int64_t Class(int64_t place) const;
-  double Score(int64_t place, int64_t c) const;
+  int64_t Class(int64_t position) const;
+  double Score(int64_t position, int64_t c) const;
   // log(sum(exp(scores))) at a position.
-  double LogSum(int64_t place) const;
+  double LogSum(int64_t position) const;
 
  private:
   const MetricSpec& spec_;

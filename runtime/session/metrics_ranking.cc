@@ -25,19 +25,19 @@ double MeanOfNumbers(const std::vector<double>& values) {
 }
 
 // Counts in columns: one for each class, or one for each binary label of a sample. A Column implements
-// AddAnswer(score, is, spec): adds one prediction of a binary label;
-// AddClass(scores, place, right, columns), static: adds the scores of all classes at a position.
+// AddBinary(score, is, spec): adds one prediction of a binary label;
+// AddClass(scores, position, right, columns), static: adds the scores of all classes at a position.
 template <typename Column>
 class ByColumn : public Metric {
  public:
   explicit ByColumn(const MetricSpec& spec) : spec_(spec) {}
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddAnswers(output, target);
+    if (IsFloating(target.dtype)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
     Resize(scores.classes());
-    for (int64_t place = 0; place < scores.places(); ++place) {
-      if (const int64_t right = scores.Class(place); right >= 0) Column::AddClass(scores, place, right, columns_);
+    for (int64_t position = 0; position < scores.positions(); ++position) {
+      if (const int64_t right = scores.Class(position); right >= 0) Column::AddClass(scores, position, right, columns_);
     }
   }
 
@@ -45,12 +45,12 @@ class ByColumn : public Metric {
   const std::vector<Column>& columns() const { return columns_; }
 
  private:
-  void AddAnswers(const TensorView& output, const TensorView& target) {
+  void AddBinary(const TensorView& output, const TensorView& target) {
     CheckSameElements(spec_, output, target);
     const int64_t columns = ColumnsOf(output);
     Resize(columns);
     for (int64_t i = 0; i < output.elements(); ++i) {
-      columns_[static_cast<size_t>(i % columns)].AddAnswer(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
+      columns_[static_cast<size_t>(i % columns)].AddBinary(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
     }
   }
 
@@ -76,11 +76,11 @@ struct Counts {
     false_negative += !said && is;
   }
 
-  void AddAnswer(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold, is); }
+  void AddBinary(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold, is); }
 
-  static void AddClass(const ClassScores& scores, int64_t place, int64_t right, std::vector<Counts>& columns) {
+  static void AddClass(const ClassScores& scores, int64_t position, int64_t right, std::vector<Counts>& columns) {
     int64_t said = 0;
-    for (int64_t c = 1; c < scores.classes(); ++c) said = scores.Score(place, c) > scores.Score(place, said) ? c : said;
+    for (int64_t c = 1; c < scores.classes(); ++c) said = scores.Score(position, c) > scores.Score(position, said) ? c : said;
     columns[static_cast<size_t>(right)].Count(said == right, true);
     if (said != right) columns[static_cast<size_t>(said)].Count(true, false);
   }
@@ -106,15 +106,15 @@ struct Scores {
   std::vector<double> scores;
   std::vector<bool> is;
 
-  void AddAnswer(double score, bool answer, const MetricSpec&) {
+  void AddBinary(double score, bool answer, const MetricSpec&) {
     scores.push_back(score);
     is.push_back(answer);
   }
 
-  static void AddClass(const ClassScores& all, int64_t place, int64_t right, std::vector<Scores>& columns) {
-    const double log_sum = all.LogSum(place);
+  static void AddClass(const ClassScores& all, int64_t position, int64_t right, std::vector<Scores>& columns) {
+    const double log_sum = all.LogSum(position);
     for (int64_t c = 0; c < all.classes(); ++c) {
-      columns[static_cast<size_t>(c)].scores.push_back(all.Score(place, c) - log_sum);
+      columns[static_cast<size_t>(c)].scores.push_back(all.Score(position, c) - log_sum);
       columns[static_cast<size_t>(c)].is.push_back(c == right);
     }
   }

@@ -43,7 +43,7 @@ std::string ErrorText(int code) {
 }
 
 // Names are not used as paths here, but other tools extract the same files.
-bool LeavesFolder(std::string_view name) {
+bool EscapesFolder(std::string_view name) {
   while (true) {
     const size_t end = name.find_first_of("/\\");
     if (name.substr(0, end) == "..") return true;
@@ -65,11 +65,13 @@ EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& wher
   if (zip_stat_index(archive, index, 0, &status) != 0) {
     throw Error(ErrorCode::kData, std::string("damaged .npz file: ") + zip_strerror(archive), where);
   }
-  constexpr zip_uint64_t kWanted = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-  if ((status.valid & kWanted) != kWanted) throw Error(ErrorCode::kData, "damaged .npz file: entry " + std::to_string(index), where);
+  constexpr zip_uint64_t kRequiredFields =
+      ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+  if ((status.valid & kRequiredFields) != kRequiredFields)
+    throw Error(ErrorCode::kData, "damaged .npz file: entry " + std::to_string(index), where);
   const std::string_view name = status.name;
   const std::string place = where + " entry '" + Escaped(name) + "'";
-  if (LeavesFolder(name)) throw Error(ErrorCode::kData, "the entry's name points outside the folder", place);
+  if (EscapesFolder(name)) throw Error(ErrorCode::kData, "the entry's name points outside the folder", place);
   if (!name.ends_with(kSuffix)) {
     throw Error(ErrorCode::kData, "the entry is not an array: its name does not end in .npy", place, "write the file with numpy.savez");
   }
@@ -366,7 +368,7 @@ void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& 
   std::vector<std::string> headers;  // libzip borrows them until zip_close
   headers.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
-    if (LeavesFolder(name))
+    if (EscapesFolder(name))
       throw Error(ErrorCode::kData, "an array's name points outside the folder: '" + Escaped(name) + "'", Escaped(path, 4096));
     headers.push_back(NpyHeader(tensor.dtype, tensor.shape));
   }

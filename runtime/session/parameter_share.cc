@@ -28,8 +28,8 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-constexpr int64_t kMostTableBytes = 64 << 20;
-constexpr size_t kMostNameBytes = 64;
+constexpr int64_t kMaxTableBytes = 64 << 20;
+constexpr size_t kMaxNameBytes = 64;
 constexpr time_t kSeconds = 10;  // timeout for the other side
 
 // The shared memory begins with this header, followed by a table of the parameters as JSON and, from a page boundary on, the state.
@@ -42,7 +42,7 @@ std::string Reason() { return std::generic_category().message(errno); }
 
 // An address in the abstract namespace, which is not part of the file system.
 std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
-  const bool fits = !name.empty() && name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+  const bool fits = !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
   });
   if (!fits) {
@@ -57,7 +57,7 @@ std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size())};
 }
 
-bool OfThisUser(int socket) {
+bool IsOfThisUser(int socket) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
@@ -80,7 +80,7 @@ struct DescriptorMessage {
   DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 };
 
-void GiveDescriptor(int socket, int fd) {
+void SendDescriptor(int socket, int fd) {
   DescriptorMessage sent;
   cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
@@ -92,7 +92,7 @@ void GiveDescriptor(int socket, int fd) {
 }
 
 // -1 if none arrives.
-int TakeDescriptor(int socket) {
+int ReceiveDescriptor(int socket) {
   DescriptorMessage got;
   if (recvmsg(socket, &got.message, MSG_CMSG_CLOEXEC) != 1) return -1;
   const cmsghdr* const header = CMSG_FIRSTHDR(&got.message);
@@ -195,7 +195,7 @@ void ParameterShare::Serve() const {
     if (poll(watched, 2, -1) < 0 && errno != EINTR) return;
     if (watched[0].revents != 0) return;
     const Descriptor client(accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC));
-    if (client.get() >= 0 && OfThisUser(client.get())) GiveDescriptor(client.get(), memory_);
+    if (client.get() >= 0 && IsOfThisUser(client.get())) SendDescriptor(client.get(), memory_);
   }
 }
 
@@ -220,9 +220,9 @@ AttachedParameters::AttachedParameters(const std::string& name) {
     throw Error(ErrorCode::kConfig, "no parameters are shared under the name '" + Escaped(name) + "'", "",
                 "share them from a session on this host with ShareParameters");
   }
-  if (!OfThisUser(socket.get()))
+  if (!IsOfThisUser(socket.get()))
     throw Error(ErrorCode::kConfig, "the parameters shared under the name '" + Escaped(name) + "' belong to another user");
-  const Descriptor memory(TakeDescriptor(socket.get()));
+  const Descriptor memory(ReceiveDescriptor(socket.get()));
   if (memory.get() < 0) throw Error(ErrorCode::kData, "the owner of the name '" + Escaped(name) + "' did not send parameters within 10 s");
   try {
     Map(memory.get());
@@ -252,7 +252,7 @@ void AttachedParameters::Map(int fd) {
   if (size < static_cast<int64_t>(sizeof header) || pread(fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
       std::memcmp(header.magic, magic, sizeof magic) != 0)
     Refuse("it does not start with the magic number");
-  if (header.table_bytes < 0 || header.table_bytes > kMostTableBytes || header.table_bytes > size - static_cast<int64_t>(sizeof header))
+  if (header.table_bytes < 0 || header.table_bytes > kMaxTableBytes || header.table_bytes > size - static_cast<int64_t>(sizeof header))
     Refuse("its table has " + std::to_string(header.table_bytes) + " bytes");
   if (header.state_begin < static_cast<int64_t>(sizeof header) + header.table_bytes || header.state_begin % kPageBytes != 0 ||
       header.state_bytes < 0 || header.state_begin > size || header.state_bytes > size - header.state_begin)

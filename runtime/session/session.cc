@@ -122,10 +122,10 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
     }
   }
   if (entry >= 0) return entry;
-  ThrowUnfit(kind, feeds);
+  ThrowNoEntry(kind, feeds);
 }
 
-void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
+void Session::ThrowNoEntry(EntryKind kind, const Feeds& feeds) const {
   std::string why, shapes;
   std::set<std::string, std::less<>> taken;
   int64_t most = -1, entries = 0;
@@ -226,19 +226,19 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = loss();
-  parts_apart_ = kind == EntryKind::kAccumulate && plan_->HasPartialState();
+  parts_pending_ = kind == EntryKind::kAccumulate && plan_->HasPartialState();
   result.updated = (batch_ + 1) % plan_->accumulate == 0;
-  const bool updates_apart = result.updated && kind == EntryKind::kAccumulate;
-  if (updates_apart) {
+  const bool updates_separately = result.updated && kind == EntryKind::kAccumulate;
+  if (updates_separately) {
     KeepFetches();
     Run(FindEntry(EntryKind::kUpdate, {}), {});
-    parts_apart_ = false;
+    parts_pending_ = false;
   }
   if (result.updated && HasFetch(kGradNorm)) {
     result.grad_norm = ElementAsDouble(Fetched(kGradNorm), 0);
   }
   last_entry_ = trained;
-  overrun_ = updates_apart;
+  overrun_ = updates_separately;
   ++batch_;
   if (result.updated) ++step_;
   result.step = step_;
@@ -246,7 +246,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   return result;
 }
 
-void Session::CheckApart() const {
+void Session::CheckSeparateUpdate() const {
   if (plan_->accumulate > 1) {
     throw Error(ErrorCode::kConfig, "the plan itself accumulates " + std::to_string(plan_->accumulate) + " batches per update", "",
                 "use Step, or compile the plan with train.accumulate = 1");
@@ -258,7 +258,7 @@ void Session::CheckApart() const {
 }
 
 StepResult Session::Accumulate(const Feeds& feeds) {
-  CheckApart();
+  CheckSeparateUpdate();
   StepResult result;
   result.lr = learning_rate();
   Run(FindEntry(EntryKind::kAccumulate, feeds), feeds);
@@ -270,7 +270,7 @@ StepResult Session::Accumulate(const Feeds& feeds) {
 }
 
 StepResult Session::Update() {
-  CheckApart();
+  CheckSeparateUpdate();
   if (accumulated_ == 0) throw Error(ErrorCode::kConfig, "no gradients are accumulated", "", "run a training step first");
   StepResult result;
   result.lr = learning_rate();
@@ -284,7 +284,7 @@ StepResult Session::Update() {
 }
 
 void Session::DropGradients() {
-  CheckApart();
+  CheckSeparateUpdate();
   for (const StateTensor& state : plan_->state) {
     if (state.kind == StateKind::kAccumulator) executor_->state().Set(state, Tensor(state.dtype, state.shape).view());
   }
@@ -295,7 +295,7 @@ void Session::KeepState() {
   const StateArena& arena = executor_->state();
   kept_.state.resize(arena.ranks());
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
-    if (!arena.holds(rank) || KeptBy(rank) != rank) continue;
+    if (!arena.holds(rank) || SnapshotRank(rank) != rank) continue;
     std::vector<std::byte>& kept = kept_.state[rank];
     kept.resize(static_cast<size_t>(arena.bytes(rank)));
     if (!kept.empty()) std::memcpy(kept.data(), arena.at(static_cast<int>(rank), 0), kept.size());
@@ -305,7 +305,7 @@ void Session::KeepState() {
 }
 
 // Ranks of one place hold the same state, except for partial sums.
-size_t Session::KeptBy(size_t rank) const {
+size_t Session::SnapshotRank(size_t rank) const {
   const StateArena& arena = executor_->state();
   size_t first = plan_->HasPartialState() ? rank : 0;
   while (!arena.holds(first) || plan_->PlaceOf(first) != plan_->PlaceOf(rank)) ++first;
@@ -316,7 +316,7 @@ void Session::UndoStep() {
   const StateArena& arena = executor_->state();
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     if (!arena.holds(rank)) continue;
-    const std::vector<std::byte>& kept = kept_.state.at(KeptBy(rank));
+    const std::vector<std::byte>& kept = kept_.state.at(SnapshotRank(rank));
     GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
     if (!kept.empty()) std::memcpy(arena.at(static_cast<int>(rank), 0), kept.data(), kept.size());
   }
@@ -328,7 +328,7 @@ StepResult Session::SkipBatch() {
   result.updated = plan_->accumulate > 1 && (batch_ + 1) % plan_->accumulate == 0;
   if (result.updated) {
     Run(FindEntry(EntryKind::kUpdate, {}), {});
-    parts_apart_ = false;
+    parts_pending_ = false;
     ++step_;
   }
   result.step = step_;
@@ -340,7 +340,7 @@ std::string Session::NonFiniteState() const {
   SavedState saved = SavedStateOf(*this);
   saved.get = [this](const StateTensor& state) { return executor_->state().Get(state); };
   std::string found = gradloom::NonFiniteState(saved);
-  if (communicator() == nullptr || (EachHoldsAll(*plan_, communicator()) && !plan_->HasPartialState())) return found;
+  if (communicator() == nullptr || (EachProcessHoldsState(*plan_, communicator()) && !plan_->HasPartialState())) return found;
   const std::vector<std::string> all = communicator()->AllGather(found);
   for (const StateTensor& state : plan_->state) {
     if (std::find(all.begin(), all.end(), state.name) != all.end()) return state.name;
@@ -387,7 +387,7 @@ std::map<std::string, Tensor> Session::FetchAll() const {
   std::map<std::string, Tensor> values;
   const Entry& entry = plan_->entries[static_cast<size_t>(last_entry_)];
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
-    if (!SaysExtent(entry, i)) values.emplace(entry.fetches[i].name, Tensor::Copy(Fetched(entry.fetches[i].name)));
+    if (!IsOnlyExtent(entry, i)) values.emplace(entry.fetches[i].name, Tensor::Copy(Fetched(entry.fetches[i].name)));
   }
   return values;
 }
@@ -422,21 +422,21 @@ std::optional<DeviceTensor> Session::FetchedOnDevice(std::string_view name) cons
   return executor_->FetchedOnDevice(last_entry_, index);
 }
 
-bool Session::PartsWait() const { return parts_apart_; }
+bool Session::PartsPending() const { return parts_pending_; }
 
 void Session::JoinParts() {
-  if (!parts_apart_) return;
+  if (!parts_pending_) return;
   for (const StateTensor& state : plan_->state) {
     if (state.partial) JoinPartsOf(state, *plan_, communicator(), executor_->state());
   }
-  parts_apart_ = false;
+  parts_pending_ = false;
 }
 
 Tensor Session::Get(std::string_view state) const {
   const int index = plan_->FindState(std::string(state));
   if (index < 0)
     throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
-  if (parts_apart_ && communicator() != nullptr && plan_->state[static_cast<size_t>(index)].partial) {
+  if (parts_pending_ && communicator() != nullptr && plan_->state[static_cast<size_t>(index)].partial) {
     throw Error(ErrorCode::kPlan, "each process holds only a part of '" + Escaped(state) + "' until the next update", "",
                 "read it or save after the update");
   }

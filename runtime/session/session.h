@@ -75,7 +75,7 @@ class Session {
   // Whether `next` of Step is used.
   bool copies_inputs() const;
   // Waits until `next` has returned and its feeds are copied.
-  void FinishAhead() { executor_->FinishAhead(); }
+  void FinishPrefetch() { executor_->FinishPrefetch(); }
 
   // The loss and outputs of a batch without training ("loss" and the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
@@ -95,7 +95,7 @@ class Session {
   bool HasFetch(std::string_view name) const;
 
   // Whether accumulated gradients exist of which each device holds a part (StateTensor::partial).
-  bool PartsWait() const;
+  bool PartsPending() const;
   // Sums those parts on the first device that has them, so that the state can be saved and continued to the same bits. All processes of a
   // job call it together. Does nothing without such gradients.
   void JoinParts();
@@ -167,9 +167,9 @@ class Session {
   // The entry kind that trains on a batch, given the number of batches before it.
   EntryKind TrainingKind(int64_t batch) const;
   int FindEntry(EntryKind kind, const Feeds& feeds);
-  [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
-  void CheckApart() const;
-  size_t KeptBy(size_t rank) const;
+  [[noreturn]] void ThrowNoEntry(EntryKind kind, const Feeds& feeds) const;
+  void CheckSeparateUpdate() const;
+  size_t SnapshotRank(size_t rank) const;
   Communicator* communicator() const { return options_.executor.communicator.get(); }
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
@@ -188,7 +188,7 @@ class Session {
   int64_t step_ = 0;
   int64_t batch_ = 0;
   int64_t accumulated_ = 0;
-  bool parts_apart_ = false;  // whether devices hold parts of accumulated gradients
+  bool parts_pending_ = false;  // whether devices hold parts of accumulated gradients
   double fixed_lr_ = -1;
   Kept kept_;
 };

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kAhead = 2;  // batches of a process that process 0 has not received yet
+constexpr int64_t kMaxInFlight = 2;  // batches of a process that process 0 has not received yet
 constexpr uint32_t kTag = Communicator::kFetchTag;
 
 // Sends a header with the number of tensors and the dtype, rank and extents of each, then one message per tensor.
@@ -26,7 +26,7 @@ void Send(Communicator& communicator, const std::vector<Tensor>& tensors) {
 }
 
 std::vector<Tensor> Receive(Communicator& communicator, int process) {
-  const std::vector<std::byte> message = communicator.Take(process, kTag);
+  const std::vector<std::byte> message = communicator.ReceiveAny(process, kTag);
   std::vector<int64_t> head(message.size() / sizeof(int64_t));
   if (!head.empty()) std::memcpy(head.data(), message.data(), head.size() * sizeof(int64_t));
   size_t at = 0;
@@ -71,14 +71,14 @@ void SharedBatches::Run(const Compute& compute, const Take& take) {
       if (process_ == 0) {
         take(i, std::move(computed));
       } else {
-        if (own >= kAhead) communicator_->Receive(0, kTag, &go, sizeof go);
+        if (own >= kMaxInFlight) communicator_->Receive(0, kTag, &go, sizeof go);
         Send(*communicator_, computed);
       }
       ++own;
     } else if (process_ == 0) {
       take(i, Receive(*communicator_, owner));
       // Only if the process will wait for it.
-      if (i + kAhead * processes_ < count_) communicator_->Send(owner, kTag, &go, sizeof go);
+      if (i + kMaxInFlight * processes_ < count_) communicator_->Send(owner, kTag, &go, sizeof go);
     }
   }
 }

@@ -20,25 +20,25 @@ void Add(std::atomic<T>& to, T value) {
 
 }  // namespace
 
-size_t SharedTraining::BoardBytes(int processes) {
-  return static_cast<size_t>(AlignUp(static_cast<int64_t>(sizeof(Board) + sizeof(Slot) * static_cast<size_t>(processes)), kPageBytes));
+size_t SharedTraining::HeaderBytes(int processes) {
+  return static_cast<size_t>(AlignUp(static_cast<int64_t>(sizeof(Header) + sizeof(Slot) * static_cast<size_t>(processes)), kPageBytes));
 }
 
 SharedTraining::SharedTraining(std::shared_ptr<Communicator> communicator, std::unique_ptr<SharedMemory> memory)
     : communicator_(std::move(communicator)),
       memory_(std::move(memory)),
-      board_(reinterpret_cast<Board*>(memory_->data())),
-      parameters_(memory_, memory_->data() + BoardBytes(communicator_->processes())) {}
+      header_(reinterpret_cast<Header*>(memory_->data())),
+      parameters_(memory_, memory_->data() + HeaderBytes(communicator_->processes())) {}
 
 std::shared_ptr<SharedTraining> SharedTraining::Make(const Plan& plan, std::shared_ptr<Communicator> communicator) {
   const int processes = communicator->processes();
-  const size_t bytes = BoardBytes(processes) + static_cast<size_t>(plan.places.front().state_bytes);
+  const size_t bytes = HeaderBytes(processes) + static_cast<size_t>(plan.places.front().state_bytes);
   std::unique_ptr<SharedMemory> memory;
   if (communicator->process() == 0) memory = SharedMemory::Make("gradloom-parameters", bytes);
   const std::string address = communicator->Broadcast(memory == nullptr ? "" : memory->address());
   if (communicator->process() == 0 && memory != nullptr) {
-    new (memory->data()) Board;
-    for (int i = 0; i < processes; ++i) new (memory->data() + sizeof(Board) + sizeof(Slot) * static_cast<size_t>(i)) Slot;
+    new (memory->data()) Header;
+    for (int i = 0; i < processes; ++i) new (memory->data() + sizeof(Header) + sizeof(Slot) * static_cast<size_t>(i)) Slot;
   } else if (!address.empty()) {
     memory = SharedMemory::Open(address, bytes);
   }
@@ -55,20 +55,20 @@ std::shared_ptr<SharedTraining> SharedTraining::Make(const Plan& plan, std::shar
   return std::shared_ptr<SharedTraining>(new SharedTraining(std::move(communicator), std::move(memory)));
 }
 
-void SharedTraining::Meet() { communicator_->AllGather(""); }
+void SharedTraining::Barrier() { communicator_->AllGather(""); }
 
 void SharedTraining::Begin(int64_t batches) {
-  board_->claimed = batches;
-  board_->done = batches;
+  header_->claimed = batches;
+  header_->done = batches;
 }
 
 int64_t SharedTraining::Finish(int64_t rows, double loss_sum, double loss_weight, int64_t seen) {
-  for (std::atomic<uint32_t>& mark : board_->marks) mark.store(mark.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  const int64_t before = board_->done.fetch_add(1);
+  for (std::atomic<uint32_t>& mark : header_->marks) mark.store(mark.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const int64_t before = header_->done.fetch_add(1);
   Slot& own = slot(communicator_->process());
   Add<int64_t>(own.updates, 1);
   Add(own.rows, rows);
-  Add(own.overtaken, before - seen);
+  Add(own.staleness, before - seen);
   Add(own.loss_sum, loss_sum);
   Add(own.loss_weight, loss_weight);
   communicator_->ThrowIfFailed();
@@ -81,20 +81,20 @@ SharedCounts SharedTraining::counts() const {
     const Slot& of = slot(i);
     sum.updates += of.updates;
     sum.rows += of.rows;
-    sum.overtaken += of.overtaken;
+    sum.staleness += of.staleness;
     sum.loss_sum += of.loss_sum;
     sum.loss_weight += of.loss_weight;
   }
   sum.marks = sum.updates * kMarks;
   // The counters wrap around at 2^32.
-  for (const std::atomic<uint32_t>& mark : board_->marks)
+  for (const std::atomic<uint32_t>& mark : header_->marks)
     sum.marks_lost += static_cast<uint32_t>(static_cast<uint32_t>(sum.updates) - mark.load());
   return sum;
 }
 
 void SharedTraining::RequestStop(int why) {
   int none = 0;
-  board_->stop.compare_exchange_strong(none, why);
+  header_->stop.compare_exchange_strong(none, why);
 }
 
 }  // namespace gradloom

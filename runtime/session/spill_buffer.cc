@@ -22,16 +22,16 @@ namespace {
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 // Free disk space that is left to others, including checkpoints of this run.
-constexpr uint64_t kLeastFreeBytes = uint64_t{1} << 30;
+constexpr uint64_t kMinFreeBytes = uint64_t{1} << 30;
 
 bool IsMemory(int fd) {
   struct statfs system = {};
   return ::fstatfs(fd, &system) != 0 || system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
 }
 
-bool HasRoom(int fd, size_t bytes) {
+bool HasFreeSpace(int fd, size_t bytes) {
   struct statvfs disk = {};
-  return ::fstatvfs(fd, &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize >= kLeastFreeBytes + bytes;
+  return ::fstatvfs(fd, &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize >= kMinFreeBytes + bytes;
 }
 
 void ReadFully(int fd, int64_t offset, char* to, int64_t bytes, const std::string& folder) {
@@ -66,7 +66,7 @@ void SpillBuffer::Open() {
 
 void SpillBuffer::Write() {
   try {
-    if (!HasRoom(file_.get(), memory_.size())) return ReturnToMemory();
+    if (!HasFreeSpace(file_.get(), memory_.size())) return ReturnToMemory();
     WriteFully(file_.get(), memory_.data(), static_cast<int64_t>(memory_.size()), folder_);
   } catch (const Error&) {
     return ReturnToMemory();

@@ -16,7 +16,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostSkippedInARow = 100;
+constexpr int64_t kMaxSkippedInARow = 100;
 
 }  // namespace
 
@@ -72,7 +72,7 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
 }
 
 // No batch may be prepared ahead for a destroyed trainer.
-Trainer::~Trainer() { session_.FinishAhead(); }
+Trainer::~Trainer() { session_.FinishPrefetch(); }
 
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 
@@ -82,12 +82,12 @@ int64_t Trainer::total_batches() const {
 
 bool Trainer::Finished() const { return session_.batch() >= total_batches(); }
 
-bool Trainer::Enough() const { return options_.patience > 0 && not_better_ >= options_.patience; }
+bool Trainer::IsStagnant() const { return options_.patience > 0 && stagnant_evaluations_ >= options_.patience; }
 
 StopReason Trainer::Run() {
   saved_at_ = Now();
   // The run was stopped for this reason before and has been resumed.
-  if (Enough()) return StopReason::kNoBetter;
+  if (IsStagnant()) return StopReason::kNoImprovement;
   if (options_.shared != nullptr) return RunShared();
   while (!Finished()) {
     const StepReport step = Step();
@@ -97,34 +97,34 @@ StopReason Trainer::Run() {
     // If the gradients of an update are held in parts by several devices, the state is saved only at an update or at the end of an epoch.
     // The parts are joined there whether or not the state is saved, so a resumed run has the same bits as one that was not stopped.
     if (epoch_ended) session_.JoinParts();
-    const bool whole = !session_.PartsWait();
+    const bool whole = !session_.PartsPending();
     bool better = false;
-    if (eval_.rows() > 0 && (Due(options_.evaluate, step) || (last && options_.evaluate.unit != Interval::Unit::kNever))) {
+    if (eval_.rows() > 0 && (IsDue(options_.evaluate, step) || (last && options_.evaluate.unit != Interval::Unit::kNever))) {
       better = EvaluateAndCompare(step.epoch);
     }
     if (epoch_ended || last) EndEpoch(step.epoch);
     if (better) observer_.OnSave(SaveReason::kBest);
-    const bool enough = Enough();
+    const bool enough = IsStagnant();
     stop_ |= options_.stop_requested && options_.stop_requested();
     if (last || enough) {
       Save(SaveReason::kEnd);
-      return last ? StopReason::kDone : StopReason::kNoBetter;
+      return last ? StopReason::kDone : StopReason::kNoImprovement;
     }
     if (stop_ && whole) {
       Save(SaveReason::kStopRequested);
       return StopReason::kRequested;
     }
     const bool agreed = options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due;
-    save_is_due_ |= agreed ? options_.save_is_due() : Due(options_.save, step);
+    save_is_due_ |= agreed ? options_.save_is_due() : IsDue(options_.save, step);
     if (save_is_due_ && whole) Save(SaveReason::kInterval);
   }
   return StopReason::kDone;
 }
 
 const Feeds& Trainer::FeedsOf(int64_t index) {
-  session_.FinishAhead();
+  session_.FinishPrefetch();
   if (ahead_ == index) {
-    feeds_ = std::move(ahead_feeds_);
+    feeds_ = std::move(prefetched_feeds_);
   } else {
     feeds_ = batches_->Get(index - batches_first_);
   }
@@ -133,20 +133,20 @@ const Feeds& Trainer::FeedsOf(int64_t index) {
 }
 
 // Runs on another thread while no one else requests batches.
-const Feeds* Trainer::MakeAhead() {
+const Feeds* Trainer::PrefetchNext() {
   const int64_t next = session_.batch() % batches_per_epoch() + 1;
   if (next - batches_first_ >= batches_->count()) return nullptr;
   try {
-    ahead_feeds_ = batches_->Get(next - batches_first_);
+    prefetched_feeds_ = batches_->Get(next - batches_first_);
   } catch (const std::exception&) {
     return nullptr;
   }
   ahead_ = next;
-  return &ahead_feeds_;
+  return &prefetched_feeds_;
 }
 
 void Trainer::StartEpoch(int64_t epoch) {
-  session_.FinishAhead();
+  session_.FinishPrefetch();
   ahead_ = -1;
   batches_ = nullptr;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
@@ -161,12 +161,12 @@ void Trainer::StartClock() {
 }
 
 void Trainer::OpenBatches(int64_t index) {
-  session_.FinishAhead();
+  session_.FinishPrefetch();
   ahead_ = -1;
   std::span<const int64_t> rows = order_;
   batches_first_ = 0;
   // Rows in memory can be accessed in any order. Rows from a source are made ahead, only by the process that needs them.
-  if (options_.shared != nullptr && !train_.made_columns().empty()) {
+  if (options_.shared != nullptr && !train_.lazy_columns().empty()) {
     batches_first_ = index;
     const int64_t first = index * options_.batch, ours = (claimed_end_ - order_epoch_ * batches_per_epoch() - index) * options_.batch;
     rows = rows.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(ours, train_.rows() - first)));
@@ -206,7 +206,7 @@ StepReport Trainer::Step() {
 
 void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
-  report.result = session_.Step(feeds, session_.copies_inputs() ? [this] { return MakeAhead(); } : std::function<const Feeds*()>());
+  report.result = session_.Step(feeds, session_.copies_inputs() ? [this] { return PrefetchNext(); } : std::function<const Feeds*()>());
   const double loss = report.result.loss;
   // All state is scanned only if a batch can be undone, or if training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";
@@ -220,7 +220,7 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
                        state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'",
                        "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
   if (!options_.skip_non_finite) throw diverged;
-  if (++skipped_in_a_row_ == kMostSkippedInARow) {
+  if (++skipped_in_a_row_ == kMaxSkippedInARow) {
     throw Error(diverged.code(), diverged.message() + ", the last of " + std::to_string(skipped_in_a_row_) + " batches in a row",
                 diverged.where(), diverged.help());
   }
@@ -232,7 +232,7 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
 }
 
 // Whether the interval ends with this step.
-bool Trainer::Due(const Interval& interval, const StepReport& step) const {
+bool Trainer::IsDue(const Interval& interval, const StepReport& step) const {
   switch (interval.unit) {
     case Interval::Unit::kNever: return false;
     case Interval::Unit::kEpochs: return session_.batch() % (interval.count * batches_per_epoch()) == 0;
@@ -264,7 +264,7 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
     best_ = value;
     best_step_ = judged().step();
   }
-  not_better_ = report.best ? 0 : not_better_ + 1;
+  stagnant_evaluations_ = report.best ? 0 : stagnant_evaluations_ + 1;
   if (plateau_) {
     const double before = plateau_->lr();
     session_.set_learning_rate(plateau_->Step(value));
@@ -318,7 +318,7 @@ std::string Trainer::state() const {
                       {"loss_weight", loss_weight},
                       {"best", best_},
                       {"best_step", best_step_},
-                      {"not_better", not_better_},
+                      {"not_better", stagnant_evaluations_},
                       {"skipped", skipped_},
                       {"in_a_row", skipped_in_a_row_},
                       {"plateau", plateau_ ? plateau_->state() : ""}};
@@ -333,7 +333,7 @@ void Trainer::set_state(const std::string& text) {
     loss_weight_ = json.at("loss_weight").get<double>();
     best_ = json.at("best").get<double>();
     best_step_ = json.at("best_step").get<int64_t>();
-    not_better_ = json.at("not_better").get<int64_t>();
+    stagnant_evaluations_ = json.at("not_better").get<int64_t>();
     skipped_ = json.at("skipped").get<int64_t>();
     skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
     if (options_.shared != nullptr) own_updates_ = json.value("own_updates", int64_t{-1});

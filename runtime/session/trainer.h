@@ -97,7 +97,7 @@ struct EpochReport {
   std::vector<DeviceMemory> memory;                           // by device, at its end
 };
 
-enum class StopReason : uint8_t { kDone, kRequested, kNoBetter };
+enum class StopReason : uint8_t { kDone, kRequested, kNoImprovement };
 enum class SaveReason : uint8_t { kInterval, kBest, kEnd, kStopRequested };
 
 // Called for each event, in order. An observer may throw; the run then ends with that error.
@@ -147,18 +147,18 @@ class Trainer {
  private:
   static double Now();  // seconds on the steady clock
   bool Finished() const;
-  bool Enough() const;  // whether there were too many evaluations without improvement
+  bool IsStagnant() const;  // whether there were too many evaluations without improvement
   StepReport Step();
   // The loop of a process that trains shared parameters.
   StopReason RunShared();
   int64_t NextShared();
-  void WatchShared(StepReport& step, int64_t seen);
+  void HandleShared(StepReport& step, int64_t seen);
   void EndShared();
   void TakeSnapshot();
   // The feeds of a batch of the epoch, made ahead or now.
   const Feeds& FeedsOf(int64_t index);
   // Makes those of the next batch; null if there is none, or it cannot be read, which is reported when it is needed.
-  const Feeds* MakeAhead();
+  const Feeds* PrefetchNext();
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   void StartEpoch(int64_t epoch);
   // Makes batches_ of the epoch from batch `index` on: all of it, or this process's part.
@@ -169,7 +169,7 @@ class Trainer {
   // The session that is evaluated and saved.
   Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
   void EndEpoch(int64_t epoch);
-  bool Due(const Interval& interval, const StepReport& step) const;
+  bool IsDue(const Interval& interval, const StepReport& step) const;
   bool EvaluateAndCompare(int64_t epoch);
   void Save(SaveReason reason);
 
@@ -182,9 +182,9 @@ class Trainer {
   std::vector<int64_t> order_;  // the order of the rows in the epoch of batches_
   std::unique_ptr<Batches> batches_;
   int64_t order_epoch_ = -1;
-  int64_t batches_first_ = 0;  // index in the epoch of the first batch in batches_
-  Feeds feeds_, ahead_feeds_;  // of the current batch, and of the next one, made during the current step
-  int64_t ahead_ = -1;         // index of the next one; -1: none
+  int64_t batches_first_ = 0;       // index in the epoch of the first batch in batches_
+  Feeds feeds_, prefetched_feeds_;  // of the current batch, and of the next one, made during the current step
+  int64_t ahead_ = -1;              // index of the next one; -1: none
 
   // The current epoch.
   double loss_sum_ = 0, loss_weight_ = 0;
@@ -197,7 +197,7 @@ class Trainer {
 
   double best_ = 0;
   int64_t best_step_ = -1;
-  int64_t not_better_ = 0;
+  int64_t stagnant_evaluations_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   // Requests that wait until the state can be saved.
   bool stop_ = false, save_is_due_ = false;

@@ -10,13 +10,13 @@ namespace gradloom {
 namespace {
 
 // Batches from row sources (images) are taken in groups of this size, since threads make them ahead.
-constexpr int64_t kMadeBatches = 8;
+constexpr int64_t kLazyBatches = 8;
 
 }  // namespace
 
 int64_t Trainer::NextShared() {
   if (claimed_next_ == claimed_end_) {
-    const int64_t count = train_.made_columns().empty() ? 1 : kMadeBatches;
+    const int64_t count = train_.lazy_columns().empty() ? 1 : kLazyBatches;
     claimed_next_ = options_.shared->Claim(count);
     claimed_end_ = claimed_next_ + count;
   }
@@ -48,22 +48,22 @@ StopReason Trainer::RunShared() {
     loss_sum_ = loss_weight_ = 0;
     step.result.step = step.result.batch = done;
     step.epochs_done = static_cast<double>(done) / static_cast<double>(batches_per_epoch());
-    if (shared.leads()) WatchShared(step, seen);
+    if (shared.leads()) HandleShared(step, seen);
     seen = done;
     if (options_.stop_requested) options_.stop_requested();
   }
   shared.SetBusy(false);
-  shared.Meet();
+  shared.Barrier();
   const int64_t done = shared.done();
   session_.set_position(done, done);
   session_.set_learning_rate(shared.learning_rate());
   if (shared.leads()) EndShared();
   if (done >= total_batches()) return StopReason::kDone;
-  return shared.stop() == SharedTraining::kNoBetter ? StopReason::kNoBetter : StopReason::kRequested;
+  return shared.stop() == SharedTraining::kNoImprovement ? StopReason::kNoImprovement : StopReason::kRequested;
 }
 
 // Handles evaluations and saves that became due between the last batch that this process saw and the current one.
-void Trainer::WatchShared(StepReport& step, int64_t seen) {
+void Trainer::HandleShared(StepReport& step, int64_t seen) {
   const int64_t done = step.result.batch, per_epoch = batches_per_epoch();
   const int64_t rows = options_.shared->counts().rows - epoch_base_.rows;
   step.samples_per_s = static_cast<double>(rows) / std::max(Now() - epoch_started_, 1e-9);
@@ -84,7 +84,7 @@ void Trainer::WatchShared(StepReport& step, int64_t seen) {
   const bool better = evaluates && EvaluateAndCompare((done - 1) / per_epoch);
   if (epoch_ended) EndEpoch(done / per_epoch - 1);
   if (better) observer_.OnSave(SaveReason::kBest);
-  if (Enough()) return options_.shared->RequestStop(SharedTraining::kNoBetter);
+  if (IsStagnant()) return options_.shared->RequestStop(SharedTraining::kNoImprovement);
   if (saves) Save(SaveReason::kInterval);
 }
 
@@ -93,7 +93,7 @@ void Trainer::EndShared() {
   TakeSnapshot();
   const int64_t done = judged().batch(), epoch = (done - 1) / batches_per_epoch();
   if (done < total_batches())
-    return Save(options_.shared->stop() == SharedTraining::kNoBetter ? SaveReason::kEnd : SaveReason::kStopRequested);
+    return Save(options_.shared->stop() == SharedTraining::kNoImprovement ? SaveReason::kEnd : SaveReason::kStopRequested);
   const bool better = eval_.rows() > 0 && options_.evaluate.unit != Interval::Unit::kNever && EvaluateAndCompare(epoch);
   EndEpoch(epoch);
   if (better) observer_.OnSave(SaveReason::kBest);

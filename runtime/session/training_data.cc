@@ -104,8 +104,8 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   // If no target is needed, a surplus last column is taken to be the target.
   const Shape& shape = feeds[0].shape;
   const int64_t wanted = shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
-  const bool leaves_last = feeds.size() == 2 || std::ssize(names) == wanted + 1;
-  size_t target = leaves_last ? names.size() - 1 : names.size();
+  const bool only_last_left = feeds.size() == 2 || std::ssize(names) == wanted + 1;
+  size_t target = only_last_left ? names.size() - 1 : names.size();
   if (feeds.size() == 2 && columns.contains(feeds[1].name))
     target = static_cast<size_t>(std::find(names.begin(), names.end(), feeds[1].name) - names.begin());
   columns = {{feeds[0].name, AllBut(names, target)}};
@@ -137,8 +137,8 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
 // Random transforms of row sources apply only to training.
 void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
   if (data.rows() == 0) return;
-  if (data.made(name)) {
-    data.set_source(name, data.made_columns().at(name).source->With(transform, training));
+  if (data.is_lazy(name)) {
+    data.set_source(name, data.lazy_columns().at(name).source->With(transform, training));
     return;
   }
   Tensor column = data.column(name);
@@ -148,8 +148,8 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
 }
 
 Transform FittedOn(const Dataset& data, const std::string& name, const std::string& text) {
-  if (!data.made(name)) return Transform::Parse(text, data.column(name));
-  const Dataset::MadeColumn& column = data.made_columns().at(name);
+  if (!data.is_lazy(name)) return Transform::Parse(text, data.column(name));
+  const Dataset::LazyColumn& column = data.lazy_columns().at(name);
   return column.source->Fitted(text, column.rows);
 }
 

@@ -129,7 +129,7 @@ TEST(CheckpointFolderTest, NextProcessFinishesAnInterruptedSave) {
   };
   const auto point = [&](const char* pointer, const std::string& name) {
     fs::remove(folder / pointer);
-    WriteQuickly(folder / pointer, name + "\n");
+    WriteWithoutSync(folder / pointer, name + "\n");
   };
   fs::remove(folder / "LOCK");
   // A newer checkpoint does not load, so nothing is removed.
@@ -169,10 +169,10 @@ TEST(CheckpointFolderTest, OrdersCheckpointsBySaveTime) {
 TEST(CheckpointFolderTest, LeavesForeignFilesAlone) {
   const TemporaryFolder folder;
   for (const char* name : {"step-000001", "step-000003.tmp.9"}) fs::create_directory(folder / name);
-  WriteQuickly(folder / "step-000003.tmp.9/rank-0.safetensors", "half");
-  WriteQuickly(folder / "LATEST.tmp.9.0", "step");
+  WriteWithoutSync(folder / "step-000003.tmp.9/rank-0.safetensors", "half");
+  WriteWithoutSync(folder / "LATEST.tmp.9.0", "step");
   fs::create_directory(folder / "elsewhere");
-  WriteQuickly(folder / "elsewhere/precious", "x");
+  WriteWithoutSync(folder / "elsewhere/precious", "x");
   fs::create_directory_symlink(folder / "elsewhere", folder / "step-000004.tmp.9");
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "step-000001", "elsewhere"}));
@@ -216,7 +216,7 @@ class FaultTest : public testing::TestWithParam<int> {
   }
 
   // The folder loads, and its state is entirely that of step 2 or entirely that of step 3.
-  int64_t CheckWhatIsThere(const std::string& path) {
+  int64_t CheckFolderState(const std::string& path) {
     const Restored restored = RestoreNewest(path);
     EXPECT_TRUE(restored.step == 2 || restored.step == 3) << restored.step;
     EXPECT_EQ(restored.bits, SampleBits(restored.step));
@@ -256,7 +256,7 @@ TEST_P(FaultTest, OldCheckpointLoadsAndErrorNamesTheNeededBytes) {
       failed += threw ? 1 : 0;
       calls.FailAt(-1, -1, 0);
       // Only a save that was reported as safe is safe, and the old checkpoint was not removed before that.
-      const int64_t step = CheckWhatIsThere(path);
+      const int64_t step = CheckFolderState(path);
       EXPECT_TRUE(threw || step == 3);
       const std::set<std::string> names = Names(path);
       const bool renamed = names.contains("step-000003");
@@ -311,7 +311,7 @@ TEST_F(KillTest, CheckpointLoadsAfterDeathAtAnyCall) {
       SaveStep(checkpoints, 3, true);
     });
     ASSERT_EQ(WEXITSTATUS(status), n < count ? FaultyCalls::kExitCode : 0);
-    (CheckWhatIsThere(path) == 3 ? news : olds) += 1;
+    (CheckFolderState(path) == 3 ? news : olds) += 1;
     // The next process finds no leftovers and can continue.
     CheckpointFolder checkpoints(path, kPlan, {.keep = 1});
     for (const std::string& name : Names(path)) EXPECT_NE(ParseCheckpointName(name), CheckpointName::kUnfinished) << name;

@@ -108,7 +108,7 @@ class Member {
   std::shared_ptr<Communicator> communicator_;
   Session session_;
   std::optional<CheckpointFolder> folder_;
-  std::optional<PartsOfJob> parts_;
+  std::optional<PartCollector> parts_;
   std::unique_ptr<PartWriter> writer_;
 };
 
@@ -173,7 +173,7 @@ TEST(JobStateTest, BroadcastsStateToItsHoldersAndGathersIt) {
         }
         const auto wanted = SampleBits(step);
         for (const auto& [name, bits] : own) Require(wanted.at(name) == bits, "'" + name + "' has come as something else");
-        if (topology.rank != 0) return GiveState(session, *communicator);
+        if (topology.rank != 0) return SendState(session, *communicator);
         StateOfJob state(session, communicator.get());
         for (const auto& [name, bits] : wanted)
           Require(Bits(state.Read(name).view()) == bits, "'" + name + "' was given as something else");
@@ -183,14 +183,14 @@ TEST(JobStateTest, BroadcastsStateToItsHoldersAndGathersIt) {
       SetSampleState(whole, 5);
       const ReadState given = [&](const std::string& name) { return whole.Get(name); };
       if (topology.rank == 0) SetSampleState(session, 5);
-      SpreadState(session, *communicator, topology.rank == 0 ? given : ReadState());
+      BroadcastState(session, *communicator, topology.rank == 0 ? given : ReadState());
       check(5);
       // The first holder of a tensor has its value, later holders have a different one.
       for (const StateTensor& state : plan->state) {
         SetSampleState(whole, HoldersOf(state, *plan, *communicator).front() == topology.rank ? 6 : 7);
         session.Set(state.name, whole.Get(state.name).view());
       }
-      SpreadState(session, *communicator, {});
+      BroadcastState(session, *communicator, {});
       check(6);
       communicator->Leave();
     }));
@@ -327,10 +327,10 @@ TEST(CheckpointPartTest, RejectsDamagedMissingAndExtraPartsByName) {
   for (size_t i = 0; i < good.size(); i += 7) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
-    WriteQuickly(part, bad);
+    WriteWithoutSync(part, bad);
     ASSERT_NE(refusal().find("rank-1.safetensors"), std::string::npos) << i;
   }
-  WriteQuickly(part, good);
+  WriteWithoutSync(part, good);
   fs::rename(part, folder / "elsewhere");
   EXPECT_NE(refusal().find("'rank-1.safetensors' is missing"), std::string::npos);
   fs::rename(folder / "elsewhere", part);
@@ -340,7 +340,7 @@ TEST(CheckpointPartTest, RejectsDamagedMissingAndExtraPartsByName) {
   // One part's file in place of another's.
   fs::copy_file(path + "/rank-0.safetensors", part, fs::copy_options::overwrite_existing);
   EXPECT_NE(refusal().find("rank-1.safetensors"), std::string::npos);
-  WriteQuickly(part, good);
+  WriteWithoutSync(part, good);
   Checkpoint::Load(path);
 }
 

@@ -87,12 +87,12 @@ TEST_F(CheckpointTest, DetectsEveryFlippedByte) {
     for (size_t i = 0; i < good.size(); ++i) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
-      WriteQuickly(path, bad);
+      WriteWithoutSync(path, bad);
       const Error error = ErrorOf([&] { Checkpoint::Load(folder); });
       ASSERT_EQ(error.code(), ErrorCode::kCheckpoint) << name << " byte " << i;
       ASSERT_TRUE(error.where().starts_with(path)) << error.where();
     }
-    WriteQuickly(path, good);
+    WriteWithoutSync(path, good);
   }
   Checkpoint::Load(folder);
 }
@@ -102,12 +102,12 @@ TEST_F(CheckpointTest, DetectsEveryTruncation) {
   for (const std::string& name : {std::string("MANIFEST"), RankFileName(0)}) {
     const std::string path = folder + "/" + name, good = ReadWholeFile(path);
     for (size_t bytes = 0; bytes < good.size(); bytes += 1 + bytes / 8) {
-      WriteQuickly(path, good.substr(0, bytes));
+      WriteWithoutSync(path, good.substr(0, bytes));
       ASSERT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).code(), ErrorCode::kCheckpoint) << name << " of " << bytes;
     }
-    WriteQuickly(path, good + '\0');
+    WriteWithoutSync(path, good + '\0');
     ASSERT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).code(), ErrorCode::kCheckpoint) << name;
-    WriteQuickly(path, good);
+    WriteWithoutSync(path, good);
   }
 }
 
@@ -116,7 +116,7 @@ TEST_F(CheckpointTest, LoadsTheNewestValidCheckpointAndNamesTheOthers) {
   std::filesystem::remove(third + "/MANIFEST");
   std::string content = ReadWholeFile(second + "/rank-0.safetensors");
   content.back() ^= 1;
-  WriteQuickly(second + "/rank-0.safetensors", content);
+  WriteWithoutSync(second + "/rank-0.safetensors", content);
   std::filesystem::create_directory(folder_ / "step-000009.tmp.1");
   std::filesystem::create_directory(folder_ / "notes");
 
@@ -172,10 +172,10 @@ TEST_F(CheckpointTest, RejectsDuplicateKeysDespiteAValidHash) {
   const size_t at = content.find("\"state/uint32\"");
   ASSERT_NE(at, std::string::npos);
   content.replace(at, 14, "\"state/int32\" ");
-  WriteQuickly(path, content);
+  WriteWithoutSync(path, content);
   Manifest manifest = ReadManifest(folder);
   manifest.files[0].hash = HashOf(content);
-  WriteQuickly(folder + "/MANIFEST", EncodeManifest(manifest));
+  WriteWithoutSync(folder + "/MANIFEST", EncodeManifest(manifest));
   const Error error = ErrorOf([&] { Checkpoint::Load(folder); });
   EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
   EXPECT_NE(error.message().find("'state/int32' occurs twice"), std::string::npos) << error.message();
@@ -195,7 +195,7 @@ TEST_F(CheckpointTest, DetectsAFileThatChangesAfterLoading) {
   EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
   EXPECT_NE(error.message().find("has changed since"), std::string::npos) << error.message();
   // Files that are removed in the meantime stay readable for those who have opened them.
-  WriteQuickly(path, content);
+  WriteWithoutSync(path, content);
   const Checkpoint again = Checkpoint::Load(folder);
   std::filesystem::remove_all(folder);
   again.Restore(session, kPlan);
@@ -307,13 +307,13 @@ TEST_F(CheckpointTest, RejectsAnotherPlanUnlessAllowed) {
 TEST_F(CheckpointTest, LoadsACheckpointInParts) {
   const std::string folder = Save(1), more = folder + "/rank-1.safetensors";
   const std::string empty("\x08\0\0\0\0\0\0\0{}      ", 16);
-  WriteQuickly(more, empty);
+  WriteWithoutSync(more, empty);
   // A part that the manifest does not list may be the one that is missing.
   EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).where(), more);
   Manifest manifest = ReadManifest(folder);
   manifest.world_size = 2;
   manifest.files.push_back({"rank-1.safetensors", 16, HashOf(empty)});
-  WriteQuickly(folder + "/MANIFEST", EncodeManifest(manifest));
+  WriteWithoutSync(folder + "/MANIFEST", EncodeManifest(manifest));
   EXPECT_EQ(RestoreNewest(folder_.path()).bits, SampleBits(1));
 }
 

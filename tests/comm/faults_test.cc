@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPeerCode = 140;
+constexpr int kPeerExitCode = 140;
 
 // Repeats an all-reduce over one group of all processes, one rank each, until it is stopped or fails.
 class Sums {
@@ -46,7 +46,7 @@ class Sums {
 void ExpectBlamed(const std::vector<ForkedEnd>& ended, size_t culprit, const std::string& how) {
   for (size_t i = 0; i < ended.size(); ++i) {
     if (i == culprit) continue;
-    EXPECT_EQ(ended[i].code, kPeerCode) << "rank " << i;
+    EXPECT_EQ(ended[i].code, kPeerExitCode) << "rank " << i;
     EXPECT_NE(ended[i].words.find("error[E-PEER]: rank " + std::to_string(culprit) + " (host "), std::string::npos) << ended[i].words;
     EXPECT_NE(ended[i].words.find(how), std::string::npos) << ended[i].words;
   }
@@ -138,7 +138,7 @@ TEST(Faults, AProcessThatLeavesTooEarly) {
     if (topology.rank == 0) communicator->Leave();
     sums.Run(1);
   });
-  EXPECT_EQ(ended[1].code, kPeerCode);
+  EXPECT_EQ(ended[1].code, kPeerExitCode);
   EXPECT_NE(ended[1].words.find("rank 0 (host "), std::string::npos);
   EXPECT_NE(ended[1].words.find("has left the job, but more data was expected from it"), std::string::npos) << ended[1].words;
 }
@@ -229,9 +229,9 @@ TEST(Rendezvous, NamesMissingRanks) {
     if (topology.rank == 1 || topology.rank == 3) return;
     Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(2)});
   });
-  EXPECT_EQ(ended[0].code, kPeerCode);
+  EXPECT_EQ(ended[0].code, kPeerExitCode);
   EXPECT_NE(ended[0].words.find("of the job's 4 processes have not connected: rank 1, 3"), std::string::npos) << ended[0].words;
-  EXPECT_EQ(ended[2].code, kPeerCode);
+  EXPECT_EQ(ended[2].code, kPeerExitCode);
 }
 
 // A foreign server, such as torchrun's store, listens on the port that the job was given, and foreign clients connect to rank 0.

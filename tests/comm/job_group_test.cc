@@ -24,7 +24,7 @@ namespace {
 constexpr Collective kAll[] = {Collective::kAllReduceSum, Collective::kBroadcast, Collective::kReduceScatterSum, Collective::kAllGather};
 
 // One collective of a random program, the same in all processes.
-struct Meeting {
+struct Operation {
   Collective collective{};
   int root = 0;
   bool in_place = false;
@@ -35,35 +35,35 @@ struct Meeting {
   std::vector<Size> sizes;
 };
 
-std::vector<Meeting> Program(uint64_t seed, int members, int count) {
+std::vector<Operation> Program(uint64_t seed, int members, int count) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
-  std::vector<Meeting> program(static_cast<size_t>(count));
-  for (Meeting& meeting : program) {
-    meeting.collective = kAll[below(4)];
-    meeting.root = static_cast<int>(below(static_cast<uint64_t>(members)));
-    meeting.in_place = below(2) == 0;
+  std::vector<Operation> program(static_cast<size_t>(count));
+  for (Operation& operation : program) {
+    operation.collective = kAll[below(4)];
+    operation.root = static_cast<int>(below(static_cast<uint64_t>(members)));
+    operation.in_place = below(2) == 0;
     constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
     // Most operands are small; some are transferred in several pieces.
     const int64_t most = below(8) == 0 ? 200000 : below(2) == 0 ? 3000 : 9;
-    for (int64_t k = below(3) + 1; k > 0; --k) meeting.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most))});
+    for (int64_t k = below(3) + 1; k > 0; --k) operation.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most))});
   }
   return program;
 }
 
 // The operands of one member.
-struct Brought {
+struct MemberData {
   std::vector<std::vector<double>> read, write;  // as storage for elements of any type
   std::vector<RankGroup::Operand> operands;
 };
 
-Brought Bring(const Meeting& meeting, int member, int members, uint64_t seed) {
+MemberData MakeMemberData(const Operation& operation, int member, int members, uint64_t seed) {
   std::mt19937_64 random(seed * 1000 + static_cast<uint64_t>(member));
-  Brought brought;
-  for (const Meeting::Size& size : meeting.sizes) {
-    const bool scatter = meeting.collective == Collective::kReduceScatterSum, gather = meeting.collective == Collective::kAllGather;
+  MemberData member_data;
+  for (const Operation::Size& size : operation.sizes) {
+    const bool scatter = operation.collective == Collective::kReduceScatterSum, gather = operation.collective == Collective::kAllGather;
     const int64_t bytes = DTypeBytes(size.dtype), read = size.part * (scatter ? members : 1), write = size.part * (gather ? members : 1);
-    auto& given = brought.read.emplace_back(static_cast<size_t>(read) + 1);
+    auto& given = member_data.read.emplace_back(static_cast<size_t>(read) + 1);
     for (int64_t i = 0; i < read; ++i) {
       const auto drawn = static_cast<int64_t>(random());
       // The magnitudes differ widely, so that the order of summation shows in the bits.
@@ -77,32 +77,32 @@ Brought Bring(const Meeting& meeting, int member, int members, uint64_t seed) {
         default: put(drawn >> 8); break;
       }
     }
-    auto& got = brought.write.emplace_back(static_cast<size_t>(std::max(read, write)) + 1);
-    brought.operands.push_back({size.dtype, given.data(), got.data(), read * bytes, write * bytes});
+    auto& got = member_data.write.emplace_back(static_cast<size_t>(std::max(read, write)) + 1);
+    member_data.operands.push_back({size.dtype, given.data(), got.data(), read * bytes, write * bytes});
   }
-  for (size_t k = 0; meeting.in_place && k < meeting.sizes.size(); ++k) {
-    RankGroup::Operand& operand = brought.operands[k];
+  for (size_t k = 0; operation.in_place && k < operation.sizes.size(); ++k) {
+    RankGroup::Operand& operand = member_data.operands[k];
     // The offset of a member's part in the larger of its two operands.
     const int64_t mine = member * std::min(operand.read_bytes, operand.write_bytes);
-    auto* const whole = reinterpret_cast<char*>(brought.write[k].data());
+    auto* const whole = reinterpret_cast<char*>(member_data.write[k].data());
     const int64_t read_at = operand.write_bytes > operand.read_bytes ? mine : 0,
                   write_at = operand.read_bytes > operand.write_bytes ? mine : 0;
     std::memcpy(whole + read_at, operand.read, static_cast<size_t>(operand.read_bytes));
     operand.read = whole + read_at;
     operand.write = whole + write_at;
   }
-  return brought;
+  return member_data;
 }
 
-std::string Written(const Brought& brought) {
+std::string Written(const MemberData& member_data) {
   std::string bytes;
-  for (const RankGroup::Operand& operand : brought.operands)
+  for (const RankGroup::Operand& operand : member_data.operands)
     bytes.append(static_cast<const char*>(operand.write), static_cast<size_t>(operand.write_bytes));
   return bytes;
 }
 
 // The results of the members of `group` in `own` for each collective. Each member runs on a thread of its own.
-std::vector<std::vector<std::string>> RunMembers(RankGroup& group, const std::vector<Meeting>& program, int members, RankRange own,
+std::vector<std::vector<std::string>> RunMembers(RankGroup& group, const std::vector<Operation>& program, int members, RankRange own,
                                                  uint64_t seed, bool delays) {
   std::vector<std::vector<std::string>> got(static_cast<size_t>(members));
   std::vector<std::exception_ptr> errors(static_cast<size_t>(members));
@@ -112,11 +112,11 @@ std::vector<std::vector<std::string>> RunMembers(RankGroup& group, const std::ve
       std::mt19937_64 random(seed + static_cast<uint64_t>(m) * 77);
       try {
         for (size_t i = 0; i < program.size(); ++i) {
-          const Meeting& meeting = program[i];
-          Brought brought = Bring(meeting, m, members, seed + i);
+          const Operation& operation = program[i];
+          MemberData member_data = MakeMemberData(operation, m, members, seed + i);
           if (delays && random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-          group.Run(m, meeting.collective, meeting.root, brought.operands, false);
-          got[static_cast<size_t>(m)].push_back(Written(brought));
+          group.Run(m, operation.collective, operation.root, member_data.operands, false);
+          got[static_cast<size_t>(m)].push_back(Written(member_data));
         }
       } catch (...) {
         errors[static_cast<size_t>(m)] = std::current_exception();
@@ -135,7 +135,7 @@ void Compare(const std::vector<std::vector<std::string>>& got, const std::vector
   for (int m = own.first; m < own.last; ++m) {
     for (size_t i = 0; i < wanted[static_cast<size_t>(m)].size(); ++i) {
       if (got[static_cast<size_t>(m)][i] == wanted[static_cast<size_t>(m)][i]) continue;
-      throw std::runtime_error("seed " + std::to_string(seed) + ": member " + std::to_string(m) + " got other bits in meeting " +
+      throw std::runtime_error("seed " + std::to_string(seed) + ": member " + std::to_string(m) + " got other bits in operation " +
                                std::to_string(i) + " than among threads");
     }
   }

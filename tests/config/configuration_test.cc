@@ -14,14 +14,14 @@ class ConfigurationTest : public ::testing::Test {
  protected:
   // The error of reading a file with this text. Its place is given without the folder.
   Error Refused(const std::string& text) {
-    WriteQuickly(folder_ / "g.toml", text);
+    WriteWithoutSync(folder_ / "g.toml", text);
     const Error error = ErrorOf([&] { Configuration().ReadFile(folder_ / "g.toml"); });
     const std::string where = error.where();
     return Error(error.code(), error.message(), where.substr(where.rfind('/') + 1), error.help());
   }
 
   Configuration Read(const std::string& text) {
-    WriteQuickly(folder_ / "g.toml", text);
+    WriteWithoutSync(folder_ / "g.toml", text);
     Configuration configuration;
     configuration.ReadFile(folder_ / "g.toml");
     return configuration;
@@ -46,7 +46,7 @@ TEST(KeysTest, NamesAndFlagsAreUniqueAndDefaultsAreValid) {
   }
   EXPECT_EQ(Configuration().Number("optimizer.lr"), 1e-3);
   EXPECT_EQ(Configuration().Integer("train.epochs"), 10);
-  EXPECT_FALSE(Configuration().is_given("optimizer.lr"));
+  EXPECT_FALSE(Configuration().is_set("optimizer.lr"));
 }
 
 TEST_F(ConfigurationTest, EveryTypeOfKey) {
@@ -150,7 +150,7 @@ TEST_F(ConfigurationTest, ReportsTheLocationOfErrors) {
   EXPECT_EQ(Refused("\xC7\xA5 = 1\n").message(), "a non-ASCII character outside of quotes");
   EXPECT_EQ(Read("\xEF\xBB\xBF# \xC7\xA5\n[run]\nname = \"\xC7\xA5\"\n").Text("run.name"), "\xC7\xA5");
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "none.toml"); }).code(), ErrorCode::kIo);
-  WriteQuickly(folder_ / "large.toml", std::string((1 << 20) + 1, '#'));
+  WriteWithoutSync(folder_ / "large.toml", std::string((1 << 20) + 1, '#'));
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "large.toml"); }).code(), ErrorCode::kLimit);
 }
 
@@ -218,7 +218,7 @@ TEST_F(ConfigurationTest, RoundTrip) {
   const std::string toml = c.ToToml(true);
   const Configuration back = [&] {
     const TemporaryFolder elsewhere;
-    WriteQuickly(elsewhere / "config.toml", toml);
+    WriteWithoutSync(elsewhere / "config.toml", toml);
     Configuration read;
     read.ReadFile(elsewhere / "config.toml");
     return read;

@@ -104,7 +104,7 @@ TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
     // If the plan copies inputs ahead, the inputs of the next step are copied during this one.
     const Feeds feeds = FeedsOfStep(recorded, step), next = step + 1 < recorded.steps() ? FeedsOfStep(recorded, step + 1) : Feeds();
     run.losses.push_back(session.Step(feeds, [&] { return next.empty() ? nullptr : &next; }).loss);
-    session.FinishAhead();
+    session.FinishPrefetch();
     if (step > 0) continue;
     for (const std::string& name : recorded.trainable) {
       if (session.HasFetch("grad/" + name)) run.gradients.emplace(name, Tensor::Copy(session.Fetched("grad/" + name)));

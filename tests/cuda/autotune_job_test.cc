@@ -31,7 +31,7 @@ void Train(const JobTopology& topology, bool autotune) {
     // Each process sees its own GPU, of the same name.
     const auto executor = Executor::Make(net.plan, {.communicator = communicator, .ordinals = {0, 0}, .autotune = autotune});
     const TensorView loss = net.Step(*executor);
-    std::string words = "asked " + std::to_string(emulated::BlasAsked()) + " ran";
+    std::string words = "asked " + std::to_string(emulated::BlasQueries()) + " ran";
     for (int algorithm : emulated::BlasRan()) words += " " + std::to_string(algorithm);
     Say(words + " loss " + std::to_string(ElementAsDouble(loss, 0)));
   }

@@ -29,19 +29,19 @@ TEST(Autotune, IsDoneOnceForAllDevices) {
     return std::string(static_cast<const char*>(loss.data), static_cast<size_t>(loss.bytes()));
   };
   const std::string bits = run(false);
-  const int products = emulated::BlasAsked();
+  const int products = emulated::BlasQueries();
   EXPECT_GT(products, 0);
   EXPECT_FALSE(std::filesystem::exists(cache / "algorithms"));
   EXPECT_EQ(run(true), bits);
   // The second device uses the results of the first.
-  EXPECT_EQ(2 * emulated::BlasAsked(), products);
+  EXPECT_EQ(2 * emulated::BlasQueries(), products);
   EXPECT_TRUE(notes.empty());
   EXPECT_EQ(run(true), bits);
-  EXPECT_EQ(emulated::BlasAsked(), 0);
+  EXPECT_EQ(emulated::BlasQueries(), 0);
   const std::filesystem::path kept = std::filesystem::directory_iterator(cache / "algorithms")->path();
   std::filesystem::resize_file(kept, std::filesystem::file_size(kept) - 5);
   EXPECT_EQ(run(true), bits);
-  EXPECT_EQ(2 * emulated::BlasAsked(), products);
+  EXPECT_EQ(2 * emulated::BlasQueries(), products);
   ASSERT_FALSE(notes.empty());
   EXPECT_NE(notes[0].find("are damaged"), std::string::npos) << notes[0];
   emulated::SetBlasAlgorithms(1, 1);

@@ -214,30 +214,30 @@ TEST(Blas, MeasuresAlgorithmsOnce) {
   std::string said;
   const std::string first = choices(Algorithms::Mode::kMeasured, "", said);
   EXPECT_EQ(said, "");
-  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_EQ(emulated::BlasQueries(), 1);
   EXPECT_NE(first.find("a device\tcublasLt bfloat16 bfloat16 6 4 5 1"), std::string::npos) << first;
   // The third algorithm, or the fourth if the machine was busy, but not the slow ones.
   EXPECT_TRUE(first.find("\t3 ") != std::string::npos || first.find("\t4 ") != std::string::npos) << first;
   EXPECT_EQ(choices(Algorithms::Mode::kMeasured, "", said), first);
-  EXPECT_EQ(emulated::BlasAsked(), 0);
+  EXPECT_EQ(emulated::BlasQueries(), 0);
   EXPECT_EQ(said, "");
   // Another process has an empty cache, or a different one.
   setenv("GRADLOOM_CACHE", (cache / "none").c_str(), 1);
   EXPECT_EQ(choices(Algorithms::Mode::kGiven, first, said), first);
-  EXPECT_EQ(emulated::BlasAsked(), 0);
+  EXPECT_EQ(emulated::BlasQueries(), 0);
   // A problem without a given choice uses the first algorithm, and is not measured.
   EXPECT_EQ(choices(Algorithms::Mode::kGiven, "another device" + first.substr(first.find('\t')), said), "");
-  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_EQ(emulated::BlasQueries(), 1);
   EXPECT_FALSE(std::filesystem::exists(cache / "none"));
   setenv("GRADLOOM_CACHE", cache.c_str(), 1);
   const std::filesystem::path kept = std::filesystem::directory_iterator(cache / "algorithms")->path();
   std::filesystem::resize_file(kept, std::filesystem::file_size(kept) - 3);
   choices(Algorithms::Mode::kMeasured, "", said);
-  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_EQ(emulated::BlasQueries(), 1);
   EXPECT_NE(said.find("are damaged"), std::string::npos) << said;
   // An algorithm that the library no longer has.
   choices(Algorithms::Mode::kGiven, first.substr(0, first.rfind('\t')) + "\t9 0 0 0 0 0 0 0\n", said);
-  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_EQ(emulated::BlasQueries(), 1);
   emulated::SetBlasAlgorithms(1, 1);
   unsetenv("GRADLOOM_CACHE");
 }

@@ -203,7 +203,7 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
 void gradloom::emulated::SetBlasHasAlgorithms(bool all) { HasAlgorithms() = all; }
 void gradloom::emulated::SetBlasHasEpilogues(bool all) { HasEpilogues() = all; }
 void gradloom::emulated::SetBlasAlgorithms(int count, int fastest) { TheAlgorithms() = {count, fastest}; }
-int gradloom::emulated::BlasAsked() { return TheAlgorithms().asked; }
+int gradloom::emulated::BlasQueries() { return TheAlgorithms().asked; }
 std::set<int> gradloom::emulated::BlasRan() { return TheAlgorithms().ran; }
 
 extern "C" {

@@ -37,15 +37,15 @@
 namespace gradloom::cuda {
 namespace {
 
-constexpr int kLanes = 32, kMostWarps = 32, kMostThreads = kLanes * kMostWarps;
+constexpr int kLanes = 32, kMaxWarps = 32, kMaxThreads = kLanes * kMaxWarps;
 constexpr size_t kStackBytes = 256 << 10, kSharedBytes = 48 << 10;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kBehindArray = 32;  // bytes behind each shared array that nobody may touch
 #else
 constexpr size_t kBehindArray = 0;
 #endif
-constexpr int kMostShared = 64;
-constexpr size_t kSharedMemory = kSharedBytes + kMostShared * kBehindArray;
+constexpr int kMaxSharedBytes = 64;
+constexpr size_t kSharedMemory = kSharedBytes + kMaxSharedBytes * kBehindArray;
 constexpr int kPoison = 0xCB;  // a large negative float
 
 using Place = std::source_location;
@@ -67,7 +67,7 @@ class Runner {
   }
 
   GRADLOOM_NO_TSAN void Run(int64_t blocks, int threads, const std::function<void(int64_t)>& body) {
-    if (threads % kLanes != 0 || threads > kMostThreads || body_ != nullptr)
+    if (threads % kLanes != 0 || threads > kMaxThreads || body_ != nullptr)
       Fail("the block size must be a multiple of 32 and at most 1024, and launches cannot be nested", nullptr);
     Make(threads);
     body_ = &body;
@@ -120,7 +120,7 @@ class Runner {
 
   // Two buffers in turns: before a thread writes to one again, all lanes have synchronized, so they have read it.
   GRADLOOM_NO_TSAN unsigned Shuffle(unsigned word, int from) {
-    unsigned(&words)[kMostThreads] = exchanged_[turns_[now_] ^= 1];
+    unsigned(&words)[kMaxThreads] = exchanged_[turns_[now_] ^= 1];
     words[now_] = word;
     SyncWarp(kShuffle, false);
     return words[now_ / kLanes * kLanes + from];
@@ -130,7 +130,7 @@ class Runner {
     for (int k = 0; k < num_shared_; ++k) {
       if (shared_keys_[k] == key) return shared_ + shared_at_[k];
     }
-    if (shared_used_ + bytes > kSharedBytes + static_cast<size_t>(num_shared_) * kBehindArray || num_shared_ == kMostShared)
+    if (shared_used_ + bytes > kSharedBytes + static_cast<size_t>(num_shared_) * kBehindArray || num_shared_ == kMaxSharedBytes)
       Fail("the block uses too much shared memory", nullptr);
     shared_keys_[num_shared_] = key;
     shared_at_[num_shared_++] = shared_used_;
@@ -161,7 +161,7 @@ class Runner {
     std::abort();
   }
 
-  Runner() : stacks_(new Stack[kMostThreads]) {
+  Runner() : stacks_(new Stack[kMaxThreads]) {
     void* const memory = ::mmap(nullptr, kSharedMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) Fail("no memory", nullptr);
     shared_ = static_cast<unsigned char*>(memory);
@@ -169,7 +169,7 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
   ~Runner() {
-    for (int k = 0; k < made_; ++k) {
+    for (int k = 0; k < num_created_; ++k) {
 #if defined(__SANITIZE_THREAD__)
       __tsan_destroy_fiber(stacks_[k].fiber);
 #endif
@@ -181,8 +181,8 @@ class Runner {
 
   // The lowest page of each stack is a guard page.
   void Make(int threads) {
-    for (; made_ < threads; ++made_) {
-      Stack& stack = stacks_[made_];
+    for (; num_created_ < threads; ++num_created_) {
+      Stack& stack = stacks_[num_created_];
       stack.memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (stack.memory == MAP_FAILED || ::mprotect(stack.memory, 4096, PROT_NONE) != 0) Fail("no memory", nullptr);
       ::getcontext(&stack.begin);
@@ -323,28 +323,28 @@ class Runner {
 
   const std::function<void(int64_t)>* body_ = nullptr;
   int64_t block_ = 0;
-  int threads_ = 0, warps_ = 0, made_ = 0;
+  int threads_ = 0, warps_ = 0, num_created_ = 0;
   int now_ = kMain;
   int gone_ = 0, at_all_ = 0;
-  uint32_t ready_[kMostWarps] = {}, at_warp_[kMostWarps] = {}, at_block_[kMostWarps] = {};  // a bit for each lane
-  Place block_place_, warp_place_[kMostWarps];
+  uint32_t ready_[kMaxWarps] = {}, at_warp_[kMaxWarps] = {}, at_block_[kMaxWarps] = {};  // a bit for each lane
+  Place block_place_, warp_place_[kMaxWarps];
   int turn_ = 0, warp_turn_ = 0;
   bool upwards_ = true, together_ = false;
   uint64_t random_ = 0x9E3779B97F4A7C15;
   std::unique_ptr<Stack[]> stacks_;
   Stack main_;
   Stack* left_ = nullptr;
-  unsigned exchanged_[2][kMostThreads] = {};
-  uint8_t turns_[kMostThreads] = {};
+  unsigned exchanged_[2][kMaxThreads] = {};
+  uint8_t turns_[kMaxThreads] = {};
   // Names for Release and Acquire: two for the block and for each warp, in turns, because a thread may reach the next barrier before
   // another has left this one.
-  char barriers_[1 + kMostWarps][2] = {};
-  uint8_t block_turns_[kMostThreads] = {}, warp_turns_[kMostThreads] = {};
+  char barriers_[1 + kMaxWarps][2] = {};
+  uint8_t block_turns_[kMaxThreads] = {}, warp_turns_[kMaxThreads] = {};
   unsigned char* shared_ = nullptr;
   size_t shared_used_ = 0;
   int num_shared_ = 0;
-  const void* shared_keys_[kMostShared];
-  size_t shared_at_[kMostShared];
+  const void* shared_keys_[kMaxSharedBytes];
+  size_t shared_at_[kMaxSharedBytes];
 };
 
 }  // namespace

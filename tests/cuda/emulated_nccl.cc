@@ -62,7 +62,7 @@ struct Connection {
     out += message;
   }
   // Takes the next message, if a complete one has arrived.
-  bool Take(std::string& message) {
+  bool Receive(std::string& message) {
     uint64_t size = 0;
     if (in.size() < sizeof size) return false;
     std::memcpy(&size, in.data(), sizeof size);
@@ -131,7 +131,7 @@ class Clique {
   void Abort() { aborted_ = true; }
 
   // Called when all members of this process have been added.
-  ncclResult_t Meet() {
+  ncclResult_t Init() {
     std::sort(ranks_.begin(), ranks_.end());
     if (static_cast<int>(ranks_.size()) == size_) return state_ = ncclSuccess;
     const auto mine = Listeners().find(id_);
@@ -154,31 +154,31 @@ class Clique {
 
   // ncclInProgress until all processes have connected.
   ncclResult_t State() {
-    if (state_ == ncclInProgress || state_ == ncclSuccess) Look();
+    if (state_ == ncclInProgress || state_ == ncclSuccess) Poll();
     return state_;
   }
 
   // Advances one collective; returns true once it has completed. Called until then.
   bool Run(const Collective& collective, const std::vector<Operand>& operands) {
     if (aborted_ || State() != ncclSuccess) return aborted_;
-    if (!under_way_) {
-      under_way_ = true;
-      given_.assign(static_cast<size_t>(size_), {});
+    if (!running_) {
+      running_ = true;
+      operands_.assign(static_cast<size_t>(size_), {});
       for (size_t m = 0; m < ranks_.size(); ++m) {
         const bool gives = collective.kind != Kind::kBroadcast || collective.root == ranks_[m];
-        if (gives) given_[static_cast<size_t>(ranks_[m])].assign(operands[m].read, static_cast<size_t>(collective.read_bytes));
+        if (gives) operands_[static_cast<size_t>(ranks_[m])].assign(operands[m].read, static_cast<size_t>(collective.read_bytes));
       }
       if (!leads() && !connections_.empty()) {
         std::string message(reinterpret_cast<const char*>(&collective), sizeof collective);
-        for (int rank : ranks_) message += given_[static_cast<size_t>(rank)];
+        for (int rank : ranks_) message += operands_[static_cast<size_t>(rank)];
         connections_[0].Put(message);
       }
     }
-    Look();
+    Poll();
     if (connections_.empty()) {
       for (size_t m = 0; m < ranks_.size(); ++m) Write(collective, ranks_[m], operands[m].write);
     } else if (leads()) {
-      if (!TakeGiven(collective)) return false;
+      if (!ReceiveOperands(collective)) return false;
       for (Connection& connection : connections_) {
         std::string message(connection.ranks.size() * static_cast<size_t>(collective.write_bytes), '\0');
         for (size_t m = 0; m < connection.ranks.size(); ++m)
@@ -186,23 +186,23 @@ class Clique {
         connection.Put(message);
       }
       for (size_t m = 0; m < ranks_.size(); ++m) Write(collective, ranks_[m], operands[m].write);
-      Look();
+      Poll();
     } else {
       std::string results;
-      if (!connections_[0].Take(results)) return false;
+      if (!connections_[0].Receive(results)) return false;
       for (size_t m = 0; m < ranks_.size(); ++m)
         std::memcpy(operands[m].write, results.data() + m * static_cast<size_t>(collective.write_bytes),
                     static_cast<size_t>(collective.write_bytes));
     }
-    under_way_ = false;
+    running_ = false;
     return true;
   }
 
  private:
   bool leads() const { return listener_ >= 0; }
 
-  void Look() {
-    if (leads() && !met_) {
+  void Poll() {
+    if (leads() && !connected_) {
       pollfd listening{listener_, POLLIN, 0};
       while (poll(&listening, 1, 0) == 1) {
         Connection connection;
@@ -211,46 +211,46 @@ class Clique {
       }
     }
     for (Connection& connection : connections_) connection.Pump();
-    if (!met_) Greet();
+    if (!connected_) Handshake();
     // A process that has its result may leave first. A closed connection is an error only for those that still wait.
     for (const Connection& connection : connections_) {
-      if (connection.lost && connection.in.empty() && (under_way_ || !met_)) state_ = ncclRemoteError;
+      if (connection.lost && connection.in.empty() && (running_ || !connected_)) state_ = ncclRemoteError;
     }
   }
 
-  void Greet() {
+  void Handshake() {
     if (!leads()) {
       std::string welcome;
-      met_ = !connections_.empty() && connections_[0].Take(welcome);
+      connected_ = !connections_.empty() && connections_[0].Receive(welcome);
     } else {
       size_t known = ranks_.size();
       for (Connection& connection : connections_) {
         std::string hello;
-        if (connection.ranks.empty() && connection.Take(hello)) {
+        if (connection.ranks.empty() && connection.Receive(hello)) {
           connection.ranks.resize(hello.size() / sizeof(int32_t));
           std::memcpy(connection.ranks.data(), hello.data(), hello.size());
         }
         known += connection.ranks.size();
       }
-      met_ = known == static_cast<size_t>(size_);
-      if (met_) {
+      connected_ = known == static_cast<size_t>(size_);
+      if (connected_) {
         for (Connection& connection : connections_) connection.Put("welcome"), connection.Pump();
       }
     }
-    if (met_) state_ = ncclSuccess;
+    if (connected_) state_ = ncclSuccess;
   }
 
   // On a process that does not lead: whether all operands have arrived.
-  bool TakeGiven(const Collective& collective) {
+  bool ReceiveOperands(const Collective& collective) {
     bool all = true;
     for (Connection& connection : connections_) {
-      if (taken_.contains(&connection)) continue;
+      if (received_.contains(&connection)) continue;
       std::string message;
-      if (!connection.Take(message)) {
+      if (!connection.Receive(message)) {
         all = false;
         continue;
       }
-      taken_.insert(&connection);
+      received_.insert(&connection);
       Collective theirs;
       std::memcpy(&theirs, message.data(), sizeof theirs);
       if (theirs != collective) {
@@ -262,11 +262,11 @@ class Clique {
       for (int rank : connection.ranks) {
         const size_t bytes =
             collective.kind != Kind::kBroadcast || collective.root == rank ? static_cast<size_t>(collective.read_bytes) : 0;
-        given_[static_cast<size_t>(rank)] = message.substr(at, bytes);
+        operands_[static_cast<size_t>(rank)] = message.substr(at, bytes);
         at += bytes;
       }
     }
-    if (all) taken_.clear();
+    if (all) received_.clear();
     return all;
   }
 
@@ -274,15 +274,15 @@ class Clique {
     const auto dtype = static_cast<DType>(collective.dtype);
     const auto bytes = static_cast<size_t>(collective.write_bytes);
     switch (collective.kind) {
-      case Kind::kBroadcast: std::memcpy(to, given_[static_cast<size_t>(collective.root)].data(), bytes); return;
+      case Kind::kBroadcast: std::memcpy(to, operands_[static_cast<size_t>(collective.root)].data(), bytes); return;
       case Kind::kAllGather:
-        for (const std::string& part : given_) std::memcpy(std::exchange(to, to + part.size()), part.data(), part.size());
+        for (const std::string& part : operands_) std::memcpy(std::exchange(to, to + part.size()), part.data(), part.size());
         return;
       case Kind::kAllReduce:
       case Kind::kReduceScatter: {
         const size_t begin = collective.kind == Kind::kAllReduce ? 0 : static_cast<size_t>(rank) * bytes;
         std::vector<const void*> addends;
-        for (const std::string& whole : given_) addends.push_back(whole.data() + begin);
+        for (const std::string& whole : operands_) addends.push_back(whole.data() + begin);
         std::vector<double> scratch(static_cast<size_t>(SumTreeScratchBytes(addends.size())) / sizeof(double) + 1);
         std::string sum(bytes, '\0');
         SumTree(dtype, addends, collective.write_bytes / DTypeBytes(dtype), scratch.data(), sum.data());
@@ -298,12 +298,12 @@ class Clique {
   std::vector<int32_t> ranks_;  // of this process
   ncclResult_t state_ = ncclInProgress;
   std::atomic<bool> aborted_ = false;
-  bool met_ = false;
+  bool connected_ = false;
   int listener_ = -1;  // only in the process that created the id
   std::vector<Connection> connections_;
-  bool under_way_ = false;
-  std::vector<std::string> given_;     // by rank
-  std::set<const Connection*> taken_;  // those whose operands have arrived
+  bool running_ = false;
+  std::vector<std::string> operands_;     // by rank
+  std::set<const Connection*> received_;  // those whose operands have arrived
 };
 
 namespace {
@@ -321,7 +321,7 @@ class InGraph {
 };
 
 // The calls since the outermost ncclGroupStart.
-struct Asked {
+struct QueuedCall {
   std::shared_ptr<Clique> clique;
   int rank = 0;
   Collective collective;
@@ -331,8 +331,8 @@ struct Asked {
 
 struct Group {
   int depth = 0;
-  std::map<std::string, std::shared_ptr<Clique>> meeting;  // by id
-  std::vector<Asked> asked;
+  std::map<std::string, std::shared_ptr<Clique>> initializing;  // by id
+  std::vector<QueuedCall> queued;
   std::vector<std::shared_ptr<Clique>> aborted;
 };
 
@@ -342,24 +342,24 @@ Group& TheGroup() {
 }
 
 // The n-th collectives of the members of a communicator are matched with each other.
-ncclResult_t EnqueueAll(std::vector<Asked> asked) {
-  while (!asked.empty()) {
-    const std::shared_ptr<Clique> clique = asked.front().clique;
-    std::vector<Asked> together;
-    for (auto it = asked.begin(); it != asked.end();) {
+ncclResult_t EnqueueAll(std::vector<QueuedCall> queued) {
+  while (!queued.empty()) {
+    const std::shared_ptr<Clique> clique = queued.front().clique;
+    std::vector<QueuedCall> together;
+    for (auto it = queued.begin(); it != queued.end();) {
       const bool mine =
-          it->clique == clique && std::none_of(together.begin(), together.end(), [&](const Asked& a) { return a.rank == it->rank; });
+          it->clique == clique && std::none_of(together.begin(), together.end(), [&](const QueuedCall& a) { return a.rank == it->rank; });
       if (!mine) {
         ++it;
         continue;
       }
       together.push_back(*it);
-      it = asked.erase(it);
+      it = queued.erase(it);
     }
-    std::sort(together.begin(), together.end(), [](const Asked& a, const Asked& b) { return a.rank < b.rank; });
+    std::sort(together.begin(), together.end(), [](const QueuedCall& a, const QueuedCall& b) { return a.rank < b.rank; });
     std::vector<Operand> operands;
     std::vector<cudaStream_t> streams;
-    for (const Asked& one : together) {
+    for (const QueuedCall& one : together) {
       if (one.collective != together[0].collective) return ncclInvalidUsage;
       operands.push_back(one.operand);
       streams.push_back(one.stream);
@@ -382,8 +382,8 @@ struct ncclComm {
 namespace gradloom::emulated {
 namespace {
 
-ncclResult_t Ask(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, size_t read, size_t write, const void* from, void* to,
-                 cudaStream_t stream) {
+ncclResult_t Queue(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, size_t read, size_t write, const void* from, void* to,
+                   cudaStream_t stream) {
   DType dtype = DType::kUint8;
   switch (type) {
     case ncclFloat32: dtype = DType::kFloat32; break;
@@ -396,7 +396,7 @@ ncclResult_t Ask(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, size
   }
   const int64_t size = DTypeBytes(dtype);
   Collective collective{kind, root, static_cast<int32_t>(dtype), 0, static_cast<int64_t>(read) * size, static_cast<int64_t>(write) * size};
-  TheGroup().asked.push_back({comm->clique, comm->rank, collective, {static_cast<const char*>(from), static_cast<char*>(to)}, stream});
+  TheGroup().queued.push_back({comm->clique, comm->rank, collective, {static_cast<const char*>(from), static_cast<char*>(to)}, stream});
   return ncclSuccess;
 }
 
@@ -429,12 +429,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int*) {
     clique->Add(rank);
     comms[rank] = new ncclComm{clique, rank};
   }
-  return clique->Meet();
+  return clique->Init();
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0 || TheGroup().depth == 0) return ncclInvalidUsage;  // nothing else is emulated
-  std::shared_ptr<Clique>& clique = TheGroup().meeting[{id.internal, sizeof id.internal}];
+  std::shared_ptr<Clique>& clique = TheGroup().initializing[{id.internal, sizeof id.internal}];
   if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal, sizeof id.internal), ranks);
   clique->Add(rank);
   *comm = new ncclComm{clique, rank};
@@ -470,27 +470,28 @@ ncclResult_t ncclGroupEnd() {
   Group& group = TheGroup();
   if (--group.depth > 0) return ncclSuccess;
   ncclResult_t result = ncclSuccess;
-  for (const auto& [id, clique] : std::exchange(group.meeting, {})) {
-    if (const ncclResult_t met = clique->Meet(); met != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) result = met;
+  for (const auto& [id, clique] : std::exchange(group.initializing, {})) {
+    if (const ncclResult_t initialized = clique->Init(); initialized != ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
+      result = initialized;
   }
   for (const auto& clique : std::exchange(group.aborted, {})) clique->AwaitGraphs();
-  const ncclResult_t enqueued = EnqueueAll(std::exchange(group.asked, {}));
+  const ncclResult_t enqueued = EnqueueAll(std::exchange(group.queued, {}));
   return enqueued == ncclSuccess ? result : enqueued;
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
                            cudaStream_t stream) {
-  return Ask(comm, Kind::kAllReduce, 0, type, count, count, from, to, stream);
+  return Queue(comm, Kind::kAllReduce, 0, type, count, count, from, to, stream);
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
-  return Ask(comm, Kind::kBroadcast, root, type, count, count, from, to, stream);
+  return Queue(comm, Kind::kBroadcast, root, type, count, count, from, to, stream);
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
                                cudaStream_t stream) {
-  return Ask(comm, Kind::kReduceScatter, 0, type, count * static_cast<size_t>(comm->clique->size()), count, from, to, stream);
+  return Queue(comm, Kind::kReduceScatter, 0, type, count * static_cast<size_t>(comm->clique->size()), count, from, to, stream);
 }
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  return Ask(comm, Kind::kAllGather, 0, type, count, count * static_cast<size_t>(comm->clique->size()), from, to, stream);
+  return Queue(comm, Kind::kAllGather, 0, type, count, count * static_cast<size_t>(comm->clique->size()), from, to, stream);
 }
 
 }  // extern "C"

@@ -106,7 +106,7 @@ bool FailsNow() {
   return left-- == 0;
 }
 
-cudaError_t EnqueueAsking(cudaStream_t given, std::string what, std::function<bool()> run, std::vector<WorkPtr> after) {
+cudaError_t EnqueuePolled(cudaStream_t given, std::string what, std::function<bool()> run, std::vector<WorkPtr> after) {
   World& world = TheWorld();
   CUstream_st* const stream = StreamOf(given);
   if (FailsNow()) return Fail(cudaErrorLaunchFailure);
@@ -128,7 +128,7 @@ cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> 
   const auto lock = Locked();
   std::function<bool()> asking;
   if (run) asking = [run = std::move(run)] { return run(), true; };
-  return EnqueueAsking(given, std::move(what), std::move(asking), std::move(after));
+  return EnqueuePolled(given, std::move(what), std::move(asking), std::move(after));
 }
 
 bool Ready(const Work& work) {
@@ -213,7 +213,7 @@ int ComputeMajor(int device) {
 
 constexpr int kPoison = 0xCB;  // reads as a large negative float, and as an index out of range
 
-cudaError_t Take(void** address, size_t bytes, int device) {
+cudaError_t AllocateMemory(void** address, size_t bytes, int device) {
   const auto lock = Locked();
   World& world = TheWorld();
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
@@ -227,7 +227,7 @@ cudaError_t Take(void** address, size_t bytes, int device) {
   return cudaSuccess;
 }
 
-cudaError_t Give(void* address) {
+cudaError_t FreeMemory(void* address) {
   if (address == nullptr) return cudaSuccess;
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   AdvanceWaiting([] { return false; });
@@ -307,10 +307,10 @@ cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t cons
     if (last != nullptr) before.push_back(last);
   }
   cudaStream_t first = streams.front();
-  if (const cudaError_t error = EnqueueAsking(first, what, std::move(run), before); error != cudaSuccess) return error;
+  if (const cudaError_t error = EnqueuePolled(first, what, std::move(run), before); error != cudaSuccess) return error;
   const WorkPtr work = first->capture != 0 ? first->captured : first->last;
   for (cudaStream_t stream : streams.subspan(1)) {
-    if (const cudaError_t error = EnqueueAsking(stream, what, nullptr, {work}); error != cudaSuccess) return error;
+    if (const cudaError_t error = EnqueuePolled(stream, what, nullptr, {work}); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -404,13 +404,13 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   attributes->device = block == nullptr ? -1 : block->second;
   return cudaSuccess;
 }
-cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, the_device); }
-cudaError_t cudaFree(void* address) { return Give(address); }
+cudaError_t cudaMalloc(void** address, size_t bytes) { return AllocateMemory(address, bytes, the_device); }
+cudaError_t cudaFree(void* address) { return FreeMemory(address); }
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
   if (TheWorld().options.pinning_fails) return Fail(cudaErrorMemoryAllocation);
-  return Take(address, bytes, -1);
+  return AllocateMemory(address, bytes, -1);
 }
-cudaError_t cudaFreeHost(void* address) { return Give(address); }
+cudaError_t cudaFreeHost(void* address) { return FreeMemory(address); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   return EnqueueCopy(to, from, bytes, stream);
@@ -573,7 +573,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const auto lock = Locked();
-  return EnqueueAsking(stream, "graph", [run = std::make_shared<GraphRun>(exec->graph)] { return run->Continue(); }, {});
+  return EnqueuePolled(stream, "graph", [run = std::make_shared<GraphRun>(exec->graph)] { return run->Continue(); }, {});
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
   *count = graph->work.size();

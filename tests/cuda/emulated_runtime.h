@@ -57,9 +57,9 @@ void SetBlasHasAlgorithms(bool all);
 // Sets whether it has one for products with an epilogue other than a bias.
 void SetBlasHasEpilogues(bool all);
 // Sets the number of algorithms for each product, and which of them is the fastest, counted from 1. Those before it take a millisecond.
-// BlasAsked returns how often the heuristics were queried since, and BlasRan which algorithms have run.
+// BlasQueries returns how often the heuristics were queried since, and BlasRan which algorithms have run.
 void SetBlasAlgorithms(int count, int fastest);
-int BlasAsked();
+int BlasQueries();
 std::set<int> BlasRan();
 
 // The pairs (reader, owner) for which peer access was enabled since the last Reset.

@@ -18,26 +18,26 @@
 namespace gradloom::cuda {
 namespace {
 
-struct MadeUp {
+struct FakePlan {
   std::string name;
   int milliseconds = 0;  // run time
-  bool can_be_taken = true, runs = true;
+  bool usable = true, runs = true;
 };
 
-class MadeUpPlans : public OfferedPlans {
+class FakePlans : public CandidatePlans {
  public:
-  explicit MadeUpPlans(std::vector<MadeUp> plans) : plans_(std::move(plans)) {}
+  explicit FakePlans(std::vector<FakePlan> plans) : plans_(std::move(plans)) {}
 
   int64_t count() const override { return std::ssize(plans_); }
   std::string name(int64_t i) const override { return At(i).name; }
   std::string chosen() const override { return At(chosen_).name; }
-  bool Take(int64_t i) override {
-    if (!At(i).can_be_taken) return false;
+  bool Activate(int64_t i) override {
+    if (!At(i).usable) return false;
     chosen_ = i;
     return true;
   }
   bool Enqueue(int64_t i, std::span<void* const> addresses, void* scratch, CUstream_st* stream) override {
-    EXPECT_TRUE(At(i).can_be_taken);
+    EXPECT_TRUE(At(i).usable);
     EXPECT_EQ(addresses.size(), 2U);
     EXPECT_NE(scratch, nullptr);
     ran.insert(At(i).name);
@@ -49,8 +49,8 @@ class MadeUpPlans : public OfferedPlans {
   std::set<std::string> ran;
 
  private:
-  const MadeUp& At(int64_t i) const { return plans_[static_cast<size_t>(i)]; }
-  std::vector<MadeUp> plans_;
+  const FakePlan& At(int64_t i) const { return plans_[static_cast<size_t>(i)]; }
+  std::vector<FakePlan> plans_;
   int64_t chosen_ = 0;
 };
 
@@ -64,7 +64,7 @@ class MeasuredPlan : public testing::Test {
   void TearDown() override { unsetenv("GRADLOOM_CACHE"); }
 
   // Returns the chosen plan. The first one is the library's own choice.
-  std::string Choose(MadeUpPlans& plans, Algorithms::Mode mode, const std::string& given = "") {
+  std::string Choose(FakePlans& plans, Algorithms::Mode mode, const std::string& given = "") {
     EXPECT_EQ(libraries_.algorithms().Set(mode, given), "");
     ChooseMeasured(plans, {.problem = "p", .what = "a problem", .bytes = {400, 80}, .scratch_bytes = 512}, libraries_);
     return plans.chosen();
@@ -79,36 +79,36 @@ class MeasuredPlan : public testing::Test {
 using Mode = Algorithms::Mode;
 
 TEST_F(MeasuredPlan, ChoosesTheFastestUsablePlan) {
-  const std::vector<MadeUp> all{{"first", 3}, {"too large", 0, false}, {"broken", 0, true, false}, {"fast", 1}, {"slow", 5}};
-  MadeUpPlans plans(all);
+  const std::vector<FakePlan> all{{"first", 3}, {"too large", 0, false}, {"broken", 0, true, false}, {"fast", 1}, {"slow", 5}};
+  FakePlans plans(all);
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "fast");
   EXPECT_EQ(plans.ran, (std::set<std::string>{"first", "broken", "fast", "slow"}));
   // The choice is cached: nothing is measured the second time, nor by a process that is given the choice.
-  MadeUpPlans again(all);
+  FakePlans again(all);
   EXPECT_EQ(Choose(again, Mode::kMeasured), "fast");
   EXPECT_TRUE(again.ran.empty());
-  MadeUpPlans told(all);
+  FakePlans told(all);
   EXPECT_EQ(Choose(told, Mode::kGiven, "a device\tp\tslow\n"), "slow");
   EXPECT_TRUE(told.ran.empty());
   // The choice for another kind of device is ignored.
-  MadeUpPlans other(all);
+  FakePlans other(all);
   EXPECT_EQ(Choose(other, Mode::kGiven, "another device\tp\tslow\n"), "first");
   EXPECT_TRUE(other.ran.empty());
 }
 
 TEST_F(MeasuredPlan, KeepsTheFirstWithoutMeasurement) {
-  MadeUpPlans plans({{"first", 3}, {"fast", 0}});
+  FakePlans plans({{"first", 3}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kFirst), "first");
   EXPECT_TRUE(plans.ran.empty());
 }
 
 TEST_F(MeasuredPlan, KeepsTheFirstIfNoneRuns) {
-  MadeUpPlans plans({{"first", 0, true, false}, {"other", 0, true, false}});
+  FakePlans plans({{"first", 0, true, false}, {"other", 0, true, false}});
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "first");
 }
 
 TEST_F(MeasuredPlan, KeepsTheFirstIfTheCachedPlanIsGone) {
-  MadeUpPlans plans({{"first", 3}, {"kept", 0, false}, {"fast", 0}});
+  FakePlans plans({{"first", 3}, {"kept", 0, false}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kGiven, "a device\tp\tkept\n"), "first");
   EXPECT_EQ(Choose(plans, Mode::kGiven, "a device\tp\tof another version\n"), "first");
   EXPECT_TRUE(plans.ran.empty());
@@ -116,7 +116,7 @@ TEST_F(MeasuredPlan, KeepsTheFirstIfTheCachedPlanIsGone) {
 
 TEST_F(MeasuredPlan, KeepsTheFirstWithoutMemory) {
   emulated::Reset({.devices = 1, .memory_bytes = 256});
-  MadeUpPlans plans({{"first", 3}, {"fast", 0}});
+  FakePlans plans({{"first", 3}, {"fast", 0}});
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "first");
   EXPECT_TRUE(plans.ran.empty());
   const std::vector<std::string> notes = libraries_.TakeNotes();
@@ -126,9 +126,9 @@ TEST_F(MeasuredPlan, KeepsTheFirstWithoutMemory) {
 }
 
 TEST_F(MeasuredPlan, MeasuresOnlyTheFirstEight) {
-  std::vector<MadeUp> all;
+  std::vector<FakePlan> all;
   for (int i = 0; i < 9; ++i) all.push_back({"plan " + std::to_string(i), i == 8 ? 0 : 1});
-  MadeUpPlans plans(all);
+  FakePlans plans(all);
   Choose(plans, Mode::kMeasured);
   EXPECT_EQ(plans.ran.size(), 8U);
   EXPECT_FALSE(plans.ran.contains("plan 8"));

@@ -93,7 +93,7 @@ inline void Compare(const Case& c, double allowed = 0) {
 // Runs `rounds` cases, each with its own seed, which is printed if the case fails.
 template <typename Draw>
 void ForEachSeed(int rounds, const Draw& draw) {
-  const uint64_t first = GivenSeed().value_or(1);
+  const uint64_t first = SeedFromEnvironment().value_or(1);
   for (int k = 0; k < rounds && !::testing::Test::HasFatalFailure(); ++k) {
     const uint64_t seed = first + static_cast<uint64_t>(k);
     SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));

@@ -65,7 +65,7 @@ std::map<std::string, Tensor> Outcome(Session& session, const std::vector<Batch>
     const Feeds feeds = Views(batches[step]), next = step + 1 < batches.size() ? Views(batches[step + 1]) : Feeds();
     session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
     for (const char* name : {"loss", "y"}) results.emplace(name + std::to_string(step), Tensor::Copy(session.Fetched(name)));
-    session.FinishAhead();
+    session.FinishPrefetch();
   }
   for (const StateTensor& tensor : session.plan().state) results.emplace(tensor.name, session.Get(tensor.name));
   return results;

@@ -190,8 +190,8 @@ class Platform : public DevicePlatform {
   }
   void ShareRefusals(std::span<Device* const>) override {}
   std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const>) override { return NoGroups(); }
-  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const>, const DeviceMeeting&) override { return NoGroups(); }
-  std::string NewMeeting() override { return ""; }
+  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const>, const DistributedGroup&) override { return NoGroups(); }
+  std::string NewGroupId() override { return ""; }
 
  private:
   static std::unique_ptr<DeviceGroup> NoGroups() { throw Error(ErrorCode::kUnsupported, "plain devices have no groups"); }

@@ -43,7 +43,7 @@ class BareLoop {
   BareLoop(const Plan& plan, std::span<const TensorView> feeds)
       : plan_(plan),
         program_(plan.programs[0]),
-        state_(plan, TakeHostArena, {0, 1}),
+        state_(plan, AllocateHostArena, {0, 1}),
         constants_(plan.places[0].constants_bytes, "constants"),
         transient_(program_.transient_bytes, "transient"),
         step_(plan.step.bytes, "step") {

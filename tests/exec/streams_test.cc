@@ -37,15 +37,15 @@ TEST(StreamThreads, RunEachIndexOnce) {
 TEST(Machine, ChecksMemoryOfAllProcessesOfAHost) {
   constexpr int64_t kGiB = int64_t{1} << 30;
   // Host "a" exceeds its memory only with both claims together. A process that exceeds it alone is reported when it allocates.
-  CheckHosts(
-      std::vector<HostClaim>{{"a", 3 * kGiB, 8 * kGiB}, {"b", 5 * kGiB, 8 * kGiB}, {"a", 5 * kGiB, 8 * kGiB}, {"c", 9 * kGiB, 8 * kGiB}});
+  CheckHosts(std::vector<HostMemoryRequest>{
+      {"a", 3 * kGiB, 8 * kGiB}, {"b", 5 * kGiB, 8 * kGiB}, {"a", 5 * kGiB, 8 * kGiB}, {"c", 9 * kGiB, 8 * kGiB}});
   CheckHosts({});
   try {
-    CheckHosts(std::vector<HostClaim>{{"a", 3 * kGiB, 8 * kGiB},
-                                      {"b", 1 * kGiB, 7 * kGiB},
-                                      {"a", 3 * kGiB, 7 * kGiB},
-                                      {"b", 1 * kGiB, 7 * kGiB},
-                                      {"a", 2 * kGiB, 8 * kGiB}});
+    CheckHosts(std::vector<HostMemoryRequest>{{"a", 3 * kGiB, 8 * kGiB},
+                                              {"b", 1 * kGiB, 7 * kGiB},
+                                              {"a", 3 * kGiB, 7 * kGiB},
+                                              {"b", 1 * kGiB, 7 * kGiB},
+                                              {"a", 2 * kGiB, 8 * kGiB}});
     ADD_FAILURE() << "8 GiB were taken of 7";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kLimit);

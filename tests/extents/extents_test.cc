@@ -42,7 +42,7 @@ Made Trained(const Model& model, const std::map<std::string, Tensor>& feeds, con
   // The second step finds memory that the first has used, which is what padding then contains.
   for (int step = 0; step < 2; ++step) executor.Run(0, bound, {});
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
-    if (!SaysExtent(entry, i)) made.fetched.emplace(entry.fetches[i].name, Tensor::Copy(executor.Fetched(0, static_cast<int>(i))));
+    if (!IsOnlyExtent(entry, i)) made.fetched.emplace(entry.fetches[i].name, Tensor::Copy(executor.Fetched(0, static_cast<int>(i))));
   }
   return made;
 }
@@ -225,7 +225,7 @@ TEST(DataExtents, RejectsWrongOperands) {
 TEST(DataExtents, PlanRecordsThem) {
   const Plan plan = Compiled("t = Transpose(rows)\n y = Exp(t)");
   ASSERT_EQ(plan.entries[0].fetches.size(), 2u);
-  EXPECT_TRUE(SaysExtent(plan.entries[0], 1));
+  EXPECT_TRUE(IsOnlyExtent(plan.entries[0], 1));
   const auto broken = [&](const std::function<void(Entry&)>& change) {
     Plan changed = plan;
     change(changed.entries[0]);

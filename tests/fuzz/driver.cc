@@ -33,8 +33,8 @@ extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*call
 namespace {
 
 // An input of a few kilobytes takes less CPU time than this. Wall-clock time may be much longer if the process has to wait.
-constexpr long kMostSeconds = 20;
-constexpr unsigned kMostSecondsByTheClock = 600;
+constexpr long kMaxSeconds = 20;
+constexpr unsigned kMaxWallSeconds = 600;
 constexpr double kSlowSeconds = 3;
 
 std::string g_input, g_path;
@@ -96,7 +96,7 @@ double ProcessorSeconds() {
 
 void RunOne(const std::string& input) {
   g_input = input;
-  LimitSeconds(kMostSeconds, kMostSecondsByTheClock);
+  LimitSeconds(kMaxSeconds, kMaxWallSeconds);
   try {
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(g_input.data()), g_input.size());
   } catch (const std::bad_alloc&) {

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr char kTraining[] = "ai.onnx.preview.training";
 // The first opset whose Add, Mul and ReduceSum the losses use.
-constexpr int kLeastOpset = 14;
+constexpr int kMinOpset = 14;
 constexpr int kIrVersion = 10;
 constexpr double kRelative = 1e-3;
 // Relative to the largest element of a gradient: the rounding of float32 sums in elements that are nearly 0.
@@ -93,7 +93,7 @@ void WriteTensor(const fs::path& path, const TensorView& value, const std::strin
 
 class CaseWriter {
  public:
-  CaseWriter(const SuiteCase& made, const fs::path& folder) : made_(made), graph_(*made.program.graph), folder_(folder) {}
+  CaseWriter(const SuiteCase& made, const fs::path& folder) : case_(made), graph_(*made.program.graph), folder_(folder) {}
 
   void Run() {
     const fs::path data = folder_ / "test_data_set_0";
@@ -102,16 +102,16 @@ class CaseWriter {
     WriteFileAtomically((folder_ / "model.onnx").string(), model_.SerializeAsString());
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId id = graph_.inputs[i];
-      WriteTensor(data / ("input_" + std::to_string(i) + ".pb"), made_.program.feeds.at(id).view(), graph_.value(id).name);
+      WriteTensor(data / ("input_" + std::to_string(i) + ".pb"), case_.program.feeds.at(id).view(), graph_.value(id).name);
     }
     double largest = 1;
     size_t output = 0;
-    for (size_t i = made_.with_loss ? 0 : 1; i < made_.wanted.size(); ++i) {
-      for (const double element : made_.wanted[i].as<double>()) {
+    for (size_t i = case_.with_loss ? 0 : 1; i < case_.wanted.size(); ++i) {
+      for (const double element : case_.wanted[i].as<double>()) {
         if (std::isfinite(element)) largest = std::max(largest, std::abs(element));
       }
-      const ValueId id = i == 0 ? made_.loss : made_.program.wanted[i - 1];
-      const Tensor narrow = Converted(made_.wanted[i].view(), graph_.value(id).dtype);
+      const ValueId id = i == 0 ? case_.loss : case_.program.wanted[i - 1];
+      const Tensor narrow = Converted(case_.wanted[i].view(), graph_.value(id).dtype);
       WriteTensor(data / ("output_" + std::to_string(output) + ".pb"), narrow.view(),
                   model_.graph().output(static_cast<int>(output)).name());
       ++output;
@@ -134,8 +134,8 @@ class CaseWriter {
     model_.set_producer_name("gradloom");
     model_.set_producer_version(kVersion);
     onnx::GraphProto& graph = *model_.mutable_graph();
-    graph.set_name(made_.name);
-    int opset = kLeastOpset;
+    graph.set_name(case_.name);
+    int opset = kMinOpset;
     for (const Node& node : graph_.nodes) {
       opset = std::max(opset, FindSchema("", node.op)->since_version());
       onnx::NodeProto& proto = *graph.add_node();
@@ -150,7 +150,7 @@ class CaseWriter {
       SetTensor(graph_.data(value.id)->view(), graph.add_initializer());
       graph.mutable_initializer()->rbegin()->set_name(value.name);
     }
-    if (made_.with_loss) Declare(NameOf(made_.loss), graph_.type(made_.loss), graph.add_output());
+    if (case_.with_loss) Declare(NameOf(case_.loss), graph_.type(case_.loss), graph.add_output());
     AddGradient(graph);
     auto& standard = *model_.add_opset_import();
     standard.set_version(opset);
@@ -164,23 +164,23 @@ class CaseWriter {
     node.set_op_type("Gradient");
     node.set_domain(kTraining);
     std::vector<std::string> xs, zs;
-    for (const ValueId id : made_.program.wanted) xs.push_back(NameOf(id));
+    for (const ValueId id : case_.program.wanted) xs.push_back(NameOf(id));
     for (const ValueId id : graph_.inputs) {
       if (std::find(xs.begin(), xs.end(), NameOf(id)) == xs.end()) zs.push_back(NameOf(id));
     }
     for (const auto* names : {&xs, &zs}) {
       for (const std::string& name : *names) node.add_input(name);
     }
-    for (const ValueId id : made_.program.wanted) {
+    for (const ValueId id : case_.program.wanted) {
       node.add_output(NameOf(id) + "_gradient");
       Declare(NameOf(id) + "_gradient", graph_.type(id), graph.add_output());
     }
     SetAttribute("xs", xs, node.add_attribute());
     if (!zs.empty()) SetAttribute("zs", zs, node.add_attribute());
-    SetAttribute("y", NameOf(made_.loss), node.add_attribute());
+    SetAttribute("y", NameOf(case_.loss), node.add_attribute());
   }
 
-  const SuiteCase& made_;
+  const SuiteCase& case_;
   const Graph& graph_;
   const fs::path folder_;
   onnx::ModelProto model_;

@@ -163,10 +163,10 @@ TEST(DataChecks, KnowTheRangeOfComputedIndices) {
   EXPECT_EQ(IndicesBelow(call, 1), 7);
   EXPECT_EQ(IndicesBelow(call, 0), -1);
   const DataCheck wide{1, Kind::kIndex, {7}}, narrow{1, Kind::kIndex, {6}}, labels{1, Kind::kLabel, {7, -100}};
-  EXPECT_TRUE(wide.TakesIndicesBelow(7));
-  EXPECT_FALSE(narrow.TakesIndicesBelow(7));
-  EXPECT_FALSE(labels.TakesIndicesBelow(7));
-  EXPECT_FALSE(wide.TakesIndicesBelow(-1));
+  EXPECT_TRUE(wide.AcceptsIndicesBelow(7));
+  EXPECT_FALSE(narrow.AcceptsIndicesBelow(7));
+  EXPECT_FALSE(labels.AcceptsIndicesBelow(7));
+  EXPECT_FALSE(wide.AcceptsIndicesBelow(-1));
 }
 
 }  // namespace

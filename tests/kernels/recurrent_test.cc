@@ -16,10 +16,10 @@ namespace {
 using namespace recurrent_calls;  // NOLINT: all of it
 
 // The tolerance of sums of a few hundred products in another order.
-const Comparison kHow{.absolute = 3e-5, .relative = 3e-5, .scale = 1, .low = -0.5, .high = 0.5};
+const Comparison kTolerance{.absolute = 3e-5, .relative = 3e-5, .scale = 1, .low = -0.5, .high = 0.5};
 
 Comparison How(const Drawn& drawn) {
-  Comparison comparison = kHow;
+  Comparison comparison = kTolerance;
   comparison.fill = [&drawn](int i, Tensor& tensor, std::mt19937_64&) {
     tensor = drawn.inputs[static_cast<size_t>(i)].Clone();
     return true;

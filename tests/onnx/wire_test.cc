@@ -115,7 +115,7 @@ Read TensorsOf(onnx::ModelProto& model, const std::vector<Tensor>& raw) {
   ExternalData external("", options);
   Read read;
   const auto raw_of = [&](onnx::TensorProto* tensor) -> const Tensor* {
-    const int64_t index = TakenElements(*tensor);
+    const int64_t index = MovedElements(*tensor);
     return index < 0 ? nullptr : &raw.at(static_cast<size_t>(index));
   };
   ForEachTensor(model, [&](const TensorSite& site) {
@@ -134,8 +134,8 @@ Read TensorsOf(onnx::ModelProto& model, const std::vector<Tensor>& raw) {
   return read;
 }
 
-Read ReadByUs(ModelBytes bytes) {
-  WireModel wire = ReadWire(bytes, Elements::kTaken, "test", {});
+Read ReadWithWireReader(ModelBytes bytes) {
+  WireModel wire = ReadWire(bytes, Elements::kMoved, "test", {});
   onnx::ModelProto model;
   EXPECT_TRUE(model.ParseFromString(wire.message));
   return TensorsOf(model, wire.elements);
@@ -167,10 +167,10 @@ TEST(Wire, RandomModelsMatchProtobuf) {
     ASSERT_TRUE(whole.ParseFromString(bytes));
     const Read expected = TensorsOf(whole, {});
     ContentHash from_memory, from_file;
-    ExpectSame(ReadByUs(ModelBytes(bytes, &from_memory)), expected);
+    ExpectSame(ReadWithWireReader(ModelBytes(bytes, &from_memory)), expected);
     std::ofstream(path, std::ios::binary) << bytes;
     const InputFile file(path);
-    ExpectSame(ReadByUs(ModelBytes(file, &from_file)), expected);
+    ExpectSame(ReadWithWireReader(ModelBytes(file, &from_file)), expected);
     EXPECT_EQ(from_memory.Hex(), Hash(bytes));
     EXPECT_EQ(from_file.Hex(), Hash(bytes));
     // When elements are skipped, nothing else is missing.
@@ -207,21 +207,21 @@ TEST(Wire, AcceptsTheTypeAfterTheData) {
   onnx::TensorProto data = Floats(3), type;
   data.clear_data_type();
   type.set_data_type(onnx::TensorProto::FLOAT);
-  const Read read = ReadByUs(ModelBytes(WithTensor(Message(data) + Message(type)), nullptr));
+  const Read read = ReadWithWireReader(ModelBytes(WithTensor(Message(data) + Message(type)), nullptr));
   EXPECT_EQ(read.tensors.at(0).data.as<float>()[0], 3);
 }
 
 TEST(Wire, LastOfTwoTypesCounts) {
   onnx::TensorProto type;
   type.set_data_type(onnx::TensorProto::INT32);
-  const Read read = ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(type)), nullptr));
+  const Read read = ReadWithWireReader(ModelBytes(WithTensor(Message(Floats(1)) + Message(type)), nullptr));
   EXPECT_EQ(read.tensors.at(0).data.as<int32_t>()[0], 0x3F800000);
 }
 
 TEST(Wire, RejectsDuplicateRawData) {
   onnx::TensorProto more = Floats(2);
   more.clear_dims();
-  EXPECT_THROW(ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(more)), nullptr)), Error);
+  EXPECT_THROW(ReadWithWireReader(ModelBytes(WithTensor(Message(Floats(1)) + Message(more)), nullptr)), Error);
 }
 
 // The fields that mark moved elements in Gradloom's own messages have no meaning in a file.
@@ -232,7 +232,7 @@ TEST(Wire, FilesCannotReferToMovedElements) {
     marked.mutable_unknown_fields()->AddLengthDelimited((1 << 29) - 1, "x");
     marked.mutable_unknown_fields()->AddVarint(1000, 7);
     const std::string tensor = last ? Message(Floats(1)) + Message(marked) : Message(marked) + Message(Floats(1));
-    const Read read = ReadByUs(ModelBytes(WithTensor(tensor), nullptr));
+    const Read read = ReadWithWireReader(ModelBytes(WithTensor(tensor), nullptr));
     EXPECT_EQ(read.tensors.at(0).data.as<float>()[0], 1);
     onnx::ModelProto rest;
     ASSERT_TRUE(rest.ParseFromString(read.rest));
@@ -278,8 +278,8 @@ TEST(Wire, HashCoversLargeFiles) {
   const InputFile file(path);
   for (int round = 0; round < 3; ++round) {
     ContentHash from_memory, from_file;
-    const Read read = ReadByUs(ModelBytes(file, &from_file));
-    ExpectSame(ReadByUs(ModelBytes(bytes, &from_memory)), read);
+    const Read read = ReadWithWireReader(ModelBytes(file, &from_file));
+    ExpectSame(ReadWithWireReader(ModelBytes(bytes, &from_memory)), read);
     EXPECT_EQ(read.tensors.size(), 5U);
     EXPECT_EQ(from_file.Hex(), Hash(bytes));
     EXPECT_EQ(from_memory.Hex(), Hash(bytes));
@@ -302,7 +302,7 @@ TEST(Wire, TruncatedFileIsAnError) {
     ModelBytes bytes(file, &hash);
     std::filesystem::resize_file(path, static_cast<uintmax_t>(length / 3));
     try {
-      ReadWire(bytes, Elements::kTaken, "test", {});
+      ReadWire(bytes, Elements::kMoved, "test", {});
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();

@@ -28,7 +28,7 @@ constexpr int kGraphs = 150;
 // The factor by which a kernel's order of summation may exceed the float32 rounding error that the oracle shows.
 constexpr double kFactor = 64;
 
-uint64_t FirstSeed() { return GivenSeed().value_or(20261121); }
+uint64_t FirstSeed() { return SeedFromEnvironment().value_or(20261121); }
 
 // Adds p' = p - 0.1 * gradient for every parameter, and makes every gradient a fetch.
 void AddUpdates(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients) {

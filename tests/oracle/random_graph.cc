@@ -9,14 +9,15 @@ namespace {
 
 class Generator {
  public:
-  Generator(uint64_t seed, const TypeRules& rules) : random_(seed), made_{.graph = std::make_unique<Graph>()}, b_(*made_.graph, rules) {}
+  Generator(uint64_t seed, const TypeRules& rules)
+      : random_(seed), result_{.graph = std::make_unique<Graph>()}, b_(*result_.graph, rules) {}
 
   RandomGraph Make(int num_nodes) {
     for (int i = 0; i < 2; ++i) pool_.push_back(Input(i));
     for (int i = 0; i < 3; ++i) pool_.push_back(Parameter(Shape{Extent(), Extent()}));
     for (int i = 0; i < num_nodes; ++i) Step();
     // Every value without readers is added to the loss, so that nothing is dead.
-    const Uses uses(*made_.graph);
+    const Uses uses(*result_.graph);
     std::vector<ValueId> leaves;
     for (ValueId id : pool_) {
       if (uses.consumers[static_cast<size_t>(id)].empty()) leaves.push_back(id);
@@ -26,9 +27,9 @@ class Generator {
       const ValueId mean = b_.Scale(b_.ReduceSum(id, {}, false), 1.0 / static_cast<double>(std::max<int64_t>(1, b_.shape(id).elements())));
       loss = loss == kNoValue ? mean : b_.Add(loss, mean);
     }
-    made_.loss = loss;
-    made_.graph->outputs = {loss};
-    return std::move(made_);
+    result_.loss = loss;
+    result_.graph->outputs = {loss};
+    return std::move(result_);
   }
 
  private:
@@ -45,15 +46,15 @@ class Generator {
 
   ValueId Input(int i) {
     const Shape shape{Extent(), Extent()};
-    const ValueId id = made_.graph->AddValue("x" + std::to_string(i), DType::kFloat32, shape, Role::kInput);
-    made_.graph->inputs.push_back(id);
-    made_.feeds.emplace(id, Uniform(shape));
+    const ValueId id = result_.graph->AddValue("x" + std::to_string(i), DType::kFloat32, shape, Role::kInput);
+    result_.graph->inputs.push_back(id);
+    result_.feeds.emplace(id, Uniform(shape));
     return id;
   }
 
   ValueId Parameter(const Shape& shape) {
-    const ValueId id = made_.graph->AddData("w" + std::to_string(made_.parameters.size()), Uniform(shape), Role::kParam);
-    made_.parameters.push_back(id);
+    const ValueId id = result_.graph->AddData("w" + std::to_string(result_.parameters.size()), Uniform(shape), Role::kParam);
+    result_.parameters.push_back(id);
     return id;
   }
 
@@ -130,7 +131,7 @@ class Generator {
   }
 
   std::mt19937_64 random_;
-  RandomGraph made_;
+  RandomGraph result_;
   GraphBuilder b_;
   std::vector<ValueId> pool_;
 };

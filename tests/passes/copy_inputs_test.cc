@@ -88,7 +88,7 @@ TEST(CopyInputs, NextInputsAreRequestedDuringAStep) {
   for (size_t i = 0; i < batches.size(); ++i) {
     const Feeds feeds = Views(batches[i]), next = Views(batches[(i + 1) % batches.size()]);
     session.Step(feeds, [&] { return ++asked, &next; });
-    session.FinishAhead();
+    session.FinishPrefetch();
     EXPECT_EQ(asked, static_cast<int>(i) + 1);
   }
 }

@@ -12,7 +12,7 @@ namespace gradloom {
 namespace {
 
 // Sorted by offset, the intervals that are alive at a step must not overlap. It is enough to check the steps at which intervals begin.
-void ExpectApart(const std::vector<Interval>& intervals, int64_t size, int every = 1) {
+void ExpectNoOverlap(const std::vector<Interval>& intervals, int64_t size, int every = 1) {
   for (size_t i = 0; i < intervals.size(); i += static_cast<size_t>(every)) {
     std::vector<std::pair<int64_t, int64_t>> ranges;
     for (const Interval& interval : intervals) {
@@ -40,7 +40,7 @@ TEST(PackIntervals, RandomLifetimes) {
       intervals.push_back({static_cast<int64_t>(random() % 2000), first, first + static_cast<int>(random() % 20)});
     }
     const int64_t bound = PackingBound(intervals), size = PackIntervals(intervals);
-    ExpectApart(intervals, size);
+    ExpectNoOverlap(intervals, size);
     EXPECT_GE(size, bound);
     EXPECT_LE(size, bound + bound / 4);
   }
@@ -58,7 +58,7 @@ TEST(PackIntervals, LongChain) {
     intervals.push_back({bytes, 2 * kNodes - i, 2 * kNodes - i + 1});
   }
   const int64_t bound = PackingBound(intervals), size = PackIntervals(intervals);
-  ExpectApart(intervals, size, 997);
+  ExpectNoOverlap(intervals, size, 997);
   EXPECT_GE(size, bound);
   EXPECT_LE(size, bound + bound / 100);
 }

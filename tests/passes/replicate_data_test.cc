@@ -434,7 +434,7 @@ g (float[5, 6, 3] x) => (float[M, 4] z)
 
 // Sums that become ready one after the other share a collective. A sum that is read earlier is all-reduced earlier.
 TEST(ReplicateData, BucketsGatherSums) {
-  const auto meetings = [](int64_t bucket_bytes) {
+  const auto all_reduce_sizes = [](int64_t bucket_bytes) {
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, 2, {6});
     options.recipe.fetch_gradients = false;
     options.recipe.bucket_bytes = bucket_bytes;
@@ -446,11 +446,11 @@ TEST(ReplicateData, BucketsGatherSums) {
     return operands;
   };
   // The denominator of the loss; then the loss itself with the gradients of v, b and w.
-  EXPECT_EQ(meetings(1 << 20), (std::vector<size_t>{1, 4}));
-  EXPECT_EQ(meetings(1), (std::vector<size_t>{1, 1, 1, 1, 1}));
+  EXPECT_EQ(all_reduce_sizes(1 << 20), (std::vector<size_t>{1, 4}));
+  EXPECT_EQ(all_reduce_sizes(1), (std::vector<size_t>{1, 1, 1, 1, 1}));
   // 4 bytes of loss and 72 of v, then 96 of w, then 24 of b.
-  EXPECT_EQ(meetings(100), (std::vector<size_t>{1, 2, 1, 1}));
-  EXPECT_EQ(meetings(120), (std::vector<size_t>{1, 2, 2}));
+  EXPECT_EQ(all_reduce_sizes(100), (std::vector<size_t>{1, 2, 1, 1}));
+  EXPECT_EQ(all_reduce_sizes(120), (std::vector<size_t>{1, 2, 2}));
 }
 
 // Predictions are returned in the order of the fed samples.

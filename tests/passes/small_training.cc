@@ -63,7 +63,7 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
   for (size_t step = 0; step < batches.size(); ++step) {
     const Feeds feeds = Views(batches[step]), next = step + 1 < batches.size() ? Views(batches[step + 1]) : Feeds();
     const StepResult made = session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
-    session.FinishAhead();
+    session.FinishPrefetch();
     if (made.grad_norm >= 0) results.emplace("grad_norm@" + std::to_string(step), Tensor::Scalar(made.grad_norm));
     for (const Entry& entry : session.plan().entries) {
       for (const Fetch& fetch : entry.fetches) {

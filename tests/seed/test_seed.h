@@ -10,7 +10,7 @@
 namespace gradloom {
 
 // GRADLOOM_SEED, where it is set.
-inline std::optional<uint64_t> GivenSeed() {
+inline std::optional<uint64_t> SeedFromEnvironment() {
   const char* const given = std::getenv("GRADLOOM_SEED");
   return given == nullptr ? std::nullopt : std::optional<uint64_t>(std::strtoull(given, nullptr, 10));
 }
@@ -18,7 +18,7 @@ inline std::optional<uint64_t> GivenSeed() {
 // The given seed, or a random one, the same for the whole process. It is printed, so that a failure can be reproduced.
 inline uint64_t TestSeed() {
   static const uint64_t seed = [] {
-    const uint64_t chosen = GivenSeed().value_or(std::random_device()());
+    const uint64_t chosen = SeedFromEnvironment().value_or(std::random_device()());
     std::printf("GRADLOOM_SEED=%llu\n", static_cast<unsigned long long>(chosen));
     return chosen;
   }();

@@ -15,10 +15,10 @@ class ControlGroupTest : public ::testing::Test {
   void Write(const std::string& file, const std::string& text) {
     const std::string path = root_ / file;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    WriteQuickly(path, text);
+    WriteWithoutSync(path, text);
   }
   GroupLimits Read(const std::string& groups) {
-    WriteQuickly(root_ / "groups", groups);
+    WriteWithoutSync(root_ / "groups", groups);
     return LimitsOfThisGroup(root_.path(), root_ / "groups");
   }
 

@@ -16,7 +16,7 @@ namespace {
 class CsvTest : public ::testing::Test {
  protected:
   std::vector<CsvColumns> Read(const std::string& text, const std::vector<CsvSelection>& selections, const CsvOptions& options = {}) {
-    WriteQuickly(path_, text);
+    WriteWithoutSync(path_, text);
     return ReadCsv(path_, selections, options);
   }
 
@@ -89,13 +89,13 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   // An invalid number in the first row is an error, not a header.
   EXPECT_NE(Refused("1,2,?\n3,4,5\n", ":1:3").help().find("header"), std::string::npos);
   Refused("1,,3\n3,4,5\n", ":1:2");
-  WriteQuickly(path_,
-               "\xEF\xBB\xBF"
-               "first, second ,\"a,b\"\n1,2,3\n");
+  WriteWithoutSync(path_,
+                   "\xEF\xBB\xBF"
+                   "first, second ,\"a,b\"\n1,2,3\n");
   EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"first", "second", "a,b"}));
-  WriteQuickly(path_, "1,2\n");
+  WriteWithoutSync(path_, "1,2\n");
   EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"0", "1"}));
-  WriteQuickly(path_, "");
+  WriteWithoutSync(path_, "");
   EXPECT_EQ(ErrorOf([&] { CsvSelectors(path_); }).message(), "the table has no rows");
 }
 
@@ -104,7 +104,7 @@ TEST_F(CsvTest, NamesOfLatin1) {
   const std::string text =
       "gr\xF6\xDF"
       "e,\xC3\xB6,\xFF\n1,2,3\n";
-  WriteQuickly(path_, text);
+  WriteWithoutSync(path_, text);
   EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"größe", "ö", "ÿ"}));
   EXPECT_EQ(Floats(text, "größe..ÿ"), (Values{1, 2, 3}));
 }
@@ -188,7 +188,7 @@ TEST_F(CsvTest, Gzip) {
   EXPECT_EQ(ReadCsv(path_, {{"b"}})[0].values.as<float>()[1], 4);
   const std::string good = ReadWholeFile(path_);
   for (size_t length = 2; length < good.size(); ++length) {
-    WriteQuickly(path_, good.substr(0, length));
+    WriteWithoutSync(path_, good.substr(0, length));
     // Up to the beginning of the second member, the file is complete.
     try {
       EXPECT_EQ(ReadCsv(path_, {{"b"}})[0].values.elements(), 1) << length;
@@ -196,12 +196,12 @@ TEST_F(CsvTest, Gzip) {
       EXPECT_EQ(error.code(), ErrorCode::kData) << length;
     }
   }
-  WriteQuickly(path_, good + "junk");
+  WriteWithoutSync(path_, good + "junk");
   EXPECT_EQ(ErrorOf([&] { ReadCsv(path_, {{"b"}}); }).code(), ErrorCode::kData);
   for (size_t at = 12; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
-    WriteQuickly(path_, bad);
+    WriteWithoutSync(path_, bad);
     try {
       const Tensor values = ReadCsv(path_, {{"b"}})[0].values;
       EXPECT_TRUE(values.elements() == 2 && values.as<float>()[0] == 2 && values.as<float>()[1] == 4) << at;

@@ -25,7 +25,7 @@ std::string Field(const std::string& name, const std::string& dtype, const std::
 class SafetensorsTest : public ::testing::Test {
  protected:
   std::map<std::string, Tensor> Read(const std::string& content) {
-    WriteQuickly(path_, content);
+    WriteWithoutSync(path_, content);
     return SafetensorsFile(path_).ReadAll();
   }
 
@@ -168,7 +168,7 @@ TEST_F(SafetensorsTest, ManyTensorsAreRefusedQuickly) {  // S18
   for (int i = 0; i < 100000; ++i) {
     header += (i ? "," : "") + Field("t" + std::to_string(i), "U8", "[1]", "[" + std::to_string(i) + "," + std::to_string(i + 1) + "]");
   }
-  WriteQuickly(path_, Encoded(header + "}", 100000));
+  WriteWithoutSync(path_, Encoded(header + "}", 100000));
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(ErrorOf([&] { SafetensorsFile file(path_); }).code(), ErrorCode::kLimit);
   EXPECT_EQ(SafetensorsFile(path_, SafetensorsFile::kLimitBytes, 100000).entries().size(), 100000u);

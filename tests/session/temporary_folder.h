@@ -35,7 +35,7 @@ class TemporaryFolder {
 };
 
 // Writes without syncing to disk, for tests that create thousands of damaged files.
-inline void WriteQuickly(const std::string& path, const std::string& content) {
+inline void WriteWithoutSync(const std::string& path, const std::string& content) {
   // Removes the file first, because ext4 flushes a file that is truncated and rewritten.
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary);

@@ -28,7 +28,7 @@ const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"y", DType
 class TrainingDataTest : public ::testing::Test {
  protected:
   std::string Write(const std::string& name, const std::string& text) {
-    WriteQuickly(folder_ / name, text);
+    WriteWithoutSync(folder_ / name, text);
     return folder_ / name;
   }
 
@@ -109,7 +109,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternCanStayOnDisk) {
     // Only the last file is large, so its rows stay on disk and those of the others do not.
     options.large_bytes = 3 * 48;
     const TrainingData on_demand = LoadTrainingData(options, kFeeds, 1);
-    EXPECT_TRUE(on_demand.train.made("x"));
+    EXPECT_TRUE(on_demand.train.is_lazy("x"));
     for (const Dataset TrainingData::*part : {&TrainingData::train, &TrainingData::eval}) {
       std::vector<int64_t> order(static_cast<size_t>((at_once.*part).rows()));
       std::iota(order.begin(), order.end(), 0);
@@ -127,7 +127,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternCanStayOnDisk) {
            std::map<std::string, Tensor>{{"x", Tensor(DType::kFloat32, {1, 2})}, {"y", Tensor::From<int64_t>({9}, {1})}});
   const TrainingData data =
       LoadTrainingData({.train = folder_ / "*.npz", .classes = {{"y", {3, -1}}}, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
-  const Dataset::MadeColumn& y = data.train.made_columns().at("y");
+  const Dataset::LazyColumn& y = data.train.lazy_columns().at("y");
   int64_t label = 0;
   const Error error = ErrorOf([&] { y.source->Read(9, {}, &label); });
   EXPECT_NE(error.where().find("2.npz"), std::string::npos) << error.Describe();
@@ -393,9 +393,9 @@ TEST_F(TrainingDataTest, RowsReadOnDemandHaveTheSameBits) {
   const auto check = [&](const std::string& path, const std::string& transform, bool stays, int64_t large_bytes = kLargeBytes) {
     SCOPED_TRACE(path + " " + transform);
     const TrainingData at_once = load(path, transform, false, large_bytes), on_demand = load(path, transform, true, large_bytes);
-    EXPECT_FALSE(at_once.train.made("x"));
-    EXPECT_EQ(on_demand.train.made("x"), stays);
-    EXPECT_FALSE(on_demand.train.made("y")) << "rows of a few bytes";
+    EXPECT_FALSE(at_once.train.is_lazy("x"));
+    EXPECT_EQ(on_demand.train.is_lazy("x"), stays);
+    EXPECT_FALSE(on_demand.train.is_lazy("y")) << "rows of a few bytes";
     EXPECT_EQ(DataToJson(on_demand), DataToJson(at_once));
     const int64_t before = BytesRead();
     ExpectSameBatches(at_once.train, on_demand.train, seed);
@@ -447,16 +447,16 @@ TEST_F(TrainingDataTest, RowsReadOnDemandHaveTheSameBits) {
   DataOptions set_on_demand = set;
   set_on_demand.on_demand = true;
   const TrainingData at_once = LoadTrainingData(set, feeds, seed), on_demand = LoadTrainingData(set_on_demand, feeds, seed);
-  EXPECT_TRUE(on_demand.train.made("x"));
-  EXPECT_FALSE(on_demand.train.made("y"));
+  EXPECT_TRUE(on_demand.train.is_lazy("x"));
+  EXPECT_FALSE(on_demand.train.is_lazy("y"));
   ExpectSameBatches(at_once.train, on_demand.train, seed);
   set_on_demand.large_bytes = kLarge;
   std::filesystem::remove(folder_ / "set-images-idx4-ubyte");
   const std::string packed = Packed(images);
   Write("set-images-idx4-ubyte.gz", packed);
   const TrainingData unpacked = LoadTrainingData(set_on_demand, feeds, seed);
-  EXPECT_TRUE(unpacked.train.made("x"));
-  EXPECT_FALSE(unpacked.train.made("y"));
+  EXPECT_TRUE(unpacked.train.is_lazy("x"));
+  EXPECT_FALSE(unpacked.train.is_lazy("y"));
   ExpectSameBatches(at_once.train, unpacked.train, seed);
   Write("set-images-idx4-ubyte.gz", Packed(images + "x"));
   EXPECT_EQ(ErrorOf([&] { LoadTrainingData(set_on_demand, feeds, seed); }).message(),
@@ -478,7 +478,7 @@ TEST_F(TrainingDataTest, LargeTablesReadLikeSmallOnes) {
   };
   const std::string path = Write("a.csv", text);
   const TrainingData small = load(path, kFeeds, false), large = load(path, kFeeds, true);
-  EXPECT_TRUE(large.train.made("x") && large.train.made("y"));
+  EXPECT_TRUE(large.train.is_lazy("x") && large.train.is_lazy("y"));
   ExpectSameBatches(small.train, large.train, 3);
   // Every value is checked, so all are read.
   const std::vector<Feed> bytes = {kFeeds[0], {"y", DType::kUint8, {4}, 0}};
@@ -528,7 +528,7 @@ TEST_F(TrainingDataTest, TokensReadOnDemandHaveTheSameBits) {
   const TrainingData at_once = LoadTrainingData(options, feeds, seed);
   options.on_demand = true;
   const TrainingData on_demand = LoadTrainingData(options, feeds, seed);
-  EXPECT_TRUE(on_demand.train.made("ids") && on_demand.train.made("following"));
+  EXPECT_TRUE(on_demand.train.is_lazy("ids") && on_demand.train.is_lazy("following"));
   ExpectSameBatches(at_once.train, on_demand.train, seed);
   // A class that the model does not have is reported with the row that is read.
   tokens[static_cast<size_t>(7 * kWindow + 3)] = kClasses;

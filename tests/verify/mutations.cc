@@ -89,24 +89,24 @@ void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
 }
 
 // The collectives and transfers of a program.
-std::vector<size_t> MeetingsOf(const Program& program) {
-  std::vector<size_t> meetings;
+std::vector<size_t> CommunicationOf(const Program& program) {
+  std::vector<size_t> communication;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Kind kind = program.instructions[i].kind;
-    if (kind == Kind::kCollective || kind == Kind::kSend || kind == Kind::kRecv) meetings.push_back(i);
+    if (kind == Kind::kCollective || kind == Kind::kSend || kind == Kind::kRecv) communication.push_back(i);
   }
-  return meetings;
+  return communication;
 }
 
 // Visits mutants in which a collective or transfer changes on one rank only, which gets a copy of its program.
 template <typename F>
-void EachMeetingOfARank(const Plan& plan, const Visit& visit, F&& change) {
+void EachCommunicationOfARank(const Plan& plan, const Visit& visit, F&& change) {
   if (plan.entries[0].ranks.size() < 2) return;
   for (size_t r = 0; r < plan.entries[0].ranks.size(); ++r) {
     const Program& shared = plan.programs[static_cast<size_t>(plan.entries[0].ranks[r].program)];
-    const std::vector<size_t> meetings = MeetingsOf(shared);
-    for (const size_t i : meetings) {
-      if (!Sampled(meetings.size())) continue;
+    const std::vector<size_t> communication = CommunicationOf(shared);
+    for (const size_t i : communication) {
+      if (!Sampled(communication.size())) continue;
       Plan mutant = plan;
       mutant.entries[0].ranks[r].program = static_cast<int>(mutant.programs.size());
       mutant.programs.push_back(shared);
@@ -324,11 +324,11 @@ const MutationKind kKinds[] = {
          visit(mutant, "state " + std::to_string(s));
        }
      }},
-    {"lost collective or transfer of a rank", [](const Plan& plan, const Visit& visit) { EachMeetingOfARank(plan, visit, Erase); }},
+    {"lost collective or transfer of a rank", [](const Plan& plan, const Visit& visit) { EachCommunicationOfARank(plan, visit, Erase); }},
     {"exchanged collectives of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
-         for (const size_t k : MeetingsOf(p)) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
+         for (const size_t k : CommunicationOf(p)) {
            if (k <= i) continue;
            std::swap(p.instructions[i], p.instructions[k]);
            return true;
@@ -338,7 +338,7 @@ const MutationKind kKinds[] = {
      }},
     {"another collective of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
          Collective& c = p.instructions[i].collective;
          c = c == Collective::kAllReduceSum ? Collective::kBroadcast : Collective::kAllReduceSum;
          return p.instructions[i].kind == Kind::kCollective;
@@ -346,19 +346,19 @@ const MutationKind kKinds[] = {
      }},
     {"another root of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
          return p.instructions[i].collective == Collective::kBroadcast && (p.instructions[i].root += 1, true);
        });
      }},
     {"another group of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
          return p.instructions[i].kind == Kind::kCollective && (p.instructions[i].group += 1, true);
        });
      }},
     {"another peer of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [&](Program& p, size_t i) {
+       EachCommunicationOfARank(plan, visit, [&](Program& p, size_t i) {
          Instruction& transfer = p.instructions[i];
          if (transfer.kind == Kind::kCollective) return false;
          const auto peers = static_cast<int>(plan.entries[0].ranks[0].peers.size());
@@ -367,7 +367,7 @@ const MutationKind kKinds[] = {
      }},
     {"another tag of a rank",
      [](const Plan& plan, const Visit& visit) {
-       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) { return p.instructions[i].tag += 1, true; });
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) { return p.instructions[i].tag += 1, true; });
      }},
     {"peers of another rank",
      [](const Plan& plan, const Visit& visit) {

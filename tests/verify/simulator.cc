@@ -67,7 +67,7 @@ class Simulation {
       rank.state.Write(0, plan.places[static_cast<size_t>(place)].state_bytes, NameOf("state" + std::to_string(place)));
       int64_t transient = 0;
       for (const Program& program : plan.programs) transient = std::max(transient, program.transient_bytes);
-      rank.transient.Write(0, transient, Rubbish());
+      rank.transient.Write(0, transient, Garbage());
     }
   }
 
@@ -75,7 +75,7 @@ class Simulation {
     uint64_t result = 0;
     for (int round = 0; round < 2; ++round) {
       for (const Entry& entry : plan_.entries) {
-        if (!RunEntry(entry)) return Rubbish();
+        if (!RunEntry(entry)) return Garbage();
         for (size_t f = 0; f < entry.fetches.size(); ++f) {
           size_t r = 0;
           while (FetchedBuffer(entry, r, f) < 0) ++r;
@@ -105,7 +105,7 @@ class Simulation {
     const Instruction& head() const { return *list[next]; }
   };
 
-  uint64_t Rubbish() { return Join(random_(), random_()); }
+  uint64_t Garbage() { return Join(random_(), random_()); }
 
   std::vector<Lane> LanesOf(const Program& program, size_t rank) {
     std::vector<Lane> lanes(program.streams.size(), Lane{rank, &program, {}});
@@ -150,7 +150,7 @@ class Simulation {
       case InstructionKind::kWait:
         if (!recorded.contains({lane.rank, i.event})) return false;
         break;
-      case InstructionKind::kCollective: return Meet(lanes, lane);
+      case InstructionKind::kCollective: return RunCollective(lanes, lane);
       case InstructionKind::kSend:
       case InstructionKind::kRecv: return Transfer(lanes, lane);
       case InstructionKind::kIf:
@@ -203,7 +203,7 @@ class Simulation {
   void Begin(Lane& lane, const Instruction& i) {
     lane.inputs = Inputs(lane, i);
     for (Access access : {Access::kWrite, Access::kScratch}) {
-      ForUses(lane, i, access, [&](const Buffer& b) { Write(lane.rank, b, Rubbish()); });
+      ForUses(lane, i, access, [&](const Buffer& b) { Write(lane.rank, b, Garbage()); });
     }
     lane.running = true;
   }
@@ -215,10 +215,10 @@ class Simulation {
     ForUses(lane, i, Access::kRead, [&](const Buffer& r) {
       ForUses(lane, i, Access::kWrite, [&](const Buffer& w) { in_place |= r.arena == w.arena && r.offset == w.offset; });
     });
-    if (!in_place && Inputs(lane, i) != lane.inputs) lane.inputs = Rubbish();
+    if (!in_place && Inputs(lane, i) != lane.inputs) lane.inputs = Garbage();
     uint64_t k = 0;
     ForUses(lane, i, Access::kWrite, [&](const Buffer& b) { Write(lane.rank, b, Join(Join(NameOf(i.kernel), lane.inputs), k++)); });
-    ForUses(lane, i, Access::kScratch, [&](const Buffer& b) { Write(lane.rank, b, Rubbish()); });
+    ForUses(lane, i, Access::kScratch, [&](const Buffer& b) { Write(lane.rank, b, Garbage()); });
     lane.running = false;
   }
 
@@ -230,12 +230,12 @@ class Simulation {
       std::vector<Lane> lanes = LanesOf(body, lane.rank);
       RunLanes(lanes);
     }
-    ForUses(lane, i, Access::kScratch, [&](const Buffer& b) { Write(lane.rank, b, Rubbish()); });
+    ForUses(lane, i, Access::kScratch, [&](const Buffer& b) { Write(lane.rank, b, Garbage()); });
   }
 
   int GroupOf(const Lane& lane) const { return entry_->ranks[lane.rank].groups[static_cast<size_t>(lane.head().group)]; }
 
-  bool Meet(std::vector<Lane>& lanes, const Lane& lane) {
+  bool RunCollective(std::vector<Lane>& lanes, const Lane& lane) {
     const int group = GroupOf(lane);
     std::vector<Lane*> together;
     for (int rank : plan_.groups[static_cast<size_t>(group)].ranks) {

@@ -230,7 +230,7 @@ TEST(VerifyPlan, DeviceKernelsMustKeepStateInAFailedStep) {
 }
 
 // Two replicas of a model. Each checks its indices, all-reduces and updates, in this order or with the update first.
-Plan CopiesThatRefuse(bool updates_first) {
+Plan ReplicasThatMayRefuse(bool updates_first) {
   Plan plan = EmptyPlan();
   plan.properties.emplace(kFailedSteps, kChangeNothing);
   const int w = AddState(plan, "w", kN);
@@ -250,8 +250,8 @@ Plan CopiesThatRefuse(bool updates_first) {
 }
 
 TEST(VerifyPlan, FailedStepOnAnotherRankMustNotChangeState) {
-  EXPECT_EQ(Text(Verify(CopiesThatRefuse(false), FindTestKernel)), "");
-  ExpectFault(CopiesThatRefuse(true), "ranks",
+  EXPECT_EQ(Text(Verify(ReplicasThatMayRefuse(false), FindTestKernel)), "");
+  ExpectFault(ReplicasThatMayRefuse(true), "ranks",
               {"rank 0", "changes state before it has synchronized with rank 1", "which may refuse the batch"});
 }
 

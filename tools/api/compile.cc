@@ -24,40 +24,40 @@ Configuration ConfigurationFor(const GradloomCompileOptions& given, const Gradlo
     configuration.SetAssignment(TextOf(given.settings[i].key, "the key of a setting") + "=" +
                                 TextOf(given.settings[i].value, "the value of a setting"));
   }
-  if (const std::string devices = DefaultDevices(); !devices.empty() && !configuration.is_given("devices.use"))
+  if (const std::string devices = DefaultDevices(); !devices.empty() && !configuration.is_set("devices.use"))
     configuration.SetAssignment("devices.use=" + devices);
   if (!model.path.empty()) configuration.Decide("model.path", model.path, "the model that is compiled");
   return configuration;
 }
 
-CompileWishes WishesOf(const GradloomCompileOptions& given) {
+EntryRequests RequestsOf(const GradloomCompileOptions& given) {
   constexpr uint32_t kAll =
       GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT | GRADLOOM_WITH_GRADIENTS | GRADLOOM_WITH_OUTPUTS | GRADLOOM_WITH_NOTHING_ELSE;
   if ((given.with & ~kAll) != 0) throw Error(ErrorCode::kConfig, "`with` has unknown bits", "", "combine GRADLOOM_WITH_EVAL and the like");
-  CompileWishes wishes;
+  EntryRequests requests;
   Array(given.batches, given.num_batches, "the array of batch sizes");
-  wishes.batches.assign(given.batches, given.batches + given.num_batches);
-  for (const int64_t batch : wishes.batches) {
+  requests.batches.assign(given.batches, given.batches + given.num_batches);
+  for (const int64_t batch : requests.batches) {
     if (batch < 1) throw Error(ErrorCode::kConfig, "a batch size must be at least 1, got " + std::to_string(batch));
   }
   const uint32_t with = given.with != 0 ? given.with : GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT;
-  wishes.eval = (with & GRADLOOM_WITH_EVAL) != 0;
-  wishes.predict = (with & GRADLOOM_WITH_PREDICT) != 0;
-  wishes.gradients = (with & GRADLOOM_WITH_GRADIENTS) != 0;
-  wishes.outputs = (with & GRADLOOM_WITH_OUTPUTS) != 0;
-  return wishes;
+  requests.eval = (with & GRADLOOM_WITH_EVAL) != 0;
+  requests.predict = (with & GRADLOOM_WITH_PREDICT) != 0;
+  requests.gradients = (with & GRADLOOM_WITH_GRADIENTS) != 0;
+  requests.outputs = (with & GRADLOOM_WITH_OUTPUTS) != 0;
+  return requests;
 }
 
 GradloomStatus* CompileTo(const GradloomModel* model, const GradloomCompileOptions* options, GradloomPlan** out) {
   return Guarded([&] {
     GradloomPlan*& handle = Out(out);
     const GradloomCompileOptions given = OptionsOf(options);
-    const Configuration configuration = ConfigurationFor(given, Given(model, "the model"));
-    const CompileWishes wishes = WishesOf(given);
+    const Configuration configuration = ConfigurationFor(given, NotNull(model, "the model"));
+    const EntryRequests requests = RequestsOf(given);
     CompiledModel made;
-    const auto compile = [&] { made = CompileModel(configuration, model->model, wishes); };
+    const auto compile = [&] { made = CompileModel(configuration, model->model, requests); };
     // The list of obstacles is made from the model file.
-    model->path.empty() ? compile() : NamingAllObstacles(configuration, compile);
+    model->path.empty() ? compile() : ReportingAllObstacles(configuration, compile);
     std::unique_ptr<GradloomPlan> plan = PlanHandle(std::make_shared<const Plan>(std::move(made.plan)));
     made.options.control = {};
     plan->source = std::make_shared<CompilingSource>(model->model, std::move(made.options));

@@ -19,10 +19,10 @@ std::shared_ptr<const Plan> CompilingSource::Extend(const Plan& plan, EntryKind 
   const std::optional<EntryRequest> request = RequestFor(model_, options_, kind, feeds);
   if (!request) return nullptr;
   // If devices hold parts of the model, the placement is chosen for the plan as a whole.
-  return std::make_shared<const Plan>(options_.recipe.place_auto ? Again(plan, *request) : AddEntry(model_, options_, plan, *request));
+  return std::make_shared<const Plan>(options_.recipe.place_auto ? Recompile(plan, *request) : AddEntry(model_, options_, plan, *request));
 }
 
-Plan CompilingSource::Again(const Plan& plan, const EntryRequest& request) const {
+Plan CompilingSource::Recompile(const Plan& plan, const EntryRequest& request) const {
   CompileOptions options = options_;
   options.entries.clear();
   // If the recipe accumulates, a step is requested: its accumulate and last-batch entries and the update entry follow from it.

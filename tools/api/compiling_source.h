@@ -19,7 +19,7 @@ class CompilingSource : public PlanSource {
 
  private:
   // Compiles all entries again.
-  Plan Again(const Plan& plan, const EntryRequest& request) const;
+  Plan Recompile(const Plan& plan, const EntryRequest& request) const;
 
   const Model model_;
   const CompileOptions options_;

@@ -48,7 +48,7 @@ GradloomStatus* GetDevices(GradloomText** out) {
 }
 
 GradloomStatus* GetDeviceCount(size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = 1 + ThisMachinesCuda().devices.size(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = 1 + ThisMachinesCuda().devices.size(); });
 }
 
 template <size_t N>
@@ -81,8 +81,8 @@ GradloomDeviceInfo InfoOf(const DeviceProperties& gpu) {
 
 GradloomStatus* GetDeviceInfo(size_t index, GradloomDeviceInfo* out) {
   return Guarded([&] {
-    Given(out, "the output pointer for the result");
-    if (index == 0) return Give(InfoOf(ThisCpu()), out);
+    NotNull(out, "the output pointer for the result");
+    if (index == 0) return WriteResult(InfoOf(ThisCpu()), out);
     const CudaDevices cuda = ThisMachinesCuda();
     if (index > cuda.devices.size()) {
       throw Error(
@@ -90,7 +90,7 @@ GradloomStatus* GetDeviceInfo(size_t index, GradloomDeviceInfo* out) {
           "device index " + std::to_string(index) + " is out of range: the number of devices is " + std::to_string(1 + cuda.devices.size()),
           "", cuda.problem);
     }
-    Give(InfoOf(cuda.devices[index - 1]), out);
+    WriteResult(InfoOf(cuda.devices[index - 1]), out);
   });
 }
 

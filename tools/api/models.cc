@@ -29,19 +29,19 @@ GradloomStatus* LoadModelFromBuffer(const void* bytes, size_t num_bytes, const G
   return Guarded([&] {
     GradloomModel*& handle = Out(out);
     const GradloomLoadOptions given = OptionsOf(options);
-    const char* const data = &Given(static_cast<const char*>(bytes), "the buffer");
+    const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
     handle = Handle(Model::FromBytes({data, num_bytes}, given.name == nullptr ? "model" : given.name, LoadOptionsFor(given)), "");
   });
 }
 
 GradloomStatus* GetModelInputCount(const GradloomModel* model, size_t* out) {
-  return Guarded([&] { Given(out, "the output pointer for the result") = Given(model, "the model").inputs.size(); });
+  return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(model, "the model").inputs.size(); });
 }
 
 GradloomStatus* GetModelInputName(const GradloomModel* model, size_t index, const char** out) {
   return Guarded([&] {
     Out(out);
-    const std::vector<std::string>& inputs = Given(model, "the model").inputs;
+    const std::vector<std::string>& inputs = NotNull(model, "the model").inputs;
     if (index >= inputs.size())
       throw Error(ErrorCode::kConfig,
                   "input index " + std::to_string(index) + " is out of range: the number of inputs is " + std::to_string(inputs.size()));

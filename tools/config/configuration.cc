@@ -119,7 +119,7 @@ KeyValue Nothing(KeyType type) {
 }  // namespace
 
 std::string Origin::ToString() const {
-  return (kind == OriginKind::kDefault ? "default" : place) + (overruled.empty() ? "" : " (over " + overruled + ")");
+  return (kind == OriginKind::kDefault ? "default" : place) + (overridden.empty() ? "" : " (over " + overridden + ")");
 }
 
 size_t FileLengthOf(const std::string& term) {
@@ -193,12 +193,12 @@ const KeyValue& Configuration::value(std::string_view name) const { return entry
 void Configuration::Assign(const Key& key, KeyValue value, OriginKind kind, const std::string& place) {
   Entry& entry = entries_.at(key.name);
   const bool over = entry.origin.kind != OriginKind::kDefault && entry.origin.kind != kind;
-  const std::string overruled = over ? entry.origin.place : "";
+  const std::string overridden = over ? entry.origin.place : "";
   if (auto* named = std::get_if<NamedTexts>(&value)) {
     // Names that only the weaker source sets are kept.
     for (const auto& [name, texts] : std::get<NamedTexts>(entry.value)) named->emplace(name, texts);
   }
-  entry = {std::move(value), {kind, place, overruled}, false};
+  entry = {std::move(value), {kind, place, overridden}, false};
 }
 
 void Configuration::SetFlag(const Key& key, const std::vector<std::string>& words) {
@@ -212,7 +212,7 @@ void Configuration::ForgetSection(std::string_view section) {
   }
 }
 
-void Configuration::Forget(std::string_view name) {
+void Configuration::Reset(std::string_view name) {
   const Configuration untouched;
   entries_.find(name)->second = untouched.entry(name);
 }
@@ -222,10 +222,10 @@ void Configuration::Decide(std::string_view name, const std::string& text, const
   Assign(key, ParseWords(key, {text}, place), OriginKind::kFile, place);
 }
 
-std::vector<std::string> Configuration::GivenLines() const {
+std::vector<std::string> Configuration::SetKeyLines() const {
   std::vector<std::string> lines;
   for (const Key& key : Keys()) {
-    if (is_given(key.name))
+    if (is_set(key.name))
       lines.push_back(std::string(key.name) + " = " + TomlOf(key, value(key.name)) + "   from " +
                       Escaped(origin(key.name).ToString(), 4096));
   }

@@ -21,8 +21,8 @@ enum class OriginKind : uint8_t { kDefault, kFile, kSet, kFlag };
 
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
-  std::string place;      // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
-  std::string overruled;  // the origin of a value that this one overrides; empty: none
+  std::string place;       // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
+  std::string overridden;  // the origin of a value that this one overrides; empty: none
 
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;
@@ -49,10 +49,10 @@ class Configuration {
   void Decide(std::string_view name, const std::string& text, const std::string& place);
 
   // Resets a key, or all keys of a section, to the defaults.
-  void Forget(std::string_view name);
+  void Reset(std::string_view name);
   void ForgetSection(std::string_view section);
 
-  // Values by name of the key, which must have that type; an absent text is "" (see is_given).
+  // Values by name of the key, which must have that type; an absent text is "" (see is_set).
   bool Switch(std::string_view name) const { return std::get<bool>(value(name)); }
   int64_t Integer(std::string_view name) const { return std::get<int64_t>(value(name)); }
   double Number(std::string_view name) const { return std::get<double>(value(name)); }
@@ -61,14 +61,14 @@ class Configuration {
   const NamedTexts& Named(std::string_view name) const { return std::get<NamedTexts>(value(name)); }
 
   // Whether the key was set to a value other than its default.
-  bool is_given(std::string_view name) const { return origin(name).kind != OriginKind::kDefault; }
+  bool is_set(std::string_view name) const { return origin(name).kind != OriginKind::kDefault; }
   // Whether there is a value, set or by default.
   bool has_value(std::string_view name) const;
   const Origin& origin(std::string_view name) const;
   const KeyValue& value(std::string_view name) const;
 
   // "optimizer.lr = 0.1   from --lr" for each key that was set.
-  std::vector<std::string> GivenLines() const;
+  std::vector<std::string> SetKeyLines() const;
 
   // The configuration as a TOML file that has the same meaning in any folder: paths are absolute. `origins`: adds a comment with the origin
   // after each value. Throws Error(kConfig) for text that is not UTF-8.

@@ -49,18 +49,18 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
 Configuration ConfigurationFlags::Resolve(const std::string& base) const {
   Configuration configuration;
   if (!base.empty()) configuration.ReadFile(base);
-  AddGiven(configuration);
+  AddSetFlags(configuration);
   return configuration;
 }
 
 Configuration ConfigurationFlags::ResolveOver(const std::string& text, const std::string& name) const {
   Configuration configuration;
   configuration.ReadText(text, name);
-  AddGiven(configuration);
+  AddSetFlags(configuration);
   return configuration;
 }
 
-void ConfigurationFlags::AddGiven(Configuration& configuration) const {
+void ConfigurationFlags::AddSetFlags(Configuration& configuration) const {
   for (const std::string& file : words_->files) configuration.ReadFile(file);
   for (const std::string& assignment : words_->assignments) configuration.SetAssignment(assignment);
   for (const auto& [key, words] : words_->flags) {

@@ -32,7 +32,7 @@ class ConfigurationFlags {
   Configuration ResolveOver(const std::string& text, const std::string& name) const;
 
  private:
-  void AddGiven(Configuration& configuration) const;
+  void AddSetFlags(Configuration& configuration) const;
   struct Words {
     std::vector<std::string> files, assignments;
     std::map<const Key*, std::vector<std::string>> flags;

@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kMostParts = 32;
+constexpr int kMaxKeyParts = 32;
 
 // The position after the string that begins at `at`, judged only by its quotes; errors inside are left to the parser.
 size_t EndOfString(std::string_view text, size_t at) {
@@ -39,7 +39,7 @@ void CheckText(std::string_view text) {
       case '\'': next = EndOfString(text, at); break;
       case '#': next = std::min(text.find('\n', at), text.size()); break;
       case '.':
-        if (++parts > kMostParts) throw toml::parse_error("a key has more than 32 parts", place);
+        if (++parts > kMaxKeyParts) throw toml::parse_error("a key has more than 32 parts", place);
         break;
       // None of these occurs within a key.
       case '=':

@@ -38,7 +38,7 @@ class TopologyReader {
     Number("device", "event_seconds", cluster.device.event_seconds);
     Count("node", "devices", cluster.devices_per_node);
     Count("node", "shared_cores", cluster.shared_cores);
-    cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
+    cluster.inside = {cluster.device.collective_seconds / 4, cluster.device.link_bytes_per_second};
     Number("node", "link_bytes_per_second", cluster.inside.bytes_per_second);
     Number("node", "link_seconds", cluster.inside.seconds);
     cluster.between = cluster.inside;

@@ -108,7 +108,7 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
                 "GRADLOOM_RANK=0 measure this process alone");
   }
   if (!flags.out.empty()) CheckCanWrite(flags.out);
-  SayGiven(configuration);
+  PrintSetKeys(configuration);
   const Benchmark benchmark = Measure(configuration, flags.options);
   const std::string json = JsonLine(JsonOf(benchmark));
   if (!flags.out.empty()) WriteFileAtomically(flags.out, json + "\n");

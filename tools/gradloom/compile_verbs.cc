@@ -24,9 +24,9 @@ namespace {
 
 // `only_check`: the plan is not kept.
 CompiledModel CompileConfigured(const Configuration& configuration, bool only_check, bool gradients = false) {
-  SayGiven(configuration);
+  PrintSetKeys(configuration);
   CompiledModel made;
-  NamingAllObstacles(configuration, [&] {
+  ReportingAllObstacles(configuration, [&] {
     const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
     made = CompileModel(configuration, model, {.only_check = only_check, .gradients = gradients});
   });
@@ -40,14 +40,14 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
 }
 
 // Longer lists are shortened to about a screen; --json lists everything.
-constexpr size_t kMostShown = 100;
+constexpr size_t kMaxShown = 100;
 
 void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& list) {
-  for (size_t i = 0; i < std::min(list.size(), kMostShown); ++i) {
+  for (size_t i = 0; i < std::min(list.size(), kMaxShown); ++i) {
     const auto& [name, reason] = list[i];
     std::printf("%-8s %s   (%s)\n", what, Escaped(name).c_str(), reason.c_str());
   }
-  if (list.size() > kMostShown) std::printf("%-8s and %zu more   (--json lists all)\n", what, list.size() - kMostShown);
+  if (list.size() > kMaxShown) std::printf("%-8s and %zu more   (--json lists all)\n", what, list.size() - kMaxShown);
 }
 
 struct CompileFlags {
@@ -58,7 +58,7 @@ struct CompileFlags {
 
 // Compiles what a run with this data would start with.
 CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
-  SayGiven(configuration);
+  PrintSetKeys(configuration);
   TrainingSetUp made = SetUpTraining(configuration);
   data = {{"path", configuration.Text("data.train")},
           {"rows", made.data.train.rows()},
@@ -108,16 +108,16 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
   const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);
   WritePages(made.plan, pages);
-  for (const std::string& note : made.notes) SayOnStderr(note);
+  for (const std::string& note : made.notes) LogToStderr(note);
   const CompileReport& report = made.report;
-  SayOnStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + Escaped(out, 4096) + "   " + CompileTimes(report));
+  LogToStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + Escaped(out, 4096) + "   " + CompileTimes(report));
   std::string arena =
       "arena " + Bytes(report.transient_bytes) + ", and no placement of its values needs less than " + Bytes(report.live_bytes_bound);
   if (report.waits > 0) {
     arena +=
         "   " + std::to_string(report.waits) + " waits for events, and no choice needs fewer than " + std::to_string(report.waits_bound);
   }
-  SayOnStderr(arena);
+  LogToStderr(arena);
   if (json) {
     const nlohmann::json line{{"plan", PlanHash(made.plan)},
                               {"output", out},

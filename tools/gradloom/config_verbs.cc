@@ -28,7 +28,7 @@ int Init(const Configuration& configuration, const std::string& out, bool json) 
   }
   const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, out));
-  SayOnStderr(Escaped(out, 4096) + " written   next: gradloom train -c " + ShellWord(out));
+  LogToStderr(Escaped(out, 4096) + " written   next: gradloom train -c " + ShellWord(out));
   if (json) std::printf("%s\n", JsonLine({{"output", out}, {"model", model}}).c_str());
   return 0;
 }

@@ -241,8 +241,9 @@ std::terminate_handler end_before = nullptr;
   try {
     if (const std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
-    constexpr std::string_view kSaid = "error[E-RESOURCE]: out of memory\n  help: use a smaller --batch, or a machine with more memory\n";
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+    constexpr std::string_view kMessage =
+        "error[E-RESOURCE]: out of memory\n  help: use a smaller --batch, or a machine with more memory\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
     ::_exit(ExitCode(ErrorCode::kResource));
   } catch (...) {
     // Reported below.

@@ -19,9 +19,9 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
-#include "tools/run/half_files.h"
 #include "tools/run/inspection.h"
 #include "tools/run/outputs.h"
+#include "tools/run/partial_files.h"
 #include "tools/run/placed_model.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/run_folder.h"
@@ -97,7 +97,7 @@ struct InspectFlags {
 int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
   WritePages(plan, flags.pages);
   if (!flags.streams) return 0;
-  const Simulation simulation = PredictedHere(plan);
+  const Simulation simulation = PredictStep(plan);
   const Entry& entry = plan.entries[0];
   std::printf("%s, predicted %s\n%s", EntryName(entry).c_str(), Milliseconds(simulation.seconds).c_str(),
               SimulationSummary(plan, simulation).c_str());
@@ -177,7 +177,7 @@ int Export(const ExportFlags& flags) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   const std::string weights = WeightsPathOf(source);
   CheckCanWrite(out);
-  if (out.ends_with(".onnx")) RemoveHalfFileOnSignal(out + ".data");
+  if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
   std::vector<std::string> notes;
   const std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
   ExportOptions options;
@@ -207,9 +207,9 @@ int Export(const ExportFlags& flags) {
                          : "a trained model must be written as .onnx, its weights alone as .safetensors",
                 Escaped(out, 4096), "use -o trained.onnx");
   }
-  for (const std::string& note : notes) SayOnStderr(note);
+  for (const std::string& note : notes) LogToStderr(note);
   if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", weights}, {"output", out}}).c_str());
-  SayOnStderr(std::to_string(values.size()) + " tensors of " + Escaped(weights, 4096) + " -> " + Escaped(out, 4096));
+  LogToStderr(std::to_string(values.size()) + " tensors of " + Escaped(weights, 4096) + " -> " + Escaped(out, 4096));
   return 0;
 }
 

@@ -52,7 +52,7 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
 int CountOfDevices(const Configuration& configuration) { return std::max(ParseDevices(configuration.Text("devices.use")).count, 1); }
 
 // Resumes with the configuration of the run, overridden by the command line.
-int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
+int ResumeRun(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
   Configuration run;
   run.ReadFile(path);
@@ -66,7 +66,7 @@ int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, cons
 }
 
 // The run that --resume refers to; nullopt: a new one. In a job, rank 0 checks whether the run exists before it creates one.
-std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, const TrainingJob& job) {
+std::optional<ResumeOptions> RunToResume(const Configuration& configuration, const TrainingJob& job) {
   namespace fs = std::filesystem;
   const std::string& resume = configuration.Text("run.resume");
   if (resume == "never") return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, c
     const std::string& name = configuration.Text("run.name");
     if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "add --name exp1");
     const std::string run = (fs::path(configuration.Text("run.out")) / name).string();
-    if (job.Told(RunFolder::IsRun(run) ? "resume" : "train") == "train") return std::nullopt;
+    if (job.BroadcastText(RunFolder::IsRun(run) ? "resume" : "train") == "train") return std::nullopt;
     return ResumeOptions{.run = run};
   }
   // runs/exp1/checkpoints/step-000100
@@ -101,7 +101,7 @@ std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration) {
     const bool leads = topology.rank == 0;
     SetStderrLines(configuration.Text("log.format") == "json", leads ? configuration.Text("log.file") : "");
     for (const std::string& line : LinesOf(topology)) {
-      if (leads) SayOnStderr(line);
+      if (leads) LogToStderr(line);
     }
   });
 }
@@ -118,8 +118,8 @@ Action DeclareTrain(CLI::App& app) {
     const Configuration configuration = ResolveNew(flags, planned);
     const std::shared_ptr<TrainingJob> job = JoinJob(configuration);
     return job->Guard([&] {
-      const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration, *job);
-      return resumed ? GoOn(flags, *resumed, *json, job) : Train(configuration, *json, job, std::move(planned));
+      const std::optional<ResumeOptions> resumed = RunToResume(configuration, *job);
+      return resumed ? ResumeRun(flags, *resumed, *json, job) : Train(configuration, *json, job, std::move(planned));
     });
   };
 }
@@ -134,7 +134,7 @@ Action DeclareResume(CLI::App& app) {
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, options, json] {
     const std::shared_ptr<TrainingJob> job = JoinJob(flags.Resolve(RunFolder::Open(options->run).ConfigPath()));
-    return job->Guard([&] { return GoOn(flags, *options, *json, job); });
+    return job->Guard([&] { return ResumeRun(flags, *options, *json, job); });
   };
 }
 

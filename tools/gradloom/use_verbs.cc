@@ -37,9 +37,9 @@ struct UseFlags {
   Configuration Resolve() const {
     Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
     // The number of threads of a run fits the machine that it was trained on.
-    if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Forget("devices.threads");
+    if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Reset("devices.threads");
     // The format of a run belongs to its own data.
-    if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Forget("data.format");
+    if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Reset("data.format");
     return configuration;
   }
 };
@@ -54,14 +54,14 @@ std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
 }
 
 void PrintNotes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) SayOnStderr(note);
+  for (const std::string& note : notes) LogToStderr(note);
 }
 
 // Runs `f` with the trained model in each process of the job; only rank 0 prints. An evaluation by a single process prints its topology as
 // well.
 int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
   Configuration configuration = flags.Resolve();
-  SayGiven(configuration);
+  PrintSetKeys(configuration);
   const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration, [&](const JobTopology& topology) {
     if (topology.rank == 0 && (phase == JobPhase::kEvaluation || topology.world > 1)) PrintNotes(LinesOf(topology));
   });
@@ -69,7 +69,7 @@ int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const 
     if (job->leads() && !job->alone()) PrintNotes({job->TransportLine()});
     job->CheckConfiguration(configuration, false);
     job->DivideWork(configuration);
-    if (job->leads() && job->works_together())
+    if (job->leads() && job->shares_batches())
       PrintNotes({"devices " + configuration.Text("devices.use") + " of " + std::to_string(job->topology().world) +
                   " processes, which run each batch together"});
     const TrainedModel model(flags.source, configuration);
@@ -200,7 +200,7 @@ void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) 
     }
   }
   for (const auto& [name, tensor] : outputs) {
-    SayOnStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
+    LogToStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
                 (flags.out.empty() ? "" : "  -> " + Escaped(flags.out, 4096)));
   }
 }

@@ -26,14 +26,14 @@ std::set<pid_t> Children() {
   return children;
 }
 
-// Kills and reaps processes that the ranks have left behind: orphans are reparented to the launcher. `spared`: children that existed
+// Kills and reaps processes that the ranks have left behind: orphans are reparented to the launcher. `preexisting`: children that existed
 // before. A process that the system does not release is left to it.
-void SweepOrphans(const std::set<pid_t>& spared) {
+void SweepOrphans(const std::set<pid_t>& preexisting) {
   constexpr int kTries = 500;
   for (int i = 0; i < kTries; ++i) {
     bool left = false;
     for (const pid_t child : Children()) {
-      if (spared.contains(child)) continue;
+      if (preexisting.contains(child)) continue;
       kill(child, SIGKILL);
       left = waitpid(child, nullptr, WNOHANG) == 0 || left;
     }
@@ -58,13 +58,13 @@ const RankEnd* CauseOf(const std::vector<RankEnd>& ends) {
   return first;
 }
 
-std::string JobAttempt::FileOf(const std::string& folder, int local_rank, const std::string& name) {
+std::string JobAttempt::RankFile(const std::string& folder, int local_rank, const std::string& name) {
   return folder + "/" + std::to_string(local_rank) + "/" + name;
 }
 
 JobAttempt::JobAttempt(const LaunchOptions& options, bool this_program, int restarts, int master_port, const std::string& folder,
                        JobSignals& signals)
-    : options_(options), folder_(folder), signals_(signals), spared_(Children()) {
+    : options_(options), folder_(folder), signals_(signals), preexisting_(Children()) {
   // Becomes the subreaper, so that no descendant of a rank can stay behind.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   try {
@@ -89,15 +89,15 @@ void JobAttempt::Start(bool this_program, int restarts, int master_port) {
     RankCommand command;
     command.words = options_.command;
     command.this_program = this_program;
-    command.environment = VariablesOfRank(options_, local, restarts, master_port, FileOf(folder_, local, "error.json"), variables);
+    command.environment = VariablesOfRank(options_, local, restarts, master_port, RankFile(folder_, local, "error.json"), variables);
     command.streams = options_.streams[static_cast<size_t>(local)];
-    command.files = {FileOf(folder_, local, "stdout.log"), FileOf(folder_, local, "stderr.log")};
+    command.files = {RankFile(folder_, local, "stdout.log"), RankFile(folder_, local, "stderr.log")};
     command.prefix = "[rank" + std::to_string(options_.RankOf(local)) + "]: ";
     ranks_.push_back({StartRank(command), local});
   }
 }
 
-bool JobAttempt::AnyRuns() const {
+bool JobAttempt::AnyRunning() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Running& rank) { return !rank.ended; });
 }
 
@@ -116,11 +116,11 @@ void JobAttempt::KillAll() {
     }
     rank.ended = true;
   }
-  SweepOrphans(spared_);
+  SweepOrphans(preexisting_);
   ranks_.clear();
 }
 
-void JobAttempt::MakeThemEnd() {
+void JobAttempt::TerminateAll() {
   forced_ = true;
   deadline_.reset();
   Signal(SIGKILL);
@@ -135,7 +135,7 @@ void JobAttempt::OnSignal(int signal) {
   }
   // A third interrupt kills the processes at once.
   constexpr int kPatience = 3;
-  if (signal == SIGINT && ++interrupts_ >= kPatience) return MakeThemEnd();
+  if (signal == SIGINT && ++interrupts_ >= kPatience) return TerminateAll();
   if (IsStop(signal) && end_.stop_signal == 0) end_.stop_signal = signal;
   asked_ = asked_ || IsStop(signal);
   Signal(signal);
@@ -205,13 +205,13 @@ void JobAttempt::Wait() {
 }
 
 AttemptEnd JobAttempt::Run() {
-  while (AnyRuns()) {
+  while (AnyRunning()) {
     Wait();
     for (const int signal : signals_.Take()) OnSignal(signal);
     if (!deadline_ || Clock::now() < *deadline_) continue;
-    MakeThemEnd();
+    TerminateAll();
   }
-  SweepOrphans(spared_);
+  SweepOrphans(preexisting_);
   ranks_.clear();
   return end_;
 }

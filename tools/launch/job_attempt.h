@@ -45,7 +45,7 @@ class JobAttempt {
   AttemptEnd Run();
 
   // The path of a rank's file: "stdout.log", "stderr.log" or "error.json".
-  static std::string FileOf(const std::string& folder, int local_rank, const std::string& name);
+  static std::string RankFile(const std::string& folder, int local_rank, const std::string& name);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -61,16 +61,16 @@ class JobAttempt {
   void Reap();
   void OnEnd(Running& rank, int status);
   void Wait();
-  void MakeThemEnd();
+  void TerminateAll();
   void KillAll();
-  bool AnyRuns() const;
+  bool AnyRunning() const;
 
   const LaunchOptions& options_;
   const std::string folder_;
   JobSignals& signals_;
   std::vector<Running> ranks_;
   AttemptEnd end_;
-  const std::set<pid_t> spared_;  // children of this process that do not belong to the job
+  const std::set<pid_t> preexisting_;  // children of this process that do not belong to the job
   bool asked_ = false, forced_ = false;
   int interrupts_ = 0;
   std::optional<Clock::time_point> deadline_;

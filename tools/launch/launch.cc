@@ -41,7 +41,7 @@ std::string SignalName(int signal) {
 }
 
 // "ended with exit 3", "was killed by signal 9 (SIGKILL)".
-std::string HowItEnded(const RankEnd& end) {
+std::string DescribeEnd(const RankEnd& end) {
   if (end.signal == 0) return "ended with exit " + std::to_string(end.exit_code);
   return "was killed by signal " + std::to_string(end.signal) + " (" + SignalName(end.signal) + ")" +
          (end.signal == SIGKILL ? ", possibly out of memory: dmesg" : "");
@@ -53,15 +53,15 @@ std::string NameOf(const RankEnd& end) {
 
 // The last lines of a log, at most a screen; "" if there are none.
 std::string LastLines(const std::string& path) {
-  constexpr size_t kMost = 20;
-  constexpr std::streamoff kMostBytes = 1 << 16;
+  constexpr size_t kMax = 20;
+  constexpr std::streamoff kMaxBytes = 1 << 16;
   std::ifstream in(path, std::ios::binary);
   in.seekg(0, std::ios::end);
-  in.seekg(std::max<std::streamoff>(in.tellg() - std::streampos(kMostBytes), 0));
+  in.seekg(std::max<std::streamoff>(in.tellg() - std::streampos(kMaxBytes), 0));
   std::deque<std::string> lines;
   for (std::string line; std::getline(in, line);) {
     lines.push_back(std::move(line));
-    if (lines.size() > kMost) lines.pop_front();
+    if (lines.size() > kMax) lines.pop_front();
   }
   std::string text;
   for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
@@ -99,10 +99,10 @@ class Launcher {
       const int port = options_.master_port > 0 ? options_.master_port : MasterPort();
       last_ = JobAttempt(options_, this_program_, restarts_, port, folder, signals).Run();
       const RankEnd* cause = CauseOf(last_.ends);
-      if (cause == nullptr || !MayStartAgain(*cause)) break;
+      if (cause == nullptr || !MayRestart(*cause)) break;
       ++restarts_;
       log_.Line("restart " + std::to_string(restarts_) + " of " + std::to_string(options_.max_restarts) + ": " + NameOf(*cause) + " " +
-                HowItEnded(*cause));
+                DescribeEnd(*cause));
     }
     return Finish();
   }
@@ -144,18 +144,18 @@ class Launcher {
   }
 
   // Whether a restart may help: exit codes below 128 are errors of the command, the model or the data.
-  bool MayStartAgain(const RankEnd& cause) const {
+  bool MayRestart(const RankEnd& cause) const {
     return cause.exit_code >= 128 && last_.stop_signal == 0 && restarts_ < options_.max_restarts;
   }
 
-  std::string FileOf(const RankEnd& end, const std::string& name) const {
-    return JobAttempt::FileOf(root_ + "/attempt_" + std::to_string(restarts_), end.local_rank, name);
+  std::string RankFile(const RankEnd& end, const std::string& name) const {
+    return JobAttempt::RankFile(root_ + "/attempt_" + std::to_string(restarts_), end.local_rank, name);
   }
 
   // The error that the process itself reported.
   std::string MessageOf(const RankEnd& end) const {
-    const std::string message = ReadErrorFile(FileOf(end, "error.json"));
-    return EscapedLines(message.empty() ? LastLines(FileOf(end, "stderr.log")) : message);
+    const std::string message = ReadErrorFile(RankFile(end, "error.json"));
+    return EscapedLines(message.empty() ? LastLines(RankFile(end, "stderr.log")) : message);
   }
 
   int Finish() {
@@ -175,9 +175,9 @@ class Launcher {
   void PrintFailure(const RankEnd& cause) const {
     const auto failed =
         std::count_if(last_.ends.begin(), last_.ends.end(), [](const RankEnd& end) { return end.exit_code != 0 && !end.asked; });
-    std::string block = NameOf(cause) + " " + HowItEnded(cause);
+    std::string block = NameOf(cause) + " " + DescribeEnd(cause);
     if (failed > 1) block += ", the first of " + std::to_string(failed) + " that failed";
-    const std::string log = FileOf(cause, "stderr.log"), message = MessageOf(cause);
+    const std::string log = RankFile(cause, "stderr.log"), message = MessageOf(cause);
     const std::string where = fs::exists(log) ? Escaped(log, 4096) : "";
     if (cause.signal != 0) {
       const std::string help = "gradloom resume RUN continues from the last checkpoint; --max-restarts 3 restarts the processes";

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kMostPerNode = 4096, kMostNodes = 65536;
+constexpr int kMaxPerNode = 4096, kMaxNodes = 65536;
 
 std::optional<int> WholeNumber(std::string_view text) {
   int value = 0;
@@ -26,16 +26,16 @@ int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
   }
   if (text == "gpu" || text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cores;
   const std::optional<int> count = WholeNumber(text);
-  if (count && *count >= 1 && *count <= kMostPerNode) return *count;
+  if (count && *count >= 1 && *count <= kMaxPerNode) return *count;
   throw Error(ErrorCode::kConfig, "invalid number of processes: '" + Escaped(text) + "'", "--nproc-per-node",
-              "expected a number from 1 to " + std::to_string(kMostPerNode) + ", or cpu, gpu or auto");
+              "expected a number from 1 to " + std::to_string(kMaxPerNode) + ", or cpu, gpu or auto");
 }
 
 int NodesOf(const std::string& text) {
   const size_t colon = text.find(':');
   const std::optional<int> least = WholeNumber(text.substr(0, colon));
   const std::optional<int> most = colon == std::string::npos ? least : WholeNumber(text.substr(colon + 1));
-  if (!least || !most || *least < 1 || *most < *least || *most > kMostNodes) {
+  if (!least || !most || *least < 1 || *most < *least || *most > kMaxNodes) {
     throw Error(ErrorCode::kConfig, "invalid number of hosts: '" + Escaped(text) + "'", "--nnodes", "for example --nnodes 2");
   }
   if (*least != *most) {
@@ -174,7 +174,7 @@ LaunchOptions LaunchOptionsOf(const LaunchFlags& flags, const LaunchMachine& mac
 EnvironmentVariables VariablesOfRank(const LaunchOptions& options, int local_rank, int restarts, int master_port,
                                      const std::string& error_file, EnvironmentVariables environment) {
   // Overrides meant for the launcher's own process would take precedence over the variables that it sets.
-  for (const std::string& name : CorrectingVariables()) environment.erase(name);
+  for (const std::string& name : OverridingVariables()) environment.erase(name);
   const auto set = [&](const char* name, const std::string& value) { environment.insert_or_assign(name, value); };
   const std::string rank = std::to_string(options.RankOf(local_rank)), world = std::to_string(options.world());
   set("RANK", rank);

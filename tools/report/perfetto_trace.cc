@@ -121,7 +121,7 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
       to[{static_cast<int>(rank), after}].push_back(next_flow_++);
     }
   }
-  for (const Encounter& encounter : EncountersOf(plan_, entry)) {
+  for (const Communication& encounter : MatchCommunication(plan_, entry)) {
     for (const auto& member : encounter) from[member].push_back(next_flow_);
     ++next_flow_;
   }

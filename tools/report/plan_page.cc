@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostDevices = 16;
+constexpr size_t kMaxShownDevices = 16;
 constexpr const char* kKinds[] = {"launch", "copy", "record", "wait", "collective", "send", "recv", "if", "loop"};
 
 Json JsonOf(const Program& program, const Instruction& instruction) {
@@ -75,7 +75,7 @@ class PageData {
   Json Make(const std::string& title) {
     const MemoryReport memory = ReportMemory(plan_, 0);
     const PlaceMemory& most = memory.fullest();
-    const size_t drawn = std::min(entry_.ranks.size(), kMostDevices);
+    const size_t drawn = std::min(entry_.ranks.size(), kMaxShownDevices);
     Json data{{"title", title}};
     data["subtitle"] = EntryName(entry_) + " on " + std::to_string(entry_.ranks.size()) + " x " +
                        std::string(DeviceKindName(plan_.targets[0].device)) + "; predicted " + Milliseconds(simulation_.seconds);
@@ -86,7 +86,7 @@ class PageData {
     data["devices"] = Json::array();
     data["arrows"] = Json::array();
     for (size_t rank = 0; rank < drawn; ++rank) AddDevice(static_cast<int>(rank), data);
-    data["meetings"] = Meetings(drawn);
+    data["meetings"] = Communications(drawn);
     data["critical"] = Json::array();
     for (const auto& [runner, instruction] : simulation_.critical) {
       const int program = simulation_.programs[static_cast<size_t>(runner)].program;
@@ -130,9 +130,9 @@ class PageData {
     for (const auto& [before, after] : EventArrows(program)) data["arrows"].push_back({rank, before, after});
   }
 
-  Json Meetings(size_t drawn) const {
-    Json meetings = Json::array();
-    for (const Encounter& encounter : EncountersOf(plan_, entry_)) {
+  Json Communications(size_t drawn) const {
+    Json communications = Json::array();
+    for (const Communication& encounter : MatchCommunication(plan_, entry_)) {
       Json members = Json::array();
       for (const auto& [rank, instruction] : encounter) {
         if (rank < static_cast<int>(drawn)) members.push_back({rank, instruction});
@@ -140,9 +140,10 @@ class PageData {
       if (members.empty()) continue;
       const auto& [rank, instruction] = encounter.front();
       const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[static_cast<size_t>(rank)].program)];
-      meetings.push_back({{"name", JsonOf(program, program.instructions[static_cast<size_t>(instruction)])["name"]}, {"members", members}});
+      communications.push_back(
+          {{"name", JsonOf(program, program.instructions[static_cast<size_t>(instruction)])["name"]}, {"members", members}});
     }
-    return meetings;
+    return communications;
   }
 
   const Plan& plan_;

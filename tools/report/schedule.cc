@@ -35,9 +35,9 @@ int TrainingEntry(const Plan& plan) {
 }
 
 // The k-th collective of a group is the same one on all members, and the k-th transfer between two ranks is the same one on both.
-std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry) {
+std::vector<Communication> MatchCommunication(const Plan& plan, const Entry& entry) {
   std::map<std::tuple<int, int, int>, size_t> known;  // (group or sender, receiver or -1, number of previous ones) -> index
-  std::vector<Encounter> encounters;
+  std::vector<Communication> matched;
   for (size_t r = 0; r < entry.ranks.size(); ++r) {
     const RankBinding& rank = entry.ranks[r];
     const Program& program = plan.programs[static_cast<size_t>(rank.program)];
@@ -50,13 +50,13 @@ std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry) {
       const int peer = instruction.kind == InstructionKind::kCollective ? -1 : rank.peers[static_cast<size_t>(instruction.peer)];
       const std::pair<int, int> who =
           peer < 0 ? std::pair(rank.groups[static_cast<size_t>(instruction.group)], -1) : std::pair(sends ? me : peer, sends ? peer : me);
-      const auto [at, fresh] = known.emplace(std::tuple(who.first, who.second, counts[who]++), encounters.size());
-      if (fresh) encounters.emplace_back();
-      Encounter& encounter = encounters[at->second];
+      const auto [at, fresh] = known.emplace(std::tuple(who.first, who.second, counts[who]++), matched.size());
+      if (fresh) matched.emplace_back();
+      Communication& encounter = matched[at->second];
       encounter.insert(sends ? encounter.begin() : encounter.end(), {me, static_cast<int>(i)});
     }
   }
-  return encounters;
+  return matched;
 }
 
 std::vector<std::pair<int, int>> EventArrows(const Program& program) {

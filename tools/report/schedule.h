@@ -25,8 +25,8 @@ int TrainingEntry(const Plan& plan);
 std::vector<std::pair<int, int>> EventArrows(const Program& program);
 
 // The collectives and transfers of an entry, each with its members as (rank, instruction), the sender of a transfer first.
-using Encounter = std::vector<std::pair<int, int>>;
-std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry);
+using Communication = std::vector<std::pair<int, int>>;
+std::vector<Communication> MatchCommunication(const Plan& plan, const Entry& entry);
 
 // By buffer: the first and the last instruction that uses it or a part of it; -1 if there is none.
 struct BufferLife {

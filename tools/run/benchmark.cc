@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // The number of random batches: enough that none is in the caches from the previous step.
 constexpr int64_t kRandomBatches = 4;
 // The share of a step from which on a line of advice is given.
-constexpr double kWorthALine = 0.1;
+constexpr double kMinAdviceShare = 0.1;
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
@@ -37,7 +37,7 @@ double QuantileOf(std::vector<double> values, double q) {
 }
 
 // Random data needs a batch size, so that it consists of whole batches.
-void GiveData(Configuration& configuration) {
+void AddRandomData(Configuration& configuration) {
   if (!configuration.Text("data.train").empty()) return;
   const int64_t batch = std::max<int64_t>(configuration.Integer("data.batch"), 32);
   configuration.SetFlag(*FindKey("data.train"), {"random:" + std::to_string(kRandomBatches * batch)});
@@ -82,7 +82,7 @@ struct StepSpans {
 using TimeSpan = std::pair<int64_t, int64_t>;
 
 // The length of the union of the intervals.
-int64_t Covered(std::vector<TimeSpan> intervals) {
+int64_t CoveredTime(std::vector<TimeSpan> intervals) {
   std::sort(intervals.begin(), intervals.end());
   int64_t covered = 0, end = INT64_MIN;
   for (const auto& [from, to] : intervals) {
@@ -110,9 +110,9 @@ StepSpans SpansOf(const Plan& plan, int entry, const std::vector<TimedInstructio
   }
   StepSpans spans;
   for (const auto& [rank, device] : devices) {
-    const int64_t computes = Covered(device.computes);
+    const int64_t computes = CoveredTime(device.computes);
     spans.computes_ms += static_cast<double>(computes) * 1e-6 / static_cast<double>(devices.size());
-    spans.exposed_ms = std::max(spans.exposed_ms, static_cast<double>(Covered(device.all) - computes) * 1e-6);
+    spans.exposed_ms = std::max(spans.exposed_ms, static_cast<double>(CoveredTime(device.all) - computes) * 1e-6);
   }
   if (!devices.empty()) spans.span_ms = static_cast<double>(end - begin) * 1e-6;
   return spans;
@@ -125,22 +125,22 @@ class Run {
         set_up_(SetUpTraining(configuration)),
         session_(set_up_.plan, {.seed = configuration.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration)}),
         feeder_(set_up_.data.train, set_up_.options.batch) {
-    made_.model = set_up_.model_path;
-    made_.data = configuration.Text("data.train");
-    made_.batch = set_up_.options.batch;
-    made_.rows = set_up_.data.train.rows();
+    result_.model = set_up_.model_path;
+    result_.data = configuration.Text("data.train");
+    result_.batch = set_up_.options.batch;
+    result_.rows = set_up_.data.train.rows();
     const size_t devices = set_up_.plan->num_ranks();
-    made_.devices = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(set_up_.plan->targets[0].device));
-    made_.precision = configuration.Text("train.precision");
-    made_.threads = set_up_.plan->programs.front().streams.front().threads;
-    made_.compile_s = set_up_.compile_seconds;
-    made_.planned = ReportMemory(*set_up_.plan);
+    result_.devices = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(set_up_.plan->targets[0].device));
+    result_.precision = configuration.Text("train.precision");
+    result_.threads = set_up_.plan->programs.front().streams.front().threads;
+    result_.compile_s = set_up_.compile_seconds;
+    result_.planned = ReportMemory(*set_up_.plan);
     set_up_.plan = session_.shared_plan();  // which does not hold a second copy of the weights
   }
 
   Benchmark Measure() {
-    made_.first_loss = Step();
-    made_.first_step_s = MsSince(options_.start) / 1e3;
+    result_.first_loss = Step();
+    result_.first_step_s = MsSince(options_.start) / 1e3;
     for (int64_t i = 1; i < options_.warmup; ++i) Step();
     waits_.clear();
     const auto begin = Clock::now();
@@ -148,22 +148,22 @@ class Run {
     for (int64_t repeat = 0; repeat < options_.repeats && (repeat == 0 || !late()); ++repeat) {
       std::vector<double> ms;
       for (int64_t i = 0; i < options_.steps && (i < 3 || !late()); ++i) {
-        made_.last_loss = Step();
+        result_.last_loss = Step();
         ms.push_back(step_ms_);
       }
-      made_.repeat_medians.push_back(QuantileOf(ms, 0.5));
-      made_.ms.insert(made_.ms.end(), ms.begin(), ms.end());
+      result_.repeat_medians.push_back(QuantileOf(ms, 0.5));
+      result_.ms.insert(result_.ms.end(), ms.begin(), ms.end());
     }
-    made_.wait_ms = QuantileOf(waits_, 0.5);
+    result_.wait_ms = QuantileOf(waits_, 0.5);
     const double waited = std::accumulate(waits_.begin(), waits_.end(), 0.0);
-    made_.wait_share = waited / (waited + std::accumulate(made_.ms.begin(), made_.ms.end(), 0.0));
-    made_.memory = session_.device_memory();
+    result_.wait_share = waited / (waited + std::accumulate(result_.ms.begin(), result_.ms.end(), 0.0));
+    result_.memory = session_.device_memory();
     const ProcessMemory memory = ThisProcess();
-    made_.resident_bytes = memory.resident_bytes;
-    made_.peak_bytes = memory.peak_bytes;
+    result_.resident_bytes = memory.resident_bytes;
+    result_.peak_bytes = memory.peak_bytes;
     FindShares();
     Advise();
-    return std::move(made_);
+    return std::move(result_);
   }
 
  private:
@@ -189,9 +189,9 @@ class Run {
     for (int64_t i = 0; i < steps; ++i) {
       Step();
       const StepSpans spans = SpansOf(session_.plan(), session_.last_entry(), session_.executor().LastTimes(session_.last_entry()));
-      made_.device_busy += spans.computes_ms / step_ms_ / static_cast<double>(steps);
-      made_.exposed_allreduce_ms += spans.exposed_ms / static_cast<double>(steps);
-      made_.host_ms += std::max(0.0, step_ms_ - spans.span_ms) / static_cast<double>(steps);
+      result_.device_busy += spans.computes_ms / step_ms_ / static_cast<double>(steps);
+      result_.exposed_allreduce_ms += spans.exposed_ms / static_cast<double>(steps);
+      result_.host_ms += std::max(0.0, step_ms_ - spans.span_ms) / static_cast<double>(steps);
     }
     session_.executor().set_timed(false);
     struct Sum {
@@ -216,33 +216,33 @@ class Run {
     }
     for (const auto& [op, sum] : sums) {
       const auto all = static_cast<double>(sum.all);
-      made_.shares.push_back(
+      result_.shares.push_back(
           {op, all / static_cast<double>(std::max<int64_t>(total, 1)), all * 1e-6 / static_cast<double>(steps), 2 * sum.slow > sum.all});
     }
-    std::sort(made_.shares.begin(), made_.shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+    std::sort(result_.shares.begin(), result_.shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
   }
 
   void Advise() {
     const int cores = ThisCpu().cores;
-    if (made_.threads > cores) {
-      made_.advice.push_back(std::to_string(made_.threads) + " threads on " + std::to_string(cores) + " cores: --threads " +
-                             std::to_string(cores));
+    if (result_.threads > cores) {
+      result_.advice.push_back(std::to_string(result_.threads) + " threads on " + std::to_string(cores) + " cores: --threads " +
+                               std::to_string(cores));
     }
-    const double wait = made_.wait_ms / (made_.wait_ms + made_.Quantile(0.5));
-    if (wait > kWorthALine)
-      made_.advice.push_back(Short(100 * wait) +
-                             "% of the time is spent waiting for data: use fewer transforms, or .npz instead of a table");
+    const double wait = result_.wait_ms / (result_.wait_ms + result_.Quantile(0.5));
+    if (wait > kMinAdviceShare)
+      result_.advice.push_back(Short(100 * wait) +
+                               "% of the time is spent waiting for data: use fewer transforms, or .npz instead of a table");
     double slow = 0;
     std::string ops;
-    for (const Benchmark::Share& share : made_.shares) {
+    for (const Benchmark::Share& share : result_.shares) {
       if (!share.slow) continue;
       slow += share.share;
-      if (share.share > kWorthALine / 4) ops += (ops.empty() ? "" : ", ") + share.op;
+      if (share.share > kMinAdviceShare / 4) ops += (ops.empty() ? "" : ", ") + share.op;
     }
-    if (slow > kWorthALine) made_.advice.push_back(Short(100 * slow) + "% of the step runs in slow reference kernels: " + ops);
-    if (made_.variation() > kWorthALine) {
-      made_.advice.push_back("the times vary by " + Short(100 * made_.variation()) +
-                             "%: check whether the machine is shared, compare medians, and repeat");
+    if (slow > kMinAdviceShare) result_.advice.push_back(Short(100 * slow) + "% of the step runs in slow reference kernels: " + ops);
+    if (result_.variation() > kMinAdviceShare) {
+      result_.advice.push_back("the times vary by " + Short(100 * result_.variation()) +
+                               "%: check whether the machine is shared, compare medians, and repeat");
     }
   }
 
@@ -250,7 +250,7 @@ class Run {
   TrainingSetUp set_up_;
   Session session_;
   Feeder feeder_;
-  Benchmark made_;
+  Benchmark result_;
   double step_ms_ = 0;
   std::vector<double> waits_;
 };
@@ -269,7 +269,7 @@ double Benchmark::variation() const {
 
 Benchmark Measure(Configuration configuration, const BenchmarkOptions& options) {
   ApplyMicroBatch(configuration);
-  GiveData(configuration);
+  AddRandomData(configuration);
   return Run(configuration, options).Measure();
 }
 

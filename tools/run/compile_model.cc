@@ -20,24 +20,24 @@ constexpr int64_t kSomeSteps = 1000;
 constexpr int64_t kSomeBatch = 32;
 
 // Fused steps come first: they determine the state table.
-std::vector<EntryRequest> EntriesFor(const CompileWishes& wishes, const std::vector<int64_t>& batches) {
+std::vector<EntryRequest> EntriesFor(const EntryRequests& requests, const std::vector<int64_t>& batches) {
   std::vector<EntryRequest> entries;
   const auto add = [&](EntryKind kind) {
     for (const int64_t batch : batches) entries.push_back({kind, batch});
   };
   add(EntryKind::kStep);
-  if (wishes.only_check) return entries;
-  if (wishes.gradients) {
+  if (requests.only_check) return entries;
+  if (requests.gradients) {
     add(EntryKind::kAccumulate);
     entries.push_back({EntryKind::kUpdate, 0});
   }
-  if (wishes.eval) add(EntryKind::kEval);
-  if (wishes.predict) add(EntryKind::kPredict);
+  if (requests.eval) add(EntryKind::kEval);
+  if (requests.predict) add(EntryKind::kPredict);
   return entries;
 }
 
-void CheckApart(const Configuration& configuration, const Recipe& recipe) {
-  if (recipe.TrainsByFile()) {
+void CheckSeparateUpdate(const Configuration& configuration, const Recipe& recipe) {
+  if (recipe.UsesFileAlgorithm()) {
     throw Error(ErrorCode::kConfig, "the file's own training algorithm is one step: its gradients and its update cannot be separated", "",
                 "use --loss NAME to train with Gradloom's losses and optimizers");
   }
@@ -58,30 +58,30 @@ std::string CompileTimes(const CompileReport& report) {
   return text;
 }
 
-CompiledModel CompileModel(Configuration configuration, const Model& model, const CompileWishes& wishes) {
+CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests) {
   ApplyMicroBatch(configuration);
   CompiledModel made;
   CompileOptions& options = made.options;
   options.import = ImportOptionsOf(configuration);
   options.control = PassControlOf(configuration);
-  if (!wishes.batches.empty()) options.import.batch = wishes.batches.front();
+  if (!requests.batches.empty()) options.import.batch = requests.batches.front();
   // A symbolic batch must be given some size.
   if (options.import.batch == 0) options.import.batch = kSomeBatch;
   const int64_t steps = configuration.Integer("train.steps");
   const ImportedGraph probe = Import(model, options.import);
-  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !wishes.only_check ? steps : kSomeSteps, made.notes);
-  if (wishes.only_check && LosesDetached(model))
+  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !requests.only_check ? steps : kSomeSteps, made.notes);
+  if (requests.only_check && LosesDetached(model))
     made.notes.push_back(
         "note    the exporter of this file does not record detach(): use --detach VALUE[@NODE] where the module detaches values");
-  options.recipe.fetch_outputs = wishes.outputs;
-  if (wishes.gradients) CheckApart(configuration, options.recipe);
-  options.entries = EntriesFor(wishes, wishes.batches.empty() ? std::vector<int64_t>{probe.batch} : wishes.batches);
-  if (!wishes.only_check) CheckSchedule(options.recipe.schedule);
+  options.recipe.fetch_outputs = requests.outputs;
+  if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
+  options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches);
+  if (!requests.only_check) CheckSchedule(options.recipe.schedule);
   made.plan = Compile(model, options, &made.report);
   KeepRecipe(configuration, made.plan);
   CheckMemoryLimit(configuration, model, options, made.plan);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
-  if (!wishes.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
+  if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
   return made;
 }
 

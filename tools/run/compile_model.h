@@ -11,7 +11,7 @@
 namespace gradloom {
 
 // The entries of the plan besides training steps.
-struct CompileWishes {
+struct EntryRequests {
   bool only_check = false;       // the plan is not kept
   std::vector<int64_t> batches;  // replace the configured batch size
   bool eval = true, predict = true;
@@ -27,7 +27,7 @@ struct CompiledModel {
 };
 
 // Throws Error of any class that names the model or a key.
-CompiledModel CompileModel(Configuration configuration, const Model& model, const CompileWishes& wishes);
+CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests);
 
 // "import 0.3 ms, passes 11.5 ms, proof 0.2 ms (1.5 %)".
 std::string CompileTimes(const CompileReport& report);

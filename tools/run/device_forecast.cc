@@ -13,9 +13,9 @@
 namespace gradloom {
 namespace {
 
-constexpr double kMostCompileMs = 1000;
+constexpr double kMaxCompileMs = 1000;
 // Fewer devices are tried only up to this number.
-constexpr int kMostFewer = 8;
+constexpr int kMaxFewer = 8;
 
 std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
 
@@ -60,8 +60,8 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
   DeviceForecast forecast;
   forecast.gpus = options.recipe.device == DeviceKind::kCuda;
   const int entry = TrainingEntry(plan), devices = options.recipe.devices;
-  if (devices < 2 || entry < 0 || report.import_ms + report.passes_ms > kMostCompileMs) return forecast;
-  for (int count = 1; count < devices && count <= kMostFewer; count *= 2) {
+  if (devices < 2 || entry < 0 || report.import_ms + report.passes_ms > kMaxCompileMs) return forecast;
+  for (int count = 1; count < devices && count <= kMaxFewer; count *= 2) {
     CompileOptions fewer = options;
     fewer.control = {};
     fewer.recipe.devices = count;

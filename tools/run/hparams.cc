@@ -18,7 +18,7 @@ std::map<std::string, Hparam> HparamsOf(const Configuration& configuration, int6
     const bool wanted = key.section() == "optimizer" || key.section() == "schedule" ||
                         std::find(std::begin(kOthers), std::end(kOthers), key.name) != std::end(kOthers);
     if (!wanted || !configuration.has_value(key.name)) continue;
-    if (key.section() == "schedule" && !configuration.is_given(key.name) && std::string_view(key.name) != "schedule.name") continue;
+    if (key.section() == "schedule" && !configuration.is_set(key.name) && std::string_view(key.name) != "schedule.name") continue;
     const KeyValue& value = configuration.value(key.name);
     if (const auto* on = std::get_if<bool>(&value)) {
       hparams[key.name] = *on;

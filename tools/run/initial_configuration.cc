@@ -33,12 +33,12 @@ void SetText(Configuration& configuration, const char* name, const std::string& 
 // Sets the keys that follow from the model and the data.
 std::string Complete(Configuration& configuration) {
   if (configuration.Text("data.train").empty()) SetText(configuration, "data.train", kRandomData);
-  if (!configuration.is_given("data.eval") && !configuration.is_given("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
+  if (!configuration.is_set("data.eval") && !configuration.is_set("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
   Configuration used = configuration;
   const TrainingSetUp set_up = SetUpTraining(used);
   if (configuration.Integer("data.micro_batch") == 0) SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
-  if (!configuration.is_given("loss.name") && !configuration.is_given("loss.onnx")) SetText(configuration, "loss.name", set_up.loss);
-  if (!configuration.is_given("data.map")) {
+  if (!configuration.is_set("loss.name") && !configuration.is_set("loss.onnx")) SetText(configuration, "loss.name", set_up.loss);
+  if (!configuration.is_set("data.map")) {
     std::vector<std::string> words;
     for (const auto& [name, columns] : set_up.data.columns) words.push_back(name + "=" + columns);
     if (!words.empty()) configuration.SetFlag(*FindKey("data.map"), words);
@@ -72,7 +72,7 @@ std::string InitialConfiguration(Configuration configuration, const std::string&
         if (file > 0 && !fs::path(term).is_absolute()) term = fs::proximate(term.substr(0, file), folder).string() + term.substr(file);
       }
     }
-    const bool shown = configuration.is_given(key.name) || kShown.contains(key.name);
+    const bool shown = configuration.is_set(key.name) || kShown.contains(key.name);
     text +=
         (shown ? "" : "# ") + std::string(key.short_name()) + " = " + (configuration.has_value(key.name) ? TomlOf(key, value) : "") + "\n";
   }

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Longer tables are shortened to about a screen; --json lists everything.
-constexpr size_t kMostRows = 200;
+constexpr size_t kMaxRows = 200;
 
 std::string TypeText(const TensorView& type) { return std::string(DTypeName(type.dtype)) + type.shape.ToString(); }
 
@@ -132,9 +132,9 @@ TensorView TypeOf(const Tensor& tensor) { return {tensor.dtype(), tensor.shape()
 std::string Inspection::Text() const {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
-  const auto shown = static_cast<std::ptrdiff_t>(std::min(table.size(), kMostRows + 1));
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(table.size(), kMaxRows + 1));
   if (!table.empty()) text += Table({table.begin(), table.begin() + shown});
-  if (table.size() > kMostRows + 1) text += "and " + std::to_string(table.size() - kMostRows - 1) + " more   (--json lists all)\n";
+  if (table.size() > kMaxRows + 1) text += "and " + std::to_string(table.size() - kMaxRows - 1) + " more   (--json lists all)\n";
   return text;
 }
 

@@ -11,14 +11,14 @@
 namespace gradloom {
 namespace {
 
-constexpr size_t kMostBytes = 8192;
-constexpr auto kMostTime = std::chrono::seconds(2);
+constexpr size_t kMaxBytes = 8192;
+constexpr auto kTimeLimit = std::chrono::seconds(2);
 
 // The head of a request, up to the empty line; nullopt if it does not arrive completely.
 std::optional<std::string> ReadHead(const Socket& connection, Deadline deadline) {
   std::string head;
   // Read byte by byte, because the end of the head is unknown; a scrape has about two hundred bytes.
-  for (char c = 0; head.size() < kMostBytes && connection.Read(&c, 1, deadline);) {
+  for (char c = 0; head.size() < kMaxBytes && connection.Read(&c, 1, deadline);) {
     head += c;
     if (head.ends_with("\r\n\r\n") || head.ends_with("\n\n")) return head;
   }
@@ -59,7 +59,7 @@ void MetricsServer::Start() {
 MetricsServer::~MetricsServer() {
   thread_.request_stop();
   // Wakes the thread, which would otherwise wait until its deadline.
-  Socket::Connect(listener_.local(), std::chrono::steady_clock::now() + kMostTime);
+  Socket::Connect(listener_.local(), std::chrono::steady_clock::now() + kTimeLimit);
 }
 
 std::string MetricsServer::where() const {
@@ -70,13 +70,13 @@ std::string MetricsServer::where() const {
 
 void MetricsServer::Serve(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    const auto connection = listener_.Accept(std::chrono::steady_clock::now() + kMostTime);
+    const auto connection = listener_.Accept(std::chrono::steady_clock::now() + kTimeLimit);
     if (connection && !stop.stop_requested()) Answer(*connection);
   }
 }
 
 void MetricsServer::Answer(const Socket& connection) const {
-  const Deadline deadline = std::chrono::steady_clock::now() + kMostTime;
+  const Deadline deadline = std::chrono::steady_clock::now() + kTimeLimit;
   const std::optional<std::string> head = ReadHead(connection, deadline);
   std::string answer;
   if (!head) {
@@ -106,7 +106,7 @@ void MetricsServer::Answer(const Socket& connection) const {
   // Unread bytes would reset the connection and discard the response.
   shutdown(connection.fd(), SHUT_WR);
   char rest[1024];
-  for (size_t bytes = 0; bytes < 64 * kMostBytes && connection.Read(rest, sizeof rest, deadline); bytes += sizeof rest) continue;
+  for (size_t bytes = 0; bytes < 64 * kMaxBytes && connection.Read(rest, sizeof rest, deadline); bytes += sizeof rest) continue;
 }
 
 }  // namespace gradloom

@@ -38,7 +38,7 @@ void ApplyMicroBatch(Configuration& configuration) {
         "--micro-batch makes " + std::to_string(batch / samples) + " batches per update, but --accumulate is " + std::to_string(given),
         place, "omit one of them");
   }
-  configuration.Forget("data.micro_batch");
+  configuration.Reset("data.micro_batch");
   configuration.Decide("data.batch", std::to_string(samples), place);
   configuration.Decide("train.accumulate", std::to_string(batch / samples), place);
 }

@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-void NamingAllObstacles(const Configuration& configuration, const std::function<void()>& compile) {
+void ReportingAllObstacles(const Configuration& configuration, const std::function<void()>& compile) {
   std::vector<Error> obstacles;
   try {
     compile();
@@ -15,7 +15,7 @@ void NamingAllObstacles(const Configuration& configuration, const std::function<
     if (error.code() != ErrorCode::kUnsupported) throw;
     const std::vector<std::string>& freeze = configuration.Texts("model.freeze");
     obstacles = FindObstacles(
-        ModelPathOf(configuration), [&](const std::string& name) { return FitsAnyPattern(freeze, name); }, LoadOptionsOf(configuration));
+        ModelPathOf(configuration), [&](const std::string& name) { return MatchesAnyPattern(freeze, name); }, LoadOptionsOf(configuration));
     for (const std::string& path : LossFilesOf(configuration)) {
       std::vector<Error> more = FindObstacles(path, [](const std::string&) { return true; });
       obstacles.insert(obstacles.end(), more.begin(), more.end());

@@ -24,6 +24,6 @@ class UnsupportedModel : public Error {
 
 // Calls `compile`, which loads and compiles the configured model. If it fails with E-UNSUPPORTED, searches the model file for all obstacles
 // (FindObstacles), and throws UnsupportedModel instead if there are any.
-void NamingAllObstacles(const Configuration& configuration, const std::function<void()>& compile);
+void ReportingAllObstacles(const Configuration& configuration, const std::function<void()>& compile);
 
 }  // namespace gradloom

@@ -4,7 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "tools/run/half_files.h"
+#include "tools/run/partial_files.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_trace.h"
 
@@ -13,13 +13,13 @@ namespace gradloom {
 void CheckCanWrite(const std::string& path) {
   // The file is removed unless it is committed.
   const AtomicFile probe(path);
-  RemoveHalfFileOnSignal(path);
+  RemovePartialFileOnSignal(path);
 }
 
 namespace {
 
 // Checks that a file in the folder of a new run could be written.
-void CheckCanWriteBeside(const std::string& path, const Configuration& configuration, bool new_run) {
+void CheckCanWriteInRun(const std::string& path, const Configuration& configuration, bool new_run) {
   const std::string& name = configuration.Text("run.name");
   const auto run = (std::filesystem::path(configuration.Text("run.out")) / name).lexically_normal();
   if (!new_run || name.empty() || std::filesystem::path(FolderOf(path)).lexically_normal() != run) CheckCanWrite(path);
@@ -33,9 +33,9 @@ void CheckOutputsOfRun(const Configuration& configuration, bool new_run) {
     throw Error(ErrorCode::kConfig, "a run cannot be traced and profiled at once", "--profile", "omit --trace");
   if (!trace.empty()) {
     TracedSteps::Parse(configuration.Text("log.trace_steps"));
-    CheckCanWriteBeside(trace, configuration, new_run);
+    CheckCanWriteInRun(trace, configuration, new_run);
   }
-  if (!profile.empty()) CheckCanWriteBeside(profile, configuration, new_run);
+  if (!profile.empty()) CheckCanWriteInRun(profile, configuration, new_run);
   if (!new_run) return;
   RunFolder::CheckCanMake(configuration.Text("run.out"), configuration.Text("run.name"), configuration.Text("run.resume") == "auto");
 }

@@ -16,7 +16,7 @@ struct PlanPages {
 };
 
 // The predicted step of the plan's first entry on this machine; the first entry is a training entry if the plan has one.
-Simulation PredictedHere(const Plan& plan);
+Simulation PredictStep(const Plan& plan);
 
 // Writes the views of that entry, and reports them on stderr. Throws Error(kResource).
 void WritePages(const Plan& plan, const PlanPages& pages);

@@ -32,7 +32,7 @@ std::string ValueText(const Configuration& configuration, const Key& key) {
 void KeepRecipe(const Configuration& configuration, Plan& plan) {
   std::string text = "version = 1\n", section;
   for (const Key& key : Keys()) {
-    if (!IsKept(key) || !configuration.is_given(key.name) || !configuration.has_value(key.name)) continue;
+    if (!IsKept(key) || !configuration.is_set(key.name) || !configuration.has_value(key.name)) continue;
     if (key.section() != section) text += "[" + std::string(key.section()) + "]\n";
     section = key.section();
     text += std::string(key.short_name()) + " = " + ValueText(configuration, key) + "\n";
@@ -69,7 +69,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
   for (const Key& key : Keys()) {
     const std::string there = ValueText(compiled, key), here = ValueText(configuration, key);
     // In a job that shares the plan's devices, each process has its own number of threads.
-    const bool of_the_job = configuration.origin(key.name).place == kDecidedByTheJob && std::string_view(key.name) == "devices.threads";
+    const bool of_the_job = configuration.origin(key.name).place == kJobOrigin && std::string_view(key.name) == "devices.threads";
     if (!IsKept(key) || MayDiffer(key) || there == here || of_the_job) continue;
     throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", but this run has " + here,
                 Escaped(path_, 4096) + ", " + Escaped(configuration.origin(key.name).ToString(), 4096),

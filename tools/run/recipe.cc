@@ -141,8 +141,8 @@ std::vector<std::string> LossFilesOf(const Configuration& configuration) {
   return files;
 }
 
-void SayGiven(const Configuration& configuration) {
-  for (const std::string& line : configuration.GivenLines()) WriteStderrLine("debug", "config  " + line);
+void PrintSetKeys(const Configuration& configuration) {
+  for (const std::string& line : configuration.SetKeyLines()) WriteStderrLine("debug", "config  " + line);
 }
 
 const std::string& ModelPathOf(const Configuration& configuration) {
@@ -178,7 +178,7 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   o.clip_norm = c.Number("optimizer.clip_norm");
   o.beta1 = c.Number("optimizer.beta1");
   o.beta2 = c.Number("optimizer.beta2");
-  if (c.is_given("optimizer.eps")) o.eps = c.Number("optimizer.eps");
+  if (c.is_set("optimizer.eps")) o.eps = c.Number("optimizer.eps");
   if (c.has_value("optimizer.momentum")) {
     o.momentum = c.Number("optimizer.momentum");
   } else if (o.type == "momentum" || o.type == "nesterov") {
@@ -209,7 +209,7 @@ const CudaDevices& Machine() {
   return machine;
 }
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 bool IsArchitecture(const std::string& text) {
   return text.size() >= 5 && text.size() <= 7 && text.starts_with("sm_") && std::all_of(text.begin() + 3, text.begin() + 5, ::isdigit);
@@ -220,7 +220,7 @@ bool IsArchitecture(const std::string& text) {
 int ThreadsOfProcess(int processes) {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const int wanted = text == nullptr ? 0 : std::atoi(text);
-  return wanted > 0 ? std::min(wanted, kMostThreads) : std::max(1, AllowedCores() / processes);
+  return wanted > 0 ? std::min(wanted, kMaxThreads) : std::max(1, AllowedCores() / processes);
 }
 
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {
@@ -233,7 +233,7 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
   Reading(configuration, "devices.use", [&] {
     const std::string& text = configuration.Text("devices.use");
     // A target implies a GPU.
-    const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_given("devices.use") ? "cuda" : text);
+    const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_set("devices.use") ? "cuda" : text);
     if (target.empty()) {
       const bool asks = wanted.best || wanted.kind == DeviceKind::kCuda;
       const CudaDevices machine = asks ? Machine() : CudaDevices();
@@ -268,7 +268,7 @@ int64_t CopiesOf(const Configuration& configuration) {
       rules.push_back(ParsePlace(text, named.devices));
     }
   });
-  return configuration.is_given("devices.use") ? std::max(1, named.devices.count / std::max(CountStages(rules), 1)) : 1;
+  return configuration.is_set("devices.use") ? std::max(1, named.devices.count / std::max(CountStages(rules), 1)) : 1;
 }
 
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
@@ -297,7 +297,7 @@ LossTerm LossByModel(const Configuration& configuration, const Model& model, con
 }
 
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
-  if (!recipe.TrainsByFile()) return;
+  if (!recipe.UsesFileAlgorithm()) return;
   if (configuration.has_value("model.detach")) {
     throw Error(ErrorCode::kConfig, "--detach cannot be combined with the file's own training algorithm, which fixes the gradients",
                 Escaped(configuration.origin("model.detach").place, 4096),
@@ -325,7 +325,7 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
     throw Error(ErrorCode::kConfig, file.note.empty() ? "the model file has no placement" : file.note, "",
                 "use --place 'PATTERN=cpu:1', or omit --place to train on one device");
   }
-  const bool told = !words.empty() || !configuration.Text("devices.gather_to").empty() || configuration.is_given("devices.target");
+  const bool told = !words.empty() || !configuration.Text("devices.gather_to").empty() || configuration.is_set("devices.target");
   if (!file.note.empty()) notes.push_back("devices " + file.note);
   if (!file.placement) return;
   if (!asked && told) {
@@ -334,7 +334,7 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
     return;
   }
   const DevicePlacement& placement = *file.placement;
-  if (!configuration.is_given("devices.use")) {
+  if (!configuration.is_set("devices.use")) {
     recipe.devices = placement.devices;
   } else if (!asked) {
     notes.push_back("devices the file's placement on " + std::to_string(placement.devices) +
@@ -386,7 +386,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
     if (recipe.place_auto && !recipe.place.empty()) {
       throw Error(ErrorCode::kConfig, "the placement cannot be both 'auto' and given by patterns", "", "omit one of them");
     }
-    if (!configuration.is_given("devices.use")) recipe.devices = CountStages(recipe.place);
+    if (!configuration.is_set("devices.use")) recipe.devices = CountStages(recipe.place);
     PlaceByFile(configuration, model, recipe, notes);
   });
   Reading(configuration, "devices.gather_to", [&] {
@@ -404,7 +404,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
     recipe.bucket_bytes = BucketBytes(ReadTopology(path), recipe.devices);
   const int64_t threads = configuration.Integer("devices.threads");
   recipe.threads =
-      threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMostThreads)) : std::max(1, ThreadsOfProcess(1) / recipe.devices);
+      threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMaxThreads)) : std::max(1, ThreadsOfProcess(1) / recipe.devices);
   recipe.streams = static_cast<int>(configuration.Integer("devices.streams"));
   recipe.schedule = ScheduleOf(configuration, total_updates);
   return recipe;
@@ -421,9 +421,9 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
     const double value = Number(share ? warmup.substr(0, warmup.size() - 1) : warmup, "schedule.warmup");
     attributes.set("warmup_steps", static_cast<int64_t>(std::llround(share ? value / 100 * static_cast<double>(total_updates) : value)));
   });
-  if (configuration.is_given("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
-  if (configuration.is_given("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
-  if (configuration.is_given("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));
+  if (configuration.is_set("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
+  if (configuration.is_set("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
+  if (configuration.is_set("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));
   return made;
 }
 

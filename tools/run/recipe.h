@@ -47,7 +47,7 @@ LoadOptions LoadOptionsOf(const Configuration& configuration);
 inline constexpr char kPlaceByFile[] = "file";
 
 // With --verbose, prints each key that was set, with its origin, on stderr.
-void SayGiven(const Configuration& configuration);
+void PrintSetKeys(const Configuration& configuration);
 
 // The path of the model. Throws Error(kConfig) if none is given.
 const std::string& ModelPathOf(const Configuration& configuration);

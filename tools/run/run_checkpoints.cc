@@ -40,14 +40,14 @@ std::string CallbackOf(const Manifest& manifest, const std::string& name) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session,
-                               Log& log, PartsOfJob* parts)
+                               Log& log, PartCollector* parts)
     : set_up_(set_up),
       session_(session),
       log_(log),
       plan_(IdentityOf(*set_up.plan)),
       folder_(folder, plan_, OptionsOf(configuration)),
       parts_(parts),
-      go_on_without_(configuration.Text("checkpoint.on_error") == "continue") {
+      continue_on_failure_(configuration.Text("checkpoint.on_error") == "continue") {
   for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": an unfinished save; removed");
 }
 
@@ -198,7 +198,7 @@ void RunCheckpoints::Finish() {
   try {
     if (failure != nullptr) std::rethrow_exception(failure);
   } catch (const Error& error) {
-    if (!go_on_without_ || error.code() != ErrorCode::kResource) throw;
+    if (!continue_on_failure_ || error.code() != ErrorCode::kResource) throw;
     return Warn("the checkpoint of step " + std::to_string(writing_step_) + " was not saved: " + error.message());
   }
   const SavedCheckpoint saved = *std::exchange(saved_, std::nullopt);
@@ -208,7 +208,7 @@ void RunCheckpoints::Finish() {
   saved_step_ = writing_step_;
 }
 
-void RunCheckpoints::Settle() {
+void RunCheckpoints::WaitIgnoringErrors() {
   try {
     Finish();
   } catch (const std::exception&) {

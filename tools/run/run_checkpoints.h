@@ -27,7 +27,7 @@ class RunCheckpoints : public TrainerObserver {
  public:
   // `folder`: of the checkpoints. `parts`: if other processes hold state that this one lacks, otherwise null. Errors as CheckpointFolder's.
   RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session, Log& log,
-                 PartsOfJob* parts);
+                 PartCollector* parts);
 
   // Restores the session from the newest checkpoint that can be loaded, or from the one that `from` names: "step-000100", "best", a path,
   // or "start" for none. Logs what it uses and what it skips and why. Returns false, with the session at the start, if the run has not
@@ -53,7 +53,7 @@ class RunCheckpoints : public TrainerObserver {
   void OnStep(const StepReport& report) override;
   void OnSave(SaveReason reason) override;
   // For a run that has failed: waits for the current write and ignores its errors.
-  void Settle();
+  void WaitIgnoringErrors();
 
   int64_t saved_step() const { return saved_step_; }           // of the last save; -1: none
   const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
@@ -77,8 +77,8 @@ class RunCheckpoints : public TrainerObserver {
   Log& log_;
   PlanIdentity plan_;
   CheckpointFolder folder_;
-  PartsOfJob* const parts_;
-  bool go_on_without_ = false;  // if a save fails
+  PartCollector* const parts_;
+  bool continue_on_failure_ = false;  // if a save fails
   const Trainer* trainer_ = nullptr;
   RunRecords* records_ = nullptr;
   RunScreen* screen_ = nullptr;

@@ -12,13 +12,13 @@
 namespace gradloom {
 namespace {
 
-double OvertakenPerUpdate(const SharedCounts& counts) {
-  return static_cast<double>(counts.overtaken) / std::max(static_cast<double>(counts.updates), 1.0);
+double StalenessPerUpdate(const SharedCounts& counts) {
+  return static_cast<double>(counts.staleness) / std::max(static_cast<double>(counts.updates), 1.0);
 }
 
 std::string SharedLine(int processes, const SharedCounts& counts) {
   return std::to_string(processes) + " processes, " + WithCommas(counts.updates) + " updates; during one update, the others made " +
-         Short(OvertakenPerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) + " marks written without locks, " +
+         Short(StalenessPerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) + " marks written without locks, " +
          WithCommas(counts.marks_lost) + " were lost";
 }
 
@@ -44,7 +44,7 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
     log.Line("skipped " + WithCommas(scale->skipped) + " updates whose gradients were not finite; the loss scale is " +
              Short(scale->scale));
   }
-  if (ending.stopped == StopReason::kNoBetter) {
+  if (ending.stopped == StopReason::kNoImprovement) {
     log.Line("stopped early: " + watched + " has not improved for " + std::to_string(set_up.options.patience) + " evaluations");
   }
   if (ending.shared) log.Line("hogwild " + SharedLine(ending.processes, *ending.shared));
@@ -66,7 +66,7 @@ nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, co
                       {"memory", ToJson(session.device_memory())["devices"]},
                       {"resident_bytes", memory.resident_bytes},
                       {"peak_bytes", memory.peak_bytes},
-                      {"stopped_early", ending.stopped == StopReason::kNoBetter},
+                      {"stopped_early", ending.stopped == StopReason::kNoImprovement},
                       {"checkpoint", ending.checkpoint}};
   if (ending.stopped == StopReason::kRequested) {
     line["stopped_by"] = StopSignals::NameOf(ending.signal);
@@ -77,7 +77,7 @@ nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, co
   if (ending.shared) {
     line["hogwild"] = {{"processes", ending.processes},
                        {"updates", ending.shared->updates},
-                       {"updates_meanwhile", OvertakenPerUpdate(*ending.shared)},
+                       {"updates_meanwhile", StalenessPerUpdate(*ending.shared)},
                        {"marks", ending.shared->marks},
                        {"marks_lost", ending.shared->marks_lost}};
   }

@@ -51,7 +51,7 @@ std::string NearRun(const fs::path& path) {
 }
 
 // The writer of a temporary file of AtomicFile, "state.safetensors.tmp.4711.0"; 0 for other names.
-int WriterOfUnfinished(const std::string& name) {
+int WriterOfTemporary(const std::string& name) {
   const size_t at = name.rfind(".tmp.");
   int process = 0, count = 0, end = 0;
   if (at == std::string::npos || std::sscanf(name.c_str() + at, ".tmp.%9d.%9d%n", &process, &count, &end) != 2) return 0;
@@ -59,7 +59,7 @@ int WriterOfUnfinished(const std::string& name) {
 }
 
 // Whether a folder is empty, or its only entry has this name.
-bool HasNothingBut(const fs::path& folder, std::string_view name) {
+bool IsEmptyExcept(const fs::path& folder, std::string_view name) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (it->path().filename() != name) return false;
@@ -77,7 +77,7 @@ void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bo
   if (out.empty()) throw Error(ErrorCode::kConfig, "the folder for runs is empty", "--out", "use --out runs");
   std::error_code error;
   const fs::path path = fs::path(out) / name;
-  if (!name.empty() && fs::exists(path, error) && !(begin_again && IsUnbegun(path.string()))) RefuseName(path);
+  if (!name.empty() && fs::exists(path, error) && !(begin_again && HasNoPlan(path.string()))) RefuseName(path);
   // The deepest existing folder on the path.
   fs::path there = fs::absolute(out).lexically_normal();
   while (there.has_relative_path() && !fs::exists(there, error)) there = there.parent_path();
@@ -93,7 +93,7 @@ RunFolder RunFolder::Make(const std::string& out, const std::string& name, bool 
   fs::path path;
   if (!name.empty()) {
     path = fs::path(out) / name;
-    if (!fs::create_directory(path, error) && !(begin_again && IsUnbegun(path.string()))) {
+    if (!fs::create_directory(path, error) && !(begin_again && HasNoPlan(path.string()))) {
       if (error) RefuseFolder(path, error);
       RefuseName(path);
     }
@@ -115,7 +115,7 @@ bool RunFolder::IsRun(const std::string& path) {
   return fs::is_regular_file(fs::path(path) / "plan.plan", error) && fs::is_regular_file(fs::path(path) / "config.toml", error);
 }
 
-bool RunFolder::IsUnbegun(const std::string& path) {
+bool RunFolder::HasNoPlan(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(path, error))) return false;
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
@@ -124,7 +124,7 @@ bool RunFolder::IsUnbegun(const std::string& path) {
     const bool written = name == "config.toml" || name == "data.json" || name == "environment.json" ||
                          name.starts_with("config.toml.tmp.") || name.starts_with("data.json.tmp.") ||
                          name.starts_with("environment.json.tmp.") || name.starts_with("plan.plan.tmp.");
-    const bool made = (name == "export" && HasNothingBut(it->path(), "")) || (name == "checkpoints" && HasNothingBut(it->path(), "LOCK"));
+    const bool made = (name == "export" && IsEmptyExcept(it->path(), "")) || (name == "checkpoints" && IsEmptyExcept(it->path(), "LOCK"));
     if (!(written && fs::is_regular_file(it->symlink_status(error))) && !(made && fs::is_directory(it->symlink_status(error))))
       return false;
   }
@@ -133,7 +133,7 @@ bool RunFolder::IsUnbegun(const std::string& path) {
 
 RunFolder RunFolder::Open(const std::string& path) {
   if (!IsRun(path)) {
-    if (std::error_code error; IsUnbegun(path) && !fs::is_empty(path, error)) {
+    if (std::error_code error; HasNoPlan(path) && !fs::is_empty(path, error)) {
       throw Error(ErrorCode::kConfig, "the run in this folder ended before it began", Escaped(path, 4096),
                   "start it again with the original command and --resume auto");
     }
@@ -166,7 +166,7 @@ void RunFolder::RemoveLeftovers() const {
   for (const std::string& folder : {path_, File("export")}) {
     std::error_code error;
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      const int writer = WriterOfUnfinished(it->path().filename().string());
+      const int writer = WriterOfTemporary(it->path().filename().string());
       if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(it->path(), error);
     }
   }

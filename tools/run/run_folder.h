@@ -24,7 +24,7 @@ class RunFolder {
   static void CheckCanMake(const std::string& out, const std::string& name, bool begin_again = false);
 
   // Creates the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) if a run with that name exists, Error(kResource) if the
-  // folder cannot be created. `begin_again`: a folder for which IsUnbegun is true is reused.
+  // folder cannot be created. `begin_again`: a folder for which HasNoPlan is true is reused.
   static RunFolder Make(const std::string& out, const std::string& name, bool begin_again = false);
 
   // Opens an existing run. Throws Error(kConfig) for a path that is not the folder of a run.
@@ -42,7 +42,7 @@ class RunFolder {
   static bool IsRun(const std::string& path);
 
   // Whether the path is the folder of a run that ended before it wrote its plan, so that nothing was trained in it.
-  static bool IsUnbegun(const std::string& path);
+  static bool HasNoPlan(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string File(std::string_view name) const { return path_ + "/" + std::string(name); }

@@ -33,10 +33,10 @@ void Observers::OnSave(SaveReason reason) {
 }
 
 void KernelNotes::OnStep(const StepReport&) {
-  if (said_) return;
+  if (printed_) return;
   const std::vector<std::string> notes = session_.executor().TakeNotes();
   if (notes.empty()) return;
-  said_ = true;
+  printed_ = true;
   clear_();
   log_.Line("notice  " + notes[0] + (notes.size() > 1 ? "   [and " + std::to_string(notes.size() - 1) + " more like it]" : ""));
 }
@@ -58,7 +58,7 @@ void ReportLines::OnEvaluation(const EvaluationReport& report) {
 
 void JobLog::OnEpoch(const EpochReport& epoch) {
   if (job_.alone()) return;
-  const TrainingJob::Waited waited = job_.TakeWaited();
+  const TrainingJob::WaitTime waited = job_.TakeWaitTime();
   if (file_) {
     log_.Record("epoch   " + std::to_string(epoch.epoch) + "  step " + WithCommas(epoch.step) + "  " + Duration(waited.of) + ", waited " +
                 Duration(waited.seconds) + " for others");

@@ -40,7 +40,7 @@ class KernelNotes : public TrainerObserver {
   Session& session_;
   Log& log_;
   const std::function<void()> clear_;
-  bool said_ = false;
+  bool printed_ = false;
 };
 
 // For programs that read a run's stdout while it trains: prints lines of metrics.jsonl, one for every so many updates and one for each

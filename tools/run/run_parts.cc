@@ -29,7 +29,7 @@ void RunCheckpointPart::Write(const SavedState& saved) {
 }
 
 RunParts::RunParts(const Session& session, std::shared_ptr<Communicator> communicator, const Interval& save) : save_(save) {
-  if (FirstHoldsAll(session.plan(), communicator.get())) return;
+  if (FirstProcessHoldsState(session.plan(), communicator.get())) return;
   communicator_ = std::move(communicator);
   if (communicator_->process() == 0) saves_.emplace(session.plan(), communicator_);
 }
@@ -39,7 +39,7 @@ std::unique_ptr<RunCheckpointPart> RunParts::MakePart(Session& session) const {
   return writer == nullptr ? nullptr : std::make_unique<RunCheckpointPart>(session, std::move(writer));
 }
 
-bool RunParts::AsksToSave() {
+bool RunParts::IsSaveDue() {
   if (!saves_ || asked_ || save_.unit != Interval::Unit::kSeconds) return false;
   asked_ = std::chrono::steady_clock::now() - saved_at_ >= std::chrono::seconds(save_.count);
   return asked_;

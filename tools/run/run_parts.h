@@ -46,25 +46,25 @@ class RunParts {
   bool needed() const { return communicator_ != nullptr; }
 
   // For RunCheckpoints on rank 0; null if rank 0 holds everything.
-  PartsOfJob* saves() { return saves_ ? &*saves_ : nullptr; }
+  PartCollector* saves() { return saves_ ? &*saves_ : nullptr; }
   // For other ranks; null if ranks before this one hold everything that it holds.
   std::unique_ptr<RunCheckpointPart> MakePart(Session& session) const;
 
   // Starts the clock of the save interval.
   void StartClock() { saved_at_ = std::chrono::steady_clock::now(); }
   // On rank 0, after each step: whether its clock requires a save. True once per save.
-  bool AsksToSave();
+  bool IsSaveDue();
   // Whether the processes are to save now, given what they agreed on.
   bool IsDue(bool agreed);
 
-  // On rank 0 at the end of the run, while the other ranks send their parts (Give).
+  // On rank 0 at the end of the run, while the other ranks send their parts (SendParts).
   StateOfJob State(const Session& session) const { return {session, communicator_.get()}; }
-  void Give(const Session& session) const { GiveState(session, *communicator_); }
+  void SendParts(const Session& session) const { SendState(session, *communicator_); }
 
  private:
   std::shared_ptr<Communicator> communicator_;
   const Interval save_;
-  std::optional<PartsOfJob> saves_;
+  std::optional<PartCollector> saves_;
   bool asked_ = false;
   std::chrono::steady_clock::time_point saved_at_;
 };

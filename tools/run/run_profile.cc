@@ -11,8 +11,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kWarmUp = 3, kMostSteps = 100;
-constexpr int64_t kMostBytes = int64_t{256} << 20;
+constexpr int64_t kWarmUp = 3, kMaxSteps = 100;
+constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -39,7 +39,7 @@ void RunProfile::OnStep(const StepReport&) {
     of_program.resize(plan.programs[static_cast<size_t>(program)].instructions.size());
     of_program[static_cast<size_t>(timed.instruction)].push_back(static_cast<double>(timed.end_ns - timed.begin_ns) * 1e-9);
   }
-  if (steps_ == kWarmUp + kMostSteps) Finish();
+  if (steps_ == kWarmUp + kMaxSteps) Finish();
 }
 
 // Communication is not profiled: its time includes waiting for others, which the simulator computes itself.
@@ -61,7 +61,7 @@ void RunProfile::Finish() {
 }
 
 Profile ReadProfile(const std::string& path, const Plan& plan) {
-  const std::string bytes = ReadWholeFile(path, kMostBytes);
+  const std::string bytes = ReadWholeFile(path, kMaxBytes);
   const nlohmann::json all = nlohmann::json::parse(bytes, nullptr, false);
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     throw Error(code, why, Escaped(path, 4096), "profiles are written by the train command: --profile FILE");

@@ -29,7 +29,7 @@ std::ofstream OpenToAppend(const std::string& path) {
 }
 
 // A file that lost its end in a crash is left as it is.
-void CutOff(const std::string& path, uint64_t bytes) {
+void TruncateFile(const std::string& path, uint64_t bytes) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size <= bytes) return;
@@ -64,8 +64,8 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     const nlohmann::json json = nlohmann::json::parse(state);
     loss_sum_ = json.at("loss_sum").get<double>();
     rows_ = json.at("rows").get<int64_t>();
-    CutOff(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
-    CutOff(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
+    TruncateFile(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
+    TruncateFile(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the records: " + Escaped(state));
   }

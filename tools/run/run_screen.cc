@@ -21,7 +21,7 @@ ProgressMode ModeOf(const std::string& name) {
 }
 
 constexpr int64_t kSkippedLines = 10;
-constexpr size_t kMostKept = 1000;  // limit on the number of epochs kept
+constexpr size_t kMaxKept = 1000;  // limit on the number of epochs kept
 
 // Passes over the data, also if the run is limited by updates.
 int64_t EpochsOf(const TrainingSetUp& set_up) {
@@ -38,12 +38,12 @@ namespace {
 std::string DevicesLine(const Plan& plan) {
   const size_t devices = plan.entries.front().ranks.size();
   const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
-  size_t compute = 0, meetings = 0;
+  size_t compute = 0, all_reduces = 0;
   int64_t bytes = 0;
   for (const Stream& stream : program.streams) compute += stream.kind == StreamKind::kCompute ? 1 : 0;
   for (const Instruction& instruction : program.instructions) {
     if (instruction.kind != InstructionKind::kCollective) continue;
-    ++meetings;
+    ++all_reduces;
     for (const Use& use : instruction.uses)
       bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
   }
@@ -56,7 +56,7 @@ std::string DevicesLine(const Plan& plan) {
   if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of model parts  ";
   if (program.streams.size() > 1)
     line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";
-  if (meetings > 0) line += counted(meetings, "all-reduce") + " (" + Bytes(bytes) + ")  ";
+  if (all_reduces > 0) line += counted(all_reduces, "all-reduce") + " (" + Bytes(bytes) + ")  ";
   return line + std::to_string(program.instructions.size()) + " instructions per step";
 }
 
@@ -146,11 +146,11 @@ void RunScreen::OnEpoch(const EpochReport& epoch) {
   seconds_ += epoch.seconds;
   last_ = epoch;
   if (epoch.step == best_step_ && !epoch.eval.empty()) best_ = Kept{count_, epoch};
-  if (count_ % apart_ != 0) return;
+  if (count_ % stride_ != 0) return;
   kept_.push_back({count_, epoch});
-  if (kept_.size() < kMostKept) return;
-  apart_ *= 2;
-  std::erase_if(kept_, [&](const Kept& kept) { return kept.number % apart_ != 0; });
+  if (kept_.size() < kMaxKept) return;
+  stride_ *= 2;
+  std::erase_if(kept_, [&](const Kept& kept) { return kept.number % stride_ != 0; });
 }
 
 void RunScreen::PrintTable() {

@@ -48,9 +48,9 @@ class RunScreen : public TrainerObserver {
   std::vector<std::string> columns_;  // of the evaluations, in the order of the table
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
-  // A bounded number of epochs for runs of any length: those whose number `apart_` divides.
+  // A bounded number of epochs for runs of any length: those whose number `stride_` divides.
   std::vector<Kept> kept_;
-  int64_t count_ = 0, apart_ = 1;
+  int64_t count_ = 0, stride_ = 1;
   EpochReport last_;
   std::optional<Kept> best_;
   double seconds_ = 0;

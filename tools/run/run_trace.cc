@@ -43,7 +43,7 @@ std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& 
   if (session.batch() >= steps.last) {
     // A resumed run: the file has these steps already.
     if (rank == 0)
-      SayOnStderr("trace   step " + std::to_string(steps.last) + " has already passed, so nothing is traced   (--trace-steps " +
+      LogToStderr("trace   step " + std::to_string(steps.last) + " has already passed, so nothing is traced   (--trace-steps " +
                   std::to_string(session.batch() + 1) + ":" + std::to_string(session.batch() + 3) + ")");
     return nullptr;
   }
@@ -69,7 +69,7 @@ void RunTrace::OnStep(const StepReport& report) {
     trace_.AddHost("wait for data", Nanoseconds(report.asked), Nanoseconds(report.began), step_);
     trace_.AddHost("step", Nanoseconds(report.began), Nanoseconds(report.ended), step_);
   }
-  told_ns_ = NowNs();
+  reported_ns_ = NowNs();
 }
 
 void RunTrace::OnEvaluation(const EvaluationReport& report) {
@@ -77,16 +77,16 @@ void RunTrace::OnEvaluation(const EvaluationReport& report) {
   if (Traces()) trace_.AddHost("evaluation", end - Nanoseconds(report.seconds), end, step_);
 }
 
-void RunTrace::OnSave(SaveReason) { told_ns_ = NowNs(); }
+void RunTrace::OnSave(SaveReason) { reported_ns_ = NowNs(); }
 
 void RunTrace::After::OnStep(const StepReport&) {
   if (!trace_.Traces()) return;
-  if (trace_.step_ <= trace_.steps_.last) trace_.trace_.AddHost("records", trace_.told_ns_, NowNs(), trace_.step_);
+  if (trace_.step_ <= trace_.steps_.last) trace_.trace_.AddHost("records", trace_.reported_ns_, NowNs(), trace_.step_);
   if (trace_.step_ >= trace_.steps_.last) trace_.Finish();
 }
 
 void RunTrace::After::OnSave(SaveReason) {
-  if (trace_.Traces()) trace_.trace_.AddHost("save", trace_.told_ns_, NowNs(), trace_.step_);
+  if (trace_.Traces()) trace_.trace_.AddHost("save", trace_.reported_ns_, NowNs(), trace_.step_);
 }
 
 void RunTrace::Finish() {

@@ -60,7 +60,7 @@ class RunTrace : public TrainerObserver {
   const TracedSteps steps_;
   const TraceFormat format_;
   After after_{*this};
-  int64_t step_ = 0, told_ns_ = 0;  // the last step, and the time at which the current activity began
+  int64_t step_ = 0, reported_ns_ = 0;  // the last step, and the time at which the current activity began
   PerfettoTrace trace_;
   bool written_ = false;
 };

@@ -66,10 +66,10 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
 }
 
 // Notes the flags that override a configuration file, because users may expect the file's value.
-void NoteOverruled(const Configuration& configuration, std::vector<std::string>& notes) {
+void NoteOverriddenKeys(const Configuration& configuration, std::vector<std::string>& notes) {
   for (const Key& key : Keys()) {
     const Origin& origin = configuration.origin(key.name);
-    if (!origin.overruled.empty()) notes.push_back("config  " + std::string(key.name) + " from " + Escaped(origin.ToString(), 4096));
+    if (!origin.overridden.empty()) notes.push_back("config  " + std::string(key.name) + " from " + Escaped(origin.ToString(), 4096));
   }
 }
 
@@ -227,7 +227,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     spec.probabilities = TakesProbabilities(*about);
     metrics.push_back(std::move(spec));
   }
-  TellApart(metrics);
+  DisambiguateNames(metrics);
   return metrics;
 }
 
@@ -260,12 +260,12 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   if (compile.import.batch == 0) compile.import.batch = kDefaultBatch;
   compile.control = PassControlOf(configuration);
   const ImportedGraph probe = Import(model, compile.import);
-  NoteOverruled(configuration, made.notes);
+  NoteOverriddenKeys(configuration, made.notes);
   compile.recipe = RecipeOf(configuration, model, *probe.graph, 0, made.notes);
-  std::vector<std::string> said_before;
-  const NamedDevices named = DevicesOf(configuration, said_before);
+  std::vector<std::string> previous_notes;
+  const NamedDevices named = DevicesOf(configuration, previous_notes);
   if (!named.free.empty() && TopologyOf(configuration).local_world == 1) made.notes.push_back(named.free);
-  if (compile.recipe.devices > 1 && !configuration.is_given("devices.use"))
+  if (compile.recipe.devices > 1 && !configuration.is_set("devices.use"))
     made.decided["devices.use"] = "cpu:" + std::to_string(compile.recipe.devices);
   // Stored with the run: another number of threads could give other bits, and the run may be resumed on a machine with another number of
   // cores.
@@ -289,7 +289,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   } catch (const Error& error) {
     // The data loader knows the flag, but not the file that set it.
     const Key* key = FindFlag(error.where());
-    if (key == nullptr || !configuration.is_given(key->name)) throw;
+    if (key == nullptr || !configuration.is_set(key->name)) throw;
     throw Error(error.code(), error.message(), Escaped(configuration.origin(key->name).ToString(), 4096), error.help());
   }
   made.notes.insert(made.notes.end(), made.data.notes.begin(), made.data.notes.end());
@@ -307,7 +307,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   }
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
   // The file's own training algorithm has its own learning rate, if any.
-  compile.recipe.schedule = compile.recipe.TrainsByFile() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration, updates);
+  compile.recipe.schedule = compile.recipe.UsesFileAlgorithm() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration, updates);
   for (const int64_t size : BatchSizes(train_rows, made.options.batch)) compile.entries.push_back({EntryKind::kStep, size});
   if (eval_rows > 0) {
     for (const int64_t size : BatchSizes(eval_rows, made.options.batch)) compile.entries.push_back({EntryKind::kEval, size});
@@ -337,21 +337,21 @@ TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePl
     return SetUp(configuration, planned);
   }
   TrainingSetUp made;
-  NamingAllObstacles(configuration, [&] { made = SetUp(configuration); });
+  ReportingAllObstacles(configuration, [&] { made = SetUp(configuration); });
   return made;
 }
 
 namespace {
 
 std::string StateNames(const Session& session) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   std::string names;
   size_t count = 0;
   for (const StateTensor& tensor : session.plan().state) {
     if (tensor.kind != StateKind::kParameter) continue;
-    if (count++ < kMost) names += (names.empty() ? "" : ", ") + Escaped(tensor.name, 80);
+    if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(tensor.name, 80);
   }
-  return count > kMost ? names + " and " + std::to_string(count - kMost) + " more" : names;
+  return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
 }
 
 }  // namespace

@@ -108,8 +108,8 @@ struct TrainedModel::Compiled {
     batch = std::min(batch, rows);
     for (const int64_t size : BatchSizes(rows, batch)) options.entries.push_back({kind, size});
     auto plan = std::make_shared<const Plan>(Compile(*model, options));
-    if (job != nullptr) job->CheckMemory(*plan, !job->works_together());
-    if (job != nullptr && job->works_together()) executor.communicator = job->communicator();
+    if (job != nullptr) job->CheckMemory(*plan, !job->shares_batches());
+    if (job != nullptr && job->shares_batches()) executor.communicator = job->communicator();
     return Session(std::move(plan), {.executor = executor});
   }
 };
@@ -229,7 +229,7 @@ void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_
 namespace {
 
 // The communicator for dividing batches; null if all processes run each batch together, or if there is only one.
-Communicator* SharesBatches(const TrainingJob& job) { return job.works_together() ? nullptr : job.communicator().get(); }
+Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches() ? nullptr : job.communicator().get(); }
 
 }  // namespace
 

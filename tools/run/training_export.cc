@@ -55,7 +55,7 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
   if (import.batch == 0) import.batch = kDefaultBatch;
   std::vector<std::string> guesses;
   Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
-  if (recipe.TrainsByFile()) {
+  if (recipe.UsesFileAlgorithm()) {
     notes.push_back("the run used the file's own training algorithm, which the file keeps");
     return ExportTrained(plan.model, state.values, out, options);
   }

@@ -54,10 +54,10 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
 }
 
 // The GPUs may differ between processes.
-bool AsksForGpus(const DeviceSpec& devices) { return devices.best || devices.kind == DeviceKind::kCuda; }
+bool WantsGpus(const DeviceSpec& devices) { return devices.best || devices.kind == DeviceKind::kCuda; }
 
 // Adds this process's topology to an error, because it may be why others do not connect.
-std::shared_ptr<Communicator> Meet(const JobTopology& topology, const CommunicatorOptions& options) {
+std::shared_ptr<Communicator> ConnectJob(const JobTopology& topology, const CommunicatorOptions& options) {
   try {
     return Communicator::Connect(topology, options);
   } catch (const Error& error) {
@@ -82,10 +82,10 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
   const auto connect_timeout = SecondsOf(configuration, "train.connect_timeout");
   if (job->topology_.world == 1) return job;
   job->hogwild_ = configuration.Text("train.sync") == "hogwild";
-  job->communicator_ = Meet(job->topology_, {.timeout = kSetUp,
-                                             .connect_timeout = connect_timeout,
-                                             .shared_memory = configuration.Text("train.transport") == "auto",
-                                             .mpi = configuration.Text("train.transport") == "mpi"});
+  job->communicator_ = ConnectJob(job->topology_, {.timeout = kSetUp,
+                                                   .connect_timeout = connect_timeout,
+                                                   .shared_memory = configuration.Text("train.transport") == "auto",
+                                                   .mpi = configuration.Text("train.transport") == "mpi"});
   job->waited_.resize(static_cast<size_t>(job->topology_.world));
   job->waited_before_ = job->waited_;
   return job;
@@ -93,7 +93,7 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
 
 std::string TrainingJob::TransportLine() const { return alone() ? "" : "transport " + Escaped(communicator_->transport(), 200); }
 
-std::string TrainingJob::Told(const std::string& text) const { return alone() ? text : communicator_->Broadcast(text); }
+std::string TrainingJob::BroadcastText(const std::string& text) const { return alone() ? text : communicator_->Broadcast(text); }
 
 void TrainingJob::Refuse(const Error& error) const {
   communicator_->Leave();
@@ -138,7 +138,7 @@ void TrainingJob::CheckConfiguration(const Configuration& configuration, bool re
   std::string lines = std::string("version = ") + kVersion + "\n" + (resumed ? "a resumed run\n" : "a new run\n");
   for (const Key& key : Keys()) {
     if (IsOwn(key.name)) continue;
-    if (std::string_view(key.name) == "devices.use" && AsksForGpus(ParseDevices(configuration.Text(key.name)))) {
+    if (std::string_view(key.name) == "devices.use" && WantsGpus(ParseDevices(configuration.Text(key.name)))) {
       lines += "devices.use = GPUs\n";
       continue;
     }
@@ -183,24 +183,24 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
       communicator_->Leave();
       throw Error(*obstacle);
     }
-    configuration.Decide("devices.use", "cpu:1", kDecidedByTheJob);
+    configuration.Decide("devices.use", "cpu:1", kJobOrigin);
     if (configuration.Integer("devices.threads") == 0)
-      configuration.Decide("devices.threads", std::to_string(std::max(1, ThreadsOfProcess(topology_.local_world))), kDecidedByTheJob);
+      configuration.Decide("devices.threads", std::to_string(std::max(1, ThreadsOfProcess(topology_.local_world))), kJobOrigin);
     return;
   }
   const int world = topology_.world;
   const bool of_the_job = resumed && configuration.origin("devices.use").kind == OriginKind::kFile;
   const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
-  if (AsksForGpus(devices)) return ShareGpus(configuration, devices, of_the_job);
+  if (WantsGpus(devices)) return ShareGpus(configuration, devices, of_the_job);
   const int given = std::max(devices.count, 1), all = of_the_job ? given : given * world;
   if (all < world) RefuseTooFew(configuration, all);
-  configuration.Decide("devices.use", "cpu:" + std::to_string(all), kDecidedByTheJob);
+  configuration.Decide("devices.use", "cpu:" + std::to_string(all), kJobOrigin);
   ShareThreads(configuration, all);
 }
 
 void TrainingJob::RefuseTooFew(const Configuration& configuration, int devices) const {
   const Origin& origin = configuration.origin("devices.use");
-  const bool gpus = AsksForGpus(ParseDevices(configuration.Text("devices.use")));
+  const bool gpus = WantsGpus(ParseDevices(configuration.Text("devices.use")));
   Refuse({ErrorCode::kConfig,
           "the run is for " + std::to_string(devices) + " devices, but the job has " + std::to_string(topology_.world) + " processes",
           Escaped(origin.ToString(), 4096),
@@ -213,7 +213,7 @@ void TrainingJob::ShareThreads(Configuration& configuration, int devices) const 
   const int mine = std::max(1, ThreadsOfProcess(topology_.local_world) / ((devices + topology_.world - 1) / topology_.world));
   int fewest = mine;
   for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
-  configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), kDecidedByTheJob);
+  configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), kJobOrigin);
 }
 
 void TrainingJob::ShareGpus(Configuration& configuration, const DeviceSpec& wanted, bool of_the_job) const {
@@ -233,10 +233,10 @@ void TrainingJob::ShareGpus(Configuration& configuration, const DeviceSpec& want
   } catch (const Error& error) {
     Refuse(error);
   }
-  configuration.Decide("devices.use", together.devices.ToString(), kDecidedByTheJob);
+  configuration.Decide("devices.use", together.devices.ToString(), kJobOrigin);
   // GPU numbers of other processes are not looked up on this one.
-  if (together.devices.kind == DeviceKind::kCuda && !configuration.is_given("devices.target"))
-    configuration.Decide("devices.target", together.isa, kDecidedByTheJob);
+  if (together.devices.kind == DeviceKind::kCuda && !configuration.is_set("devices.target"))
+    configuration.Decide("devices.target", together.isa, kJobOrigin);
   if (together.devices.kind == DeviceKind::kCpu) ShareThreads(configuration, together.devices.count);
 }
 
@@ -252,15 +252,15 @@ void TrainingJob::DivideWork(Configuration& configuration) {
   const bool placed = !configuration.Texts("devices.place").empty() || !configuration.Text("devices.gather_to").empty();
   const bool enough = configuration.origin("devices.use").kind != OriginKind::kFile || wanted.count >= topology_.world;
   // Lists of GPUs may differ, but all processes must decide alike.
-  works_together_ = Told(placed && enough ? "together" : "") == "together";
-  if (works_together_) return ShareDevices(configuration, true);
+  shares_batches_ = BroadcastText(placed && enough ? "together" : "") == "together";
+  if (shares_batches_) return ShareDevices(configuration, true);
   if (topology_.local_world == 1) return;
   DeviceSpec taken = wanted;
   if (wanted.best || wanted.kind == DeviceKind::kCuda) taken = DeviceOfLocalRank(wanted, topology_.local_rank, ThisMachinesCuda());
-  if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), kDecidedByTheJob);
+  if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), kJobOrigin);
   if (configuration.Integer("devices.threads") > 0) return;
   const int threads = ThreadsOfProcess(topology_.local_world) / std::max(wanted.count, 1);
-  configuration.Decide("devices.threads", std::to_string(std::max(threads, 1)), kDecidedByTheJob);
+  configuration.Decide("devices.threads", std::to_string(std::max(threads, 1)), kJobOrigin);
 }
 
 void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
@@ -285,10 +285,10 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
     const PlaceMemory memory = ArenasOf(plan, 0);
     wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
   }
-  std::vector<HostClaim> claims;
+  std::vector<HostMemoryRequest> claims;
   for (const std::string& text :
        communicator_->AllGather(std::to_string(wanted) + " " + std::to_string(FreeHostBytes()) + " " + HostName())) {
-    HostClaim& claim = claims.emplace_back();
+    HostMemoryRequest& claim = claims.emplace_back();
     std::istringstream words(text);
     words >> claim.wanted_bytes >> claim.free_bytes >> claim.host;
   }
@@ -300,7 +300,7 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
 }
 
 void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const {
-  if (EachHoldsAll(plan, communicator_.get())) return;
+  if (EachProcessHoldsState(plan, communicator_.get())) return;
   const std::string file = std::filesystem::is_directory(path) ? path + "/MANIFEST" : path;
   CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
             "make sure that all processes read the same --init-weights");
@@ -317,7 +317,7 @@ void TrainingJob::CheckFolder(const std::string& folder) const {
     probe = fs::absolute(folder) / ("step-000000.tmp." + std::to_string(std::random_device()()));
     if (!fs::create_directory(probe, error)) throw WriteError("cannot create the folder", probe.string(), error.value());
   }
-  const std::string path = Told(probe.string());
+  const std::string path = BroadcastText(probe.string());
   const std::vector<std::string> all = communicator_->AllGather(fs::is_directory(path, error) ? kSeen : "");
   if (leads()) fs::remove(probe, error);
   for (size_t process = 0; process < all.size(); ++process) {
@@ -333,8 +333,8 @@ void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64
   int64_t position[] = {session.step(), session.batch(), saved_step};
   communicator_->Broadcast(position, sizeof position);
   trainer_state = communicator_->Broadcast(trainer_state);
-  SpreadState(session, *communicator_,
-              restored == nullptr ? ReadState() : ReadState([restored](const std::string& name) { return restored->Read(name); }));
+  BroadcastState(session, *communicator_,
+                 restored == nullptr ? ReadState() : ReadState([restored](const std::string& name) { return restored->Read(name); }));
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
   EndSetUp();
@@ -360,7 +360,7 @@ int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) 
   }
   // The messages sent after the previous step have arrived by now. For itself the process uses the value that it sent then.
   int agreed = 0;
-  for (int i = 0; told_ && i < communicator_->processes(); ++i) {
+  for (int i = 0; exchanging_ && i < communicator_->processes(); ++i) {
     Scalars theirs{signal_, saved_step_, mine.waited, save_is_due_ ? 1 : 0};
     if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
     if (agreed == 0) agreed = static_cast<int>(theirs.signal);
@@ -368,7 +368,7 @@ int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) 
     if (i == 0) save_agreed_ = theirs.save_is_due != 0;
     waited_[static_cast<size_t>(i)] = theirs.waited;
   }
-  told_ = true;
+  exchanging_ = true;
   signal_ = received;
   save_is_due_ = save_is_due;
   if (leads()) saved_step_ = saved_step;
@@ -385,7 +385,7 @@ void TrainingJob::SetBusy(bool busy) {
   }
 }
 
-TrainingJob::Waited TrainingJob::TakeWaited() {
+TrainingJob::WaitTime TrainingJob::TakeWaitTime() {
   using Seconds = std::chrono::duration<double>;
   const auto now = std::chrono::steady_clock::now();
   const double seconds = Seconds(now - taken_).count(), busy = Seconds(busy_).count();
@@ -405,7 +405,7 @@ TrainingJob::Waited TrainingJob::TakeWaited() {
   return {waited.empty() ? 0 : waited[static_cast<size_t>(topology_.rank)], seconds};
 }
 
-std::string TrainingJob::Doing(const Error& error) const {
+std::string TrainingJob::Activity(const Error& error) const {
   if (!error.where().empty()) return "waited " + error.where() + (phase_ == JobPhase::kEvaluation ? " of an evaluation" : "");
   switch (phase_) {
     case JobPhase::kStart: return "was starting";
@@ -421,7 +421,7 @@ std::string TrainingJob::Doing(const Error& error) const {
 Error TrainingJob::Located(const Error& error) const {
   const bool open = error.where().empty() || error.where().starts_with("in ");
   if (alone() || error.code() != ErrorCode::kPeer || !open) return error;
-  return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Doing(error),
+  return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Activity(error),
           error.message().find(Communicator::kStopped) == std::string::npos ? "start the job again" : "see its own output"};
 }
 
@@ -431,7 +431,7 @@ Error TrainingJob::Explained(const Error& error, int64_t step, const std::string
   const std::string checkpoint =
       saved_step < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step) + " (complete)";
   const std::string when = phase_ == JobPhase::kSteps ? ", at step " + WithCommas(step + 1) : ", after step " + WithCommas(step);
-  return {error.code(), error.message() + when, "rank " + std::to_string(topology_.rank) + " " + Doing(error) + "; " + checkpoint,
+  return {error.code(), error.message() + when, "rank " + std::to_string(topology_.rank) + " " + Activity(error) + "; " + checkpoint,
           saved_step < 0 ? "start the job again" : "gradloom resume " + ShellWord(run)};
 }
 

@@ -22,7 +22,7 @@
 namespace gradloom {
 
 // The origin of a key whose value the processes determine together.
-inline constexpr char kDecidedByTheJob[] = "the job";
+inline constexpr char kJobOrigin[] = "the job";
 
 // The activity of a process, for the text of an error that ends it.
 enum class JobPhase : uint8_t { kStart, kSteps, kEvaluation, kSave, kEnd, kPrediction };
@@ -44,7 +44,7 @@ class TrainingJob {
   std::string TransportLine() const;
 
   // Broadcasts rank 0's text.
-  std::string Told(const std::string& text) const;
+  std::string BroadcastText(const std::string& text) const;
 
   // Sets the number of devices of the job, and the threads of each. devices.use applies to one process; for a resumed run it applies to the
   // whole job unless a flag overrides it. For GPUs it becomes the list of all processes, by rank, with each number as that process counts.
@@ -66,7 +66,7 @@ class TrainingJob {
   // takes one, and the host's threads are divided.
   void DivideWork(Configuration& configuration);
   // After DivideWork: whether all processes run each batch together.
-  bool works_together() const { return works_together_; }
+  bool shares_batches() const { return shares_batches_; }
   // From now on other processes are waited for no longer than train.collective_timeout.
   void EndSetUp() const;
 
@@ -95,11 +95,11 @@ class TrainingJob {
   // Marks work of rank 0 that the others wait for.
   void SetBusy(bool busy);
   // How long this process has waited for others since the last call, and how long ago that was, in seconds.
-  struct Waited {
+  struct WaitTime {
     double seconds = 0, of = 0;
   };
-  Waited TakeWaited();
-  // On rank 0, after TakeWaited, for that time: "rank 2 (host b, pid 4711): the others wait 31% of the time for it"; "" if there is no
+  WaitTime TakeWaitTime();
+  // On rank 0, after TakeWaitTime, for that time: "rank 2 (host b, pid 4711): the others wait 31% of the time for it"; "" if there is no
   // straggler.
   std::string LateProcess() const { return late_; }
 
@@ -136,7 +136,7 @@ class TrainingJob {
   // Throws an error that all processes find at the same point, so that none takes the end of another one for a failure.
   [[noreturn]] void Refuse(const Error& error) const;
   // "waited in all-reduce #3 (loss)", "was saving": what this process was doing when it noticed that another one is gone.
-  std::string Doing(const Error& error) const;
+  std::string Activity(const Error& error) const;
   // Adds the activity to a kPeer error that does not have it yet.
   Error Located(const Error& error) const;
   // Tells the others why this process ends.
@@ -144,14 +144,14 @@ class TrainingJob {
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};
-  bool hogwild_ = false, works_together_ = false;
+  bool hogwild_ = false, shares_batches_ = false;
   JobPhase phase_ = JobPhase::kStart;
   std::shared_ptr<Communicator> communicator_;
-  bool told_ = false;  // the exchange of messages after a step is in progress
+  bool exchanging_ = false;  // the exchange of messages after a step is in progress
   int signal_ = 0;
   int64_t saved_step_ = -1;
   bool save_is_due_ = false, save_agreed_ = false;
-  // By process, in nanoseconds: as reported by the processes, and at the last TakeWaited.
+  // By process, in nanoseconds: as reported by the processes, and at the last TakeWaitTime.
   std::vector<int64_t> waited_, waited_before_;
   std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now(), busy_since_;
   std::chrono::nanoseconds busy_{};  // since that time

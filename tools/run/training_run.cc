@@ -70,7 +70,7 @@ class TrainingRun {
     for (const std::string& line : LinesOf(job_->topology())) log_.Record(line);
     if (!job_->alone()) log_.Line(job_->TransportLine());
     if (const std::string nccl = NcclVariables(); !nccl.empty()) log_.Line("nccl    " + nccl);
-    if (job_->leads()) SayGiven(configuration_);
+    if (job_->leads()) PrintSetKeys(configuration_);
   }
 
   int Train() {
@@ -85,14 +85,14 @@ class TrainingRun {
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
     }
-    return Go();
+    return TrainAndFinish();
   }
 
   int Resume(const ResumeOptions& options) {
     resumed_ = true;
     if (!job_->leads()) {
       SetUp();
-      return Go();
+      return TrainAndFinish();
     }
     folder_ = RunFolder::Open(options.run);
     folder_->CheckWritten();
@@ -102,7 +102,7 @@ class TrainingRun {
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     OpenCheckpoints();
     // From now on the run belongs to this process.
-    log_.KeepIn(folder_->File("log.txt"));
+    log_.AttachFile(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
     if (checkpoints_->Restore(options.from, !options.changed.empty())) {
       if (snapshot_) CopyState(*snapshot_, *session_);
@@ -115,7 +115,7 @@ class TrainingRun {
       WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
       WritePlan(*set_up_.plan, folder_->PlanPath());
     }
-    return Go();
+    return TrainAndFinish();
   }
 
  private:
@@ -152,7 +152,7 @@ class TrainingRun {
     if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
     parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
     // All processes have written initial values; from now on none does.
-    if (shared_ != nullptr) shared_->Meet();
+    if (shared_ != nullptr) shared_->Barrier();
   }
 
   void OpenCheckpoints() {
@@ -167,8 +167,8 @@ class TrainingRun {
   std::string ConfigurationOfRun() const {
     Configuration kept = configuration_;
     kept.ForgetSection("job");
-    if (kept.origin("devices.target").place == kDecidedByTheJob) kept.Forget("devices.target");
-    if (kept.is_given("train.transport")) kept.Decide("train.transport", "auto", "every job by itself");
+    if (kept.origin("devices.target").place == kJobOrigin) kept.Reset("devices.target");
+    if (kept.is_set("train.transport")) kept.Decide("train.transport", "auto", "every job by itself");
     return kept.ToToml(true);
   }
 
@@ -181,11 +181,11 @@ class TrainingRun {
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
     WriteEnvironment("environment.json");
     WritePlan(*set_up_.plan, folder_->PlanPath());
-    log_.KeepIn(folder_->File("log.txt"));
+    log_.AttachFile(folder_->File("log.txt"));
   }
 
   // The file for the environment of a process that resumes the run. A run that ended before it began is started again with the first file,
-  // so that its folder still counts as unbegun (RunFolder::IsUnbegun).
+  // so that its folder still counts as unbegun (RunFolder::HasNoPlan).
   std::string ResumedEnvironment() const {
     for (int i = 1;; ++i) {
       std::string name = "environment-resume-" + std::to_string(i) + ".json";
@@ -200,7 +200,7 @@ class TrainingRun {
     WriteFileAtomically(folder_->File(name), environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
-  int Go() {
+  int TrainAndFinish() {
     const StopSignals signals;
     if (checkpoints_) trainer_state_ = checkpoints_->trainer_state();
     if (parts_->needed()) job_->CheckFolder(folder_ ? folder_->File("checkpoints") : "");
@@ -211,22 +211,22 @@ class TrainingRun {
         shared_->Begin(session_->batch());
         shared_->set_saved_step(SavedStep());
       }
-      shared_->Meet();
+      shared_->Barrier();
       log_.Line("sync    hogwild: " + std::to_string(shared_->processes()) +
                 " processes update one set of parameters without locks; losses of steps are those of rank 0");
     }
-    run_path_ = job_->Told(folder_ ? folder_->path() : "");
+    run_path_ = job_->BroadcastText(folder_ ? folder_->path() : "");
     job_->set_phase(JobPhase::kSteps);
     try {
       job_->leads() ? TrainAll() : TrainAlong();
       // Processes that hold parts of the model send them while rank 0 writes; the others need not wait for it.
       const bool complete = ending_.stopped != StopReason::kRequested;
       job_->set_phase(JobPhase::kEnd);
-      if (complete && parts_->needed()) job_->leads() ? Save() : parts_->Give(*session_);
+      if (complete && parts_->needed()) job_->leads() ? Save() : parts_->SendParts(*session_);
       job_->Leave();
       if (complete && !parts_->needed() && job_->leads()) Save();
     } catch (const Error& error) {
-      if (checkpoints_) checkpoints_->Settle();
+      if (checkpoints_) checkpoints_->WaitIgnoringErrors();
       const Error explained = shared_ == nullptr ? job_->Explained(error, session_->step(), run_path_, SavedStep())
                                                  : job_->Explained(error, shared_->done(), run_path_, shared_->saved_step());
       if (screen_) screen_->Clear();
@@ -251,7 +251,7 @@ class TrainingRun {
     std::filesystem::create_directory(logs, error);
     PrintHeader(log_, configuration_, set_up_, run_path_);
     try {
-      log_.KeepIn((logs / ("rank-" + std::to_string(job_->topology().rank) + ".log")).string());
+      log_.AttachFile((logs / ("rank-" + std::to_string(job_->topology().rank) + ".log")).string());
       return true;
     } catch (const Error&) {
       // A log file that cannot be written does not end the job.
@@ -269,7 +269,7 @@ class TrainingRun {
     if (part != nullptr) listening.push_back(part.get());
     if (trace) listening.push_back(&trace->after());
     Observers observers(listening, *job_, false);
-    LetGoOfStart();
+    ReleaseInitialPlan();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     ending_.stopped = trainer.Run();
@@ -278,7 +278,7 @@ class TrainingRun {
   }
 
   // Frees the initial weights of the plan, which are in the state and on disk by now.
-  void LetGoOfStart() { set_up_.plan = session_->shared_plan(); }
+  void ReleaseInitialPlan() { set_up_.plan = session_->shared_plan(); }
 
   int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
 
@@ -292,7 +292,7 @@ class TrainingRun {
         if (job_->leads()) shared_->set_saved_step(SavedStep());
         return shared_->stop() != 0;
       }
-      ending_.signal = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->AsksToSave());
+      ending_.signal = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->IsSaveDue());
       return ending_.signal != 0;
     };
     if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->save_agreed()); };
@@ -329,7 +329,7 @@ class TrainingRun {
     instruments_->AddLast(listening);
     // Other processes that train meanwhile do not wait.
     Observers observers(listening, *job_, shared_ == nullptr);
-    LetGoOfStart();
+    ReleaseInitialPlan();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);

@@ -24,10 +24,10 @@ void WriteErrorFile(const std::string& message) noexcept {
 }
 
 std::string ReadErrorFile(const std::string& path) {
-  constexpr std::streamsize kMost = 1 << 20;
+  constexpr std::streamsize kMax = 1 << 20;
   std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<size_t>(kMost), '\0');
-  in.read(text.data(), kMost);
+  std::string text(static_cast<size_t>(kMax), '\0');
+  in.read(text.data(), kMax);
   text.resize(static_cast<size_t>(in.gcount()));
   const nlohmann::json file = nlohmann::json::parse(text, nullptr, false);
   if (!file.is_object() || !file.contains("message")) return "";

@@ -10,7 +10,7 @@ Log::~Log() {
 }
 
 void Log::Line(const std::string& text) {
-  if (!quiet_) SayOnStderr(text);
+  if (!quiet_) LogToStderr(text);
   Record(text);
 }
 
@@ -23,7 +23,7 @@ void Log::Record(const std::string& text) {
   std::fflush(file_);
 }
 
-void Log::KeepIn(const std::string& path) {
+void Log::AttachFile(const std::string& path) {
   file_ = OpenLogFile(path);
   std::fputs(before_.c_str(), file_);
   before_.clear();

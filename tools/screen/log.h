@@ -19,7 +19,7 @@ class Log {
   void Record(const std::string& text);
 
   // From now on appends lines to this file, starting with those written before. Throws Error(kResource) if it cannot be opened.
-  void KeepIn(const std::string& path);
+  void AttachFile(const std::string& path);
 
   void set_quiet(bool quiet) { quiet_ = quiet; }
 

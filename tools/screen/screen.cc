@@ -134,9 +134,9 @@ nlohmann::json AsJson(const Error& error) {
 }  // namespace
 
 void PrintErrors(const std::vector<Error>& errors) {
-  constexpr size_t kMost = 100;
+  constexpr size_t kMax = 100;
   if (StderrLinesAreJson()) {
-    for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) {
+    for (size_t i = 0; i < std::min(errors.size(), kMax); ++i) {
       nlohmann::json line = AsJson(errors[i]);
       line["t"] = Timestamp();
       line["level"] = "error";
@@ -145,8 +145,8 @@ void PrintErrors(const std::vector<Error>& errors) {
     }
     return;
   }
-  for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) WriteStderrLine("error", errors[i].Describe());
-  if (errors.size() > kMost) WriteStderrLine("error", "and " + std::to_string(errors.size() - kMost) + " more");
+  for (size_t i = 0; i < std::min(errors.size(), kMax); ++i) WriteStderrLine("error", errors[i].Describe());
+  if (errors.size() > kMax) WriteStderrLine("error", "and " + std::to_string(errors.size() - kMax) + " more");
   WriteStderrLine("error", "gradloom: stopped with " + std::to_string(errors.size()) + " error" + (errors.size() == 1 ? "" : "s") +
                                " (exit " + std::to_string(ExitCode(errors.front().code())) + ")");
 }
@@ -181,7 +181,7 @@ void Progress::Update(const State& state) {
   if (!last && !due) return;
   if (mode_ == ProgressMode::kPlain) return log_.Line(PlainLine(state));
   log_.Record(PlainLine(state));
-  if (mode_ == ProgressMode::kBar) KeepStderrLine("info", PlainLine(state));
+  if (mode_ == ProgressMode::kBar) LogToFile("info", PlainLine(state));
   if (mode_ != ProgressMode::kJson) return;
   const std::string norm = state.grad_norm < 0 ? "" : ",\"gnorm\":" + JsonNumber("%.6g", state.grad_norm);
   WriteStderrObject(

@@ -109,9 +109,9 @@ void WriteStderrLine(std::string_view level, const std::string& text) {
   if (IsShown(level) || level != "debug") Keep(line);
 }
 
-void SayOnStderr(const std::string& text) { WriteStderrLine(text.starts_with("warning ") ? "warning" : "info", text); }
+void LogToStderr(const std::string& text) { WriteStderrLine(text.starts_with("warning ") ? "warning" : "info", text); }
 
-void KeepStderrLine(std::string_view level, const std::string& text) {
+void LogToFile(std::string_view level, const std::string& text) {
   const std::lock_guard lock(TheLines().mutex);
   Keep(Formatted(level, text));
 }

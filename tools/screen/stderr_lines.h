@@ -26,9 +26,9 @@ bool StderrLinesAreJson();
 // Writes one or more lines. `level`: "debug", "info", "warning" or "error".
 void WriteStderrLine(std::string_view level, const std::string& text);
 // Writes a warning if the text begins with that word, otherwise information.
-void SayOnStderr(const std::string& text);
+void LogToStderr(const std::string& text);
 // Writes only to the file of SetStderrLines, for messages that stderr shows in another form.
-void KeepStderrLine(std::string_view level, const std::string& text);
+void LogToFile(std::string_view level, const std::string& text);
 // Writes a JSON object as it is, to both.
 void WriteStderrObject(const std::string& object);
 

@@ -23,8 +23,8 @@ ReductionPlan PlanReduction(const KernelCall& call);
 
 // The number of parts into which lines are divided whose elements depend on all previous ones.
 inline int64_t PartsOfLines(int64_t lines, int64_t extent) {
-  constexpr int64_t kThreadsWanted = 1 << 14, kShortestPart = 64, kMaxParts = 1024;
-  return std::clamp<int64_t>(kThreadsWanted / std::max<int64_t>(lines, 1), 1, std::clamp<int64_t>(extent / kShortestPart, 1, kMaxParts));
+  constexpr int64_t kMinThreads = 1 << 14, kShortestPart = 64, kMaxParts = 1024;
+  return std::clamp<int64_t>(kMinThreads / std::max<int64_t>(lines, 1), 1, std::clamp<int64_t>(extent / kShortestPart, 1, kMaxParts));
 }
 
 // A loss and a weight in double: for each row, and for each part of the rows.

@@ -16,7 +16,7 @@ bool AreIntegers(const KernelCall& call, size_t input) {
 }
 
 // Describes windows that do not fit an image, or returns "".
-std::string Misfit(const Columns& c, int64_t rows, int64_t windows) {
+std::string DescribeMismatch(const Columns& c, int64_t rows, int64_t windows) {
   const size_t rank = c.image.size();
   if (rank == 0 || rank > kMaxImageAxes) return "rank";
   const auto positive = [&](const std::vector<int64_t>& values) {
@@ -38,13 +38,13 @@ std::string Misfit(const Columns& c, int64_t rows, int64_t windows) {
 std::string RejectsCol2Im(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call), Unknown(call, {1, 2})}); !why.empty()) return why;
   const Shape& columns = call.inputs[0].shape;
-  return columns.rank() == 3 ? Misfit(Columns(call), columns[1], columns[2]) : "rank";
+  return columns.rank() == 3 ? DescribeMismatch(Columns(call), columns[1], columns[2]) : "rank";
 }
 
 std::string RejectsIm2Col(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call)}); !why.empty()) return why;
   const Shape& columns = call.outputs[0].shape;
-  return columns.rank() == 3 && call.inputs[0].shape.rank() >= 3 ? Misfit(Columns(call), columns[1], columns[2]) : "rank";
+  return columns.rank() == 3 && call.inputs[0].shape.rank() >= 3 ? DescribeMismatch(Columns(call), columns[1], columns[2]) : "rank";
 }
 
 std::string RejectsMaxUnpool(const KernelCall& call) {

@@ -94,7 +94,7 @@ class CudaDevice : public Device {
     libraries_ = std::make_unique<Libraries>(ordinal);
     libraries_->algorithms().SetEnvironment(EnvironmentOf(ordinal));
     fault_.reset(Allocate(sizeof(DataFault)));
-    ForgetFault();
+    ClearFault();
   }
 
   int ordinal() const override { return ordinal_; }
@@ -257,26 +257,26 @@ class CudaDevice : public Device {
     GRADLOOM_CUDA(cudaMemcpy(&found, fault(), sizeof found, cudaMemcpyDefault));
     if (shared_ != nullptr) *shared_ = 0;
     if (found.site < 0 && found.refused == 0) return std::nullopt;
-    ForgetFault();
+    ClearFault();
     if (found.site < 0) return std::nullopt;
     return FoundFault{found.site, TextOf(found)};
   }
 
   // Sets the words in which a refusal is recorded: those of the other devices, or one in host memory that all devices read.
-  void TellRefusals(const std::vector<int32_t*>& words) {
+  void SetRefusalWords(const std::vector<int32_t*>& words) {
     Use();
     peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
     GRADLOOM_CUDA(cudaMemcpy(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*), cudaMemcpyDefault));
     num_peer_flags_ = static_cast<int32_t>(words.size());
-    ForgetFault();
+    ClearFault();
   }
   int32_t* refused() const { return shared_ != nullptr ? shared_.get() : &fault()->refused; }
-  void ReadRefusals(std::shared_ptr<int32_t> shared) { shared_ = std::move(shared); }
+  void SetSharedRefusal(std::shared_ptr<int32_t> shared) { shared_ = std::move(shared); }
 
  private:
   void Use() { GRADLOOM_CUDA(cudaSetDevice(ordinal_)); }
   DataFault* fault() const { return reinterpret_cast<DataFault*>(fault_.get()); }
-  void ForgetFault() {
+  void ClearFault() {
     DataFault none;
     none.num_peer_flags = num_peer_flags_;
     none.peer_flags = reinterpret_cast<int32_t* const*>(peer_flags_.get());
@@ -306,7 +306,7 @@ void ShareRefusals(std::span<Device* const> members, bool readable) {
       for (CudaDevice* const other : devices) {
         if (other != device) others.push_back(other->refused());
       }
-      device->TellRefusals(others);
+      device->SetRefusalWords(others);
     }
     return;
   }
@@ -319,8 +319,8 @@ void ShareRefusals(std::span<Device* const> members, bool readable) {
   *word = 0;
   const std::shared_ptr<int32_t> shared(word, [](int32_t* memory) { cudaFreeHost(memory); });
   for (CudaDevice* const device : devices) {
-    device->TellRefusals({word});
-    device->ReadRefusals(shared);
+    device->SetRefusalWords({word});
+    device->SetSharedRefusal(shared);
   }
 }
 

@@ -27,14 +27,14 @@ class LocalGroup : public DeviceGroup {
   }
 
   void AllReduceSum(Operands operands, Streams streams) override {
-    Meet(streams);
+    Barrier(streams);
     for (size_t m = 0; m < members_.size(); ++m) {
       for (size_t k = 0; k < operands[m].size(); ++k) {
         const int64_t begin = PartBegin(operands[m][k], m), end = PartBegin(operands[m][k], m + 1);
         Sum(operands, m, k, begin, end, At(operands[m][k].write, operands[m][k].dtype, begin), streams[m]);
       }
     }
-    Meet(streams);
+    Barrier(streams);
     for (size_t m = 0; m < members_.size(); ++m) {
       for (size_t k = 0; k < operands[m].size(); ++k) {
         for (size_t other = 0; other < members_.size(); ++other) {
@@ -45,30 +45,30 @@ class LocalGroup : public DeviceGroup {
         }
       }
     }
-    Meet(streams);
+    Barrier(streams);
   }
 
   void Broadcast(int root, Operands operands, Streams streams) override {
-    Meet(streams);
+    Barrier(streams);
     for (size_t m = 0; m < members_.size(); ++m) {
       const DeviceGroup::Operand& from = operands[static_cast<size_t>(root)][0];
       if (operands[m][0].write != from.read) members_[m]->Copy(operands[m][0].write, from.read, from.read_bytes, streams[m]);
     }
-    Meet(streams);
+    Barrier(streams);
   }
 
   void ReduceScatterSum(Operands operands, Streams streams) override {
-    Meet(streams);
+    Barrier(streams);
     for (size_t m = 0; m < members_.size(); ++m) {
       const int64_t part = operands[m][0].write_bytes / DTypeBytes(operands[m][0].dtype);
       const auto index = static_cast<int64_t>(m);
       Sum(operands, m, 0, index * part, (index + 1) * part, operands[m][0].write, streams[m]);
     }
-    Meet(streams);
+    Barrier(streams);
   }
 
   void AllGather(Operands operands, Streams streams) override {
-    Meet(streams);
+    Barrier(streams);
     for (size_t m = 0; m < members_.size(); ++m) {
       for (size_t other = 0; other < members_.size(); ++other) {
         const DeviceGroup::Operand& from = operands[other][0];
@@ -76,12 +76,12 @@ class LocalGroup : public DeviceGroup {
         if (to != from.read) members_[m]->Copy(to, from.read, from.read_bytes, streams[m]);
       }
     }
-    Meet(streams);
+    Barrier(streams);
   }
 
  private:
   // A barrier: every member's stream continues once all members have arrived.
-  void Meet(Streams streams) {
+  void Barrier(Streams streams) {
     for (size_t m = 0; m < members_.size(); ++m) members_[m]->Record(events_[m], streams[m]);
     for (size_t m = 0; m < members_.size(); ++m) {
       for (size_t other = 0; other < members_.size(); ++other) {

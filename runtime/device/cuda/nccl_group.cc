@@ -65,18 +65,19 @@ class NcclGroup : public DeviceGroup {
   }
 
   // The communicators are non-blocking: no NCCL call waits for other processes, which may have ended. Progress is polled instead.
-  NcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting)
-      : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(meeting.waiting) {
+  NcclGroup(std::span<Device* const> members, const DistributedGroup& distributed)
+      : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(distributed.waiting) {
     ncclUniqueId id;
-    GRADLOOM_CHECK(meeting.id.size() == sizeof id.internal && meeting.positions.size() == members.size());
-    std::memcpy(id.internal, meeting.id.data(), sizeof id.internal);
+    GRADLOOM_CHECK(distributed.id.size() == sizeof id.internal && distributed.positions.size() == members.size());
+    std::memcpy(id.internal, distributed.id.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     try {
       Asking asking;
       for (size_t m = 0; m < members_.size(); ++m) {
         GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
-        CheckNccl(ncclCommInitRankConfig(&communicators_[m], meeting.size, id, meeting.positions[m], &config), "ncclCommInitRankConfig");
+        CheckNccl(ncclCommInitRankConfig(&communicators_[m], distributed.size, id, distributed.positions[m], &config),
+                  "ncclCommInitRankConfig");
       }
       asking.End("ncclCommInitRankConfig");
       Settle();
@@ -165,19 +166,19 @@ class NcclGroup : public DeviceGroup {
   }
 
   std::vector<Device*> members_;
-  std::vector<ncclComm_t> communicators_;     // indexed by member; null: aborted
-  decltype(DeviceMeeting::waiting) waiting_;  // empty: all members are in this process
+  std::vector<ncclComm_t> communicators_;        // indexed by member; null: aborted
+  decltype(DistributedGroup::waiting) waiting_;  // empty: all members are in this process
 };
 
 }  // namespace
 
 std::unique_ptr<DeviceGroup> NewNcclGroup(std::span<Device* const> members) { return std::make_unique<NcclGroup>(members); }
 
-std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting) {
-  return std::make_unique<NcclGroup>(members, meeting);
+std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DistributedGroup& distributed) {
+  return std::make_unique<NcclGroup>(members, distributed);
 }
 
-std::string NewNcclMeeting() {
+std::string NewNcclId() {
   ncclUniqueId id;
   CheckNccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return {id.internal, sizeof id.internal};

@@ -12,8 +12,8 @@ namespace gradloom::cuda {
 // All members are here. One communicator, used by this group alone. Throws Error(kDevice) with NCCL's words.
 std::unique_ptr<DeviceGroup> NewNcclGroup(std::span<Device* const> members);
 
-// As DevicePlatform::JoinGroup and NewMeeting.
-std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting);
-std::string NewNcclMeeting();
+// As DevicePlatform::JoinGroup and NewGroupId.
+std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DistributedGroup& distributed);
+std::string NewNcclId();
 
 }  // namespace gradloom::cuda

@@ -92,10 +92,10 @@ class CudaDevicePlatform : public DevicePlatform {
                 "name each GPU once in --devices, or GPUs with peer access to each other");
   }
 
-  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DeviceMeeting& meeting) override {
-    return JoinNcclGroup(members, meeting);
+  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DistributedGroup& distributed) override {
+    return JoinNcclGroup(members, distributed);
   }
-  std::string NewMeeting() override { return NewNcclMeeting(); }
+  std::string NewGroupId() override { return NewNcclId(); }
 
  private:
   // Enables peer access among all of them. Returns whether each can read the memory of all others.

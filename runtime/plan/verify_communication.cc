@@ -11,21 +11,21 @@
 namespace gradloom::verify {
 namespace {
 
-constexpr size_t kMaxMeetings = size_t{1} << 26;
+constexpr size_t kMaxOperations = size_t{1} << 26;
 
-class MeetingCheck : EntryRanks {
+class CommunicationCheck : EntryRanks {
  public:
-  explicit MeetingCheck(const EntryRanks& ranks) : EntryRanks(ranks) {
+  explicit CommunicationCheck(const EntryRanks& ranks) : EntryRanks(ranks) {
     for (const Group& group : plan_.groups) members_.emplace_back(group.ranks.begin(), group.ranks.end());
   }
 
   void Run() {
-    if (CheckBindings()) Meet();
+    if (CheckBindings()) SimulateRanks();
   }
 
  private:
-  const Instruction& At(size_t rank, size_t meeting) const {
-    return program(rank).instructions[static_cast<size_t>(facts(rank).communication[meeting])];
+  const Instruction& At(size_t rank, size_t operation) const {
+    return program(rank).instructions[static_cast<size_t>(facts(rank).communication[operation])];
   }
   const Group& GroupOf(size_t rank, const Instruction& i) const {
     return plan_.groups[static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)])];
@@ -37,10 +37,10 @@ class MeetingCheck : EntryRanks {
 
   // Group slots refer to groups that contain the rank, and peer slots to other ranks.
   bool CheckBindings() {
-    size_t meetings = 0;
+    size_t operations = 0;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-      meetings += facts(r).communication.size();
-      if (meetings > kMaxMeetings) {
+      operations += facts(r).communication.size();
+      if (operations > kMaxOperations) {
         faults_.Add("ranks", name_, "has more communication than can be checked");
         return false;
       }
@@ -81,22 +81,22 @@ class MeetingCheck : EntryRanks {
 
   bool IsMember(int group, int rank) const { return members_[static_cast<size_t>(group)].contains(rank); }
 
-  std::string Where(size_t rank, size_t meeting) const {
-    return Rank(rank) + (meeting < facts(rank).communication.size() ? ", " + Describe(program(rank), facts(rank).communication[meeting])
-                                                                    : ", at its end");
+  std::string Where(size_t rank, size_t operation) const {
+    return Rank(rank) + (operation < facts(rank).communication.size() ? ", " + Describe(program(rank), facts(rank).communication[operation])
+                                                                      : ", at its end");
   }
 
   // On each rank communication is one chain, and what lies between two operations always completes. So the ranks can be simulated from one
   // operation to the next: an operation takes place when all its ranks have reached it, whatever else happens. If all ranks reach their
   // ends this way, no order of events can prevent it.
-  void Meet() {
+  void SimulateRanks() {
     next_.assign(entry_.ranks.size(), 0);
     arrived_.assign(plan_.groups.size(), 0);
     waits_.assign(entry_.ranks.size(), false);
     std::vector<const ProgramFacts*> by_rank;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) by_rank.push_back(&facts(r));
     const bool may_refuse = std::any_of(by_rank.begin(), by_rank.end(), [](const ProgramFacts* rank) { return rank->may_refuse; });
-    if (may_refuse && by_rank.size() > 1) heard_.emplace(by_rank);
+    if (may_refuse && by_rank.size() > 1) acceptance_.emplace(by_rank);
     std::vector<size_t> moved(entry_.ranks.size());
     for (size_t r = 0; r < moved.size(); ++r) moved[r] = r;
     while (!moved.empty() && !faults_.full()) {
@@ -105,7 +105,7 @@ class MeetingCheck : EntryRanks {
       if (next_[rank] == facts(rank).communication.size()) continue;
       const Instruction& i = At(rank, next_[rank]);
       std::vector<size_t> together = i.kind == InstructionKind::kCollective ? ArriveAtCollective(rank, i) : ArriveAtTransfer(rank, i);
-      if (heard_) TellOfRefusals(together);
+      if (acceptance_) ExchangeAcceptance(together);
       for (size_t member : together) {
         ++next_[member];
         moved.push_back(member);
@@ -114,21 +114,21 @@ class MeetingCheck : EntryRanks {
     for (size_t r = 0; r < next_.size(); ++r) {
       if (next_[r] < facts(r).communication.size()) return ReportStuck(r);
     }
-    if (heard_) CheckRefusals();
+    if (acceptance_) CheckRefusals();
   }
 
   // What ranks learn of each other in an operation: in a collective all members learn of all others, except that a broadcast only informs
   // of its root; a receiver tells nothing, and a sender learns nothing.
-  void TellOfRefusals(const std::vector<size_t>& together) {
-    std::vector<HeardOfRefusals::Arrival> arrivals;
+  void ExchangeAcceptance(const std::vector<size_t>& together) {
+    std::vector<AcceptanceTracker::Arrival> arrivals;
     for (size_t member : together) {
       const Instruction& i = At(member, next_[member]);
-      bool tells = i.kind != InstructionKind::kRecv;
+      bool sends = i.kind != InstructionKind::kRecv;
       if (i.kind == InstructionKind::kCollective && i.collective == Collective::kBroadcast)
-        tells = GroupOf(member, i).ranks[static_cast<size_t>(i.root)] == static_cast<int>(member);
-      arrivals.push_back({member, next_[member], tells, i.kind != InstructionKind::kSend});
+        sends = GroupOf(member, i).ranks[static_cast<size_t>(i.root)] == static_cast<int>(member);
+      arrivals.push_back({member, next_[member], sends, i.kind != InstructionKind::kSend});
     }
-    heard_->Meet(arrivals);
+    acceptance_->Exchange(arrivals);
   }
 
   // Replicas of the same part of the model may change state only once all of them are known to accept the batch, as far as they ever learn
@@ -137,7 +137,8 @@ class MeetingCheck : EntryRanks {
     for (size_t s = 0; s < entry_.ranks.size(); ++s) {
       if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
       for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-        if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
+        if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !acceptance_->ChangesTooEarly(s, r))
+          continue;
         faults_.Add("ranks", Rank(s),
                     "changes state before it has synchronized with rank " + std::to_string(r) +
                         ", which may refuse the batch until then: the step could fail after changing it");
@@ -206,15 +207,15 @@ class MeetingCheck : EntryRanks {
     faults_.Add("ranks", Where(rank, next_[rank]), "waits forever: " + Where(missing, next_[missing]) + ", never matches it");
   }
 
-  std::vector<size_t> next_;              // by rank: its next communication
-  std::vector<size_t> arrived_;           // by group: the number of members that have arrived
-  std::vector<bool> waits_;               // by rank: whether it has arrived at its next communication
-  std::vector<std::set<int>> members_;    // by group
-  std::optional<HeardOfRefusals> heard_;  // nullopt if there are no refusals to learn of
+  std::vector<size_t> next_;                     // by rank: its next communication
+  std::vector<size_t> arrived_;                  // by group: the number of members that have arrived
+  std::vector<bool> waits_;                      // by rank: whether it has arrived at its next communication
+  std::vector<std::set<int>> members_;           // by group
+  std::optional<AcceptanceTracker> acceptance_;  // nullopt if there are no refusals to learn of
 };
 
 }  // namespace
 
-void CheckMeetings(const EntryRanks& ranks) { MeetingCheck(ranks).Run(); }
+void CheckCommunication(const EntryRanks& ranks) { CommunicationCheck(ranks).Run(); }
 
 }  // namespace gradloom::verify

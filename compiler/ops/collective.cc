@@ -53,14 +53,14 @@ void ShardScattered(ShardQuery& query) {
 }
 
 constexpr Op kOps[] = {
-    {.name = "AllReduce", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferAllReduce},
-    {.name = "Send", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferSend},
-    {.name = "Recv", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferRecv},
-    {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferBoundary, .shard = ShardGathered},
-    {.name = "ScatterSamples", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferBoundary, .shard = ShardScattered}};
+    {.name = "AllReduce", .domain = kGradloomDomain, .traits = kCollective, .infer = InferAllReduce},
+    {.name = "Send", .domain = kGradloomDomain, .traits = kCollective, .infer = InferSend},
+    {.name = "Recv", .domain = kGradloomDomain, .traits = kCollective, .infer = InferRecv},
+    {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferBoundary, .shard = ShardGathered},
+    {.name = "ScatterSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferBoundary, .shard = ShardScattered}};
 
 }  // namespace
 
-std::span<const Op> MeetingOps() { return kOps; }
+std::span<const Op> CollectiveOps() { return kOps; }
 
 }  // namespace gradloom

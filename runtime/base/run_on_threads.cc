@@ -1,4 +1,4 @@
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@ int NumCores() {
   return cores;
 }
 
-void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f) {
+void RunOnThreads(int64_t n, int threads, const std::function<void(int64_t)>& f) {
   std::atomic<int64_t> next{0};
   std::mutex mutex;
   int64_t failed = n;

@@ -1,4 +1,4 @@
-#include "runtime/comm/job_claims.h"
+#include "runtime/comm/launcher_info.h"
 
 #include <algorithm>
 #include <charconv>
@@ -28,10 +28,10 @@ struct LauncherNames {
   const char* address;
 };
 
-constexpr LauncherNames kCorrections = {"GRADLOOM_* variables",
-                                        {"GRADLOOM_RANK", "GRADLOOM_WORLD_SIZE", "GRADLOOM_LOCAL_RANK", "GRADLOOM_LOCAL_WORLD_SIZE",
-                                         "GRADLOOM_NODE_RANK", "GRADLOOM_NNODES", "GRADLOOM_MASTER_PORT"},
-                                        "GRADLOOM_MASTER_ADDR"};
+constexpr LauncherNames kOverrides = {"GRADLOOM_* variables",
+                                      {"GRADLOOM_RANK", "GRADLOOM_WORLD_SIZE", "GRADLOOM_LOCAL_RANK", "GRADLOOM_LOCAL_WORLD_SIZE",
+                                       "GRADLOOM_NODE_RANK", "GRADLOOM_NNODES", "GRADLOOM_MASTER_PORT"},
+                                      "GRADLOOM_MASTER_ADDR"};
 
 // NODE_RANK is set by Lightning.
 constexpr LauncherNames kTorch = {
@@ -88,31 +88,31 @@ class Reader {
   std::string Source(std::string_view name) const { return std::string(name) + "=" + Escaped(*Find(name), 80); }
 
   // A value that is not a whole number is stored as -1, which is an error where it is used.
-  std::optional<SaidNumber> Number(std::string_view names) const {
+  std::optional<SourcedNumber> Number(std::string_view names) const {
     const std::string_view name = FirstOf(names);
     if (name.empty()) return std::nullopt;
     const std::string& text = *Find(name);
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0;
-    return SaidNumber{whole ? value : -1, Source(name)};
+    return SourcedNumber{whole ? value : -1, Source(name)};
   }
 
-  JobClaim Claim(const LauncherNames& names) const {
-    JobClaim claim{.launcher = names.launcher};
-    for (size_t i = 0; i < kJobFields; ++i) claim.fields[i] = Number(names.names[i]);
-    claim.address = Text(names.address);
-    return claim;
+  LauncherInfo Info(const LauncherNames& names) const {
+    LauncherInfo info{.launcher = names.launcher};
+    for (size_t i = 0; i < kJobFields; ++i) info.fields[i] = Number(names.names[i]);
+    info.address = Text(names.address);
+    return info;
   }
 
  private:
   const EnvironmentVariables& variables_;
 };
 
-JobClaim ClaimOfFlags(const JobFlags& flags) {
-  JobClaim claim{.launcher = "flags", .corrects = true};
+LauncherInfo InfoOfFlags(const JobFlags& flags) {
+  LauncherInfo info{.launcher = "flags", .overrides = true};
   const auto set = [&](JobField field, const char* flag, const std::optional<int64_t>& value) {
-    if (value) claim.fields[field] = SaidNumber{*value, std::string(flag) + " " + std::to_string(*value)};
+    if (value) info.fields[field] = SourcedNumber{*value, std::string(flag) + " " + std::to_string(*value)};
   };
   set(kRank, "--rank", flags.rank);
   set(kWorld, "--world-size", flags.world);
@@ -121,54 +121,53 @@ JobClaim ClaimOfFlags(const JobFlags& flags) {
   set(kNode, "--node-rank", flags.node);
   set(kNodes, "--nnodes", flags.nodes);
   set(kPort, "--master-port", flags.master_port);
-  claim.address = flags.master_address;
-  return claim;
+  info.address = flags.master_address;
+  return info;
 }
 
-JobClaim ClaimOfTorch(const Reader& reader) {
-  JobClaim claim = reader.Claim(kTorch);
-  const bool alone_on_its_host = !claim.says(kLocalRank) && !claim.says(kLocalWorld) && !claim.says(kNode);
+LauncherInfo InfoOfTorch(const Reader& reader) {
+  LauncherInfo info = reader.Info(kTorch);
+  const bool alone_on_its_host = !info.has(kLocalRank) && !info.has(kLocalWorld) && !info.has(kNode);
   if (reader.Has(kLauncherVariable)) {
-    claim.launcher = reader.Text(kLauncherVariable);
+    info.launcher = reader.Text(kLauncherVariable);
   } else if (reader.Has("TORCHELASTIC_RUN_ID")) {
-    claim.launcher = "torchrun";
+    info.launcher = "torchrun";
   } else if (alone_on_its_host && reader.Has("KUBERNETES_PORT")) {
     // A PyTorchJob gives each pod a rank. On Alibaba's PAI the same variables count pods, each of which has to start NPROC_PER_NODE
     // processes.
-    claim.launcher = "Kubernetes";
+    info.launcher = "Kubernetes";
   }
-  const std::optional<SaidNumber> per_node = reader.Number("NPROC_PER_NODE");
-  if (alone_on_its_host && claim.says(kRank) && claim.says(kWorld) && per_node && per_node->value > 1) {
-    claim.notes.push_back(claim.fields[kWorld]->source + " is taken as the number of processes; if it is the number of hosts, with " +
-                          per_node->source + " each, run: gradloom launch --nnodes " + std::to_string(claim.value(kWorld)) +
-                          " --node-rank " + std::to_string(claim.value(kRank)) + " --nproc-per-node " + std::to_string(per_node->value) +
-                          " -- train ...");
+  const std::optional<SourcedNumber> per_node = reader.Number("NPROC_PER_NODE");
+  if (alone_on_its_host && info.has(kRank) && info.has(kWorld) && per_node && per_node->value > 1) {
+    info.notes.push_back(info.fields[kWorld]->source + " is taken as the number of processes; if it is the number of hosts, with " +
+                         per_node->source + " each, run: gradloom launch --nnodes " + std::to_string(info.value(kWorld)) + " --node-rank " +
+                         std::to_string(info.value(kRank)) + " --nproc-per-node " + std::to_string(per_node->value) + " -- train ...");
   }
-  return claim;
+  return info;
 }
 
 // PET_* are torchrun's flags as variables: they describe what torchrun would start on this host. A process that was started without
 // torchrun is a rank of that job only if there is one process per host.
-JobClaim ClaimOfPet(const Reader& reader) {
-  JobClaim claim{.launcher = "PET_* variables"};
-  if (!reader.Has("PET_NNODES") && !reader.Has("PET_NPROC_PER_NODE")) return claim;
-  const auto one = [&](const char* name) { return reader.Has(name) ? reader.Number(name) : SaidNumber{1, std::string(name) + "=1"}; };
-  const std::optional<SaidNumber> nodes = one("PET_NNODES"), per_node = one("PET_NPROC_PER_NODE");
+LauncherInfo InfoOfPet(const Reader& reader) {
+  LauncherInfo info{.launcher = "PET_* variables"};
+  if (!reader.Has("PET_NNODES") && !reader.Has("PET_NPROC_PER_NODE")) return info;
+  const auto one = [&](const char* name) { return reader.Has(name) ? reader.Number(name) : SourcedNumber{1, std::string(name) + "=1"}; };
+  const std::optional<SourcedNumber> nodes = one("PET_NNODES"), per_node = one("PET_NPROC_PER_NODE");
   const std::string both = nodes->source + " " + per_node->source;
-  claim.address = reader.Text("PET_MASTER_ADDR");
-  claim.fields[kPort] = reader.Number("PET_MASTER_PORT");
-  claim.riddle = both + " configures torchrun, but torchrun did not start this process";
-  if (nodes->value < 1 || per_node->value < 1) return claim;
-  claim.fields[kNodes] = nodes;
-  claim.fields[kNode] =
-      nodes->value == 1 && !reader.Has("PET_NODE_RANK") ? SaidNumber{0, "PET_NODE_RANK=0"} : reader.Number("PET_NODE_RANK");
-  claim.fields[kWorld] = SaidNumber{nodes->value * per_node->value, both};
-  claim.fields[kLocalWorld] = per_node;
+  info.address = reader.Text("PET_MASTER_ADDR");
+  info.fields[kPort] = reader.Number("PET_MASTER_PORT");
+  info.rank_problem = both + " configures torchrun, but torchrun did not start this process";
+  if (nodes->value < 1 || per_node->value < 1) return info;
+  info.fields[kNodes] = nodes;
+  info.fields[kNode] =
+      nodes->value == 1 && !reader.Has("PET_NODE_RANK") ? SourcedNumber{0, "PET_NODE_RANK=0"} : reader.Number("PET_NODE_RANK");
+  info.fields[kWorld] = SourcedNumber{nodes->value * per_node->value, both};
+  info.fields[kLocalWorld] = per_node;
   if (per_node->value == 1) {
-    claim.fields[kRank] = claim.fields[kNode];
-    claim.fields[kLocalRank] = SaidNumber{0, per_node->source};
+    info.fields[kRank] = info.fields[kNode];
+    info.fields[kLocalRank] = SourcedNumber{0, per_node->source};
   }
-  return claim;
+  return info;
 }
 
 // The number of tasks of the node according to "2(x3),1": nodes 0, 1 and 2 have two, node 3 has one. 0 if the list does not tell.
@@ -187,74 +186,74 @@ int64_t TasksOf(std::string_view list, int64_t node) {
   return 0;
 }
 
-void AddSlurmMaster(const Reader& reader, const char* lists, JobClaim& claim) {
+void AddSlurmMaster(const Reader& reader, const char* lists, LauncherInfo& info) {
   const std::string list = reader.Text(lists), job = reader.Text("SLURM_JOB_ID SLURM_JOBID");
   if (list.empty()) return;
-  claim.address = HostsOf(list).front();
+  info.address = HostsOf(list).front();
   const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
   const bool number = !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
   // As in Lightning, so that jobs that share a host do not share a port.
-  if (number) claim.fields[kPort] = SaidNumber{kFirstJobPort + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
+  if (number) info.fields[kPort] = SourcedNumber{kFirstJobPort + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
 }
 
-JobClaim ClaimOfSlurm(const Reader& reader) {
-  JobClaim claim{.launcher = "Slurm"};
+LauncherInfo InfoOfSlurm(const Reader& reader) {
+  LauncherInfo info{.launcher = "Slurm"};
   // mpirun starts its daemons with srun. The step's variables then describe the daemons, and the processes below them have variables of
   // their own.
   const std::string_view mpirun = reader.FirstOf("OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK MPI_LOCALRANKID");
   if (!mpirun.empty() && reader.Has("SLURM_JOB_ID")) {
-    AddSlurmMaster(reader, "SLURM_JOB_NODELIST SLURM_NODELIST", claim);
-    return claim;
+    AddSlurmMaster(reader, "SLURM_JOB_NODELIST SLURM_NODELIST", info);
+    return info;
   }
   // Outside a step these variables describe the allocation, not this process.
-  if (reader.FirstOf("SLURM_STEP_ID SLURM_STEPID").empty() || !reader.Has("SLURM_PROCID")) return claim;
-  JobClaim step = reader.Claim(kSlurm);
+  if (reader.FirstOf("SLURM_STEP_ID SLURM_STEPID").empty() || !reader.Has("SLURM_PROCID")) return info;
+  LauncherInfo step = reader.Info(kSlurm);
   const std::string name = reader.Text("SLURM_JOB_NAME");
   if (name == "bash" || name == "interactive") {
-    if (step.says(kWorld) && step.value(kWorld) > 1) {
-      claim.notes.push_back(step.fields[kRank]->source + " " + step.fields[kWorld]->source + " (Slurm) of the interactive job '" + name +
-                            "' are ignored; set --rank and --world-size instead");
+    if (step.has(kWorld) && step.value(kWorld) > 1) {
+      info.notes.push_back(step.fields[kRank]->source + " " + step.fields[kWorld]->source + " (Slurm) of the interactive job '" + name +
+                           "' are ignored; set --rank and --world-size instead");
     }
-    return claim;
+    return info;
   }
-  if (step.says(kNode)) {
+  if (step.has(kNode)) {
     const std::string_view list = reader.FirstOf("SLURM_STEP_TASKS_PER_NODE SLURM_TASKS_PER_NODE");
     const int64_t tasks = list.empty() ? 0 : TasksOf(*reader.Find(list), step.value(kNode));
-    if (tasks > 0) step.fields[kLocalWorld] = SaidNumber{tasks, reader.Source(list)};
+    if (tasks > 0) step.fields[kLocalWorld] = SourcedNumber{tasks, reader.Source(list)};
   }
   AddSlurmMaster(reader, "SLURM_STEP_NODELIST SLURM_JOB_NODELIST SLURM_NODELIST", step);
   return step;
 }
 
-JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
-  JobClaim claim = reader.Claim(names);
+LauncherInfo InfoOfMpi(const Reader& reader, const LauncherNames& names) {
+  LauncherInfo info = reader.Info(names);
   // Two of the launchers set PMI_SIZE.
-  if (!claim.says(kRank)) return {};
-  claim.own_transport = true;
+  if (!info.has(kRank)) return {};
+  info.own_transport = true;
   // As with Slurm: two mpirun jobs on one host must not share a port.
   if (const std::string job = reader.Text("PMIX_NAMESPACE"); !job.empty())
-    claim.fields[kPort] = SaidNumber{kFirstJobPort + static_cast<int64_t>(HashOf(job) % kJobPorts), "PMIX_NAMESPACE=" + Escaped(job, 80)};
-  if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, but the number of processes is unknown";
-  return claim;
+    info.fields[kPort] = SourcedNumber{kFirstJobPort + static_cast<int64_t>(HashOf(job) % kJobPorts), "PMIX_NAMESPACE=" + Escaped(job, 80)};
+  if (!info.has(kWorld)) info.rank_problem = info.fields[kRank]->source + " is a rank, but the number of processes is unknown";
+  return info;
 }
 
 }  // namespace
 
-std::vector<std::string> CorrectingVariables() {
-  std::vector<std::string> names(kCorrections.names.begin(), kCorrections.names.end());
-  names.emplace_back(kCorrections.address);
+std::vector<std::string> OverridingVariables() {
+  std::vector<std::string> names(kOverrides.names.begin(), kOverrides.names.end());
+  names.emplace_back(kOverrides.address);
   return names;
 }
 
-std::vector<JobClaim> ClaimsOf(const JobFlags& flags, const EnvironmentVariables& environment) {
+std::vector<LauncherInfo> InfoOfLaunchers(const JobFlags& flags, const EnvironmentVariables& environment) {
   const Reader reader(environment);
-  std::vector<JobClaim> claims{ClaimOfFlags(flags), reader.Claim(kCorrections)};
-  claims.back().corrects = true;
-  claims.push_back(ClaimOfTorch(reader));
-  claims.push_back(ClaimOfPet(reader));
-  claims.push_back(ClaimOfSlurm(reader));
-  for (const LauncherNames& names : kMpi) claims.push_back(ClaimOfMpi(reader, names));
-  return claims;
+  std::vector<LauncherInfo> launchers{InfoOfFlags(flags), reader.Info(kOverrides)};
+  launchers.back().overrides = true;
+  launchers.push_back(InfoOfTorch(reader));
+  launchers.push_back(InfoOfPet(reader));
+  launchers.push_back(InfoOfSlurm(reader));
+  for (const LauncherNames& names : kMpi) launchers.push_back(InfoOfMpi(reader, names));
+  return launchers;
 }
 
 }  // namespace gradloom

@@ -13,29 +13,29 @@ namespace gradloom {
 enum JobField { kRank, kWorld, kLocalRank, kLocalWorld, kNode, kNodes, kPort, kJobFields };
 
 // A number and its source: {5, "RANK=5"}.
-struct SaidNumber {
+struct SourcedNumber {
   int64_t value = 0;
   std::string source;
 };
 
 // What one launcher says; open fields are empty.
-struct JobClaim {
+struct LauncherInfo {
   std::string launcher;
   // Set by the user to override launchers: others may differ from it.
-  bool corrects = false;
+  bool overrides = false;
   // Whether ranks find each other without an address.
   bool own_transport = false;
-  std::array<std::optional<SaidNumber>, kJobFields> fields;
+  std::array<std::optional<SourcedNumber>, kJobFields> fields;
   std::string address;
   // Why the rank of this process in its job is unknown: an error unless another launcher tells it.
-  std::string riddle;
+  std::string rank_problem;
   std::vector<std::string> notes;
 
-  bool says(JobField field) const { return fields[field].has_value(); }
+  bool has(JobField field) const { return fields[field].has_value(); }
   int64_t value(JobField field) const { return fields[field]->value; }
 };
 
 // The claims of all launchers, by descending precedence.
-std::vector<JobClaim> ClaimsOf(const JobFlags& flags, const EnvironmentVariables& environment);
+std::vector<LauncherInfo> InfoOfLaunchers(const JobFlags& flags, const EnvironmentVariables& environment);
 
 }  // namespace gradloom

@@ -2,7 +2,7 @@
 """Compares Gradloom and its peers on the same workloads, in turns on a quiet machine: a table of step times and their ratio to the best
 peer.
 
-python beside.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
+python compare_peers.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
 [--threads 2] [--rounds 3] [--cpu-time] [--bf16] [NAME...]
 
 DIR holds the output of peers/workloads.py. P and O are Python interpreters that can run peers/PEER.py (set_up_peers.sh creates them). The

@@ -1,4 +1,4 @@
-#include "tools/run/half_files.h"
+#include "tools/run/partial_files.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,14 +18,14 @@
 namespace gradloom {
 namespace {
 
-constexpr int kMostPaths = 8;
+constexpr int kMaxPaths = 8;
 // Candidate names per path; a process writes it once, and checks beforehand that it can.
-constexpr int kMostNames = 64;
+constexpr int kMaxNames = 64;
 // Digits after "path.tmp.PID.".
 constexpr size_t kNumberBytes = 3;
 
 // "path.tmp.PID." with space for a number. Never freed, because a signal handler may read it.
-std::array<std::atomic<char*>, kMostPaths> beginnings{};
+std::array<std::atomic<char*>, kMaxPaths> beginnings{};
 static_assert(std::atomic<char*>::is_always_lock_free);
 
 // Uses only calls that are safe in a signal handler.
@@ -34,7 +34,7 @@ void RemoveAll() {
     char* const path = place.load();
     if (path == nullptr) continue;
     char* const number = path + std::strlen(path);
-    for (int i = 0; i < kMostNames; ++i) {
+    for (int i = 0; i < kMaxNames; ++i) {
       char* at = number;
       if (i >= 10) *at++ = static_cast<char>('0' + i / 10);
       *at++ = static_cast<char>('0' + i % 10);
@@ -85,7 +85,7 @@ void RemoveStale(const std::filesystem::path& path) {
 
 }  // namespace
 
-void RemoveHalfFileOnSignal(const std::string& path) {
+void RemovePartialFileOnSignal(const std::string& path) {
   RemoveStale(path);
   const std::string beginning = path + ".tmp." + std::to_string(::getpid()) + ".";
   for (std::atomic<char*>& place : beginnings) {

@@ -1,4 +1,4 @@
-#include "runtime/base/spread.h"
+#include "runtime/base/run_on_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -10,21 +10,21 @@
 namespace gradloom {
 namespace {
 
-TEST(Spread, CallsEachOnce) {
+TEST(RunOnThreads, CallsEachOnce) {
   for (const int threads : {1, 2, 5}) {
     for (const int64_t n : {0, 1, 3, 1000}) {
       std::vector<std::atomic<int>> calls(static_cast<size_t>(n));
-      Spread(n, threads, [&](int64_t i) { ++calls[static_cast<size_t>(i)]; });
+      RunOnThreads(n, threads, [&](int64_t i) { ++calls[static_cast<size_t>(i)]; });
       for (const auto& count : calls) EXPECT_EQ(count, 1);
     }
   }
 }
 
-TEST(Spread, ThrowsTheFirstErrorByPlace) {
+TEST(RunOnThreads, ThrowsTheFirstErrorByPlace) {
   for (const int threads : {1, 4}) {
     std::atomic<int> calls{0};
     try {
-      Spread(100, threads, [&](int64_t i) {
+      RunOnThreads(100, threads, [&](int64_t i) {
         ++calls;
         if (i % 10 == 7) throw std::runtime_error(std::to_string(i));
       });

@@ -8,13 +8,13 @@ namespace gradloom {
 
 // Counts the descriptors that the first of several files keeps open, and checks, before the others are read, whether there are enough for
 // all.
-class KeptFiles {
+class OpenFileBudget {
  public:
-  KeptFiles();
+  OpenFileBudget();
 
   // Raises this process's limit of open files as needed for `files` files like the first, `path`. Throws Error(kResource) if the limit
   // cannot be high enough.
-  void CheckAfterFirst(const std::string& path, int64_t files) const;
+  void CheckAllFit(const std::string& path, int64_t files) const;
 
  private:
   int64_t before_;

@@ -1,5 +1,5 @@
 // A command that is terminated while it writes leaves no partial file, and removes those that others have left.
-#include "tools/run/half_files.h"
+#include "tools/run/partial_files.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ TEST(HalfFiles, AreRemovedWhenASignalEndsTheProcess) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const int status = EndOf([&] {
       ::signal(signal, SIG_DFL);
-      for (const char* name : {"model.onnx", "model.onnx.data"}) RemoveHalfFileOnSignal(folder / name);
+      for (const char* name : {"model.onnx", "model.onnx.data"}) RemovePartialFileOnSignal(folder / name);
       AtomicFile probe(folder / "model.onnx"), model(folder / "model.onnx"), data(folder / "model.onnx.data");
       for (AtomicFile* file : {&model, &data}) file->Write("half");
       if (folder.entries() != 3) ::_exit(1);
@@ -50,7 +50,7 @@ TEST(HalfFiles, IgnoredSignalsStayIgnored) {
   const TemporaryFolder folder;
   const int status = EndOf([&] {
     ::signal(SIGHUP, SIG_IGN);
-    RemoveHalfFileOnSignal(folder / "x");
+    RemovePartialFileOnSignal(folder / "x");
     AtomicFile file(folder / "x");
     ::raise(SIGHUP);
     file.Write("all");
@@ -69,10 +69,11 @@ TEST(HalfFiles, OfKilledProcessesAreRemovedLater) {
   ASSERT_TRUE(WIFSIGNALED(status));
   ASSERT_EQ(folder.entries(), 1);
   // Names that do not belong to such a file, and a file whose writer is alive.
-  for (const char* name : {"x.tmp.1", "x.tmp.1.", "x.tmp.a.0", "x.tmp.1.0.y", "y.tmp.99999999.0", "x"}) WriteQuickly(folder / name, "kept");
+  for (const char* name : {"x.tmp.1", "x.tmp.1.", "x.tmp.a.0", "x.tmp.1.0.y", "y.tmp.99999999.0", "x"})
+    WriteWithoutSync(folder / name, "kept");
   AtomicFile writing(folder / "x");
   const int kept = folder.entries() - 1;
-  RemoveHalfFileOnSignal(folder / "x");
+  RemovePartialFileOnSignal(folder / "x");
   EXPECT_EQ(folder.entries(), kept);
   writing.Write("all");
   writing.Commit();
@@ -85,10 +86,10 @@ TEST(HalfFiles, OfWritersOnOtherHostsStay) {
   const std::string theirs = folder / "x.tmp.99999999.0";
   {
     const OutputFile file(theirs);
-    RemoveHalfFileOnSignal(folder / "x");
+    RemovePartialFileOnSignal(folder / "x");
     EXPECT_TRUE(std::filesystem::exists(theirs));
   }
-  RemoveHalfFileOnSignal(folder / "x");
+  RemovePartialFileOnSignal(folder / "x");
   EXPECT_FALSE(std::filesystem::exists(theirs));
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/session/kept_files.h"
+#include "runtime/session/open_file_budget.h"
 
 #include <sys/resource.h>
 
@@ -11,10 +11,10 @@ namespace gradloom {
 namespace {
 
 // Reserve for connections, checkpoints and other files that the process opens later.
-constexpr int64_t kSpare = 64;
+constexpr int64_t kReservedDescriptors = 64;
 
 // The number of open files; 0 if the system does not tell.
-int64_t CountOpen() {
+int64_t CountOpenFiles() {
   std::error_code error;
   int64_t count = 0;
   std::filesystem::directory_iterator it("/proc/self/fd", error);
@@ -24,13 +24,13 @@ int64_t CountOpen() {
 
 }  // namespace
 
-KeptFiles::KeptFiles() : before_(CountOpen()) {}
+OpenFileBudget::OpenFileBudget() : before_(CountOpenFiles()) {}
 
-void KeptFiles::CheckAfterFirst(const std::string& path, int64_t files) const {
-  const int64_t each = CountOpen() - before_;
+void OpenFileBudget::CheckAllFit(const std::string& path, int64_t files) const {
+  const int64_t each = CountOpenFiles() - before_;
   rlimit limit{};
   if (each <= 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  const int64_t needed = before_ + kSpare + each * files, allowed = static_cast<int64_t>(limit.rlim_cur);
+  const int64_t needed = before_ + kReservedDescriptors + each * files, allowed = static_cast<int64_t>(limit.rlim_cur);
   if (needed <= allowed) return;
   // The soft limit is often far below the hard limit.
   rlimit more = limit;

@@ -11,6 +11,6 @@ int NumCores();
 
 // Calls f(i) once for every i in [0, n), on up to `threads` threads and in any order; waits for all. If the system has no threads left, the
 // caller's does the rest. Throws what f threw for the smallest i, after calling it for all others.
-void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f);
+void RunOnThreads(int64_t n, int threads, const std::function<void(int64_t)>& f);
 
 }  // namespace gradloom

@@ -49,7 +49,7 @@ std::string OwnAddresses() {
 
 }  // namespace
 
-MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
+MpiBootstrap BootstrapMpi(const JobTopology& topology, bool demanded) {
   std::string why;
   MpiLibrary* const mpi = HasLauncher() ? OpenMpiLibrary(why) : nullptr;
   const std::string job = "the job of " + std::to_string(topology.world) + " processes of " + topology.launcher;
@@ -68,7 +68,7 @@ MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
                     std::to_string(topology.world),
                 Escaped(mpi->version(), 200), "start the job with the mpirun of this MPI, or use --transport auto");
   }
-  MpiMeeting met{mpi, topology};
+  MpiBootstrap bootstrap{mpi, topology};
   struct {
     std::array<char, kAddressBytes> address{};
     int32_t port = 0;
@@ -83,9 +83,9 @@ MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
     said.port = port.value_or(kDefaultMasterPort);
   }
   mpi->Broadcast(&said, sizeof said);
-  met.topology.master_address.assign(said.address.data(), strnlen(said.address.data(), kAddressBytes));
-  met.topology.master_port = said.port;
-  return met;
+  bootstrap.topology.master_address.assign(said.address.data(), strnlen(said.address.data(), kAddressBytes));
+  bootstrap.topology.master_port = said.port;
+  return bootstrap;
 }
 
 }  // namespace gradloom
