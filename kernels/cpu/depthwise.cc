@@ -118,11 +118,11 @@ constexpr CpuKernel kKernels[] = {
 
 bool PrefersDepthwise(KernelCall& call) {
   if (call.op != "ConvGradWeight") return false;
-  KernelCall wish = call;
-  const int rank = wish.inputs[0].shape.rank();
-  for (OperandType& input : wish.inputs) input.layout = ChannelsLast(rank);
-  if (!Rejects(wish).empty()) return false;
-  call = std::move(wish);
+  KernelCall preferred = call;
+  const int rank = preferred.inputs[0].shape.rank();
+  for (OperandType& input : preferred.inputs) input.layout = ChannelsLast(rank);
+  if (!Rejects(preferred).empty()) return false;
+  call = std::move(preferred);
   return true;
 }
 

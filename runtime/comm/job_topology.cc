@@ -28,7 +28,7 @@ bool Differ(const LauncherInfo& a, const LauncherInfo& b, JobField field) {
   return a.has(field) && b.has(field) && a.value(field) != b.value(field);
 }
 
-// Combines the claims.
+// Combines what the launchers set.
 class Resolution {
  public:
   explicit Resolution(std::vector<LauncherInfo> launchers) : launchers_(std::move(launchers)) {
@@ -54,7 +54,7 @@ class Resolution {
   }
 
  private:
-  // Adds a claim of lower precedence than those before it.
+  // Adds a launcher of lower precedence than those before it.
   void Add(const LauncherInfo& info) {
     bool agrees = true;
     for (int i = 0; i < kPort; ++i) agrees = agrees && !Differ(result_, info, static_cast<JobField>(i));

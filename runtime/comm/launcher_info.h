@@ -35,7 +35,7 @@ struct LauncherInfo {
   int64_t value(JobField field) const { return fields[field]->value; }
 };
 
-// The claims of all launchers, by descending precedence.
+// What all launchers set, by descending precedence.
 std::vector<LauncherInfo> InfoOfLaunchers(const JobFlags& flags, const EnvironmentVariables& environment);
 
 }  // namespace gradloom

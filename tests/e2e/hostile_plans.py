@@ -175,9 +175,9 @@ def rows(tools):
         changed("P20", "a product that nobody makes", lambda plan: drop(plan, 0), "before|never|nothing"),
         changed("P21", "a result where a factor lies that is still read", lambda plan: setattr(buffer(plan, "/fc2/Gemm"), "offset", buffer(plan, "r").offset),
                 "."),
-        two("P22", "a meeting that one device does not come to", lambda plan: other_program(plan, lambda program: program.instructions.__delitem__(
+        two("P22", "a collective that one device does not take part in", lambda plan: other_program(plan, lambda program: program.instructions.__delitem__(
             [i.kind for i in program.instructions].index(COLLECTIVE))), ".", ""),
-        two("P23", "meetings in another order", lambda plan: other_program(plan, lambda program: [
+        two("P23", "collectives in another order", lambda plan: other_program(plan, lambda program: [
             setattr(i, "tag", 30 - i.tag) for i in program.instructions if i.kind == COLLECTIVE]), ".", ""),
         two("P24", "another size on one device", lambda plan: other_program(plan, lambda program: [
             setattr(b, "bytes", 8) or b.dims.append(2) for b in program.buffers if b.name.startswith(b"loss/ReduceSum")]), ".", ""),

@@ -50,7 +50,7 @@ VISIT = """<script>
   if (place) at("time", "pointerdown", ...place);
   if (place) at("time", "pointerup", ...place);
   check("a click selects", /instruction/.test(get("details").textContent));
-  for (const name of ["critical", "arrows", "meetings"]) {
+  for (const name of ["critical", "arrows", "communications"]) {
     before = picture("time");
     get("show-" + name).click();
     check("without " + name, picture("time") !== before);

@@ -86,7 +86,7 @@ class PageData {
     data["devices"] = Json::array();
     data["arrows"] = Json::array();
     for (size_t rank = 0; rank < drawn; ++rank) AddDevice(static_cast<int>(rank), data);
-    data["meetings"] = Communications(drawn);
+    data["communications"] = Communications(drawn);
     data["critical"] = Json::array();
     for (const auto& [runner, instruction] : simulation_.critical) {
       const int program = simulation_.programs[static_cast<size_t>(runner)].program;

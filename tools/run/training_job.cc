@@ -285,15 +285,15 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
     const PlaceMemory memory = ArenasOf(plan, 0);
     wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
   }
-  std::vector<HostMemoryRequest> claims;
+  std::vector<HostMemoryRequest> requests;
   for (const std::string& text :
        communicator_->AllGather(std::to_string(wanted) + " " + std::to_string(FreeHostBytes()) + " " + HostName())) {
-    HostMemoryRequest& claim = claims.emplace_back();
+    HostMemoryRequest& request = requests.emplace_back();
     std::istringstream words(text);
-    words >> claim.wanted_bytes >> claim.free_bytes >> claim.host;
+    words >> request.wanted_bytes >> request.free_bytes >> request.host;
   }
   try {
-    CheckHosts(claims);
+    CheckHosts(requests);
   } catch (const Error& error) {
     Refuse(error);
   }
