@@ -234,7 +234,7 @@ std::vector<BatchChange> BatchObserver::Prove(Emitter& emitter, const Node& node
   if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
   if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
   if (IsOneOf(node, {"Conv", "ConvTranspose"})) ProveGroups(emitter, node, was, changes);
-  if (IsOneOf(node, {"Concat"})) next_outer_ = BatchesJoined(emitter.graph(), node, was);
+  if (IsOneOf(node, {"Concat", "Tile"})) next_outer_ = BatchesJoined(emitter.graph(), node, was);
   if (IsOneOf(node, {"Split"})) ProveParts(emitter, node, was, changes);
   if (IsOneOf(node, {"Slice"}) && !CutBatches(emitter, node, was, changes)) ProveSlice(emitter, node, was, changes);
   if (changes.empty() && IsOneOf(node, {"Gather", "GatherND", "GatherElements", "ScatterND", "ScatterElements"}))

@@ -23,8 +23,14 @@ int64_t BatchObserver::WholeBatches(ValueId id, int64_t extent) const {
   return merged != outer_.end() && merged->second * found_.declared == extent ? merged->second : 0;
 }
 
-// Returns how many whole batches a Concat of whole batches consists of; 0 if it is something else.
+// Returns how many whole batches a Concat of whole batches consists of, or a Tile that repeats them; 0 if it is something else.
 int64_t BatchObserver::BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const {
+  if (IsOneOf(node, {"Tile"})) {
+    const std::vector<int> axes = BatchAxes(graph.value(node.inputs[0]).shape, was.inputs[0]);
+    const Shape& from = was.inputs[0];
+    if (axes.size() != 1 || static_cast<int>(was.numbers[1].size()) != from.rank()) return 0;
+    return WholeBatches(node.inputs[0], from[axes[0]]) * was.numbers[1][static_cast<size_t>(axes[0])];
+  }
   int64_t batches = 0;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const Shape& now = graph.value(node.inputs[k]).shape;

@@ -94,6 +94,25 @@ TEST(BatchParts, FollowTheBatch) {
   }
 }
 
+// A batch that a Tile repeats consists of whole batches, too.
+TEST(BatchParts, OfARepeatedBatch) {
+  const auto model = [](const std::string& batch, const std::string& tensors, const std::string& body) {
+    return "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 3] x, float[" + batch + ", 3] z) => (float[" + batch +
+           ", 2] out) <" + kWeights + ", " + tensors + "> { s = Add (x, z) " + body + " out = Tanh (q) }";
+  };
+  const std::vector<int64_t> sizes = {5, 2, 4, 1};
+  const std::vector<double> expected = Losses(model("N", "float two = {2}", "m = MatMul (s, w) q = Mul (m, two)"), sizes, 1);
+  for (const int64_t n : {1, 4}) {
+    const std::string text = model(std::to_string(n), Of("int64[2] r = {2, 1}, int64[3] v = {2, ", n, ", 2}, int64[1] first = {0}"),
+                                   "t = Tile (s, r) m = MatMul (t, w) p = Reshape (m, v) q = ReduceSum <keepdims = 0> (p, first)");
+    for (const int devices : {1, 2}) {
+      SCOPED_TRACE("file for " + std::to_string(n) + ", devices " + std::to_string(devices));
+      const std::vector<double> losses = Losses(text, sizes, devices);
+      for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+    }
+  }
+}
+
 // Parts that are not whole batches, and rows of which the order is not known, are refused.
 TEST(BatchParts, OthersAreRefused) {
   for (const char* parts :
