@@ -78,9 +78,10 @@ int64_t CrossEntropyScratch(const KernelCall& call) {
   return shape[0] * static_cast<int64_t>(sizeof(RowTerms)) + row;
 }
 
-class CrossEntropy : public Kernel {
- public:
-  explicit CrossEntropy(const KernelCall& call)
+// What both forms of the cross entropy have in common: the terms of rows, and their sums.
+class CrossEntropySums : public Kernel {
+ protected:
+  explicit CrossEntropySums(const KernelCall& call)
       : loops_(BestLoops()),
         rows_(call.inputs[0].shape[0]),
         classes_(call.inputs[0].shape[1]),
@@ -90,17 +91,23 @@ class CrossEntropy : public Kernel {
     for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
   }
 
-  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    labels_.Bind(inputs, 1);
-    const float* logits = static_cast<const float*>(inputs[0]);
-    RowTerms* terms = static_cast<RowTerms*>(scratch);
-    float* log_prob = wanted_[2] ? static_cast<float*>(outputs[2]) : reinterpret_cast<float*>(terms + rows_);
-    ParallelFor(rows_, threads_, [&](int64_t row) {
-      float* log_p = log_prob + row * classes_;
-      loops_.log_softmax_row(logits + row * classes_, log_p, classes_);
-      const int64_t label = labels_.At(row);
-      terms[row] = label < 0 ? RowTerms{0, 0} : TermsOf(log_p, label);
-    });
+  // loss = -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c], with smoothing e and class t; none for an ignored row.
+  template <typename LogProb>
+  RowTerms TermsOf(int64_t row, LogProb&& log_p) {
+    const int64_t label = labels_.At(row);
+    if (label < 0) return {0, 0};
+    const double weight = labels_.Weight(label);
+    double loss = -(1 - smoothing_) * weight * static_cast<double>(log_p(label));
+    if (smoothing_ != 0) {
+      double all = 0;
+      for (int64_t c = 0; c < classes_; ++c) all += labels_.Weight(c) * static_cast<double>(log_p(c));
+      loss -= smoothing_ / static_cast<double>(classes_) * all;
+    }
+    return {loss, weight};
+  }
+
+  // Throws Error(kData) if a row had an invalid label.
+  void StoreSums(const RowTerms* terms, void* const* outputs) const {
     labels_.Check();
     double loss = 0, weights = 0;
     for (int64_t row = 0; row < rows_; ++row) {
@@ -111,25 +118,30 @@ class CrossEntropy : public Kernel {
     if (wanted_[1]) *static_cast<float*>(outputs[1]) = static_cast<float>(weights);
   }
 
- private:
-  // loss = -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c], with smoothing e and class t.
-  RowTerms TermsOf(const float* log_p, int64_t label) const {
-    const double weight = labels_.Weight(label);
-    double loss = -(1 - smoothing_) * weight * static_cast<double>(log_p[label]);
-    if (smoothing_ != 0) {
-      double all = 0;
-      for (int64_t c = 0; c < classes_; ++c) all += labels_.Weight(c) * static_cast<double>(log_p[c]);
-      loss -= smoothing_ / static_cast<double>(classes_) * all;
-    }
-    return {loss, weight};
-  }
-
   const Loops& loops_;
   int64_t rows_, classes_;
   double smoothing_;
   int threads_;
   Labels labels_;
   bool wanted_[3] = {};
+};
+
+class CrossEntropy : public CrossEntropySums {
+ public:
+  explicit CrossEntropy(const KernelCall& call) : CrossEntropySums(call) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    labels_.Bind(inputs, 1);
+    const float* logits = static_cast<const float*>(inputs[0]);
+    RowTerms* terms = static_cast<RowTerms*>(scratch);
+    float* log_prob = wanted_[2] ? static_cast<float*>(outputs[2]) : reinterpret_cast<float*>(terms + rows_);
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      float* log_p = log_prob + row * classes_;
+      loops_.log_softmax_row(logits + row * classes_, log_p, classes_);
+      terms[row] = TermsOf(row, [&](int64_t c) { return log_p[c]; });
+    });
+    StoreSums(terms, outputs);
+  }
 };
 
 class CrossEntropyGrad : public Kernel {
@@ -181,19 +193,10 @@ int64_t LogSumScratch(const KernelCall& call) {
          std::max(call.threads, 1) * RowFloats(call) * static_cast<int64_t>(sizeof(float));
 }
 
-class CrossEntropyLogSum : public Kernel {
+class CrossEntropyLogSum : public CrossEntropySums {
  public:
   explicit CrossEntropyLogSum(const KernelCall& call)
-      : loops_(BestLoops()),
-        dtype_(call.inputs[0].dtype),
-        rows_(call.inputs[0].shape[0]),
-        classes_(call.inputs[0].shape[1]),
-        row_floats_(RowFloats(call)),
-        smoothing_(call.attributes.Float("label_smoothing", 0)),
-        threads_(ThreadsFor(rows_ * classes_, kElementsPerThread, call.threads)),
-        labels_(call, call.inputs[0].shape, 2) {
-    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
-  }
+      : CrossEntropySums(call), dtype_(call.inputs[0].dtype), row_floats_(RowFloats(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     labels_.Bind(inputs, 1);
@@ -206,38 +209,14 @@ class CrossEntropyLogSum : public Kernel {
       LoadFloats(loops_, dtype_, inputs[0], row * classes_, classes_, scores);
       const float log_sum = log_sum_of_row(scores, classes_);
       if (wanted_[2]) static_cast<float*>(outputs[2])[row] = log_sum;
-      const int64_t label = labels_.At(row);
-      terms[row] = label < 0 ? RowTerms{0, 0} : TermsOf(scores, log_sum, label);
+      terms[row] = TermsOf(row, [&](int64_t c) { return scores[c] - log_sum; });
     });
-    labels_.Check();
-    double loss = 0, weights = 0;
-    for (int64_t row = 0; row < rows_; ++row) {
-      loss += terms[row].loss;
-      weights += terms[row].weight;
-    }
-    if (wanted_[0]) *static_cast<float*>(outputs[0]) = static_cast<float>(loss);
-    if (wanted_[1]) *static_cast<float*>(outputs[1]) = static_cast<float>(weights);
+    StoreSums(terms, outputs);
   }
 
  private:
-  RowTerms TermsOf(const float* scores, float log_sum, int64_t label) const {
-    const double weight = labels_.Weight(label);
-    double loss = -(1 - smoothing_) * weight * static_cast<double>(scores[label] - log_sum);
-    if (smoothing_ != 0) {
-      double all = 0;
-      for (int64_t c = 0; c < classes_; ++c) all += labels_.Weight(c) * static_cast<double>(scores[c] - log_sum);
-      loss -= smoothing_ / static_cast<double>(classes_) * all;
-    }
-    return {loss, weight};
-  }
-
-  const Loops& loops_;
   DType dtype_;
-  int64_t rows_, classes_, row_floats_;
-  double smoothing_;
-  int threads_;
-  Labels labels_;
-  bool wanted_[3] = {};
+  int64_t row_floats_;
 };
 
 int64_t LogSumGradScratch(const KernelCall& call) {
