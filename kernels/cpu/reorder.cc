@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/families.h"
@@ -246,16 +247,13 @@ class TableReorder : public Kernel {
 
 class Reorder : public Kernel {
  public:
-  explicit Reorder(const KernelCall& call) : Reorder(call, *ReorderPlanOf(call.inputs[0], call.outputs[0])) {}
+  Reorder(const ReorderPlan& plan, DType dtype, int threads) : dtype_(dtype), threads_(threads), view_(plan.extents, plan.strides.data()) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     GatherStrided(view_, dtype_, inputs[0], outputs[0], threads_);
   }
 
  private:
-  Reorder(const KernelCall& call, const ReorderPlan& plan)
-      : dtype_(call.inputs[0].dtype), threads_(call.threads), view_(plan.extents, plan.strides.data()) {}
-
   DType dtype_;
   int threads_;
   StridedView view_;
@@ -281,26 +279,10 @@ std::optional<ReorderPlan> WholePairs(const ReorderPlan& plan, DType dtype) {
 // Whether pairs are of two runs of the input.
 bool IsOfTwoRuns(const ReorderPlan& plan, DType dtype) { return HasPairs(plan, dtype) && plan.strides[plan.strides.size() - 2] == 1; }
 
-class WholePairReorder : public Kernel {
- public:
-  explicit WholePairReorder(const KernelCall& call)
-      : WholePairReorder(*WholePairs(*ReorderPlanOf(call.inputs[0], call.outputs[0]), call.inputs[0].dtype), call.threads) {}
-
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    GatherStrided(view_, DType::kFloat32, inputs[0], outputs[0], threads_);
-  }
-
- private:
-  WholePairReorder(const ReorderPlan& plan, int threads) : threads_(threads), view_(plan.extents, plan.strides.data()) {}
-
-  int threads_;
-  StridedView view_;
-};
-
 class PairReorder : public Kernel {
  public:
-  explicit PairReorder(const KernelCall& call)
-      : plan_(*ReorderPlanOf(call.inputs[0], call.outputs[0])),
+  PairReorder(const KernelCall& call, ReorderPlan plan)
+      : plan_(std::move(plan)),
         loops_(BestLoops()),
         run_(plan_.extents[plan_.extents.rank() - 2]),
         runs_(call.inputs[0].shape.elements() / (2 * run_)),
@@ -340,11 +322,11 @@ class PairReorder : public Kernel {
 };
 
 std::unique_ptr<Kernel> MakeReorder(const KernelCall& call) {
-  const ReorderPlan plan = *ReorderPlanOf(call.inputs[0], call.outputs[0]);
+  ReorderPlan plan = *ReorderPlanOf(call.inputs[0], call.outputs[0]);
   const DType dtype = call.inputs[0].dtype;
-  if (WholePairs(plan, dtype)) return std::make_unique<WholePairReorder>(call);
-  if (IsOfTwoRuns(plan, dtype)) return std::make_unique<PairReorder>(call);
-  return std::make_unique<Reorder>(call);
+  if (const auto pairs = WholePairs(plan, dtype)) return std::make_unique<Reorder>(*pairs, DType::kFloat32, call.threads);
+  if (IsOfTwoRuns(plan, dtype)) return std::make_unique<PairReorder>(call, std::move(plan));
+  return std::make_unique<Reorder>(plan, dtype, call.threads);
 }
 
 std::string RejectsTypes(const OperandType& from, const OperandType& to) {
