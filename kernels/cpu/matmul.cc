@@ -1,4 +1,5 @@
-// MatMul and Gemm by oneDNN, or by our own loops if matrices are too small to amortize a library's overhead or have 16-bit elements.
+// MatMul and Gemm by oneDNN, or by our own loops where matrices are too small to amortize a library's overhead, where elements have 16
+// bits, or where oneDNN's kernels are slow.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -6,14 +7,13 @@
 #include <vector>
 
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/blocked_product.h"
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/half_product.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/long_product.h"
 #include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
-#include "kernels/cpu/padded_operand.h"
 
 namespace gradloom {
 namespace {
@@ -131,7 +131,6 @@ std::string RejectsSmall(const KernelCall& call) {
 
 struct Prepared {
   dnnl::matmul::primitive_desc desc;
-  PaddedOperand padded;
   bool bias_is_addend = false;  // as a post-operation instead of oneDNN's bias
 };
 
@@ -155,7 +154,7 @@ Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
 }
 
 // For operands of type `dtype`, float32 or bfloat16, with the strides in `p`.
-Prepared PrepareAsIs(const MatrixProduct& p, DType dtype) {
+Prepared Prepare(const MatrixProduct& p, DType dtype) {
   const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col), dtype);
   const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col), dtype);
   const auto c = OneDnnDesc(WithMatrix(p.batch, p.m, p.n), {}, dtype);
@@ -172,40 +171,23 @@ Prepared PrepareAsIs(const MatrixProduct& p, DType dtype) {
   return prepared;
 }
 
-// The same, but with a padded copy of an operand where that pays off.
-Prepared Prepare(const MatrixProduct& p, DType dtype) {
-  Prepared as_is = PrepareAsIs(p, dtype);
-  if (!p.batch.empty() || dtype != DType::kFloat32) return as_is;
-  const PaddedOperand padded(as_is.desc.impl_info_str(),
-                             {.m = p.m, .n = p.n, .k = p.k, .a_row = p.a_row, .a_col = p.a_col, .b_row = p.b_row, .b_col = p.b_col});
-  if (!padded.any()) return as_is;
-  MatrixProduct apart = p;
-  (padded.is_a() ? apart.a_col : apart.b_row) = padded.row();
-  Prepared prepared = PrepareAsIs(apart, dtype);
-  prepared.padded = padded;
-  return prepared;
-}
-
 bool IsLong(const KernelCall& call) { return call.outputs[0].dtype == DType::kFloat32 && LongProduct::Serves(ProductOf(call)); }
 
 int64_t LargeScratch(const KernelCall& call) {
   if (IsLong(call)) return LongProduct::ScratchBytes(ProductOf(call), call.threads);
   const OneDnnTeam team(call.threads);
-  const Prepared p = Prepare(ProductOf(call), call.outputs[0].dtype);
-  return p.padded.bytes() + static_cast<int64_t>(p.desc.scratchpad_desc().get_size());
+  return static_cast<int64_t>(Prepare(ProductOf(call), call.outputs[0].dtype).desc.scratchpad_desc().get_size());
 }
 
 class LargeProduct : public Kernel {
  public:
-  explicit LargeProduct(const KernelCall& call) : product_(ProductOf(call)), threads_(call.threads), primitive_(Make(call)) {}
+  explicit LargeProduct(const KernelCall& call) : product_(ProductOf(call)), primitive_(Make(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    const void *a = inputs[0], *b = inputs[1];
-    padded_.Copy(a, b, scratch, threads_);
     if (product_.has_bias) {
-      primitive_.Run({a, b, outputs[0], scratch, inputs[2]});
+      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch, inputs[2]});
     } else {
-      primitive_.Run({a, b, outputs[0], scratch});
+      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch});
     }
   }
 
@@ -214,7 +196,6 @@ class LargeProduct : public Kernel {
     const OneDnnTeam team(call.threads);
     const DType dtype = call.outputs[0].dtype;
     const Prepared p = Prepare(product_, dtype);
-    padded_ = p.padded;
     std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, p.desc.src_desc()},
                                                         {DNNL_ARG_WEIGHTS, p.desc.weights_desc()},
                                                         {DNNL_ARG_DST, p.desc.dst_desc()},
@@ -229,8 +210,6 @@ class LargeProduct : public Kernel {
   }
 
   MatrixProduct product_;
-  PaddedOperand padded_;
-  int threads_;
   OneDnnPrimitive primitive_;
 };
 
@@ -249,17 +228,35 @@ std::string RejectsLarge(const KernelCall& call, DType dtype) {
 
 std::string RejectsFloat32(const KernelCall& call) { return RejectsLarge(call, DType::kFloat32); }
 
-class HalfKernel : public Kernel {
+class Blocked : public Kernel {
  public:
-  explicit HalfKernel(const KernelCall& call) : product_(ProductOf(call), call.outputs[0].dtype, call.threads) {}
+  explicit Blocked(const KernelCall& call) : product_(ProductOf(call), call.outputs[0].dtype, call.threads) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     product_.Run(inputs[0], inputs[1], product_.has_bias() ? inputs[2] : nullptr, outputs[0], scratch);
   }
 
  private:
-  HalfProduct product_;
+  BlockedProduct product_;
 };
+
+int64_t BlockedScratch(const KernelCall& call) {
+  if (IsLong(call)) return LongProduct::ScratchBytes(ProductOf(call), call.threads);
+  return BlockedProduct(ProductOf(call), call.outputs[0].dtype, call.threads).scratch_bytes();
+}
+
+std::unique_ptr<Kernel> MakeBlocked(const KernelCall& call) {
+  if (IsLong(call)) return std::make_unique<LongProduct>(ProductOf(call), call.threads);
+  return std::make_unique<Blocked>(call);
+}
+
+std::string RejectsBlocked(const KernelCall& call) {
+  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  const MatrixProduct p = ProductOf(call);
+  if (p.work() == 0) return "nothing to multiply";
+  if (!PackingPaysOff(p)) return "few rows or columns";
+  return p.has_bias && p.bias_row != 0 ? "an addend with rows" : "";
+}
 
 std::string RejectsHalf(const KernelCall& call) {
   const DType dtype = call.outputs[0].dtype;
@@ -270,9 +267,7 @@ std::string RejectsHalf(const KernelCall& call) {
   return p.has_bias && p.bias_row != 0 ? "an addend with rows" : "";
 }
 
-int64_t HalfScratch(const KernelCall& call) { return HalfProduct(ProductOf(call), call.outputs[0].dtype, call.threads).scratch_bytes(); }
-
-// oneDNN's bfloat16 kernels; or HalfKernel, which serves the same calls, for a plan compiled on a machine that has bfloat16 instructions,
+// oneDNN's bfloat16 kernels; or Blocked, which serves the same calls, for a plan compiled on a machine that has bfloat16 instructions,
 // unlike this one.
 std::string RejectsBfloat16(const KernelCall& call) {
   if (std::string why = RejectsHalf(call); !why.empty()) return why;
@@ -280,13 +275,13 @@ std::string RejectsBfloat16(const KernelCall& call) {
 }
 
 int64_t Bfloat16Scratch(const KernelCall& call) {
-  const int64_t own = HalfScratch(call);
+  const int64_t own = BlockedScratch(call);
   return HasBfloat16() ? std::max(own, LargeScratch(call)) : own;
 }
 
 std::unique_ptr<Kernel> MakeBfloat16(const KernelCall& call) {
   if (HasBfloat16()) return std::make_unique<LargeProduct>(call);
-  return std::make_unique<HalfKernel>(call);
+  return std::make_unique<Blocked>(call);
 }
 
 constexpr CpuKernel Small(std::string_view name, std::string_view op) {
@@ -297,18 +292,27 @@ constexpr CpuKernel Large(std::string_view name, std::string_view op) {
   return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsFloat32, .scratch_bytes = LargeScratch}, .make = MakeLarge};
 }
 
+constexpr CpuKernel OfBlocks(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsBlocked, .scratch_bytes = BlockedScratch}, .make = MakeBlocked};
+}
 constexpr CpuKernel Half(std::string_view name, std::string_view op) {
-  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsHalf, .scratch_bytes = HalfScratch},
-          .make = MakeKernel<HalfKernel>};
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsHalf, .scratch_bytes = BlockedScratch},
+          .make = MakeKernel<Blocked>};
 }
 constexpr CpuKernel Bfloat16(std::string_view name, std::string_view op) {
   return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsBfloat16, .scratch_bytes = Bfloat16Scratch},
           .make = MakeBfloat16};
 }
 
-constexpr CpuKernel kFloat32[] = {
+constexpr CpuKernel kSmall[] = {
     Small("cpu.MatMul", "MatMul"),
     Small("cpu.Gemm", "Gemm"),
+};
+constexpr CpuKernel kBlocked[] = {
+    OfBlocks("cpu.blocked.MatMul", "MatMul"),
+    OfBlocks("cpu.blocked.Gemm", "Gemm"),
+};
+constexpr CpuKernel kFloat32[] = {
     Large("onednn.MatMul", "MatMul"),
     Large("onednn.Gemm", "Gemm"),
 };
@@ -325,11 +329,16 @@ constexpr CpuKernel kBfloat16[] = {
 
 std::span<const CpuKernel> CpuMatMulKernels() {
   static const std::vector<CpuKernel> kernels = [] {
-    std::vector<CpuKernel> made(std::begin(kFloat32), std::end(kFloat32));
+    std::vector<CpuKernel> made(std::begin(kSmall), std::end(kSmall));
+    const auto append = [&made](const auto& rows) { made.insert(made.end(), std::begin(rows), std::end(rows)); };
+    // The second of each pair serves plans that were compiled on another machine, and what the first rejects.
+    if (PrefersBlockedProducts()) append(kBlocked);
+    append(kFloat32);
+    if (!PrefersBlockedProducts()) append(kBlocked);
     const bool native_first = HasFastBfloat16();
-    if (native_first) made.insert(made.end(), std::begin(kBfloat16), std::end(kBfloat16));
-    made.insert(made.end(), std::begin(kHalf), std::end(kHalf));
-    if (!native_first) made.insert(made.end(), std::begin(kBfloat16), std::end(kBfloat16));
+    if (native_first) append(kBfloat16);
+    append(kHalf);
+    if (!native_first) append(kBfloat16);
     return made;
   }();
   return kernels;

@@ -32,7 +32,7 @@ double Fastest(F&& run) {
 }
 
 // Returns the seconds of one call with operands in plain layouts.
-double SecondsOf(KernelCall call, const std::string& name, int threads) {
+double SecondsOf(KernelCall call, int threads) {
   call.threads = threads;
   std::vector<Tensor> memory;
   std::vector<const void*> in;
@@ -49,8 +49,8 @@ double SecondsOf(KernelCall call, const std::string& name, int threads) {
       }
     }
   }
-  const KernelRow* row = FindKernel(name);
-  if (row == nullptr) throw Error(ErrorCode::kUnsupported, "this build has no kernel '" + name + "'");
+  const KernelRow* row = ChooseKernel(DeviceKind::kCpu, call);
+  if (row == nullptr) throw Error(ErrorCode::kUnsupported, "this build has no kernel for " + call.op);
   Tensor scratch(DType::kUint8, {(row->scratch_bytes ? row->scratch_bytes(call) : 0) + 1});
   const auto kernel = MakeCpuKernel(*row, call);
   return Fastest([&] { kernel->Run(in.data(), out.data(), scratch.data(), nullptr); });
@@ -61,7 +61,7 @@ OperandType Float(Shape shape) { return {.dtype = DType::kFloat32, .shape = std:
 double ProductRate(int threads) {
   constexpr int64_t kSize = 1536;
   const OperandType square = Float({kSize, kSize});
-  return 2.0 * kSize * kSize * kSize / SecondsOf({.op = "Gemm", .inputs = {square, square}, .outputs = {square}}, "onednn.Gemm", threads);
+  return 2.0 * kSize * kSize * kSize / SecondsOf({.op = "Gemm", .inputs = {square, square}, .outputs = {square}}, threads);
 }
 
 double CopyRate(int threads) {

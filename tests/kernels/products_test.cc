@@ -1,9 +1,15 @@
 // Compares matrix products and convolutions with the reference kernels.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <random>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
@@ -32,7 +38,44 @@ TEST(MatMul, GemmWithItsOptions) {
   ForEachGemm(DType::kFloat32, 160, biases, random, [&](const KernelCall& call, int64_t) { ExpectSameAsReference(call, random, kClose); });
 }
 
-// Rows of either operand that are 4 KiB apart, which kernels may first copy to scratch memory; with and without an addend.
+// However our own blocks of c are divided among threads; with sums of one part and of several, and several matrices.
+TEST(MatMul, ThreadsChangeNoBitOfBlocks) {
+  std::mt19937_64 random(TestSeed());
+  const ProductShapes all[] = {
+      {{150, 700}, {700, 410}, {150, 410}}, {{900, 200}, {200, 90}, {900, 90}}, {{5, 60, 70}, {5, 70, 50}, {5, 60, 50}}};
+  for (const ProductShapes& shapes : all) {
+    KernelCall call = MatMulCall(DType::kFloat32, shapes);
+    const KernelRow& row = *FindKernel("cpu.blocked.MatMul");
+    ASSERT_EQ(Rejection(row, call), "");
+    Tensor a(DType::kFloat32, shapes.a), b(DType::kFloat32, shapes.b);
+    for (Tensor* operand : {&a, &b}) {
+      for (float& x : operand->as<float>()) x = std::uniform_real_distribution<float>(-1, 1)(random);
+    }
+    std::vector<Tensor> results;
+    for (int threads : {1, 2, 3, 8}) {
+      call.threads = threads;
+      Tensor scratch(DType::kUint8, {row.scratch_bytes(call) + 1});
+      results.emplace_back(DType::kFloat32, shapes.y);
+      const void* in[] = {a.data(), b.data()};
+      void* out[] = {results.back().data()};
+      MakeCpuKernel(row, call)->Run(in, out, scratch.data(), nullptr);
+      EXPECT_EQ(std::memcmp(results[0].data(), results.back().data(), static_cast<size_t>(results[0].bytes())), 0) << threads;
+    }
+  }
+}
+
+TEST(MatMul, IsChosenByInstructionSet) {
+  const auto chosen = [](const ProductShapes& shapes) {
+    return std::string(ChooseKernel(DeviceKind::kCpu, MatMulCall(DType::kFloat32, shapes))->name);
+  };
+  const bool blocked = std::string_view(BestLoops().name) == "avx2";
+  EXPECT_EQ(chosen({{64, 64}, {64, 64}, {64, 64}}), blocked ? "cpu.blocked.MatMul" : "onednn.MatMul");
+  // Packing the right operand would take longer than the product.
+  EXPECT_EQ(chosen({{1, 512}, {512, 512}, {1, 512}}), "onednn.MatMul");
+  EXPECT_EQ(chosen({{4, 4}, {4, 4}, {4, 4}}), "cpu.MatMul");
+}
+
+// Rows of either operand that are 4 KiB apart and share sets of the caches; with and without an addend.
 TEST(MatMul, RowsAPageApart) {
   std::mt19937_64 random(TestSeed());
   for (int64_t ta : {0, 1}) {

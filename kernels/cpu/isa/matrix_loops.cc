@@ -52,26 +52,46 @@ void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width
   }
 }
 
+// Packs a whole panel whose columns are contiguous.
+void PackTransposed(const float* b, Index b_col, Index rows, float* pack) {
+  // Whole cache lines of a column, one after the other: if the columns are a multiple of 4 KiB apart, their lines share a set of the cache.
+  constexpr Index kLine = 16;
+  Index p = 0;
+  for (; p + kLine <= rows; p += kLine) {
+    for (Index v = 0; v < kPanel; v += kLanes) {
+      for (Index i = 0; i < kLine; i += kLanes) TransposeSquare(b + p + i + v * b_col, b_col, pack + (p + i) * kPanel + v, kPanel);
+    }
+  }
+  PackPanel(b + p, 1, b_col, rows - p, kPanel, pack + p * kPanel);
+}
+
 }  // namespace
 
 // b as panels of kPanel columns and k rows, zero-padded past n.
 void PackMatrix(const MatrixArgs& args, float* pack) {
-  for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
-    const Index width = args.n - j < kPanel ? args.n - j : kPanel;
-    const bool whole = width == VectorsOf(width) * kLanes;
-    const float* b = args.b + j * args.b_col;
-    Index packed = 0;
-    if (whole && args.b_col == 1) {
-      for (; packed < args.k; ++packed) {
-        for (Index v = 0; v < width; v += kLanes) Store(pack + packed * kPanel + v, Load(b + packed * args.b_row + v));
-      }
-    } else if (whole && args.b_row == 1) {
-      for (; packed + kLanes <= args.k; packed += kLanes) {
-        for (Index v = 0; v < width; v += kLanes)
-          TransposeSquare(b + packed + v * args.b_col, args.b_col, pack + packed * kPanel + v, kPanel);
+  const Index panel_size = args.k * kPanel, whole = args.n / kPanel;
+  Index packed = 0;  // panels
+  if (args.b_col == 1) {
+    // Along the rows of b, which the processor prefetches. Reading down a panel, each cache line would be in another page.
+    constexpr Index kGroup = 8;
+    for (; packed < whole; packed += kGroup) {
+      const Index panels = whole - packed < kGroup ? whole - packed : kGroup;
+      const float* from = args.b + packed * kPanel;
+      float* const to = pack + packed * panel_size;
+      for (Index p = 0; p < args.k; ++p, from += args.b_row) {
+        for (Index i = 0; i < panels; ++i) {
+          for (Index v = 0; v < kPanel; v += kLanes) Store(to + i * panel_size + p * kPanel + v, Load(from + i * kPanel + v));
+        }
       }
     }
-    PackPanel(b + packed * args.b_row, args.b_row, args.b_col, args.k - packed, width, pack + packed * kPanel);
+    packed = whole;
+  } else if (args.b_row == 1) {
+    for (; packed < whole; ++packed) PackTransposed(args.b + packed * kPanel * args.b_col, args.b_col, args.k, pack + packed * panel_size);
+  }
+  for (; packed * kPanel < args.n; ++packed) {
+    const Index j = packed * kPanel;
+    PackPanel(args.b + j * args.b_col, args.b_row, args.b_col, args.k, args.n - j < kPanel ? args.n - j : kPanel,
+              pack + packed * panel_size);
   }
 }
 
@@ -80,27 +100,30 @@ namespace {
 // c[kRows, kVectors vectors] from a and one panel of b; `bias` has kPanel elements. Loops are unrolled so that the sums stay in registers.
 template <Index kRows, Index kVectors>
 void Tile(const MatrixArgs& args, const float* a, const float* panel, const float* bias, float* c, Index c_row) {
-  Vector sums[kRows][kVectors];
+  Vector sums[kRows][kVectors] = {};
 #pragma GCC unroll 16
-  for (Index r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) sums[r][v] = args.adds ? Load(c + r * c_row + v * kLanes) : Vector{};
-  }
+  for (Index r = 0; r < kRows; ++r) __builtin_prefetch(c + r * c_row, 1);
   for (Index p = 0; p < args.k; ++p, panel += kPanel, a += args.a_col) {
     Vector b[kVectors];
 #pragma GCC unroll 2
     for (Index v = 0; v < kVectors; ++v) b[v] = Load(panel + v * kLanes);
 #pragma GCC unroll 16
     for (Index r = 0; r < kRows; ++r) {
-      const Vector x = Broadcast(a[r * args.a_row]);
+      const Vector x = BroadcastFrom(a + r * args.a_row);
 #pragma GCC unroll 2
       for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, b[v], sums[r][v]);
     }
   }
+  // Sums over several parts have smaller rounding errors than one long sum.
+  const Vector alpha = Broadcast(args.alpha);
 #pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) Store(c + r * c_row + v * kLanes, sums[r][v] * args.alpha + Load(bias + v * kLanes));
+    for (Index v = 0; v < kVectors; ++v) {
+      float* const to = c + r * c_row + v * kLanes;
+      const Vector sum = args.adds ? Load(to) + sums[r][v] : sums[r][v];
+      Store(to, sum * alpha + Load(bias + v * kLanes));
+    }
   }
 }
 
