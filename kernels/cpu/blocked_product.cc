@@ -109,7 +109,8 @@ void BlockedProduct::Run(const void* a, const void* b, const void* bias, void* c
   ParallelRanges(p.matrices() * row_blocks_ * column_blocks_, 1, threads_, [&](int64_t begin, int64_t end) {
     const int64_t depth = AlignUp(std::min(p.k, kDepth), 16);
     Parts parts{};
-    parts.b = floats + bias_floats() + ThreadIndex() * part_floats();
+    // With one thread, this may be within another team, whose index does not matter here.
+    parts.b = floats + bias_floats() + (threads_ > 1 ? ThreadIndex() : 0) * part_floats();
     parts.a = parts.b + depth * block_columns_;
     parts.rows = parts.a + depth * kStripRows;
     parts.c = parts.rows + depth * kStripColumns;
