@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 
 namespace gradloom {
@@ -95,6 +97,45 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   if (const std::string second = SecondOfInputs(fed); !first && next.empty() && !second.empty()) batch.symbol = second;
   if (!batch.symbol.empty()) batch.declared = options.open_batch;
   return batch;
+}
+
+std::vector<int64_t> SizesOfParts(const ModelFile& file) {
+  constexpr int64_t kMaxElements = 64, kMaxBatch = int64_t{1} << 20;
+  std::map<std::string, std::vector<int64_t>> constants;
+  for (const auto& [site, tensor] : file.tensors) {
+    if (tensor.data.dtype() != DType::kInt64 || tensor.data.elements() > kMaxElements) continue;
+    for (int64_t number : tensor.data.as<int64_t>()) constants[tensor.name].push_back(number);
+  }
+  for (const onnx::NodeProto& node : file.proto.graph().node()) {
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (node.op_type() != "Constant" || node.output_size() == 0) continue;
+      if (attribute.name() == "value_int") constants[node.output(0)] = {attribute.i()};
+      if (attribute.name() == "value_ints") constants[node.output(0)] = {attribute.ints().begin(), attribute.ints().end()};
+    }
+  }
+  std::set<int64_t> sizes;
+  // A slice may count from the end.
+  const auto add = [&](const std::vector<int64_t>& parts) {
+    int64_t sum = 0;
+    for (const int64_t part : parts) {
+      const int64_t size = part == INT64_MIN ? 0 : std::abs(part);
+      if (size > kMaxBatch) continue;
+      sizes.insert(size);
+      sum += size;
+    }
+    sizes.insert(sum);
+  };
+  for (const onnx::NodeProto& node : file.proto.graph().node()) {
+    const bool splits = node.op_type() == "Split" || node.op_type() == "SplitToSequence", slices = node.op_type() == "Slice";
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (splits && attribute.name() == "split") add({attribute.ints().begin(), attribute.ints().end()});
+    }
+    for (int i = 1; (splits || slices) && i < std::min(node.input_size(), slices ? 3 : 2); ++i) {
+      if (const auto found = constants.find(node.input(i)); found != constants.end()) add(found->second);
+    }
+  }
+  sizes.erase(sizes.begin(), sizes.lower_bound(2));
+  return {sizes.begin(), sizes.end()};
 }
 
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/onnx/import.h"
+#include "compiler/onnx/model_file.h"
 #include "onnx/onnx_pb.h"
 
 namespace gradloom {
@@ -41,6 +42,10 @@ struct FedInputs {
 // Axis 0 is the batch by convention: the symbol that most inputs have there. If time comes first and the next axis is named as the batch,
 // that one is used. Without symbols, it is the extent of the first input that has the axis.
 BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
+
+// The sizes of parts that the main graph of a file takes of tensors (Split, SplitToSequence, Slice) and that are constants, and their sums:
+// the batch that a file was exported for is among them if it takes whole batches apart. Ascending, from 2 on.
+std::vector<int64_t> SizesOfParts(const ModelFile& file);
 
 // The batch axis of an input in a file that has the batch as a number; -1: none.
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options);

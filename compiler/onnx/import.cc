@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/find_batch.h"
 #include "compiler/onnx/importer.h"
 
 namespace gradloom {
@@ -74,10 +75,12 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
 
 // --- one weight of which a file holds a copy for each sample ------------------------------------
 
-// Whether the tensor repeats for each sample along some axis. Vectors are excluded: a bias of zeros is not a copy.
+// Whether the tensor repeats for each sample along some axis. A vector of equal elements must have one for each sample: otherwise every
+// bias of zeros could be copies.
 bool MayBeCopies(const Tensor& data, int64_t batch) {
   const Shape& shape = data.shape();
-  if (!IsFloating(data.dtype()) || shape.rank() < 2 || data.bytes() == 0) return false;
+  if (!IsFloating(data.dtype()) || shape.rank() == 0 || data.bytes() == 0) return false;
+  if (shape.rank() == 1 && shape[0] != batch && RepeatsAlong(data, 0, 1)) return false;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape[axis] % batch == 0 && RepeatsAlong(data, axis, shape[axis] / batch)) return true;
   }
@@ -136,17 +139,23 @@ ValueId CopiesOf(Graph& graph, ValueId weight, const Shape& shape) {
   return AddFirst(graph, std::move(tile));
 }
 
+// The names of tensors of copies that are not replaced by one weight: at this batch size, and even at the file's own.
+struct Unshared {
+  std::set<std::string> here, anywhere;
+};
+
 // Replaces each tensor of copies by one weight, if all its readers take the same copy. At the file's own batch size (`own_batch`), other
-// readers get all copies, which are then computed from the weight. Returns the names of tensors that were not replaced.
-std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, bool own_batch) {
+// readers get all copies, which are then computed from the weight.
+Unshared Share(Graph& graph, const std::set<std::string>& copies, bool own_batch) {
   const Uses uses(graph);
-  std::set<std::string> apart;
+  Unshared apart;
   std::map<ValueId, ValueId> whole;      // the weight that replaces the result of a Slice
   std::map<ValueId, Shape> read_shapes;  // the shape of all copies, for weights that are also read as such
   for (const std::string& name : copies) {
     const ValueId id = graph.Find(name);
     if (id == kNoValue) {  // belongs to a body
-      apart.insert(name);
+      apart.here.insert(name);
+      apart.anywhere.insert(name);
       continue;
     }
     std::set<std::pair<int, int64_t>> taken;
@@ -161,8 +170,10 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, b
       taken.insert(*copy);
       slices.push_back(node.outputs[0]);
     }
-    if (fetched || (!all && !own_batch) || taken.size() != 1) {
-      apart.insert(name);
+    const bool anywhere = fetched || taken.size() != 1;
+    if (anywhere) apart.anywhere.insert(name);
+    if (anywhere || (!all && !own_batch)) {
+      apart.here.insert(name);
       continue;
     }
     const auto [axis, extent] = *taken.begin();
@@ -222,7 +233,7 @@ std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOpt
     BatchObserver watch(changes, BatchObserver::Mode::kApply, batch);
     ImportedGraph imported = Importer(file, options, &watch).Run();
     if (watch.copies().empty()) return std::nullopt;
-    if (Share(*imported.graph, watch.copies(), true).empty()) return imported;
+    if (Share(*imported.graph, watch.copies(), true).here.empty()) return imported;
     apart = watch.copies();
     return std::nullopt;
   } catch (const Error&) {
@@ -245,7 +256,12 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
   BatchChanges changes = FindBatchChanges(file, options, batch.declared);
   BatchObserver watch(changes, BatchObserver::Mode::kApply, batch.actual);
   ImportedGraph imported = Importer(file, options, &watch).Run();
-  imported.batch_copies = shares ? Share(*imported.graph, watch.copies(), false) : watch.copies();
+  imported.batch_copies = watch.copies();
+  if (!shares) return imported;
+  // At its own batch size either all of them become one weight or none (ImportShared); none if the file does not declare that number.
+  const bool own_shares = options.open_batch < 2 && MayHoldCopies(file, batch.declared) &&
+                          Share(*imported.graph->Clone(), watch.copies(), false).anywhere.empty();
+  if (own_shares) imported.batch_copies = Share(*imported.graph, watch.copies(), false).here;
   return imported;
 }
 
@@ -275,38 +291,64 @@ std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptio
     ImportedGraph imported = ImportAtBatch(file, options, {});
     if (OutputsHaveBatch(file, imported, batch)) return imported;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kShape) throw;
+    // Parts of a fixed size may be too few.
+    if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue && error.code() != ErrorCode::kAttr) throw;
     wrong = error;
   }
   return std::nullopt;
 }
 
+// A file with an open batch that only fits `declared` samples, read as an export for that number; nullopt if it is not such a file. Where
+// `wrong` is set, the file is known not to fit `batch.actual` samples as it is, for that reason.
+std::optional<ImportedGraph> ImportForDeclared(const ModelFile& file, ImportOptions options, int64_t declared, const BatchNumbers& batch,
+                                               const std::optional<Error>& wrong) {
+  options.open_batch = declared;
+  try {
+    ImportedGraph imported = ImportAtBatch(file, options, {declared, batch.actual, batch.symbol});
+    if (!wrong && !OutputsHaveBatch(file, imported, batch)) return std::nullopt;
+    imported.declared_batch = declared;
+    imported.warnings.emplace_back("the file declares a dynamic batch ('" + Escaped(batch.symbol) + "') but only fits " +
+                                   (declared == 1 ? "one sample" : std::to_string(declared) + " samples") +
+                                   ": it is read as an export for a batch size of " + (declared == 1 ? "one" : std::to_string(declared)));
+    return imported;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Whether the file fits this batch size as it is; otherwise the error is put into `wrong`.
+bool Fits(const ModelFile& file, const ImportOptions& options, int64_t batch, const std::string& symbol, std::optional<Error>& wrong) {
+  ImportOptions at = WithBatch(file, options, 1, batch);
+  at.open_batch = 0;
+  return ImportOpen(file, at, {batch, batch, symbol}, wrong).has_value();
+}
+
 // A file that was exported for one sample and whose inputs were later given an open batch, as many people do, still has the one sample in
-// its shapes. It is recognized by not fitting another batch size.
-ImportedGraph ImportForOne(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one, const BatchNumbers& batch) {
+// its shapes. Others have an open batch, but contain the batch that they were exported for in the sizes of the parts that they take of it.
+// Both are recognized by not fitting another batch size.
+ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one,
+                              const BatchNumbers& batch) {
   const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
-  // A batch of one fits, and is compared with others if batches are divided.
-  const bool beside = batch.actual == 1 && options.any_batch;
-  if (batch.actual <= 1 && !beside) return as_it_is();
+  // The batch size that the file was exported for fits, and is compared with others if batches are divided.
+  std::vector<int64_t> sizes = SizesOfParts(file);
+  sizes.insert(sizes.begin(), 1);
+  const bool own = options.any_batch && std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end();
+  if (batch.actual == 0) return as_it_is();
   std::optional<Error> wrong;
-  if (beside) {
-    ImportOptions two = WithBatch(file, for_one, 1, 2);
-    two.open_batch = 0;
-    if (ImportOpen(file, two, {1, 2, batch.symbol}, wrong)) return as_it_is();
+  if (own) {
+    if (Fits(file, for_one, batch.actual + 1, batch.symbol, wrong)) return as_it_is();
+    sizes = {batch.actual};
   } else if (std::optional<ImportedGraph> open = ImportOpen(file, options, batch, wrong)) {
     return std::move(*open);
   }
-  try {
-    ImportedGraph imported = ImportAtBatch(file, for_one, batch);
-    if (wrong || OutputsHaveBatch(file, imported, batch)) {
-      imported.declared_batch = 1;
-      imported.warnings.emplace_back("the file declares a dynamic batch ('" + Escaped(batch.symbol) +
-                                     "') but only fits one sample: it is read as an export for a batch size of one");
-      return imported;
-    }
-  } catch (const Error&) {
-    if (wrong && !beside) throw *wrong;
+  for (const int64_t size : sizes) {
+    // Any file is tried as one for a single sample; one for several must at least fit them.
+    std::optional<Error> unfit;
+    if (size == batch.actual && !own) continue;
+    if (size > 1 && !own && !Fits(file, for_one, size, batch.symbol, unfit)) continue;
+    if (std::optional<ImportedGraph> imported = ImportForDeclared(file, for_one, size, batch, wrong)) return std::move(*imported);
   }
+  if (wrong && !own) throw *wrong;
   return as_it_is();
 }
 
@@ -316,7 +358,7 @@ ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
   for_one.open_batch = 1;
   const BatchNumbers open = batch.declared == 0 ? BatchNumbersOf(model.file(), for_one) : BatchNumbers();
   ImportedGraph imported =
-      open.symbol.empty() ? ImportAtBatch(model.file(), options, batch) : ImportForOne(model.file(), options, for_one, open);
+      open.symbol.empty() ? ImportAtBatch(model.file(), options, batch) : ImportOpenBatch(model.file(), options, for_one, open);
   if (batch.declared != 0) imported.declared_batch = batch.declared;
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;

@@ -1,73 +1,18 @@
 // Models whose batch size was exported as a number, used at other batch sizes.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
-#include "runtime/base/philox.h"
 #include "runtime/session/session.h"
+#include "tests/onnx/baked_training.h"
 
 namespace gradloom {
 namespace {
 
 constexpr char kFolder[] = "tests/onnx/baked/";
-
-Tensor Random(const Shape& shape, uint64_t seed) {
-  Tensor tensor(DType::kFloat32, shape);
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, 0, 0));
-    tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
-  }
-  return tensor;
-}
-
-ImportedGraph At(const std::string& graph, int64_t batch) {
-  return Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = batch});
-}
-
-struct Trained {
-  std::vector<double> losses;                // per step
-  std::map<std::string, Tensor> parameters;  // after the last step
-  ModelInfo info;
-};
-
-// Trains on batches of these sizes, each an entry of one plan. The last batch of an epoch may be smaller.
-Trained Train(const Model& model, const std::vector<int64_t>& sizes, int devices = 1) {
-  CompileOptions options;
-  options.recipe.losses = {{.type = "mse", .output = "z", .target = "y"}};
-  options.recipe.optimizer.type = "momentum";
-  options.recipe.optimizer.momentum = 0.9;
-  options.recipe.schedule.lr = 0.1;
-  options.recipe.devices = devices;
-  for (const int64_t size : sizes) {
-    const EntryRequest request{EntryKind::kStep, size};
-    if (std::find(options.entries.begin(), options.entries.end(), request) == options.entries.end()) options.entries.push_back(request);
-  }
-  const auto plan = std::make_shared<const Plan>(Compile(model, options));
-  Session session(plan);
-  Trained trained{.losses = {}, .parameters = {}, .info = plan->model};
-  for (const int64_t size : sizes) {
-    std::map<std::string, Tensor> columns;
-    Feeds feeds;
-    for (const Feed& feed : plan->entries[static_cast<size_t>(plan->FindEntry(EntryKind::kStep, size))].feeds) {
-      const Tensor& column = columns.emplace(feed.name, Random(feed.shape, trained.losses.size() + feed.name[0])).first->second;
-      feeds.emplace(feed.name, column.view());
-    }
-    trained.losses.push_back(session.Step(feeds).loss);
-  }
-  for (const StateTensor& state : plan->state) {
-    if (state.kind == StateKind::kParameter) trained.parameters.emplace(state.name, session.Get(state.name));
-  }
-  return trained;
-}
 
 std::vector<double> LossesOf(const std::string& path, const std::vector<int64_t>& sizes) { return Train(Model::Load(path), sizes).losses; }
 
@@ -85,152 +30,6 @@ TEST_P(BakedBatch, MatchesTheDynamicExportAtOtherBatches) {
   const std::vector<double> fixed = LossesOf(path + "_fixed.onnx", sizes), dynamic = LossesOf(path + "_dynamic.onnx", sizes);
   for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed[i], dynamic[i], 1e-5) << "step " << i << ", batch " << sizes[i];
   EXPECT_NE(fixed[0], fixed[2]);
-}
-
-struct Copies {
-  const char* name;
-  std::map<std::string, std::string> weights;  // tensor of the fixed export -> parameter of the dynamic export
-};
-
-// The exporter has folded an Expand, so the file holds a class token, a table of positions, or an initial state once per sample. Each
-// becomes one weight at every batch size, including the file's own, and is exported as copies.
-TEST(BakedBatchCopies, BecomeOneWeight) {
-  for (const Copies& file : {Copies{"transformer_dynamo", {{"expand_1", "token"}, {"embedding", "places.weight"}}},
-                             Copies{"lstm_dynamo", {{"val_15", "start"}}}}) {
-    const std::string path = kFolder + std::string(file.name);
-    for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{4, 4, 4}, std::vector<int64_t>{7, 4, 1, 4}}) {
-      for (const int devices : {1, 2}) {
-        SCOPED_TRACE(file.name + std::string(", first batch ") + std::to_string(sizes[0]) + ", devices " + std::to_string(devices));
-        const Trained fixed = Train(Model::Load(path + "_fixed.onnx"), sizes, devices),
-                      dynamic = Train(Model::Load(path + "_dynamic.onnx"), sizes);
-        for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], dynamic.losses[i], 1e-5) << "step " << i;
-        const std::string written = ::testing::TempDir() + "copies.onnx";
-        ExportTrained(fixed.info, fixed.parameters, written);
-        // Imported at its own batch size, where it becomes one weight again.
-        const ImportedGraph again = Import(Model::Load(written));
-        for (const auto& [copies, weight] : file.weights) {
-          const Tensor &one = fixed.parameters.at(copies), &expected = dynamic.parameters.at(weight);
-          ASSERT_EQ(one.elements(), expected.elements()) << copies;
-          for (int64_t i = 0; i < one.elements(); ++i)
-            EXPECT_NEAR(ElementAsDouble(one.view(), i), ElementAsDouble(expected.view(), i), 1e-5) << copies;
-          const Tensor* read = again.graph->data(again.graph->Find(copies));
-          ASSERT_NE(read, nullptr);
-          ASSERT_EQ(read->shape(), one.shape());
-          EXPECT_EQ(std::memcmp(read->data(), one.data(), static_cast<size_t>(one.bytes())), 0) << copies;
-        }
-        std::filesystem::remove(written);
-      }
-    }
-  }
-}
-
-// A weight whose extent equals the batch size by chance, before values that are the same for each sample, is not a set of copies.
-TEST(BakedBatchCopies, ExcludeWeightsThatAreReduced) {
-  const std::string graph = R"(
-g (float[BATCH, 4] x) => (float[BATCH, 4] z)
-<float[3, 4] w = {1, 2, 0.5, -1, 0.3, -0.2, 1.1, 0.7, -0.6, 0.9, 0.4, 0.8}, int64[1] first = {0}, int64[2] times = {3, 1}>
-{
-  s = ReduceSum (w, first)
-  t = Tanh (s)
-  NODES
-})";
-  const auto made = [&](const std::string& batch, const std::string& nodes) {
-    std::string text = graph;
-    for (size_t at = text.find("BATCH"); at != std::string::npos; at = text.find("BATCH")) text.replace(at, 5, batch);
-    return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + text.replace(text.find("NODES"), 5, nodes));
-  };
-  const std::vector<int64_t> sizes = {3, 5, 2};
-  const Trained dynamic = Train(made("N", "z = Add (x, t)"), sizes);
-  for (const int devices : {1, 2}) {
-    const Trained fixed = Train(made("3", "r = Tile (t, times) z = Add (x, r)"), sizes, devices);
-    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], dynamic.losses[i], 1e-5) << "step " << i;
-  }
-}
-
-// Other readers of the copies see one copy per sample, all of the same weight, at the file's own batch size. At any other batch size it is
-// unknown what they should see.
-TEST(BakedBatchCopies, WithOtherReadersFitOnlyTheirOwnBatch) {
-  const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
-g (float[4, 2] x) => (float[4, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}>
-{
-  h = Add (x, w)
-  s = ReduceSum <keepdims = 0> (w)
-  z = Mul (h, s)
-})");
-  const Model expanded = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
-g (float[4, 2] x) => (float[4, 2] z) <float[1, 2] w = {1, 2}, int64[2] shape = {4, 2}>
-{
-  e = Expand (w, shape)
-  h = Add (x, e)
-  s = ReduceSum <keepdims = 0> (e)
-  z = Mul (h, s)
-})");
-  EXPECT_TRUE(Import(model).warnings.empty());
-  const Trained one = Train(model, {4, 4, 4}), expected = Train(expanded, {4, 4, 4});
-  const Tensor &w = one.parameters.at("w"), &wanted = expected.parameters.at("w");
-  ASSERT_EQ(w.shape(), wanted.shape());
-  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(w.as<float>()[i], wanted.as<float>()[i], 1e-4 * std::abs(wanted.as<float>()[i]));
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(one.losses[i], expected.losses[i], 1e-5 * expected.losses[i]);
-  try {
-    Train(model, {3});
-    ADD_FAILURE() << "it is trained";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kShape);
-    EXPECT_NE(error.message().find("holds a copy of one weight for each of the 4 samples"), std::string::npos) << error.Describe();
-    EXPECT_NE(error.help().find("--freeze '"), std::string::npos) << error.Describe();
-  }
-}
-
-// If the file fits no other batch size, the readers that treat the copies as one weight cannot be found, so a warning names the tensor.
-TEST(BakedBatchCopies, WarnIfTheyTrainSeparately) {
-  const std::vector<std::string> warnings = Import(Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
-g (float[4, 2] x) => (float[3, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}, float[4, 2] ones = {1, 1, 1, 1, 1, 1, 1, 1}, int64[3] some = {0, 3, 2}>
-{
-  h = Mul (x, w)
-  k = Add (h, ones)
-  z = Gather (k, some)
-})"))
-                                                .warnings;
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("'w' holds a copy of one weight for each of the 4 samples"), std::string::npos) << warnings[0];
-}
-
-// Zeros with as many rows as there are samples are an ordinary weight.
-TEST(BakedBatchCopies, ExcludeConstantWeights) {
-  const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
-g (float[4, 4] x) => (float[4, 2] z) <float[4, 2] w = {0, 0, 0, 0, 0, 0, 0, 0}, float[2] b = {0, 0}>
-{
-  h = MatMul (x, w)
-  z = Add (h, b)
-})");
-  EXPECT_EQ(Train(model, {4, 4}).parameters.at("w").shape(), (Shape{4, 2}));
-}
-
-// A learned initial state that is expanded to the batch and multiplied by weights whose extents equal the batch size by chance, as in
-// recurrent cells that are written out.
-TEST(BakedBatchCopies, ExcludeWeightsAppliedToInitialStates) {
-  const char* graph = R"(
-g (float[4, 4] x) => (float[4, 4] y)
-<float[1, 4] start = {1, 2, 3, 4}, float[4, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, float[4] b = {0, 0, 0, 0},
- float[4, 8] u = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},
- float[4, 1, 1] into = {1, 2, 3, 4}, float[4] ib = {0, 0, 0, 0}, float[1, 4, 1] back = {1, 2, 3, 4}, int64[1] one = {1}, int64[2] s = {4, 4}>
-{
-  e = Expand (start, s)
-  g = Gemm <transB = 1> (e, w, b)
-  t = Softplus (g)
-  row = Unsqueeze (t, one)
-  channels = Conv (row, into, ib)
-  joined = Conv (channels, back)
-  flat = Squeeze (joined, one)
-  m = MatMul (flat, u)
-  p, q = Split <axis = 1> (m)
-  y = Add (x, p)
-})";
-  for (const int64_t batch : {3, 5}) {
-    const ImportedGraph imported = At(graph, batch);
-    EXPECT_TRUE(imported.batch_copies.empty()) << *imported.batch_copies.begin();
-    EXPECT_EQ(imported.graph->value(imported.graph->outputs.at(0)).shape, (Shape{batch, 4}));
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Exports, BakedBatch,
@@ -460,13 +259,13 @@ TEST(BakedBatchElements, GatherFromASharedTableOnEachDevice) {
     for (int step = 0; step < 3; ++step) losses.push_back(session.Step({{"x", x.view()}, {"y", y.view()}}).loss);
     return losses;
   };
-  for (const char* taken : {"v = GatherElements (t, i)", "g = GatherElements (s, c) v = Unsqueeze (g, one)"}) {
+  // With axis 1 sample n reads row n of the table, which is left to one device.
+  for (const char* taken :
+       {"v = GatherElements (t, i)", "g = GatherElements (s, c) v = Unsqueeze (g, one)", "v = GatherElements <axis = 1> (t, i)"}) {
     const std::vector<double> one = train(taken, 1), two = train(taken, 2);
     for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5 * one[i]) << taken;
     EXPECT_NE(one[0], one[2]);
   }
-  EXPECT_NO_THROW(train("v = GatherElements <axis = 1> (t, i)", 1));
-  EXPECT_THROW(train("v = GatherElements <axis = 1> (t, i)", 2), Error);
 }
 
 struct Refused {
