@@ -236,7 +236,8 @@ std::vector<BatchChange> BatchObserver::Prove(Emitter& emitter, const Node& node
   if (IsOneOf(node, {"Conv", "ConvTranspose"})) ProveGroups(emitter, node, was, changes);
   if (IsOneOf(node, {"Concat", "Tile"})) next_outer_ = BatchesJoined(emitter.graph(), node, was);
   if (IsOneOf(node, {"Split"})) ProveParts(emitter, node, was, changes);
-  if (IsOneOf(node, {"Slice"}) && !CutBatches(emitter, node, was, changes)) ProveSlice(emitter, node, was, changes);
+  if (IsOneOf(node, {"Slice"}) && !StepsOverSamples(emitter, node, was, changes) && !CutBatches(emitter, node, was, changes))
+    ProveSlice(emitter, node, was, changes);
   if (changes.empty() && IsOneOf(node, {"Gather", "GatherND", "GatherElements", "ScatterND", "ScatterElements"}))
     ProveChosen(emitter, node, was, changes);
   if (IsOneOf(node, {"RoiAlign", "MaxRoiPool"})) ProveRegions(emitter, node, was, changes);

@@ -158,6 +158,7 @@ class BatchObserver {
   void ProveGroups(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
+  bool StepsOverSamples(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   bool CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   int64_t WholeBatches(ValueId id, int64_t extent) const;
   int64_t BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const;

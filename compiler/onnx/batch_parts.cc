@@ -65,6 +65,35 @@ void BatchObserver::ProveParts(Emitter& emitter, const Node& node, const Emitted
   changes.push_back(std::move(change));
 }
 
+// A Slice that steps over positions of each sample (two views of each sample that follow each other) takes the same ones at any batch size.
+// Returns whether the node is such a Slice.
+bool BatchObserver::StepsOverSamples(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
+  const std::vector<int> grown = BatchAxes(now, was.inputs[0]);
+  const auto merged = outer_.find(node.inputs[0]);
+  if (grown.size() != 1 || merged == outer_.end() || node.inputs.size() < 5) return false;
+  for (size_t k = 1; k < 5; ++k) {
+    if (node.inputs[k] == kNoValue) return false;
+  }
+  const std::vector<int64_t> starts = NumbersOf(emitter, node.inputs[1]), ends = NumbersOf(emitter, node.inputs[2]);
+  const std::vector<int64_t> axes = NumbersOf(emitter, node.inputs[3]), steps = NumbersOf(emitter, node.inputs[4]);
+  if (axes.empty() || starts.size() != axes.size() || ends.size() != axes.size() || steps.size() != axes.size()) return false;
+  const int64_t extent = was.inputs[0][grown[0]], of_each = extent / (merged->second * found_.declared);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) != grown[0]) continue;
+    const int64_t end = ends[i] < 0 ? ends[i] + extent : ends[i];
+    if (steps[i] < 2 || of_each % steps[i] != 0 || starts[i] < 0 || starts[i] >= steps[i] || end <= extent - steps[i] + starts[i])
+      return false;
+    BatchChange change{.operand = 2, .axis = -1, .entries = {}};
+    for (int64_t number : ends) change.entries.push_back({.batches = 0, .number = number});
+    change.entries[i].number = INT64_MAX;
+    changes.push_back(std::move(change));
+    next_outer_ = merged->second;
+    return true;
+  }
+  return false;
+}
+
 // A Slice that takes some of several whole batches takes the same ones. Returns whether the node is such a Slice.
 bool BatchObserver::CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;

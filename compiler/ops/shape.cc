@@ -180,31 +180,50 @@ void ShardSplit(ShardQuery& query) {
   query.SetAll(shard);
 }
 
-// Refuses a Slice along the batch axis, of extent `extent`, that does not take whole blocks.
-void ExpectWholeBlocks(ShardQuery& query, const Shard& shard, int64_t extent, int rank, int starts) {
-  const std::vector<int64_t> start = query.Ints(starts), end = query.Ints(starts + 1), axes = query.Ints(starts + 2),
-                             steps = query.Ints(starts + 3);
-  for (size_t i = 0; i < start.size(); ++i) {
+// Returns the step of a Slice along the batch axis, 1 if it takes all of it.
+int64_t StepAlong(const ShardQuery& query, int axis, int rank) {
+  const std::vector<int64_t> axes = query.Ints(3), steps = query.Ints(4);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if ((axes.empty() ? static_cast<int>(i) : NormalAxis(axes[i], rank).value()) == axis) return steps[i];
+  }
+  return 1;
+}
+
+// Refuses a Slice along the batch axis, of extent `extent`, that does not take whole blocks or, with a step, the same positions of every
+// sample.
+void ExpectSameOfEachSample(ShardQuery& query, const Shard& shard, int64_t extent, int rank) {
+  const std::vector<int64_t> starts = query.Ints(1), ends = query.Ints(2), axes = query.Ints(3);
+  const int64_t step = StepAlong(query, shard.axis, rank), block = Block(query, shard, extent);
+  for (size_t i = 0; i < starts.size(); ++i) {
     const int axis = axes.empty() ? static_cast<int>(i) : NormalAxis(axes[i], rank).value();
     if (axis != shard.axis) continue;
     const auto place = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent); };
-    const int64_t step = steps.empty() ? 1 : steps[i];
-    const int64_t block = Block(query, shard, extent);
-    if (step != 1 || place(start[i]) % block != 0 || place(end[i]) % block != 0) {
-      query.Refuse("it separates samples from each other");
-    }
+    const int64_t start = place(starts[i]), end = place(ends[i]);
+    const bool blocks = step == 1 && start % block == 0 && end % block == 0;
+    const bool same = step > 1 && shard.InnerOf(extent, query.batch()) % step == 0 && start < step && end > extent - step + start;
+    if (!blocks && !same) query.Refuse("it separates samples from each other");
   }
 }
 
 void ShardSlice(ShardQuery& query) {
-  const Shard shard = query.given(0);
-  if (shard.split()) ExpectWholeBlocks(query, shard, query.shape(0)[shard.axis], query.shape(0).rank(), 1);
+  Shard shard = query.given(0);
+  if (shard.split()) {
+    const int rank = query.shape(0).rank();
+    const int64_t extent = query.shape(0)[shard.axis], step = StepAlong(query, shard.axis, rank);
+    ExpectSameOfEachSample(query, shard, extent, rank);
+    if (step > 1) shard.inner = shard.InnerOf(extent, query.batch()) / step;
+  }
   query.SetAll(shard);
 }
 
 void ShardSliceGrad(ShardQuery& query) {
-  const Shard shard = query.given(0);
-  if (shard.split()) ExpectWholeBlocks(query, shard, query.out_shape(0)[shard.axis], query.shape(0).rank(), 1);
+  Shard shard = query.given(0);
+  if (shard.split()) {
+    const int rank = query.shape(0).rank();
+    if (const int64_t step = StepAlong(query, shard.axis, rank); step > 1)
+      shard.inner = shard.InnerOf(query.shape(0)[shard.axis], query.batch()) * step;
+    ExpectSameOfEachSample(query, shard, query.out_shape(0)[shard.axis], rank);
+  }
   query.SetAll(shard);
 }
 

@@ -2,6 +2,7 @@
 // apart.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,6 +89,53 @@ TEST(BatchParts, FollowTheBatch) {
         SCOPED_TRACE(std::string(parts.what) + ", file for " + std::to_string(declared) + ", devices " + std::to_string(devices));
         const std::string text = Twins(std::to_string(declared), parts.parts, parts.tensors(declared), parts.opset);
         const std::vector<double> losses = Losses(text, sizes, devices);
+        for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+      }
+    }
+  }
+}
+
+// Two views of each sample that follow each other are taken apart by slices with a step.
+TEST(BatchParts, InterleavedViewsFollowTheBatch) {
+  const std::vector<int64_t> sizes = {5, 2, 4, 1, 7};
+  const auto model = [](const std::string& batch, const std::string& tensors, const std::string& body) {
+    return "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 3] x, float[" + batch + ", 3] z) => (float[" + batch +
+           ", 2] out) <" + kWeights + tensors + "> { " + body + " q = Mul (a, a) out = Sub (q, b) }";
+  };
+  const std::vector<double> expected = Losses(model("N", "", "k = MatMul (x, w) a = Tanh (k) l = MatMul (z, w) b = Tanh (l)"), sizes, 1);
+  const std::string stacked =
+      "u = Unsqueeze (x, one) v = Unsqueeze (z, one) c = Concat <axis = 1> (u, v) j = Reshape (c, t) m = MatMul (j, w) "
+      "h = Tanh (m) a = Slice (h, zero, end, zero, two) b = Slice (h, one, end, zero, two)";
+  const std::string tensors = ", int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, ";
+  for (const int devices : {1, 2}) {
+    for (const int64_t n : {1, 4}) {
+      for (const std::string& end : {std::to_string(INT64_MAX), std::to_string(2 * n)}) {
+        SCOPED_TRACE("file for " + std::to_string(n) + ", end " + end + ", devices " + std::to_string(devices));
+        const std::string shape = Of("int64[2] t = {", 2 * n, ", 3}, int64[1] end = {") + end + "}";
+        const std::vector<double> losses = Losses(model(std::to_string(n), tensors + shape, stacked), sizes, devices);
+        for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
+      }
+    }
+    const std::string open = "int64[2] t = {-1, 3}, int64[1] end = {" + std::to_string(INT64_MAX) + "}";
+    const std::vector<double> losses = Losses(model("N", tensors + open, stacked), sizes, devices);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i << ", devices " << devices;
+  }
+}
+
+// A file with an open batch that takes parts of a fixed size, as PyTorch's older exporter writes chunk(2) with dynamic axes.
+TEST(BatchParts, OfAnOpenBatchFollowTheBatch) {
+  const std::vector<int64_t> sizes = {5, 2, 4, 1, 7};
+  const std::string whole = "a0 = MatMul (x, w) a = Tanh (a0) b0 = MatMul (z, w) b = Tanh (b0) q = Mul (a, a) out = Sub (q, b) }";
+  const std::vector<double> expected =
+      Losses("<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 3] x, float[N, 3] z) => (float[N, 2] out) <" +
+                 std::string(kWeights) + "> { " + whole,
+             sizes, 1);
+  for (const Parts& parts : kParts) {
+    if (parts.opset != 17 || std::string(parts.what).find("view") != std::string::npos) continue;
+    for (const int64_t exported : {3, 4}) {
+      for (const int devices : {1, 2}) {
+        SCOPED_TRACE(std::string(parts.what) + ", exported for " + std::to_string(exported) + ", devices " + std::to_string(devices));
+        const std::vector<double> losses = Losses(Twins("N", parts.parts, parts.tensors(exported), parts.opset), sizes, devices);
         for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i;
       }
     }
