@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "compiler/batch_importer.h"
@@ -23,6 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The property of a plan with the origins of the nodes that relate samples, one per line.
+constexpr char kTailProperty[] = "tail";
+// Each compilation adds nodes to the tail.
+constexpr int kMaxTails = 16;
+
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
 class Compiler {
@@ -35,6 +43,9 @@ class Compiler {
   Plan Extend(const Plan& plan, const EntryRequest& request) {
     plan_ = plan;
     CountStages();
+    for (const StateTensor& state : plan.state) {
+      if (gathers()) stages_.of_state.emplace(state.name, state.in_place(kTrunk) ? kTrunk : kTail);
+    }
     AddEntry(request);
     VerifyOrThrow(plan_, FindKernel, &plan);
     return std::move(plan_);
@@ -49,6 +60,7 @@ class Compiler {
       text += (text.empty() ? "" : " + ") + term.ToString();
     }
     plan_.properties.emplace(kFailedSteps, kChangeNothing);
+    for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : Expanded()) AddEntry(request);
     plan_.model = model_.info(ReplacedAtExport());
@@ -93,7 +105,7 @@ class Compiler {
     return entries;
   }
 
-  // With --gather-to, the placed nodes are the tail.
+  // With --gather-to, the placed nodes are the tail, or those that relate samples.
   void GatherStages() {
     const Recipe& recipe = options_.recipe;
     const std::string name = "cpu:" + std::to_string(recipe.gather_to);
@@ -224,6 +236,7 @@ class Compiler {
   void BindGathered(const EntryRequest& request, const PassContext& whole, const GraphsBySamples& graphs,
                     const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
     const auto tail = static_cast<size_t>(options_.recipe.gather_to);
+    if (plan_.entries.empty() && !options_.recipe.tail.empty()) ReportTail(whole.graph);
     for (const auto& [state, stage] : stages_.of_state)
       holders_[state] = stage == kTrunk ? std::vector<int>{kTrunk, kTail} : std::vector<int>{kTail};
     std::map<std::pair<int64_t, bool>, CopyPrograms> made;  // by number of samples, and whether it has the tail
@@ -240,6 +253,21 @@ class Compiler {
       for (int peer = 0; r == tail && peer < static_cast<int>(shards.size()); ++peer) rank.peers.push_back(peer);
       AddRank(std::move(rank), mine.fetches[0], entry);
     }
+  }
+
+  void ReportTail(const Graph& graph) {
+    CompileReport::Tail& tail = report_.tail.emplace();
+    double all_flops = 0, tail_flops = 0;
+    for (const Node& node : graph.nodes) {
+      if (IsBoundary(node)) continue;
+      const bool inside = node.device == kTail, forward = node.phase == Phase::kForward;
+      const double flops = CostOf(graph, node).flops;
+      tail.nodes += inside && forward ? 1 : 0;
+      tail.all_nodes += forward ? 1 : 0;
+      tail_flops += inside ? flops : 0;
+      all_flops += flops;
+    }
+    tail.flops_share = all_flops > 0 ? tail_flops / all_flops : 1;
   }
 
   // The stages are in consecutive places that start at `place`.
@@ -347,12 +375,39 @@ Plan CompileBest(const Model& model, const CompileOptions& options, CompileRepor
   return std::move(best->first);
 }
 
+// Calls `make` with the options. As long as nodes relate samples, these are added to the tail and `make` is called again. If that does not
+// help, the first refusal is thrown.
+Plan MadeWithTail(CompileOptions options, const std::function<Plan(const CompileOptions&)>& make, std::optional<RelatedSamples>& first) {
+  for (int tails = 0;; ++tails) {
+    try {
+      return make(options);
+    } catch (const RelatedSamples& error) {
+      if (!first) first = error;
+      const size_t known = options.recipe.tail.size();
+      if (options.recipe.MayGatherRelated()) options.recipe.tail.insert(error.origins().begin(), error.origins().end());
+      options.recipe.tail.erase("");
+      if (options.recipe.tail.size() == known || tails == kMaxTails) throw RelatedSamples(*first);
+      options.recipe.gather_to = 0;
+    } catch (const Error& error) {
+      if (first && error.code() == ErrorCode::kUnsupported) throw RelatedSamples(*first);
+      throw;
+    }
+  }
+}
+
 }  // namespace
 
 // Passes know nodes but not files, so errors get the file here.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
   try {
-    return CompileBest(model, options, report);
+    std::optional<RelatedSamples> related;
+    Plan plan = MadeWithTail(
+        options, [&](const CompileOptions& made) { return CompileBest(model, made, report); }, related);
+    if (report == nullptr || !report->tail || !related) return plan;
+    constexpr std::string_view kRefused = "the batch cannot be divided over devices: ";
+    report->tail->from = related->where();
+    report->tail->why = related->message().substr(related->message().starts_with(kRefused) ? kRefused.size() : 0);
+    return plan;
   } catch (const Error& error) {
     throw WithFileName(model, error);
   }
@@ -361,7 +416,17 @@ Plan Compile(const Model& model, const CompileOptions& options, CompileReport* r
 Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request) {
   try {
     CompileReport report;
-    return Compiler(model, options, options.recipe.memory_limit, report).Extend(plan, request);
+    const auto extend = [&](const CompileOptions& made) {
+      return Compiler(model, made, made.recipe.memory_limit, report).Extend(plan, request);
+    };
+    const auto origins = plan.properties.find(kTailProperty);
+    if (origins == plan.properties.end()) return extend(options);
+    CompileOptions gathering = options;
+    gathering.recipe.gather_to = 0;
+    std::istringstream lines(origins->second);
+    for (std::string origin; std::getline(lines, origin);) gathering.recipe.tail.insert(origin);
+    std::optional<RelatedSamples> related;
+    return MadeWithTail(std::move(gathering), extend, related);
   } catch (const Error& error) {
     throw WithFileName(model, error);
   }

@@ -49,15 +49,24 @@ struct CompileReport {
   int64_t live_bytes_bound = 0;        // lower bound for any placement of that entry's values
   int stages = 1;                      // number of devices that hold one copy of the model
   std::map<std::string, int> placed;   // if there are several: the stage of each node
-  Recomputed recomputed;               // of the program that recomputes most to fit the memory limit
-  std::vector<std::string> warnings;   // one line each
+  // If nodes relate samples: what the device that gathers them computes for the whole batch, in the first entry.
+  struct Tail {
+    std::string from, why;             // the first node that relates samples, and how
+    int64_t nodes = 0, all_nodes = 0;  // of the forward pass and the loss: those of the tail, and all
+    double flops_share = 0;            // of all floating-point operations of the entry
+  };
+  std::optional<Tail> tail;
+  Recomputed recomputed;              // of the program that recomputes most to fit the memory limit
+  std::vector<std::string> warnings;  // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;
 };
 
 // The inputs of an entry, without compiling it: the model's inputs and the targets of the losses.
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request);
 
-// Throws Error of any class for a bad model or option. The plan has passed VerifyOrThrow.
+// If the batch cannot be divided over devices because nodes relate samples, and the recipe permits it (Recipe::MayGatherRelated), these
+// nodes and all that follow from them run on the first device, which gathers the samples. Throws Error of any class for a bad model or
+// option. The plan has passed VerifyOrThrow.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
 
 // The request for an entry that is fed these shapes, by name; nullopt if the model cannot be fed them. Throws what FeedsOfEntry throws, if

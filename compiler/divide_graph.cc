@@ -1,6 +1,7 @@
 #include "compiler/divide_graph.h"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,10 +30,14 @@ std::vector<Shape> Fed(const ImportedBatch& made) {
   return shapes;
 }
 
-// `fed`: the shapes that one device is fed, if it can train at that batch size.
-DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
-                    int64_t other_batch, int copies, const ImportOptions& reading, std::optional<std::vector<Shape>>& fed) {
+// `fed`: the shapes that one device is fed, if it can train at that batch size. `tried`: the batch axes of the inputs in earlier readings;
+// `axes` becomes those of this one. Returns nullopt if it equals an earlier one.
+std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
+                                   int64_t other_batch, int copies, const ImportOptions& reading, std::optional<std::vector<Shape>>& fed,
+                                   const std::set<std::vector<int>>& tried, std::vector<int>& axes) {
   DividedBatch made{import_at(batch, reading), nullptr, nullptr, {}};
+  axes = made.whole->imported.batch_axes;
+  if (tried.contains(axes)) return std::nullopt;
   // A reading with another batch axis must be fed the same shapes: otherwise its samples would not be those of any data set.
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
@@ -65,23 +70,36 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
   PassControl waits = options.control;
   waits.disabled.insert(waits.disabled.end(), {"simplify_forward", "simplify"});
   std::optional<Error> first;
+  std::optional<RelatedSamples> related;
   std::optional<std::vector<Shape>> fed;
   bool other_form = false;
   for (const PassControl& control : {options.control, waits}) {
+    std::set<std::vector<int>> tried;
     for (const ImportOptions& reading : Readings(options.import)) {
+      std::vector<int> axes;
+      int relating = 0;
       for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
-        if (other < 2) continue;
+        // Nodes that relate samples at two sizes do so at any.
+        if (other < 2 || relating > 1) continue;
         try {
-          return Divide(import_at, options, control, batch, other, copies, reading, fed);
+          std::optional<DividedBatch> made = Divide(import_at, options, control, batch, other, copies, reading, fed, tried, axes);
+          if (made) return std::move(*made);
+          break;
         } catch (const Error& error) {
           if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
           other_form |= dynamic_cast<const GraphMismatch*>(&error) != nullptr;
           if (!first) first = error;
+          const auto* relates = dynamic_cast<const RelatedSamples*>(&error);
+          if (relates == nullptr) continue;
+          ++relating;
+          if (!related) related = *relates;
         }
       }
+      if (!axes.empty()) tried.insert(axes);
     }
     if (!other_form) break;
   }
+  if (related) throw RelatedSamples(*related);
   if (first->message().starts_with("the batch cannot")) throw *first;
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),
               "train on one device (--devices cpu)");

@@ -28,7 +28,7 @@ struct DividedBatch {
 using ImportAt = std::function<std::unique_ptr<ImportedBatch>(int64_t batch, const ImportOptions& reading)>;
 
 // Compares the model with another batch size to see what depends on the batch. Runs the passes before the division on both. Throws
-// Error(kUnsupported) naming the node that mixes samples.
+// RelatedSamples(kUnsupported), naming the node that relates samples, and Error(kUnsupported).
 DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies);
 
 }  // namespace gradloom

@@ -5,9 +5,9 @@
 //     which is sent in row-major order. `tag`: a number that is equal on all devices and different for each collective.
 //   gradloom.Send(x) {peer, tag} -> (): sends x to the device in slot `peer`, which has a matching Recv.
 //   gradloom.Recv() {peer, tag, dtype, shape} -> (y): the value that the device sends.
-//   gradloom.GatherSamples(x) {axis} -> (y), gradloom.ScatterSamples(x) {axis} -> (y): the identity over the whole batch. If devices share
-//     the batch, they give all samples of x on the device with the tail of the model, and a device's part of that device's samples. They
-//     become transfers in gather_tail.
+//   gradloom.GatherSamples(x) {axis, outer} -> (y), gradloom.ScatterSamples(x) {axis, outer} -> (y): the identity over the whole batch. If
+//     devices share the batch, they give all samples of x on the device with the tail of the model, and a device's part of that device's
+//     samples. `outer`: how many times all samples follow each other along the axis. They become transfers in gather_tail.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
@@ -40,10 +40,7 @@ std::vector<ValueType> InferBoundary(const Graph& graph, const Node& node) {
 }
 
 void ShardGathered(ShardQuery& query) {
-  const Shard in = query.in(0);
-  if (in.split() && in.InnerOf(query.shape(0)[in.axis], query.batch()) != query.shape(0)[in.axis] / query.batch()) {
-    query.Refuse("its samples are not contiguous along the batch axis, so they cannot be gathered on one device");
-  }
+  query.in(0);
   query.set(0, Shard::Whole());
 }
 

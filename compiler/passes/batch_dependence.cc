@@ -76,20 +76,23 @@ void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
   if (a.role != Role::kConst || one == nullptr || two == nullptr || !SameBytes(*one, *two)) fails();
 }
 
-int BatchDependence::growing(ValueId id) const {
+std::vector<int> BatchDependence::growing_axes(ValueId id) const {
   const ValueId other = other_of_[static_cast<size_t>(id)];
-  if (other == kNoValue) return -1;
-  int axis = -1;
+  std::vector<int> axes;
+  if (other == kNoValue) return axes;
   for (int i = 0; i < graph_.value(id).shape.rank(); ++i) {
-    if (graph_.value(id).shape[i] == other_.value(other).shape[i]) continue;
-    if (axis >= 0) {
-      Refuse(
-          "'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " has two axes that depend on the batch size",
-          "axes " + std::to_string(axis) + " and " + std::to_string(i));
-    }
-    axis = i;
+    if (graph_.value(id).shape[i] != other_.value(other).shape[i]) axes.push_back(i);
   }
-  return axis;
+  return axes;
+}
+
+int BatchDependence::growing(ValueId id) const {
+  const std::vector<int> axes = growing_axes(id);
+  if (axes.size() > 1) {
+    Refuse("'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " has two axes that depend on the batch size",
+           "axes " + std::to_string(axes[0]) + " and " + std::to_string(axes[1]));
+  }
+  return axes.empty() ? -1 : axes[0];
 }
 
 int64_t BatchDependence::At(int64_t here, int64_t there, int64_t batch, const std::string& what) const {
@@ -104,11 +107,11 @@ int64_t BatchDependence::At(int64_t here, int64_t there, int64_t batch, const st
 
 Shape BatchDependence::ShapeAt(ValueId id, int64_t batch) const {
   Shape shape = graph_.value(id).shape;
-  const int axis = growing(id);
-  if (axis >= 0) {
-    shape[axis] = At(shape[axis], other_.value(other_of_[static_cast<size_t>(id)]).shape[axis], batch,
-                     "the extent of '" + Escaped(graph_.value(id).name) + "'");
-  }
+  const std::vector<int> axes = growing_axes(id);
+  if (axes.empty()) return shape;
+  int64_t& extent = shape[axes[0]];
+  extent = At(extent, other_.value(other_of_[static_cast<size_t>(id)]).shape[axes[0]], batch,
+              "the extent of '" + Escaped(graph_.value(id).name) + "'");
   return shape;
 }
 

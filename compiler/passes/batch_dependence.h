@@ -26,11 +26,13 @@ class BatchDependence {
   // that only one of them has.
   BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch);
 
+  // The axes of the value that grow with the batch: two in a table of all pairs of samples.
+  std::vector<int> growing_axes(ValueId id) const;
   // The axis of the value that grows with the batch, or -1. Throws Error(kUnsupported) if there are two.
   int growing(ValueId id) const;
 
-  // The value's shape, the attributes of the node at this position, and a constant, at another batch size. Throws Error(kUnsupported) if
-  // that is not an integer, or if a constant has different elements for different samples.
+  // The value's shape, along the first axis that grows, the attributes of the node at this position, and a constant, at another batch size.
+  // Throws Error(kUnsupported) if that is not an integer, or if a constant has different elements for different samples.
   Shape ShapeAt(ValueId id, int64_t batch) const;
   Attributes AttributesAt(size_t node, int64_t batch) const;
   // For a constant that grows: the number of positions along that axis that belong to a sample and repeat for the next one. 0: all

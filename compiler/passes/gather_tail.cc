@@ -131,6 +131,7 @@ class Part {
  private:
   bool has_tail() const { return me_ == tail_; }
   const Shape& ShapeOf(ValueId id) const { return graph_->value(id).shape; }
+  int64_t batch() const { return shards_.back().start + shards_.back().length; }
   // Returns the batch axis of the value, or -1 if it has none.
   static int AxisOf(const Node& node) { return static_cast<int>(node.attributes.Int("axis", -1)); }
 
@@ -153,11 +154,37 @@ class Part {
     graph_->nodes.back().outputs[0] = id;
   }
 
+  // The samples of a value of the whole batch: along `axis`, where all samples follow each other `outer` times, with `each` positions.
+  struct Samples {
+    Shape whole;
+    int axis = 0;
+    int64_t outer = 1, each = 1;
+
+    // The shape of `count` samples, and the same with an axis of their own for the repetitions, behind which the samples are contiguous.
+    Shape Of(int64_t count) const {
+      Shape shape = whole;
+      shape[axis] = outer * each * count;
+      return shape;
+    }
+    Shape Apart(int64_t count) const {
+      std::vector<int64_t> dims(whole.begin(), whole.end());
+      dims[static_cast<size_t>(axis)] = each * count;
+      dims.insert(dims.begin() + axis, outer);
+      return Shape(dims);
+    }
+    int axis_apart() const { return axis + 1; }
+  };
+
+  Samples SamplesOf(const Node& node, const Shape& whole) const {
+    Samples samples{.whole = whole, .axis = AxisOf(node), .outer = node.attributes.Int("outer", 1)};
+    samples.each = whole[samples.axis] / (samples.outer * batch());
+    return samples;
+  }
+
   void Gather(const Node& node) {
-    const int axis = AxisOf(node);
     const ValueId whole = node.outputs[0];
-    if (axis < 0) return Become(whole, node.inputs[0]);
-    const int64_t each = ShapeOf(whole)[axis] / (shards_.back().start + shards_.back().length);
+    if (AxisOf(node) < 0) return Become(whole, node.inputs[0]);
+    const Samples samples = SamplesOf(node, ShapeOf(whole));
     std::vector<ValueId> parts;
     for (size_t r = 0; r < shards_.size(); ++r) {
       if (shards_[r].length == 0) continue;
@@ -165,14 +192,22 @@ class Part {
         parts.push_back(node.inputs[0]);
         continue;
       }
-      Shape shape = ShapeOf(whole);
-      shape[axis] = each * shards_[r].length;
       const Value& value = graph_->value(whole);
-      parts.push_back(graph_->AddValue(value.name + "/of" + std::to_string(r), value.dtype, shape, value.role));
+      parts.push_back(graph_->AddValue(value.name + "/of" + std::to_string(r), value.dtype, samples.Of(shards_[r].length), value.role));
       Transfer(node, "Recv", r, {}, {parts.back()});
     }
     if (parts.size() == 1) return Become(whole, parts[0]);
-    builder_.Op("Concat", parts, {{"axis", int64_t{axis}}});
+    if (samples.outer == 1) {
+      builder_.Op("Concat", parts, {{"axis", int64_t{samples.axis}}});
+    } else {
+      size_t k = 0;
+      for (const BatchShard& shard : shards_) {
+        if (shard.length == 0) continue;
+        parts[k] = builder_.Reshape(parts[k], samples.Apart(shard.length));
+        ++k;
+      }
+      builder_.Reshape(builder_.Op("Concat", parts, {{"axis", int64_t{samples.axis_apart()}}}), samples.whole);
+    }
     graph_->nodes.back().outputs[0] = whole;
   }
 
@@ -181,20 +216,23 @@ class Part {
   }
 
   void Scatter(const Node& node) {
-    const int axis = AxisOf(node);
-    const ValueId whole = node.inputs[0], own = node.outputs[0];
-    if (axis < 0) {
+    ValueId whole = node.inputs[0];
+    const ValueId own = node.outputs[0];
+    if (AxisOf(node) < 0) {
       Become(own, whole);
       for (size_t r = 0; r < shards_.size(); ++r) {
         if (r != me_) Transfer(node, "Send", r, {whole}, {});
       }
       return;
     }
-    const int64_t each = ShapeOf(whole)[axis] / (shards_.back().start + shards_.back().length);
+    const Samples samples = SamplesOf(node, ShapeOf(whole));
+    const int64_t axis = samples.outer == 1 ? samples.axis : samples.axis_apart();
+    if (samples.outer > 1) whole = builder_.Reshape(whole, samples.Apart(batch()));
     for (size_t r = 0; r < shards_.size(); ++r) {
       if (shards_[r].length == 0) continue;
-      const int64_t begin = shards_[r].start * each, end = begin + shards_[r].length * each;
-      const ValueId part = builder_.Op("Slice", {whole, builder_.Ints({begin}), builder_.Ints({end}), builder_.Ints({axis})});
+      const int64_t begin = shards_[r].start * samples.each, end = begin + shards_[r].length * samples.each;
+      ValueId part = builder_.Op("Slice", {whole, builder_.Ints({begin}), builder_.Ints({end}), builder_.Ints({axis})});
+      if (samples.outer > 1) part = builder_.Reshape(part, samples.Of(shards_[r].length));
       if (r == me_) {
         graph_->nodes.back().outputs[0] = own;
       } else {
@@ -214,6 +252,26 @@ class Part {
 };
 
 }  // namespace
+
+void AssignTail(const Graph& graph, const std::set<std::string>& origins, Stages& stages) {
+  std::set<std::string> tail = origins;
+  for (bool again = true; again;) {
+    again = false;
+    std::vector<bool> made(static_cast<size_t>(graph.num_values()), false);
+    for (const Node& node : graph.nodes) {
+      if (node.phase != Phase::kForward) continue;
+      bool inside = !node.origin.empty() && tail.contains(node.origin);
+      ForEachUse(node, [&](ValueId id) { inside = inside || made[static_cast<size_t>(id)]; });
+      if (!inside) continue;
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) made[static_cast<size_t>(id)] = true;
+      }
+      // An earlier node may have this origin.
+      if (!node.origin.empty()) again |= tail.insert(node.origin).second;
+    }
+  }
+  for (const std::string& origin : tail) stages.of_node[origin] = kTail;
+}
 
 void MarkTail(Graph& graph, const Stages& stages) { Marker(graph, stages).Run(); }
 

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "compiler/graph/builder.h"
 #include "compiler/passes/replicate_data.h"
 
 namespace gradloom {
+
+// Assigns to the tail the nodes of the forward pass with these origins, and all that read their results. Nodes with one origin are on one
+// side.
+void AssignTail(const Graph& graph, const std::set<std::string>& origins, Stages& stages);
 
 // Inserts gradloom.GatherSamples where the tail reads a result of the trunk or a feed, and gradloom.ScatterSamples where the trunk reads a
 // result or state of the tail: after the producer, or before the first reader. Nodes must be placed.

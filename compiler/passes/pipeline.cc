@@ -88,8 +88,9 @@ void RunWriteOutEinsum(PassContext& c) {
   write_out(c.graph);
 }
 
-// Whether layers may be fused: an update has no model, and parts of a placed model are found by the names of their nodes.
-bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && c.stages == nullptr; }
+// Whether layers may be fused: an update has no model, and parts of a model that are placed by patterns are found by the names of their
+// nodes.
+bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty()); }
 
 void RunFuseAttention(PassContext& c) {
   // On a GPU, cuDNN's attention in 16 bits without dropout is faster than two products and a softmax. Attention over products moves as many
@@ -150,7 +151,7 @@ void RunAddLoss(PassContext& c) {
     c.feed_names = operands.feed_names();
   }
   for (Node& node : c.graph.nodes) {
-    if (c.recipe.gather_to >= 0 && node.id >= c.first_loss_node) node.device = kTail;
+    if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && node.id >= c.first_loss_node) node.device = kTail;
   }
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
   c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
@@ -233,6 +234,7 @@ void RunPlaceDevices(PassContext& c) {
   }
   std::vector<PlaceRule> rules = c.recipe.place;
   for (PlaceRule& rule : rules) rule.stage = kTail;
+  AssignTail(c.graph, c.recipe.tail, *c.stages);
   PlaceDevices(c.graph, rules, *c.stages);
   MarkTail(c.graph, *c.stages);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,13 +53,17 @@ struct Recipe {
   std::vector<PlaceRule> place;       // parts of the model on devices of their own; the first rule that matches
   std::map<std::string, int> placed;  // the file's own annotations, instead of rules: stages by names of nodes
   int placed_stages = 0;              // number of stages in `placed`; 0: none
-  int gather_to = -1;        // the device that gathers the samples for the loss and for the nodes that `place` puts there; -1: none
-  bool place_auto = false;   // cut the model into as many parts as the memory limit requires, by the cost model
-  int64_t bucket_bytes = 0;  // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
-  bool copy_inputs = false;  // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
-  bool sync_bn = false;      // batch statistics of the whole batch, not of each device's samples
-  int threads = 1;           // threads of a device, which its streams share
-  int64_t memory_limit = 0;  // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
+  // The device that gathers the samples for the loss and for the nodes that `place` puts there, or for the nodes of `tail`; -1: none, or
+  // with `gather_related` the first one for a model that relates samples.
+  int gather_to = -1;
+  bool gather_related = true;  // gather the samples if they are related and the rest of the recipe places nothing
+  std::set<std::string> tail;  // origins of the nodes that relate samples: these and all that follow from them run on that device
+  bool place_auto = false;     // cut the model into as many parts as the memory limit requires, by the cost model
+  int64_t bucket_bytes = 0;    // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
+  bool copy_inputs = false;    // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
+  bool sync_bn = false;        // batch statistics of the whole batch, not of each device's samples
+  int threads = 1;             // threads of a device, which its streams share
+  int64_t memory_limit = 0;    // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
   RecomputeMode recompute = RecomputeMode::kAuto;
   int streams = 1;  // streams of a device; 0: the cost model decides
 
@@ -67,6 +72,12 @@ struct Recipe {
     place.clear();
     placed.clear();
     placed_stages = 0;
+  }
+
+  // Whether nodes that relate samples may be put on one device that gathers the samples: if nothing else is placed.
+  bool MayGatherRelated() const {
+    return gather_related && devices > 1 && place.empty() && placed_stages == 0 && !place_auto && !UsesFileAlgorithm() &&
+           (gather_to < 0 || !tail.empty());
   }
 
   // Whether loss, gradients and updates are those of the file's own algorithm, and the index of its training_info.

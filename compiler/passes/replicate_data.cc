@@ -1,6 +1,7 @@
 #include "compiler/passes/replicate_data.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -173,25 +174,31 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
     });
   }
   for (const auto& [parameter, gradient] : gradients) gradient_of_.emplace(gradient, graph.value(parameter).name);
-  for (const Value& value : graph.values()) growing_.push_back(dependence_.growing(value.id));
+  for (const Value& value : graph.values()) {
+    const std::vector<int> axes = of_tail_[At(value.id)] ? std::vector<int>() : dependence_.growing_axes(value.id);
+    growing_.push_back(axes.empty() ? -1 : axes[0]);
+    // A fed table of pairs is divided into rows.
+    of_pairs_.push_back(axes.size() > 1 && value.role != Role::kInput);
+  }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!graph.nodes[i].regions.empty()) bodies_.emplace(i, ReplicatedBodies(graph.nodes[i], i, dependence_, batch, rules));
+    const Node& node = graph.nodes[i];
+    if (!node.regions.empty() && !InTail(node)) bodies_.emplace(i, ReplicatedBodies(node, i, dependence_, batch, rules));
   }
   // If the extent of a fed axis is a multiple of the batch size, the samples may be contiguous, or else interleaved: both are tried.
-  std::optional<Error> first;
+  std::exception_ptr first;
   for (bool apart : {false, true}) {
     try {
       Propagate(apart);
       FillBuckets(bucket_bytes);
       synchronizes_parts_ = AllReducesEndTooEarly();
       return;
-    } catch (const Error& error) {
-      if (first) throw *first;
+    } catch (const Error&) {
+      if (first) std::rethrow_exception(first);
       const bool choice = std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
         return growing_[At(id)] >= 0 && graph_.value(id).shape[growing_[At(id)]] != batch_;
       });
       if (!choice) throw;
-      first = error;
+      first = std::current_exception();
     }
   }
 }
@@ -203,51 +210,28 @@ void Replication::Propagate(bool apart) {
     summed_.assign(growing_.size(), false);
     averaged_.assign(growing_.size(), false);
     combined_.assign(growing_.size(), false);
-    shards_.assign(growing_.size(), {});
     means_.assign(graph_.nodes.size(), false);
-    for (const Value& value : graph_.values()) {
-      const int axis = growing_[At(value.id)];
-      if (axis < 0) continue;
-      if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
-      if (value.role == Role::kConst && !of_tail_[At(value.id)]) {
-        const int64_t places = dependence_.PositionsPerSample(value.id);
-        Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));
-        if (places < 0) shard.steps = dependence_.StepsOf(value.id);
-        if (!shard.steps.empty()) shard.inner = value.shape[axis] / batch_;
-      }
-    }
+    ShardInputs(apart);
+    std::optional<Error> refused;
+    std::set<std::string> related;                            // origins
+    std::vector<bool> after_refused(growing_.size(), false);  // by value id
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      std::vector<Shard> inputs;
-      std::vector<int> growing;
-      if (AddsToPart(graph_, node)) {
-        // The accumulated sum is not combined here.
-        if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= RequireWhole(AddedToPart(node));
-        continue;
+      bool divides = !refused || std::none_of(node.inputs.begin(), node.inputs.end(),
+                                              [&](ValueId id) { return id != kNoValue && after_refused[At(id)]; });
+      try {
+        if (divides) again |= ShardNode(i);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported) throw;
+        if (!refused) refused = error;
+        related.insert(node.origin);
+        divides = false;
       }
-      for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
-      // Values of the tail cover the whole batch, although their shapes depend on it.
-      for (ValueId id : node.outputs) growing.push_back(id == kNoValue || InTail(node) ? -1 : growing_[At(id)]);
-      ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
-      const auto bodies = bodies_.find(i);
-      if (bodies != bodies_.end() && query.counts())
-        query.Refuse("it reads sample indices, which each device counts from its own first sample");
-      bodies != bodies_.end() ? bodies->second.InferShards(query) : InferShards(query);
-      if (!InTail(node)) Check(node, query.outputs());
-      means_[i] = query.mean();
-      for (int k : query.reduced()) again |= RequireWhole(node.inputs[static_cast<size_t>(k)]);
-      for (size_t k = 0; k < node.outputs.size(); ++k) {
-        const ValueId id = node.outputs[k];
-        if (id == kNoValue) continue;
-        const Shard made = query.outputs()[k];
-        // A value that became whole through an earlier collective needs no other.
-        summed_[At(id)] = wanted_[At(id)] && made.partial();
-        averaged_[At(id)] = wanted_[At(id)] && made.local();
-        combined_[At(id)] = query.combined();
-        shards_[At(id)] = summed_[At(id)] || averaged_[At(id)] ? Shard::Whole() : made;
-        if (graph_.value(id).next_of != kNoValue && (shards_[At(id)].partial() || shards_[At(id)].local())) again |= RequireWhole(id);
+      for (ValueId id : node.outputs) {
+        if (!divides && id != kNoValue) after_refused[At(id)] = true;
       }
     }
+    if (refused) throw RelatedSamples(*refused, std::move(related));
     for (ValueId id : graph_.outputs) {
       if (!shards_[At(id)].steps.empty()) {
         throw Error(ErrorCode::kUnsupported,
@@ -264,6 +248,77 @@ void Replication::Propagate(bool apart) {
       }
     }
   }
+}
+
+// Everything is whole except feeds and the constants of the trunk.
+void Replication::ShardInputs(bool apart) {
+  shards_.assign(growing_.size(), {});
+  for (const Value& value : graph_.values()) {
+    const int axis = growing_[At(value.id)];
+    if (axis < 0 || of_pairs_[At(value.id)]) continue;
+    if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
+    if (value.role != Role::kConst) continue;
+    const int64_t places = dependence_.PositionsPerSample(value.id);
+    Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));
+    if (places < 0) shard.steps = dependence_.StepsOf(value.id);
+    if (!shard.steps.empty()) shard.inner = value.shape[axis] / batch_;
+  }
+}
+
+// Decides how the results of the node are divided. Returns whether a value before it turned out to be needed whole.
+bool Replication::ShardNode(size_t at) {
+  const Node& node = graph_.nodes[at];
+  bool again = false;
+  if (AddsToPart(graph_, node)) {
+    // The accumulated sum is not combined here.
+    const Shard& added = shards_[At(AddedToPart(node))];
+    return (added.local() || added.split()) && RequireWhole(AddedToPart(node));
+  }
+  // Values of the tail cover the whole batch, although their shapes depend on it.
+  if (InTail(node) && !IsBoundary(node)) return false;
+  std::vector<Shard> inputs;
+  std::vector<int> growing;
+  for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
+  for (ValueId id : node.outputs) growing.push_back(id == kNoValue ? -1 : growing_[At(id)]);
+  ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
+  for (const auto* ids : {&node.inputs, &node.outputs}) {
+    for (ValueId id : *ids) {
+      if (id == kNoValue || !of_pairs_[At(id)]) continue;
+      query.Refuse("'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() +
+                   " has two axes that depend on the batch size");
+    }
+  }
+  const auto bodies = bodies_.find(at);
+  if (bodies != bodies_.end() && query.counts())
+    query.Refuse("it reads sample indices, which each device counts from its own first sample");
+  bodies != bodies_.end() ? bodies->second.InferShards(query) : InferShards(query);
+  if (!InTail(node)) Check(node, query.outputs());
+  means_[at] = query.mean();
+  for (int k : query.reduced()) again |= RequireWhole(node.inputs[static_cast<size_t>(k)]);
+  for (size_t k = 0; k < node.outputs.size(); ++k) {
+    const ValueId id = node.outputs[k];
+    if (id == kNoValue) continue;
+    Shard made = query.outputs()[k];
+    if (IsBoundary(node) && made.split()) made.inner = InnerOfGathered(graph_.value(id).shape, made.inner);
+    // A value that became whole through an earlier collective needs no other.
+    summed_[At(id)] = wanted_[At(id)] && made.partial();
+    averaged_[At(id)] = wanted_[At(id)] && made.local();
+    combined_[At(id)] = query.combined();
+    shards_[At(id)] = summed_[At(id)] || averaged_[At(id)] ? Shard::Whole() : made;
+    if (graph_.value(id).next_of != kNoValue && (shards_[At(id)].partial() || shards_[At(id)].local())) again |= RequireWhole(id);
+  }
+  return again;
+}
+
+// A value that the tail returns is the gradient of a gathered one, and has its samples in the same order: that of the gathered values of
+// this shape, or `otherwise` if they have several. With the wrong order the readers of the gradient refuse it.
+int64_t Replication::InnerOfGathered(const Shape& shape, int64_t otherwise) const {
+  std::set<int64_t> inner;
+  for (const Node& node : graph_.nodes) {
+    if (!IsBoundary(node) || !InTail(node) || node.phase != Phase::kForward || graph_.value(node.inputs[0]).shape != shape) continue;
+    if (const Shard& gathered = shard(node.inputs[0]); gathered.split()) inner.insert(gathered.InnerOf(shape[gathered.axis], batch_));
+  }
+  return inner.size() == 1 ? *inner.begin() : otherwise;
 }
 
 // The gradient that the node adds (AddsToPart).
@@ -349,7 +404,11 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
 // gather.
 Node Replication::Boundary(Node node, int64_t samples) const {
   const Shard& divided = shard(InTail(node) ? node.inputs[0] : node.outputs[0]);
-  if (divided.split()) node.attributes.set("axis", int64_t{divided.axis});
+  if (divided.split()) {
+    const int64_t extent = graph_.value(node.inputs[0]).shape[divided.axis];
+    node.attributes.set("axis", int64_t{divided.axis});
+    node.attributes.set("outer", extent / (batch_ * divided.InnerOf(extent, batch_)));
+  }
   if (divided.split() && samples == 0 && InTail(node)) node.inputs[0] = kNoValue;
   return node;
 }

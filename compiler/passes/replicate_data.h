@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/graph/builder.h"
@@ -13,6 +14,7 @@
 #include "compiler/passes/place_devices.h"
 #include "compiler/passes/recipe.h"
 #include "compiler/passes/replicate_bodies.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 
@@ -24,6 +26,18 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
 
 // The most bytes that devices sum in one all-reduce, except for a single larger tensor.
 int64_t BucketBytesOf(const Recipe& recipe);
+
+// Thrown if the batch cannot be divided because nodes relate samples.
+class RelatedSamples : public Error {
+ public:
+  // `first`: the error of the first such node. `origins`: of all nodes that cannot be divided although their operands are.
+  RelatedSamples(const Error& first, std::set<std::string> origins) : Error(first), origins_(std::move(origins)) {}
+
+  const std::set<std::string>& origins() const { return origins_; }
+
+ private:
+  std::set<std::string> origins_;
+};
 
 // How every value of a graph over the whole batch is divided over the devices.
 //
@@ -38,7 +52,7 @@ class Replication {
   // `graph`: the model with loss, gradients and updates at `batch` samples, at least 2; `other`: the same at another batch. Both must
   // outlive this. `devices`: the number of devices that share the batch. `gradients`: by parameter. Sums that are ready one after the other
   // are joined into one all-reduce, up to `bucket_bytes`, before the first of them is read. `gathers`: gather_tail has marked the graph,
-  // and its tail is not divided. Throws Error(kUnsupported) naming the node that mixes samples.
+  // and its tail is not divided. Throws RelatedSamples(kUnsupported), naming the first node that relates samples, and Error(kUnsupported).
   Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
               const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers = false);
 
@@ -52,6 +66,9 @@ class Replication {
   class DeviceGraph;
 
   void Propagate(bool apart);
+  void ShardInputs(bool apart);
+  bool ShardNode(size_t at);
+  int64_t InnerOfGathered(const Shape& shape, int64_t otherwise) const;
   bool RequireWhole(ValueId id);
   ValueId AddedToPart(const Node& node) const;
   bool AllReducesEndTooEarly() const;
@@ -70,7 +87,8 @@ class Replication {
   const int64_t each_;  // samples of the first device
   const TypeRules& rules_;
   BatchDependence dependence_;
-  std::vector<int> growing_;                    // by value id
+  std::vector<int> growing_;                    // by value id: the axis, or -1; for values of the tail -1
+  std::vector<bool> of_pairs_;                  // by value id: two axes grow
   std::vector<Shard> shards_;                   // by value id
   std::map<ValueId, std::string> gradient_of_;  // a gradient: its parameter's name
   std::vector<bool> wanted_;                    // by value id: something needs it whole

@@ -344,7 +344,8 @@ constexpr Key kKeys[] = {
      kText,
      kEverywhere,
      "",
-     "cpu:0: this device gathers the outputs of all devices and computes the loss and the nodes that --place puts there",
+     "cpu:0: this device gathers the outputs of all devices and computes the loss and the nodes that --place puts there; none: refuse "
+     "a model that relates samples, for which the first device would gather them",
      "",
      {},
      "output_device"},

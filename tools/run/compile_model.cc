@@ -80,6 +80,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   made.plan = Compile(model, options, &made.report);
   KeepRecipe(configuration, made.plan);
   CheckMemoryLimit(configuration, model, options, made.plan);
+  if (const std::string line = TailLine(made.report, options.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
   return made;

@@ -33,7 +33,26 @@ std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan
   return text + "; with the loss on every device " + Bytes(shared.total_bytes()) + " each";
 }
 
+// The memory of the device that gathers samples because the model relates them.
+std::string TailMemoryLine(const Plan& plan) {
+  const std::vector<PlaceMemory> places = ReportMemory(plan, 0).places;
+  const auto bytes_of = [&](size_t rank) { return places[static_cast<size_t>(plan.PlaceOf(rank))].total_bytes(); };
+  return "memory: " + Bytes(bytes_of(0)) + " on the device that gathers, " + Bytes(bytes_of(1)) + " on each of the others";
+}
+
 }  // namespace
+
+std::string TailLine(const CompileReport& report, DeviceKind device) {
+  if (!report.tail) return "";
+  const CompileReport::Tail& tail = *report.tail;
+  const std::string name = device == DeviceKind::kCuda ? "cuda:0" : "cpu";
+  const std::string why = "samples are related from " + tail.from + " on (" + tail.why + "): ";
+  if (tail.nodes == tail.all_nodes)
+    return "warning " + why + "nothing can be divided, so the first device computes everything; use --devices " + name;
+  return "gather  " + why + "the first device gathers all samples and computes the " + std::to_string(tail.nodes) + " of " +
+         std::to_string(tail.all_nodes) + " operators that follow, and their gradients: " + Short(100 * tail.flops_share) +
+         " % of the FLOPs of a step; the rest is divided over the devices   [--gather-to none refuses instead]";
+}
 
 std::string DeviceForecast::Line() const {
   if (step_seconds.size() < 2) return "";
@@ -86,6 +105,7 @@ void AddForecast(const Configuration& configuration, const Model& model, const C
   const DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
   if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
+  if (report.tail) notes.push_back(TailMemoryLine(plan));
   if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());
 }
 

@@ -26,6 +26,9 @@ struct DeviceForecast {
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                                const Cluster& cluster);
 
+// A line on what one device computes for the whole batch because the model relates samples (CompileReport::tail); "" if nothing.
+std::string TailLine(const CompileReport& report, DeviceKind device);
+
 // Adds the lines of a forecast for devices of this machine, or of devices.topology, to the notes.
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
                  const CompileReport& report, std::vector<std::string>& notes);

@@ -18,14 +18,16 @@ DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor
   const ImportedGraph imported = Import(model, options.import);
   const Graph& graph = *imported.graph;
   options.recipe = RecipeOf(configuration, model, graph, 0, notes);
-  if (options.recipe.gather_to >= 0) {
-    throw Error(ErrorCode::kUnsupported, "ONNX's annotations cannot express a placement that gathers samples on one device", "--gather-to",
+  const auto refuse_gathering = [] {
+    throw Error(ErrorCode::kUnsupported, "ONNX's annotations cannot express a placement that gathers samples on one device", "--placement",
                 "train with --place, or export without --placement");
-  }
+  };
+  if (options.recipe.gather_to >= 0) refuse_gathering();
   options.recipe.schedule = plan.schedule;
   options.entries = {{entry.kind == EntryKind::kAccumulate ? EntryKind::kStep : entry.kind, entry.batch}};
   CompileReport report;
   Compile(model, options, &report);
+  if (report.tail) refuse_gathering();
   DevicePlacement placement{
       .devices = static_cast<int>(plan.num_ranks()), .stages = report.stages, .of_node = report.placed, .batch_axes = {}};
   if (options.recipe.device != DeviceKind::kCpu) placement.device = "cuda";

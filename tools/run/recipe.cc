@@ -325,7 +325,7 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
     throw Error(ErrorCode::kConfig, file.note.empty() ? "the model file has no placement" : file.note, "",
                 "use --place 'PATTERN=cpu:1', or omit --place to train on one device");
   }
-  const bool told = !words.empty() || !configuration.Text("devices.gather_to").empty() || configuration.is_set("devices.target");
+  const bool told = !words.empty() || GathersByConfiguration(configuration) || configuration.is_set("devices.target");
   if (!file.note.empty()) notes.push_back("devices " + file.note);
   if (!file.placement) return;
   if (!asked && told) {
@@ -348,6 +348,11 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
 }
 
 }  // namespace
+
+bool GathersByConfiguration(const Configuration& configuration) {
+  const std::string& device = configuration.Text("devices.gather_to");
+  return !device.empty() && device != kGatherNowhere;
+}
 
 Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
                 std::vector<std::string>& notes) {
@@ -391,6 +396,8 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   });
   Reading(configuration, "devices.gather_to", [&] {
     const std::string& device = configuration.Text("devices.gather_to");
+    recipe.gather_related = device != kGatherNowhere;
+    if (!recipe.gather_related) return;
     recipe.gather_to = ParseDeviceIndex(device, named.devices);
     if (!device.empty() && recipe.gather_to < 0)
       throw Error(ErrorCode::kConfig, "cannot gather on device '" + Escaped(device) + "'", "", "use --gather-to cpu:0");

@@ -45,6 +45,10 @@ LoadOptions LoadOptionsOf(const Configuration& configuration);
 
 // The value of --place for the placement in the model file (ONNX's multi-device annotations).
 inline constexpr char kPlaceByFile[] = "file";
+// The value of --gather-to with which a model that relates samples is refused on several devices.
+inline constexpr char kGatherNowhere[] = "none";
+// Whether --gather-to names a device.
+bool GathersByConfiguration(const Configuration& configuration);
 
 // With --verbose, prints each key that was set, with its origin, on stderr.
 void PrintSetKeys(const Configuration& configuration);

@@ -316,6 +316,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   made.plan = std::make_shared<const Plan>(by_plan ? planned->Complete(configuration, model, compile, made.report)
                                                    : Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
+  if (const std::string line = TailLine(made.report, compile.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, compile.recipe.recompute); !line.empty()) made.notes.push_back(line);
   AddForecast(configuration, model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();

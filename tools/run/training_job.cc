@@ -249,7 +249,7 @@ std::vector<std::string> TrainingJob::Names() const {
 void TrainingJob::DivideWork(Configuration& configuration) {
   if (alone()) return;
   const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
-  const bool placed = !configuration.Texts("devices.place").empty() || !configuration.Text("devices.gather_to").empty();
+  const bool placed = !configuration.Texts("devices.place").empty() || GathersByConfiguration(configuration);
   const bool enough = configuration.origin("devices.use").kind != OriginKind::kFile || wanted.count >= topology_.world;
   // Lists of GPUs may differ, but all processes must decide alike.
   shares_batches_ = BroadcastText(placed && enough ? "together" : "") == "together";
