@@ -329,12 +329,13 @@ bool Fits(const ModelFile& file, const ImportOptions& options, int64_t batch, co
 ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one,
                               const BatchNumbers& batch) {
   const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
-  // The batch size that the file was exported for fits, and is compared with others if batches are divided.
+  if (batch.actual == 0) return as_it_is();
   std::vector<int64_t> sizes = SizesOfParts(file);
   sizes.insert(sizes.begin(), 1);
-  const bool own = options.any_batch && std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end();
-  if (batch.actual == 0) return as_it_is();
-  std::optional<Error> wrong;
+  std::optional<Error> wrong, unfit;
+  // The batch size that the file was exported for fits, and is compared with others if batches are divided.
+  const bool own = options.any_batch && std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end() &&
+                   (batch.actual == 1 || Fits(file, for_one, batch.actual, batch.symbol, unfit));
   if (own) {
     if (Fits(file, for_one, batch.actual + 1, batch.symbol, wrong)) return as_it_is();
     sizes = {batch.actual};
@@ -343,7 +344,6 @@ ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& option
   }
   for (const int64_t size : sizes) {
     // Any file is tried as one for a single sample; one for several must at least fit them.
-    std::optional<Error> unfit;
     if (size == batch.actual && !own) continue;
     if (size > 1 && !own && !Fits(file, for_one, size, batch.symbol, unfit)) continue;
     if (std::optional<ImportedGraph> imported = ImportForDeclared(file, for_one, size, batch, wrong)) return std::move(*imported);

@@ -472,8 +472,10 @@ TEST(ReplicateData, PredictionsAreGatheredInOrder) {
 }
 
 Error Refused(const std::string& graph, const std::vector<LossTerm>& losses) {
+  CompileOptions options = OptionsFor(losses, 2, {6});
+  options.recipe.gather_related = false;
   try {
-    Compile(ModelOf(graph), OptionsFor(losses, 2, {6}));
+    Compile(ModelOf(graph), options);
   } catch (const Error& error) {
     return error;
   }
