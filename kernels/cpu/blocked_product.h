@@ -1,7 +1,7 @@
 // Products of matrices by our own loops, in blocks that fit into a core's caches. Blocks of 16-bit elements are widened to float32 on the
 // way, so memory traffic consists of 16-bit elements only, and each result is rounded once. Products of float32 matrices are an alternative
-// to oneDNN's, which are slow on processors without AVX-512 (docs/benchmarks.md, "Matrix products without AVX-512"). Each result is the sum
-// of the sums over parts of k, whose lengths are fixed, so it does not depend on the blocks and the threads.
+// to oneDNN's, which are slow on processors without AVX-512 (docs/benchmarks.md, "Matrix products without AVX-512"). Each result is one
+// chain of float32 additions along k, whatever the blocks and threads.
 #pragma once
 
 #include <cstdint>

@@ -100,9 +100,12 @@ namespace {
 // c[kRows, kVectors vectors] from a and one panel of b; `bias` has kPanel elements. Loops are unrolled so that the sums stay in registers.
 template <Index kRows, Index kVectors>
 void Tile(const MatrixArgs& args, const float* a, const float* panel, const float* bias, float* c, Index c_row) {
-  Vector sums[kRows][kVectors] = {};
+  Vector sums[kRows][kVectors];
 #pragma GCC unroll 16
-  for (Index r = 0; r < kRows; ++r) __builtin_prefetch(c + r * c_row, 1);
+  for (Index r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) sums[r][v] = args.adds ? Load(c + r * c_row + v * kLanes) : Vector{};
+  }
   for (Index p = 0; p < args.k; ++p, panel += kPanel, a += args.a_col) {
     Vector b[kVectors];
 #pragma GCC unroll 2
@@ -114,16 +117,11 @@ void Tile(const MatrixArgs& args, const float* a, const float* panel, const floa
       for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, b[v], sums[r][v]);
     }
   }
-  // Sums over several parts have smaller rounding errors than one long sum.
   const Vector alpha = Broadcast(args.alpha);
 #pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) {
-      float* const to = c + r * c_row + v * kLanes;
-      const Vector sum = args.adds ? Load(to) + sums[r][v] : sums[r][v];
-      Store(to, sum * alpha + Load(bias + v * kLanes));
-    }
+    for (Index v = 0; v < kVectors; ++v) Store(c + r * c_row + v * kLanes, sums[r][v] * alpha + Load(bias + v * kLanes));
   }
 }
 
