@@ -52,17 +52,20 @@ void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width
   }
 }
 
-// Packs a whole panel whose columns are contiguous.
-void PackTransposed(const float* b, Index b_col, Index rows, float* pack) {
+// Packs a panel of whole vectors, `width` columns, each of them contiguous.
+void PackTransposed(const float* b, Index b_col, Index rows, Index width, float* pack) {
   // Whole cache lines of a column, one after the other: if the columns are a multiple of 4 KiB apart, their lines share a set of the cache.
   constexpr Index kLine = 16;
   Index p = 0;
   for (; p + kLine <= rows; p += kLine) {
-    for (Index v = 0; v < kPanel; v += kLanes) {
+    for (Index v = 0; v < width; v += kLanes) {
       for (Index i = 0; i < kLine; i += kLanes) TransposeSquare(b + p + i + v * b_col, b_col, pack + (p + i) * kPanel + v, kPanel);
     }
   }
-  PackPanel(b + p, 1, b_col, rows - p, kPanel, pack + p * kPanel);
+  for (; p + kLanes <= rows; p += kLanes) {
+    for (Index v = 0; v < width; v += kLanes) TransposeSquare(b + p + v * b_col, b_col, pack + p * kPanel + v, kPanel);
+  }
+  PackPanel(b + p, 1, b_col, rows - p, width, pack + p * kPanel);
 }
 
 }  // namespace
@@ -85,13 +88,18 @@ void PackMatrix(const MatrixArgs& args, float* pack) {
       }
     }
     packed = whole;
-  } else if (args.b_row == 1) {
-    for (; packed < whole; ++packed) PackTransposed(args.b + packed * kPanel * args.b_col, args.b_col, args.k, pack + packed * panel_size);
   }
   for (; packed * kPanel < args.n; ++packed) {
-    const Index j = packed * kPanel;
-    PackPanel(args.b + j * args.b_col, args.b_row, args.b_col, args.k, args.n - j < kPanel ? args.n - j : kPanel,
-              pack + packed * panel_size);
+    const Index j = packed * kPanel, width = args.n - j < kPanel ? args.n - j : kPanel;
+    const float* const from = args.b + j * args.b_col;
+    float* const to = pack + packed * panel_size;
+    if (args.b_row == 1 && width % kLanes == 0) {
+      PackTransposed(from, args.b_col, args.k, width, to);
+    } else if (args.b_col == 1 && width == kLanes) {
+      for (Index p = 0; p < args.k; ++p) Store(to + p * kPanel, Load(from + p * args.b_row));
+    } else {
+      PackPanel(from, args.b_row, args.b_col, args.k, width, to);
+    }
   }
 }
 
