@@ -135,7 +135,11 @@ std::vector<int64_t> SizesOfParts(const ModelFile& file) {
     }
   }
   sizes.erase(sizes.begin(), sizes.lower_bound(2));
-  return {sizes.begin(), sizes.end()};
+  // Each is a reading of the file, so a file must not be able to ask for many.
+  constexpr size_t kMaxSizes = 16;
+  std::vector<int64_t> smallest(sizes.begin(), sizes.end());
+  smallest.resize(std::min(smallest.size(), kMaxSizes));
+  return smallest;
 }
 
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {

@@ -44,7 +44,7 @@ struct FedInputs {
 BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
 
 // The sizes of parts that the main graph of a file takes of tensors (Split, SplitToSequence, Slice) and that are constants, and their sums:
-// the batch that a file was exported for is among them if it takes whole batches apart. Ascending, from 2 on.
+// the batch that a file was exported for is usually among them if it takes whole batches apart. The smallest 16 from 2 on, ascending.
 std::vector<int64_t> SizesOfParts(const ModelFile& file);
 
 // The batch axis of an input in a file that has the batch as a number; -1: none.
