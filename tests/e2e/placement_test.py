@@ -1,4 +1,5 @@
 """ONNX's multi-device annotations: written by export --placement, read if no flag says otherwise, and ignored with a note if unsupported.
+Models that relate samples, for which one device gathers them.
 """
 import json
 import os
@@ -166,6 +167,30 @@ class PlacementTest(unittest.TestCase):
         self.train("model.onnx", "gathered", "--devices", "cpu:2", "--gather-to", "cpu:0")
         done = self.run_command("export", "runs/gathered", "--placement", "-o", "refused.onnx", code=3)
         self.assertIn("ONNX's annotations cannot express", done.stderr)
+
+    def test_related_samples_are_gathered(self):
+        model = make_model()
+        model.graph.node[-1].output[0] = "own"
+        for op, operands, made, name in (("Transpose", ["own"], "turned", "turn"), ("MatMul", ["own", "turned"], "pairs", "similarity"),
+                                         ("Softmax", ["pairs"], "shares", "softmax"), ("MatMul", ["shares", "own"], "y", "mix")):
+            model.graph.node.append(helper.make_node(op, operands, [made], name=name))
+        onnx.save(model, self.path("pairs.onnx"))
+        self.train("pairs.onnx", "one")
+        done = self.train("pairs.onnx", "three", "--devices", "cpu:3")
+        self.assertRegex(done.stderr, "gather  samples are related from [A-Za-z]+ 'similarity' on .*the first device gathers all samples")
+        np.testing.assert_allclose(self.losses("three"), self.losses("one"), rtol=1e-5)
+        for verb in (["check"], ["compile", "-o", "pairs.plan"]):
+            done = self.run_command(*verb, "pairs.onnx", *LOSS, "--batch", str(BATCH), "--devices", "cpu:3")
+            self.assertRegex(done.stdout + done.stderr, "samples are related from [A-Za-z]+ 'similarity' on")
+        # Resumed, the same device gathers.
+        self.train("pairs.onnx", "stopped", "--devices", "cpu:3", "--steps", "4", "--save-every", "2")
+        self.run_command("resume", "runs/stopped", "--set", "train.steps=6")
+        self.assertEqual(self.losses("stopped"), self.losses("three")[:6])
+        refused = self.run_command("train", "pairs.onnx", "--data", "data.npz", *LOSS, "--batch", str(BATCH), "--devices", "cpu:3", "--gather-to",
+                                   "none", code=3)
+        self.assertIn("similarity", refused.stderr)
+        refused = self.run_command("export", "runs/three", "--placement", "-o", "placed.onnx", code=3)
+        self.assertIn("cannot express a placement that gathers samples", refused.stderr)
 
 
 if __name__ == "__main__":
