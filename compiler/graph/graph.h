@@ -45,8 +45,9 @@ struct Value {
   DType dtype = DType::kUndefined;
   Shape shape;
   Role role = Role::kActivation;
-  ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
-  bool derived = false;        // a constant that was computed, not a tensor of the file, so it is not trained
+  ValueId next_of = kNoValue;     // this value replaces that parameter or state after the step
+  ValueId rounded_of = kNoValue;  // this state is that parameter, rounded to 16 bits; the parameter's update keeps it so
+  bool derived = false;           // a constant that was computed, not a tensor of the file, so it is not trained
   // Each device that shares the batch has its own part of it, and the value is their sum: an accumulated gradient, as a state or with the
   // last batch's share.
   bool partial = false;

@@ -93,6 +93,7 @@ std::string ToText(const Graph& graph) {
     if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;
     text += value.role == Role::kParam ? "param " : value.role == Role::kState ? "state " : "const ";
     text += Declaration(graph, value.id) + (value.partial ? " partial" : "");
+    if (value.rounded_of != kNoValue) text += " rounded_of " + NameOf(graph, value.rounded_of);
     if (value.role == Role::kConst && data->elements() <= kMaxElementsShown) text += " = " + ElementsOf(*data);
     text += "\n";
   }

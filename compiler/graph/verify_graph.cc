@@ -44,10 +44,16 @@ class Verifier {
       CheckRange(value.next_of, where);
       if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type differs from that of the state that it updates", where());
     }
+    if (value.rounded_of != kNoValue) {
+      CheckRange(value.rounded_of, where);
+      const bool rounds = value.role == Role::kState && graph_.value(value.rounded_of).role == Role::kParam &&
+                          graph_.value(value.rounded_of).shape == value.shape;
+      if (!rounds || graph_.data(value.id) != nullptr) Fail("it is not the copy of a parameter", where());
+    }
     const Tensor* data = graph_.data(value.id);
     if (data == nullptr) {
       if (value.role == Role::kConst) Fail("the constant has no data", where());
-      // A state without data is zero before the first step.
+      // A state without data is zero before the first step, or the copy of a parameter.
       if (value.role == Role::kState && value.next_of == kNoValue) Make(value.id, where);
       return;
     }

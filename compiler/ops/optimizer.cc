@@ -11,19 +11,35 @@ namespace gradloom {
 namespace {
 
 constexpr int kFirstState = 6;
+constexpr int kMaxStates = 3;
 // The inputs of a MultiTensorUpdate that all parameters share, and the maximum number of parameters.
 enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 constexpr int kMaxTensors = 32;
 
-// Operands: parameter, gradient, lr, step, clip?, apply?, states.... Outputs have the types of the values that they replace. The gradient
-// of a float32 parameter may have a 16-bit type.
+// The type of the parameters' copies that the node writes; kUndefined: none.
+DType CopyType(const Node& node, DType parameter) {
+  const auto type = static_cast<DType>(node.attributes.Int("copy_type", static_cast<int64_t>(DType::kUndefined)));
+  if (type == DType::kUndefined) return type;
+  const bool half = type == DType::kFloat16 || type == DType::kBfloat16;
+  if (!half || parameter == DType::kFloat16 || parameter == DType::kBfloat16 || node.op == "LambDirection")
+    throw Error(ErrorCode::kAttr, "copy_type is not a type of 16 bits to which a parameter is rounded", Describe(node));
+  return type;
+}
+
+// The gradient of a float32 parameter may have a 16-bit type.
+void ExpectGradient(const Graph& graph, const Node& node, int i, const ValueType& parameter) {
+  const DType gradient = InputType(graph, node, i).dtype;
+  const bool narrow = parameter.dtype == DType::kFloat32 && (gradient == DType::kFloat16 || gradient == DType::kBfloat16);
+  ExpectInput(graph, node, i, {narrow ? gradient : parameter.dtype, parameter.shape});
+}
+
+// Operands: parameter, gradient, lr, step, clip?, apply?, states.... Outputs have the types of the values that they replace; a copy has the
+// attribute's.
 std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, kFirstState, kFirstState + 3, 4);
+  ExpectArity(node, kFirstState, kFirstState + kMaxStates, kMaxStates + 2);
   ExpectFloating(graph, node, 0);
   const ValueType parameter = InputType(graph, node, 0);
-  const DType gradient = InputType(graph, node, 1).dtype;
-  const bool narrow = parameter.dtype == DType::kFloat32 && (gradient == DType::kFloat16 || gradient == DType::kBfloat16);
-  ExpectInput(graph, node, 1, {narrow ? gradient : parameter.dtype, parameter.shape});
+  ExpectGradient(graph, node, 1, parameter);
   ExpectFloating(graph, node, 2);
   ExpectInput(graph, node, 2, {InputType(graph, node, 2).dtype, Shape{}});
   ExpectInput(graph, node, 3, {DType::kInt64, Shape{}});
@@ -31,53 +47,66 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
   if (HasInput(node, 5)) ExpectInput(graph, node, 5, {DType::kBool, Shape{}});
   for (int i = kFirstState; i < static_cast<int>(node.inputs.size()); ++i) ExpectInput(graph, node, i, parameter);
   const size_t states = node.inputs.size() - kFirstState;
-  if (node.outputs.size() != 1 + states) {
-    throw Error(ErrorCode::kArity, std::to_string(states) + " states need " + std::to_string(1 + states) + " outputs", Describe(node));
+  std::vector<ValueType> types(1 + states, parameter);
+  if (const DType copy = CopyType(node, parameter.dtype); copy != DType::kUndefined) types.push_back({copy, parameter.shape});
+  if (node.outputs.size() != types.size()) {
+    throw Error(ErrorCode::kArity, std::to_string(states) + " states need " + std::to_string(types.size()) + " outputs", Describe(node));
   }
-  return std::vector<ValueType>(node.outputs.size(), parameter);
+  return types;
 }
 
-// Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states (kernels/catalog/update.h).
+// Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states. Outputs: kernels/catalog/update.h.
 std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
   const std::string update = node.attributes.String("update", "");
   const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
   if (std::find(std::begin(known), std::end(known), update) == std::end(known))
     throw Error(ErrorCode::kAttr, "optimizer '" + Escaped(update) + "' does not support several tensors", Describe(node));
-  const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(node.outputs.size());
-  const int tensors = operands - results;
-  if (tensors <= 0 || tensors > kMaxTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
-    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs do not match",
+  const int64_t tensors = node.attributes.Int("tensors", 0);
+  const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters;
+  const DType copy = CopyType(node, InputType(graph, node, kMultiTensorParameters).dtype);
+  const int64_t results = static_cast<int64_t>(node.outputs.size()) - (copy == DType::kUndefined ? 0 : tensors);
+  if (tensors <= 0 || tensors > kMaxTensors || operands - results != tensors || results < tensors || results > (1 + kMaxStates) * tensors ||
+      results % tensors != 0) {
+    throw Error(ErrorCode::kArity,
+                std::to_string(operands) + " operands and " + std::to_string(node.outputs.size()) + " outputs do not match",
                 Describe(node));
   }
-  const int states = results / tensors - 1;
+  const auto states = static_cast<int>(results / tensors) - 1;
   ExpectFloating(graph, node, kMultiTensorLr);
   ExpectInput(graph, node, kMultiTensorLr, {InputType(graph, node, kMultiTensorLr).dtype, Shape{}});
   ExpectInput(graph, node, kMultiTensorStep, {DType::kInt64, Shape{}});
   if (HasInput(node, kMultiTensorApply)) ExpectInput(graph, node, kMultiTensorApply, {DType::kBool, Shape{}});
-  std::vector<ValueType> types;
+  std::vector<ValueType> types, copies;
   for (int tensor = 0; tensor < tensors; ++tensor) {
     const int first = kMultiTensorParameters + tensor * (2 + states);
     ExpectFloating(graph, node, first);
     const ValueType parameter = InputType(graph, node, first);
     if (parameter.dtype != InputType(graph, node, kMultiTensorParameters).dtype)
       throw Error(ErrorCode::kType, "the parameters must have the same type", Describe(node));
-    for (int k = 1; k < 2 + states; ++k) ExpectInput(graph, node, first + k, parameter);
+    ExpectGradient(graph, node, first + 1, parameter);
+    for (int k = 2; k < 2 + states; ++k) ExpectInput(graph, node, first + k, parameter);
     types.insert(types.end(), static_cast<size_t>(1 + states), parameter);
+    if (copy != DType::kUndefined) copies.push_back({copy, parameter.shape});
   }
+  types.insert(types.end(), copies.begin(), copies.end());
   if (HasInput(node, kMultiTensorClip)) ExpectInput(graph, node, kMultiTensorClip, {types[0].dtype, Shape{}});
   return types;
 }
 
 // Operands: parameter, direction, lr, sum of squares of the parameter, sum of squares of the direction, apply?.
 std::vector<ValueType> LambApplyTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, 5, 6, 1);
+  ExpectArity(node, 5, 6, 2);
   ExpectFloating(graph, node, 0);
   const ValueType parameter = InputType(graph, node, 0);
   ExpectInput(graph, node, 1, parameter);
   ExpectInput(graph, node, 2, {InputType(graph, node, 2).dtype, Shape{}});
   for (int i : {3, 4}) ExpectInput(graph, node, i, {parameter.dtype, Shape{}});
   if (HasInput(node, 5)) ExpectInput(graph, node, 5, {DType::kBool, Shape{}});
-  return {parameter};
+  std::vector<ValueType> types{parameter};
+  if (const DType copy = CopyType(node, parameter.dtype); copy != DType::kUndefined) types.push_back({copy, parameter.shape});
+  if (node.outputs.size() != types.size())
+    throw Error(ErrorCode::kArity, "needs " + std::to_string(types.size()) + " outputs", Describe(node));
+  return types;
 }
 
 constexpr Op Update(std::string_view name) { return {.name = name, .domain = kGradloomDomain, .traits = kUpdate, .infer = UpdateTypes}; }

@@ -61,6 +61,11 @@ std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor
     }
   }
   for (const auto& [id, tensor] : feeds) values[static_cast<size_t>(id)] = tensor;
+  for (const Value& value : graph.values()) {
+    if (value.rounded_of == kNoValue || feeds.contains(value.id)) continue;
+    const Tensor& parameter = values[static_cast<size_t>(value.rounded_of)];
+    if (parameter.defined()) values[static_cast<size_t>(value.id)] = Converted(parameter.view(), value.dtype);
+  }
 
   const std::vector<bool> needed = Needed(graph, wanted);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

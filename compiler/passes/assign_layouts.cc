@@ -33,6 +33,7 @@ class LayoutAssigner {
   LayoutAssigner(Graph& graph, const Plan& whole, ProgramPlan& plan) : graph_(graph), plan_(plan) {
     plan_.layouts.assign(static_cast<size_t>(graph.num_values()), {});
     for (const Value& value : graph.values()) {
+      if (value.rounded_of != kNoValue) pairs_.insert({{value.id, value.rounded_of}, {value.rounded_of, value.id}});
       const int known = IsStateInput(value) ? whole.FindState(value.name) : -1;
       if (known < 0) continue;
       layout(value.id) = whole.state[static_cast<size_t>(known)].layout;
@@ -55,12 +56,15 @@ class LayoutAssigner {
  private:
   Layout& layout(ValueId id) { return plan_.layouts[static_cast<size_t>(id)]; }
 
-  // If the first reader of a state converts it to another type, the state takes the order of dimensions that the first reader with a
-  // preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, or can be divided into its blocks
-  // without a transposition, and the gradient arrives in this order.
+  // If a state has a 16-bit copy, or its first reader converts it to another type, the state takes the order of dimensions that the first
+  // reader with a preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, or can be divided
+  // into its blocks without a transposition, and the gradient arrives in this order.
   void DecideByCopies(const std::vector<Node>& nodes) {
     std::set<ValueId> read;
     std::map<ValueId, ValueId> copied;  // the state, by copy
+    for (const auto& [id, other] : pairs_) {
+      if (graph_.value(id).rounded_of != kNoValue && !decided_.contains(id) && !decided_.contains(other)) copied.emplace(id, id);
+    }
     for (const Node& node : nodes) {
       const bool copies = node.op == "Cast" && node.domain.empty() && IsStateInput(graph_.value(node.inputs[0]));
       if (copies && !read.contains(node.inputs[0]) && !decided_.contains(node.inputs[0])) copied.emplace(node.outputs[0], node.inputs[0]);
@@ -78,10 +82,20 @@ class LayoutAssigner {
       const auto found = copied.find(node.inputs[i]);
       if (found == copied.end() || preferred.inputs[i].layout.plain()) continue;
       const Layout wanted = Simplest({.order = preferred.inputs[i].layout.order, .blocks = {}}, preferred.inputs[i].shape);
-      layout(found->second) = wanted;
-      decided_.insert(found->second);
+      Decide(found->second, wanted);
       copied.erase(found);
     }
+  }
+
+  // Sets the layout of a state. A parameter and its copy have one order of dimensions, in which the update passes over both.
+  void Decide(ValueId id, Layout wanted) {
+    decided_.insert(id);
+    if (const auto pair = pairs_.find(id); pair != pairs_.end()) {
+      const ValueId other = pair->second;
+      wanted = decided_.insert(other).second ? Simplest({.order = wanted.order, .blocks = {}}, graph_.value(id).shape) : layout(other);
+      layout(other) = wanted;
+    }
+    layout(id) = wanted;
   }
 
   void Visit(Node& node) {
@@ -169,7 +183,7 @@ class LayoutAssigner {
 
   // Returns the value in this layout: itself, or a reordered copy.
   ValueId In(ValueId id, const Layout& wanted) {
-    if (IsStateInput(graph_.value(id)) && decided_.insert(id).second) layout(id) = wanted;
+    if (IsStateInput(graph_.value(id)) && !decided_.contains(id)) Decide(id, wanted);
     if (layout(id) == wanted) return id;
     const auto [known, fresh] = reordered_.emplace(std::pair(id, wanted.ToString()), kNoValue);
     if (fresh) {
@@ -217,8 +231,9 @@ class LayoutAssigner {
 
   Graph& graph_;
   ProgramPlan& plan_;
-  const Node* reader_ = nullptr;  // the node that a reorder serves
-  std::set<ValueId> decided_;     // states whose layout is decided
+  const Node* reader_ = nullptr;      // the node that a reorder serves
+  std::set<ValueId> decided_;         // states whose layout is decided
+  std::map<ValueId, ValueId> pairs_;  // a parameter's copy, and the parameter of a copy
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
 };
 

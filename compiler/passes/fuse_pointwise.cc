@@ -139,9 +139,9 @@ class Grouping {
 };
 
 // The program of a group, member by member.
-class Program {
+class Composition {
  public:
-  explicit Program(const Graph& graph) : graph_(graph) {}
+  explicit Composition(const Graph& graph) : graph_(graph) {}
 
   void Add(const Node& node) {
     const PointwiseProgram part = *PointwiseProgramOf(CallOf(graph_, node, {}));
@@ -236,7 +236,7 @@ std::vector<ValueId> ResultsOf(const Graph& graph, const FusionGroup& group, con
 std::optional<Node> FusedNode(const Graph& graph, const FusionGroup& group, const Uses& uses, const std::vector<bool>& is_output) {
   const std::vector<ValueId> results = ResultsOf(graph, group, uses, is_output);
   if (results.empty() || results.size() > static_cast<size_t>(PointwiseProgram::kMaxOutputs)) return std::nullopt;
-  Program program(graph);
+  Composition program(graph);
   for (int at : group.members) program.Add(graph.nodes[static_cast<size_t>(at)]);
   // The inputs must broadcast to the shape of the results. A constant, which is part of the program, contributes no shape.
   Shape shape;

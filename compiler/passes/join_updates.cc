@@ -70,6 +70,9 @@ class Joiner {
     Node joined{
         .op = "MultiTensorUpdate", .domain = std::string(kGradloomDomain), .inputs = {}, .outputs = {}, .attributes = last.attributes};
     joined.attributes.set("update", last.op);
+    joined.attributes.set("tensors", static_cast<int64_t>(members.size()));
+    std::vector<ValueId> copies;
+    const bool copied = CopyTypeOf(last.attributes) != DType::kUndefined;
     for (int shared : {kUpdateLr, kUpdateStep, kUpdateClip, kUpdateApply})
       joined.inputs.push_back(last.inputs[static_cast<size_t>(shared)]);
     for (int at : members) {
@@ -77,9 +80,11 @@ class Joiner {
       joined.inputs.push_back(node.inputs[kUpdateParameter]);
       joined.inputs.push_back(node.inputs[kUpdateGradient]);
       joined.inputs.insert(joined.inputs.end(), node.inputs.begin() + kUpdateStates, node.inputs.end());
-      joined.outputs.insert(joined.outputs.end(), node.outputs.begin(), node.outputs.end());
+      joined.outputs.insert(joined.outputs.end(), node.outputs.begin(), node.outputs.end() - (copied ? 1 : 0));
+      if (copied) copies.push_back(node.outputs.back());
       gone_[static_cast<size_t>(at)] = true;
     }
+    joined.outputs.insert(joined.outputs.end(), copies.begin(), copies.end());
     joined.phase = last.phase;
     joined.device = last.device;
     joined.stream = last.stream;

@@ -6,7 +6,7 @@
 namespace gradloom {
 
 // Removes the cast to float32 of a 16-bit gradient that only updates read. They widen it element by element, to the same bits, and no
-// float32 gradient is stored. For devices whose update kernels support this (the CPU's).
+// float32 gradient is stored.
 void NarrowGradients(Graph& graph);
 
 }  // namespace gradloom

@@ -29,6 +29,7 @@
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/join_updates.h"
 #include "compiler/passes/keep_steps.h"
+#include "compiler/passes/keep_weight_copies.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/narrow_gradients.h"
@@ -191,11 +192,11 @@ void RunAllowTf32(PassContext& c) {
 
 int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
 
-bool KeepsParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
+bool KeepsOwnParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
 
 // The factor of a batch's gradient in the accumulated one. A batch that is not divided is processed by every replica.
 double ShareOfBatch(const PassContext& c) {
-  const int64_t alike = KeepsParts(c) && !c.divided ? CopiesOfModel(c) : 1;
+  const int64_t alike = KeepsOwnParts(c) && !c.divided ? CopiesOfModel(c) : 1;
   return 1.0 / static_cast<double>(c.recipe.accumulate * alike);
 }
 
@@ -203,9 +204,9 @@ void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
-  if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsParts(c));
-  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsParts(c));
-  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, KeepsParts(c));
+  if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
+  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
+  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, KeepsOwnParts(c));
   const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
@@ -275,9 +276,7 @@ void RunFuseEpilogues(PassContext& c) {
   FuseEpilogues(builder);
 }
 
-void RunNarrowGradients(PassContext& c) {
-  if (c.recipe.device == DeviceKind::kCpu) NarrowGradients(c.graph);
-}
+void RunNarrowGradients(PassContext& c) { NarrowGradients(c.graph); }
 
 void RunSplitConvBias(PassContext& c) {
   if (c.recipe.device != DeviceKind::kCuda) return;
@@ -288,6 +287,13 @@ void RunSplitConvBias(PassContext& c) {
 void RunFuseCasts(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   FuseCasts(builder, c.recipe.device == DeviceKind::kCuda);
+}
+
+void RunKeepWeightCopies(PassContext& c) {
+  // With --gather-to, devices of one place have different nodes, but must keep the same states.
+  if (c.recipe.gather_to >= 0) return;
+  GraphBuilder builder(c.graph, c.rules);
+  KeepWeightCopies(builder, c.plan, Trains(c.kind) && !c.recipe.UsesFileAlgorithm());
 }
 
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
@@ -406,6 +412,8 @@ constexpr Pass kPasses[] = {
     {"fuse_casts", RunFuseCasts, true},
     // After gradients are all-reduced; before passes that count the bytes of gradients.
     {"narrow_gradients", RunNarrowGradients, true},
+    // After fuse_casts, which expects casts; before nodes are ordered, because updates come after the readers of copies.
+    {"keep_weight_copies", RunKeepWeightCopies, true},
     // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.

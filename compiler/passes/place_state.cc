@@ -32,11 +32,15 @@ std::vector<bool> Used(const Graph& graph) {
   for (const Value& value : graph.values()) {
     if (value.next_of != kNoValue) used[static_cast<size_t>(value.next_of)] = true;
   }
+  for (const Value& value : graph.values()) {
+    if (value.rounded_of != kNoValue && used[static_cast<size_t>(value.id)]) used[static_cast<size_t>(value.rounded_of)] = true;
+  }
   return used;
 }
 
 StateKind KindOf(const Value& value, const std::map<std::string, int>& parameters) {
   if (value.role == Role::kParam) return StateKind::kParameter;
+  if (value.rounded_of != kNoValue) return StateKind::kWeightCopy;
   if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
   const size_t slash = value.name.rfind('/');
   if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
@@ -46,6 +50,11 @@ StateKind KindOf(const Value& value, const std::map<std::string, int>& parameter
 std::vector<int> HoldersOf(const StateHolders& holders, const std::string& name) {
   const auto found = holders.find(name);
   return found == holders.end() ? std::vector<int>() : found->second;
+}
+
+// The tensor with which a state is kept: a copy with its parameter.
+const std::string& OwnerOf(const Graph& graph, const Value& value) {
+  return value.rounded_of == kNoValue ? value.name : graph.value(value.rounded_of).name;
 }
 
 // Places the tensor at the same offset in all places that hold it, after everything that they hold already.
@@ -69,6 +78,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   for (size_t i = 0; i < plan.places.size(); ++i) {
     if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
   }
+  if (state.kind == StateKind::kWeightCopy) state.parameter = parameters.at(graph.value(value.rounded_of).name);
   if (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator) {
     state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
   }
@@ -124,7 +134,7 @@ void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const St
     }
     for (const Value& value : graph.values()) {
       if (value.role == role && value.next_of == kNoValue && used[static_cast<size_t>(value.id)])
-        PlaceState(graph, value, scheduled.layout(value.id), HoldersOf(holders, value.name), parameters, plan);
+        PlaceState(graph, value, scheduled.layout(value.id), HoldersOf(holders, OwnerOf(graph, value)), parameters, plan);
     }
   }
   std::map<std::string, int> known;

@@ -1,5 +1,9 @@
 #include "kernels/catalog/update.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 namespace gradloom {
 
 scalar::SgdOptions SgdOptionsOf(const Attributes& a) {
@@ -40,14 +44,38 @@ scalar::AdamaxOptions AdamaxOptionsOf(const Attributes& a) {
           .weight_decay = a.Float("weight_decay", 0)};
 }
 
-int TensorsOf(const KernelCall& call) {
-  const int operands = static_cast<int>(call.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(call.outputs.size());
-  const int tensors = operands - results;
-  return tensors > 0 && results >= tensors && results % tensors == 0 ? tensors : -1;
+DType CopyTypeOf(const Attributes& a) { return static_cast<DType>(a.Int("copy_type", static_cast<int64_t>(DType::kUndefined))); }
+
+size_t StatesOf(const KernelCall& call) { return call.outputs.size() - (CopyTypeOf(call.attributes) == DType::kUndefined ? 1 : 2); }
+
+int CopiedOutput(const KernelCall& call, int output) {
+  constexpr std::string_view kWriters[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "LambApply", "MultiTensorUpdate"};
+  if (call.domain != "gradloom" || std::find(std::begin(kWriters), std::end(kWriters), call.op) == std::end(kWriters)) return -1;
+  const auto outputs = static_cast<int>(call.outputs.size());
+  if (CopyTypeOf(call.attributes) == DType::kUndefined) return -1;
+  if (call.op != "MultiTensorUpdate") return output == outputs - 1 ? 0 : -1;
+  const int tensors = TensorsOf(call), copies = outputs - tensors;
+  return tensors > 0 && output >= copies ? (output - copies) * (copies / tensors) : -1;
 }
 
+int TensorsOf(const KernelCall& call) {
+  const int64_t tensors = call.attributes.Int("tensors", 0);
+  if (tensors < 1 || tensors > kMaxTensors) return -1;
+  const int64_t operands = static_cast<int64_t>(call.inputs.size()) - kMultiTensorParameters;
+  const int64_t copies = CopyTypeOf(call.attributes) == DType::kUndefined ? 0 : tensors;
+  const int64_t next = static_cast<int64_t>(call.outputs.size()) - copies;
+  return operands - next == tensors && next >= tensors && next % tensors == 0 ? static_cast<int>(tensors) : -1;
+}
+
+namespace {
+
+// The number of next values of each parameter of a MultiTensorUpdate: its own, and those of its states.
+int NextOfEach(const KernelCall& call) { return (static_cast<int>(call.inputs.size()) - kMultiTensorParameters) / TensorsOf(call) - 1; }
+
+}  // namespace
+
 std::vector<int> UpdateInputs(const KernelCall& call, int tensor) {
-  const int states = static_cast<int>(call.outputs.size()) / TensorsOf(call) - 1;
+  const int states = NextOfEach(call) - 1;
   const int first = kMultiTensorParameters + tensor * (2 + states);
   std::vector<int> inputs = {first, first + 1, kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply};
   for (int k = 0; k < states; ++k) inputs.push_back(first + 2 + k);
@@ -55,9 +83,10 @@ std::vector<int> UpdateInputs(const KernelCall& call, int tensor) {
 }
 
 std::vector<int> UpdateOutputs(const KernelCall& call, int tensor) {
-  const int each = static_cast<int>(call.outputs.size()) / TensorsOf(call);
+  const int each = NextOfEach(call);
   std::vector<int> outputs;
   for (int k = 0; k < each; ++k) outputs.push_back(tensor * each + k);
+  if (CopyTypeOf(call.attributes) != DType::kUndefined) outputs.push_back(TensorsOf(call) * each + tensor);
   return outputs;
 }
 
@@ -68,7 +97,7 @@ KernelCall UpdateOf(const KernelCall& call, int tensor) {
                     .inputs = {},
                     .outputs = {},
                     .threads = call.threads};
-  update.attributes.erase("update");
+  for (const char* own : {"update", "tensors"}) update.attributes.erase(own);
   for (int input : UpdateInputs(call, tensor)) update.inputs.push_back(call.inputs[static_cast<size_t>(input)]);
   for (int output : UpdateOutputs(call, tensor)) update.outputs.push_back(call.outputs[static_cast<size_t>(output)]);
   return update;
@@ -77,11 +106,17 @@ KernelCall UpdateOf(const KernelCall& call, int tensor) {
 std::string RejectsUnequalOperands(const KernelCall& call) {
   const OperandType& parameter = call.inputs[kUpdateParameter];
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
-    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
+    if (i >= kUpdateLr && i < kUpdateStates) continue;
+    OperandType operand = call.inputs[i];
+    const bool narrow = i == kUpdateGradient && (operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16);
+    if (narrow && parameter.dtype == DType::kFloat32) operand.dtype = DType::kFloat32;
+    if (operand != parameter) return "operands that differ from the parameter";
   }
-  for (const OperandType& output : call.outputs) {
-    if (output != parameter) return "outputs that differ from the parameter";
+  const DType copy = CopyTypeOf(call.attributes);
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    OperandType expected = parameter;
+    if (copy != DType::kUndefined && k + 1 == call.outputs.size()) expected.dtype = copy;
+    if (call.outputs[k] != expected) return "outputs that differ from the parameter";
   }
   const bool padded = parameter.layout.Padded(parameter.shape) != parameter.shape;
   return padded && call.op == "Adamax" ? "padding that would not stay zero" : "";

@@ -11,6 +11,9 @@ namespace gradloom {
 
 // The inputs of an update; the states follow. Outputs: the next parameter, then the next states in the same order. Exceptions: the first
 // output of gradloom.LambDirection is the direction; gradloom.LambApply has its own operands.
+//
+// An update of a parameter with the attribute `copy_type` (a DType of 16 bits) has one more output, the last: the next parameter, rounded
+// to this type as by Cast. It is the parameter's 16-bit copy (StateKind::kWeightCopy).
 enum UpdateInput : int {
   kUpdateParameter,
   kUpdateGradient,
@@ -25,10 +28,17 @@ enum UpdateInput : int {
 enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
 
 // gradloom.MultiTensorUpdate: updates of several parameters by one optimizer with the same attributes; the attribute `update` names the
-// optimizer's operator. Inputs: four shared ones, then for each parameter the parameter, its gradient and its states. Outputs: for each
-// parameter, its next value and the next states.
+// optimizer's operator, `tensors` is the number of parameters. Inputs: four shared ones, then for each parameter the parameter, its
+// gradient and its states. Outputs: for each parameter, its next value and the next states; then, with `copy_type`, the copy of each.
 enum MultiTensorInput : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 inline constexpr int kMaxTensors = 32;
+
+// The type of the copies that an update or a MultiTensorUpdate writes; kUndefined: it writes none.
+DType CopyTypeOf(const Attributes& attributes);
+// The number of states of an update of one parameter.
+size_t StatesOf(const KernelCall& call);
+// The output, a next parameter, of which output `output` of an update or a MultiTensorUpdate is the copy; -1 if it is no copy.
+int CopiedOutput(const KernelCall& call, int output);
 
 // The number of parameters of a MultiTensorUpdate; -1 if its number of operands does not match.
 int TensorsOf(const KernelCall& call);
@@ -39,8 +49,8 @@ std::vector<int> UpdateInputs(const KernelCall& call, int tensor);
 std::vector<int> UpdateOutputs(const KernelCall& call, int tensor);
 
 // Returns why an update cannot be computed element by element, or "". Parameter, gradient, states and their next values must have the same
-// type and layout. Padding stays zero, because every update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its
-// norm.
+// type and layout, and a copy the same layout; the gradient of a float32 parameter may have 16 bits. Padding stays zero, because every
+// update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its norm.
 std::string RejectsUnequalOperands(const KernelCall& call);
 
 // The learning-rate factor of the node's parameter group.

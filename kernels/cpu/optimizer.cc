@@ -1,4 +1,5 @@
-// Optimizers: one pass over the elements. The next values may overwrite the current ones. 16-bit gradients are widened in tiles.
+// Optimizers: one pass over the elements. The next values may overwrite the current ones. 16-bit gradients are widened, and the parameter's
+// 16-bit copy is rounded, in tiles.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,7 +17,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kTile = 512;  // elements of a gradient that are widened at a time
+constexpr int64_t kTile = 512;  // elements that are widened or rounded at a time
 
 using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::RmsPropOptions, scalar::AdagradOptions,
                              scalar::AdadeltaOptions, scalar::AdamaxOptions>;
@@ -32,7 +33,7 @@ Options OptionsOf(const KernelCall& call) {
 
 // The loop for the number of states; -1: none.
 int LoopOf(const KernelCall& call) {
-  const auto states = static_cast<int>(call.outputs.size()) - 1;
+  const auto states = static_cast<int>(StatesOf(call));
   const auto loop = [](UpdateLoop l) { return static_cast<int>(l); };
   if (call.op == "Sgd") return states == 0 ? loop(UpdateLoop::kSgd) : states == 1 ? loop(UpdateLoop::kMomentum) : -1;
   if (call.op == "Adam") return states == 2 ? loop(UpdateLoop::kAdam) : states == 3 ? loop(UpdateLoop::kAmsgrad) : -1;
@@ -57,7 +58,8 @@ class Update : public Kernel {
         options_(OptionsOf(call)),
         lr_scale_(LrScale(call.attributes)),
         elements_(call.inputs[kUpdateParameter].layout.elements(call.inputs[kUpdateParameter].shape)),
-        states_(call.outputs.size() - 1),
+        states_(StatesOf(call)),
+        copy_type_(CopyTypeOf(call.attributes)),
         threads_(ThreadsFor(elements_, kElementsPerThread, call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
@@ -81,15 +83,17 @@ class Update : public Kernel {
             args.clip = clip;
             args.n = n;
             loop_(args);
+            RoundCopy(args.next, n, outputs, begin);
           };
           const DType dtype = call_.inputs[kUpdateGradient].dtype;
           ParallelRanges(elements_, 16, threads_, [&](int64_t begin, int64_t end) {
-            if (dtype == DType::kFloat32) return update(static_cast<const float*>(inputs[kUpdateGradient]) + begin, begin, end - begin);
+            const auto* const wide = static_cast<const float*>(dtype == DType::kFloat32 ? inputs[kUpdateGradient] : nullptr);
+            if (wide != nullptr && copy_type_ == DType::kUndefined) return update(wide + begin, begin, end - begin);
             alignas(64) float tile[kTile];
             for (int64_t at = begin; at < end; at += kTile) {
               const int64_t n = std::min(kTile, end - at);
-              LoadFloats(BestLoops(), dtype, inputs[kUpdateGradient], at, n, tile);
-              update(tile, at, n);
+              if (wide == nullptr) LoadFloats(BestLoops(), dtype, inputs[kUpdateGradient], at, n, tile);
+              update(wide != nullptr ? wide + at : tile, at, n);
             }
           });
         },
@@ -102,6 +106,12 @@ class Update : public Kernel {
       const size_t input = k == 0 ? static_cast<size_t>(kUpdateParameter) : kUpdateStates + k - 1;
       if (inputs[input] != outputs[k]) std::memcpy(outputs[k], inputs[input], static_cast<size_t>(elements_) * sizeof(float));
     }
+    RoundCopy(static_cast<const float*>(outputs[0]), elements_, outputs, 0);
+  }
+
+  // Writes elements `begin` to `begin` + n of the parameter's copy, if there is one, from its next values.
+  void RoundCopy(const float* next, int64_t n, void* const* outputs, int64_t begin) const {
+    if (copy_type_ != DType::kUndefined) StoreFloats(BestLoops(), copy_type_, next, n, outputs[1 + states_], begin);
   }
 
   KernelCall call_;
@@ -110,6 +120,7 @@ class Update : public Kernel {
   double lr_scale_;
   int64_t elements_;
   size_t states_;
+  DType copy_type_;
   int threads_;
 };
 
@@ -117,13 +128,17 @@ class Update : public Kernel {
 class LambApply : public Kernel {
  public:
   explicit LambApply(const KernelCall& call)
-      : call_(call), lr_scale_(LrScale(call.attributes)), elements_(call.inputs[kLambParameter].shape.elements()) {}
+      : call_(call),
+        lr_scale_(LrScale(call.attributes)),
+        elements_(call.inputs[kLambParameter].shape.elements()),
+        copy_type_(CopyTypeOf(call.attributes)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const float* parameter = static_cast<const float*>(inputs[kLambParameter]);
     float* next = static_cast<float*>(outputs[0]);
     if (HasInput(call_, kLambApply) && !*static_cast<const bool*>(inputs[kLambApply])) {
       if (next != parameter) std::memcpy(next, parameter, static_cast<size_t>(elements_) * sizeof(float));
+      if (copy_type_ != DType::kUndefined) StoreFloats(BestLoops(), copy_type_, next, elements_, outputs[1], 0);
       return;
     }
     const float ratio = scalar::TrustRatio(*static_cast<const float*>(inputs[kLambParameterSquares]),
@@ -131,7 +146,11 @@ class LambApply : public Kernel {
     const float rate = static_cast<float>(ScalarAt(call_, inputs, kLambLr) * lr_scale_) * ratio;
     const float* direction = static_cast<const float*>(inputs[kLambDirection]);
     ParallelRanges(elements_, 16, ThreadsFor(elements_, kElementsPerThread, call_.threads), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) next[i] = parameter[i] - rate * direction[i];
+      for (int64_t at = begin; at < end; at += kTile) {
+        const int64_t past = std::min(at + kTile, end);
+        for (int64_t i = at; i < past; ++i) next[i] = parameter[i] - rate * direction[i];
+        if (copy_type_ != DType::kUndefined) StoreFloats(BestLoops(), copy_type_, next + at, past - at, outputs[1], at);
+      }
     });
   }
 
@@ -139,14 +158,12 @@ class LambApply : public Kernel {
   KernelCall call_;
   double lr_scale_;
   int64_t elements_;
+  DType copy_type_;
 };
 
 std::string RejectsUpdate(const KernelCall& call) {
-  if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "an unexpected number of optimizer states";
-  KernelCall wide = call;  // except for the gradient, which may have 16 bits
-  DType& gradient = wide.inputs[kUpdateGradient].dtype;
-  if (gradient == DType::kFloat16 || gradient == DType::kBfloat16) gradient = DType::kFloat32;
-  if (std::string why = RejectsUnequalOperands(wide); !why.empty()) return why;
+  if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + StatesOf(call)) return "an unexpected number of optimizer states";
+  if (std::string why = RejectsUnequalOperands(call); !why.empty()) return why;
   if (HasInput(call, kUpdateClip) && call.inputs[kUpdateClip].dtype != DType::kFloat32) return "a clip factor that is not float32";
   const DType dtype = call.inputs[kUpdateParameter].dtype;
   return dtype == DType::kFloat32 ? "" : std::string(DTypeName(dtype));

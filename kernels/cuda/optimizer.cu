@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/catalog/update.h"
+#include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operands.cuh"
@@ -119,20 +120,50 @@ constexpr int64_t kMaxBlocks = 2048;
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMaxBlocks); }
 
+// A gradient, which may have 16 bits.
+struct Gradient {
+  const void* data = nullptr;
+  DType dtype = DType::kUndefined;
+
+  template <typename T>
+  GRADLOOM_DEVICE T Load(int64_t i) const {
+    if (dtype == DType::kBfloat16) return Convert<T>(static_cast<const Bfloat16*>(data)[i]);
+    if (dtype == DType::kFloat16) return Convert<T>(static_cast<const Half*>(data)[i]);
+    return static_cast<const T*>(data)[i];
+  }
+};
+
+// The parameter's copy, rounded to 16 bits; without data there is none.
+struct RoundedCopy {
+  void* data = nullptr;
+  DType dtype = DType::kUndefined;
+
+  template <typename T>
+  GRADLOOM_DEVICE void Store(int64_t i, T value) const {
+    if (data == nullptr) return;
+    if (dtype == DType::kBfloat16)
+      static_cast<Bfloat16*>(data)[i] = Convert<Bfloat16>(value);
+    else
+      static_cast<Half*>(data)[i] = Convert<Half>(value);
+  }
+};
+
 // The arrays of an update: the parameter, then the states.
 template <typename Rule, typename T>
 struct Arrays {
   static constexpr int kArrays = Rule::kStates + 1;
-  const T* gradient;
+  Gradient gradient;
   const T* present[kArrays];
   T* next[kArrays];
+  RoundedCopy copy;
 
   GRADLOOM_DEVICE void Update(const Block& block, const Prepared<Rule, T>& p, int64_t begin, int64_t end) const {
     for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
       T values[kArrays];
       for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
-      if (p.applies) Rule::Update(p.step, gradient[i] * p.clip, values[0], values + 1);
+      if (p.applies) Rule::Update(p.step, gradient.Load<T>(i) * p.clip, values[0], values + 1);
       for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
+      copy.Store(i, values[0]);
     }
   }
 };
@@ -195,7 +226,7 @@ static_assert(sizeof(UpdateTensors<AmsgradRule, double>) <= 4096 - 16);
 // Calls f(rule, options) with the rule of a single update.
 template <typename F>
 std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
-  const size_t states = call.outputs.size() - 1;
+  const size_t states = StatesOf(call);
   const Attributes& a = call.attributes;
   if (call.op == "Sgd") return states == 0 ? f(SgdRule{}, SgdOptionsOf(a)) : f(MomentumRule{}, SgdOptionsOf(a));
   if (call.op == "Adam") return states == 2 ? f(AdamRule{}, AdamOptionsOf(a)) : f(AmsgradRule{}, AdamOptionsOf(a));
@@ -217,17 +248,21 @@ std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite& sit
     const OperandType& parameter = call.inputs[kUpdateParameter];
     const int64_t n = parameter.layout.elements(parameter.shape);
     const double lr_scale = LrScale(call.attributes);
-    const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype;
+    const DType gradient = call.inputs[kUpdateGradient].dtype;
+    const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype, copy = CopyTypeOf(call.attributes);
     return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
       return MakeKernel([=](const Launch& l) {
         const Scalars scalars{
             {l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply), refused};
-        UpdateTiles<Rule, T> update{
-            n, Blocks(n), {options, lr_scale, scalars}, {l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}}};
+        UpdateTiles<Rule, T> update{n,
+                                    Blocks(n),
+                                    {options, lr_scale, scalars},
+                                    {{l.inputs[kUpdateGradient], gradient}, {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}, {}}};
         for (int k = 1; k <= Rule::kStates; ++k) {
           update.arrays.present[k] = l.In<T>(static_cast<size_t>(kUpdateStates + k - 1));
           update.arrays.next[k] = l.Out<T>(static_cast<size_t>(k));
         }
+        if (copy != DType::kUndefined) update.arrays.copy = {l.outputs[1 + Rule::kStates], copy};
         ForEachRow(update.blocks, l.stream, update);
       });
     });
@@ -238,13 +273,16 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
   const int32_t* const refused = site.refused;
   const int count = TensorsOf(call);
   std::vector<int64_t> elements;
+  std::vector<DType> gradients;
   for (int tensor = 0; tensor < count; ++tensor) {
-    const OperandType parameter = UpdateOf(call, tensor).inputs[kUpdateParameter];
+    const KernelCall one = UpdateOf(call, tensor);
+    const OperandType& parameter = one.inputs[kUpdateParameter];
+    gradients.push_back(one.inputs[kUpdateGradient].dtype);
     elements.push_back(parameter.layout.elements(parameter.shape));
   }
   return WithRule(UpdateOf(call, 0), [&]<typename Rule>(Rule, const typename Rule::Options& options) {
     const double lr_scale = LrScale(call.attributes);
-    const DType lr = call.inputs[kMultiTensorLr].dtype, clip = call.inputs[kMultiTensorClip].dtype;
+    const DType lr = call.inputs[kMultiTensorLr].dtype, clip = call.inputs[kMultiTensorClip].dtype, copy = CopyTypeOf(call.attributes);
     return WithFloat(call.inputs[kMultiTensorParameters].dtype, [&]<typename T>(std::type_identity<T>) {
       return MakeKernel([=](const Launch& l) {
         UpdateTensors<Rule, T> update{};
@@ -263,11 +301,12 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
           auto& [n, past, arrays] = update.tensors[i];
           n = elements[i];
           past = blocks;
-          arrays.gradient = l.In<T>(parameter + 1);
+          arrays.gradient = {l.inputs[parameter + 1], gradients[i]};
           for (size_t k = 0; k < kArrays; ++k) {
             arrays.present[k] = l.In<T>(k == 0 ? parameter : parameter + 1 + k);
             arrays.next[k] = l.Out<T>(i * kArrays + k);
           }
+          if (copy != DType::kUndefined) arrays.copy = {l.outputs[elements.size() * kArrays + i], copy};
         }
         ForEachRow(blocks, l.stream, update);
       });
@@ -286,13 +325,16 @@ struct LambTile {
   const int32_t* refused;
   const T *parameter, *direction;
   T* next;
+  RoundedCopy copy;
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
     const bool applies = (apply == nullptr || *apply) && !IsRefused(refused);
     const T rate = static_cast<T>(lr[0] * lr_scale) * scalar::TrustRatio(*parameter_squares, *direction_squares);
     const int64_t begin = tile * kTile, end = n - begin < kTile ? n : begin + kTile;
     for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
-      next[i] = applies ? parameter[i] - rate * direction[i] : parameter[i];
+      const T value = applies ? parameter[i] - rate * direction[i] : parameter[i];
+      next[i] = value;
+      copy.Store(i, value);
     }
   }
 };
@@ -301,7 +343,7 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite& 
   const int32_t* const refused = site.refused;
   const int64_t n = call.inputs[kLambParameter].shape.elements();
   const double lr_scale = LrScale(call.attributes);
-  const DType lr = call.inputs[kLambLr].dtype;
+  const DType lr = call.inputs[kLambLr].dtype, copy = CopyTypeOf(call.attributes);
   const OperandCounts operands(call);
   return WithFloat(call.inputs[kLambParameter].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=](const Launch& l) {
@@ -314,7 +356,8 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite& 
                              refused,
                              l.In<T>(kLambParameter),
                              l.In<T>(kLambDirection),
-                             l.Out<T>(0)};
+                             l.Out<T>(0),
+                             {copy != DType::kUndefined ? l.outputs[1] : nullptr, copy}};
       ForEachRow(Tiles(n), l.stream, tile);
     });
   });

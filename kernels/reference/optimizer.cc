@@ -65,15 +65,13 @@ void UpdateOrCopy(const KernelCall& call, const void* const* inputs, void* const
     return;
   }
   CopyUnchanged(call, kUpdateParameter, inputs, outputs, 0);
-  for (size_t k = 1; k < call.outputs.size(); ++k) CopyUnchanged(call, kUpdateStates + k - 1, inputs, outputs, k);
+  for (size_t k = 1; k <= StatesOf(call); ++k) CopyUnchanged(call, kUpdateStates + k - 1, inputs, outputs, k);
 }
-
-size_t NumStates(const KernelCall& call) { return call.outputs.size() - 1; }
 
 void Sgd(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const scalar::SgdOptions options = SgdOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    if (NumStates(call) == 0) {
+    if (StatesOf(call) == 0) {
       UpdateAll<0, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto&) { scalar::SgdElement(step, g, p); });
     } else {
       UpdateAll<1, T>(call, inputs, outputs, options,
@@ -85,7 +83,7 @@ void Sgd(const KernelCall& call, const void* const* inputs, void* const* outputs
 void Adam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    if (NumStates(call) == 2) {
+    if (StatesOf(call) == 2) {
       UpdateAll<2, T>(call, inputs, outputs, options,
                       [](const auto& step, T g, T& p, auto& s) { scalar::AdamElement(step, g, p, s[0], s[1]); });
     } else {
@@ -99,7 +97,7 @@ void RmsProp(const KernelCall& call, const void* const* inputs, void* const* out
   const scalar::RmsPropOptions options = RmsPropOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
     // The states are the square average, then the momentum buffer, then the average, as far as they exist.
-    const size_t n = NumStates(call), average = n - 1;
+    const size_t n = StatesOf(call), average = n - 1;
     if (n == 1) {
       UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) {
         T none = T(0);
@@ -173,15 +171,25 @@ void MultiTensorUpdate(const KernelCall& call, const void* const* inputs, void* 
   }
 }
 
+// Runs an update and then writes the parameter's copy, if it has one.
+template <auto kUpdate>
+void WithCopy(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  kUpdate(call, inputs, outputs);
+  const DType type = CopyTypeOf(call.attributes);
+  if (type == DType::kUndefined) return;
+  const Tensor copy = Converted({call.outputs[0].dtype, call.outputs[0].shape, outputs[0]}, type);
+  if (copy.bytes() > 0) std::memcpy(outputs[call.outputs.size() - 1], copy.data(), static_cast<size_t>(copy.bytes()));
+}
+
 constexpr ReferenceKernel kKernels[] = {
-    {"Sgd", "gradloom", Sgd},
-    {"Adam", "gradloom", Adam},
-    {"RmsProp", "gradloom", RmsProp},
-    {"Adagrad", "gradloom", Adagrad},
-    {"Adadelta", "gradloom", Adadelta},
-    {"Adamax", "gradloom", Adamax},
+    {"Sgd", "gradloom", WithCopy<Sgd>},
+    {"Adam", "gradloom", WithCopy<Adam>},
+    {"RmsProp", "gradloom", WithCopy<RmsProp>},
+    {"Adagrad", "gradloom", WithCopy<Adagrad>},
+    {"Adadelta", "gradloom", WithCopy<Adadelta>},
+    {"Adamax", "gradloom", WithCopy<Adamax>},
     {"LambDirection", "gradloom", LambDirection},
-    {"LambApply", "gradloom", LambApply},
+    {"LambApply", "gradloom", WithCopy<LambApply>},
     {"MultiTensorUpdate", "gradloom", MultiTensorUpdate},
 };
 

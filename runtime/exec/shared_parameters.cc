@@ -44,7 +44,9 @@ class PartlySharedMemory : public ArenaMemory {
 
 }  // namespace
 
-bool IsSharedState(const StateTensor& state) { return state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic; }
+bool IsSharedState(const StateTensor& state) {
+  return state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic || state.kind == StateKind::kWeightCopy;
+}
 
 std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters) {
   if (plan.num_ranks() != 1 || plan.targets.front().device != DeviceKind::kCpu)

@@ -34,6 +34,9 @@ StateArena::StateArena(const Plan& plan, const AllocateArena& take, RankRange ow
     const bool mine = own.contains(static_cast<int>(rank));
     memory_.push_back(mine ? take(rank, plan.places[static_cast<size_t>(places_.back())].state_bytes) : nullptr);
   }
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kWeightCopy) copies_.emplace(plan.state[static_cast<size_t>(state.parameter)].name, state);
+  }
   SetInitial(plan);
 }
 
@@ -50,18 +53,23 @@ void StateArena::SetInitial(const Plan& plan) {
   }
   RunOnThreads(static_cast<int64_t>(given.size()), NumCores(), [&](int64_t i) {
     const StateTensor& state = *given[static_cast<size_t>(i)];
-    const std::byte* first = nullptr;
-    for (size_t rank = 0; rank < ranks(); ++rank) {
-      if (!holds(rank, state)) continue;
-      std::byte* const to = memory_[rank]->at(state.offset);
-      if (state.bytes >= kPopulatedBytes) PopulatePages(to, state.bytes);
-      if (first == nullptr) {
-        ToLayout(state.layout, state.shape, DTypeBytes(state.dtype), state.initial.data(), to);
-        first = to;
-      } else if (state.bytes > 0) {
-        std::memcpy(to, first, static_cast<size_t>(state.bytes));
+    const auto place = [&](const StateTensor& tensor, const void* value) {
+      const std::byte* first = nullptr;
+      for (size_t rank = 0; rank < ranks(); ++rank) {
+        if (!holds(rank, tensor)) continue;
+        std::byte* const to = memory_[rank]->at(tensor.offset);
+        if (tensor.bytes >= kPopulatedBytes) PopulatePages(to, tensor.bytes);
+        if (first == nullptr) {
+          ToLayout(tensor.layout, tensor.shape, DTypeBytes(tensor.dtype), value, to);
+          first = to;
+        } else if (tensor.bytes > 0) {
+          std::memcpy(to, first, static_cast<size_t>(tensor.bytes));
+        }
       }
-    }
+    };
+    place(state, state.initial.data());
+    const auto [begin, end] = copies_.equal_range(state.name);
+    for (auto copy = begin; copy != end; ++copy) place(copy->second, Converted(state.initial.view(), copy->second.dtype).data());
   });
 }
 
@@ -106,6 +114,12 @@ void StateArena::Set(const StateTensor& state, const TensorView& value) {
     throw Error(ErrorCode::kShape, "'" + Escaped(state.name) + "' must be " + std::string(DTypeName(state.dtype)) + state.shape.ToString() +
                                        ", got " + std::string(DTypeName(value.dtype)) + value.shape.ToString());
   }
+  Write(state, value);
+  const auto [begin, end] = copies_.equal_range(state.name);
+  for (auto copy = begin; copy != end; ++copy) Write(copy->second, Converted(value, copy->second.dtype).view());
+}
+
+void StateArena::Write(const StateTensor& state, const TensorView& value) {
   std::vector<std::byte> stored;
   if (!state.layout.plain()) {
     stored.resize(static_cast<size_t>(state.bytes));

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -46,8 +48,8 @@ class StateArena {
   Tensor Get(const StateTensor& state) const;
   // A copy in logical order of the tensor, or part, that one of these ranks holds.
   Tensor GetOf(size_t rank, const StateTensor& state) const;
-  // Sets it on all ranks that hold it; for a partial state, on the first rank of the plan that does, with zeros on the others. Throws
-  // Error(kShape) if dtype or shape differ.
+  // Sets it on all ranks that hold it, and a parameter's copies too; for a partial state, on the first rank of the plan that does, with
+  // zeros on the others. Throws Error(kShape) if dtype or shape differ.
   void Set(const StateTensor& state, const TensorView& value);
 
   std::byte* at(int rank, int64_t offset) const { return memory_[static_cast<size_t>(rank)]->at(offset); }
@@ -62,12 +64,14 @@ class StateArena {
 
  private:
   void SetInitial(const Plan& plan);
+  void Write(const StateTensor& state, const TensorView& value);
   bool holds(size_t rank, const StateTensor& state) const { return holds(rank) && state.in_place(places_[rank]); }
   // The first rank of this process that holds it; ranks() if none does.
   size_t HolderOf(const StateTensor& state) const;
 
   std::vector<std::unique_ptr<ArenaMemory>> memory_;  // by rank; null: of another process
   std::vector<int> places_;                           // by rank
+  std::multimap<std::string, StateTensor> copies_;    // by parameter
 };
 
 }  // namespace gradloom

@@ -160,7 +160,8 @@ struct Place {
   int64_t state_bytes = 0, constants_bytes = 0;  // sizes of the two arenas
 };
 
-enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale };
+// kWeightCopy: a parameter rounded to 16 bits. Whatever sets the parameter sets it, so it is in no file, and nobody sees it.
+enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale, kWeightCopy };
 
 // A tensor that persists between steps, with one offset and one layout in all entries.
 struct StateTensor {
@@ -171,13 +172,15 @@ struct StateTensor {
   Layout layout;
   int64_t offset = 0;       // in the state arena of each place that holds it
   int64_t bytes = 0;        // including padding of the layout
-  int parameter = -1;       // kOptimizer, kAccumulator: index of the parameter it belongs to
+  int parameter = -1;       // kOptimizer, kAccumulator, kWeightCopy: index of the parameter it belongs to
   std::vector<int> places;  // that hold it, ascending; empty: all
-  Tensor initial;           // logical order; undefined: zeros
+  Tensor initial;           // logical order; undefined: zeros, or the rounded parameter
   // kAccumulator: each rank that holds it has its own part, and the tensor is their sum; otherwise all hold the same.
   bool partial = false;
 
   bool in_place(int place) const;
+  // Whether it follows from other tensors.
+  bool derived() const { return kind == StateKind::kWeightCopy; }
 };
 
 struct Constant {
@@ -287,7 +290,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 4;
+  static constexpr int kFormatVersion = 5;
 
   std::vector<Target> targets;
   ModelInfo model;

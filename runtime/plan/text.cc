@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 constexpr std::string_view kStreams[] = {"compute", "comm", "copy"};
 constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather"};
-constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale"};
+constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale", "weight_copy"};
 constexpr std::string_view kEntries[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
 
 template <typename T, size_t kCount>

@@ -71,6 +71,15 @@ void Spread(const std::vector<int>& places, const Range& range, std::vector<std:
 
 std::string InPlace(const Plan& plan, size_t place) { return plan.places.size() == 1 ? "" : " of place " + std::to_string(place); }
 
+// A copy has a 16-bit type of its own, and is derived from the parameter alone.
+void CheckCopy(const StateTensor& copy, const StateTensor& parameter, const std::string& what, FaultList& faults) {
+  const auto half = [](DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; };
+  if (!half(copy.dtype) || half(parameter.dtype) || !IsFloating(parameter.dtype) || copy.shape != parameter.shape) {
+    faults.Add("bounds", what, "cannot be '" + Escaped(parameter.name) + "' rounded to 16 bits");
+  }
+  if (copy.initial.defined()) faults.Add("names", what, "has a value of its own, but is a copy");
+}
+
 void CheckState(const Plan& plan, FaultList& faults) {
   std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
@@ -89,12 +98,15 @@ void CheckState(const Plan& plan, FaultList& faults) {
     if (state.initial.defined() && (state.initial.dtype() != state.dtype || state.initial.shape() != state.shape)) {
       faults.Add("bounds", what, "its initial value has another type or shape");
     }
-    const bool belongs = state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator;
+    const bool belongs =
+        state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator || state.kind == StateKind::kWeightCopy;
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
       faults.Add("names", what, "does not belong to a parameter as its kind requires");
     } else if (in_range && plan.state[static_cast<size_t>(state.parameter)].places != state.places) {
       faults.Add("names", what, "has other places than its parameter");
+    } else if (state.kind == StateKind::kWeightCopy) {
+      CheckCopy(state, plan.state[static_cast<size_t>(state.parameter)], what, faults);
     }
   }
   for (size_t i = 0; i < ranges.size(); ++i) {

@@ -16,7 +16,9 @@
 //              refusal; there, state is written by instructions that check whether the batch has been
 //              refused (KernelRow::preserves_state_on_refusal)
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
-//              only after the last read, nothing uninitialized is read, no update comes too early
+//              only after the last read, nothing uninitialized is read, no update comes too early; the
+//              16-bit copy of a parameter gets its next value from the update that gives the parameter its
+//              own, so it always equals the rounded parameter
 // And for every entry:
 //   ranks      shards cover the batch; feeds and fetches fit; all ranks that hold a state change it together;
 //              all members of a group take part in the same collectives in the same order with equal sizes;

@@ -345,6 +345,7 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   CheckBodies(scope, faults);
   if (faults.size() > before) return;
   CheckOrder(scope, fetched, faults, facts);
+  if (scope.outer == nullptr) CheckCopies(scope, facts, faults);
   CheckAllUsed(scope, fetched, faults);
   facts.sound = faults.size() == before;
 }

@@ -117,6 +117,8 @@ class AcceptanceTracker {
 
 // Checks order and values in a program whose ids and bounds are sound.
 void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
+// Checks that parameters and their 16-bit copies change together. The facts must include the writes of states.
+void CheckCopies(const Scope& scope, const ProgramFacts& facts, FaultList& faults);
 // Checks the tables of the plan: targets, state, constants, step, groups.
 void CheckTables(const Plan& plan, FaultList& faults);
 // An entry, for the checks of its ranks.

@@ -59,7 +59,9 @@ std::string Listed(const std::vector<std::string>& differences) {
 std::string StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& types) {
   std::vector<std::string> missing, other, extra;
   std::map<std::string, const StateTensor*> wanted;
-  for (const StateTensor& state : plan.state) wanted.emplace(state.name, &state);
+  for (const StateTensor& state : plan.state) {
+    if (!state.derived()) wanted.emplace(state.name, &state);
+  }
   for (const auto& [name, state] : wanted) {
     const auto found = types.find(name);
     if (found == types.end()) {
@@ -240,7 +242,7 @@ void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_pl
   if (!has_manifest_) return RestoreWeights(session);
   CheckFits(session, plan, any_plan);
   for (const StateTensor& state : session.plan().state) {
-    if (session.Holds(state)) session.Set(state.name, Read(state.name).view());
+    if (session.Holds(state) && !state.derived()) session.Set(state.name, Read(state.name).view());
   }
   session.set_position(manifest_.step, manifest_.batch);
   session.set_learning_rate(manifest_.fixed_learning_rate);
@@ -250,7 +252,7 @@ void Checkpoint::RestoreWeights(Session& session) const {
   std::vector<const StateTensor*> known;
   for (const auto& [name, type] : types_) {
     const int index = session.plan().FindState(name);
-    if (index < 0) continue;
+    if (index < 0 || session.plan().state[static_cast<size_t>(index)].derived()) continue;
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
     if (state.dtype != type.dtype || state.shape != type.shape) {
       Refuse("'" + Escaped(name) + "' is " + TypeText(type.dtype, type.shape) + " in the file, " + TypeText(state.dtype, state.shape) +
@@ -291,7 +293,9 @@ void WriteState(const WriteBytes& write, const Session& session, const std::map<
 void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manifest manifest) {
   Hash hash;
   std::map<std::string, TensorView> types;
-  for (const StateTensor& state : session.plan().state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  for (const StateTensor& state : session.plan().state) {
+    if (!state.derived()) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  }
   CheckpointFile described{RankFileName(0), 0, 0};
   // Passes over the state twice, because the header comes first and there may not be memory for a copy of all state.
   for (const auto& [name, type] : types) {

@@ -59,7 +59,7 @@ std::vector<std::pair<int64_t, std::string>> ManifestsIn(const std::string& fold
 
 int64_t StateBytes(const Plan& plan) {
   int64_t bytes = 0;
-  for (const StateTensor& state : plan.state) bytes += state.shape.elements() * DTypeBytes(state.dtype);
+  for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.shape.elements() * DTypeBytes(state.dtype);
   return bytes;
 }
 

@@ -83,6 +83,7 @@ void BroadcastState(Session& session, Communicator& communicator, const ReadStat
   char first_gives = given ? 1 : 0;
   communicator.Broadcast(&first_gives, sizeof first_gives);
   for (const StateTensor& state : plan.state) {
+    if (state.derived()) continue;
     const std::vector<int> holders = HoldersOf(state, plan, communicator);
     const int giver = first_gives != 0 ? 0 : holders.front();
     if (me != giver) {

@@ -46,7 +46,10 @@ std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
         const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
         return buffer.arena == Arena::kState && parameters.contains({program.place, buffer.offset});
       });
-      if (updates) texts.insert(instruction.op + "(" + Listed(instruction.attributes) + ")");
+      if (!updates) continue;
+      Attributes options = instruction.attributes;
+      for (const char* form : {"tensors", "copy_type"}) options.erase(form);
+      texts.insert(instruction.op + "(" + Listed(options) + ")");
     }
   }
   return Joined(texts);
@@ -54,11 +57,14 @@ std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
 
 std::string StateTable(const Plan& plan) {
   Hash hash;
+  int64_t tensors = 0;
   for (const StateTensor& state : plan.state) {
+    if (state.derived()) continue;
+    ++tensors;
     const std::string line = state.name + '\n' + std::string(DTypeName(state.dtype)) + state.shape.ToString() + '\n';
     hash.Add(line.data(), static_cast<int64_t>(line.size()));
   }
-  return std::to_string(plan.state.size()) + " tensors, " + HashText(hash.value());
+  return std::to_string(tensors) + " tensors, " + HashText(hash.value());
 }
 
 std::string ConstantsText(const Plan& plan) {

@@ -445,7 +445,7 @@ Tensor Session::Get(std::string_view state) const {
 
 void Session::Set(std::string_view state, const TensorView& value) {
   const int index = plan_->FindState(std::string(state));
-  if (index < 0)
+  if (index < 0 || plan_->state[static_cast<size_t>(index)].derived())
     throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
   executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);
 }

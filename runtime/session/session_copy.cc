@@ -15,7 +15,7 @@ namespace gradloom {
 SavedState SavedStateOf(const Session& session) {
   std::vector<const StateTensor*> tensors;
   for (const StateTensor& state : session.plan().state) {
-    if (session.Holds(state)) tensors.push_back(&state);
+    if (session.Holds(state) && !state.derived()) tensors.push_back(&state);
   }
   return {.plan = &session.plan(),
           .seed = session.seed(),
@@ -56,7 +56,9 @@ std::string NonFiniteState(const SavedState& saved) {
 }
 
 void CopyState(const Session& from, Session& to) {
-  for (const StateTensor& state : from.plan().state) to.Set(state.name, from.Get(state.name).view());
+  for (const StateTensor& state : from.plan().state) {
+    if (!state.derived()) to.Set(state.name, from.Get(state.name).view());
+  }
   to.set_position(from.step(), from.batch());
   to.set_learning_rate(from.fixed_learning_rate());
 }
@@ -68,7 +70,8 @@ void SessionCopy::Take(Session& session) {
   tensors_.clear();
   if (plan.targets.front().device != DeviceKind::kCpu) {
     places_.clear();
-    for (const StateTensor& state : plan.state) tensors_.push_back(session.Holds(state) ? session.Get(state.name) : Tensor());
+    for (const StateTensor& state : plan.state)
+      tensors_.push_back(session.Holds(state) && !state.derived() ? session.Get(state.name) : Tensor());
     return;
   }
   const StateArena& arena = session.executor().state();

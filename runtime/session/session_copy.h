@@ -17,7 +17,7 @@ struct SavedState {
   const Plan* plan = nullptr;
   int64_t seed = 0, step = 0, batch = 0;
   double fixed_learning_rate = -1;
-  std::vector<const StateTensor*> tensors;        // tensors of the plan that this process holds
+  std::vector<const StateTensor*> tensors;        // tensors of the plan that this process holds, except derived ones
   std::function<Tensor(const StateTensor&)> get;  // returns one of them, in logical order
 };
 

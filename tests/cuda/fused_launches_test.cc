@@ -1,6 +1,7 @@
 // Launches that the compiler merges for GPUs: products with their epilogues, and updates of many parameters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -177,6 +178,34 @@ TEST(JoinUpdates, ChangesNoBit) {
     options.control.disabled = {"join_updates"};
     EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), 0);
     ExpectSameBits(Train(model, options, batches), joined);
+  }
+}
+
+// Updates that also write the parameters' 16-bit copies, and read 16-bit gradients, joined and alone, with skipped ones.
+TEST(KeepWeightCopies, ChangesNoBit) {
+  std::mt19937 random(6);
+  const Model model =
+      ModelOf("g (float[N, 3, 16] x) => (float[N, 2] z)\n<" + Weights(random, "w", {16, 32}) + ",\n" + Weights(random, "b", {32}) + ",\n" +
+              Weights(random, "v", {32, 2}) + ",\n" + Weights(random, "large", {32, 2100}, 0.02F) + ",\n" +
+              Weights(random, "back", {2100, 32}, 0.02F) +
+              ">\n{\n rows = ReduceMax <keepdims = 0, axes = [1]> (x)\n h = Gemm (rows, w, b)\n a = Tanh (h)\n c = MatMul (a, large)\n"
+              " d = MatMul (c, back)\n z = MatMul (d, v)\n}\n");
+  const std::vector<Batch> batches = Batches(random);
+  for (const char* optimizer : {"sgd", "adam", "adamax", "lamb"}) {
+    for (const Precision precision : {Precision::kBfloat16, Precision::kFloat16}) {
+      SCOPED_TRACE(optimizer);
+      CompileOptions options = OnGpu(precision);
+      options.recipe.optimizer.type = optimizer;
+      options.recipe.fetch_gradients = false;
+      if (precision == Precision::kFloat16) options.recipe.loss_scale = {.initial = 0x1p23, .dynamic = true};
+      const Plan plan = Compile(model, options);
+      const auto copies = std::count_if(plan.state.begin(), plan.state.end(), [](const StateTensor& state) { return state.derived(); });
+      EXPECT_EQ(copies, 5);
+      const auto kept = Train(model, options, batches);
+      options.control.disabled = {"keep_weight_copies", "narrow_gradients"};
+      ExpectSameBits(Train(model, options, batches), kept);
+      EXPECT_GE(Count(Compile(model, options), "Cast"), Count(plan, "Cast") + 5);
+    }
   }
 }
 

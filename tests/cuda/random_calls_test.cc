@@ -395,12 +395,20 @@ TEST(CudaRandomCalls, MultiTensorUpdates) {
     Attributes attributes{{"weight_decay", r.Coin() ? 0.1 : 0.0}, {"lr_scale", 0.5}};
     if (states > 0 && std::string(optimizer) != "Adam") attributes.set("momentum", 0.9);
     attributes.set("update", std::string(optimizer));
-    std::vector<OperandType> outputs;
-    for (int64_t tensors = r.Int(1, 32); tensors > 0; --tensors) {
+    std::vector<OperandType> outputs, copies;
+    const int64_t tensors = r.Int(1, 32);
+    attributes.set("tensors", tensors);
+    const DType half = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
+    const bool copied = r.Coin();
+    if (copied) attributes.set("copy_type", static_cast<int64_t>(half));
+    for (int64_t tensor = 0; tensor < tensors; ++tensor) {
       const Shape shape = r.Coin() ? Shape{r.Int(1, 5000)} : Shape{r.Int(1, 9), r.Int(1, 9)};
-      for (int k = 0; k < 2 + states; ++k) operands.push_back(r.Reals(shape, k == 0 ? -1 : 0.1, 1, dtype));
+      const DType gradient = dtype == DType::kFloat32 && r.Coin() ? half : dtype;
+      for (int k = 0; k < 2 + states; ++k) operands.push_back(r.Reals(shape, k == 0 ? -1 : 0.1, 1, k == 1 ? gradient : dtype));
       for (int k = 0; k < 1 + states; ++k) outputs.push_back(Out(dtype, shape));
+      if (copied) copies.push_back(Out(half, shape));
     }
+    outputs.insert(outputs.end(), copies.begin(), copies.end());
     const Case all("MultiTensorUpdate", "gradloom", operands, outputs, attributes);
     const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
     ASSERT_NE(row, nullptr);
@@ -415,6 +423,10 @@ TEST(CudaRandomCalls, MultiTensorUpdates) {
         ASSERT_EQ(std::memcmp(got[static_cast<size_t>(places[k])].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0)
             << optimizer << " with " << states << " states, tensor " << tensor << ", output " << k;
       }
+      if (!copied) continue;
+      const Tensor rounded = Converted(single[0].view(), half);
+      ASSERT_EQ(CopiedOutput(all.call, places.back()), places[0]);
+      ASSERT_EQ(std::memcmp(single.back().data(), rounded.data(), static_cast<size_t>(rounded.bytes())), 0) << optimizer << " " << tensor;
     }
   });
 }

@@ -259,6 +259,13 @@ TEST(Optimizers, MatchTheReferenceBitForBit) {
         call.inputs.push_back(p);
         call.outputs.push_back(p);
       }
+      // With the parameter's copy, or a gradient of 16 bits.
+      const DType half = round < 3 ? DType::kBfloat16 : DType::kFloat16;
+      if (round % 3 != 0 && std::string(c.op) != "LambDirection") {
+        call.outputs.push_back(Plain(half, p.shape));
+        call.attributes.set("copy_type", static_cast<int64_t>(half));
+      }
+      if (round % 2 == 1) call.inputs[1].dtype = half;
       Comparison how{.absolute = 0, .relative = 0, .low = 0.5, .high = 2};
       // If it is not applied, the direction may be any finite number.
       if (std::string(c.op) == "LambDirection") call.inputs[5] = OperandType{};
@@ -269,6 +276,12 @@ TEST(Optimizers, MatchTheReferenceBitForBit) {
     ExpectSameAsReference(
         Call("LambApply", "gradloom", {Float({n}), Float({n}), Float({}), Float({}), Float({}), Plain(DType::kBool, {})}, {Float({n})}),
         random, {.absolute = 0, .relative = 0});
+    for (const DType half : {DType::kBfloat16, DType::kFloat16}) {
+      ExpectSameAsReference(
+          Call("LambApply", "gradloom", {Float({n}), Float({n}), Float({}), Float({}), Float({}), Plain(DType::kBool, {})},
+               {Float({n}), Plain(half, {n})}, {{"copy_type", static_cast<int64_t>(half)}}),
+          random, {.absolute = 0, .relative = 0});
+    }
   }
 }
 

@@ -32,8 +32,9 @@ CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::
 // The number of instructions of this operator in all programs. Devices with equal shares run the same program.
 int64_t Count(const Plan& plan, const std::string& op);
 
-// Trains on the batches in order and returns the losses, all fetches of each step, and the final state. Checks that all devices that hold a
-// state have the same bits of it. `chaos` is the seed of random delays; 0 means none.
+// Trains on the batches in order and returns the losses, all fetches of each step, and the final state except copies of parameters. Checks
+// that all devices that hold a state have the same bits of it, and that copies are the rounded parameters. `chaos` is the seed of random
+// delays; 0 means none.
 std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches,
                                     uint64_t chaos = 0);
 

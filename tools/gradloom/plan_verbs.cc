@@ -67,6 +67,7 @@ int PrintMemory(const Plan& plan) {
     line("statistics", place.statistics);
     line("optimizer", place.optimizer);
     line("gradient sums", place.accumulators);
+    line("16-bit copies", place.weight_copies);
     std::printf("%sconstants %s\n", name.c_str(), Bytes(place.constants_bytes).c_str());
     if (place.input_bytes > 0) std::printf("%sinput slots %s\n", name.c_str(), Bytes(place.input_bytes).c_str());
     if (report.places.size() > 1) std::printf("%stotal %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());

@@ -16,10 +16,10 @@ namespace {
 constexpr char kTrainer[] = "trainer";
 constexpr char kRecords[] = "records";
 
-// The bytes of all state, over all parts of the model.
+// The bytes of all state that a checkpoint contains, over all parts of the model.
 int64_t StateBytes(const Plan& plan) {
   int64_t bytes = 0;
-  for (const StateTensor& state : plan.state) bytes += state.bytes;
+  for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.bytes;
   return bytes;
 }
 

@@ -18,7 +18,7 @@ constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 
                               {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}};
 
 std::string WrongStates(const KernelCall& call) {
-  const size_t states = call.outputs.size() - 1;
+  const size_t states = StatesOf(call);
   for (const States& known : kStates) {
     if (known.op == call.op && states >= known.min_states && states <= known.max_states && call.inputs.size() == kUpdateStates + states)
       return "";
@@ -48,8 +48,7 @@ constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 template <size_t kNumStates>
 std::string RejectsMultiTensor(const KernelCall& call) {
   const int tensors = TensorsOf(call);
-  if (tensors < 1 || tensors > kMaxTensors || call.outputs.size() != static_cast<size_t>(tensors) * (1 + kNumStates))
-    return "an unexpected number of tensors or of their states";
+  if (tensors < 1 || StatesOf(UpdateOf(call, 0)) != kNumStates) return "an unexpected number of tensors or of their states";
   for (int tensor = 0; tensor < tensors; ++tensor) {
     const KernelCall update = UpdateOf(call, tensor);
     if (update.op.starts_with("Lamb")) return "an optimizer whose step depends on norms";
