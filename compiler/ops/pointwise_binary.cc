@@ -45,7 +45,7 @@ void PowBase(GradientContext& c) {
   if (const auto exponent = UniformConstant(b.graph(), c.in(1))) {
     // Zeros as in PyTorch: weight decay applies to parameters with a gradient, and those without one do not change.
     if (*exponent == 0.0) return c.set(0, b.Zeros(b.graph().type(x)));
-    if (*exponent > 0.0 && *exponent < 1.0 && IsSumOfSquares(b.graph(), x)) {
+    if (*exponent > 0.0 && *exponent < 1.0 && RootIsFlatAtZero(b.graph(), x)) {
       // A norm that is written as a root has slope 0 where it is 0.
       const ValueId zero = ScalarLike(b, 0.0, x), is_zero = b.Op("Equal", {x, zero}), base = b.Where(is_zero, ScalarLike(b, 1.0, x), x);
       return c.set_reduced(0, b.Where(is_zero, zero, b.Mul(g, PowDerivative(b, base, *exponent))));

@@ -32,7 +32,7 @@ void Sqrt(GradientContext& c) {
   if (!c.needs(0)) return;
   B& b = c.b;
   const ValueId y = c.out(0);
-  if (!IsSumOfSquares(b.graph(), c.in(0))) return c.set(0, b.Div(c.grad(0), b.Scale(y, 2.0)));
+  if (!RootIsFlatAtZero(b.graph(), c.in(0))) return c.set(0, b.Div(c.grad(0), b.Scale(y, 2.0)));
   const ValueId zero = ScalarLike(b, 0.0, y), is_zero = b.Op("Equal", {y, zero});
   c.set(0, b.Where(is_zero, zero, b.Div(c.grad(0), b.Scale(b.Where(is_zero, One(b, y), y), 2.0))));
 }

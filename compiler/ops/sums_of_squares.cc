@@ -28,18 +28,28 @@ bool IsPower(const Graph& graph, ValueId id) {
   return std::fmod(*exponent, 2.0) == 0 || (base != nullptr && base->op == "Abs");
 }
 
+// Whether the value is another one with negative elements replaced by 0: a square of a distance from x^2 + y^2 - 2xy, which rounding may
+// make negative.
+bool IsClampedAtZero(const Graph& graph, const Node& node) {
+  const auto zero = [&](size_t i) {
+    return i < node.inputs.size() && node.inputs[i] != kNoValue && UniformConstant(graph, node.inputs[i]) == 0.0;
+  };
+  if (node.op == "Max") return node.inputs.size() == 2 && (zero(0) || zero(1));
+  return node.op == "Relu" || (node.op == "Clip" && zero(1));
+}
+
 }  // namespace
 
-bool IsSumOfSquares(const Graph& graph, ValueId id) {
+bool RootIsFlatAtZero(const Graph& graph, ValueId id) {
   while (const Node* node = Producer(graph, id)) {
     const Op* op = FindOp(node->domain, node->op);
-    if (node->op == "ReduceSumSquare") return true;
+    if (node->op == "ReduceSumSquare" || IsClampedAtZero(graph, *node)) return true;
     if (node->op == "ReduceSum" || node->op == "ReduceMean") return IsPower(graph, node->inputs[0]);
     if (node->op == "Mul" || node->op == "Div") {
       const bool first = UniformConstant(graph, node->inputs[1]).has_value();
       const bool scaled = first || (node->op == "Mul" && UniformConstant(graph, node->inputs[0]));
       // Matches the product of the norms of two vectors, the divisor of a cosine.
-      if (!scaled && (node->op == "Div" || !IsSumOfSquares(graph, node->inputs[0]))) return false;
+      if (!scaled && (node->op == "Div" || !RootIsFlatAtZero(graph, node->inputs[0]))) return false;
       id = node->inputs[first ? 0 : 1];
     } else if (op != nullptr && op->has(kView)) {
       id = node->inputs[0];

@@ -152,6 +152,12 @@ def same_point_cdist(s, x):
     return s.head(torch.cdist(h, h, compute_mode="donot_use_mm_for_euclid_dist").flatten(1))
 
 
+def same_point_expanded(s, x):
+    """The same from squares and products, which may leave a distance of 0 a little negative."""
+    h = s.body(x)
+    return s.head(torch.cdist(h, h, compute_mode="use_mm_for_euclid_dist").flatten(1))
+
+
 def same_point_manhattan(s, x):
     h = s.body(x)
     return s.head(torch.cdist(h, h, p=1.0).flatten(1))
@@ -442,6 +448,7 @@ CORNERS = {
     "global_response": (lambda: Net(global_response, first=conv(3, 4, 7, groups=1), up=lin(4, 8), scale=weight(8), shift=weight(8), down=lin(8, 4), head=lin(4, 3)), image, (3,), 1),
     "same_point": (lambda: Net(same_point, body=lin(5, 4), head=lin(64, 3)), points, (3,), 1),
     "same_point_cdist": (lambda: Net(same_point_cdist, body=lin(5, 4), head=lin(64, 3)), points, (3,), 1),
+    "same_point_expanded": (lambda: Net(same_point_expanded, body=lin(5, 4), head=lin(64, 3)), points, (3,), 1),
     "same_point_manhattan": (lambda: Net(same_point_manhattan, body=lin(5, 4), head=lin(64, 3)), points, (3,), 1),
     "empty_rows": (lambda: Net(empty_rows, body=lin(5, 4), keep=half(8, 5), head=lin(32, 3)), points, (3,), 1),
     "constant_deviation": (lambda: Net(constant_deviation, body=lin(5, 4), token=weight(1, 1, 4), keep=half(9, 4), head=lin(12, 3)), points, (3,), 1),
