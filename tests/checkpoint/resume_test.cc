@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "runtime/base/philox.h"
@@ -33,10 +35,11 @@ Dataset RandomDigits() {
   return Dataset({{"image", images}, {"label", labels}});
 }
 
-std::shared_ptr<const Plan> CompileDigits(const Recipe& recipe) {
+std::shared_ptr<const Plan> CompileDigits(const Recipe& recipe, const std::vector<std::string>& disabled) {
   static const Model model = Model::Load("models/digits_cnn.onnx");
   CompileOptions options;
   options.recipe = recipe;
+  options.control.disabled = disabled;
   options.entries = {{EntryKind::kStep, kBatch}, {EntryKind::kStep, kRows % kBatch}};
   return std::make_shared<const Plan>(Compile(model, options));
 }
@@ -44,8 +47,9 @@ std::shared_ptr<const Plan> CompileDigits(const Recipe& recipe) {
 // A run within one process: all its objects are created anew.
 class TrainedRun {
  public:
-  explicit TrainedRun(const Recipe& recipe, int64_t seed = kSeed)
-      : plan_(CompileDigits(recipe)), data_(RandomDigits()), session_(plan_, {.seed = seed}) {
+  // `disabled`: passes of the compiler.
+  explicit TrainedRun(const Recipe& recipe, const std::vector<std::string>& disabled = {})
+      : plan_(CompileDigits(recipe, disabled)), data_(RandomDigits()), session_(plan_, {.seed = kSeed}) {
     state_.cursor = {0, 0, kBatch, kRows};
   }
 
@@ -147,6 +151,7 @@ const ResumeCase kCases[] = {
     {"adadelta", {}},
     {"adamax", {}},
     {"lamb", {}},
+    {"adam_in_bfloat16", [](Recipe& r) { r.precision = Precision::kBfloat16; }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
@@ -167,6 +172,33 @@ TEST(ResumeEverywhereTest, GivesTheSameBits) {
     bits = run.Bits(1);
   }
   EXPECT_EQ(bits, unbroken.Bits(1));
+}
+
+// The 16-bit copies of weights are in no file: a plan that keeps them continues a run of one that does not, and the reverse.
+TEST(ResumeInMixedPrecision, WithAndWithoutCopiesOfWeights) {
+  const Recipe recipe = RecipeOf({"adam_copies", [](Recipe& r) { r.precision = Precision::kBfloat16; }});
+  const std::vector<std::string> passes[] = {{}, {"keep_weight_copies"}};
+  TrainedRun unbroken(recipe);
+  unbroken.Train(kBatches);
+  std::map<std::string, std::string> whole = BitsOf(unbroken.session());
+  int copies = 0;
+  for (const StateTensor& state : unbroken.plan().state) copies += state.derived() && whole.erase(state.name) == 1 ? 1 : 0;
+  EXPECT_GT(copies, 0);
+  for (int first : {0, 1}) {
+    const TemporaryFolder folder;
+    TrainedRun saved(recipe, passes[first]), resumed(recipe, passes[1 - first]);
+    saved.Train(10);
+    saved.Save(folder.path());
+    const FoundCheckpoint found = FindNewestCheckpoint(folder.path());
+    for (const StateTensor& state : saved.plan().state) EXPECT_EQ(found.checkpoint->types().contains(state.name), !state.derived());
+    resumed.Load(folder.path());
+    resumed.Train(kBatches - 10);
+    std::map<std::string, std::string> bits = BitsOf(resumed.session());
+    for (const StateTensor& state : resumed.plan().state) {
+      if (state.derived()) bits.erase(state.name);
+    }
+    EXPECT_EQ(bits, whole);
+  }
 }
 
 // Shows that the tests above can fail: changing any part of what is saved changes the bits.
