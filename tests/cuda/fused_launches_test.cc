@@ -125,8 +125,8 @@ TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
     }
     for (const StateTensor& state : plan.state) in_order += state.layout == ChannelsLast(4);
     EXPECT_EQ(of_weights, 0);
-    // The weights and their optimizer state.
-    EXPECT_EQ(in_order, optimizer == std::string("adam") ? 6 : 2);
+    // The weights, their copies and their optimizer state.
+    EXPECT_EQ(in_order, optimizer == std::string("adam") ? 8 : 4);
     const auto ordered = Train(model, options, batches);
     options.control.disabled = {"assign_layouts"};
     // Sums in another order, rounded to 16 bits.
