@@ -155,7 +155,7 @@ def same_point_cdist(s, x):
 def same_point_expanded(s, x):
     """The same from squares and products, which may leave a distance of 0 a little negative."""
     h = s.body(x)
-    return s.head(torch.cdist(h, h, compute_mode="use_mm_for_euclid_dist").flatten(1))
+    return s.head(torch.exp(-torch.cdist(h, h, compute_mode="use_mm_for_euclid_dist").square()).flatten(1))
 
 
 def same_point_manhattan(s, x):
