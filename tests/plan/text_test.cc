@@ -67,7 +67,7 @@ TEST(PlanText, ShowsTheTables) {
   entry.feeds.push_back({"x", DType::kFloat32, {7, 2}, 0});
   entry.fetches.push_back({"y", 1, -1});
   EXPECT_EQ(PlanText(plan),
-            "plan, format 4\n"
+            "plan, format 5\n"
             "model: net, hash beef, 4 bytes without weights\n"
             "target: cpu any, threads 1\n"
             "property options: --lr 1\n"
