@@ -68,7 +68,9 @@ class Clock {
   double Milliseconds(const std::function<bool(CUstream_st*)>& run, int runs) {
     GRADLOOM_CUDA(cudaEventRecord(begin_, stream_));
     for (int i = 0; i < runs; ++i) {
-      if (!run(stream_)) return HUGE_VAL;
+      if (run(stream_)) continue;
+      cudaGetLastError();  // the next launch would report it
+      return HUGE_VAL;
     }
     GRADLOOM_CUDA(cudaEventRecord(end_, stream_));
     GRADLOOM_CUDA(cudaStreamSynchronize(stream_));

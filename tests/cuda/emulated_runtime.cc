@@ -17,6 +17,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/emulated_launch.h"
@@ -80,6 +81,7 @@ struct World {
   std::unique_ptr<Capture> capture;  // only one at a time
   std::vector<Call> calls;
   std::set<std::pair<int, int>> peers;  // pairs (reader, owner of the memory)
+  std::set<int> contexts;               // devices that have a context of this process
 };
 
 // Per-thread state of the runtime.
@@ -92,6 +94,9 @@ World& TheWorld() {
 }
 
 cudaError_t Fail(cudaError_t error) { return the_last_error = error; }
+
+// Calls that need a context make one on the thread's current device.
+void NeedContext() { TheWorld().contexts.insert(the_device); }
 
 std::unique_lock<std::recursive_mutex> Locked() { return std::unique_lock(TheWorld().mutex); }
 
@@ -239,6 +244,7 @@ cudaError_t FreeMemory(void* address) {
 
 // Null for memory that was not allocated here.
 const Block* BlockOf(const void* address) {
+  const auto lock = Locked();
   const auto& memory = TheWorld().memory;
   auto block = memory.upper_bound(const_cast<void*>(address));
   const bool known = block != memory.begin() && static_cast<const char*>((--block)->first) + block->second.first > address;
@@ -291,6 +297,7 @@ void Reset(const Options& options) {
   the_device = 0;
   world.calls.clear();
   world.peers.clear();
+  world.contexts.clear();
   the_last_error = cudaSuccess;
   world.capture = nullptr;
 }
@@ -298,6 +305,11 @@ void Reset(const Options& options) {
 const std::vector<Call>& Calls() { return TheWorld().calls; }
 
 std::set<std::pair<int, int>> EnabledPeers() { return TheWorld().peers; }
+
+std::set<int> Contexts() {
+  const auto lock = Locked();
+  return TheWorld().contexts;
+}
 
 cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run) {
   const auto lock = Locked();
@@ -328,7 +340,8 @@ void AdvanceStreams() {
 
 namespace gradloom::cuda {
 
-// Throws the error that a launch on a GPU leaves for cudaGetLastError.
+// Throws the error that a launch on a GPU leaves for cudaGetLastError, which also returns an error that an earlier call of the thread left
+// there.
 void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
   if (emulated::DeviceOf(stream) != emulated::the_device) CheckCuda(cudaErrorInvalidResourceHandle, "launch");
   const std::chrono::microseconds takes(emulated::TheWorld().options.kernel_us);
@@ -337,6 +350,7 @@ void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
     if (takes.count() > 0) std::this_thread::sleep_for(takes);
   };
   CheckCuda(emulated::Enqueue(stream, "launch", run), "launch");
+  CheckCuda(cudaGetLastError(), "launch");
 }
 
 }  // namespace gradloom::cuda
@@ -346,7 +360,6 @@ using namespace gradloom::emulated;  // NOLINT: the functions below are CUDA's, 
 extern "C" {
 
 cudaError_t cudaGetLastError() { return std::exchange(the_last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return the_last_error; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 
@@ -356,10 +369,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= TheWorld().options.devices) return Fail(cudaErrorInvalidDevice);
+  const auto lock = Locked();
   the_device = device;
+  NeedContext();
   return cudaSuccess;
 }
-cudaError_t cudaGetDevice(int* device) { return *device = the_device, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
@@ -398,6 +412,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   const auto lock = Locked();
+  NeedContext();
   *attributes = {};
   const Block* const block = BlockOf(pointer);
   attributes->type = block == nullptr ? cudaMemoryTypeUnregistered : block->second < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
@@ -415,14 +430,19 @@ cudaError_t cudaFreeHost(void* address) { return FreeMemory(address); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   return EnqueueCopy(to, from, bytes, stream);
 }
+// A copy in the default stream, for which the streams of steps do not wait. From pageable memory the call returns once the source has been
+// read, within a device at once ("API synchronization behavior" in CUDA's documentation).
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
-  AdvanceWaiting([] { return false; });
+  const bool to_device = DeviceOf(to) >= 0, from_device = DeviceOf(from) >= 0;
+  if (to_device && from_device) return Enqueue(nullptr, "copy", [=] { CopyBytes(to, from, bytes); });
+  if (const cudaError_t error = Synchronize(nullptr); error != cudaSuccess) return error;
+  if (to_device && BlockOf(from) == nullptr) {
+    const auto* const source = static_cast<const std::byte*>(from);
+    return Enqueue(nullptr, "copy", [to, staged = std::vector(source, source + bytes)] { CopyBytes(to, staged.data(), staged.size()); });
+  }
   CopyBytes(to, from, bytes);
   return cudaSuccess;
-}
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return Enqueue(stream, "copy", [=] { CopyBytes(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   return Enqueue(stream, "fill", [=] {
@@ -430,7 +450,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   });
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const auto lock = Locked();
   auto& streams = TheWorld().streams;
   auto made = std::make_unique<CUstream_st>();
@@ -439,8 +459,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = streams.emplace_back(std::move(made)).get();
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Synchronize(stream);
   const auto lock = Locked();
@@ -457,7 +475,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const auto lock = Locked();
     Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
   }
-  return last == nullptr || last->done ? cudaSuccess : cudaErrorNotReady;
+  return last == nullptr || last->done ? cudaSuccess : Fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -503,16 +521,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned)
     return Fail(cudaErrorStreamCaptureIsolation);
   }
   return Enqueue(given, "wait", nullptr, {event->recorded});
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->capture != 0) return Fail(cudaErrorCapturedEvent);
-  const WorkPtr recorded = event->recorded;
-  if (recorded != nullptr) AdvanceWaiting([&] { return recorded->done; });
-  return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->capture != 0) return Fail(cudaErrorCapturedEvent);
-  return event->recorded == nullptr || event->recorded->done ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   if (begin->capture != 0 || end->capture != 0) return Fail(cudaErrorCapturedEvent);
@@ -570,14 +578,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   delete exec;
   return cudaSuccess;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const auto lock = Locked();
   return EnqueuePolled(stream, "graph", [run = std::make_shared<GraphRun>(exec->graph)] { return run->Continue(); }, {});
 }
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
-  *count = graph->work.size();
-  return cudaSuccess;
-}
-
 }  // extern "C"

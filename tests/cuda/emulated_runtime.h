@@ -3,7 +3,8 @@
 // Streams are queues. Nothing runs until somebody waits. Then work is taken from the heads of the queues in a random order that respects
 // only streams and events, so a missing event shows as wrong results. New memory is poisoned. Calls that CUDA refuses during a graph
 // capture are refused here as well, and so are launches on a stream of a device other than the current one, and copies between the host and
-// a device on a stream of another device.
+// a device on a stream of another device. An error that a call has returned stays until somebody asks for it, and then fails the next
+// launch, because a launch on a GPU is checked by asking for the last error.
 #pragma once
 
 #include <driver_types.h>
@@ -64,5 +65,8 @@ std::set<int> BlasRan();
 
 // The pairs (reader, owner) for which peer access was enabled since the last Reset.
 std::set<std::pair<int, int>> EnabledPeers();
+
+// The devices on which this process has made a context since the last Reset. On a GPU each takes several hundred megabytes.
+std::set<int> Contexts();
 
 }  // namespace gradloom::emulated

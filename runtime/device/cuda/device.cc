@@ -190,7 +190,10 @@ class CudaDevice : public Device {
   bool Done(void* stream) override {
     Use();
     const cudaError_t state = cudaStreamQuery(Stream(stream));
-    if (state == cudaErrorNotReady) return false;
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // clears the answer, which CUDA keeps as an error that the next launch would report
+      return false;
+    }
     CheckCuda(state, "cudaStreamQuery");
     return true;
   }
@@ -266,7 +269,7 @@ class CudaDevice : public Device {
   void SetRefusalWords(const std::vector<int32_t*>& words) {
     Use();
     peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
-    GRADLOOM_CUDA(cudaMemcpy(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*), cudaMemcpyDefault));
+    Upload(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*));
     num_peer_flags_ = static_cast<int32_t>(words.size());
     ClearFault();
   }
@@ -280,7 +283,13 @@ class CudaDevice : public Device {
     DataFault none;
     none.num_peer_flags = num_peer_flags_;
     none.peer_flags = reinterpret_cast<int32_t* const*>(peer_flags_.get());
-    GRADLOOM_CUDA(cudaMemcpy(fault(), &none, sizeof none, cudaMemcpyDefault));
+    Upload(fault(), &none, sizeof none);
+  }
+  // A copy from pageable memory may return before its transfer to the device has finished, and the streams of steps do not wait for the
+  // default stream.
+  static void Upload(void* to, const void* from, size_t bytes) {
+    GRADLOOM_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    GRADLOOM_CUDA(cudaStreamSynchronize(nullptr));
   }
 
   struct FreeMemory {

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -58,6 +59,8 @@ class CudaDevicePlatform : public DevicePlatform {
   }
 
   int OrdinalOf(const void* memory) override {
+    // The call makes a context on the thread's device, which takes memory; a thread that has chosen none is on device 0.
+    if (const int opened = opened_.load(); opened >= 0) cudaSetDevice(opened);
     cudaPointerAttributes attributes{};
     const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
     cudaGetLastError();
@@ -65,7 +68,11 @@ class CudaDevicePlatform : public DevicePlatform {
     return there ? attributes.device : -1;
   }
 
-  std::unique_ptr<Device> Open(int ordinal) override { return OpenDevice(ordinal); }
+  std::unique_ptr<Device> Open(int ordinal) override {
+    std::unique_ptr<Device> device = OpenDevice(ordinal);
+    opened_ = ordinal;
+    return device;
+  }
 
   void ConnectPeers(std::span<Device* const> members) override {
     for (const Device* reader : members) {
@@ -152,6 +159,7 @@ class CudaDevicePlatform : public DevicePlatform {
   }
 
   PlatformVersions versions_;
+  std::atomic<int> opened_ = -1;  // a device that has a context
 };
 
 }  // namespace
