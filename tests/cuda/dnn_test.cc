@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
@@ -114,6 +115,27 @@ TEST(DnnAttention, BroadcastsMasks) {
   EXPECT_EQ(mask({4, 1, 16}).dims, (Ints{2, 4, 16, 16}));
   EXPECT_EQ(mask({4, 1, 16}).strides, (Ints{0, 16, 0, 1}));
   EXPECT_EQ(mask({2, 4, 16, 16}).strides, (Ints{1024, 256, 16, 1}));
+}
+
+// cuDNN takes tensors at multiples of 16 bytes, so the masks of a part must begin at one.
+TEST(DnnAttention, PartsOfAGradientHaveAlignedMasks) {
+  const auto part = [](int64_t samples, int64_t heads, int64_t length, const Shape& mask) {
+    const OperandType q{DType::kBfloat16, {samples, heads, length, 8}, {}}, none;
+    KernelCall call{.op = "AttentionGrad",
+                    .domain = "gradloom",
+                    .attributes = {{"wanted", Ints{0, 1, 2}}},
+                    .inputs = {q, q, q, {DType::kBfloat16, mask, {}}, none, none, none, q},
+                    .outputs = {q, q, q}};
+    std::string why;
+    const auto all = DnnAttentionOf(call, &why);
+    return all ? std::pair(DnnGradientPart(*all)->q.dims[0], DnnGradientPart(*all)->q.dims[1]) : std::pair<int64_t, int64_t>(0, 0);
+  };
+  using Part = std::pair<int64_t, int64_t>;  // samples and heads
+  // 4097 * 4097 is odd, so only eight heads' masks have a multiple of 16 bytes.
+  EXPECT_EQ(part(1, 12, 4097, {4097, 4097}), (Part{1, 6})) << "the mask of all heads begins where it begins";
+  EXPECT_EQ(part(1, 12, 4097, {1, 12, 4097, 4097}), (Part{0, 0})) << "no divisor of 12 is a multiple of 8";
+  EXPECT_EQ(part(1, 16, 4096, {1, 16, 4096, 4096}), (Part{1, 8}));
+  EXPECT_EQ(part(24, 8, 1025, {24, 1, 1025, 1025}), (Part{8, 8})) << "the scores of twelve samples would fit as well";
 }
 
 // The results are the same if cuBLASLt has no algorithm for a product.

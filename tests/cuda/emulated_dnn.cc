@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -26,6 +27,9 @@ bool& HasAlgorithms() {
   return has;
 }
 
+// The alignment that cuDNN's front end states for every tensor. cuDNN does not check it: kernels fault or compute something else.
+constexpr uintptr_t kTensorAlignment = 16;
+
 // A function of the addresses that a step passes, run on a stream. It overwrites all the scratch memory that it is given.
 class EmulatedPlan : public DnnPlan {
  public:
@@ -33,6 +37,10 @@ class EmulatedPlan : public DnnPlan {
       : scratch_bytes_(scratch_bytes), compute_(std::move(compute)) {}
 
   void Run(std::span<const void* const> addresses, void* scratch, CUstream_st* stream) override {
+    for (const void* const address : addresses) {
+      if (reinterpret_cast<uintptr_t>(address) % kTensorAlignment != 0)
+        throw Error(ErrorCode::kDevice, "a tensor of cuDNN is not aligned to 16 bytes");
+    }
     EmulatedLaunch(stream, [compute = compute_, all = Addresses(addresses.begin(), addresses.end()), scratch, bytes = scratch_bytes_] {
       std::memset(scratch, 0xA5, static_cast<size_t>(bytes));
       compute(all);

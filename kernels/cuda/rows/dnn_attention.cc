@@ -138,13 +138,20 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
     if (!mask) return no("a mask of other keys");
     a.mask = *mask;
   }
-  if (IsGradient(call) && !DnnGradientPart(a)) return no("scores of a head of more than 256 MiB");
+  if (IsGradient(call) && !DnnGradientPart(a)) return no("scores of more than 256 MiB that no parts divide");
   return a;
 }
 
 std::optional<DnnAttention> DnnGradientPart(const DnnAttention& a) {
   const int64_t samples = a.q.dims[0], kv_heads = a.k.dims[1];
-  const auto fits = [&](int64_t some, int64_t heads) { return ScoreBytes(PartOf(a, some, heads)) <= kMaxScoreBytes; };
+  // cuDNN takes tensors at multiples of 16 bytes. Vectors have such sizes, but a mask begins anywhere in the mask of the whole call.
+  const int64_t mask_sample = a.has_mask() ? a.mask.strides[0] : 0;
+  const int64_t mask_head = a.has_mask() && a.mask.dims[1] > 1 ? a.mask.strides[1] * (a.q.dims[1] / kv_heads) : 0;
+  const auto aligned = [](int64_t elements) { return elements * 2 % 16 == 0; };
+  const auto fits = [&](int64_t some, int64_t heads) {
+    return ScoreBytes(PartOf(a, some, heads)) <= kMaxScoreBytes && (some == samples || aligned(some * mask_sample)) &&
+           (heads == kv_heads || aligned(heads * mask_head));
+  };
   for (int64_t some = samples; some > 0; --some) {
     if (samples % some == 0 && fits(some, kv_heads)) return PartOf(a, some, kv_heads);
   }
