@@ -5,10 +5,10 @@
 namespace gradloom::cuda {
 namespace {
 
-// Low enough to hide a key, but finite in float32 when added to any score.
+// Low enough to hide a key, but finite in float32 when added to any score, also if the sum is multiplied by log2(e), as for exp2.
 template <typename T>
 GRADLOOM_DEVICE float LowestOf() {
-  return std::is_same_v<T, Half> ? -65504.0f : -3.3895314e38f;
+  return std::is_same_v<T, Half> ? -65504.0f : -1e30f;
 }
 
 template <typename T>
