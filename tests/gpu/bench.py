@@ -61,6 +61,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=10, help="of measured steps, at most, in one process")
     parser.add_argument("names", nargs="*")
     a = parser.parse_intermixed_args()
+    if not (a.folder / "gpu_programs").exists():
+        subprocess.run(["tar", "-xzf", a.folder / "programs.tar.gz", "-C", a.folder], check=True)
     libraries = subprocess.run([ROOT / "tests/gpu/cuda_libraries.sh"], capture_output=True, text=True, check=True).stdout.strip()
     environment = dict(os.environ, LD_LIBRARY_PATH=f"{a.folder.resolve()}:{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     rates = {p: float(subprocess.run([sys.executable, "-c", RATE, a.device, p], capture_output=True, text=True, check=True).stdout) for p in ("fp32", "bf16")}
