@@ -32,8 +32,9 @@ class DeviceBytes {
   void* data_ = nullptr;
 };
 
+// Never deleted: when the program's statics are, CUDA's libraries may no longer work.
 inline cuda::Libraries& TheLibraries() {
-  static cuda::Libraries libraries(0);
+  static auto& libraries = *new cuda::Libraries(0);
   return libraries;
 }
 
