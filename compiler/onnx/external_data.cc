@@ -165,7 +165,7 @@ int ExternalData::OpenBeneath(const std::string& location, const std::string& wh
 int ExternalData::Open(const Range& range, const std::string& where, int64_t bytes) {
   if (folder_ < 0) {
     throw Error(ErrorCode::kIo, "the model stores tensors in other files, but their folder is unknown", where,
-                "name the folder with --external-dir");
+                "name the folder with --external-dir, or in external_dir of the library's options");
   }
   seen_.insert(range.location);
   if (static_cast<int64_t>(seen_.size()) > options_.limits.external_files) {

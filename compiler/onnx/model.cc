@@ -73,9 +73,10 @@ bool HasNan(std::span<const float> values) {
   return found;
 }
 
-// Moves the elements of every tensor out of the messages. `raw`: elements that were never in them.
-void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
-  ExternalData external(file.path, file.options);
+// Moves the elements of every tensor out of the messages. `path`: the file, or empty if the model comes from memory and has only a name.
+// `raw`: elements that were never in the messages.
+void TakeTensors(ModelFile& file, const std::string& path, std::vector<Tensor> raw, ContentHash& hash) {
+  ExternalData external(path, file.options);
   Background hashing;
   size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
@@ -174,17 +175,19 @@ void Check(ModelFile& file) {
   check();
 }
 
-std::shared_ptr<const ModelFile> Finished(Parsed parsed, ContentHash& hash) {
+std::shared_ptr<const ModelFile> Finished(Parsed parsed, const std::string& path, ContentHash& hash) {
   Check(*parsed.file);
-  TakeTensors(*parsed.file, std::move(parsed.raw), hash);
+  TakeTensors(*parsed.file, path, std::move(parsed.raw), hash);
   parsed.file->hash = hash.Hex();
   return std::move(parsed.file);
 }
 
-std::shared_ptr<const ModelFile> FinishedText(std::string_view text, const std::string& path, const LoadOptions& options) {
+// `path`: as of TakeTensors.
+std::shared_ptr<const ModelFile> FinishedText(std::string_view text, const std::string& name, const std::string& path,
+                                              const LoadOptions& options) {
   ContentHash hash;
   hash.Add(text);
-  return Finished(ParseText(text, path, options), hash);
+  return Finished(ParseText(text, name, options), path, hash);
 }
 
 }  // namespace
@@ -203,23 +206,23 @@ std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOpt
 }
 
 Model Model::Load(const std::string& path, const LoadOptions& options) {
-  if (IsTextName(path)) return Model(FinishedText(ReadWholeFile(path, options.limits.file_bytes), path, options));
+  if (IsTextName(path)) return Model(FinishedText(ReadWholeFile(path, options.limits.file_bytes), path, path, options));
   const InputFile input(path, options.limits.file_bytes);
   ContentHash hash;
   ModelBytes bytes(input, &hash);
   Parsed parsed = ParseBinary(bytes, Elements::kMoved, path, options);
-  return Model(Finished(std::move(parsed), hash));
+  return Model(Finished(std::move(parsed), path, hash));
 }
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
   ContentHash hash;
   ModelBytes source(bytes, &hash);
   Parsed parsed = ParseBinary(source, Elements::kMoved, name, options);
-  return Model(Finished(std::move(parsed), hash));
+  return Model(Finished(std::move(parsed), "", hash));
 }
 
 Model Model::FromText(std::string_view text, const std::string& name, const LoadOptions& options) {
-  return Model(FinishedText(text, name, options));
+  return Model(FinishedText(text, name, "", options));
 }
 
 const std::string& Model::path() const { return file_->path; }

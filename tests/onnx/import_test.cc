@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "compiler/graph/text.h"
@@ -118,6 +120,32 @@ TEST(Import, ExtentMinusOneIsOpen) {
   EXPECT_EQ(imported.batch_axes, std::vector<int>{0});
   EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).shape, (Shape{3, 2}));
   EXPECT_TRUE(imported.warnings.empty());
+}
+
+// A model in memory has a name but no folder: nothing is read from the current one.
+TEST(Import, MemoryHasNoFolderOfExternalData) {
+  const std::string folder = testing::TempDir() + "/external";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/w.bin") << std::string(40, '\0');
+  onnx::ModelProto proto;
+  ASSERT_TRUE(onnx::OnnxParser(Onnx(kLinear).c_str()).Parse(proto).IsOK());
+  onnx::TensorProto& w = *proto.mutable_graph()->mutable_initializer(0);
+  w.clear_float_data();
+  w.set_data_location(onnx::TensorProto::EXTERNAL);
+  onnx::StringStringEntryProto& location = *w.add_external_data();
+  location.set_key("location");
+  location.set_value("w.bin");
+  const std::string bytes = proto.SerializeAsString(), name = folder + "/model.onnx";
+  try {
+    Model::FromBytes(bytes, name);
+    FAIL() << "read the folder of the name";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_NE(error.message().find("their folder is unknown"), std::string::npos) << error.Describe();
+  }
+  EXPECT_NO_THROW(Model::FromBytes(bytes, name, {.external_dir = folder}));
+  std::ofstream(name, std::ios::binary) << bytes;
+  EXPECT_NO_THROW(Model::Load(name));
 }
 
 // ONNX's function body of AffineGrid squeezes the batch axis if there is one sample.
