@@ -56,7 +56,34 @@ int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
   return -1;
 }
 
-// Why the feeds do not match the entry.
+std::string ShapeMismatch(const Feed& want, const Shape& shape) {
+  return "'" + Escaped(want.name) + "' is " + shape.ToString() + ", but the plan expects " + want.shape.ToString();
+}
+
+// Whether the shapes differ along an axis other than that of the samples. They have the same rank.
+bool RowsDiffer(const Feed& want, const Shape& shape) {
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (axis != want.batch_axis && shape[axis] != want.shape[axis]) return true;
+  }
+  return false;
+}
+
+// Two feeds that need the same number of samples and have different ones; otherwise "".
+std::string UnequalSamples(const Entry& entry, const Feeds& feeds) {
+  const Feed* first = nullptr;
+  for (const Feed& want : entry.feeds) {
+    if (want.batch_axis < 0) continue;
+    if (first == nullptr) first = &want;
+    const int64_t samples = feeds.find(want.name)->second.shape[want.batch_axis];
+    const int64_t others = feeds.find(first->name)->second.shape[first->batch_axis];
+    if (samples == others || want.shape[want.batch_axis] != first->shape[first->batch_axis]) continue;
+    return "'" + Escaped(first->name) + "' has " + std::to_string(others) + (others == 1 ? " sample" : " samples") + ", but '" +
+           Escaped(want.name) + "' has " + std::to_string(samples);
+  }
+  return "";
+}
+
+// Why the feeds do not match the entry. What no entry would take comes before extents, which other entries may have.
 std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   for (const Feed& want : entry.feeds) {
     const auto found = feeds.find(want.name);
@@ -65,11 +92,17 @@ std::string Mismatch(const Entry& entry, const Feeds& feeds) {
       return "'" + Escaped(want.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the model expects " +
              std::string(DTypeName(want.dtype));
     }
-    if (found->second.shape != want.shape) {
-      return "'" + Escaped(want.name) + "' is " + found->second.shape.ToString() + ", but the plan expects " + want.shape.ToString();
-    }
+    if (found->second.shape.rank() != want.shape.rank()) return ShapeMismatch(want, found->second.shape);
   }
-  return "";
+  if (const std::string why = UnequalSamples(entry, feeds); !why.empty()) return why;
+  std::string why;
+  for (const Feed& want : entry.feeds) {
+    const Shape& shape = feeds.find(want.name)->second.shape;
+    if (shape == want.shape) continue;
+    if (RowsDiffer(want, shape)) return ShapeMismatch(want, shape);
+    if (why.empty()) why = ShapeMismatch(want, shape);
+  }
+  return why;
 }
 
 int64_t CountFitting(const Entry& entry, const Feeds& feeds) {

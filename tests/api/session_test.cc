@@ -46,9 +46,31 @@ TEST(Session, ExplainsFeedsThatFitNoCompiledSize) {
     }
   };
   expect({feeds(3, 3)[0]}, "'target' is missing");
-  expect(feeds(3, 5), "'target' is [5,1], but the plan expects [3,1]");
+  expect(feeds(3, 5), "'features' has 3 samples, but 'target' has 5");
   expect(feeds(0, 0), "'features' is [0,13], but the plan expects [32,13]");
   EXPECT_EQ(session.step(), 6);
+}
+
+// A size that is not compiled yet is not the mistake, so the message is not about it.
+TEST(Session, ExplainsFeedsOfASizeThatIsNotCompiled) {
+  gradloom::Session session(Plain());
+  const std::vector<float> values(kBatch * 13);
+  const std::vector<int32_t> integers(kBatch);
+  const TensorView features(values.data(), {2, 13}), target(values.data(), {2, 1});
+  const auto expect = [&](const gradloom::Feeds& given, const std::string& why) {
+    try {
+      session.Step(given);
+      FAIL() << why;
+    } catch (const gradloom::Error& error) {
+      EXPECT_EQ(error.message(), "the feeds do not match any training step of the plan: " + why);
+    }
+  };
+  expect({{"features", features}}, "'target' is missing");
+  expect({{"features", features}, {"target", TensorView(integers.data(), {2, 1})}}, "'target' is int32, but the model expects float32");
+  expect({{"features", features}, {"target", TensorView(values.data(), {2})}}, "'target' is [2], but the plan expects [32,1]");
+  expect({{"features", features}, {"target", TensorView(values.data(), {2, 3})}}, "'target' is [2,3], but the plan expects [32,1]");
+  expect({{"features", TensorView(values.data(), {1, 13})}, {"target", target}}, "'features' has 1 sample, but 'target' has 2");
+  EXPECT_EQ(session.Step({{"features", features}, {"target", target}}).step, 1);
 }
 
 TEST(Session, RejectsMoreDevicesThanTheMachineSupports) {
