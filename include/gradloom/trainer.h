@@ -58,9 +58,12 @@ struct FitResult {
 
 class Trainer {
  public:
-  Trainer(const Plan& plan, TrainerConfig config) : config_(std::move(config)), session_(plan, {.seed = config_.seed}) {
-    config_.train.Read(plan);
-    if (config_.eval) config_.eval->Read(plan);
+  Trainer(const Plan& plan, const TrainerConfig& config) : Trainer(Session(plan, {.seed = config.seed}), config) {}
+  // Takes over a session: Fit continues at its position. For one that was made from a checkpoint of a Trainer with the same configuration,
+  // the results are those of an uninterrupted run. Its seed counts, not that of the configuration.
+  Trainer(Session session, TrainerConfig config) : config_(std::move(config)), session_(std::move(session)) {
+    config_.train.Read(session_.plan());
+    if (config_.eval) config_.eval->Read(session_.plan());
   }
 
   Session& session() { return session_; }

@@ -8,7 +8,7 @@
 namespace gradloom::api {
 namespace {
 
-TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
+TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int64_t rows) {
   TrainerOptions options;
   if (given.epochs < 0 || given.updates < 0 || given.batch < 0 || given.patience < 0)
     throw Error(ErrorCode::kConfig, "epochs, updates, batch and patience must be at least 0");
@@ -26,6 +26,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
       throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " needs an output and a target", "",
                   "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
     }
+    if (const auto losses = plan.properties.find("loss"); losses != plan.properties.end()) spec.ReadLikeLoss(losses->second);
     options.metrics.push_back(std::move(spec));
   }
   DisambiguateNames(options.metrics);
@@ -102,7 +103,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     const Dataset& data = *NotNull(train, "the training data").data;
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
-    TrainerOptions made = OptionsFor(OptionsOf(options), data.rows());
+    TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());

@@ -31,7 +31,7 @@ ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const
 
 int64_t ClassScores::Class(int64_t position) const {
   const int64_t c = ElementAsInt(target_, position);
-  if (spec_.ignore_index && c == *spec_.ignore_index) return -1;
+  if (c == spec_.ignore_index) return -1;
   if (c < 0 || c >= classes_) {
     throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(position) +
                                       " of the batch is not between 0 and " + std::to_string(classes_ - 1));
@@ -183,6 +183,23 @@ MetricSpec MetricSpec::Parse(const std::string& text) {
     throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
                 "write " + Escaped(call.name) + "(OUTPUT, TARGET)");
   return {.name = MetricNameOf(call.name), .output = call.output, .target = call.target};
+}
+
+void MetricSpec::ReadLikeLoss(const std::string& losses) {
+  constexpr std::string_view kPlus = " + ";
+  for (size_t start = 0; start < losses.size();) {
+    const size_t end = std::min(losses.find(kPlus, start), losses.size());
+    // Without the weight. A loss graph has no parentheses.
+    const size_t last = losses.rfind(')', end);
+    const bool call = last != std::string::npos && last >= start && last < end;
+    const std::string term = call ? losses.substr(start, last + 1 - start) : "";
+    start = end + kPlus.size();
+    if (!call) continue;
+    const CallText loss = ParseCall(term, "loss", "mse(OUTPUT, TARGET)");
+    if (loss.target != Escaped(target)) continue;
+    threshold = loss.name == "bce" ? 0.5 : 0;
+    probabilities = loss.name == "cross_entropy_of_probabilities";
+  }
 }
 
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {

@@ -110,6 +110,63 @@ TEST(Trainer, CallsCallbacksAndStopsWhenTheyAsk) {
   EXPECT_THROW(throws.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("mine"); }}), std::out_of_range);
 }
 
+TEST(Trainer, ContinuesFromACheckpoint) {
+  const gradloom::Dataset data("models/data/boston.csv", Plain(), {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}});
+  const gradloom::TrainerConfig config{.train = data, .epochs = 3, .seed = 5};
+  gradloom::Trainer whole(Plain(), config);
+  const auto expected = whole.Fit();
+  // Stopped within the second epoch.
+  gradloom::Trainer first(Plain(), config);
+  first.Fit({.on_step = [](const gradloom::StepResult& r) { return r.step < 20; }});
+  first.session().SaveCheckpoint(TemporaryFile("fit.ckpt"));
+  gradloom::Trainer second(gradloom::Session(Plain(), gradloom::Checkpoint::Load(TemporaryFile("fit.ckpt"))), config);
+  EXPECT_EQ(second.session().step(), 20);
+  EXPECT_EQ(second.Fit().step, expected.step);
+  EXPECT_EQ(second.session().FlatParameters(), whole.session().FlatParameters());
+}
+
+gradloom::Model ModelOfText(const std::string& name, const std::string& graph) {
+  const std::string path = TemporaryFile(name + ".onnxtxt");
+  std::ofstream(path) << "<ir_version: 8, opset_import: [\"\" : 17]>\n" << graph;
+  return gradloom::Model(path);
+}
+
+// The only evaluation of the session as it is: the learning rate is 0.
+double AccuracyOf(const gradloom::Plan& plan, const gradloom::Dataset& data, const std::string& metric) {
+  gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = 8, .metrics = {metric}});
+  double accuracy = -1;
+  trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
+    accuracy = e.values.at("accuracy");
+    return true;
+  }});
+  return accuracy;
+}
+
+// The loss tells what the output is: a probability above 0.5 means yes.
+TEST(Trainer, ReadsProbabilitiesLikeTheLoss) {
+  const auto model =
+      ModelOfText("sigmoid", "g (float[N, 1] x) => (float[N, 1] p) <float[1, 1] w = {1}> { h = MatMul (x, w)  p = Sigmoid (h) }");
+  const std::vector<float> x = {-2, -1, 1, 2}, y = {0, 0, 1, 1};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 1})}, {"y", TensorView(y.data(), {4, 1})}});
+  const auto compile = [&](const gradloom::Loss& loss) {
+    return gradloom::Compile(model, {.loss = loss, .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+  };
+  EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Bce("p", "y")), data, "accuracy(p, y)"), 1);
+  EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Bce("p", "y") * 0.5), data, "accuracy(p, y)"), 1);
+  // Of a number, above 0 means yes.
+  EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Mse("p", "y")), data, "accuracy(p, y)"), 0.5);
+}
+
+TEST(Trainer, MetricsLeaveOutTheIgnoredClass) {
+  const auto model = ModelOfText("scores", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
+  const gradloom::Plan plan =
+      gradloom::Compile(model, {.loss = gradloom::Loss::CrossEntropy("s", "y"), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+  const std::vector<float> x = {1, 0, 0, 1, 1, 0, 0, 1};
+  const std::vector<int64_t> y = {0, -100, -100, 1};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 2})}, {"y", TensorView(y.data(), {4})}});
+  EXPECT_EQ(AccuracyOf(plan, data, "accuracy(s, y)"), 1);
+}
+
 TEST(Dataset, BatchesFromTensors) {
   std::vector<float> features(10 * 13), target(10);
   for (size_t i = 0; i < target.size(); ++i) target[i] = static_cast<float>(i);

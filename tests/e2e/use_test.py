@@ -132,6 +132,21 @@ class UseTest(unittest.TestCase):
         text = self.run_command(["eval", "runs/main"]).stdout
         self.assertIn("12 rows of the run's evaluation data", text)
 
+    def test_rows_of_the_ignored_class(self):
+        """Means of losses and metrics are over the other rows, although some batches have more of them than others."""
+        label = self.label.copy()
+        label[: len(label) // 3] = -100
+        label[-1] = -100
+        np.savez("holes.npz", x=self.x, label=label)
+        words = ["train", "model.onnx", "--data", "holes.npz", "--eval-data", "holes.npz", "--loss", "cross_entropy(logits, label)", "--batch", "10",
+                 "--epochs", "1", "--lr", "0", "--metric", "accuracy", "--json"]
+        report = self.json([*words, "--name", "holes"])
+        logits, kept = self.ort("model.onnx", self.x), label >= 0
+        loss = -np.log(softmax(logits[kept].astype("float64"))[np.arange(kept.sum()), label[kept]]).mean()
+        self.assertAlmostEqual(report["eval_loss"], loss, delta=1e-5)
+        self.assertAlmostEqual(report["eval_accuracy"], (logits[kept].argmax(1) == label[kept]).mean(), delta=1e-6)
+        self.assertAlmostEqual(self.json(["eval", "runs/holes", "--data", "holes.npz", "--json"])["loss"], loss, delta=1e-5)
+
     def test_several_files_are_one_data_set(self):
         with open("train.csv") as file:
             header, *rows = file.read().splitlines()

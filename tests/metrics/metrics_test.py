@@ -118,6 +118,12 @@ class MetricsTest(unittest.TestCase):
         self.check(self.values(last, target, self.CLASS_METRICS, 4, axis=-1, ignore=-1),
                    self.wanted_of_classes(flat[kept], target.reshape(-1)[kept]))
 
+    def test_the_default_ignored_class(self):
+        output, target = self.rng.standard_normal((30, 5)).astype("float32"), self.rng.integers(0, 4, 30)
+        target[[0, 7, 29]] = -100  # what errors about classes advise for rows to exclude
+        kept = target >= 0
+        self.check(self.values(output, target, self.CLASS_METRICS, 4), self.wanted_of_classes(output[kept], target[kept]))
+
     def test_yes_or_no(self):
         for columns in (1, 6):
             for threshold in (0, 0.5):

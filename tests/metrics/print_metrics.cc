@@ -1,5 +1,5 @@
 // print_metrics FILE.npz BATCH AXIS IGNORE THRESHOLD METRIC...: computes metrics of the arrays "output" and "target" in batches of BATCH
-// rows, and prints them as one JSON object. IGNORE is a class to ignore, or "none". Used by metrics_test.py.
+// rows, and prints them as one JSON object. IGNORE is a class to ignore, or "none": the default one. Used by metrics_test.py.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>

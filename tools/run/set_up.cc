@@ -41,8 +41,7 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
   return graph.value(graph.outputs.front());
 }
 
-// The class that losses ignore by default, as in PyTorch.
-constexpr int64_t kIgnoredClass = -100;
+int64_t IgnoredClassOf(const LossTerm& term) { return TargetIsClass(term) ? term.ignore_index.value_or(kIgnoredClass) : kIgnoredClass; }
 
 }  // namespace
 
@@ -90,7 +89,6 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   const std::string& best = configuration.Text("eval.best");
   const std::string first = options.metrics.empty() ? "loss" : options.metrics.front().shown();
   options.watch = best.empty() ? Watch{first, LargerIsBetter(first)} : Watch::Parse(best);
-  options.loss_weight = LossWeightOf(recipe);
   if (configuration.has_value("schedule.plateau_patience")) {
     options.plateau = PlateauOptions{.larger = options.watch.larger,
                                      .factor = configuration.Number("schedule.plateau_factor"),
@@ -152,7 +150,7 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
     const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
     if (axis < 0 || axis >= shape.rank()) continue;
     const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
-    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
+    classes[TargetOf(term)] = {count, IgnoredClassOf(term)};
   }
   return classes;
 }
@@ -222,7 +220,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
     if (spec.target.empty()) spec.target = TargetOf(*about);
     spec.class_axis = about->class_axis;
-    spec.ignore_index = TargetIsClass(*about) ? about->ignore_index : std::nullopt;
+    spec.ignore_index = IgnoredClassOf(*about);
     spec.threshold = about->type == "bce" ? 0.5 : 0;
     spec.probabilities = TakesProbabilities(*about);
     metrics.push_back(std::move(spec));
@@ -231,17 +229,29 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
   return metrics;
 }
 
-std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
+namespace {
+
+// Whether the loss leaves out rows of the data. Of columns that are read on demand, whose rows would all have to be read, only those with
+// an explicit ignore_index are looked at.
+bool LeavesOutRows(const LossTerm& term, const Dataset& data) {
+  if (term.ignore_index) return true;
+  const auto found = data.columns().find(TargetOf(term));
+  if (found == data.columns().end() || found->second.dtype() != DType::kInt64) return false;
+  return std::ranges::count(found->second.as<int64_t>(), kIgnoredClass) > 0;
+}
+
+}  // namespace
+
+std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe, const Dataset& data) {
   const LossTerm& term = recipe.losses.front();
   if (recipe.losses.size() != 1 || !TargetIsClass(term) || term.reduction != "mean") return {};
-  if (!term.ignore_index && term.class_weight.empty()) return {};
-  return [term](const Feeds& feeds) {
+  if (term.class_weight.empty() && !LeavesOutRows(term, data)) return {};
+  return [term, ignored = IgnoredClassOf(term)](const Feeds& feeds) {
     const TensorView& target = feeds.find(TargetOf(term))->second;
     double weight = 0;
     for (int64_t i = 0; i < target.elements(); ++i) {
       const int64_t c = ElementAsInt(target, i);
-      if (term.ignore_index && c == *term.ignore_index) continue;
-      weight += term.class_weight.empty() ? 1 : term.class_weight.at(static_cast<size_t>(c));
+      if (c != ignored) weight += term.class_weight.empty() ? 1 : term.class_weight.at(static_cast<size_t>(c));
     }
     return weight;
   };
@@ -297,6 +307,8 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   const int64_t train_rows = made.data.train.rows(), eval_rows = made.data.eval.rows();
   if (eval_rows == 0) CheckNothingIsMeasured(configuration);
   made.options.batch = std::min(batch, train_rows);
+  made.options.loss_weight = LossWeightOf(compile.recipe, made.data.train);
+  if (made.options.loss_weight == nullptr && eval_rows > 0) made.options.loss_weight = LossWeightOf(compile.recipe, made.data.eval);
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
   if (made.options.updates == 0 && batches * made.options.epochs < compile.recipe.accumulate) {
     throw Error(ErrorCode::kConfig,

@@ -51,8 +51,8 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
 std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
 
 // The divisor of a batch's loss if it is a mean over something other than rows, for example over classes that are not ignored or over class
-// weights. Empty if rows can be used. With several losses that have different divisors, rows are used.
-std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);
+// weights. Empty if rows can be used for this data. With several losses that have different divisors, rows are used.
+std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe, const Dataset& data);
 
 // Replaces parameters and running statistics of the session with those of a safetensors file or of the folder of a checkpoint. Optimizer
 // state, accumulated gradients and loss scale are ignored. Names that the session lacks are listed in a note. Throws Error(kCheckpoint) if

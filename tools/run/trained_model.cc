@@ -237,10 +237,10 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
-  options.loss_weight = LossWeightOf(compiled.options.recipe);
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const Dataset rows = !data.empty() ? Load(data, compiled, notes, ClassesOf(compiled.options.recipe, *compiled.graph.graph))
                                      : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
+  options.loss_weight = LossWeightOf(compiled.options.recipe, rows);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
   options.batch = compiled.batch;
   CheckSame(job, rows, options.batch);
