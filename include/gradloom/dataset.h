@@ -41,9 +41,9 @@ struct DatasetState {
   void Read(const Plan& plan) {
     if (train != nullptr) return;
     const auto list = [](const Settings& settings) {
-      std::vector<GradloomSetting> list;
-      for (const auto& [key, value] : settings) list.push_back({key.c_str(), value.c_str()});
-      return list;
+      std::vector<GradloomSetting> pairs;
+      for (const auto& [key, value] : settings) pairs.push_back({key.c_str(), value.c_str()});
+      return pairs;
     };
     const std::vector<GradloomSetting> columns = list(options.columns), transforms = list(options.transforms);
     auto given = Sized<GradloomDataOptions>();

@@ -38,17 +38,20 @@ inline std::string ListOf(const std::vector<std::string>& texts) {
 // An ONNX model in memory.
 class Model {
  public:
-  // Reads a file, with external data from the same folder.
-  explicit Model(const std::string& path) {
+  // Reads a file, with external data from `external_dir`, or from the file's folder if that is empty.
+  explicit Model(const std::string& path, const std::string& external_dir = {}) {
+    auto options = internal::Sized<GradloomLoadOptions>();
+    options.external_dir = external_dir.empty() ? nullptr : external_dir.c_str();
     GradloomModel* handle = nullptr;
-    internal::Check(internal::Api().LoadModel(path.c_str(), nullptr, &handle));
+    internal::Check(internal::Api().LoadModel(path.c_str(), &options, &handle));
     handle_ = internal::Shared(handle, internal::Api().ReleaseModel);
   }
 
-  // Copies the bytes of an ONNX file. `name` is used in messages.
-  static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model") {
+  // Copies the bytes of an ONNX file. `name` is used in messages. External data is read from `external_dir` only.
+  static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model", const std::string& external_dir = {}) {
     auto options = internal::Sized<GradloomLoadOptions>();
     options.name = name.c_str();
+    options.external_dir = external_dir.empty() ? nullptr : external_dir.c_str();
     GradloomModel* handle = nullptr;
     internal::Check(internal::Api().LoadModelFromBuffer(bytes.data(), bytes.size(), &options, &handle));
     return Model(handle);
@@ -102,7 +105,7 @@ class Loss {
   // Multiplies every term by the weight. Only once per term.
   Loss operator*(double weight) const {
     Loss scaled = *this;
-    for (std::string& term : scaled.terms_) term += "*" + internal::TextOf(weight);
+    for (std::string& term : scaled.terms_) term.append("*").append(internal::TextOf(weight));  // GCC 12 warns of "*" + text
     return scaled;
   }
 

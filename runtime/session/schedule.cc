@@ -35,7 +35,7 @@ void CheckSchedule(const Schedule& schedule) {
   if (warmup < 0)
     Refuse(schedule, "the warm-up must not be negative, got " + std::to_string(warmup) + " steps", "use --warmup 500, or --warmup 5%");
   if (kind == "linear" || kind == "cosine" || kind == "one_cycle") {
-    if (total < 1) Refuse(schedule, "the number of steps is unknown", "set --steps N or --epochs N");
+    if (total < 1) Refuse(schedule, "the number of steps is unknown", "set train.steps (--steps N), or --epochs N of a run");
     if (warmup > total) {
       Refuse(schedule, "the warm-up of " + std::to_string(warmup) + " steps is longer than the run of " + std::to_string(total),
              "use --warmup 5%, or a longer run");

@@ -28,6 +28,13 @@ TEST(Model, LoadsFromFileAndMemory) {
   }
 }
 
+TEST(Compile, NotesSettingsWithoutEffect) {
+  const auto plan = CompileHousing({.settings = {{"train.on_nan", "skip"}, {"train.precision", "bf16"}, {"train.steps", "10"}}});
+  EXPECT_NE(plan.Notes().find("warning the setting train.on_nan has no effect on a plan"), std::string::npos) << plan.Notes();
+  EXPECT_EQ(plan.Notes().find("train.precision"), std::string::npos) << plan.Notes();
+  EXPECT_EQ(plan.Notes().find("train.steps"), std::string::npos) << plan.Notes();
+}
+
 TEST(Compile, AcceptsSettingsAndRejectsUnknownOnes) {
   const auto plan = CompileHousing({.settings = {{"train.precision", "bf16"}}});
   EXPECT_NE(plan.Text().find("bfloat16"), std::string::npos);

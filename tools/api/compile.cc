@@ -9,6 +9,7 @@
 #include "tools/api/compiling_source.h"
 #include "tools/api/default_devices.h"
 #include "tools/api/handles.h"
+#include "tools/config/keys.h"
 #include "tools/run/compile_model.h"
 #include "tools/run/obstacles.h"
 
@@ -28,6 +29,17 @@ Configuration ConfigurationFor(const GradloomCompileOptions& given, const Gradlo
     configuration.SetAssignment("devices.use=" + devices);
   if (!model.path.empty()) configuration.Decide("model.path", model.path, "the model that is compiled");
   return configuration;
+}
+
+// One line for each setting that has no effect because only a run of the command uses it. Files are not looked at: they may configure both.
+std::string UnusedSettings(const GradloomCompileOptions& given) {
+  std::string notes;
+  for (size_t i = 0; i < given.num_settings; ++i) {
+    const Key* const key = FindKey(given.settings[i].key);
+    if (key == nullptr || (key->uses & (kUseRecipe | kUsePlan)) != 0) continue;
+    notes += "warning the setting " + std::string(key->name) + " has no effect on a plan: only `gradloom train` uses it\n";
+  }
+  return notes;
 }
 
 EntryRequests RequestsOf(const GradloomCompileOptions& given) {
@@ -61,6 +73,7 @@ GradloomStatus* CompileTo(const GradloomModel* model, const GradloomCompileOptio
     std::unique_ptr<GradloomPlan> plan = PlanHandle(std::make_shared<const Plan>(std::move(made.plan)));
     made.options.control = {};
     plan->source = std::make_shared<CompilingSource>(model->model, std::move(made.options));
+    plan->notes = UnusedSettings(given);
     for (const std::string& note : made.notes) plan->notes += note + "\n";
     for (const std::string& warning : made.report.warnings) plan->notes += "warning " + warning + "\n";
     handle = plan.release();
