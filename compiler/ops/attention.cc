@@ -7,11 +7,15 @@
 //
 // In these two, Dropout (dropout.cc) is applied to every probability, as an element of the tensor [batch, heads, queries, keys], and no
 // probabilities are kept.
+//
+// All of ours also have a packed form, in which one operand has Q, K and V (runtime/base/attention_form.h). The packed form of ONNX's
+// Attention is gradloom.Attention. pack_attention makes these forms, of each device's part of a batch, so they have no rules to divide it.
 #include <string>
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
+#include "runtime/base/attention_form.h"
 
 namespace gradloom {
 namespace {
@@ -33,18 +37,43 @@ int64_t HeadsOf(const Node& node, const ValueType& type, const char* attribute) 
 struct Sizes {
   bool flat;
   int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size, past;
+  Shape y;
 };
 
-// Returns the sizes of a call, and checks everything that the kernels rely on.
-Sizes SizesOf(const Graph& graph, const Node& node) {
-  ExpectFloating(graph, node, kQ);
+// Returns the packed form of a node, and checks it.
+AttentionForm PackedFormOf(const Graph& graph, const Node& node) {
+  std::string why;
+  const auto form = AttentionForm::Packed(node.attributes, InputType(graph, node, kQ).shape.elements(), &why);
+  if (!form) Refuse(node, ErrorCode::kAttr, why);
+  if (node.domain != kGradloomDomain) Refuse(node, ErrorCode::kAttr, "attribute 'packed' is not an attribute of ONNX's Attention");
+  if (HasInput(node, kK) || HasInput(node, kV)) Refuse(node, ErrorCode::kArity, "K and V must be absent, because Q has their elements");
+  return *form;
+}
+
+Sizes PackedSizes(const Graph& graph, const Node& node) {
+  const AttentionForm form = PackedFormOf(graph, node);
+  return {.flat = false,
+          .batch = form.batch,
+          .q_heads = form.q.heads,
+          .kv_heads = form.k.heads,
+          .q_length = form.q.length,
+          .kv_length = form.k.length,
+          .size = form.q.size,
+          .v_size = form.v.size,
+          .past = 0,
+          .y = form.y_shape()};
+}
+
+// Returns the sizes of a call whose Q, K and V are operands of their own.
+Sizes SeparateSizes(const Graph& graph, const Node& node) {
   const ValueType q = InputType(graph, node, kQ), k = InputType(graph, node, kK), v = InputType(graph, node, kV);
   const int rank = q.shape.rank();
   if (rank != 3 && rank != 4) Refuse(node, ErrorCode::kShape, "Q must have rank 3 or 4, got " + q.ToString());
   ExpectRank(graph, node, kK, rank);
   ExpectRank(graph, node, kV, rank);
   if (k.dtype != q.dtype || v.dtype != q.dtype) Refuse(node, ErrorCode::kUnsupported, "Q, K and V must have the same type");
-  Sizes s{.flat = rank == 3};
+  Sizes s{};
+  s.flat = rank == 3;
   s.batch = q.shape[0];
   s.q_heads = HeadsOf(node, q, "q_num_heads");
   s.kv_heads = HeadsOf(node, k, "kv_num_heads");
@@ -61,7 +90,15 @@ Sizes SizesOf(const Graph& graph, const Node& node) {
   };
   ExpectInput(graph, node, kK, {q.dtype, shape(s.kv_heads, s.kv_length, s.size)});
   ExpectInput(graph, node, kV, {q.dtype, shape(s.kv_heads, s.kv_length, s.v_size)});
-  s.past = 0;
+  s.y = s.flat ? Shape{s.batch, s.q_length, s.q_heads * s.v_size} : Shape{s.batch, s.q_heads, s.q_length, s.v_size};
+  return s;
+}
+
+// Returns the sizes of a call, and checks everything that the kernels rely on.
+Sizes SizesOf(const Graph& graph, const Node& node) {
+  ExpectFloating(graph, node, kQ);
+  const ValueType q = InputType(graph, node, kQ);
+  Sizes s = AttentionForm::IsPacked(node.attributes) ? PackedSizes(graph, node) : SeparateSizes(graph, node);
   if (HasInput(node, kPastKey) || HasInput(node, kPastValue)) {
     ExpectRank(graph, node, kPastKey, 4);
     s.past = InputType(graph, node, kPastKey).shape[2];
@@ -91,7 +128,7 @@ std::vector<ValueType> AllTypes(const Graph& graph, const Node& node) {
   const Sizes s = SizesOf(graph, node);
   const DType dtype = InputType(graph, node, kQ).dtype;
   const int64_t total = s.past + s.kv_length;
-  return {{dtype, s.flat ? Shape{s.batch, s.q_length, s.q_heads * s.v_size} : Shape{s.batch, s.q_heads, s.q_length, s.v_size}},
+  return {{dtype, s.y},
           {dtype, {s.batch, s.kv_heads, total, s.size}},
           {dtype, {s.batch, s.kv_heads, total, s.v_size}},
           {dtype, {s.batch, s.q_heads, s.q_length, total}}};
@@ -100,6 +137,11 @@ std::vector<ValueType> AllTypes(const Graph& graph, const Node& node) {
 std::vector<ValueType> AttentionTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, kOperands, 4);
   return OutputTypes(node, AllTypes(graph, node));
+}
+
+std::vector<ValueType> PackedAttentionTypes(const Graph& graph, const Node& node) {
+  if (!AttentionForm::IsPacked(node.attributes)) Refuse(node, ErrorCode::kAttr, "attribute 'packed' is missing");
+  return AttentionTypes(graph, node);
 }
 
 std::vector<ValueType> AttentionDropoutTypes(const Graph& graph, const Node& node) {
@@ -119,7 +161,9 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
   }
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
-    if (i < 0 || i >= kLengths) Refuse(node, ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i));
+    const bool packed = AttentionForm::IsPacked(node.attributes) && (i == kK || i == kV);
+    if (i < 0 || i >= kLengths || packed)
+      Refuse(node, ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i));
     types.push_back(InputType(graph, node, static_cast<int>(i)));
     if (!IsFloating(types.back().dtype)) Refuse(node, ErrorCode::kAttr, "attribute 'wanted' must only list floating-point inputs");
   }
@@ -210,6 +254,7 @@ constexpr Op kOps[] = {
      .infer = AttentionTypes,
      .cost = AttentionCost<2>,
      .shard = ShardAttention},
+    {.name = "Attention", .domain = kGradloomDomain, .traits = kProduct, .infer = PackedAttentionTypes, .cost = AttentionCost<2>},
     {.name = "AttentionGrad",
      .domain = kGradloomDomain,
      .traits = kProduct,

@@ -64,19 +64,19 @@ class WideAttention : public AttentionKernel {
 
   // `count` vectors of `operand`, from element `begin` on, as floats: in place, or widened into `room`.
   Vectors<const float> Widen(const void* operand, const AttentionVectors& n, int64_t begin, int64_t count, float* room) const {
-    if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride()};
-    for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride(), n.size, room + i * n.size);
+    if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride};
+    for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride, n.size, room + i * n.size);
     return {room, n.size};
   }
 
   // Where to compute vectors of a result that start at element `begin`: in place, or in `room`, from which Narrow copies them.
   Vectors<float> Destination(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
-    if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
+    if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride};
     return {room, n.size};
   }
   void Narrow(const Vectors<float>& from, const AttentionVectors& n, int64_t count, void* result, int64_t begin) const {
     if (n_.dtype == DType::kFloat32) return;
-    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, n_.dtype, from.at + i * from.stride, n.size, result, begin + i * n.stride());
+    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, n_.dtype, from.at + i * from.stride, n.size, result, begin + i * n.stride);
   }
 
   void Pack(const float* b, int64_t k, int64_t n, int64_t b_row, int64_t b_col, float* packed) const {
@@ -156,16 +156,16 @@ class Attention : public WideAttention {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task / n_.q.heads, h = task % n_.q.heads, g = h / n_.group();
         if (packed != b * n_.k.heads + g) {
-          const auto k = Widen(inputs[kK], n_.k, n_.k.At(b, g, 0), n_.k.length, wide);
+          const auto k = Widen(SourceOf(inputs, kK), n_.k, n_.k.At(b, g, 0), n_.k.length, wide);
           Pack(k.at, n_.q.size, n_.k.length, 1, k.stride, keys);
-          const auto v = Widen(inputs[kV], n_.v, n_.v.At(b, g, 0), n_.k.length, wide);
+          const auto v = Widen(SourceOf(inputs, kV), n_.v, n_.v.At(b, g, 0), n_.k.length, wide);
           Pack(v.at, n_.k.length, n_.v.size, v.stride, 1, values);
           packed = b * n_.k.heads + g;
         }
         for (int64_t i = 0; i < n_.q.length; i += tile) {
           const int64_t rows = std::min(tile, n_.q.length - i);
           const Range range = VisibleOfTile(lengths, b, i, rows);
-          const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide);
+          const auto q = Widen(SourceOf(inputs, kQ), n_.q, n_.q.At(b, h, i), rows, wide);
           MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, scores);
           Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
           for (int64_t r = 0; r < rows && drops_; ++r) Drop(DropoutOf(draws, lengths, b, h, i + r, Words(memory)), scores + r * row());
@@ -184,7 +184,7 @@ class AttentionGrad : public WideAttention {
  public:
   explicit AttentionGrad(const KernelCall& call)
       : WideAttention(call),
-        gradient_outputs_{GradientOutputIndex(call, kQ), GradientOutputIndex(call, kK), GradientOutputIndex(call, kV),
+        gradient_outputs_{GradientOutput(call, n_, kQ), GradientOutput(call, n_, kK), GradientOutput(call, n_, kV),
                           GradientOutputIndex(call, kMask)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
@@ -210,10 +210,10 @@ class AttentionGrad : public WideAttention {
     float *wide = memory + layout_.wide, *wide_q = memory + layout_.wide_q, *wide_dy = memory + layout_.wide_dy;
     float* cap_derivatives = n_.softcap > 0 ? memory + layout_.cap_derivatives : nullptr;
     const int64_t k_at = n_.k.At(b, g, 0), v_at = n_.v.At(b, g, 0);
-    const auto k = Widen(inputs[kK], n_.k, k_at, n_.k.length, wide);
+    const auto k = Widen(SourceOf(inputs, kK), n_.k, k_at, n_.k.length, wide);
     Pack(k.at, n_.q.size, n_.k.length, 1, k.stride, keys);
     if (out(kQ) != nullptr) Pack(k.at, n_.k.length, n_.q.size, k.stride, 1, keys_back);
-    const auto v = Widen(inputs[kV], n_.v, v_at, n_.k.length, wide);
+    const auto v = Widen(SourceOf(inputs, kV), n_.v, v_at, n_.k.length, wide);
     Pack(v.at, n_.v.size, n_.k.length, 1, v.stride, values);
     const Vectors<float> dk = Sums(out(kK), n_.k, k_at, memory + layout_.wide_dk), dv = Sums(out(kV), n_.v, v_at, memory + layout_.wide_dv);
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
@@ -223,7 +223,7 @@ class AttentionGrad : public WideAttention {
         const int64_t rows = std::min(tile, n_.q.length - i);
         const Range range = VisibleOfTile(lengths, b, i, rows);
         if (range.begin == range.end) continue;
-        const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide_q);
+        const auto q = Widen(SourceOf(inputs, kQ), n_.q, n_.q.At(b, h, i), rows, wide_q);
         const auto dy = Widen(inputs[kGradY], n_.y, n_.y.At(b, h, i), rows, wide_dy);
         MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, p);
         Probabilities(inputs, b, h, i, rows, range, p, cap_derivatives);
@@ -258,18 +258,11 @@ class AttentionGrad : public WideAttention {
   const std::array<int64_t, 4> gradient_outputs_;  // indices of the outputs with the gradients of Q, K, V and the mask; -1: not wanted
 };
 
-}  // namespace
-
-std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(DType)) {
-  const bool gradient = IsGradient(call);
-  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
-  if (call.inputs.size() < 3) return "operands are missing";
-  if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
-  const DType dtype = call.inputs[kQ].dtype;
-  if (!serves(dtype)) return std::string(DTypeName(dtype));
+// Why Q, K and V do not fit each other, or "".
+std::string RejectsSeparateOperands(const KernelCall& call) {
   for (size_t i : {kQ, kK, kV}) {
     const OperandType& operand = call.inputs[i];
-    if (!operand.present() || operand.dtype != dtype) return "operands of different types";
+    if (!operand.present() || operand.dtype != call.inputs[kQ].dtype) return "operands of different types";
     if (operand.shape.rank() != call.inputs[kQ].shape.rank() || (operand.shape.rank() != 3 && operand.shape.rank() != 4))
       return "operands of another rank";
     if (operand.shape.elements() == 0) return "nothing to compute";
@@ -284,15 +277,45 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
   if (q[0] != k[0] || q[0] != v[0] || qs.size != ks.size || ks.heads != vs.heads || ks.length != vs.length || qs.heads % ks.heads != 0) {
     return "operands that do not fit";
   }
+  return "";
+}
+
+// The same for the operand that has all of them.
+std::string RejectsPackedOperands(const KernelCall& call) {
+  if (call.domain != "gradloom" || HasInput(call, kK) || HasInput(call, kV)) return "K or V beside a packed operand";
+  std::string why;
+  AttentionForm::Packed(call.attributes, call.inputs[kQ].shape.elements(), &why);
+  return why;
+}
+
+// The shape of Y if Q, K and V are operands of their own.
+Shape SeparateResult(const Shape& q, const AttentionForm& form) {
+  Shape y = q;
+  y[q.rank() - 1] = q.rank() == 3 ? form.y.heads * form.y.size : form.y.size;
+  return y;
+}
+
+}  // namespace
+
+std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(DType)) {
+  const bool gradient = IsGradient(call);
+  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
+  if (call.inputs.size() < 3) return "operands are missing";
+  if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
+  const DType dtype = call.inputs[kQ].dtype;
+  if (!serves(dtype)) return std::string(DTypeName(dtype));
+  const bool packed = AttentionForm::IsPacked(call.attributes);
+  if (std::string why = packed ? RejectsPackedOperands(call) : RejectsSeparateOperands(call); !why.empty()) return why;
+  const AttentionForm form = AttentionFormOf(call);
   if (HasInput(call, kMask)) {
     const OperandType& mask = call.inputs[kMask];
     if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool && !Is16Bit(mask.dtype)) return std::string(DTypeName(mask.dtype));
     const int last = mask.shape.rank() - 1;
-    if (last < 0 || last > 3 || mask.shape[last] > ks.length) return "a mask of another shape";
-    const Shape all{q[0], qs.heads, qs.length, mask.shape[last]};
+    if (last < 0 || last > 3 || mask.shape[last] > form.k.length) return "a mask of another shape";
+    const Shape all{form.batch, form.q.heads, form.q.length, mask.shape[last]};
     if (Broadcast(mask.shape, all) != all) return "a mask of another shape";
   }
-  if (HasInput(call, kLengths) && (call.inputs[kLengths].dtype != DType::kInt64 || call.inputs[kLengths].shape != Shape{q[0]}))
+  if (HasInput(call, kLengths) && (call.inputs[kLengths].dtype != DType::kInt64 || call.inputs[kLengths].shape != Shape{form.batch}))
     return "lengths of another type";
   if (Drops(call)) {
     if (call.inputs.size() < SeedOf(call) + 2 || call.inputs.size() > SeedOf(call) + 3 || !HasInput(call, SeedOf(call) + 1))
@@ -301,8 +324,7 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
   } else if (call.inputs.size() > SeedOf(call) || (gradient && call.inputs.size() < SeedOf(call))) {
     return "an unexpected number of operands";
   }
-  Shape y = q;
-  y[q.rank() - 1] = qs.flat ? qs.heads * vs.size : vs.size;
+  const Shape y = packed ? form.y_shape() : SeparateResult(call.inputs[kQ].shape, form);
   if (!gradient) {
     for (size_t i = 1; i < call.outputs.size(); ++i) {
       if (call.outputs[i].present()) return "results beside Y";
@@ -317,14 +339,15 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == static_cast<int64_t>(kMask) && !HasInput(call, kMask)) return "the gradient of no mask";
     if (!call.outputs[i].present()) continue;
-    if (wanted[i] < 0 || wanted[i] > static_cast<int64_t>(kMask)) return "the gradient of another operand";
+    if (wanted[i] < 0 || wanted[i] > static_cast<int64_t>(kMask) || form.source(wanted[i]) != wanted[i])
+      return "the gradient of another operand";
     const OperandType& of = call.inputs[static_cast<size_t>(wanted[i])];
     if (call.outputs[i].dtype != of.dtype || call.outputs[i].shape != of.shape) return "a result of another shape";
     if (wanted[i] != static_cast<int64_t>(kMask)) continue;
     // The sums of one thread, in float32.
     if (of.dtype != DType::kFloat32) return "the gradient of a mask that is not float32";
     const int rank = of.shape.rank();
-    if (ks.heads > 1 && (rank < 3 || of.shape[rank - 3] == 1)) return "the gradient of a mask that heads share";
+    if (form.k.heads > 1 && (rank < 3 || of.shape[rank - 3] == 1)) return "the gradient of a mask that heads share";
   }
   return "";
 }
@@ -347,6 +370,7 @@ constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_
 
 constexpr CpuKernel kKernels[] = {
     Row<Attention>("cpu.Attention", "Attention", ""),
+    Row<Attention>("cpu.gradloom.Attention", "Attention", "gradloom"),
     Row<AttentionGrad>("cpu.AttentionGrad", "AttentionGrad", "gradloom"),
     Row<Attention>("cpu.AttentionDropout", "AttentionDropout", "gradloom"),
     Row<AttentionGrad>("cpu.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),

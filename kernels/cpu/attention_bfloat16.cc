@@ -100,7 +100,8 @@ class PairAttention : public AttentionKernel {
 
   // Packs `count` vectors as the columns of a right operand. Pairs lie within a vector: [padded size / 2, count].
   void PackColumns(const uint16_t* from, int64_t stride, int64_t count, int64_t size, uint32_t* to) const {
-    const int64_t pairs = Padded(size) / 2, whole = size % 2 == 0 && stride % 2 == 0 ? size / 2 : 0;
+    const bool aligned = reinterpret_cast<uintptr_t>(from) % sizeof(uint32_t) == 0;
+    const int64_t pairs = Padded(size) / 2, whole = aligned && size % 2 == 0 && stride % 2 == 0 ? size / 2 : 0;
     for (int64_t first = 0; first < count; first += kPairColumns, to += pairs * kPairColumns) {
       const int64_t columns = std::min<int64_t>(kPairColumns, count - first);
       const uint16_t* const vectors = from + first * stride;
@@ -222,7 +223,7 @@ class PairAttention : public AttentionKernel {
 
   // Rounds `count` vectors from rows that are `from_row` apart to a result.
   void StoreRows(const float* from, int64_t from_row, int64_t count, const AttentionVectors& n, void* result, int64_t begin) const {
-    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, DType::kBfloat16, from + i * from_row, n.size, result, begin + i * n.stride());
+    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, DType::kBfloat16, from + i * from_row, n.size, result, begin + i * n.stride);
   }
 
   const PairScratchLayout layout_;
@@ -246,14 +247,14 @@ class Attention : public PairAttention {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task / n_.q.heads, h = task % n_.q.heads, g = h / n_.group();
         if (packed != b * n_.k.heads + g) {
-          PackColumns(At(inputs[kK], n_.k.At(b, g, 0)), n_.k.stride(), n_.k.length, n_.k.size, keys);
-          PackRows(memory, At(inputs[kV], n_.v.At(b, g, 0)), n_.v.stride(), n_.v.length, n_.v.size, values);
+          PackColumns(At(SourceOf(inputs, kK), n_.k.At(b, g, 0)), n_.k.stride, n_.k.length, n_.k.size, keys);
+          PackRows(memory, At(SourceOf(inputs, kV), n_.v.At(b, g, 0)), n_.v.stride, n_.v.length, n_.v.size, values);
           packed = b * n_.k.heads + g;
         }
         for (int64_t i = 0; i < n_.q.length; i += tile) {
           const int64_t rows = std::min(tile, n_.q.length - i);
           const Range range = KeysOfTile(lengths, b, i, rows);
-          CopyRows(At(inputs[kQ], n_.q.At(b, h, i)), n_.q.stride(), rows, n_.q.size, queries);
+          CopyRows(At(SourceOf(inputs, kQ), n_.q.At(b, h, i)), n_.q.stride, rows, n_.q.size, queries);
           MultiplyByKeys(queries, rows, layout_.size, keys, range, scores);
           Scale(rows, range, scores);
           Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
@@ -272,8 +273,7 @@ class Attention : public PairAttention {
 class AttentionGrad : public PairAttention {
  public:
   explicit AttentionGrad(const KernelCall& call)
-      : PairAttention(call),
-        gradient_outputs_{GradientOutputIndex(call, kQ), GradientOutputIndex(call, kK), GradientOutputIndex(call, kV)} {}
+      : PairAttention(call), gradient_outputs_{GradientOutput(call, n_, kQ), GradientOutput(call, n_, kK), GradientOutput(call, n_, kV)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     ZeroOutputs(call_, outputs);
@@ -297,10 +297,10 @@ class AttentionGrad : public PairAttention {
     float *dk = memory.Floats(layout_.grad_keys), *dv = memory.Floats(layout_.grad_values);
     float* const cap_derivatives = n_.softcap > 0 ? memory.Floats(layout_.cap_derivatives) : nullptr;
 
-    const uint16_t* const k = At(inputs[kK], n_.k.At(b, g, 0));
-    PackColumns(k, n_.k.stride(), n_.k.length, n_.k.size, keys);
-    if (out(kQ) != nullptr) PackRows(memory, k, n_.k.stride(), n_.k.length, n_.k.size, keys_back);
-    PackColumns(At(inputs[kV], n_.v.At(b, g, 0)), n_.v.stride(), n_.v.length, n_.v.size, values);
+    const uint16_t* const k = At(SourceOf(inputs, kK), n_.k.At(b, g, 0));
+    PackColumns(k, n_.k.stride, n_.k.length, n_.k.size, keys);
+    if (out(kQ) != nullptr) PackRows(memory, k, n_.k.stride, n_.k.length, n_.k.size, keys_back);
+    PackColumns(At(SourceOf(inputs, kV), n_.v.At(b, g, 0)), n_.v.stride, n_.v.length, n_.v.size, values);
     if (out(kK) != nullptr) std::fill_n(dk, size * layout_.keys, 0.0f);
     if (out(kV) != nullptr) std::fill_n(dv, v_size * layout_.keys, 0.0f);
 
@@ -311,8 +311,8 @@ class AttentionGrad : public PairAttention {
         const int64_t rows = std::min(tile, n_.q.length - i);
         const Range range = KeysOfTile(lengths, b, i, rows);
         if (range.begin == range.end) continue;
-        CopyRows(At(inputs[kQ], n_.q.At(b, h, i)), n_.q.stride(), rows, n_.q.size, queries);
-        CopyRows(At(inputs[kGradY], n_.y.At(b, h, i)), n_.y.stride(), rows, n_.y.size, dys);
+        CopyRows(At(SourceOf(inputs, kQ), n_.q.At(b, h, i)), n_.q.stride, rows, n_.q.size, queries);
+        CopyRows(At(inputs[kGradY], n_.y.At(b, h, i)), n_.y.stride, rows, n_.y.size, dys);
         MultiplyByKeys(queries, rows, size, keys, range, p);
         Scale(rows, range, p);
         Probabilities(inputs, b, h, i, rows, range, p, cap_derivatives);
@@ -344,7 +344,7 @@ class AttentionGrad : public PairAttention {
     for (int64_t key = 0; key < n.length; key += kPairColumns) {
       const int64_t count = std::min<int64_t>(kPairColumns, n.length - key);
       loops_.transpose(from + key, layout_.keys, memory, n.size, count, n.size);
-      StoreRows(memory, n.size, count, n, result, begin + key * n.stride());
+      StoreRows(memory, n.size, count, n, result, begin + key * n.stride);
     }
   }
 
@@ -368,6 +368,7 @@ constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_
 
 constexpr CpuKernel kKernels[] = {
     Row<Attention>("cpu.bfloat16.Attention", "Attention", ""),
+    Row<Attention>("cpu.bfloat16.gradloom.Attention", "Attention", "gradloom"),
     Row<AttentionGrad>("cpu.bfloat16.AttentionGrad", "AttentionGrad", "gradloom"),
     Row<Attention>("cpu.bfloat16.AttentionDropout", "AttentionDropout", "gradloom"),
     Row<AttentionGrad>("cpu.bfloat16.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),

@@ -8,13 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/catalog/attention.h"
 #include "kernels/catalog/pointwise.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/random_source.h"
-#include "kernels/reference/attention_vectors.h"
 #include "kernels/reference/operands.h"
+#include "kernels/reference/wanted.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/half.h"
 
@@ -36,9 +37,7 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 inline int64_t TileRows(int64_t keys) { return std::clamp<int64_t>((1 << 16) / std::max<int64_t>(keys, 1), 12, 96); }
 
 // The parameters of a call.
-struct AttentionSizes {
-  int64_t batch;
-  AttentionVectors q, k, v, y;
+struct AttentionSizes : AttentionForm {
   float scale, softcap;
   bool causal;
   int64_t left, right;
@@ -47,15 +46,9 @@ struct AttentionSizes {
   DType dtype;  // of all operands except mask and lengths
   DType mask_dtype = DType::kFloat32;
 
-  explicit AttentionSizes(const KernelCall& call) {
+  explicit AttentionSizes(const KernelCall& call) : AttentionForm(AttentionFormOf(call)) {
     const Attributes& a = call.attributes;
     dtype = call.inputs[kQ].dtype;
-    batch = call.inputs[kQ].shape[0];
-    q = AttentionVectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
-    k = AttentionVectors(call.inputs[kK].shape, a.Int("kv_num_heads", 0));
-    v = AttentionVectors(call.inputs[kV].shape, a.Int("kv_num_heads", 0));
-    y = q;
-    y.size = v.size;
     scale = static_cast<float>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
     softcap = static_cast<float>(a.Float("softcap", 0));
     causal = a.Int("is_causal", 0) != 0;
@@ -85,6 +78,9 @@ class AttentionKernel : public Kernel {
         kept_scale_(static_cast<float>(1 / (1 - call.attributes.Float("ratio", 0)))) {}
 
   static constexpr int64_t kVector = 16;  // elements of the widest vectors; divides row()
+
+  // The operand with the vectors of Q, K or V.
+  const void* SourceOf(const void* const* inputs, Operand i) const { return inputs[n_.source(i)]; }
 
   // Elements from one row of scores to the next.
   int64_t row() const { return AlignUp(n_.k.length, 32); }
@@ -239,6 +235,11 @@ class AttentionKernel : public Kernel {
     for (int64_t j = keys.begin; j < end; ++j) to[j * step] += ds[j];
   }
 };
+
+// The index of the output with the gradient of the vectors of `i`; -1: not wanted.
+inline int64_t GradientOutput(const KernelCall& call, const AttentionForm& form, Operand i) {
+  return GradientOutputIndex(call, form.source(i));
+}
 
 // Why a kernel cannot compute a call with operands of the types that `serves` accepts, or "".
 std::string RejectsAttention(const KernelCall& call, bool (*serves)(DType));

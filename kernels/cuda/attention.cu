@@ -100,6 +100,7 @@ std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&)
 
 constexpr CudaKernel kAttentionKernels[] = {
     {"cuda.Attention", MakeAttention},
+    {"cuda.gradloom.Attention", MakeAttention},
     {"cuda.gradloom.AttentionGrad", MakeAttentionGrad},
     {"cuda.gradloom.AttentionDropout", MakeAttention},
     {"cuda.gradloom.AttentionDropoutGrad", MakeAttentionGrad},

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/catalog/attention.h"
 #include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/shared.cuh"
-#include "kernels/reference/attention_vectors.h"
 
 namespace gradloom::cuda {
 
@@ -63,7 +63,7 @@ struct HeadRows {
 
 template <typename T>
 GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const AttentionVectors& vectors, int64_t b, int64_t h) {
-  return {nullptr, data + vectors.At(b, h, 0), 0, 0, vectors.stride()};
+  return {nullptr, data + vectors.At(b, h, 0), 0, 0, vectors.stride};
 }
 
 // The vectors of K or V, or of their gradients, with those of the past.
@@ -71,7 +71,7 @@ template <typename T>
 GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_vectors, T* now, const AttentionVectors& vectors, int64_t b,
                                    int64_t h) {
   return {past == nullptr ? nullptr : past + past_vectors.At(b, h, 0), now == nullptr ? nullptr : now + vectors.At(b, h, 0),
-          past_vectors.length, past_vectors.stride(), vectors.stride()};
+          past_vectors.length, past_vectors.stride, vectors.stride};
 }
 
 // The dot products of a tile's rows of `left`, from a.first on (those from a.last on are 0), with row b.first + thread of `right` if that
@@ -180,6 +180,7 @@ struct AttentionData {
   PhiloxState philox;  // random numbers of dropout
   float ratio = 0;     // 0: no dropout
   A kept_scale = 1;
+  bool packed = false;  // q, k and v are the same address
 
   explicit AttentionData(const KernelCall& call);
   void Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
@@ -243,19 +244,19 @@ struct AttentionData {
 template <typename T>
 AttentionData<T>::AttentionData(const KernelCall& call) {
   const Attributes& a = call.attributes;
-  const int64_t kv_heads = a.Int("kv_num_heads", 0);
-  batch = call.inputs[kQ].shape[0];
-  at_q = AttentionVectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
-  at_k = AttentionVectors(call.inputs[kK].shape, kv_heads);
-  at_v = AttentionVectors(call.inputs[kV].shape, kv_heads);
+  const AttentionForm form = AttentionFormOf(call);
+  packed = form.packed;
+  batch = form.batch;
+  at_q = form.q;
+  at_k = form.k;
+  at_v = form.v;
+  at_y = form.y;
   if (Has(call.inputs, kPastKey)) {
     at_past_key = AttentionVectors(call.inputs[kPastKey].shape, 0);
     at_past_value = AttentionVectors(call.inputs[kPastValue].shape, 0);
   }
   total = at_past_key.length + at_k.length;
   group = at_q.heads / at_k.heads;
-  at_y = at_q;
-  at_y.size = at_v.size;
   scale = static_cast<A>(a.Float("scale", 1 / std::sqrt(static_cast<double>(at_q.size))));
   softcap = static_cast<A>(a.Float("softcap", 0));
   causal = a.Int("is_causal", 0) != 0;
@@ -278,8 +279,8 @@ template <typename T>
 void AttentionData<T>::Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l) {
   if (ratio > 0) philox = seeds.At(l);
   q = l.In<T>(kQ);
-  k = l.In<T>(kK);
-  v = l.In<T>(kV);
+  k = packed ? q : l.In<T>(kK);
+  v = packed ? q : l.In<T>(kV);
   mask = operands.In<void>(l, kMask);
   past_key = operands.In<T>(l, kPastKey);
   past_value = operands.In<T>(l, kPastValue);

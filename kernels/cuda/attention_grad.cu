@@ -210,19 +210,21 @@ void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
   const WantedOutputs wanted(call);
   const PhiloxOperands seeds(call, kAttentionOperands + 3);
-  const bool keys = wanted.Has(kK) || wanted.Has(kV) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
+  const AttentionForm form = AttentionFormOf(call);
+  const int64_t k_source = form.source(kK), v_source = form.source(kV);
+  const bool keys = wanted.Has(k_source) || wanted.Has(v_source) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     const AttentionData<T> data(call);
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
-    return MakeKernel([data, mask, keys, wanted, operands = OperandCounts(call), seeds](const Launch& l) {
+    return MakeKernel([data, mask, keys, wanted, k_source, v_source, operands = OperandCounts(call), seeds](const Launch& l) {
       AttentionBackward<T> backward{data};
       backward.a.Bind(operands, seeds, l);
       backward.dy = l.In<T>(kAttentionOperands);
       backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
       backward.dpresent_value = l.In<T>(kAttentionOperands + 2);
       backward.dq = wanted.Of<T>(l, kQ);
-      backward.dk = wanted.Of<T>(l, kK);
-      backward.dv = wanted.Of<T>(l, kV);
+      backward.dk = wanted.Of<T>(l, k_source);
+      backward.dv = wanted.Of<T>(l, v_source);
       backward.dpast_key = wanted.Of<T>(l, kPastKey);
       backward.dpast_value = wanted.Of<T>(l, kPastValue);
       if (backward.dy != nullptr) FindStatistics(backward.a, backward.dy, l.stream);

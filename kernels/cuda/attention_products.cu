@@ -202,16 +202,23 @@ struct ProductsPlan {
   AttentionScratchLayout at;
   OperandCounts operands;
   WantedOutputs wanted;
+  int64_t k_source, v_source;  // the operands with K and V
   std::vector<Block> blocks;
 
-  ProductsPlan(const KernelCall& call, const KernelSite& site) : n(*AttentionProductsOf(call)), at(n), operands(call), wanted(call) {
+  ProductsPlan(const KernelCall& call, const KernelSite& site)
+      : n(*AttentionProductsOf(call)),
+        at(n),
+        operands(call),
+        wanted(call),
+        k_source(AttentionFormOf(call).source(kK)),
+        v_source(AttentionFormOf(call).source(kV)) {
     const auto prepared = [&](bool needed, const BlasProduct& product) {
       return PreparedProduct(needed ? product : BlasProduct(), call, site);
     };
     for (const QueryBlock& of : n.blocks) {
       blocks.push_back({of, prepared(true, n.Scores(of)), prepared(!n.gradient, n.Result(of)), prepared(n.gradient, n.WeightGradient(of)),
-                        prepared(wanted.Has(kQ), n.QGradient(of)), prepared(wanted.Has(kK), n.KGradient(of)),
-                        prepared(wanted.Has(kV), n.VGradient(of))});
+                        prepared(wanted.Has(kQ), n.QGradient(of)), prepared(wanted.Has(k_source), n.KGradient(of)),
+                        prepared(wanted.Has(v_source), n.VGradient(of))});
     }
   }
 };
@@ -233,7 +240,7 @@ struct Part {
   template <typename U>
   U* Of(U* data, const DnnTensor& tensor) const {
     const int64_t head = kv_head * (tensor.dims[1] / plan.n.k.dims[1]);
-    return data == nullptr ? nullptr : data + sample * tensor.strides[0] + head * tensor.strides[1];
+    return data == nullptr ? nullptr : data + tensor.first + sample * tensor.strides[0] + head * tensor.strides[1];
   }
 
   // The operand of a product: in place, or its packed copy.
@@ -250,6 +257,11 @@ struct Part {
   }
 };
 
+// Whether all vectors of a tensor consist of four elements at a time, which are aligned to four elements.
+bool IsInFours(const DnnTensor& tensor) {
+  return (tensor.dims[3] | tensor.first | tensor.strides[0] | tensor.strides[1] | tensor.strides[2]) % 4 == 0;
+}
+
 template <typename T>
 const T* Part<T>::Operand(const T* data, const DnnTensor& tensor, int64_t copy) const {
   const AttentionProducts& n = plan.n;
@@ -257,7 +269,7 @@ const T* Part<T>::Operand(const T* data, const DnnTensor& tensor, int64_t copy) 
   if (!n.packed) return from;
   const DnnTensor part = n.part_of(tensor);
   const int64_t shared = part.dims[1] * n.k.dims[1] / (n.kv_heads * tensor.dims[1]);
-  if (tensor.dims[3] % 4 == 0)
+  if (IsInFours(tensor))
     Pack(PartCopy<4>(part, tensor, shared), from, Scratch<T>(copy), launch.stream);
   else
     Pack(PartCopy<1>(part, tensor, shared), from, Scratch<T>(copy), launch.stream);
@@ -272,7 +284,7 @@ void StoreCopy(const Part<T>& part, int64_t copy, const DnnTensor& tensor, T* da
   const int64_t shared = packed.dims[1] * n.k.dims[1] / (n.kv_heads * tensor.dims[1]);
   const U* const from = part.template Scratch<U>(copy);
   T* const to = part.Of(data, tensor);
-  if (tensor.dims[3] % 4 == 0)
+  if (IsInFours(tensor))
     Unpack(PartCopy<4>(packed, tensor, shared), from, to, part.launch.stream);
   else
     Unpack(PartCopy<1>(packed, tensor, shared), from, to, part.launch.stream);
@@ -396,11 +408,16 @@ std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& s
                        a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Bind(plan->operands, seeds, l);
       const AttentionProducts& n = plan->n;
-      const AttentionGradients<T> gradients{plan->wanted.template Of<T>(l, kQ), plan->wanted.template Of<T>(l, kK),
-                                            plan->wanted.template Of<T>(l, kV)};
+      const AttentionGradients<T> gradients{plan->wanted.template Of<T>(l, kQ), plan->wanted.template Of<T>(l, plan->k_source),
+                                            plan->wanted.template Of<T>(l, plan->v_source)};
       if (n.adds && !n.kv_gradients_apart()) {
-        Zero(gradients.k, n.k.elements() * DTypeBytes(n.dtype), l.stream);
-        Zero(gradients.v, n.v.elements() * DTypeBytes(n.dtype), l.stream);
+        const int64_t k_bytes = n.k.elements() * DTypeBytes(n.dtype), v_bytes = n.v.elements() * DTypeBytes(n.dtype);
+        if (a.packed) {
+          Zero(gradients.k, n.q.elements() * DTypeBytes(n.dtype) + k_bytes + v_bytes, l.stream);
+        } else {
+          Zero(gradients.k, k_bytes, l.stream);
+          Zero(gradients.v, v_bytes, l.stream);
+        }
       }
       const bool wide = n.kv_gradient_type() == DType::kFloat32;
       ForEachPart(*plan, l, a, [&](const Part<T>& part) {
@@ -413,6 +430,7 @@ std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& s
 
 constexpr CudaKernel kAttentionBlasKernels[] = {
     {"cublas.Attention", MakeForward},
+    {"cublas.gradloom.Attention", MakeForward},
     {"cublas.gradloom.AttentionGrad", MakeBackward},
     {"cublas.gradloom.AttentionDropout", MakeForward},
     {"cublas.gradloom.AttentionDropoutGrad", MakeBackward},

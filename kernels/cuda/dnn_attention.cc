@@ -40,21 +40,35 @@ struct DnnMask {
   static constexpr size_t kMask = 3;  // index of the input
 };
 
+// The first elements of Q, K and V, or of their gradients, in the operands of a call. Elements have two bytes.
+struct DnnSources {
+  std::array<size_t, 3> operands;  // for a gradient, the operand whose gradient it is
+  std::array<int64_t, 3> bytes;
+
+  DnnSources(const KernelCall& call, const DnnAttention& a) : bytes{2 * a.q.first, 2 * a.k.first, 2 * a.v.first} {
+    const AttentionForm form = AttentionFormOf(call);
+    for (size_t i = 0; i < operands.size(); ++i) operands[i] = static_cast<size_t>(form.source(static_cast<int64_t>(i)));
+  }
+  const void* At(const void* const* inputs, size_t i) const { return static_cast<const char*>(inputs[operands[i]]) + bytes[i]; }
+};
+
 class DnnAttentionKernel : public Kernel {
  public:
-  DnnAttentionKernel(const DnnMask& mask, const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> plan)
-      : mask_(mask), scratch_(scratch), plan_(std::move(plan)) {}
+  DnnAttentionKernel(const KernelCall& call, const DnnAttention& attention, const DnnMask& mask, const DnnAttentionScratch& scratch,
+                     std::unique_ptr<DnnPlan> plan)
+      : sources_(call, attention), mask_(mask), scratch_(scratch), plan_(std::move(plan)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     auto* const on = static_cast<CUstream_st*>(stream);
     auto* const bytes = static_cast<char*>(scratch);
     void* const mask = bytes + scratch_.mask;
     mask_.Write(inputs, mask, on);
-    const std::array<const void*, 5> addresses{inputs[0], inputs[1], inputs[2], outputs[0], mask};
+    const std::array<const void*, 5> addresses{sources_.At(inputs, 0), sources_.At(inputs, 1), sources_.At(inputs, 2), outputs[0], mask};
     plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
   }
 
  private:
+  DnnSources sources_;
   DnnMask mask_;
   DnnAttentionScratch scratch_;
   std::unique_ptr<DnnPlan> plan_;
@@ -67,6 +81,7 @@ class DnnAttentionGradKernel : public Kernel {
                          const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward, std::unique_ptr<DnnPlan> backward)
       : all_(all),
         part_(part),
+        sources_(call, all),
         mask_(mask),
         scratch_(scratch),
         wanted_(call.attributes.Ints("wanted")),
@@ -77,10 +92,12 @@ class DnnAttentionGradKernel : public Kernel {
     auto* const on = static_cast<CUstream_st*>(stream);
     auto* const bytes = static_cast<char*>(scratch);
     mask_.Write(inputs, bytes + scratch_.mask, on);
-    std::array<void*, 3> gradients;
-    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = scratch_.gradients[i] < 0 ? nullptr : bytes + scratch_.gradients[i];
-    for (size_t k = 0; k < wanted_.size(); ++k) gradients[static_cast<size_t>(wanted_[k])] = outputs[k];
-    const void* const tensors[] = {inputs[0], inputs[1], inputs[2], inputs[7], gradients[0], gradients[1], gradients[2]};
+    std::array<const void*, 3> of_operands{}, gradients;
+    for (size_t k = 0; k < wanted_.size(); ++k) of_operands[static_cast<size_t>(wanted_[k])] = outputs[k];
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = scratch_.gradients[i] < 0 ? sources_.At(of_operands.data(), i) : bytes + scratch_.gradients[i];
+    const void* const tensors[] = {
+        sources_.At(inputs, 0), sources_.At(inputs, 1), sources_.At(inputs, 2), inputs[7], gradients[0], gradients[1], gradients[2]};
     for (int64_t sample = 0; sample < all_.q.dims[0]; sample += part_.q.dims[0]) {
       for (int64_t head = 0; head < all_.k.dims[1]; head += part_.k.dims[1]) RunPart(sample, head, tensors, bytes, on);
     }
@@ -108,6 +125,7 @@ class DnnAttentionGradKernel : public Kernel {
   }
 
   DnnAttention all_, part_;
+  DnnSources sources_;
   DnnMask mask_;
   DnnAttentionScratch scratch_;
   std::vector<int64_t> wanted_;
@@ -122,7 +140,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   std::string why;
   const DnnAttention part = gradient ? *DnnGradientPart(attention) : attention;
   auto forward = PlanDnnAttention(part, gradient, scratch.library_bytes, *site.libraries, why);
-  if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(mask, scratch, std::move(forward));
+  if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(call, attention, mask, scratch, std::move(forward));
   if (forward != nullptr) {
     auto backward = PlanDnnAttentionGradient(part, scratch.library_bytes, *site.libraries, why);
     if (backward != nullptr) {
@@ -132,7 +150,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   return MakeFallbackKernel("cuDNN", AttentionKernels(), call, site, why);
 }
 
-constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make}, {"cudnn.gradloom.AttentionGrad", Make}};
+constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make}, {"cudnn.gradloom.Attention", Make}, {"cudnn.gradloom.AttentionGrad", Make}};
 
 }  // namespace
 

@@ -1,11 +1,12 @@
 // Attention and its gradient, one row of queries at a time. No score matrix is stored, so the gradient recomputes each row, including the
 // random numbers of dropout.
+#include "kernels/catalog/attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/catalog/batch_slice.h"
-#include "kernels/reference/attention_vectors.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
@@ -21,8 +22,11 @@ template <typename T>
 struct AttentionCall {
   const KernelCall& call;
   const void* const* inputs;
-  int64_t batch, past, total;
-  AttentionVectors q, k, v, past_k, past_v, y;
+  const AttentionForm form;
+  const int64_t batch;
+  const AttentionVectors &q = form.q, &k = form.k, &v = form.v, &y = form.y;
+  int64_t past, total;
+  AttentionVectors past_k, past_v;
   T scale, softcap;
   bool causal;
   int64_t left, right;
@@ -34,7 +38,7 @@ struct AttentionCall {
   BatchSlice batch_slice;
 
   // `seeds` is the index of the input with the seed; the batch number and the first sample follow. -1: no dropout.
-  AttentionCall(const KernelCall& c, const void* const* in, int seeds) : call(c), inputs(in) {
+  AttentionCall(const KernelCall& c, const void* const* in, int seeds) : call(c), inputs(in), form(AttentionFormOf(c)), batch(form.batch) {
     const Attributes& a = call.attributes;
     if (seeds >= 0) {
       const auto number = [&](int i) { return *In<int64_t>(inputs, static_cast<size_t>(i)); };
@@ -43,19 +47,12 @@ struct AttentionCall {
                     static_cast<uint64_t>(a.Int("origin", 0)));
       batch_slice = BatchSlice::Of(call, Has(call.inputs, static_cast<size_t>(seeds) + 2) ? number(seeds + 2) : 0);
     }
-    const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
-    batch = call.inputs[kQ].shape[0];
-    q = AttentionVectors(call.inputs[kQ].shape, q_heads);
-    k = AttentionVectors(call.inputs[kK].shape, kv_heads);
-    v = AttentionVectors(call.inputs[kV].shape, kv_heads);
     past = Has(call.inputs, kPastKey) ? call.inputs[kPastKey].shape[2] : 0;
     if (past > 0) {
       past_k = AttentionVectors(call.inputs[kPastKey].shape, 0);
       past_v = AttentionVectors(call.inputs[kPastValue].shape, 0);
     }
     total = past + k.length;
-    y = q;
-    y.size = v.size;
     scale = static_cast<T>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
     softcap = static_cast<T>(a.Float("softcap", 0));
     causal = a.Int("is_causal", 0) != 0;
@@ -70,12 +67,14 @@ struct AttentionCall {
 
   int64_t kv_head(int64_t h) const { return h / (q.heads / k.heads); }
 
+  const T* Source(int64_t i) const { return In<T>(inputs, static_cast<size_t>(form.source(i))); }
+
   // Pointers to key and value j, in the past or in K and V.
   const T* Key(int64_t b, int64_t h, int64_t j) const {
-    return j < past ? In<T>(inputs, kPastKey) + past_k.At(b, kv_head(h), j) : In<T>(inputs, kK) + k.At(b, kv_head(h), j - past);
+    return j < past ? In<T>(inputs, kPastKey) + past_k.At(b, kv_head(h), j) : Source(kK) + k.At(b, kv_head(h), j - past);
   }
   const T* Value(int64_t b, int64_t h, int64_t j) const {
-    return j < past ? In<T>(inputs, kPastValue) + past_v.At(b, kv_head(h), j) : In<T>(inputs, kV) + v.At(b, kv_head(h), j - past);
+    return j < past ? In<T>(inputs, kPastValue) + past_v.At(b, kv_head(h), j) : Source(kV) + v.At(b, kv_head(h), j - past);
   }
 
   // Whether query i sees key j by its position, regardless of the mask.
@@ -207,7 +206,7 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
     using T = typename decltype(type)::type;
     const AttentionCall<T> a(call, inputs, kSeeds);
     ZeroOutputs(call, outputs);
-    const auto gradient = [&](int64_t i) { return static_cast<T*>(GradientOf(call, outputs, i)); };
+    const auto gradient = [&](int64_t i) { return static_cast<T*>(GradientOf(call, outputs, a.form.source(i))); };
     T *dq = gradient(kQ), *dk = gradient(kK), *dv = gradient(kV), *dmask = gradient(kMask);
     T *dpast_k = gradient(kPastKey), *dpast_v = gradient(kPastValue);
     const auto key_cell = [&](int64_t b, int64_t h, int64_t j) { return Cell(dk, dpast_k, a.k, a.past_k, b, h, j, a.past); };
@@ -252,6 +251,7 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
 
 constexpr ReferenceKernel kKernels[] = {
     {"Attention", "", Wide<Attention<-1>>},
+    {"Attention", "gradloom", Wide<Attention<-1>>},
     {"AttentionGrad", "gradloom", Wide<AttentionGrad<-1>>},
     {"AttentionDropout", "gradloom", Wide<Attention<kOperands>>},
     {"AttentionDropoutGrad", "gradloom", Wide<AttentionGrad<kOperands + 3>>},

@@ -82,6 +82,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.Fused",
       "gradloom.Reorder",
       // Created after differentiation.
+      "gradloom.Attention",
       "gradloom.LstmTraining",
       "gradloom.GruTraining",
       "gradloom.LayerNormCast",

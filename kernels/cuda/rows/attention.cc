@@ -10,7 +10,7 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
+std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), RejectsAttentionForm(call)}); }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {
@@ -19,6 +19,7 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 
 constexpr KernelRow kRows[] = {
     Row("cuda.Attention", "Attention", ""),
+    Row("cuda.gradloom.Attention", "Attention", "gradloom"),
     Row("cuda.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
     Row("cuda.gradloom.AttentionDropout", "AttentionDropout", "gradloom"),
     Row("cuda.gradloom.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),
@@ -28,9 +29,21 @@ constexpr KernelRow kRows[] = {
 
 // Three numbers per query, in the arithmetic type (RowStatistics in attention.cuh).
 int64_t AttentionScratchBytes(const KernelCall& call) {
-  const Shape& q = call.inputs[0].shape;
-  const int64_t queries = q[0] * q[1] * (q.rank() == 3 ? call.attributes.Int("q_num_heads", 0) : q[2]);
-  return 3 * queries * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
+  const AttentionForm form = AttentionFormOf(call);
+  return 3 * form.batch * form.q.heads * form.q.length * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
+}
+
+DnnTensor AttentionTensor(const AttentionVectors& vectors, int64_t batch) {
+  return {
+      {batch, vectors.heads, vectors.length, vectors.size}, {vectors.sample_stride, vectors.head_stride, vectors.stride, 1}, vectors.first};
+}
+
+std::string RejectsAttentionForm(const KernelCall& call) {
+  std::string why;
+  if (!AttentionForm::IsPacked(call.attributes)) return why;
+  if (call.domain != "gradloom" || call.inputs[1].present() || call.inputs[2].present()) return "K or V beside a packed operand";
+  AttentionForm::Packed(call.attributes, call.inputs[0].shape.elements(), &why);
+  return why;
 }
 
 std::span<const KernelRow> CudaAttentionRows() { return kRows; }

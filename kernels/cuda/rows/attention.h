@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/catalog/attention.h"
 #include "kernels/catalog/kernel.h"
 #include "kernels/cuda/rows/dnn_tensor.h"
 
@@ -42,9 +43,11 @@ struct DnnAttentionScratch {
 };
 DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAttention& attention);
 
-// The strides, as [batch, heads, positions, elements], of a tensor of that shape, or of one of rank 3 with interleaved heads: [batch,
-// positions, heads * elements].
-DnnTensor AttentionTensor(const Shape& shape, int64_t heads);
+// Vectors as a tensor [batch, heads, positions, elements].
+DnnTensor AttentionTensor(const AttentionVectors& vectors, int64_t batch);
+
+// Why a call is not in one of the forms of attention, or "".
+std::string RejectsAttentionForm(const KernelCall& call);
 
 // For Gradloom's own attention kernels.
 int64_t AttentionScratchBytes(const KernelCall& call);

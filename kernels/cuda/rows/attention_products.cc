@@ -122,14 +122,14 @@ BlasProduct ProductOf(const AttentionProducts& p, const Matrices& a, const Matri
   int64_t bytes = kAlignmentBytes;
   for (const Matrices* each : {&a, &b, &d}) {
     const std::vector<int64_t>& strides = each->tensor.strides;
-    bytes |= (strides[0] | strides[1] | each->first * strides[2]) * DTypeBytes(each->dtype);
+    bytes |= (each->tensor.first | strides[0] | strides[1] | each->first * strides[2]) * DTypeBytes(each->dtype);
   }
   product.alignment = bytes & -bytes;
   return product;
 }
 
 std::string Rejects(const KernelCall& call) {
-  if (std::string why = FirstOf({Layouts(call), NotFloating(call)}); !why.empty()) return why;
+  if (std::string why = FirstOf({Layouts(call), NotFloating(call), RejectsAttentionForm(call)}); !why.empty()) return why;
   std::string why;
   AttentionProductsOf(call, &why);
   return why;
@@ -143,6 +143,7 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 
 constexpr KernelRow kRows[] = {
     Row("cublas.Attention", "Attention", ""),
+    Row("cublas.gradloom.Attention", "Attention", "gradloom"),
     Row("cublas.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
     Row("cublas.gradloom.AttentionDropout", "AttentionDropout", "gradloom"),
     Row("cublas.gradloom.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),
@@ -223,18 +224,17 @@ std::optional<AttentionProducts> AttentionProductsOf(const KernelCall& call, std
   };
   if (std::string reason = NotServed(call); !reason.empty()) return no(std::move(reason));
   const Attributes& a = call.attributes;
-  const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
+  const AttentionForm form = AttentionFormOf(call);
   AttentionProducts p{.dtype = call.inputs[kQ].dtype,
                       .allow_tf32 = a.Int("allow_tf32", 0) != 0,
                       .gradient = IsGradient(call),
-                      .q = AttentionTensor(call.inputs[kQ].shape, q_heads),
-                      .k = AttentionTensor(call.inputs[kK].shape, kv_heads),
-                      .v = AttentionTensor(call.inputs[kV].shape, kv_heads)};
+                      .q = AttentionTensor(form.q, form.batch),
+                      .k = AttentionTensor(form.k, form.batch),
+                      .v = AttentionTensor(form.v, form.batch),
+                      .o = AttentionTensor(form.y, form.batch)};
   if (p.q.elements() == 0 || p.k.elements() == 0 || p.v.elements() == 0) return no("nothing to compute");
   p.scale = a.Float("scale", 1 / std::sqrt(static_cast<double>(p.q.dims[3])));
-  const int64_t batch = p.q.dims[0], heads = p.q.dims[1], length = p.q.dims[2], size = p.v.dims[3];
-  p.o = AttentionTensor(call.inputs[kQ].shape.rank() == 4 ? Shape{batch, heads, length, size} : Shape{batch, length, heads * size}, heads);
-
+  const int64_t length = p.q.dims[2];
   const KeyVisibility visibility = VisibilityOf(call, p.k.dims[2]);
   const int64_t queries = BlockQueries(p, visibility);
   bool all_keys = true;

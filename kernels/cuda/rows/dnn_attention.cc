@@ -57,6 +57,15 @@ std::string NotServed(const KernelCall& call) {
   return "";
 }
 
+// Of Q, K and V as operands of their own.
+std::string NotServedRank(const KernelCall& call) {
+  if (AttentionForm::IsPacked(call.attributes)) return "";
+  const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
+  const bool has_heads = call.attributes.Int("q_num_heads", 0) > 0 && call.attributes.Int("kv_num_heads", 0) > 0;
+  const bool fits = (q.rank() == 4 || (q.rank() == 3 && has_heads)) && k.rank() == q.rank() && v.rank() == q.rank();
+  return fits ? "" : "rank " + std::to_string(q.rank());
+}
+
 std::string NotFitting(const DnnAttention& a) {
   const auto &q = a.q.dims, &k = a.k.dims, &v = a.v.dims;
   if (a.q.elements() == 0 || a.k.elements() == 0 || a.v.elements() == 0) return "nothing to compute";
@@ -85,7 +94,7 @@ DnnAttention PartOf(DnnAttention a, int64_t samples, int64_t kv_heads) {
 }
 
 std::string Rejects(const KernelCall& call) {
-  if (std::string why = Layouts(call); !why.empty()) return why;
+  if (std::string why = FirstOf({Layouts(call), RejectsAttentionForm(call)}); !why.empty()) return why;
   std::string why;
   DnnAttentionOf(call, &why);
   return why;
@@ -101,16 +110,11 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 
 constexpr KernelRow kRows[] = {
     Row("cudnn.Attention", "Attention", ""),
+    Row("cudnn.gradloom.Attention", "Attention", "gradloom"),
     Row("cudnn.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
 };
 
 }  // namespace
-
-DnnTensor AttentionTensor(const Shape& shape, int64_t heads) {
-  if (shape.rank() == 4) return {shape.dims(), {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
-  const int64_t size = shape[2] / heads;
-  return {{shape[0], heads, shape[1], size}, {shape[1] * shape[2], size, shape[2], 1}};
-}
 
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why) {
   const auto no = [&](std::string reason) {
@@ -118,21 +122,16 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
     return std::nullopt;
   };
   if (std::string reason = NotServed(call); !reason.empty()) return no(std::move(reason));
-  const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
-  const int64_t q_heads = call.attributes.Int("q_num_heads", 0), kv_heads = call.attributes.Int("kv_num_heads", 0);
-  if ((q.rank() != 4 && (q.rank() != 3 || q_heads < 1 || kv_heads < 1)) || k.rank() != q.rank() || v.rank() != q.rank())
-    return no("rank " + std::to_string(q.rank()));
-
+  if (std::string reason = NotServedRank(call); !reason.empty()) return no(std::move(reason));
+  const AttentionForm form = AttentionFormOf(call);
   DnnAttention a{.dtype = call.inputs[kQ].dtype,
                  .causal = call.attributes.Int("is_causal", 0) != 0,
-                 .q = AttentionTensor(q, q_heads),
-                 .k = AttentionTensor(k, kv_heads),
-                 .v = AttentionTensor(v, kv_heads)};
+                 .q = AttentionTensor(form.q, form.batch),
+                 .k = AttentionTensor(form.k, form.batch),
+                 .v = AttentionTensor(form.v, form.batch),
+                 .o = AttentionTensor(form.y, form.batch)};
   if (std::string reason = NotFitting(a); !reason.empty()) return no(std::move(reason));
-  const auto &dims = a.q.dims, &values = a.v.dims;
-  a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(dims[3])));
-  a.o =
-      AttentionTensor(q.rank() == 4 ? Shape{dims[0], dims[1], dims[2], values[3]} : Shape{dims[0], dims[2], dims[1] * values[3]}, dims[1]);
+  a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(a.q.dims[3])));
   if (Has(call, kMask)) {
     const auto mask = MaskOf(call.inputs[kMask].shape, a);
     if (!mask) return no("a mask of other keys");
@@ -177,8 +176,9 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
     s.sums = take(queries * 4);
     const std::array tensors{&a.q, &a.k, &a.v};
     const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+    const AttentionForm form = AttentionFormOf(call);
     for (size_t i = 0; i < tensors.size(); ++i) {
-      if (std::find(wanted.begin(), wanted.end(), static_cast<int64_t>(i)) == wanted.end())
+      if (std::find(wanted.begin(), wanted.end(), form.source(static_cast<int64_t>(i))) == wanted.end())
         s.gradients[i] = take(tensors[i]->elements() * 2);
     }
     // Sums per query; if heads of q share a head of k and v, the gradients of k and v per head of q.
