@@ -34,6 +34,7 @@
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/narrow_gradients.h"
 #include "compiler/passes/order_nodes.h"
+#include "compiler/passes/pack_attention.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/region_bodies.h"
 #include "compiler/passes/remake_pointwise.h"
@@ -296,6 +297,11 @@ void RunKeepWeightCopies(PassContext& c) {
   KeepWeightCopies(builder, c.plan, Trains(c.kind) && !c.recipe.UsesFileAlgorithm());
 }
 
+void RunPackAttention(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  PackAttention(builder, c.recipe.device, c.recipe.threads);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -414,6 +420,9 @@ constexpr Pass kPasses[] = {
     {"narrow_gradients", RunNarrowGradients, true},
     // After fuse_casts, which expects casts; before nodes are ordered, because updates come after the readers of copies.
     {"keep_weight_copies", RunKeepWeightCopies, true},
+    // After the batch is divided and casts are where they stay; before nodes are chosen to be recomputed, which could be the removed
+    // copies.
+    {"pack_attention", RunPackAttention, true},
     // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.
