@@ -110,8 +110,8 @@ TEST(PackAttention, OnAGpu) {
       if (net.name == "dropout") continue;
       ExpectPacks(net, plan, Compile(model, Without(options)));
       for (const Instruction& instruction : plan.programs.at(0).instructions) {
-        if (instruction.op.starts_with("Attention"))
-          EXPECT_TRUE(instruction.kernel.starts_with(size == 8 ? "cudnn." : "cublas.")) << instruction.kernel;
+        if (!instruction.op.starts_with("Attention")) continue;
+        EXPECT_TRUE(instruction.kernel.starts_with(size == 8 ? "cudnn." : "cublas.")) << instruction.kernel;
       }
     }
   }
