@@ -38,6 +38,15 @@ bool IsNumberOfPaddle(std::string_view name) {
   return name.find("helper.constant.") != std::string_view::npos || name.starts_with("p2o.pd_op.full");
 }
 
+// Tensors that the code makes and exporters compute in advance have the names of torch.export's nodes ("ones_like", "new_zeros_1").
+bool IsMadeByTorch(std::string_view name) {
+  const size_t number = name.find_last_not_of("0123456789");
+  if (number != std::string_view::npos && number + 1 < name.size() && name[number] == '_') name = name.substr(0, number);
+  static constexpr std::string_view kMakers[] = {"arange",    "full", "full_like", "new_full", "new_ones",
+                                                 "new_zeros", "ones", "ones_like", "zeros",    "zeros_like"};
+  return std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers);
+}
+
 template <typename F>
 bool All(const Tensor& tensor, F f) {
   for (int64_t i = 0; i < tensor.elements(); ++i) {
@@ -105,8 +114,8 @@ bool IsModulePath(const std::string& name) {
 std::string FixedByName(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "running_mean" || last == "running_var") return "a running statistic, by its name";
-  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsNumberOfPaddle(name) ||
-                      IsOperandOfTensorFlow(name) || IsNumberOfScikitLearn(name);
+  const bool number = last.starts_with("lifted_tensor_") || last.starts_with("scalar_tensor_default") || IsMadeByTorch(name) ||
+                      IsNumberOfPaddle(name) || IsOperandOfTensorFlow(name) || IsNumberOfScikitLearn(name);
   return number ? "numbers written in the code" : "";
 }
 

@@ -87,6 +87,9 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_NE(FixedByName("backbone.bn1.running_var"), "");
   EXPECT_NE(FixedByName("inner.lifted_tensor_0"), "");
   EXPECT_NE(FixedByName("scalar_tensor_default_2"), "");
+  for (const char* name : {"ones_like", "new_zeros_1", "full_12", "arange"}) EXPECT_NE(FixedByName(name), "") << name;
+  for (const char* name : {"head.ones", "ones_like_", "ones_a", "full_head", "arange2", "zeros_1_a", "_1"})
+    EXPECT_EQ(FixedByName(name), "") << name;
   EXPECT_NE(FixedByName("helper.constant.12"), "");
   EXPECT_NE(FixedByName("p2o.pd_op.full_int_array.3.0"), "");
   EXPECT_EQ(FixedByName("helper.concat.12"), "");
