@@ -1,6 +1,7 @@
 #include "compiler/cost/cost_model.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace gradloom {
 
@@ -8,6 +9,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
   if (device == DeviceKind::kCpu) {
     return {.flops_per_second = 40e9,
             .bytes_per_second = 10e9,
+            .compute_threads = std::numeric_limits<int>::max(),
             .bandwidth_threads = 4,
             .launch_seconds = 0.5e-6,
             .collective_seconds = 20e-6,
@@ -20,7 +22,6 @@ DeviceCosts DefaultCosts(DeviceKind device) {
           .tf32_flops_per_second = 300e12,
           .half_flops_per_second = 600e12,
           .bytes_per_second = 2.7e12,
-          .bandwidth_threads = 1,
           .launch_seconds = 3e-6,
           .collective_seconds = 20e-6,
           .link_bytes_per_second = 200e9,
@@ -36,8 +37,9 @@ double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device) {
   const double matrix = cost.matrix == MatrixWork::kHalf   ? device.half_flops_per_second
                         : cost.matrix == MatrixWork::kTf32 ? device.tf32_flops_per_second
                                                            : 0;
-  return device.launch_seconds + std::max(cost.flops / ((matrix > 0 ? matrix : device.flops_per_second) * team),
-                                          cost.bytes / (device.bytes_per_second * std::min(team, device.bandwidth_threads)));
+  return device.launch_seconds +
+         std::max(cost.flops / ((matrix > 0 ? matrix : device.flops_per_second) * std::min(team, device.compute_threads)),
+                  cost.bytes / (device.bytes_per_second * std::min(team, device.bandwidth_threads)));
 }
 
 }  // namespace gradloom

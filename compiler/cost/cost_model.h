@@ -8,11 +8,12 @@ namespace gradloom {
 
 // A roofline model of a device: its peak rates of computing and of moving data, and its fixed costs.
 struct DeviceCosts {
-  double flops_per_second = 0;  // per thread on the CPU
+  double flops_per_second = 0;  // per thread, up to `compute_threads` threads
   // For matrix products on matrix units; 0: as flops_per_second.
   double tf32_flops_per_second = 0, half_flops_per_second = 0;
   double bytes_per_second = 0;  // per thread, up to `bandwidth_threads` threads
-  int bandwidth_threads = 1;
+  // Both 1 on a GPU, whose rates are those of the device, whatever the threads of its host.
+  int compute_threads = 1, bandwidth_threads = 1;
   double launch_seconds = 0;
   // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
   double collective_seconds = 0;

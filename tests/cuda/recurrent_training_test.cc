@@ -1,7 +1,9 @@
 // Models with LSTM, GRU and RNN, compiled for a GPU. The forward pass saves what the gradients need, with the same bits as recomputing it.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +68,28 @@ TEST(CudaRecurrentTraining, SimulatorCountsRecomputedSteps) {
     options.control.disabled = {"keep_steps"};
     EXPECT_NEAR(Simulate(Compile(model, options), 0, cluster).seconds - kept, 4 * launches_a_step, 1e-3) << c.op;
     EXPECT_GT(kept, 2 * 4 * launches_a_step);
+  }
+}
+
+// A GPU's rates are those of the device: the plan for one, and its predicted time, do not depend on the threads of the host.
+TEST(CudaRecurrentTraining, HostThreadsDoNotSpeedUpAGpu) {
+  std::mt19937 random(5);
+  const Model model = ModelOf(RecurrentNet(kCases[0], random));
+  Cluster cluster = LocalCluster(DeviceKind::kCuda, 1);
+  cluster.device.flops_per_second = cluster.device.tf32_flops_per_second = 1e6;  // the time of products counts
+  for (int streams : {0, 1, 2}) {
+    std::vector<double> seconds;
+    std::vector<size_t> used;
+    for (int threads : {1, 2, 16}) {
+      CompileOptions options = OnGpu(Precision::kFloat32);
+      options.recipe.streams = streams;
+      options.recipe.threads = threads;
+      const Plan plan = Compile(model, options);
+      used.push_back(plan.programs.at(0).streams.size());
+      seconds.push_back(Simulate(plan, 0, cluster).seconds);
+    }
+    EXPECT_EQ(std::set(used.begin(), used.end()).size(), 1U) << streams;
+    EXPECT_EQ(std::set(seconds.begin(), seconds.end()).size(), 1U) << streams;
   }
 }
 
