@@ -84,7 +84,7 @@ namespace {
 MatrixWork MatrixWorkOf(const Op& op, const Graph& graph, const Node& node) {
   if (!op.has(kProduct)) return MatrixWork::kNone;
   const DType dtype = graph.value(node.inputs[0]).dtype;
-  if (dtype == DType::kFloat16 || dtype == DType::kBfloat16) return MatrixWork::kHalf;
+  if (Is16BitFloat(dtype)) return MatrixWork::kHalf;
   return node.attributes.Int("allow_tf32", 0) != 0 ? MatrixWork::kTf32 : MatrixWork::kNone;
 }
 

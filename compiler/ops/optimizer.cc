@@ -1,4 +1,4 @@
-// Optimizers. compiler/passes/add_optimizer.h lists the states of each; kernels/catalog/update.h defines the order of operands,
+// Optimizers. compiler/passes/add_optimizer.h lists the states of each; runtime/base/update_form.h defines the order of operands,
 // kernels/scalar/optimizers.h the arithmetic.
 #include <algorithm>
 #include <string>
@@ -6,22 +6,16 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "runtime/base/update_form.h"
 
 namespace gradloom {
 namespace {
-
-constexpr int kFirstState = 6;
-constexpr int kMaxStates = 3;
-// The inputs of a MultiTensorUpdate that all parameters share, and the maximum number of parameters.
-enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
-constexpr int kMaxTensors = 32;
 
 // The type of the parameters' copies that the node writes; kUndefined: none.
 DType CopyType(const Node& node, DType parameter) {
   const auto type = static_cast<DType>(node.attributes.Int("copy_type", static_cast<int64_t>(DType::kUndefined)));
   if (type == DType::kUndefined) return type;
-  const bool half = type == DType::kFloat16 || type == DType::kBfloat16;
-  if (!half || parameter == DType::kFloat16 || parameter == DType::kBfloat16 || node.op == "LambDirection")
+  if (!Is16BitFloat(type) || Is16BitFloat(parameter) || node.op == "LambDirection")
     throw Error(ErrorCode::kAttr, "copy_type is not a type of 16 bits to which a parameter is rounded", Describe(node));
   return type;
 }
@@ -29,24 +23,24 @@ DType CopyType(const Node& node, DType parameter) {
 // The gradient of a float32 parameter may have a 16-bit type.
 void ExpectGradient(const Graph& graph, const Node& node, int i, const ValueType& parameter) {
   const DType gradient = InputType(graph, node, i).dtype;
-  const bool narrow = parameter.dtype == DType::kFloat32 && (gradient == DType::kFloat16 || gradient == DType::kBfloat16);
+  const bool narrow = parameter.dtype == DType::kFloat32 && Is16BitFloat(gradient);
   ExpectInput(graph, node, i, {narrow ? gradient : parameter.dtype, parameter.shape});
 }
 
 // Operands: parameter, gradient, lr, step, clip?, apply?, states.... Outputs have the types of the values that they replace; a copy has the
 // attribute's.
 std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, kFirstState, kFirstState + kMaxStates, kMaxStates + 2);
-  ExpectFloating(graph, node, 0);
-  const ValueType parameter = InputType(graph, node, 0);
-  ExpectGradient(graph, node, 1, parameter);
-  ExpectFloating(graph, node, 2);
-  ExpectInput(graph, node, 2, {InputType(graph, node, 2).dtype, Shape{}});
-  ExpectInput(graph, node, 3, {DType::kInt64, Shape{}});
-  if (HasInput(node, 4)) ExpectInput(graph, node, 4, {parameter.dtype, Shape{}});
-  if (HasInput(node, 5)) ExpectInput(graph, node, 5, {DType::kBool, Shape{}});
-  for (int i = kFirstState; i < static_cast<int>(node.inputs.size()); ++i) ExpectInput(graph, node, i, parameter);
-  const size_t states = node.inputs.size() - kFirstState;
+  ExpectArity(node, kUpdateStates, kUpdateStates + kMaxUpdateStates, kMaxUpdateStates + 2);
+  ExpectFloating(graph, node, kUpdateParameter);
+  const ValueType parameter = InputType(graph, node, kUpdateParameter);
+  ExpectGradient(graph, node, kUpdateGradient, parameter);
+  ExpectFloating(graph, node, kUpdateLr);
+  ExpectInput(graph, node, kUpdateLr, {InputType(graph, node, kUpdateLr).dtype, Shape{}});
+  ExpectInput(graph, node, kUpdateStep, {DType::kInt64, Shape{}});
+  if (HasInput(node, kUpdateClip)) ExpectInput(graph, node, kUpdateClip, {parameter.dtype, Shape{}});
+  if (HasInput(node, kUpdateApply)) ExpectInput(graph, node, kUpdateApply, {DType::kBool, Shape{}});
+  for (int i = kUpdateStates; i < static_cast<int>(node.inputs.size()); ++i) ExpectInput(graph, node, i, parameter);
+  const size_t states = node.inputs.size() - kUpdateStates;
   std::vector<ValueType> types(1 + states, parameter);
   if (const DType copy = CopyType(node, parameter.dtype); copy != DType::kUndefined) types.push_back({copy, parameter.shape});
   if (node.outputs.size() != types.size()) {
@@ -55,7 +49,7 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
   return types;
 }
 
-// Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states. Outputs: kernels/catalog/update.h.
+// Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states. Outputs: runtime/base/update_form.h.
 std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
   const std::string update = node.attributes.String("update", "");
   const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
@@ -65,8 +59,8 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
   const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters;
   const DType copy = CopyType(node, InputType(graph, node, kMultiTensorParameters).dtype);
   const int64_t results = static_cast<int64_t>(node.outputs.size()) - (copy == DType::kUndefined ? 0 : tensors);
-  if (tensors <= 0 || tensors > kMaxTensors || operands - results != tensors || results < tensors || results > (1 + kMaxStates) * tensors ||
-      results % tensors != 0) {
+  if (tensors <= 0 || tensors > kMaxTensors || operands - results != tensors || results < tensors ||
+      results > (1 + kMaxUpdateStates) * tensors || results % tensors != 0) {
     throw Error(ErrorCode::kArity,
                 std::to_string(operands) + " operands and " + std::to_string(node.outputs.size()) + " outputs do not match",
                 Describe(node));
@@ -95,13 +89,13 @@ std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& no
 
 // Operands: parameter, direction, lr, sum of squares of the parameter, sum of squares of the direction, apply?.
 std::vector<ValueType> LambApplyTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, 5, 6, 2);
-  ExpectFloating(graph, node, 0);
-  const ValueType parameter = InputType(graph, node, 0);
-  ExpectInput(graph, node, 1, parameter);
-  ExpectInput(graph, node, 2, {InputType(graph, node, 2).dtype, Shape{}});
-  for (int i : {3, 4}) ExpectInput(graph, node, i, {parameter.dtype, Shape{}});
-  if (HasInput(node, 5)) ExpectInput(graph, node, 5, {DType::kBool, Shape{}});
+  ExpectArity(node, kLambApply, 6, 2);
+  ExpectFloating(graph, node, kLambParameter);
+  const ValueType parameter = InputType(graph, node, kLambParameter);
+  ExpectInput(graph, node, kLambDirection, parameter);
+  ExpectInput(graph, node, kLambLr, {InputType(graph, node, kLambLr).dtype, Shape{}});
+  for (int i : {kLambParameterSquares, kLambDirectionSquares}) ExpectInput(graph, node, i, {parameter.dtype, Shape{}});
+  if (HasInput(node, kLambApply)) ExpectInput(graph, node, kLambApply, {DType::kBool, Shape{}});
   std::vector<ValueType> types{parameter};
   if (const DType copy = CopyType(node, parameter.dtype); copy != DType::kUndefined) types.push_back({copy, parameter.shape});
   if (node.outputs.size() != types.size())

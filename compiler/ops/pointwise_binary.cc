@@ -1,8 +1,8 @@
 // Broadcasting functions of two or more operands, selection, clipping, and casts.
 #include "compiler/graph/constants.h"
 #include "compiler/ops/families.h"
+#include "compiler/ops/flat_roots.h"
 #include "compiler/ops/gradients.h"
-#include "compiler/ops/sums_of_squares.h"
 
 namespace gradloom {
 namespace {

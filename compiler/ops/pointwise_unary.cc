@@ -2,8 +2,8 @@
 #include <numbers>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/flat_roots.h"
 #include "compiler/ops/gradients.h"
-#include "compiler/ops/sums_of_squares.h"
 
 namespace gradloom {
 namespace {

@@ -13,8 +13,6 @@
 namespace gradloom {
 namespace {
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 class CastFuser {
  public:
   explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
@@ -51,7 +49,8 @@ class CastFuser {
   }
 
   bool Widens(const Node& node) const {
-    return node.op == "Cast" && node.domain.empty() && IsHalf(b_.dtype(node.inputs[0])) && b_.dtype(node.outputs[0]) == DType::kFloat32;
+    return node.op == "Cast" && node.domain.empty() && Is16BitFloat(b_.dtype(node.inputs[0])) &&
+           b_.dtype(node.outputs[0]) == DType::kFloat32;
   }
 
   void SinkPastView(int at) {
@@ -74,7 +73,8 @@ class CastFuser {
   }
 
   bool Narrows(const Node& node) const {
-    return node.op == "Cast" && node.domain.empty() && b_.dtype(node.inputs[0]) == DType::kFloat32 && IsHalf(b_.dtype(node.outputs[0]));
+    return node.op == "Cast" && node.domain.empty() && b_.dtype(node.inputs[0]) == DType::kFloat32 &&
+           Is16BitFloat(b_.dtype(node.outputs[0]));
   }
 
   void RaiseBeforeView(int at) {
@@ -182,7 +182,7 @@ class CastFuser {
         if (node.inputs[0] != same[i]) continue;
         if (IsView(node)) {
           same.push_back(node.outputs[0]);
-        } else if (node.op == "Cast" && IsHalf(b_.dtype(node.outputs[0])) &&
+        } else if (node.op == "Cast" && Is16BitFloat(b_.dtype(node.outputs[0])) &&
                    (casts.empty() || b_.dtype(node.outputs[0]) == b_.dtype(NodeAt(casts[0]).outputs[0]))) {
           casts.push_back(reader);
         }

@@ -17,8 +17,6 @@
 namespace gradloom {
 namespace {
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 class Fuser {
  public:
   explicit Fuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
@@ -67,7 +65,7 @@ class Fuser {
     if (node.op != "Gemm" || !node.domain.empty() || node.attributes.Float("alpha", 1) != 1 || node.attributes.Float("beta", 1) != 1)
       return -1;
     const Value& value = graph_.value(node.outputs[0]);
-    if ((value.dtype != DType::kFloat32 && !IsHalf(value.dtype)) || value.shape.elements() == 0) return -1;
+    if ((value.dtype != DType::kFloat32 && !Is16BitFloat(value.dtype)) || value.shape.elements() == 0) return -1;
     const bool has_row = HasRow(node);
     if (has_row && graph_.value(node.inputs[2]).shape != Shape{value.shape[1]}) return -1;
     const Shape& a = graph_.value(node.inputs[0]).shape;
@@ -125,7 +123,7 @@ class Fuser {
     const ValueId x = Viewed(Lowered(Viewed(NodeAt(at).inputs[0])));
     ValueId y = NodeAt(at).outputs[0];
     const int gemm = GemmOf(x);
-    if (gemm < 0 || !IsHalf(b_.dtype(x)) || b_.shape(x)[1] % 8 != 0) return;
+    if (gemm < 0 || !Is16BitFloat(b_.dtype(x)) || b_.shape(x)[1] % 8 != 0) return;
     std::vector<int> gone = {at};
     while (b_.dtype(y) != b_.dtype(x)) {
       const Node* const reader = match_->OnlyReader(y);
@@ -141,7 +139,7 @@ class Fuser {
   // Returns the operand of a cast from 16 bits, otherwise the value itself.
   ValueId Lowered(ValueId id) const {
     const int at = match_->Producer(id);
-    return at >= 0 && NodeAt(at).op == "Cast" && IsHalf(b_.dtype(NodeAt(at).inputs[0])) ? NodeAt(at).inputs[0] : id;
+    return at >= 0 && NodeAt(at).op == "Cast" && Is16BitFloat(b_.dtype(NodeAt(at).inputs[0])) ? NodeAt(at).inputs[0] : id;
   }
 
   // The new node takes the place of the Gemm, because its result may be read before the activation.

@@ -14,8 +14,6 @@
 namespace gradloom {
 namespace {
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 class Keeper {
  public:
   Keeper(GraphBuilder& builder, const Plan& plan, bool trains)
@@ -72,7 +70,7 @@ class Keeper {
   bool ReplaceCast(const Node& node, std::map<ValueId, ValueId>& replaced) {
     if (node.op != "Cast" || !node.domain.empty() || static_cast<size_t>(node.inputs[0]) >= shown_.size()) return false;
     const ValueId parameter = shown_[static_cast<size_t>(node.inputs[0])], made = node.outputs[0];
-    if (parameter == kNoValue || !IsHalf(b_.dtype(made)) || b_.dtype(parameter) != DType::kFloat32) return false;
+    if (parameter == kNoValue || !Is16BitFloat(b_.dtype(made)) || b_.dtype(parameter) != DType::kFloat32) return false;
     // A fetched value must be made by a node, and a next value keeps its identity.
     const bool fetched = std::find(graph_.outputs.begin(), graph_.outputs.end(), made) != graph_.outputs.end();
     if (fetched || graph_.value(made).next_of != kNoValue) return false;

@@ -16,8 +16,6 @@ bool IsUpdate(const Node& node) {
   return op != nullptr && op->has(kUpdate) && node.op != "LambApply" && node.op != "MultiTensorUpdate";
 }
 
-bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 }  // namespace
 
 void NarrowGradients(Graph& graph) {
@@ -29,7 +27,7 @@ void NarrowGradients(Graph& graph) {
     const int producer = uses.producer[static_cast<size_t>(gradient)];
     if (producer < 0) continue;
     const Node& cast = graph.nodes[static_cast<size_t>(producer)];
-    if (!cast.domain.empty() || cast.op != "Cast" || !Is16Bit(graph.value(cast.inputs[0]).dtype)) continue;
+    if (!cast.domain.empty() || cast.op != "Cast" || !Is16BitFloat(graph.value(cast.inputs[0]).dtype)) continue;
     const bool fetched = std::find(graph.outputs.begin(), graph.outputs.end(), gradient) != graph.outputs.end();
     const std::vector<int>& consumers = uses.consumers[static_cast<size_t>(gradient)];
     if (fetched || !std::all_of(consumers.begin(), consumers.end(), [&](int i) { return IsUpdate(graph.nodes[static_cast<size_t>(i)]); }))

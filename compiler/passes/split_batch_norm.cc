@@ -22,7 +22,7 @@ std::set<ValueId> ReadWhole(const Graph& graph) {
 bool IsSplit(const Graph& graph, const Node& node, const std::set<ValueId>& read_whole, DeviceKind device) {
   if (node.domain != kGradloomDomain || node.op != "BatchNormTrain" || node.outputs[0] == kNoValue) return false;
   const DType dtype = graph.value(node.outputs[0]).dtype;
-  const bool half = device == DeviceKind::kCuda && (dtype == DType::kFloat16 || dtype == DType::kBfloat16);
+  const bool half = device == DeviceKind::kCuda && Is16BitFloat(dtype);
   return (half || dtype == DType::kFloat32) && graph.value(node.inputs[1]).dtype == DType::kFloat32 &&
          !read_whole.contains(node.outputs[0]);
 }

@@ -135,7 +135,7 @@ bool HasBoolOutput(const KernelCall& call) {
          call.op == "GreaterOrEqual" || call.op == "Less" || call.op == "LessOrEqual" || call.op == "IsNaN";
 }
 
-bool IsNumber(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+bool IsNumber(DType dtype) { return dtype == DType::kFloat32 || Is16BitFloat(dtype); }
 
 // For operators that accept both numbers and booleans.
 std::string RejectsConversion(const KernelCall& call) {

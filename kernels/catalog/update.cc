@@ -108,7 +108,7 @@ std::string RejectsUnequalOperands(const KernelCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (i >= kUpdateLr && i < kUpdateStates) continue;
     OperandType operand = call.inputs[i];
-    const bool narrow = i == kUpdateGradient && (operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16);
+    const bool narrow = i == kUpdateGradient && Is16BitFloat(operand.dtype);
     if (narrow && parameter.dtype == DType::kFloat32) operand.dtype = DType::kFloat32;
     if (operand != parameter) return "operands that differ from the parameter";
   }

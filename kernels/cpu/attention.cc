@@ -41,7 +41,7 @@ struct AttentionScratchLayout {
     queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
     outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
     words = Take(drops ? RandomWordsCapacity(total) : 0);
-    const bool half = Is16Bit(n.dtype);
+    const bool half = Is16BitFloat(n.dtype);
     wide = Take(half ? std::max(total, rows) * std::max(n.q.size, n.v.size) : 0);
     wide_q = Take(half && gradient ? rows * n.q.size : 0);
     wide_dy = Take(half && gradient ? rows * n.v.size : 0);
@@ -309,7 +309,7 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
   const AttentionForm form = AttentionFormOf(call);
   if (HasInput(call, kMask)) {
     const OperandType& mask = call.inputs[kMask];
-    if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool && !Is16Bit(mask.dtype)) return std::string(DTypeName(mask.dtype));
+    if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool && !Is16BitFloat(mask.dtype)) return std::string(DTypeName(mask.dtype));
     const int last = mask.shape.rank() - 1;
     if (last < 0 || last > 3 || mask.shape[last] > form.k.length) return "a mask of another shape";
     const Shape all{form.batch, form.q.heads, form.q.length, mask.shape[last]};
@@ -355,7 +355,7 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
 namespace {
 
 std::string Rejects(const KernelCall& call) {
-  return RejectsAttention(call, [](DType dtype) { return dtype == DType::kFloat32 || Is16Bit(dtype); });
+  return RejectsAttention(call, [](DType dtype) { return dtype == DType::kFloat32 || Is16BitFloat(dtype); });
 }
 
 int64_t Scratch(const KernelCall& call) {

@@ -29,8 +29,6 @@ inline bool Drops(const KernelCall& call) { return call.op == "AttentionDropout"
 // The index of the seed among the operands of a call with dropout; in a gradient, it follows the gradients of three outputs.
 inline size_t SeedOf(const KernelCall& call) { return IsGradient(call) ? kGradY + 3 : kGradY; }
 
-inline bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // Queries per tile: few enough that the scores stay in the L2 cache, but enough for efficient products.

@@ -139,7 +139,7 @@ inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half =
   if (whole.shape.rank() < 2) return "rank below 2";
   // Sums are float64 for every element type. With a batch of two, sums and x can have the same shape.
   if (whole.dtype == DType::kFloat64) return std::string(DTypeName(whole.dtype));
-  const bool is_half = whole.dtype == DType::kFloat16 || whole.dtype == DType::kBfloat16;
+  const bool is_half = Is16BitFloat(whole.dtype);
   if (is_half && !(half && Channels(whole).innermost)) return std::string(DTypeName(whole.dtype));
   const Layout last = ChannelsLast(whole.shape.rank());
   const bool plain = whole.layout.plain();

@@ -309,7 +309,7 @@ template <size_t target>
 std::string RejectsLogSum(const KernelCall& call) {
   KernelCall widened = call;
   OperandType& scores = widened.inputs[0];
-  if (scores.dtype == DType::kFloat16 || scores.dtype == DType::kBfloat16) scores.dtype = DType::kFloat32;
+  if (Is16BitFloat(scores.dtype)) scores.dtype = DType::kFloat32;
   return Rejects<target>(widened);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
-bool Is16Bit(const OperandType& operand) { return operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16; }
+bool Is16Bit(const OperandType& operand) { return Is16BitFloat(operand.dtype); }
 
 // The size of the widened samples that are processed at a time.
 constexpr int64_t kMaxBytes = 1 << 20;

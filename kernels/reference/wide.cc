@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-bool IsHalf(const OperandType& operand) { return operand.dtype == DType::kFloat16 || operand.dtype == DType::kBfloat16; }
+bool IsHalf(const OperandType& operand) { return Is16BitFloat(operand.dtype); }
 
 }  // namespace
 

@@ -65,6 +65,8 @@ int64_t DTypeBytes(DType dtype) { return RowOf(dtype).bytes; }
 
 bool IsFloating(DType dtype) { return RowOf(dtype).floating; }
 
+bool Is16BitFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
 bool IsInteger(DType dtype) { return RowOf(dtype).integer; }
 
 }  // namespace gradloom

@@ -53,6 +53,9 @@ int64_t DTypeBytes(DType dtype);
 // float16, bfloat16, float32, float64: the floating-point types for computation, without the narrow ones.
 bool IsFloating(DType dtype);
 
+// float16 and bfloat16.
+bool Is16BitFloat(DType dtype);
+
 // The eight integer types of whole bytes, without bool.
 bool IsInteger(DType dtype);
 

@@ -73,8 +73,7 @@ std::string InPlace(const Plan& plan, size_t place) { return plan.places.size() 
 
 // A copy has a 16-bit type of its own, and is derived from the parameter alone.
 void CheckCopy(const StateTensor& copy, const StateTensor& parameter, const std::string& what, FaultList& faults) {
-  const auto half = [](DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; };
-  if (!half(copy.dtype) || half(parameter.dtype) || !IsFloating(parameter.dtype) || copy.shape != parameter.shape) {
+  if (!Is16BitFloat(copy.dtype) || Is16BitFloat(parameter.dtype) || !IsFloating(parameter.dtype) || copy.shape != parameter.shape) {
     faults.Add("bounds", what, "cannot be '" + Escaped(parameter.name) + "' rounded to 16 bits");
   }
   if (copy.initial.defined()) faults.Add("names", what, "has a value of its own, but is a copy");

@@ -117,14 +117,13 @@ bool CanAlias(const KernelCall& call, const Aliasing& alias) {
 // The results of the float32 reference kernel, converted to the types of the call.
 std::vector<Tensor> RunWidened(KernelCall call, std::vector<Tensor> inputs) {
   const std::vector<OperandType> outputs = call.outputs;
-  const auto is_low = [](DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; };
   for (auto* operands : {&call.inputs, &call.outputs}) {
     for (OperandType& operand : *operands) {
-      if (is_low(operand.dtype)) operand.dtype = DType::kFloat32;
+      if (Is16BitFloat(operand.dtype)) operand.dtype = DType::kFloat32;
     }
   }
   for (Tensor& input : inputs) {
-    if (input.defined() && is_low(input.dtype())) input = Converted(input.view(), DType::kFloat32);
+    if (input.defined() && Is16BitFloat(input.dtype())) input = Converted(input.view(), DType::kFloat32);
   }
   std::vector<Tensor> results = RunReference(call, inputs);
   for (size_t i = 0; i < results.size(); ++i) {
@@ -145,8 +144,10 @@ Shape RandomShape(std::mt19937_64& random, int rank, int64_t low, int64_t high) 
 
 namespace {
 
+// Whether oneDNN computes some shapes of the row's calls by sums that it divides by the number of threads. The row may be oneDNN's or
+// one that widens operands for it.
 bool IsDividedByThreads(std::string_view kernel) {
-  for (const std::string_view library : {"onednn.", "onednn.bfloat16."}) {
+  for (const std::string_view library : {"onednn.", "onednn.bfloat16.", "cpu.widened."}) {
     if (!kernel.starts_with(library)) continue;
     const std::string_view op = kernel.substr(library.size());
     if (op == "Conv" || op == "ConvGradInput" || op == "ConvTranspose") return true;

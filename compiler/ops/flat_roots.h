@@ -1,4 +1,4 @@
-// Recognizes norms, distances and deviations that are written out.
+// Roots of values that cannot pass through 0 smoothly: norms, distances and deviations that are written out, and clamped values.
 #pragma once
 
 #include "compiler/graph/graph.h"

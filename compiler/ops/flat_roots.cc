@@ -1,4 +1,4 @@
-#include "compiler/ops/sums_of_squares.h"
+#include "compiler/ops/flat_roots.h"
 
 #include <algorithm>
 #include <cmath>
