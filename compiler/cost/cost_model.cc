@@ -22,6 +22,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
           .tf32_flops_per_second = 300e12,
           .half_flops_per_second = 600e12,
           .bytes_per_second = 2.7e12,
+          .streams_share = true,
           .launch_seconds = 3e-6,
           .collective_seconds = 20e-6,
           .link_bytes_per_second = 200e9,

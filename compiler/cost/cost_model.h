@@ -14,6 +14,8 @@ struct DeviceCosts {
   double bytes_per_second = 0;  // per thread, up to `bandwidth_threads` threads
   // Both 1 on a GPU, whose rates are those of the device, whatever the threads of its host.
   int compute_threads = 1, bandwidth_threads = 1;
+  // Whether the streams of a device share its rates (shared_device.h), as on a GPU. Otherwise each has the rates of its threads.
+  bool streams_share = false;
   double launch_seconds = 0;
   // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
   double collective_seconds = 0;
@@ -27,7 +29,7 @@ DeviceCosts DefaultCosts(DeviceKind device);
 // The number of bytes from which on the fixed costs of a collective operation are small compared with the transfer.
 int64_t BucketBytes(const DeviceCosts& device);
 
-// The seconds that an operator takes with `threads` threads.
+// The seconds that an operator takes with `threads` threads, including one launch.
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device);
 
 }  // namespace gradloom

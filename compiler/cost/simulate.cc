@@ -1,11 +1,13 @@
 #include "compiler/cost/simulate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "compiler/cost/shared_device.h"
 #include "compiler/ops/recurrent.h"
 #include "compiler/ops/trip_estimate.h"
 #include "runtime/base/error.h"
@@ -29,23 +31,42 @@ double StepLaunches(const Program& program, const Instruction& launch) {
   return static_cast<double>(passes * each * x[launch.attributes.Int("layout", 0) == 1 ? 1 : 0]);
 }
 
-// The seconds of an instruction that does not communicate: for a branch the longer body, for a loop its largest number of iterations.
-double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
+// The seconds of an instruction: those of launches, in which a GPU does nothing, and those of the work.
+struct Duration {
+  double fixed = 0, work = 0;
+
+  Duration& operator+=(const Duration& other) {
+    fixed += other.fixed;
+    work += other.work;
+    return *this;
+  }
+  Duration Times(double factor) const { return {fixed * factor, work * factor}; }
+  double seconds() const { return fixed + work; }
+};
+
+// The duration of an instruction that does not communicate: for a branch that of the longer body, for a loop its largest number of
+// iterations.
+Duration DurationOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
+  const auto of_cost = [&](const Cost& cost, double launches) {
+    return Duration{launches * device.launch_seconds, SecondsOf(cost, threads, device) - device.launch_seconds};
+  };
   const auto body = [&](const Program& inside) {
-    double sum = 0;
-    for (const Instruction& i : inside.instructions) sum += SecondsOf(inside, i, threads, device);
+    Duration sum;
+    for (const Instruction& i : inside.instructions) sum += DurationOf(inside, i, threads, device);
     return sum;
   };
   switch (instruction.kind) {
-    case InstructionKind::kLaunch:
-      return SecondsOf(CostOfLaunch(program, instruction), threads, device) + StepLaunches(program, instruction) * device.launch_seconds;
+    case InstructionKind::kLaunch: return of_cost(CostOfLaunch(program, instruction), 1 + StepLaunches(program, instruction));
     case InstructionKind::kCopy: {
       const double bytes = static_cast<double>(program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
-      return SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, device);
+      return of_cost({.flops = 0, .bytes = 2 * bytes}, 1);
     }
-    case InstructionKind::kIf: return std::max(body(instruction.bodies[0]), body(instruction.bodies[1]));
-    case InstructionKind::kLoop: return EstimatedTrips(instruction.trip_bound) * body(instruction.bodies[0]);
-    default: return 0;
+    case InstructionKind::kIf: {
+      const Duration bodies[] = {body(instruction.bodies[0]), body(instruction.bodies[1])};
+      return bodies[0].seconds() < bodies[1].seconds() ? bodies[1] : bodies[0];
+    }
+    case InstructionKind::kLoop: return body(instruction.bodies[0]).Times(EstimatedTrips(instruction.trip_bound));
+    default: return {};
   }
 }
 
@@ -85,8 +106,10 @@ class Simulator {
   }
 
   Simulation Run() {
-    while (Advance() || Communicate()) {
-    }
+    do {
+      while (Advance() || Communicate()) {
+      }
+    } while (PassTime());
     Finish();
     return std::move(result_);
   }
@@ -100,7 +123,8 @@ class Simulator {
   struct Lane {
     std::vector<int> instructions;
     size_t next = 0;
-    double free = 0;
+    double free = 0;  // when the next instruction may start; while one runs on a shared device: when that one started
+    bool running = false;
     Cause last;  // the instruction that ends at `free`
   };
 
@@ -109,6 +133,7 @@ class Simulator {
     const RankBinding* binding;  // of `rank`, which represents all ranks of the program
     int rank, index, ranks;
     std::vector<Lane> lanes;
+    SharedDevice device;
     std::vector<double> event;  // when it was recorded; negative: not yet
     std::vector<Cause> event_cause;
     std::vector<int> event_stream;
@@ -147,8 +172,13 @@ class Simulator {
 
   void AddRunner(int program, const RankBinding& binding, int rank, int ranks) {
     const Program& p = plan_.programs[static_cast<size_t>(program)];
-    Runner runner{.program = &p, .binding = &binding, .rank = rank, .index = program, .ranks = ranks};
-    runner.lanes.resize(p.streams.size());
+    Runner runner{.program = &p,
+                  .binding = &binding,
+                  .rank = rank,
+                  .index = program,
+                  .ranks = ranks,
+                  .lanes = std::vector<Lane>(p.streams.size()),
+                  .device = SharedDevice(p.streams.size())};
     for (size_t i = 0; i < p.instructions.size(); ++i) {
       runner.lanes[static_cast<size_t>(p.instructions[i].stream)].instructions.push_back(static_cast<int>(i));
     }
@@ -159,36 +189,32 @@ class Simulator {
     runners_.push_back(std::move(runner));
   }
 
-  double Seconds(const Runner& runner, int index) const {
-    if (profile_ != nullptr && static_cast<size_t>(runner.index) < profile_->size()) {
-      const auto& measured = (*profile_)[static_cast<size_t>(runner.index)];
-      if (static_cast<size_t>(index) < measured.size() && measured[static_cast<size_t>(index)] >= 0)
-        return measured[static_cast<size_t>(index)];
-    }
-    const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
-    const int threads = runner.program->streams[static_cast<size_t>(instruction.stream)].threads;
-    // Inputs that are copied ahead are present when the step begins.
-    const bool ahead = runner.program->streams[static_cast<size_t>(instruction.stream)].kind == StreamKind::kCopy;
-    return ahead ? 0 : turns_ * SecondsOf(*runner.program, instruction, threads, cluster_.device);
+  // The measured seconds of an instruction; negative: none.
+  double Measured(const Runner& runner, int index) const {
+    if (profile_ == nullptr || static_cast<size_t>(runner.index) >= profile_->size()) return -1;
+    const auto& measured = (*profile_)[static_cast<size_t>(runner.index)];
+    return static_cast<size_t>(index) < measured.size() ? measured[static_cast<size_t>(index)] : -1;
   }
 
-  // Runs everything that does not wait for communication. Returns whether anything ran.
+  // Starts everything that starts now and does not wait for communication. Returns whether anything did.
   bool Advance() {
     bool any = false;
     for (bool again = true; again;) {
       again = false;
       for (size_t r = 0; r < runners_.size(); ++r) {
-        for (Lane& lane : runners_[r].lanes) {
-          while (lane.next < lane.instructions.size() && Step(static_cast<int>(r), lane)) again = any = true;
+        for (size_t lane = 0; lane < runners_[r].lanes.size(); ++lane) {
+          while (Step(static_cast<int>(r), lane)) again = any = true;
         }
       }
     }
     return any;
   }
 
-  // Runs the lane's next instruction. Returns false if it has to wait.
-  bool Step(int r, Lane& lane) {
+  // Starts the lane's next instruction. Returns false if there is none or it has to wait.
+  bool Step(int r, size_t stream) {
     Runner& runner = runners_[static_cast<size_t>(r)];
+    Lane& lane = runner.lanes[stream];
+    if (Next(runner, lane) == nullptr) return false;
     const int index = lane.instructions[lane.next];
     const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
     const auto event = static_cast<size_t>(std::max(instruction.event, 0));
@@ -210,26 +236,67 @@ class Simulator {
         }
         break;
       }
-      default: {
-        const double seconds = Seconds(runner, index);
-        runner.cause[static_cast<size_t>(index)] = lane.last;
-        runner.spans.push_back({index, lane.free, lane.free + seconds});
-        lane.free += seconds;
-        lane.last = {r, index};
-      }
+      default: Launch(runner, lane, index); return true;
     }
     ++lane.next;
     return true;
   }
 
-  static const Instruction* Next(const Runner& runner, const Lane& lane) {
-    return lane.next == lane.instructions.size() ? nullptr
-                                                 : &runner.program->instructions[static_cast<size_t>(lane.instructions[lane.next])];
+  void Launch(Runner& runner, Lane& lane, int index) {
+    const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
+    const Stream& stream = runner.program->streams[static_cast<size_t>(instruction.stream)];
+    runner.cause[static_cast<size_t>(index)] = lane.last;
+    const double measured = Measured(runner, index);
+    // Inputs that are copied ahead are present when the step begins.
+    const Duration duration =
+        stream.kind == StreamKind::kCopy ? Duration() : DurationOf(*runner.program, instruction, stream.threads, cluster_.device);
+    // What was measured contains the delays by other streams.
+    if (measured < 0 && cluster_.device.streams_share && duration.seconds() > 0) {
+      runner.device.Launch(static_cast<size_t>(instruction.stream), duration.fixed, duration.work);
+      lane.running = true;
+      return;
+    }
+    End(runner, lane, lane.free + (measured >= 0 ? measured : turns_ * duration.seconds()));
+  }
+
+  // Ends the lane's next instruction, which started when the lane was free.
+  void End(Runner& runner, Lane& lane, double end) {
+    const int index = lane.instructions[lane.next++];
+    runner.spans.push_back({index, lane.free, end});
+    lane.free = end;
+    lane.last = {static_cast<int>(&runner - runners_.data()), index};
+    lane.running = false;
+  }
+
+  // Passes to the next time at which something ends. Returns false if nothing runs.
+  bool PassTime() {
+    double next = std::numeric_limits<double>::infinity();
+    for (const Runner& runner : runners_) {
+      next = std::min(next, runner.device.NextChange());
+      for (const Lane& lane : runner.lanes) next = !lane.running && lane.free > now_ ? std::min(next, lane.free) : next;
+    }
+    if (next == std::numeric_limits<double>::infinity()) return false;
+    now_ = next;
+    for (Runner& runner : runners_) {
+      runner.device.AdvanceTo(now_);
+      for (size_t stream = 0; stream < runner.lanes.size(); ++stream) {
+        Lane& lane = runner.lanes[stream];
+        if (lane.running && !runner.device.busy(stream)) End(runner, lane, now_);
+      }
+    }
+    return true;
+  }
+
+  // The instruction that the lane would start now; null: it has no more, or is busy.
+  const Instruction* Next(const Runner& runner, const Lane& lane) const {
+    return lane.next == lane.instructions.size() || lane.running || lane.free > now_
+               ? nullptr
+               : &runner.program->instructions[static_cast<size_t>(lane.instructions[lane.next])];
   }
 
   // A lane of the runner whose next instruction fits; null if there is none.
   template <typename Fits>
-  static Lane* LaneAt(Runner& runner, Fits fits) {
+  Lane* LaneAt(Runner& runner, Fits fits) const {
     for (Lane& lane : runner.lanes) {
       const Instruction* next = Next(runner, lane);
       if (next != nullptr && fits(*next)) return &lane;
@@ -305,11 +372,9 @@ class Simulator {
     }
     const double end = start + (collective ? AllReduceSeconds(bytes, members, cluster_) : TransferSeconds(bytes, cluster_));
     for (const auto& [r, lane] : together) {
-      const int index = lane->instructions[lane->next++];
-      runners_[r].cause[static_cast<size_t>(index)] = cause;
-      runners_[r].spans.push_back({index, start, end});
-      lane->free = end;
-      lane->last = {static_cast<int>(r), index};
+      runners_[r].cause[static_cast<size_t>(lane->instructions[lane->next])] = cause;
+      lane->free = start;
+      End(runners_[r], *lane, end);
     }
   }
 
@@ -373,6 +438,7 @@ class Simulator {
   const Cluster& cluster_;
   const Profile* profile_;
   double turns_ = 1;
+  double now_ = 0;
   std::vector<Runner> runners_;
   Simulation result_;
 };

@@ -1,14 +1,19 @@
 #include "compiler/passes/assign_streams.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
+#include "compiler/cost/shared_device.h"
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/path_cover.h"
 
 namespace gradloom {
 namespace {
+
+// More streams of a GPU must reduce the time of a step to this.
+constexpr double kWorthStreams = 0.95;
 
 // The inputs of the choice, which do not depend on the number of streams.
 struct Chains {
@@ -64,6 +69,58 @@ Assignment Assign(const Graph& graph, const Chains& chains, int streams, const s
   return made;
 }
 
+// The makespan on a device whose streams share its rates.
+double SharedMakespan(const Graph& graph, const Chains& chains, const std::vector<int>& stream, const std::vector<double>& seconds,
+                      const DeviceCosts& costs) {
+  struct Lane {
+    std::vector<int> nodes;
+    size_t next = 0;
+    bool running = false;
+  };
+  std::vector<Lane> lanes(static_cast<size_t>(1 + *std::max_element(stream.begin(), stream.end())));
+  for (size_t i = 0; i < stream.size(); ++i) {
+    if (stream[i] >= 0) lanes[static_cast<size_t>(stream[i])].nodes.push_back(static_cast<int>(i));
+  }
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  SharedDevice device(lanes.size());
+  std::vector<double> ends(stream.size(), kNever);
+  for (size_t i = 0; i < stream.size(); ++i) ends[i] = stream[i] < 0 ? 0 : kNever;
+  double now = 0;
+  const auto ready = [&](int node, int on) {
+    double at = 0;
+    for (int before : chains.dependencies[static_cast<size_t>(node)])
+      at = std::max(at, ends[static_cast<size_t>(before)] + (stream[static_cast<size_t>(before)] != on ? costs.event_seconds : 0));
+    return at;
+  };
+  for (double next = 0; next < kNever;) {
+    now = next;
+    device.AdvanceTo(now);
+    next = kNever;
+    for (size_t s = 0; s < lanes.size(); ++s) {
+      Lane& lane = lanes[s];
+      if (lane.running && !device.busy(s)) {
+        ends[static_cast<size_t>(lane.nodes[lane.next++])] = now;
+        lane.running = false;
+      }
+    }
+    for (size_t s = 0; s < lanes.size(); ++s) {
+      Lane& lane = lanes[s];
+      if (lane.running || lane.next == lane.nodes.size()) continue;
+      const double start = ready(lane.nodes[lane.next], static_cast<int>(s));
+      if (start > now) {
+        next = std::min(next, start);
+        continue;
+      }
+      const auto node = static_cast<size_t>(lane.nodes[lane.next]);
+      const double fixed = IsCollective(graph.nodes[node]) ? seconds[node] : std::min(seconds[node], costs.launch_seconds);
+      device.Launch(s, fixed, seconds[node] - fixed);
+      lane.running = true;
+    }
+    next = std::min(next, device.NextChange());
+  }
+  return now;
+}
+
 }  // namespace
 
 void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& plan) {
@@ -75,8 +132,11 @@ void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& pl
     for (int count : {1, 2, 4}) {
       if (plan.device == DeviceKind::kCpu && count > threads) break;
       const int each = plan.device == DeviceKind::kCpu ? threads / count : threads;
-      const double makespan = Assign(graph, chains, count, SecondsOfNodes(graph, each, costs), costs.event_seconds).makespan;
-      if (count > 1 && makespan >= best) continue;
+      const std::vector<double> seconds = SecondsOfNodes(graph, each, costs);
+      const Assignment made = Assign(graph, chains, count, seconds, costs.event_seconds);
+      const double makespan = costs.streams_share ? SharedMakespan(graph, chains, made.stream, seconds, costs) : made.makespan;
+      // Streams keep buffers apart that could share memory, so a GPU, whose rates they do not increase, must gain from them.
+      if (count > 1 && makespan >= best * (costs.streams_share ? kWorthStreams : 1)) continue;
       best = makespan;
       plan.streams = count;
     }

@@ -1,0 +1,106 @@
+// Predicted times of plans for a GPU, whose streams share its rates, and the number of streams that follows from them.
+#include "compiler/cost/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+// Four branches of two products, each of `size` columns.
+Model BranchesOf(int64_t size) {
+  const std::string n = std::to_string(size);
+  std::string weights, body;
+  for (const char name : std::string("abcd")) {
+    const std::string c(1, name);
+    weights += (weights.empty() ? "" : ",\n") + ("float[" + n + ", " + n + "] " + c + "w") + ",\nfloat[" + n + ", " + n + "] " + c + "v";
+    body += c + "h = MatMul (x, " + c + "w)\n " + c + "r = Relu (" + c + "h)\n " + c + "y = MatMul (" + c + "r, " + c + "v)\n ";
+  }
+  return Model::FromText("<ir_version: 10, opset_import: [\"\" : 23]>\ng (float[N, " + n + "] x, " + weights + ") => (float[N, " + n +
+                         "] z)\n{\n " + body + "z = Sum (ay, by, cy, dy)\n}\n");
+}
+
+// For the CPU that runs the test the sizes are only numbers: nothing is computed.
+Plan PlanOf(int64_t size, int streams) {
+  CompileOptions options;
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.recipe.streams = streams;
+  options.recipe.threads = 4;
+  options.entries.push_back({EntryKind::kPredict, size});
+  return Compile(BranchesOf(size), options);
+}
+
+size_t ComputeStreams(const Plan& plan) {
+  const std::vector<Stream>& streams = plan.programs.at(0).streams;
+  return static_cast<size_t>(
+      std::count_if(streams.begin(), streams.end(), [](const Stream& stream) { return stream.kind == StreamKind::kCompute; }));
+}
+
+// A GPU on which nothing but the work takes time.
+Cluster WithoutFixedCosts() {
+  Cluster cluster = LocalCluster(DeviceKind::kCuda, 1);
+  cluster.device.launch_seconds = cluster.device.event_seconds = cluster.device.wake_seconds = 0;
+  return cluster;
+}
+
+// A GPU that is never idle takes the sum of all works, on however many streams.
+TEST(Simulate, StreamsShareTheRatesOfAGpu) {
+  Cluster cluster = WithoutFixedCosts();
+  const double one = Simulate(PlanOf(64, 1), 0, cluster).seconds;
+  EXPECT_GT(one, 0);
+  for (int streams : {2, 3, 4}) {
+    const Plan plan = PlanOf(64, streams);
+    ASSERT_EQ(ComputeStreams(plan), static_cast<size_t>(streams));
+    const Simulation shared = Simulate(plan, 0, cluster);
+    EXPECT_NEAR(shared.seconds, one, 1e-9 * one) << streams;
+    // A launch takes the longer, the more run beside it.
+    double busy = 0;
+    for (double seconds : shared.programs.at(0).busy) busy += seconds;
+    EXPECT_GT(busy, 1.5 * one) << streams;
+  }
+  cluster.device.streams_share = false;
+  EXPECT_LT(Simulate(PlanOf(64, 4), 0, cluster).seconds, 0.5 * one);
+}
+
+TEST(Simulate, FixedCostsOfStreamsOverlap) {
+  Cluster cluster = WithoutFixedCosts();
+  cluster.device.launch_seconds = 1;
+  const auto launches = [&](int streams) { return Simulate(PlanOf(64, streams), 0, cluster).seconds; };
+  // On four streams: one branch after another would be at least eight products.
+  EXPECT_LT(launches(4), 0.5 * launches(1));
+}
+
+// What was measured contains what other streams cost, and is taken as it is.
+TEST(Simulate, MeasuredTimesAreNotSharedAgain) {
+  const Cluster cluster = WithoutFixedCosts();
+  const Plan plan = PlanOf(64, 4);
+  const Program& program = plan.programs.at(0);
+  Profile profile(plan.programs.size());
+  double sum = 0;
+  for (const Instruction& i : program.instructions) {
+    profile[0].push_back(i.kind == InstructionKind::kLaunch ? 1 : -1);
+    sum += i.kind == InstructionKind::kLaunch ? 1 : 0;
+  }
+  const Simulation made = Simulate(plan, 0, cluster, 0, &profile);
+  for (const SimulatedSpan& span : made.programs.at(0).spans) {
+    if (program.instructions[static_cast<size_t>(span.instruction)].kind == InstructionKind::kLaunch)
+      EXPECT_NEAR(span.end - span.start, 1, 1e-9);
+  }
+  EXPECT_LT(made.seconds, 0.5 * sum);
+}
+
+// Small products wait for launches, which streams overlap; large ones fill the GPU.
+TEST(ChooseStreams, SeveralOnAGpuOnlyForSmallLaunches) {
+  EXPECT_GT(ComputeStreams(PlanOf(64, 0)), 1U);
+  EXPECT_EQ(ComputeStreams(PlanOf(8192, 0)), 1U);
+}
+
+}  // namespace
+}  // namespace gradloom
