@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -54,6 +55,9 @@ struct CudaKernel {
   // Does all work that depends only on the call, which the row must accept. Run() then only enqueues work on the given stream: it allocates
   // nothing, does not wait, and is legal during graph capture. Throws Error(kDevice), Error(kResource).
   std::unique_ptr<Kernel> (*make)(const KernelCall& call, const KernelSite& site) = nullptr;
+  // The code that `make` will ask Libraries::Function for, for a call that the row accepts, with or without KernelSite::refused. Null:
+  // `make` generates none.
+  std::string (*source)(const KernelCall& call, bool preserves_state) = nullptr;
 };
 
 // The families, each in one or a few files.
@@ -97,6 +101,9 @@ std::span<const CudaKernel* const> AllCudaKernels();
 
 // Makes the kernel of a row for a call. Throws Error(kPlan) if the row rejects the call or this library has no kernel for the row.
 std::unique_ptr<Kernel> MakeCudaKernel(const KernelRow& row, const KernelCall& call, const KernelSite& site);
+
+// The code that is generated for a kernel; empty if there is none, or MakeCudaKernel throws.
+std::string GeneratedSource(const KernelRow& row, const KernelCall& call, bool preserves_state);
 
 // The arguments of a kernel in one run.
 struct Launch {

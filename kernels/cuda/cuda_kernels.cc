@@ -84,4 +84,10 @@ std::unique_ptr<Kernel> MakeCudaKernel(const KernelRow& row, const KernelCall& c
   return found->second->make(call, site);
 }
 
+std::string GeneratedSource(const KernelRow& row, const KernelCall& call, bool preserves_state) {
+  const auto found = TheIndex().by_row.find(row.name);
+  if (found == TheIndex().by_row.end() || found->second->source == nullptr || !Rejection(row, call).empty()) return {};
+  return found->second->source(call, preserves_state);
+}
+
 }  // namespace gradloom::cuda

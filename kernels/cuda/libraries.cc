@@ -3,11 +3,14 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <map>
+#include <utility>
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/dnn_handle.h"
 #include "kernels/cuda/runtime_code.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom::cuda {
 
@@ -16,6 +19,7 @@ struct Libraries::Opened {
   cublasLtHandle_t blas = nullptr;
   cudnnContext* dnn = nullptr;
   std::map<std::string, std::shared_ptr<RuntimeFunction>> functions;  // by source
+  std::map<std::string, std::string> codes;                           // by source; compiled ahead, and not a function yet
 };
 
 Libraries::Libraries(int ordinal) : opened_(std::make_unique<Opened>()) {
@@ -47,10 +51,33 @@ cudnnContext* Libraries::dnn() {
   return opened_->dnn;
 }
 
-std::shared_ptr<RuntimeFunction> Libraries::Function(const std::string& source, const std::string& name) {
+std::shared_ptr<RuntimeFunction> Libraries::Function(const std::string& source) {
   std::shared_ptr<RuntimeFunction>& function = opened_->functions[source];
-  if (function == nullptr) function = LoadFunction(source, name, architecture_, opened_->ordinal);
+  if (function != nullptr) return function;
+  const auto ahead = opened_->codes.extract(source);
+  function = LoadFunction(source, architecture_, opened_->ordinal, ahead.empty() ? "" : ahead.mapped());
   return function;
+}
+
+void Libraries::CompileAhead(const std::set<std::string>& sources) {
+  std::vector<const std::string*> missing;
+  for (const std::string& source : sources) {
+    const auto loaded = opened_->functions.find(source);
+    if (loaded != opened_->functions.end() && loaded->second != nullptr) continue;
+    if (!opened_->codes.contains(source) && !IsCached(source, architecture_)) missing.push_back(&source);
+  }
+  std::vector<std::string> codes(missing.size());
+  RunOnThreads(static_cast<int64_t>(missing.size()), NumCores(), [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    try {
+      codes[at] = CompileAndCache(*missing[at], architecture_);
+    } catch (const Error&) {
+      // Function() reports it.
+    }
+  });
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (!codes[i].empty()) opened_->codes[*missing[i]] = std::move(codes[i]);
+  }
 }
 
 }  // namespace gradloom::cuda

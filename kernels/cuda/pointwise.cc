@@ -13,13 +13,20 @@ namespace {
 
 constexpr int kThreads = 256;
 
-std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
+// Without text for no elements.
+PointwiseSource SourceFor(const KernelCall& call, bool preserves_state) {
   const PhysicalCall physical = *PhysicalOf(call);
-  const PointwiseProgram program = *PointwiseProgramOf(physical.call);
-  if (physical.call.outputs[0].shape.elements() == 0) return MakeKernel([](const Launch&) {});
+  if (physical.call.outputs[0].shape.elements() == 0) return {};
+  return WritePointwiseSource(physical.call, *PointwiseProgramOf(physical.call), preserves_state);
+}
+
+std::string SourceText(const KernelCall& call, bool preserves_state) { return SourceFor(call, preserves_state).text; }
+
+std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const int32_t* const refused = site.refused;
-  const PointwiseSource source = WritePointwiseSource(physical.call, program, refused != nullptr);
-  const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text, kPointwiseName);
+  const PointwiseSource source = SourceFor(call, refused != nullptr);
+  if (source.text.empty()) return MakeKernel([](const Launch&) {});
+  const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text);
   // Enough blocks to fill any device several times over; threads loop over the rest.
   const int64_t blocks = std::min<int64_t>((source.threads + kThreads - 1) / kThreads, 16384);
   const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
@@ -36,7 +43,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
 const std::vector<CudaKernel>& TheKernels() {
   static const std::vector<CudaKernel> kernels = [] {
     std::vector<CudaKernel> made;
-    for (const KernelRow& row : CudaPointwiseRows()) made.push_back({row.name, Make});
+    for (const KernelRow& row : CudaPointwiseRows()) made.push_back({row.name, Make, SourceText});
     return made;
   }();
   return kernels;

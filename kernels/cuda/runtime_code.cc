@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/cache_folder.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/pointwise_source.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 
@@ -118,20 +119,27 @@ void Keep(const std::string& path, const std::string& source, const std::string&
 
 std::string CompileForDevice(const std::string& source, const std::string& architecture) { return Program(source).Compile(architecture); }
 
-std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string& architecture,
-                                              int ordinal) {
-  const std::string path = CachePath(source, architecture);
-  if (const auto code = Cached(path, source)) {
+std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& architecture, int ordinal,
+                                              const std::string& code) {
+  if (!code.empty()) return std::make_shared<Loaded>(code, kPointwiseName, ordinal);
+  if (const auto cached = Cached(CachePath(source, architecture), source)) {
     try {
-      return std::make_shared<Loaded>(*code, name, ordinal);
+      return std::make_shared<Loaded>(*cached, kPointwiseName, ordinal);
     } catch (const Error&) {
       // Damaged: compiled again.
     }
   }
+  return std::make_shared<Loaded>(CompileAndCache(source, architecture), kPointwiseName, ordinal);
+}
+
+bool IsCached(const std::string& source, const std::string& architecture) {
+  return Cached(CachePath(source, architecture), source).has_value();
+}
+
+std::string CompileAndCache(const std::string& source, const std::string& architecture) {
   const std::string code = CompileForDevice(source, architecture);
-  auto loaded = std::make_shared<Loaded>(code, name, ordinal);
-  Keep(path, source, code);
-  return loaded;
+  Keep(CachePath(source, architecture), source, code);
+  return code;
 }
 
 }  // namespace gradloom::cuda

@@ -8,8 +8,14 @@
 
 namespace gradloom::cuda {
 
-// Returns the kernel `name` of `source` on a device, from the cache or compiled now. Throws Error(kDevice).
-std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string& architecture,
-                                              int ordinal);
+// Returns the kernel kPointwiseName of `source` on a device. `code`: what CompileAndCache returned; if empty, from the cache or compiled
+// now. Throws Error(kDevice).
+std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& architecture, int ordinal,
+                                              const std::string& code = {});
+
+// Whether LoadFunction would find the source's code in the cache on disk. These two may be called by several threads at a time.
+bool IsCached(const std::string& source, const std::string& architecture);
+// Compiles the source and writes its code to the cache. Throws Error(kDevice) with the compiler's message.
+std::string CompileAndCache(const std::string& source, const std::string& architecture);
 
 }  // namespace gradloom::cuda

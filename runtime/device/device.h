@@ -116,6 +116,15 @@ class Device {
   // Notes for the user about the kernels made since the last call: where a slower kernel replaces one of a library.
   virtual std::vector<std::string> TakeNotes() { return {}; }
 
+  // A kernel that NewKernel will be asked for.
+  struct KernelRequest {
+    const KernelRow* row = nullptr;
+    KernelCall call;
+    bool preserves_state = false;
+  };
+  // Compiles the code that the device generates for these kernels, on all cores of the host, so that NewKernel finds it. Errors are left to
+  // NewKernel.
+  virtual void CompileAhead(std::span<const KernelRequest>) {}
   // `site` is returned in a FoundFault. `preserves_state`: the kernel's outputs are state, which it must leave unchanged in a refused step;
   // only for rows that support it (KernelRow::preserves_state_on_refusal).
   virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool preserves_state) = 0;

@@ -1,8 +1,10 @@
 #include "runtime/exec/device_prepare.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/checked.h"
 #include "runtime/exec/rethrow.h"
@@ -67,6 +69,7 @@ class DevicePreparation {
       : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memories_(memories), places_(places) {}
 
   DeviceEntry Run(const std::function<void(size_t rank)>& begin_rank) {
+    CompileAhead();
     DeviceEntry made;
     made.name = EntryName(entry_);
     for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) {
@@ -81,6 +84,27 @@ class DevicePreparation {
   }
 
  private:
+  // Devices compile the code of all their kernels before the first kernel is made.
+  void CompileAhead() {
+    std::map<Device*, std::vector<Device::KernelRequest>> requests;
+    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) {
+      if (memories_.holds(rank)) AddRequests(program(rank), requests[memories_.rank(rank).device.get()]);
+    }
+    for (auto& [device, kernels] : requests) device->CompileAhead(kernels);
+  }
+
+  void AddRequests(const Program& program, std::vector<Device::KernelRequest>& requests) {
+    for (const Instruction& instruction : program.instructions) {
+      for (const Program& body : instruction.bodies) AddRequests(body, requests);
+      const KernelRow* const row = instruction.kind == InstructionKind::kLaunch ? FindKernel(instruction.kernel) : nullptr;
+      if (row != nullptr) requests.push_back({row, CallOf(plan_, program, instruction), PreservesState(*row, program, instruction)});
+    }
+  }
+
+  bool PreservesState(const KernelRow& row, const Program& program, const Instruction& launch) const {
+    return row.preserves_state_on_refusal && memories_.keeps_state() && WritesState(program, launch);
+  }
+
   const Program& program(size_t rank) const { return plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)]; }
 
   DeviceRank PrepareRank(size_t rank, bool& decides) {
@@ -183,9 +207,8 @@ class DevicePreparation {
         const KernelRow* const row = FindKernel(instruction.kernel);
         if (row == nullptr) throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'");
         places_.push_back({&instruction});
-        const bool preserves_state = row->preserves_state_on_refusal && memories_.keeps_state() && WritesState(program, instruction);
-        prepared.kernel = memories_.rank(rank).device->NewKernel(*row, CallOf(plan_, program, instruction),
-                                                                 static_cast<int>(places_.size()) - 1, preserves_state);
+        prepared.kernel = memories_.rank(rank).device->NewKernel(
+            *row, CallOf(plan_, program, instruction), static_cast<int>(places_.size()) - 1, PreservesState(*row, program, instruction));
         return;
       }
       case InstructionKind::kCopy: prepared.keeps_state = memories_.keeps_state() && WritesState(program, instruction); return;

@@ -90,8 +90,8 @@ TEST(Simulate, MeasuredTimesAreNotSharedAgain) {
   }
   const Simulation made = Simulate(plan, 0, cluster, 0, &profile);
   for (const SimulatedSpan& span : made.programs.at(0).spans) {
-    if (program.instructions[static_cast<size_t>(span.instruction)].kind == InstructionKind::kLaunch)
-      EXPECT_NEAR(span.end - span.start, 1, 1e-9);
+    const bool launch = program.instructions[static_cast<size_t>(span.instruction)].kind == InstructionKind::kLaunch;
+    EXPECT_NEAR(span.end - span.start, launch ? 1 : 0, 1e-9);
   }
   EXPECT_LT(made.seconds, 0.5 * sum);
 }

@@ -1,7 +1,10 @@
 // Runs code that is compiled at run time without NVRTC or a GPU: the host's compiler compiles it, and it runs as one block of one thread.
+#include "tests/cuda/emulated_code.h"
+
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +15,7 @@
 #include <string>
 
 #include "kernels/cuda/emulated_launch.h"
+#include "kernels/cuda/pointwise_source.h"
 #include "kernels/cuda/runtime_code.h"
 #include "runtime/base/error.h"
 
@@ -63,31 +67,43 @@ const std::string& Folder() {
   return folder.path;
 }
 
-Emulated::Function Compiled(const std::string& source, const std::string& name) {
-  const std::string path = Folder() + "/" + std::to_string(std::hash<std::string>()(source)) + ".so";
-  if (!std::filesystem::exists(path)) {
-    const std::string own = path + "." + std::to_string(getpid());
-    std::ofstream(own + ".cc") << kBefore << source << "\nextern \"C\" void emulated(const void* a) { " << name
-                               << "(*(const Arguments*)a); }\n";
-    const std::string command =
-        "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + own + " " + own + ".cc 2> " + own + ".log";
-    if (std::system(command.c_str()) != 0) {
-      std::ifstream log(own + ".log");
-      throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);
-    }
-    std::filesystem::rename(own, path);
-  }
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error(ErrorCode::kDevice, dlerror());
-  return reinterpret_cast<Emulated::Function>(dlsym(library, "emulated"));
-}
+std::string PathOf(const std::string& source) { return Folder() + "/" + std::to_string(std::hash<std::string>()(source)) + ".so"; }
+
+std::atomic<int> late = 0;
 
 }  // namespace
 
-std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string&, int) {
-  static std::map<std::string, Emulated::Function> compiled;  // by source text
-  Emulated::Function& function = compiled[source];
-  if (function == nullptr) function = Compiled(source, name);
+int SourcesCompiledLate() { return late; }
+
+bool IsCached(const std::string& source, const std::string&) { return std::filesystem::exists(PathOf(source)); }
+
+// Returns the library's path.
+std::string CompileAndCache(const std::string& source, const std::string&) {
+  const std::string path = PathOf(source), own = path + "." + std::to_string(getpid());
+  std::ofstream(own + ".cc") << kBefore << source << "\nextern \"C\" void emulated(const void* a) { " << kPointwiseName
+                             << "(*(const Arguments*)a); }\n";
+  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + own + " " + own + ".cc 2> " + own + ".log";
+  if (std::system(command.c_str()) != 0) {
+    std::ifstream log(own + ".log");
+    throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);
+  }
+  std::filesystem::rename(own, path);
+  return path;
+}
+
+std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& architecture, int, const std::string& code) {
+  static std::map<std::string, Emulated::Function> loaded;  // by source text
+  Emulated::Function& function = loaded[source];
+  if (function != nullptr) return std::make_shared<Emulated>(function);
+  std::string path = code;
+  if (path.empty() && IsCached(source, architecture)) path = PathOf(source);
+  if (path.empty()) {
+    ++late;
+    path = CompileAndCache(source, architecture);
+  }
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Error(ErrorCode::kDevice, dlerror());
+  function = reinterpret_cast<Emulated::Function>(dlsym(library, "emulated"));
   return std::make_shared<Emulated>(function);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/conformance/run_case.h"
+#include "tests/cuda/emulated_code.h"
 #include "tests/cuda/emulated_runtime.h"
 
 namespace gradloom {
@@ -21,8 +22,11 @@ constexpr char kRecorded[] = "tests/conformance/recorded/";
 class OnEmulatedGpus : public testing::Test {
  protected:
   void SetUp() override { emulated::Reset({.devices = 2, .seed = 7}); }
-  // Aborts if anything is left over.
-  void TearDown() override { emulated::Reset({}); }
+  // Aborts if anything is left over. Every plan's code must have been compiled before the first of its kernels was made.
+  void TearDown() override {
+    EXPECT_EQ(cuda::SourcesCompiledLate(), 0);
+    emulated::Reset({});
+  }
 };
 
 TrainingCase Case(const std::string& name) { return ReadTrainingCase(kCases + name); }

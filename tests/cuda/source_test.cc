@@ -1,9 +1,14 @@
 // Compiles every source that is compiled at run time, with the actual compiler: NVRTC needs no GPU.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/pointwise_source.h"
 #include "runtime/base/error.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
 namespace {
@@ -28,6 +33,24 @@ TEST(RuntimeSources, CompileForEveryArchitecture) {
                     << source.text.substr(source.text.find("struct Arguments"));
     }
   }
+}
+
+// Libraries::CompileAhead relies on it.
+TEST(RuntimeSources, ThreadsCompileTheSameCode) {
+  std::vector<std::string> sources;
+  for (int64_t elements = 8; elements < 40; elements += 4) {
+    PointwiseProgram program{.num_inputs = 2};
+    program.outputs = {program.Emit(PointwiseOp::kAdd, 0, 1)};
+    const OperandType operand{DType::kFloat32, {elements}, {}};
+    const KernelCall call{
+        .op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {operand, operand}, .outputs = {operand}};
+    sources.push_back(cuda::WritePointwiseSource(call, program, false).text);
+  }
+  std::vector<std::string> codes(sources.size());
+  RunOnThreads(static_cast<int64_t>(sources.size()), 4,
+               [&](int64_t i) { codes[static_cast<size_t>(i)] = cuda::CompileForDevice(sources[static_cast<size_t>(i)], "sm_90"); });
+  for (size_t i = 0; i < sources.size(); ++i) EXPECT_EQ(codes[i], cuda::CompileForDevice(sources[i], "sm_90"));
+  EXPECT_NE(codes[0], codes[1]);
 }
 
 TEST(RuntimeSources, ShapesDecideTheWidth) {

@@ -5,6 +5,8 @@
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -241,6 +243,12 @@ class CudaDevice : public Device {
   std::string algorithms() const override { return libraries_->algorithms().text(); }
   std::vector<std::string> TakeNotes() override { return libraries_->TakeNotes(); }
 
+  void CompileAhead(std::span<const KernelRequest> kernels) override {
+    std::set<std::string> sources;
+    for (const KernelRequest& kernel : kernels) sources.insert(GeneratedSource(*kernel.row, kernel.call, kernel.preserves_state));
+    sources.erase("");
+    libraries_->CompileAhead(sources);
+  }
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool preserves_state) override {
     Use();
     const int32_t* const word = preserves_state ? refused() : nullptr;
