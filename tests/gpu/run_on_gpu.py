@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Runs the tests of gpu_programs on this machine's first GPU and writes a report; called by run_on_gpu.sh.
+
+An error of a kernel, such as an access outside of memory, ends CUDA for its process. So every test runs in a process of its own, and recorded
+trainings in small groups; those of a group that failed are repeated one by one. Every step gets the time that is left; what is not run for
+lack of time counts as failed. Only compute-sanitizer, which comes last, may be left out.
+"""
+import argparse
+import concurrent.futures
+import datetime
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+OP_PARTS = 8  # processes for the table of operators
+GROUP = 12  # recorded trainings in a process
+MAX_AGAIN = 80  # of those that failed
+ALONE = ("Gpu.", "StreamHazard.")  # they measure memory, or depend on timing
+SANITIZED_OPS = "MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,Gather,gradloom.GatherGrad,ReduceSum"
+SANITIZED_TESTS = "CudaKernels.*:CudaRandomCalls.*:RowGradient.*:AttentionProducts.*Agree*"
+VERDICT = re.compile(r"^(\S+) .*\b(passed|FAILED)$")
+
+
+class Run:
+    """A finished process: its exit status (-1: it ran out of time), its output and its seconds."""
+
+    def __init__(self, name, command, limit, environment=None):
+        self.name, begin = name, time.monotonic()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                   env={**os.environ, **(environment or {})}, start_new_session=True)
+        try:
+            self.output, _ = process.communicate(timeout=max(limit, 1))
+            self.status = process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.output, _ = process.communicate()
+            self.status = -1
+        self.seconds = time.monotonic() - begin
+
+    def why(self):
+        return "out of time" if self.status == -1 else f"status {self.status}"
+
+    def excerpt(self, lines=12):
+        """The first lines that say what went wrong, or else the last ones."""
+        said = self.output.splitlines()
+        first = next((i for i, line in enumerate(said) if "FAILED" in line or "Failure" in line or "rror" in line), None)
+        chosen = said[-lines:] if first is None else said[first:first + lines]
+        return "\n".join("    " + line[:300] for line in chosen)
+
+
+class Report:
+    def __init__(self, folder, seconds, jobs):
+        self.folder, self.jobs = pathlib.Path(folder), jobs
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+        self.file = open(self.folder / "report.txt", "w")
+        self.deadline = time.monotonic() + seconds
+        self.failed = False
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def say(self, text):
+        print(text, flush=True)
+        print(text, file=self.file, flush=True)
+
+    def run_all(self, wanted, limit):
+        """Runs (name, command, environment) in parallel, each for at most `limit` seconds. Yields a Run for each, None where no time was left."""
+        def one(each):
+            if self.left() < 1:
+                return each[0], None
+            return each[0], Run(each[0], each[1], min(limit, self.left()), each[2])
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            for name, run in pool.map(one, wanted):
+                if run is not None:
+                    (self.folder / "logs" / (re.sub(r"[^\w.-]", "_", name) + ".txt")).write_text(run.output)
+                yield name, run
+
+    def close(self, what, begin, passed, failures):
+        """`failures`: a text for each."""
+        self.failed = self.failed or bool(failures)
+        self.say(f"== {what}: {passed} passed, {len(failures)} failed, {time.monotonic() - begin:.0f} s")
+        for text in failures:
+            self.say("  " + text)
+
+    def tests(self, what, wanted, limit, jobs=None):
+        begin, passed, failures = time.monotonic(), 0, []
+        kept, self.jobs = self.jobs, jobs or self.jobs
+        for name, run in self.run_all(wanted, limit):
+            if run is not None and run.status == 0:
+                passed += 1
+                notes = [line for line in run.output.splitlines() if "instead of" in line or "not on CUDA" in line or "compared" in line]
+                for line in notes[:20]:
+                    self.say(f"  {name}: {line[:300]}")
+            else:
+                failures.append(f"{name}: no time left" if run is None else f"{name}: {run.why()}\n{run.excerpt()}")
+        self.jobs = kept
+        self.close(what, begin, passed, failures)
+
+    def replay(self, what, program, cases, limit, arguments):
+        """Recorded trainings, in groups; then, one by one, those that failed or that a group did not reach."""
+        begin, good = time.monotonic(), set()
+        command = [program, "replay", *arguments]
+        # Neighbors are alike. Mixed, groups take about equally long.
+        count = max(1, len(cases) // GROUP)
+        groups = [(f"{what} {i}", [*command, *cases[i::count]], None) for i in range(count)]
+        for _, run in self.run_all(groups, limit):
+            verdicts = map(VERDICT.match, run.output.splitlines() if run else [])
+            good.update(verdict[1] for verdict in verdicts if verdict and verdict[2] == "passed")
+        missing = {pathlib.Path(case).name: case for case in cases if pathlib.Path(case).name not in good}
+        again = [(name, [*command, case], None) for name, case in list(missing.items())[:MAX_AGAIN]]
+        failures = [f"{name}: not repeated alone" for name in list(missing)[MAX_AGAIN:]]
+        for name, run in self.run_all(again, limit):
+            if run is not None and run.status == 0:
+                good.add(name)
+                self.say(f"  {name}: passed alone, but had failed, or was not reached, together with others")
+            else:
+                failures.append(f"{name}: no time left" if run is None else f"{name}: {run.why()}\n{run.excerpt()}")
+        self.close(what, begin, len(good), failures)
+
+
+def cases_in(*folders):
+    return sorted(str(path.parent) for folder in folders for path in pathlib.Path(folder).glob("*/case.json"))
+
+
+def listed_tests(program):
+    """The names of all tests, as --gtest_list_tests prints them."""
+    names, suite = [], ""
+    for line in subprocess.run([program, "tests", "--gtest_list_tests"], check=True, capture_output=True, text=True).stdout.splitlines():
+        word = line.split("#")[0].strip()
+        if line[:1] not in (" ", ""):
+            suite = word if word.endswith(".") else ""
+        elif suite and word:
+            names.append(suite + word)
+    return names
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", help="gpu_programs")
+    parser.add_argument("report", help="folder for report.txt and the outputs of all processes")
+    parser.add_argument("--cases", default="tests/conformance", help="folder with cases/ and recorded/")
+    parser.add_argument("--seconds", type=float, default=520)
+    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)))
+    arguments = parser.parse_args()
+    program = arguments.program
+    report = Report(arguments.report, arguments.seconds, arguments.jobs)
+    report.say(datetime.datetime.now(datetime.timezone.utc).strftime("%FT%TZ"))
+    for command in (["git", "rev-parse", "HEAD"], ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]):
+        if shutil.which(command[0]):
+            said = subprocess.run(command, capture_output=True, text=True)
+            report.say(said.stdout.strip() or said.stderr.strip())
+
+    wanted = []
+    for name in listed_tests(program):
+        command = [program, "tests", f"--gtest_filter={name}"]
+        if name == "CudaKernels.AgreeWithTheReference":
+            wanted += [(f"{name} {i}", command, {"GRADLOOM_OP_PART": f"{i}/{OP_PARTS}"}) for i in range(OP_PARTS)]
+        else:
+            wanted.append((name, command, None))
+    report.tests("kernels", [each for each in wanted if not each[0].startswith(ALONE)], 150)
+    report.tests("streams and memory", [each for each in wanted if each[0].startswith(ALONE)], 60, jobs=1)
+
+    small, all_cases = cases_in(f"{arguments.cases}/cases"), cases_in(f"{arguments.cases}/cases", f"{arguments.cases}/recorded")
+    report.replay("recorded trainings on cuda:0", program, all_cases, 90, ["--devices", "cuda:0"])
+    report.replay("without graphs", program, small, 60, ["--devices", "cuda:0", "--cuda-graph", "off"])
+    report.replay("three streams, random delays", program, small, 60, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"])
+    report.replay("on cuda:0,cuda:0", program, small, 60, ["--devices", "cuda:0,cuda:0"])
+
+    tools = ("memcheck", "racecheck", "initcheck", "synccheck")
+    if shutil.which("compute-sanitizer") is None:
+        report.say("== compute-sanitizer: not installed")
+    elif report.left() < 60:
+        report.say("== compute-sanitizer: not run, no time left")
+    else:
+        report.tests("compute-sanitizer",
+                     [(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", program, "tests", f"--gtest_filter={SANITIZED_TESTS}"],
+                       {"GRADLOOM_OPS": SANITIZED_OPS}) for tool in tools], report.left() - 5)
+    report.say("something FAILED" if report.failed else "everything passed")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Runs run_on_gpu.py with a program that stands in for gpu_programs: tests and recorded trainings that pass, fail, crash, hang, and spoil what
+follows in the same process."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = sys.argv.pop(1)
+
+PROGRAM = r"""#!/usr/bin/env python3
+import os, pathlib, signal, sys, time
+if sys.argv[1] == "tests" and "--gtest_list_tests" in sys.argv:
+    print("Running main()\nGpu.\n  Memory\nCudaKernels.\n  AgreeWithTheReference\nMath.\n  Good\n  Bad\n  Crashes\nTyped/Run.\n  One/0  # GetParam() = 1")
+elif sys.argv[1] == "tests":
+    name = sys.argv[2].split("=")[1]
+    if name == "Math.Bad":
+        print("x.cc:7: Failure\nexpected 1\n[  FAILED  ] Math.Bad")
+        sys.exit(1)
+    if name == "Math.Crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if name == "CudaKernels.AgreeWithTheReference":
+        print(os.environ["GRADLOOM_OP_PART"] + " calls of operators compared")
+else:
+    spoiled = False
+    for case in sys.argv[2:]:
+        if case.startswith("--") or not os.path.isdir(case):
+            continue
+        name = pathlib.Path(case).name
+        if name == "hangs":
+            time.sleep(60)
+        spoiled = spoiled or name == "spoils"
+        print(f"{name:40} loss 0  gradient 0  parameter 0  " + ("FAILED" if spoiled else "passed"), flush=True)
+    sys.exit(spoiled)
+"""
+
+
+class RunOnGpu(unittest.TestCase):
+    def run_script(self, cases, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            program = folder / "gpu_programs"
+            program.write_text(PROGRAM)
+            program.chmod(0o755)
+            for case in cases:
+                (folder / "recorded" / case).mkdir(parents=True)
+                (folder / "recorded" / case / "case.json").write_text("{}")
+            # The tests here must not depend on what this machine has.
+            done = subprocess.run([sys.executable, SCRIPT, str(program), str(folder / "report"), "--cases", str(folder), "--jobs", "4", *arguments],
+                                  capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin"})
+            self.assertEqual(done.stderr, "")
+            self.assertEqual(done.stdout, (folder / "report" / "report.txt").read_text())
+            self.assertTrue((folder / "report" / "logs" / "Math.Bad.txt").exists() or "--seconds" in arguments)
+            return done
+
+    def test_reports_each_failure(self):
+        done = self.run_script([f"case_{i}" for i in range(20)] + ["spoils"])
+        self.assertEqual(done.returncode, 1)
+        text = done.stdout
+        # Good, One/0 and the eight parts of the table of operators.
+        self.assertIn("== kernels: 10 passed, 2 failed", text)
+        self.assertIn("Math.Bad: status 1\n    x.cc:7: Failure\n    expected 1", text)
+        self.assertIn("Math.Crashes: status -11", text)
+        self.assertIn("7/8 calls of operators compared", text)
+        self.assertIn("== streams and memory: 1 passed, 0 failed", text)
+        # Nothing but the training that failed itself.
+        self.assertIn("== recorded trainings on cuda:0: 20 passed, 1 failed", text)
+        self.assertIn("spoils: status 1", text)
+        self.assertEqual(text.splitlines()[-1], "something FAILED")
+
+    def test_time_that_runs_out_is_a_failure(self):
+        done = self.run_script(["case_0", "hangs"], "--seconds", "6")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, "hangs: (out of time|no time left)")
+        self.assertIn("== recorded trainings on cuda:0: 1 passed, 1 failed", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
