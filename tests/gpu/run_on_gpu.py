@@ -47,7 +47,7 @@ class Run:
 
     def excerpt(self, lines=12):
         """The first lines that say what went wrong, or else the last ones."""
-        said = self.output.splitlines()
+        said = [line for line in self.output.splitlines() if line.strip() and not line.startswith(("[---", "[===", "[  PASSED"))]
         first = next((i for i, line in enumerate(said) if "FAILED" in line or "Failure" in line or "rror" in line), None)
         chosen = said[-lines:] if first is None else said[first:first + lines]
         return "\n".join("    " + line[:300] for line in chosen)
