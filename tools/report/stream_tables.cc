@@ -16,6 +16,13 @@ std::string Padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
 }
 
+// The width of a column of these names, with the space behind them.
+size_t ColumnOf(const std::vector<std::string>& names) {
+  size_t width = 26;
+  for (const std::string& name : names) width = std::max(width, name.size() + 2);
+  return width;
+}
+
 std::string Right(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
@@ -36,6 +43,11 @@ std::string NamesOf(const Program& program, const Instruction& instruction, Acce
 
 // The instructions of a stream. Waits are shown in the line of the next instruction, records in that of the previous one.
 std::string TableOf(const Program& program, size_t stream, const std::map<int, SimulatedSpan>& spans) {
+  std::vector<std::string> names;
+  for (const Instruction& instruction : program.instructions) {
+    if (static_cast<size_t>(instruction.stream) == stream) names.push_back(InstructionName(instruction));
+  }
+  const size_t name_width = ColumnOf(names);
   std::vector<std::string> lines;
   std::string waits;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -53,7 +65,7 @@ std::string TableOf(const Program& program, size_t stream, const std::map<int, S
     const double start = span == spans.end() ? 0 : span->second.start, seconds = span == spans.end() ? 0 : span->second.end - start;
     char times[48];
     std::snprintf(times, sizeof times, "%10.3f %9.3f", start * 1e3, seconds * 1e3);
-    lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(InstructionName(instruction), 26) +
+    lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(InstructionName(instruction), name_width) +
                     Escaped(instruction.origin, 48) + "  " + NamesOf(program, instruction, Access::kRead) + " -> " +
                     NamesOf(program, instruction, Access::kWrite) + (waits.empty() ? "" : "  " + waits));
     waits.clear();
@@ -107,11 +119,16 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
   text += "critical path of " + std::to_string(critical.size()) + " instructions, the longest:\n";
   std::stable_sort(critical.begin(), critical.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   if (critical.size() > longest) critical.resize(longest);
-  for (const Part& part : critical) {
-    const Program& program = plan.programs[static_cast<size_t>(simulation.programs[static_cast<size_t>(part.runner)].program)];
-    const Instruction& instruction = program.instructions[static_cast<size_t>(part.instruction)];
-    text += "  " + Right(Milliseconds(part.seconds), 12) + "  " + Padded(InstructionName(instruction), 26) +
-            Escaped(instruction.origin, 60) + "\n";
+  const auto instruction_of = [&](const Part& part) -> const Instruction& {
+    const int program = simulation.programs[static_cast<size_t>(part.runner)].program;
+    return plan.programs[static_cast<size_t>(program)].instructions[static_cast<size_t>(part.instruction)];
+  };
+  std::vector<std::string> names;
+  for (const Part& part : critical) names.push_back(InstructionName(instruction_of(part)));
+  const size_t name_width = ColumnOf(names);
+  for (size_t i = 0; i < critical.size(); ++i) {
+    text += "  " + Right(Milliseconds(critical[i].seconds), 12) + "  " + Padded(names[i], name_width) +
+            Escaped(instruction_of(critical[i]).origin, 60) + "\n";
   }
   return text;
 }
