@@ -39,7 +39,9 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     number = _NUMBERS.get(array.dtype.name)
     if number is None:
-        raise Error("E-TYPE", f"unsupported numpy dtype {array.dtype}")
+        advice = ("number the names of classes from 0: names, labels = numpy.unique(array, return_inverse=True); for digits, array.astype('int64')"
+                  if array.dtype.kind in "USOT" else "convert it, for example with array.astype('float32')")
+        raise Error("E-TYPE", f"unsupported numpy dtype {array.dtype}", "", advice)
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     struct = library().struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=number)
     return struct, (array, shape)

@@ -31,4 +31,13 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
+std::string Utf8Of(uint32_t point) {
+  if (point >= 0x110000 || (point >= 0xD800 && point < 0xE000)) point = 0xFFFD;
+  const auto tail = [&](int shift) { return static_cast<char>(0x80 | ((point >> shift) & 0x3F)); };
+  if (point < 0x80) return {static_cast<char>(point)};
+  if (point < 0x800) return {static_cast<char>(0xC0 | (point >> 6)), tail(0)};
+  if (point < 0x10000) return {static_cast<char>(0xE0 | (point >> 12)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0 | (point >> 18)), tail(12), tail(6), tail(0)};
+}
+
 }  // namespace gradloom

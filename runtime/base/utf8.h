@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace gradloom {
@@ -11,5 +13,8 @@ namespace gradloom {
 size_t Utf8Length(std::string_view text);
 
 bool IsUtf8(std::string_view text);
+
+// The character with this number; U+FFFD for a number that is not one.
+std::string Utf8Of(uint32_t point);
 
 }  // namespace gradloom

@@ -85,11 +85,7 @@ bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& opt
 // Converts Latin-1 to UTF-8. Any byte sequence is valid, and no two give the same text.
 std::string FromLatin1(std::string_view text) {
   std::string utf8;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x80) utf8 += static_cast<char>(0xC0 | (byte >> 6));
-    utf8 += byte >= 0x80 ? static_cast<char>(0x80 | (byte & 0x3F)) : c;
-  }
+  for (const char c : text) utf8 += Utf8Of(static_cast<unsigned char>(c));
   return utf8;
 }
 
@@ -138,6 +134,7 @@ class CsvColumnNames {
       for (size_t column = *first; column <= *last; ++column) columns.push_back(column);
       return;
     }
+    if (!names_.empty()) CheckFirstLine(names_, where_);
     throw Error(ErrorCode::kData, "no column '" + Escaped(piece) + "'", where_, "the file has " + Listing());
   }
 
@@ -187,11 +184,19 @@ Error NoRows(const std::string& path) {
 
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
   const std::string shown = "'" + Escaped(field, 40) + "'";
-  if (fault == NumberFault::kRange) return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place};
-  if (Trimmed(field).empty()) return {ErrorCode::kData, "expected a number, got an empty field", place, "fill it in, or write nan"};
-  return {ErrorCode::kData, shown + " is not a number", place,
-          first_line ? "if line 1 holds column names, mark the file as having a header"
-                     : "fix the line, or exclude the column with --map; write nan for a missing number"};
+  const bool whole = dtype == DType::kInt64;
+  if (fault == NumberFault::kRange) {
+    return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place,
+            whole ? "classes and tokens are whole numbers; write -100 for a class that is not known" : ""};
+  }
+  if (Trimmed(field).empty()) {
+    return {ErrorCode::kData, "expected a number, got an empty field", place,
+            whole ? "fill it in, or write -100 for a class that is not known" : "fill it in, or write nan"};
+  }
+  std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
+                           : "fix the line, or exclude the column with --map; write nan for a missing number";
+  if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
+  return {ErrorCode::kData, shown + " is not a number", place, help};
 }
 
 // `row`: space for the row.
@@ -321,6 +326,22 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
     values.emplace_back(table.fields[columns[0]]);
   } while (table.records.Next(table.fields));
   return values;
+}
+
+void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where) {
+  const std::string& first = fields.front();
+  // A column may be named "#".
+  if ((fields.size() == 1 && first.starts_with('#')) || first.starts_with("sep=")) {
+    throw Error(ErrorCode::kData, "the first line is a comment or a note for a spreadsheet: '" + Escaped(first, 40) + "'", where + ":1",
+                "remove it; the first line must have the names of the columns, or numbers");
+  }
+  if (fields.size() != 1) return;
+  constexpr std::pair<char, const char*> kOthers[] = {{';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}};
+  for (const auto& [other, name] : kOthers) {
+    if (first.find(other) == std::string::npos) continue;
+    throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", where + ":1",
+                "separate fields by commas, or by tabs in a .tsv file; numbers have a decimal point");
+  }
 }
 
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {

@@ -60,6 +60,9 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 // Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
 
+// Throws Error(kData) if the first line, split into these fields, has another delimiter, or is not part of the table.
+void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);
+
 // The names in the header, or none if the file has no header. Reads only the first line.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
 // The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first line. Throws

@@ -53,31 +53,44 @@ std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vect
   return columns;
 }
 
-// The arrays that the sources select, or all of them under their own names if there are no sources.
+std::set<std::string> ArraysOf(const std::vector<ColumnSource>& sources) {
+  std::set<std::string> arrays;
+  for (const ColumnSource& source : sources) arrays.insert(source.source);
+  return arrays;
+}
+
+// The arrays that the sources select, under the sources' names. `names` lists the arrays of the file.
 std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays, const std::vector<ColumnSource>& sources,
-                                     const std::string& path) {
-  if (sources.empty()) return arrays;
+                                     const std::string& path, const std::function<std::vector<std::string>()>& names) {
   std::map<std::string, Tensor> columns;
   for (const ColumnSource& source : sources) {
     const auto found = arrays.find(source.source);
     if (found == arrays.end()) {
-      std::string names;
-      for (const auto& [name, array] : arrays) names += (names.empty() ? "" : ", ") + Escaped(name, 40);
+      std::string known;
+      for (const std::string& name : names()) known += (known.empty() ? "" : ", ") + Escaped(name, 40);
       throw Error(ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
-                  "the file has: " + Escaped(names, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)");
+                  "the file has: " + Escaped(known, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)");
     }
     columns.emplace(source.name, found->second);
   }
   return columns;
 }
 
-// All arrays of the set, or only those in `names`.
-std::map<std::string, Tensor> ReadIdxSet(const std::string& prefix, const std::set<std::string>* names, int64_t limit_bytes) {
+std::map<std::string, Tensor> LoadNpz(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
+  if (sources.empty()) return ReadNpz(path, limit_bytes);
+  return Chosen(ReadNpz(path, ArraysOf(sources), limit_bytes), sources, path, [&] { return NpzNames(path, limit_bytes); });
+}
+
+std::map<std::string, Tensor> LoadIdxSet(const std::string& prefix, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
+  const std::map<std::string, std::string> files = IdxFilesOf(prefix);
+  const std::set<std::string> wanted = ArraysOf(sources);
   std::map<std::string, Tensor> arrays;
-  for (const auto& [name, path] : IdxFilesOf(prefix)) {
-    if (names == nullptr || names->contains(name)) arrays.emplace(name, ReadIdx(path, limit_bytes));
+  std::vector<std::string> names;
+  for (const auto& [name, path] : files) {
+    names.push_back(name);
+    if (sources.empty() || wanted.contains(name)) arrays.emplace(name, ReadIdx(path, limit_bytes));
   }
-  return arrays;
+  return sources.empty() ? arrays : Chosen(arrays, sources, prefix, [&] { return names; });
 }
 
 std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
@@ -91,7 +104,8 @@ std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::ve
     }
   }
   TokenWindows windows = WindowsOf(ReadTokens(path, limit_bytes), window, Escaped(path, 4096));
-  return {{"tokens", std::move(windows.tokens)}, {"next", std::move(windows.next)}};
+  const std::map<std::string, Tensor> arrays{{"tokens", std::move(windows.tokens)}, {"next", std::move(windows.next)}};
+  return Chosen(arrays, sources, path, [] { return std::vector<std::string>{"tokens", "next"}; });
 }
 
 DataFileKind KindOfFormat(const DataFile& file) {
@@ -157,9 +171,7 @@ std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& s
   return std::nullopt;
 }
 
-namespace {
-
-LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options, bool alone) {
+LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
   const std::string& path = file.path;
   const DataFileKind kind = KindOfDataFile(file);
   const std::string where = Escaped(path, 4096);
@@ -180,13 +192,11 @@ LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, 
   LoadedData loaded;
   std::map<std::string, Tensor> columns;
   const int64_t limit = options.limit_bytes;
-  std::set<std::string> arrays;
-  for (const ColumnSource& source : sources) arrays.insert(source.source);
   switch (kind) {
     case DataFileKind::kTable: columns = LoadTable(path, sources, options, loaded); break;
-    case DataFileKind::kNpz: columns = Chosen(alone ? ReadNpz(path, arrays, limit) : ReadNpz(path, limit), sources, path); break;
-    case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, alone ? &arrays : nullptr, limit), sources, path); break;
-    case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
+    case DataFileKind::kNpz: columns = LoadNpz(path, sources, limit); break;
+    case DataFileKind::kIdxSet: columns = LoadIdxSet(path, sources, limit); break;
+    case DataFileKind::kTokens: columns = ReadWindows(path, sources, limit); break;
     case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
     case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are not arrays", where);
     case DataFileKind::kIdx: columns.emplace(sources[0].name, ReadIdx(path, limit)); break;
@@ -208,16 +218,6 @@ LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, 
   return loaded;
 }
 
-}  // namespace
-
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources) { return LoadData(file, sources, TableOptions(file)); }
-
-LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
-  return Load(file, sources, options, false);
-}
-
-LoadedData LoadDataAlone(const DataFile& file, const std::vector<ColumnSource>& sources) {
-  return Load(file, sources, TableOptions(file), true);
-}
 
 }  // namespace gradloom

@@ -55,13 +55,12 @@ DataFileKind KindOfDataFile(const DataFile& file);
 CsvOptions TableOptions(const DataFile& file);
 
 // Reads a file by its format or the ending of its name: .npz, .npy, IDX, .bin (tokens), or .csv, .tsv, .txt with or without .gz (.tsv is
-// delimited by tabs). Without `sources`, a .npz file and a set of IDX files return all their arrays by name; the others need at least one.
-// The arrays of a token file are "tokens" and "next". Throws Error(kConfig) for missing or repeated sources; Error(kData) for another kind
-// of file, an absent array, columns with different numbers of rows or without any (naming file and column), and what the readers refuse.
+// delimited by tabs). Without `sources`, a .npz file and a set of IDX files return all their arrays of numbers by name; the others need at
+// least one. Arrays that no source selects are not read. The arrays of a token file are "tokens" and "next". Throws Error(kConfig) for
+// missing or repeated sources; Error(kData) for another kind of file, an absent array, columns with different numbers of rows or without
+// any (naming file and column), and what the readers refuse.
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources);
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options);
-// The same, without checking the other arrays in a file.
-LoadedData LoadDataAlone(const DataFile& file, const std::vector<ColumnSource>& sources);
 
 // Opens a source in a file that allows reading single rows; nullopt if it does not, or if the source is not there. For tokens, all of them.
 // A compressed array of `unpack_bytes` or more is unpacked. Throws like LoadData.

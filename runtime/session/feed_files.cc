@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -130,7 +131,7 @@ Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const C
   if (!at_once.empty()) {
     CsvOptions options = TableOptions(file);
     if (reading.on_demand) options.memory_bytes = reading.large_bytes;
-    loaded = stored.empty() ? LoadData(file, at_once, options) : LoadDataAlone(file, at_once);
+    loaded = LoadData(file, at_once, options);
     for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
   }
   Dataset data = std::move(loaded.data);
@@ -180,6 +181,22 @@ void CheckSameTypes(const DataFile& file, const ArrayTypes& own, const DataFile&
   }
 }
 
+// Throws Error(kData) if a folder of images has more classes than the model.
+void CheckClassFolders(const Dataset& data, const std::vector<std::string>& names, const std::map<std::string, ClassRange>& classes,
+                       const DataFile& file) {
+  for (const auto& [name, range] : classes) {
+    const auto found = data.columns().find(name);
+    if (found == data.columns().end() || std::ssize(names) <= range.count) continue;
+    const std::string& extra = names[static_cast<size_t>(range.count)];
+    throw Error(
+        ErrorCode::kData,
+        "the folder has " + std::to_string(names.size()) + " sub-folders, each a class, but the model has " + std::to_string(range.count) +
+            (range.count == 1 ? " class" : " classes"),
+        Escaped(file.path, 4096),
+        "in the order of their names, '" + Escaped(extra, 80) + "' is the first that the model lacks: move what is no class elsewhere");
+  }
+}
+
 Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                  TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
   const bool images = HasImages(file, columns);
@@ -187,6 +204,7 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
       images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, feeds, columns, reading, types, notes);
   // Tables and token files are converted when they are read, so their original types do not matter.
   if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
+  if (images && KindOfDataFile(file) == DataFileKind::kImages) CheckClassFolders(data, names.classes, reading.classes, file);
   FitToFeeds(data, feeds, file, reading.targets);
   CheckClasses(data, reading.classes, file);
   return data;

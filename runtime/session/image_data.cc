@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -26,6 +28,23 @@ std::string Listed(const std::vector<std::string>& classes) {
   return classes.size() > 8 ? text + ", ..." : text;
 }
 
+// Throws Error(kData) if the sub-folders are the parts of a data set (train, val), each with folders of classes.
+void CheckAreClasses(const ImageFolder& images, const std::string& path) {
+  constexpr std::string_view kParts[] = {"eval", "evaluation", "test", "testing", "train", "training", "val", "valid", "validation"};
+  for (const std::string& name : images.classes) {
+    if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return;
+  }
+  const std::filesystem::path folder(path);
+  for (size_t i = 0; i < images.paths.size(); ++i) {
+    const std::filesystem::path part = folder / images.classes[static_cast<size_t>(images.labels[i])];
+    if (std::filesystem::path(images.paths[i]).parent_path() == part) return;
+  }
+  std::string parts;
+  for (const std::string& name : images.classes) parts += (parts.empty() ? "--data " : " or ") + Escaped((folder / name).string(), 4096);
+  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + Listed(images.classes), Escaped(path, 4096),
+              "name the folder whose sub-folders are the classes: " + parts);
+}
+
 // The labels of images, numbered by the class names of the data that was trained on.
 std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const ImageFolder& images, const std::string& path) {
   std::vector<int64_t> labels;
@@ -44,11 +63,17 @@ std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const
 Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
                  std::vector<std::string>& notes) {
   ImageFolder images = ListImages(path);
+  CheckAreClasses(images, path);
   notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + Listed(images.classes));
   if (!images.first_other.empty()) {
     const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
     notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
                     (images.others > 1 ? "' and others" : "'"));
+  }
+  if (images.loose > 0) {
+    const std::string count = images.loose == 1 ? "1 image is" : std::to_string(images.loose) + " images are";
+    notes.push_back("warning " + count + " skipped, outside the folders of the classes: '" + Escaped(images.first_loose, 4096) +
+                    (images.loose > 1 ? "' and others" : "'"));
   }
   const std::set<int64_t> present(images.labels.begin(), images.labels.end());
   // An empty class still counts, since training and evaluation data must number classes alike.
@@ -99,7 +124,7 @@ Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const Colu
   for (const auto& [feed, column] : images) {
     std::vector<std::string> paths;
     for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
-    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed), Escaped(file.path, 4096)));
+    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed), Escaped(file.path, 4096), file.path));
   }
   return data;
 }

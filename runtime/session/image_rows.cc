@@ -46,8 +46,8 @@ Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const
 
 class ImageRows : public RowSource {
  public:
-  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where)
-      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))) {
+  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where, std::string list)
+      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))), list_(std::move(list)) {
     const auto are_channels = [](int64_t extent) { return extent == 1 || extent == 3; };
     channels_last_ = shape.rank() == 3 && !are_channels(shape[0]) && are_channels(shape[2]);
     if (shape.rank() != 3 || !(are_channels(shape[0]) || channels_last_) || shape.elements() < 1) {
@@ -67,7 +67,7 @@ class ImageRows : public RowSource {
     std::vector<float> planes(channels_last_ ? static_cast<size_t>(row_shape().elements()) : 0);
     float* const out = channels_last_ ? planes.data() : static_cast<float*>(to);
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
-    Image image = ReadImage(path, channels_);
+    Image image = Opened(path);
     uint32_t number = 0;
     for (const Geometric& step : steps_) {
       const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
@@ -117,6 +117,16 @@ class ImageRows : public RowSource {
                 "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
   }
 
+  Image Opened(const std::string& path) const {
+    try {
+      return ReadImage(path, channels_);
+    } catch (const Error& error) {
+      if (list_.empty() || error.code() != ErrorCode::kIo) throw;
+      throw Error(error.code(), error.message(), error.where(),
+                  "it is named in '" + Escaped(list_, 4096) + "'; relative paths in it start at the folder of that file");
+    }
+  }
+
   static int64_t PadOf(const std::string& transform) {
     const std::string_view text = std::string_view(transform).substr(std::string_view("random_crop").size());
     int64_t pad = 0;
@@ -145,6 +155,7 @@ class ImageRows : public RowSource {
   }
 
   std::shared_ptr<const std::vector<std::string>> paths_;
+  std::string list_;
   int channels_ = 3;
   bool channels_last_ = false;
   int64_t height_ = 0, width_ = 0;
@@ -174,7 +185,8 @@ void ListClass(const fs::path& folder, std::vector<std::string>& paths, ImageFol
       continue;
     }
     const ImageKind kind = KindOfImage(it->path());
-    if (kind == ImageKind::kNone || !it->is_regular_file()) continue;
+    // A link whose image is missing is reported when that is read.
+    if (kind == ImageKind::kNone || !(it->is_regular_file() || it->is_symlink())) continue;
     if (kind == ImageKind::kRead) {
       paths.push_back(it->path().string());
     } else if (images.others++ == 0 || it->path().string() < images.first_other) {
@@ -200,7 +212,12 @@ ImageFolder ListImages(const std::string& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       // A broken link is not a folder.
       std::error_code error;
-      if (entry.is_directory(error) && !IsHidden(entry.path())) classes.push_back(entry.path());
+      if (IsHidden(entry.path())) continue;
+      if (entry.is_directory(error)) {
+        classes.push_back(entry.path());
+      } else if (KindOfImage(entry.path()) == ImageKind::kRead) {
+        if (images.loose++ == 0 || entry.path().string() < images.first_loose) images.first_loose = entry.path().string();
+      }
     }
     std::sort(classes.begin(), classes.end());
     for (const fs::path& one : classes) {
@@ -221,8 +238,9 @@ ImageFolder ListImages(const std::string& folder) {
   return images;
 }
 
-std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where) {
-  return std::make_shared<ImageRows>(std::move(paths), row_shape, where);
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where,
+                                               const std::string& list) {
+  return std::make_shared<ImageRows>(std::move(paths), row_shape, where, list);
 }
 
 }  // namespace gradloom

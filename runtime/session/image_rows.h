@@ -16,6 +16,8 @@ struct ImageFolder {
   std::vector<std::string> classes;  // names
   int64_t others = 0;                // number of images in formats that are not read: .webp, .bmp ...
   std::string first_other;           // the path of the first of them; "" if there is none
+  int64_t loose = 0;                 // number of images in the folder itself, which belong to no class
+  std::string first_loose;           // the path of the first of them; "" if there is none
 };
 
 // Files that end in .jpg, .jpeg or .png, in any case, in the subfolders and their subfolders. Hidden files and folders (whose names begin
@@ -35,7 +37,9 @@ bool IsImageFolder(const std::string& path);
 //   random_crop PAD      a random window of the model's size, of the image with PAD zeros around it
 //   random_flip          left and right exchanged for one image in two
 //   scale, normalize     as Transform has them
-// Throws Error(kConfig) for a row shape that is not an image. `where`: the data, for that message.
-std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where = "");
+// Throws Error(kConfig) for a row shape that is not an image. `where`: the data, for that message. `list`: the file that names the paths,
+// for messages about a missing image; "" if they were found in a folder.
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where = "",
+                                               const std::string& list = "");
 
 }  // namespace gradloom

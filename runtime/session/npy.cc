@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/utf8.h"
 
 namespace gradloom {
 namespace {
@@ -39,7 +41,8 @@ struct Header {
   DType dtype = DType::kUndefined;
   bool big_endian = false;
   bool fortran_order = false;
-  int64_t text_width = -1;  // code points per string; -1: not text
+  bool unicode = false;  // of kString, which is fixed-width text: four bytes per character instead of one
+  int64_t element_bytes = 0;
   Shape shape;
 };
 
@@ -75,7 +78,6 @@ class HeaderParser {
     SkipSpace();
     if (at_ != text_.size()) Fail("text after the closing brace");
     if (!descr || !order || !shape) Fail("a key is missing");
-    if (header.text_width >= 0) header.shape.push_back(header.text_width);
     return header;
   }
 
@@ -160,13 +162,16 @@ class HeaderParser {
       if (type.code != text) continue;
       header.dtype = type.dtype;
       header.big_endian = order == '>';
+      header.element_bytes = DTypeBytes(type.dtype);
       return;
     }
-    // Fixed-width text: each string becomes that many code points, along one more dimension.
-    if (text.starts_with('U') && text.size() > 1 && text.size() < 9 && text.find_first_not_of("0123456789", 1) == std::string_view::npos) {
-      header.dtype = DType::kUint32;
+    const bool unicode = text.starts_with('U');
+    if ((unicode || text.starts_with('S')) && text.size() > 1 && text.size() < 9 &&
+        text.find_first_not_of("0123456789", 1) == std::string_view::npos) {
+      header.dtype = DType::kString;
+      header.unicode = unicode;
       header.big_endian = order == '>';
-      header.text_width = std::stoll(std::string(text.substr(1)));
+      header.element_bytes = std::stoll(std::string(text.substr(1))) * (unicode ? 4 : 1);
       return;
     }
     throw Error(ErrorCode::kData, "the array's dtype '" + Escaped(whole, 40) + "' is not supported", where_,
@@ -234,9 +239,8 @@ Start ReadStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, 
   read(text.data(), header_bytes);
   Header header = HeaderParser(text, where).Parse();
 
-  const int64_t size = DTypeBytes(header.dtype);
   const auto elements = header.shape.checked_elements();
-  const auto wanted = elements ? CheckedMul(*elements, size) : std::nullopt;
+  const auto wanted = elements ? CheckedMul(*elements, header.element_bytes) : std::nullopt;
   if (!wanted) throw fail("the shape " + header.shape.ToString() + " has more elements than any file");
   if (*wanted != bytes - before) {
     throw fail("the shape " + header.shape.ToString() + " of " + std::string(DTypeName(header.dtype)) + " needs " +
@@ -245,21 +249,59 @@ Start ReadStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, 
   return {std::move(header), before, *elements};
 }
 
-}  // namespace
+// The same for an array of numbers.
+Start ReadNumbersStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  Start start = ReadStart(read, bytes, where);
+  if (start.header.dtype != DType::kString) return start;
+  throw Error(ErrorCode::kData, "the array holds text, not numbers", where,
+              "save numbers instead: array.astype('int64') if the text is digits; for names of classes, "
+              "names, labels = numpy.unique(array, return_inverse=True) numbers them from 0 in the order of the names");
+}
 
-Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
-  const Start start = ReadStart(read, bytes, where);
+// The elements after the header.
+Tensor Numbers(const std::function<void(void*, int64_t)>& read, const Start& start) {
   const Header& header = start.header;
-  const int64_t size = DTypeBytes(header.dtype);
   Tensor tensor(header.dtype, header.shape);
   read(tensor.data(), tensor.bytes());
-  if (header.big_endian && size > 1) SwapBytes(static_cast<char*>(tensor.data()), start.elements, size);
+  if (header.big_endian && header.element_bytes > 1) SwapBytes(static_cast<char*>(tensor.data()), start.elements, header.element_bytes);
   if (header.dtype == DType::kBool) {
     // Any other value in a bool is undefined behaviour.
     unsigned char* element = static_cast<unsigned char*>(tensor.data());
     for (int64_t i = 0; i < start.elements; ++i) element[i] = element[i] != 0;
   }
   return header.fortran_order && header.shape.rank() > 1 ? FromFortran(tensor) : tensor;
+}
+
+}  // namespace
+
+std::string NpyText::operator[](int64_t i) const {
+  const char* const data = bytes.data() + i * width;
+  std::string string;
+  if (unicode) {
+    for (int64_t at = 0; at < width; at += 4) {
+      uint32_t point;
+      std::memcpy(&point, data + at, 4);
+      string += Utf8Of(big_endian ? __builtin_bswap32(point) : point);
+    }
+  } else {
+    string.assign(data, static_cast<size_t>(width));
+  }
+  string.erase(string.find_last_not_of('\0') + 1);
+  return string;
+}
+
+NpyArray ReadAnyNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  const Start start = ReadStart(read, bytes, where);
+  const Header& header = start.header;
+  if (header.dtype != DType::kString) return {Numbers(read, start), std::nullopt};
+  NpyText text{.size = start.elements, .width = header.element_bytes, .unicode = header.unicode, .big_endian = header.big_endian};
+  text.bytes.resize(static_cast<size_t>(bytes - start.bytes));
+  read(text.bytes.data(), std::ssize(text.bytes));
+  return {{}, std::move(text)};
+}
+
+Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  return Numbers(read, ReadNumbersStart(read, bytes, where));
 }
 
 Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
@@ -274,7 +316,7 @@ Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
 
 std::optional<StoredArray> FindNpy(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where,
                                    int64_t& header_bytes) {
-  const Start start = ReadStart(read, bytes, where);
+  const Start start = ReadNumbersStart(read, bytes, where);
   if (start.header.fortran_order && start.header.shape.rank() > 1) return std::nullopt;
   header_bytes = start.bytes;
   return StoredArray{start.header.dtype, start.header.big_endian, start.header.shape, {}};

@@ -125,12 +125,14 @@ void CheckEnd(zip_file_t* entry, const std::string& place) {
   if (got > 0) throw UnpackError("it is longer than it claims", place);
 }
 
-Tensor ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
+// Calls `read_from`, which is ReadNpyFrom or ReadAnyNpyFrom, for an entry.
+template <typename ReadArray>
+auto ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where, ReadArray read_from) {
   const std::string place = PlaceOf(info, where);
   const Entry entry = OpenEntry(archive, info, place);
-  Tensor tensor = ReadNpyFrom([&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); }, info.bytes, place);
+  auto array = read_from([&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); }, info.bytes, place);
   CheckEnd(entry.get(), place);
-  return tensor;
+  return array;
 }
 
 // The elements of an entry, in a buffer that may spill to disk; nullopt as in OpenNpy.
@@ -284,16 +286,6 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   return {std::move(archive), std::move(entries)};
 }
 
-std::map<std::string, Tensor> ReadArrays(const std::string& path, const std::set<std::string>* names, int64_t limit_bytes) {
-  const CheckedArchive file = OpenArchive(path, limit_bytes);
-  std::map<std::string, Tensor> arrays;
-  for (const EntryInfo& entry : file.entries) {
-    if (names == nullptr || names->contains(entry.name))
-      arrays.emplace(entry.name, ReadEntry(file.archive.get(), entry, Escaped(path, 4096)));
-  }
-  return arrays;
-}
-
 int64_t LittleEndian(std::string_view bytes) {
   int64_t value = 0;
   for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
@@ -330,10 +322,35 @@ int64_t FindStored(const InputFile& file, zip_uint64_t index, int64_t entry_byte
 
 }  // namespace
 
-std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes) { return ReadArrays(path, nullptr, limit_bytes); }
+NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes) {
+  const CheckedArchive file = OpenArchive(path, limit_bytes);
+  NpzArrays arrays;
+  for (const EntryInfo& entry : file.entries) {
+    NpyArray array = ReadEntry(file.archive.get(), entry, Escaped(path, 4096), ReadAnyNpyFrom);
+    if (array.text) {
+      arrays.texts.emplace(entry.name, std::move(*array.text));
+    } else {
+      arrays.numbers.emplace(entry.name, std::move(array.numbers));
+    }
+  }
+  return arrays;
+}
+
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes) { return ReadNpzArrays(path, limit_bytes).numbers; }
 
 std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
-  return ReadArrays(path, &names, limit_bytes);
+  const CheckedArchive file = OpenArchive(path, limit_bytes);
+  std::map<std::string, Tensor> arrays;
+  for (const EntryInfo& entry : file.entries) {
+    if (names.contains(entry.name)) arrays.emplace(entry.name, ReadEntry(file.archive.get(), entry, Escaped(path, 4096), ReadNpyFrom));
+  }
+  return arrays;
+}
+
+std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes) {
+  std::vector<std::string> names;
+  for (EntryInfo& entry : OpenArchive(path, limit_bytes).entries) names.push_back(std::move(entry.name));
+  return names;
 }
 
 std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes, int64_t limit_bytes) {

@@ -57,17 +57,6 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
   return column;
 }
 
-// Throws Error(kData) if the first line contains another delimiter instead of commas.
-void CheckDelimiter(const std::string& path, const std::vector<std::string>& first) {
-  if (first.size() != 1) return;
-  constexpr std::pair<char, const char*> kOthers[] = {{';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}};
-  for (const auto& [other, name] : kOthers) {
-    if (first[0].find(other) == std::string::npos) continue;
-    throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", Escaped(path, 4096) + ":1",
-                "separate fields by commas, or by tabs in a .tsv file");
-  }
-}
-
 // A selection of all columns but one.
 std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
   std::string text;
@@ -84,7 +73,7 @@ std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
 // the target, and the others are the input.
 ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
   const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
-  CheckDelimiter(file.path, names);
+  CheckFirstLine(names, Escaped(file.path, 4096));
   if (names.size() < feeds.size()) {
     throw Error(ErrorCode::kData,
                 "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", but the model needs " +

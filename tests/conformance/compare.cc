@@ -36,8 +36,7 @@ double OverBound(double error, double bound) {
 class Comparison {
  public:
   Comparison(const TrainingCase& recorded, const TrainingRun& run) : c_(recorded), run_(run) {
-    const auto names = recorded.expected.find("names");
-    names_ = names == recorded.expected.end() ? recorded.trainable : Strings(names->second);
+    names_ = recorded.names.value_or(recorded.trainable);
   }
 
   Deviation Run() {
@@ -170,21 +169,6 @@ class Comparison {
       const bool same = std::memcmp(now->second.data(), then->second.data(), static_cast<size_t>(now->second.bytes())) == 0;
       Note(result_.parameter, same ? 0 : INFINITY, "frozen " + name);
     }
-  }
-
-  // The strings of a text array, which ReadNpz returns as code points.
-  static std::vector<std::string> Strings(const Tensor& text) {
-    std::vector<std::string> strings;
-    const int64_t width = text.shape().rank() == 2 ? text.shape()[1] : 0;
-    for (int64_t i = 0; width > 0 && i < text.shape()[0]; ++i) {
-      std::string string;
-      for (int64_t j = 0; j < width; ++j) {
-        const int64_t point = ElementAsInt(text.view(), i * width + j);
-        if (point != 0) string += static_cast<char>(point);
-      }
-      strings.push_back(string);
-    }
-    return strings;
   }
 
   const TrainingCase& c_;

@@ -157,7 +157,12 @@ TrainingCase ReadTrainingCase(const std::string& folder) {
     throw Error(ErrorCode::kConfig, error.what(), (root / "case.json").string());
   }
   c.batches = ReadNpz((root / "batches.npz").string());
-  c.expected = ReadNpz((root / "expected.npz").string());
+  NpzArrays expected = ReadNpzArrays((root / "expected.npz").string());
+  c.expected = std::move(expected.numbers);
+  if (const auto names = expected.texts.find("names"); names != expected.texts.end()) {
+    c.names.emplace();
+    for (int64_t i = 0; i < names->second.size; ++i) c.names->push_back(names->second[i]);
+  }
   return c;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct TrainingCase {
   Tolerance tolerance;
   std::map<std::string, Tensor> batches;
   std::map<std::string, Tensor> expected;
+  std::optional<std::vector<std::string>> names;  // of the parameters in `expected`; none: those of `trainable`
 
   int steps() const { return static_cast<int>(batch_sizes.size()); }
 };

@@ -20,8 +20,8 @@ import sample_files  # noqa: E402
 INTERNALS = re.compile(r"std::|gradloom::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|0x[0-9a-f]{6}|core dumped|Traceback|_ZN|Sanitizer")
 EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7, "E-DEVICE": 9, "E-LIMIT": 8,
               "E-RESOURCE": 8, "E-DIVERGED": 10}
-# Errors that occur only after the start: a broken image, a diverging loss and a full disk.
-MET_IN_TRAINING = ("--data broken", "--lr 1e30", "--name full")
+# Errors that occur only after the start: a broken or missing image, a diverging loss and a full disk.
+MET_IN_TRAINING = ("--data broken", "--data list.csv", "--lr 1e30", "--name full")
 
 
 def rows():

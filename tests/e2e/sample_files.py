@@ -76,6 +76,11 @@ def tables(rng):
     table("negative.csv", change=cell(10, 4, "-1"))
     table("text.csv", change=cell(3, 1, "n/a"))
     table("half_class.csv", change=cell(5, 4, "1.5"))
+    table("no_class.csv", change=cell(5, 4, ""))
+    table("names.csv", change=lambda rows: [row.__setitem__(4, ["ant", "bee", "cat"][int(row[4])]) for row in rows])
+    table("years.csv", header="1990,1991,1992,1993,class")
+    write("semicolons.csv", read("train.csv").replace(b",", b";"))
+    write("comment.csv", b"# made in 2024\n" + read("train.csv"))
     table("ragged.csv", change=lambda rows: rows[7].pop())
     table("header.csv", change=lambda rows: rows.clear())
     write("empty.csv", "")
@@ -87,6 +92,8 @@ def tables(rng):
     np.savez("uneven.npz", x=x, label=label[:50])
     np.savez("unlabelled.npz", x=x)
     np.savez("objects.npz", x=np.array([{}] * 60), label=label)
+    np.savez("named.npz", x=x, label=label.astype(str), names=np.array(["ant", "bee", "cat"]))
+    np.savez("bytes.npz", x=x, label=label.astype("S"))
     write("cut.npz", read("train.npz")[:800])
 
 
@@ -99,6 +106,11 @@ def images(rng):
             PIL.Image.fromarray(rng.integers(0, 255, (8, 8, 3)).astype("uint8")).save(f"images/{kind}/{i}.png")
     shutil.copytree("images", "broken")
     write("broken/dog/1.png", read("images/dog/1.png")[:60])
+    for part in ("train", "val"):
+        shutil.copytree("images", f"parts/{part}")
+    shutil.copytree("images", "three")
+    shutil.copytree("images/dog", "three/eel")
+    write("list.csv", "path,label\nimages/cat/0.png,0\nimages/cat/9.png,0\n")
 
 
 def in_folder_of(test_class):

@@ -87,7 +87,7 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   EXPECT_EQ(Floats("1,nan\n3,4\n", "0"), (Values{1, 3}));
   EXPECT_EQ(Floats("1,2\n3,4\n", "0", {.header = CsvOptions::Header::kPresent}), (Values{3}));
   // An invalid number in the first row is an error, not a header.
-  EXPECT_NE(Refused("1,2,?\n3,4,5\n", ":1:3").help().find("header"), std::string::npos);
+  EXPECT_NE(Refused("1,2,?\n3,4,5\n", ":1:3").help().find("line 1 is read as data"), std::string::npos);
   Refused("1,,3\n3,4,5\n", ":1:2");
   WriteWithoutSync(path_,
                    "\xEF\xBB\xBF"

@@ -61,6 +61,12 @@ TEST(DataFilesTest, ArraysByNameOrMap) {
   EXPECT_EQ(LoadData(folder / "b.npy", {{"x", ""}}).data.rows(), 4);
 }
 
+TEST(DataFilesTest, ArraysThatNoSourceSelectsMayBeAnything) {
+  const TemporaryFolder folder;
+  WriteNpz(folder / "a.npz", {{"x", Tensor(DType::kFloat32, {3, 2})}, {"names", Tensor(DType::kFloat32, {2})}});
+  EXPECT_EQ(LoadData(folder / "a.npz", {{"input", "x"}}).data.rows(), 3);
+}
+
 TEST(DataFilesTest, RowCountsMustAgree) {
   const TemporaryFolder folder;
   WriteNpz(folder / "a.npz", {{"x", Tensor(DType::kFloat32, {3, 2})}, {"y", Tensor(DType::kInt64, {4})}});

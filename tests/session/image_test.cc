@@ -314,6 +314,36 @@ TEST(ImageRows, DanglingLinksAreNoClasses) {
   EXPECT_EQ(ListImages(pictures.root()).classes, ListImages(Pictures().root()).classes);
 }
 
+TEST(ImageRows, ImagesThatCannotBeUsedAreReported) {
+  const Pictures pictures;
+  for (const char* name : {"a.png", "b.jpg"}) WriteFileAtomically(pictures.folder / name, PngOf(Picture(8, 8, 3)));
+  const std::vector<std::string> notes = LoadTrainingData({.train = pictures.root()}, kFeeds, 1).notes;
+  const std::string loose = "warning 2 images are skipped, outside the folders of the classes: '" + pictures.root() + "a.png' and others";
+  EXPECT_NE(std::find(notes.begin(), notes.end(), loose), notes.end());
+  // An image whose link leads nowhere is not left out silently.
+  std::filesystem::create_symlink("gone.png", pictures.folder / "cats/9.png");
+  EXPECT_EQ(ListImages(pictures.root()).paths.size(), 7u);
+  // The model has fewer classes.
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = pictures.root(), .classes = {{"y", {1, -100}}}}, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_NE(error.help().find("'dogs'"), std::string::npos) << error.help();
+}
+
+// Parts of a data set are no classes, unless they have images themselves.
+TEST(ImageRows, PartsAreNoClasses) {
+  const TemporaryFolder folder;
+  for (const char* part : {"train", "val"}) {
+    std::filesystem::create_directories(folder / (std::string(part) + "/cats"));
+    WriteFileAtomically(folder / (std::string(part) + "/cats/0.png"), PngOf(Picture(8, 8, 3)));
+  }
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = folder.path()}, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.help(), "name the folder whose sub-folders are the classes: --data " + (folder / "train") + " or " + (folder / "val"));
+  EXPECT_EQ(LoadTrainingData({.train = folder / "train"}, kFeeds, 1).train.rows(), 1);
+  WriteFileAtomically(folder / "train/0.png", PngOf(Picture(8, 8, 3)));
+  EXPECT_EQ(LoadTrainingData({.train = folder.path()}, kFeeds, 1).train.rows(), 3);
+}
+
 TEST(ImageRows, RejectsUnsupportedTransformsAndShapes) {
   const Pictures pictures;
   EXPECT_EQ(CodeOf([&] { LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"blur"}}}}, kFeeds, 1); }), ErrorCode::kConfig);

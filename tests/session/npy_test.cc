@@ -84,6 +84,38 @@ TEST(NpyTest, BooleansBecomeZeroOrOne) {
   EXPECT_EQ(std::memcmp(tensor.data(), "\0\1\1", 3), 0);
 }
 
+TEST(NpyTest, TextIsNeverNumbers) {
+  struct Case {
+    std::string descr, body;
+    std::vector<std::string> strings;
+  };
+  const std::string little("b\0\0\0\0\0\0\0\xe9\0\0\0z\0\0\0", 16), big("\0\0\0b\0\0\0\0\0\0\0\xe9\0\0\0z", 16);
+  const Case cases[] = {{"<U1", Bytes<uint32_t>({'0', 'a'}), {"0", "a"}},
+                        {"|S1", "0a", {"0", "a"}},
+                        {"<U2", little, {"b", "\xC3\xA9z"}},
+                        {">U2", big, {"b", "\xC3\xA9z"}},
+                        {"|S3", std::string("ab\0\0\0\0", 6), {"ab", ""}},
+                        {"<U0", "", {"", ""}},
+                        {"|S0", "", {"", ""}}};
+  for (const Case& c : cases) {
+    const std::string file = Npy(Dict(c.descr, "(2,)"), c.body);
+    const Error error = ErrorOf([&] { Parse(file); });
+    EXPECT_EQ(error.code(), ErrorCode::kData) << c.descr;
+    EXPECT_EQ(error.message(), "the array holds text, not numbers");
+    EXPECT_NE(error.help().find("return_inverse"), std::string::npos);
+    size_t at = 0;
+    const auto read = [&](void* out, int64_t bytes) {
+      std::memcpy(out, file.data() + at, static_cast<size_t>(bytes));
+      at += static_cast<size_t>(bytes);
+    };
+    const NpyArray array = ReadAnyNpyFrom(read, static_cast<int64_t>(file.size()), "test.npy");
+    ASSERT_TRUE(array.text.has_value()) << c.descr;
+    ASSERT_EQ(array.text->size, 2);
+    for (int64_t i = 0; i < 2; ++i) EXPECT_EQ((*array.text)[i], c.strings[static_cast<size_t>(i)]) << c.descr;
+    EXPECT_EQ(at, file.size());
+  }
+}
+
 TEST(NpyTest, RejectsDamagedFiles) {
   const std::string good = Npy(Dict("<f4", "(2,)"), Bytes<float>({1, 2}));
   ASSERT_NO_THROW(Parse(good));

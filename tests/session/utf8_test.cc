@@ -22,6 +22,7 @@ TEST(Utf8, EveryCharacterAndNothingElse) {
     const std::string text = Encoded(point);
     const bool is_character = point < 0x110000 && (point < 0xD800 || point >= 0xE000);
     ASSERT_EQ(Utf8Length(text + "x"), is_character ? text.size() : 0) << point;
+    ASSERT_EQ(Utf8Of(point), is_character ? text : "\xEF\xBF\xBD") << point;
     // A truncated character is invalid.
     for (size_t cut = 1; cut < text.size(); ++cut) ASSERT_EQ(Utf8Length(text.substr(0, cut)), 0) << point;
   }

@@ -14,6 +14,7 @@
 #include "runtime/session/image_rows.h"
 #include "runtime/session/joined_data.h"
 #include "runtime/session/npy.h"
+#include "runtime/session/npz.h"
 #include "runtime/session/tokens.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"
@@ -68,6 +69,14 @@ void AddArrays(const std::map<std::string, TensorView>& arrays, Inspection& made
   made.json["arrays"] = std::move(list);
 }
 
+// Arrays of text, which inputs and targets cannot use.
+void AddTexts(const std::map<std::string, NpyText>& texts, Inspection& made) {
+  for (const auto& [name, strings] : texts) {
+    made.table.push_back({Escaped(name, 80), "text", WithCommas(strings.size)});
+    made.json["arrays"].push_back({{"name", name}, {"dtype", "string"}, {"shape", {strings.size}}});
+  }
+}
+
 bool IsNumber(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -119,13 +128,13 @@ void AddImages(const std::string& path, Inspection& made) {
   made.json["classes"] = std::move(list);
 }
 
-std::map<std::string, TensorView> TypesOf(const Dataset& data) {
+TensorView TypeOf(const Tensor& tensor) { return {tensor.dtype(), tensor.shape(), nullptr}; }
+
+std::map<std::string, TensorView> TypesOf(const std::map<std::string, Tensor>& arrays) {
   std::map<std::string, TensorView> types;
-  for (const auto& [name, column] : data.columns()) types[name] = {column.dtype(), column.shape(), nullptr};
+  for (const auto& [name, array] : arrays) types[name] = TypeOf(array);
   return types;
 }
-
-TensorView TypeOf(const Tensor& tensor) { return {tensor.dtype(), tensor.shape(), nullptr}; }
 
 }  // namespace
 
@@ -272,10 +281,16 @@ Inspection InspectData(const std::string& path) {
       made.lines.emplace_back("an IDX file");
       AddArrays({{"array", TypeOf(ReadIdx(path))}}, made);
       break;
-    case DataFileKind::kNpz:
+    case DataFileKind::kNpz: {
+      const NpzArrays arrays = ReadNpzArrays(path);
+      made.lines.emplace_back("numpy arrays");
+      AddArrays(TypesOf(arrays.numbers), made);
+      AddTexts(arrays.texts, made);
+      break;
+    }
     case DataFileKind::kIdxSet:
-      made.lines.emplace_back(KindOfDataFile(path) == DataFileKind::kNpz ? "numpy arrays" : "a set of IDX files");
-      AddArrays(TypesOf(LoadData(path, {}).data), made);
+      made.lines.emplace_back("a set of IDX files");
+      AddArrays(TypesOf(LoadData(path, {}).data.columns()), made);
       break;
   }
   return made;
