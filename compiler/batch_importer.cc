@@ -1,10 +1,13 @@
 #include "compiler/batch_importer.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
+#include "compiler/passes/simplify.h"
 #include "compiler/passes/straight_through.h"
 #include "compiler/passes/widen_parameters.h"
 #include "runtime/base/name_pattern.h"
@@ -33,6 +36,49 @@ void CheckAlgorithm(const Recipe& recipe) {
   }
 }
 
+// The values from which these are computed.
+std::vector<bool> NeededFor(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<bool> needed(static_cast<size_t>(graph.num_values()));
+  for (const ValueId id : values) needed[static_cast<size_t>(id)] = true;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const auto is_needed = [&](ValueId id) { return id != kNoValue && needed[static_cast<size_t>(id)]; };
+    if (std::any_of(node->outputs.begin(), node->outputs.end(), is_needed))
+      ForEachUse(*node, [&](ValueId id) { needed[static_cast<size_t>(id)] = true; });
+  }
+  return needed;
+}
+
+// Removes outputs of the model that are its loss from a prediction, with the inputs that only they need, which are targets. A loss that
+// needs no input of its own stays, and so does one that is the only output.
+void LeaveOutLosses(const std::vector<LossTerm>& losses, ImportedGraph& imported) {
+  Graph& graph = *imported.graph;
+  std::vector<ValueId> kept, left_out;
+  for (const ValueId id : graph.outputs) {
+    const auto named = imported.output_names.find(id);
+    const std::string& name = named != imported.output_names.end() ? named->second : graph.value(id).name;
+    const bool is_loss = std::any_of(losses.begin(), losses.end(), [&](const LossTerm& term) {
+      return term.type == "output" && (term.output.empty() ? id == graph.outputs.front() : term.output == name);
+    });
+    (is_loss ? left_out : kept).push_back(id);
+  }
+  // An extent that the data decides is an output itself and stays with the output that has it.
+  if (kept.empty() || left_out.empty()) return;
+  const std::vector<bool> needed = NeededFor(graph, kept), only_losses = NeededFor(graph, left_out);
+  std::vector<ValueId> inputs;
+  std::vector<int> batch_axes;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const auto at = static_cast<size_t>(graph.inputs[i]);
+    if (only_losses[at] && !needed[at]) continue;
+    inputs.push_back(graph.inputs[i]);
+    if (i < imported.batch_axes.size()) batch_axes.push_back(imported.batch_axes[i]);
+  }
+  if (inputs.size() == graph.inputs.size()) return;
+  graph.outputs = kept;
+  graph.inputs = inputs;
+  imported.batch_axes = batch_axes;
+  RemoveDeadNodes(graph);
+}
+
 }  // namespace
 
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
@@ -43,6 +89,7 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
   // Prediction does not use the file's own algorithm.
   reading.training_info = request.kind == EntryKind::kPredict ? -1 : recipe.training_info();
   ImportedGraph imported = gradloom::Import(model, reading);
+  if (request.kind == EntryKind::kPredict) LeaveOutLosses(recipe.losses, imported);
   PassContext context{
       .graph = *imported.graph, .rules = rules, .recipe = recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
   context.fetch_names = imported.output_names;

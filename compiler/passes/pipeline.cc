@@ -30,6 +30,7 @@
 #include "compiler/passes/join_updates.h"
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/keep_weight_copies.h"
+#include "compiler/passes/loss_info.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/narrow_gradients.h"
@@ -152,6 +153,9 @@ void RunAddLoss(PassContext& c) {
     c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
     c.feed_names = operands.feed_names();
   }
+  std::map<ValueId, std::string> names = c.fetch_names;
+  names.insert(c.feed_names.begin(), c.feed_names.end());
+  c.plan.losses = LossInfosOf(c.graph, c.recipe.losses, c.loss, names);
   for (Node& node : c.graph.nodes) {
     if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && node.id >= c.first_loss_node) node.device = kTail;
   }

@@ -26,7 +26,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
       throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " needs an output and a target", "",
                   "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
     }
-    if (const auto losses = plan.properties.find("loss"); losses != plan.properties.end()) spec.ReadLikeLoss(losses->second);
+    spec.ReadLikeLoss(plan.losses);
     options.metrics.push_back(std::move(spec));
   }
   DisambiguateNames(options.metrics);
@@ -107,6 +107,8 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());
+    made.loss_weight = LossWeightOf(call->plan().losses, data);
+    if (made.loss_weight == nullptr && eval != nullptr) made.loss_weight = LossWeightOf(call->plan().losses, *eval->data);
     Trainer trainer(*call, data, eval == nullptr ? none : *eval->data, std::move(made), observer);
     const StopReason reason = trainer.Run();
     GradloomFitResult given{};

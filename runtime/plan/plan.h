@@ -21,6 +21,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/shape.h"
+#include "runtime/plan/loss_info.h"
 
 namespace gradloom {
 
@@ -303,6 +304,7 @@ struct Plan {
   ProgramList programs;
   std::vector<Entry> entries;
   std::vector<Group> groups;
+  std::vector<LossInfo> losses;                   // empty if the plan has no loss
   std::map<std::string, std::string> properties;  // texts for users: options that it was compiled with, versions
 
   // The number of devices, the same for every entry.

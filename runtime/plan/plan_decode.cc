@@ -87,6 +87,7 @@ class Decoder {
     for (const file::Group& group : from.groups()) {
       plan.groups.push_back({{group.ranks().begin(), group.ranks().end()}});
     }
+    for (const file::Loss& loss : from.losses()) plan.losses.push_back(Decode(loss));
     for (const file::Property& property : from.properties()) {
       if (!plan.properties.emplace(Name(property.name()), Text(property.value())).second)
         Refuse("property '" + Escaped(property.name()) + "' occurs twice");
@@ -118,6 +119,16 @@ class Decoder {
   static Shape ShapeOf(const Dims& dims) {
     if (dims.size() > kMaxRank) Refuse("a shape has " + std::to_string(dims.size()) + " dimensions");
     return Shape(std::vector<int64_t>(dims.begin(), dims.end()));
+  }
+
+  static LossInfo Decode(const file::Loss& from) {
+    LossInfo loss{.type = Name(from.type()), .output = Name(from.output()), .target = Name(from.target())};
+    loss.classes = from.classes();
+    loss.class_axis = from.class_axis();
+    if (from.ignores()) loss.ignore_index = from.ignore_index();
+    loss.class_weight.assign(from.class_weight().begin(), from.class_weight().end());
+    loss.mean = from.mean();
+    return loss;
   }
 
   static Layout LayoutOf(const std::string& text) { return text.empty() ? Layout{} : Layout::FromString(Name(text)); }

@@ -41,6 +41,7 @@ class Encoder {
     for (const Program& program : plan.programs) Encode(program, *to.add_programs());
     for (const Entry& entry : plan.entries) Encode(entry, *to.add_entries());
     for (const Group& group : plan.groups) to.add_groups()->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
+    for (const LossInfo& loss : plan.losses) Encode(loss, *to.add_losses());
     for (const auto& [name, value] : plan.properties) {
       file::Property& property = *to.add_properties();
       property.set_name(name);
@@ -60,6 +61,18 @@ class Encoder {
   template <typename Message>
   static void Dims(const Shape& shape, Message& to) {
     to.mutable_dims()->Add(shape.begin(), shape.end());
+  }
+
+  static void Encode(const LossInfo& loss, file::Loss& to) {
+    to.set_type(loss.type);
+    to.set_output(loss.output);
+    to.set_target(loss.target);
+    to.set_classes(loss.classes);
+    to.set_class_axis(loss.class_axis);
+    to.set_ignores(loss.ignore_index.has_value());
+    to.set_ignore_index(loss.ignore_index.value_or(0));
+    to.mutable_class_weight()->Add(loss.class_weight.begin(), loss.class_weight.end());
+    to.set_mean(loss.mean);
   }
 
   static std::string Text(const Layout& layout) { return layout.plain() ? "" : layout.ToString(); }

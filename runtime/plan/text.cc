@@ -195,6 +195,15 @@ std::string EntryText(const Plan& plan, size_t index) {
   return text + RanksText(entry);
 }
 
+std::string LossText(const LossInfo& loss) {
+  std::string text = "loss: " + Escaped(loss.type) + " of " + (loss.output.empty() ? "an inner value" : Escaped(loss.output)) + " and " +
+                     Escaped(loss.target);
+  if (loss.classes) text += ", classes along axis " + Number(loss.class_axis);
+  if (loss.ignore_index) text += ", class " + Number(*loss.ignore_index) + " ignored";
+  if (!loss.class_weight.empty()) text += ", class weights " + Attributes::ToString(loss.class_weight);
+  return text + (loss.mean ? ", mean over positions\n" : "\n");
+}
+
 }  // namespace
 
 std::string ArenaName(Arena arena) { return NameOf(kArenas, arena); }
@@ -212,6 +221,7 @@ std::string PlanText(const Plan& plan) {
         "target: " + std::string(DeviceKindName(target.device)) + " " + Escaped(target.isa) + ", threads " + Number(target.threads) + "\n";
   }
   for (const auto& [name, value] : plan.properties) text += "property " + Escaped(name) + ": " + Escaped(value) + "\n";
+  for (const LossInfo& loss : plan.losses) text += LossText(loss);
   text +=
       "schedule: " + Escaped(plan.schedule.kind) + ", lr " + Attributes::ToString(plan.schedule.lr) + List(plan.schedule.attributes) + "\n";
   text += "accumulate: " + Number(plan.accumulate) + "\n";

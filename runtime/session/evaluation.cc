@@ -1,7 +1,10 @@
 // Loss and metrics over a data set: EvaluateOver and EvaluateShared.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +36,37 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
   return target;
 }
 
+// Whether the loss leaves out rows of the data. Of columns that are read on demand, whose rows would all have to be read, only those with
+// an explicit ignore_index are looked at.
+bool LeavesOutRows(const LossInfo& loss, const Dataset& data) {
+  if (loss.ignore_index) return true;
+  const auto found = data.columns().find(loss.target);
+  if (found == data.columns().end() || !IsInteger(found->second.dtype())) return false;
+  const TensorView target = found->second.view();
+  for (int64_t i = 0; i < target.elements(); ++i) {
+    if (ElementAsInt(target, i) == kIgnoredClass) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data) {
+  if (losses.size() != 1 || !losses.front().mean) return {};
+  const LossInfo& loss = losses.front();
+  if (loss.class_weight.empty() && !LeavesOutRows(loss, data)) return {};
+  return [loss, ignored = loss.ignore_index.value_or(kIgnoredClass)](const Feeds& feeds) {
+    const TensorView& target = feeds.find(loss.target)->second;
+    double weight = 0;
+    for (int64_t i = 0; i < target.elements(); ++i) {
+      const int64_t c = ElementAsInt(target, i);
+      // A step refuses other classes.
+      const bool weighs = c >= 0 && c < std::ssize(loss.class_weight);
+      if (c != ignored) weight += loss.class_weight.empty() ? 1 : weighs ? loss.class_weight[static_cast<size_t>(c)] : 0;
+    }
+    return weight;
+  };
+}
 
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options) {
   // Weights depend on classes, which are integers.

@@ -17,21 +17,40 @@ namespace internal {
 ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target)
     : spec_(spec), output_(output), target_(target) {
   const int rank = output.shape.rank();
-  const int64_t axis = spec.class_axis < 0 ? spec.class_axis + rank : spec.class_axis;
+  const int64_t stated = spec.class_axis.value_or(1), axis = spec.class_axis ? (stated < 0 ? stated + rank : stated) : ClassAxis();
   if (axis < 0 || axis >= rank) {
-    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs class scores along axis " + std::to_string(spec.class_axis) +
+    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs class scores along axis " + std::to_string(stated) +
                                         ", but the output is " + output.shape.ToString());
   }
   for (int i = 0; i < rank; ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
   if (target.elements() != positions()) {
-    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " needs one class for each of " +
-                                        std::to_string(positions()) + " positions, but the target is " + target.shape.ToString());
+    throw Error(ErrorCode::kConfig,
+                Escaped(spec.name) + " of " + output.shape.ToString() + " with the classes along axis " + std::to_string(axis) +
+                    " needs one class for each of " + std::to_string(positions()) + " positions, but the target is " +
+                    target.shape.ToString(),
+                "",
+                "if the classes are along another axis, name it: " + Escaped(spec.name) + "(" + Escaped(spec.output) + ", " +
+                    Escaped(spec.target) + ", class_axis=-1)");
   }
+}
+
+int64_t ClassScores::ClassAxis() const {
+  const int rank = output_.shape.rank();
+  const auto fits = [&](int axis) {
+    std::vector<int64_t> positions(output_.shape.begin(), output_.shape.end()), classes(target_.shape.begin(), target_.shape.end());
+    positions.erase(positions.begin() + axis);
+    while (classes.size() > positions.size() && classes.back() == 1) classes.pop_back();
+    return positions == classes;
+  };
+  for (int axis = 1; axis < rank; ++axis) {
+    if (fits(axis)) return axis;
+  }
+  return rank == 1 ? 0 : 1;
 }
 
 int64_t ClassScores::Class(int64_t position) const {
   const int64_t c = ElementAsInt(target_, position);
-  if (c == spec_.ignore_index) return -1;
+  if (c == spec_.ignore_index.value_or(kIgnoredClass)) return -1;
   if (c < 0 || c >= classes_) {
     throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(position) +
                                       " of the batch is not between 0 and " + std::to_string(classes_ - 1));
@@ -120,7 +139,7 @@ class TopK : public MeanMetric {
     if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not binary labels");
     CheckSameElements(spec_, output, target);
     for (int64_t i = 0; i < output.elements(); ++i) {
-      Count((ElementAsDouble(output, i) > spec_.threshold) == (ElementAsDouble(target, i) > 0.5));
+      Count((ElementAsDouble(output, i) > spec_.threshold.value_or(0)) == (ElementAsDouble(target, i) > 0.5));
     }
   }
 
@@ -173,33 +192,49 @@ int64_t CountOfTop(std::string_view name) {
   return error == std::errc() && end == name.data() + name.size() && k > 0 ? k : 0;
 }
 
+template <typename T>
+T OptionOf(const std::string& key, const std::string& text, const std::string& wanted) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  throw Error(ErrorCode::kConfig, "option " + key + " of a metric must be " + wanted + ", got '" + Escaped(text) + "'");
+}
+
 }  // namespace
 
 std::string MetricNameOf(const std::string& word) { return word == "acc" ? "accuracy" : word; }
 
 MetricSpec MetricSpec::Parse(const std::string& text) {
   const CallText call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
-  if (!call.options.empty())
-    throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
-                "write " + Escaped(call.name) + "(OUTPUT, TARGET)");
-  return {.name = MetricNameOf(call.name), .output = call.output, .target = call.target};
+  MetricSpec spec{.name = MetricNameOf(call.name), .output = call.output, .target = call.target};
+  for (const auto& [key, value] : call.options) {
+    if (key == "class_axis") {
+      spec.class_axis = OptionOf<int64_t>(key, value, "a whole number");
+    } else if (key == "ignore_index") {
+      spec.ignore_index = OptionOf<int64_t>(key, value, "a whole number");
+    } else if (key == "threshold") {
+      spec.threshold = OptionOf<double>(key, value, "a number");
+    } else {
+      const std::string near = Nearest(key, {"class_axis", "ignore_index", "threshold"});
+      throw Error(
+          ErrorCode::kConfig, "unknown option of a metric '" + Escaped(key) + "'", "",
+          (near.empty() ? "" : "did you mean '" + near + "'?   ") + std::string("expected one of: class_axis, ignore_index, threshold"));
+    }
+  }
+  return spec;
 }
 
-void MetricSpec::ReadLikeLoss(const std::string& losses) {
-  constexpr std::string_view kPlus = " + ";
-  for (size_t start = 0; start < losses.size();) {
-    const size_t end = std::min(losses.find(kPlus, start), losses.size());
-    // Without the weight. A loss graph has no parentheses.
-    const size_t last = losses.rfind(')', end);
-    const bool call = last != std::string::npos && last >= start && last < end;
-    const std::string term = call ? losses.substr(start, last + 1 - start) : "";
-    start = end + kPlus.size();
-    if (!call) continue;
-    const CallText loss = ParseCall(term, "loss", "mse(OUTPUT, TARGET)");
-    if (loss.target != Escaped(target)) continue;
-    threshold = loss.name == "bce" ? 0.5 : 0;
-    probabilities = loss.name == "cross_entropy_of_probabilities";
+void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
+  const LossInfo* about = nullptr;
+  for (const LossInfo& loss : losses) {
+    if (loss.target != target) continue;
+    if (about == nullptr || (about->output != output && loss.output == output)) about = &loss;
   }
+  if (about == nullptr) return;
+  if (about->classes && about->output == output && !class_axis) class_axis = about->class_axis;
+  if (about->classes && !ignore_index) ignore_index = about->ignore_index;
+  if (!threshold && about->type == "bce") threshold = 0.5;
+  probabilities = about->type == "cross_entropy_of_probabilities";
 }
 
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {

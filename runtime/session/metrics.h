@@ -4,34 +4,35 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/tensor.h"
+#include "runtime/plan/loss_info.h"
 
 namespace gradloom {
-
-// The class that losses and metrics ignore by default, as in PyTorch.
-inline constexpr int64_t kIgnoredClass = -100;
 
 // A metric of an output and a target.
 struct MetricSpec {
   std::string name;
-  std::string output, target;            // empty: the only one, or that of the first loss
-  int64_t class_axis = 1;                // for outputs whose targets are classes; -1: the last
-  int64_t ignore_index = kIgnoredClass;  // targets of this class are ignored
-  double threshold = 0;                  // scores above it mean yes: 0 for logits, 0.5 for probabilities
-  bool probabilities = false;            // for classes: the output has probabilities, not scores that need a softmax
-  std::string label;                     // name of its values; empty: `name`
+  std::string output, target;           // empty: the only one, or that of the first loss
+  std::optional<int64_t> class_axis;    // for outputs whose targets are classes, -1: the last; none: as the shapes say
+  std::optional<int64_t> ignore_index;  // targets of this class are ignored; none: kIgnoredClass
+  std::optional<double> threshold;      // scores above it mean yes: 0 for logits, 0.5 for probabilities; none: 0
+  bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
+  std::string label;                    // name of its values; empty: `name`
 
   const std::string& shown() const { return label.empty() ? name : label; }
 
-  // Sets whether the output has probabilities, by the loss of the same target. `losses`: a plan's property "loss", such as
-  // "bce(p, label)*0.5 + mse(box, boxes)".
-  void ReadLikeLoss(const std::string& losses);
+  // Sets what is not set yet, and whether the output has probabilities, as the loss of the same output and target has it, or else the first
+  // loss of the same target.
+  void ReadLikeLoss(std::span<const LossInfo> losses);
 
-  // Parses "accuracy" or "auroc(logits, label)", without checking whether there is such a metric. Throws Error(kConfig).
+  // Parses "accuracy" or "auroc(logits, label, class_axis=-1)", without checking whether there is such a metric. The options are
+  // class_axis, ignore_index and threshold. Throws Error(kConfig).
   static MetricSpec Parse(const std::string& text);
 };
 

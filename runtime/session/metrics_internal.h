@@ -24,6 +24,9 @@ class ClassScores {
   double LogSum(int64_t position) const;
 
  private:
+  // The first axis without which the output has the target's shape, except for trailing ones; 1 if there is none.
+  int64_t ClassAxis() const;
+
   const MetricSpec& spec_;
   const TensorView& output_;
   const TensorView& target_;

@@ -76,7 +76,7 @@ struct Counts {
     false_negative += !said && is;
   }
 
-  void AddBinary(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold, is); }
+  void AddBinary(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold.value_or(0), is); }
 
   static void AddClass(const ClassScores& scores, int64_t position, int64_t right, std::vector<Counts>& columns) {
     int64_t said = 0;

@@ -432,15 +432,26 @@ bool Session::HasFetch(std::string_view name) const {
 }
 
 int Session::FetchIndex(std::string_view name) const {
-  std::string known;
-  if (last_entry_ >= 0) {
-    const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
-    for (size_t i = 0; i < fetches.size(); ++i) {
-      if (fetches[i].name == name) return static_cast<int>(i);
-      known += (known.empty() ? "" : ", ") + Escaped(fetches[i].name);
-    }
+  if (last_entry_ < 0) {
+    throw Error(ErrorCode::kConfig, "there is no output '" + Escaped(name) + "': nothing has run yet, or memory was released since", "",
+                "run a training step, an evaluation or a prediction first");
   }
-  throw Error(ErrorCode::kConfig, "the last run has no output '" + Escaped(name) + "'", "", "it has: " + known);
+  std::string known;
+  const Entry& entry = plan_->entries[static_cast<size_t>(last_entry_)];
+  for (size_t i = 0; i < entry.fetches.size(); ++i) {
+    if (entry.fetches[i].name == name) return static_cast<int>(i);
+    known += (known.empty() ? "" : ", ") + Escaped(entry.fetches[i].name);
+  }
+  const std::string ran = "the last run, of the kind '" + std::string(KindName(entry.kind)) + "', has no output";
+  if (known.empty()) {
+    throw Error(ErrorCode::kConfig, ran + "s, so there is no '" + Escaped(name) + "'", "",
+                "run a training step, an evaluation or a prediction, and read its outputs before the next run");
+  }
+  const bool elsewhere = std::any_of(plan_->entries.begin(), plan_->entries.end(), [&](const Entry& other) {
+    return std::any_of(other.fetches.begin(), other.fetches.end(), [&](const Fetch& fetch) { return fetch.name == name; });
+  });
+  throw Error(ErrorCode::kConfig, ran + " '" + Escaped(name) + "'", "",
+              "it has: " + known + (elsewhere ? "; another kind of run has it: evaluate or predict" : ""));
 }
 
 TensorView Session::Fetched(std::string_view name) const {

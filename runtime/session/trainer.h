@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -208,6 +209,11 @@ class Trainer {
   int64_t claimed_next_ = 0, claimed_end_ = 0;  // range of the run's batches that this process has taken
   SharedCounts epoch_base_;                     // when the epoch began
 };
+
+// For TrainerOptions::loss_weight: the divisor of a batch's loss if it is a mean over something other than rows, for example over classes
+// that are not ignored or over class weights. Empty if rows can be used for this data. With several losses that have different divisors,
+// rows are used. `losses`: the plan's.
+std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data);
 
 // "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean over the batches, each
 // weighted by options.loss_weight.

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/api/housing.h"
@@ -165,6 +167,160 @@ TEST(Trainer, MetricsLeaveOutTheIgnoredClass) {
   const std::vector<int64_t> y = {0, -100, -100, 1};
   const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 2})}, {"y", TensorView(y.data(), {4})}});
   EXPECT_EQ(AccuracyOf(plan, data, "accuracy(s, y)"), 1);
+}
+
+gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& loss) {
+  return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+}
+
+// Three positions of three scores, so that the shapes do not tell along which axis the classes are.
+struct Sequence {
+  gradloom::Model model = ModelOfText(
+      "sequence", "g (float[N, 3, 3] x) => (float[N, 3, 3] s) <float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}> { s = MatMul (x, w) }");
+  std::vector<float> x = std::vector<float>(4 * 9);
+  std::vector<int64_t> y = std::vector<int64_t>(4 * 3);
+
+  // The largest score of each position is that of its class.
+  Sequence() {
+    for (size_t i = 0; i < y.size(); ++i) {
+      y[i] = static_cast<int64_t>(i * i % 3);
+      x[i * 3 + static_cast<size_t>(y[i])] = 1;
+    }
+  }
+  gradloom::Dataset data() const {
+    return gradloom::Dataset(gradloom::Feeds{{"x", TensorView(x.data(), {4, 3, 3})}, {"y", TensorView(y.data(), {4, 3})}});
+  }
+};
+
+TEST(Trainer, MetricsHaveTheClassAxisOfTheLoss) {
+  Sequence sequence;
+  const gradloom::Plan plan = CompiledWith(sequence.model, "cross_entropy(s, y, class_axis=-1)");
+  EXPECT_EQ(AccuracyOf(plan, sequence.data(), "accuracy(s, y)"), 1);
+  // The metric's own option comes first.
+  EXPECT_LT(AccuracyOf(plan, sequence.data(), "accuracy(s, y, class_axis=1)"), 1);
+  EXPECT_LT(AccuracyOf(CompiledWith(sequence.model, "cross_entropy(s, y)"), sequence.data(), "accuracy(s, y)"), 1);
+}
+
+TEST(Trainer, MetricsIgnoreTheClassThatTheLossIgnores) {
+  Sequence sequence;
+  // Wrong at every position of class 0.
+  for (size_t i = 0; i < sequence.y.size(); ++i) {
+    if (sequence.y[i] == 0) sequence.x[i * 3 + 2] = 2;
+  }
+  const gradloom::Plan plan = CompiledWith(sequence.model, "cross_entropy(s, y, class_axis=-1, ignore_index=0)");
+  EXPECT_EQ(AccuracyOf(plan, sequence.data(), "accuracy(s, y)"), 1);
+  EXPECT_LT(AccuracyOf(plan, sequence.data(), "accuracy(s, y, ignore_index=5)"), 1);
+  EXPECT_LT(AccuracyOf(CompiledWith(sequence.model, "cross_entropy(s, y, class_axis=-1)"), sequence.data(), "accuracy(s, y)"), 1);
+}
+
+// Some exporters put the loss into the model. Its operator then tells how the label is read.
+TEST(Trainer, MetricsReadALossThatTheModelComputes) {
+  Sequence sequence;
+  const std::string graph = R"(g (float[N, 3, 3] x, int64[N, 3] y) => (float[N, 3, 3] s, float loss) <
+  float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}, int64[2] rows = {-1, 3}, int64[1] flat = {-1}>
+{
+  s = MatMul (x, w)
+  z = Reshape (s, rows)
+  l = Reshape (y, flat)
+  loss = SoftmaxCrossEntropyLoss <ignore_index = 0> (z, l)
+})";
+  for (size_t i = 0; i < sequence.y.size(); ++i) {
+    if (sequence.y[i] == 0) sequence.x[i * 3 + 2] = 2;
+  }
+  EXPECT_EQ(AccuracyOf(CompiledWith(ModelOfText("inside", graph), "output(loss)"), sequence.data(), "accuracy(s, y)"), 1);
+}
+
+// A plan whose losses say nothing of the target: the shapes show the classes' axis, or the message says how to name it.
+TEST(Trainer, MetricsThatNoLossExplains) {
+  const auto model =
+      ModelOfText("other", R"(g (float[N, 2, 3] x) => (float[N, 2, 3] s, float[N, 2, 3] r) <float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}>
+{ s = MatMul (x, w)  r = Relu (s) })");
+  const gradloom::Plan plan = CompiledWith(model, "mse(r, t)");
+  const std::vector<float> x = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};
+  const std::vector<int64_t> y = {0, 1, 2, 0}, odd = {0, 1, 2, 0, 1, 2};
+  const auto data = [&](const std::vector<int64_t>& labels) {
+    return gradloom::Dataset(gradloom::Feeds{{"x", TensorView(x.data(), {2, 2, 3})},
+                                             {"t", TensorView(x.data(), {2, 2, 3})},
+                                             {"y", TensorView(labels.data(), {2, std::ssize(labels) / 2})}});
+  };
+  EXPECT_EQ(AccuracyOf(plan, data(y), "accuracy(s, y)"), 1);
+  try {
+    AccuracyOf(plan, data(odd), "accuracy(r, y, class_axis=2)");
+    ADD_FAILURE();
+  } catch (const gradloom::Error& error) {
+    EXPECT_NE(error.help().find("accuracy(r, y, class_axis=-1)"), std::string::npos) << error.help();
+  }
+  EXPECT_THROW(AccuracyOf(plan, data(y), "accuracy(s, y, axis=2)"), gradloom::Error);
+  EXPECT_THROW(AccuracyOf(plan, data(y), "accuracy(s, y, class_axis=last)"), gradloom::Error);
+}
+
+// The mean over batches of which some have more weight than others is the mean over all rows.
+TEST(Trainer, MeanLossCountsClassWeights) {
+  const auto model = ModelOfText("weighted", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
+  const std::vector<float> x = {3, 0, 0, 2, 1, 0, 0, 1, 2, 2, 0, 4, 1, 3, 0, 0};
+  const std::vector<int64_t> y = {0, 0, 0, 0, 1, 1, 1, -100};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {8, 2})}, {"y", TensorView(y.data(), {8})}});
+  const gradloom::Plan plan = CompiledWith(model, "cross_entropy(s, y, class_weight=0.25:4)");
+  const auto losses = [&](int64_t batch) {
+    gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = batch});
+    double evaluated = -1;
+    const auto fitted = trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
+      evaluated = e.values.at("loss");
+      return true;
+    }});
+    return std::pair(fitted.train_loss, evaluated);
+  };
+  const auto whole = losses(8), parts = losses(3);
+  EXPECT_NEAR(parts.first, whole.first, 1e-5);
+  EXPECT_NEAR(parts.second, whole.second, 1e-5);
+}
+
+// A prediction needs no target, even if the model itself computes its loss.
+TEST(Session, PredictsWithoutTheTargetOfTheModelsLoss) {
+  const auto model =
+      ModelOfText("with_loss", R"(g (float[N, 2] x, float[N, 2] y) => (float loss, float[N, 2] s) <float[2, 2] w = {1, 2, 3, 4}>
+{ s = MatMul (x, w)  d = Sub (s, y)  q = Mul (d, d)  loss = ReduceMean <keepdims = 0> (q) })");
+  const gradloom::Plan plan = CompiledWith(model, "output(loss)");
+  EXPECT_EQ(plan.Inputs(gradloom::EntryKind::kPredict).size(), 1u);
+  EXPECT_EQ(plan.Inputs(gradloom::EntryKind::kTrain).size(), 2u);
+  gradloom::Session session(plan);
+  const std::vector<float> x = {1, 0, 0, 1};
+  // Also for a batch size that is compiled when it occurs.
+  for (const int64_t rows : {2, 1}) {
+    session.Predict({{"x", TensorView(x.data(), {rows, 2})}});
+    EXPECT_EQ(session.Output("s").as<float>()[1], 2);
+  }
+  // The loss needs the target, which an evaluation has.
+  EXPECT_THROW(session.Output("loss"), gradloom::Error);
+  session.Predict({{"x", TensorView(x.data(), {2, 2})}, {"y", TensorView(x.data(), {2, 2})}});
+  session.Evaluate({{"x", TensorView(x.data(), {2, 2})}, {"y", TensorView(x.data(), {2, 2})}});
+  EXPECT_EQ(session.Output("loss").as<float>()[0], (0 + 4 + 9 + 9) / 4.0f);
+}
+
+TEST(Session, SaysWhyThereIsNoOutput) {
+  const auto help = [](gradloom::Session& session, const std::string& name) {
+    try {
+      session.Output(name);
+    } catch (const gradloom::Error& error) {
+      return error.message() + " | " + error.help();
+    }
+    return std::string("there is one");
+  };
+  gradloom::Session session(Plain());
+  EXPECT_EQ(help(session, "value"),
+            "there is no output 'value': nothing has run yet, or memory was released since | "
+            "run a training step, an evaluation or a prediction first");
+  const Samples samples(1);
+  session.Step(samples.feeds());
+  EXPECT_EQ(help(session, "value"),
+            "the last run, of the kind 'training step', has no output 'value' | it has: loss; "
+            "another kind of run has it: evaluate or predict");
+  gradloom::Session updating(WithGradients());
+  updating.Backward(samples.feeds());
+  updating.Update();
+  EXPECT_EQ(help(updating, "value"),
+            "the last run, of the kind 'update', has no outputs, so there is no 'value' | "
+            "run a training step, an evaluation or a prediction, and read its outputs before the next run");
 }
 
 TEST(Dataset, BatchesFromTensors) {

@@ -60,34 +60,38 @@ TEST(PlanText, ShowsTheTables) {
   AddConstant(plan, "c", 4);
   plan.model = {"net", "beef", "1234"};
   plan.properties = {{"options", "--lr 1"}};
+  plan.losses = {{"cross_entropy", "logits", "label", true, -1, 7, {0.5, 2}, true}, {"mse", "y", "t"}};
   ProgramBuilder b(plan);
   plan.programs.push_back(b.Take());
   Entry& entry = AddEntry(plan, EntryKind::kEval, 7, {0, 0, 0});
   entry.ranks[2].shard_length = 3;
   entry.feeds.push_back({"x", DType::kFloat32, {7, 2}, 0});
   entry.fetches.push_back({"y", 1, -1});
-  EXPECT_EQ(PlanText(plan),
-            "plan, format 5\n"
-            "model: net, hash beef, 4 bytes without weights\n"
-            "target: cpu any, threads 1\n"
-            "property options: --lr 1\n"
-            "schedule: constant, lr 0.0\n"
-            "accumulate: 1\n"
-            "step: 64 bytes, lr 0, step -1, batch -1, seed -1\n"
-            "state: 128 bytes\n"
-            "  w: parameter float32[8], bytes 0 to 32, zero at first\n"
-            "  w/m: optimizer of 0 float32[8], bytes 64 to 96, zero at first\n"
-            "constants: 64 bytes\n"
-            "  c: float32[4], from byte 0\n"
-            "group 0: 0 1 2\n"
-            "entry 0: eval, batch 7\n"
-            "  feed x: float32[7,2], batch along 0\n"
-            "  fetch y: %1\n"
-            "  ranks 0 to 1: program 0, 2 samples each from 0, groups 0\n"
-            "  rank 2: program 0, 3 samples from 4, groups 0\n"
-            "program 0:\n"
-            "  0 instructions, 0 events, 0 transient bytes\n"
-            "  s0 compute on target 0, threads 1\n");
+  EXPECT_EQ(
+      PlanText(plan),
+      "plan, format 5\n"
+      "model: net, hash beef, 4 bytes without weights\n"
+      "target: cpu any, threads 1\n"
+      "property options: --lr 1\n"
+      "loss: cross_entropy of logits and label, classes along axis -1, class 7 ignored, class weights [0.5,2.0], mean over positions\n"
+      "loss: mse of y and t\n"
+      "schedule: constant, lr 0.0\n"
+      "accumulate: 1\n"
+      "step: 64 bytes, lr 0, step -1, batch -1, seed -1\n"
+      "state: 128 bytes\n"
+      "  w: parameter float32[8], bytes 0 to 32, zero at first\n"
+      "  w/m: optimizer of 0 float32[8], bytes 64 to 96, zero at first\n"
+      "constants: 64 bytes\n"
+      "  c: float32[4], from byte 0\n"
+      "group 0: 0 1 2\n"
+      "entry 0: eval, batch 7\n"
+      "  feed x: float32[7,2], batch along 0\n"
+      "  fetch y: %1\n"
+      "  ranks 0 to 1: program 0, 2 samples each from 0, groups 0\n"
+      "  rank 2: program 0, 3 samples from 4, groups 0\n"
+      "program 0:\n"
+      "  0 instructions, 0 events, 0 transient bytes\n"
+      "  s0 compute on target 0, threads 1\n");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/passes/loss_info.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "tools/run/device_forecast.h"
@@ -26,12 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kDefaultBatch = 32;
 
-bool TakesProbabilities(const LossTerm& term) { return term.type == "cross_entropy_of_probabilities"; }
-
-bool TargetIsClass(const LossTerm& term) {
-  return ((term.type == "cross_entropy" || TakesProbabilities(term)) && !term.probabilities) || term.type == "nll";
-}
-
 std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
 
 const Value& OutputOf(const LossTerm& term, const Graph& graph) {
@@ -40,8 +35,6 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
   }
   return graph.value(graph.outputs.front());
 }
-
-int64_t IgnoredClassOf(const LossTerm& term) { return TargetIsClass(term) ? term.ignore_index.value_or(kIgnoredClass) : kIgnoredClass; }
 
 }  // namespace
 
@@ -150,7 +143,7 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
     const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
     if (axis < 0 || axis >= shape.rank()) continue;
     const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
-    classes[TargetOf(term)] = {count, IgnoredClassOf(term)};
+    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
   }
   return classes;
 }
@@ -207,7 +200,6 @@ std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
   std::vector<MetricSpec> metrics;
   for (MetricSpec& spec : WantedMetrics(configuration)) {
-    // The loss with the same output and target determines how they are interpreted.
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
@@ -219,42 +211,10 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
     if (spec.target.empty()) spec.target = TargetOf(*about);
-    spec.class_axis = about->class_axis;
-    spec.ignore_index = IgnoredClassOf(*about);
-    spec.threshold = about->type == "bce" ? 0.5 : 0;
-    spec.probabilities = TakesProbabilities(*about);
     metrics.push_back(std::move(spec));
   }
   DisambiguateNames(metrics);
   return metrics;
-}
-
-namespace {
-
-// Whether the loss leaves out rows of the data. Of columns that are read on demand, whose rows would all have to be read, only those with
-// an explicit ignore_index are looked at.
-bool LeavesOutRows(const LossTerm& term, const Dataset& data) {
-  if (term.ignore_index) return true;
-  const auto found = data.columns().find(TargetOf(term));
-  if (found == data.columns().end() || found->second.dtype() != DType::kInt64) return false;
-  return std::ranges::count(found->second.as<int64_t>(), kIgnoredClass) > 0;
-}
-
-}  // namespace
-
-std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe, const Dataset& data) {
-  const LossTerm& term = recipe.losses.front();
-  if (recipe.losses.size() != 1 || !TargetIsClass(term) || term.reduction != "mean") return {};
-  if (term.class_weight.empty() && !LeavesOutRows(term, data)) return {};
-  return [term, ignored = IgnoredClassOf(term)](const Feeds& feeds) {
-    const TensorView& target = feeds.find(TargetOf(term))->second;
-    double weight = 0;
-    for (int64_t i = 0; i < target.elements(); ++i) {
-      const int64_t c = ElementAsInt(target, i);
-      if (c != ignored) weight += term.class_weight.empty() ? 1 : term.class_weight.at(static_cast<size_t>(c));
-    }
-    return weight;
-  };
 }
 
 namespace {
@@ -307,8 +267,6 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   const int64_t train_rows = made.data.train.rows(), eval_rows = made.data.eval.rows();
   if (eval_rows == 0) CheckNothingIsMeasured(configuration);
   made.options.batch = std::min(batch, train_rows);
-  made.options.loss_weight = LossWeightOf(compile.recipe, made.data.train);
-  if (made.options.loss_weight == nullptr && eval_rows > 0) made.options.loss_weight = LossWeightOf(compile.recipe, made.data.eval);
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
   if (made.options.updates == 0 && batches * made.options.epochs < compile.recipe.accumulate) {
     throw Error(ErrorCode::kConfig,
@@ -328,6 +286,9 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   made.plan = std::make_shared<const Plan>(by_plan ? planned->Complete(configuration, model, compile, made.report)
                                                    : Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
+  for (MetricSpec& spec : made.options.metrics) spec.ReadLikeLoss(made.plan->losses);
+  made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.train);
+  if (made.options.loss_weight == nullptr && eval_rows > 0) made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.eval);
   if (const std::string line = TailLine(made.report, compile.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, compile.recipe.recompute); !line.empty()) made.notes.push_back(line);
   AddForecast(configuration, model, compile, *made.plan, made.report, made.notes);

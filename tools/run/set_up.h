@@ -44,15 +44,12 @@ bool ReadsOnDemand(const Configuration& configuration);
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
                          std::vector<std::string>& notes);
 
-// The configured metrics. Those without an output and target use those of the first loss; an empty output means the graph's first one.
+// The configured metrics. Those without an output and target use those of the first loss; an empty output means the graph's first one. How
+// they read them is set by the compiled plan (MetricSpec::ReadLikeLoss).
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph);
 
 // The valid classes of the losses' targets.
 std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
-
-// The divisor of a batch's loss if it is a mean over something other than rows, for example over classes that are not ignored or over class
-// weights. Empty if rows can be used for this data. With several losses that have different divisors, rows are used.
-std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe, const Dataset& data);
 
 // Replaces parameters and running statistics of the session with those of a safetensors file or of the folder of a checkpoint. Optimizer
 // state, accumulated gradients and loss scale are ignored. Names that the session lacks are listed in a note. Throws Error(kCheckpoint) if

@@ -240,8 +240,9 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const Dataset rows = !data.empty() ? Load(data, compiled, notes, ClassesOf(compiled.options.recipe, *compiled.graph.graph))
                                      : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
-  options.loss_weight = LossWeightOf(compiled.options.recipe, rows);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
+  for (MetricSpec& spec : options.metrics) spec.ReadLikeLoss(session.plan().losses);
+  options.loss_weight = LossWeightOf(session.plan().losses, rows);
   options.batch = compiled.batch;
   CheckSame(job, rows, options.batch);
   return {rows.rows(), EvaluateShared(session, rows, options, SharesBatches(job))};
