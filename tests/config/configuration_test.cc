@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
+#include <utility>
 
 #include "tests/session/temporary_folder.h"
 #include "tools/config/keys.h"
@@ -174,6 +176,25 @@ TEST_F(ConfigurationTest, FlagOverridesSetOverridesFileOverridesDefault) {
   EXPECT_EQ(c.Number("optimizer.beta1"), 0.1);
   EXPECT_EQ(c.Number("optimizer.beta2"), 0.999);
   EXPECT_EQ(c.Named("data.map"), (NamedTexts{{"x", {"a"}}, {"y", {"c"}}, {"z", {"d"}}}));
+}
+
+TEST_F(ConfigurationTest, AnEqualValueOverridesNothing) {
+  const std::string data = (std::filesystem::current_path() / "train.csv").string();
+  Configuration c = Read("[optimizer]\nlr = 1\nmomentum = 0.5\n[data]\ntrain = \"" + data + "\"\n[data.map]\nx = \"a\"\n");
+  const auto overridden = [&](const char* name) { return c.origin(name).overridden; };
+  c.SetAssignment("optimizer.momentum=0.6");
+  const std::string file = overridden("optimizer.momentum");
+  EXPECT_NE(file, "");
+  for (const auto& [flag, value] : {std::pair("--lr", "1"), {"--momentum", "0.6"}, {"--data", "train.csv"}, {"--map", "y=b"}})
+    c.SetFlag(*FindFlag(flag), {value});
+  EXPECT_EQ(overridden("optimizer.lr"), "");
+  EXPECT_EQ(c.origin("optimizer.lr").place, "--lr");
+  EXPECT_EQ(overridden("optimizer.momentum"), file);  // which has another value than --set and the flag
+  EXPECT_EQ(overridden("data.train"), "");
+  EXPECT_EQ(overridden("data.map"), "");
+  c = Read("[data.map]\nx = \"a\"\n");
+  c.SetFlag(*FindFlag("--map"), {"x=b"});
+  EXPECT_NE(overridden("data.map"), "");
 }
 
 TEST_F(ConfigurationTest, AssignmentsAreBareTextOrToml) {

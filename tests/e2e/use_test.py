@@ -313,13 +313,54 @@ class UseTest(unittest.TestCase):
         words = [*TRAIN_LONG, "--save-every", "2", "--keep", "9"]
         whole = self.json([*words, "--name", "whole", "--json"])
         shutil.copytree("runs/whole", "runs/part")
-        config = "runs/part/config.toml"
-        with open(config) as file:
-            text = file.read().replace('"whole"', '"part"')
-        sample_files.write(config, text)
         report = self.json(["train", *words[1:], "--name", "part", "--resume", "runs/part/checkpoints/step-000004", "--json"])
         self.assertEqual((report["steps"], report["eval_loss"]), (12, whole["eval_loss"]))
         self.assertTrue(self.json(["diff", "runs/whole/state.safetensors", "runs/part/state.safetensors", "--json"])["same"])
+
+    def test_a_renamed_folder_resumes(self):
+        """By its new name, with and without naming it, and in another folder of runs."""
+        def words(epochs):
+            return [epochs if word == "6" else word for word in [*TRAIN_LONG, "--save-every", "2", "--keep", "9"]]
+
+        whole = self.json([*words("6"), "--name", "before", "--json"])
+        os.rename("runs/before", "runs/after")
+        resumed = self.json([*words("8"), "--name", "after", "--resume", "auto", "--json"])
+        self.assertGreater(resumed["steps"], whole["steps"])
+        os.makedirs("archive")
+        os.rename("runs/after", "archive/again")
+        done = self.run_command(["resume", "archive/again/", "--epochs", "9"])
+        self.assertIn("train.epochs = 9, was 8", done.stderr)
+        self.assertNotIn("run.name", done.stderr)
+        self.run_command([*words("10"), "--out", "archive/", "--name", "again", "--resume", "auto"])
+        # A run that got its name by itself has it, too.
+        self.run_command([*words("6"), "--out", "unnamed"])
+        self.run_command([*words("7"), "--out", "unnamed", "--name", "exp1", "--resume", "auto"])
+        # Another name is still not that of the folder.
+        self.assertIn("--name cannot be changed", self.run_command(["resume", "archive/again", "--name", "other"], 4).stderr)
+
+    def test_only_different_values_are_noted(self):
+        sample_files.write("noted.toml", '[optimizer]\nlr = 0.01\nname = "adam"\n[data]\nbatch = 32\n')
+        done = self.run_command([*TRAIN, "-c", "noted.toml", "--lr", "0.01", "--optimizer", "adam", "--batch", "16", "--name", "noted"])
+        self.assertEqual(re.findall(r"^config .*", done.stderr, re.M), ["config  data.batch from --batch (over noted.toml:5:1)"])
+
+    def test_a_loss_inside_the_model(self):
+        """Predicting needs no label, and metrics know what the model's own loss ignores."""
+        onnx.save(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+            g (float[N, 4] x, int64[N] label) => (float loss, float[N, 3] logits) <float[4, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}>
+            { logits = MatMul (x, w)  loss = SoftmaxCrossEntropyLoss <ignore_index = 2> (logits, label) }'''), "inside.onnx")
+        words = ["inside.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "label=label", "--loss", "output(loss)", "--lr", "0",
+                 "--eval-data", "train.csv", "--metric", "accuracy(logits, label)", "--epochs", "1", "--progress", "none"]
+        report = self.json(["train", *words, "--name", "inside", "--json"])
+        counted = self.label != 2
+        right = (self.x[:, :3].argmax(1) == self.label)[counted]
+        self.assertAlmostEqual(report["eval_accuracy"], right.mean(), 5)
+        self.assertEqual(self.json(["eval", "runs/inside", "--data", "train.csv", "--json"])["accuracy"], report["eval_accuracy"])
+        np.savetxt("unlabelled.csv", self.x, delimiter=",", header="a,b,c,d", comments="")
+        printed = self.json(["predict", "runs/inside", "--data", "unlabelled.csv", "--json"])
+        self.assertEqual(list(printed), ["logits"])
+        np.testing.assert_allclose(printed["logits"], self.x[:, :3], rtol=1e-4)
+        refused = self.run_command(["eval", "runs/inside", "--data", "unlabelled.csv"], 5).stderr
+        self.assertIn("label", refused)
 
     def test_plateau(self):
         words = [*TRAIN_LONG, "--save-every", "1ep", "--keep", "99", "--optimizer", "sgd", "--lr", "0.5", "--plateau-patience", "1",
@@ -417,6 +458,12 @@ class UseTest(unittest.TestCase):
         self.assertEqual(again.pop("run.out")["value"], os.path.abspath(once.pop("run.out")["value"]))
         self.assertEqual({key: known["value"] for key, known in again.items()}, {key: known["value"] for key, known in once.items()})
 
+    def test_config_of_a_run(self):
+        with open("runs/main/config.toml") as file:
+            self.assertEqual(self.run_command(["config", "runs/main"]).stdout, file.read())
+        self.assertEqual(self.json(["config", "runs/main", "--json"])["train.epochs"]["value"], 6)
+        self.assertIn("without other flags", self.run_command(["config", "runs/main", "--lr", "1"], 4).stderr)
+
     def test_check_compile_inspect_verify(self):
         loss = ["--loss", "cross_entropy(logits, label)"]
         checked = self.json(["check", "model.onnx", *loss, "--json"])
@@ -501,8 +548,8 @@ class UseTest(unittest.TestCase):
         self.assertEqual(device["cores"], len(os.sched_getaffinity(0)))
         self.assertLessEqual(device["memory_free_bytes"], device["memory_total_bytes"])
         lines = self.run_command(["devices"]).stdout.splitlines()
-        self.assertRegex(lines[0], r"^\d+ device\(s\) found$")
-        self.assertRegex(lines[1], r"^1\. .* \d+\.\d GB, \d+\.\d GB free$")
+        self.assertRegex(lines[0], r"^\d+ devices? found$")
+        self.assertRegex(lines[1], r"^1\. .* \d+\.\d+ GiB, \d+\.\d+ [GM]iB free$")
 
     def test_every_verb_has_help_and_json(self):
         verbs = re.search(r"verbs: (.*?)   see", self.run_command([], 4).stderr)[1].split(", ")

@@ -193,11 +193,15 @@ const KeyValue& Configuration::value(std::string_view name) const { return entry
 void Configuration::Assign(const Key& key, KeyValue value, OriginKind kind, const std::string& place) {
   Entry& entry = entries_.at(key.name);
   const bool over = entry.origin.kind != OriginKind::kDefault && entry.origin.kind != kind;
-  const std::string overridden = over ? entry.origin.place : "";
+  // The same value again, and names that the weaker source does not set, override nothing.
+  bool same = over && WithAbsolutePath(key, value) == WithAbsolutePath(key, entry.value);
   if (auto* named = std::get_if<NamedTexts>(&value)) {
     // Names that only the weaker source sets are kept.
-    for (const auto& [name, texts] : std::get<NamedTexts>(entry.value)) named->emplace(name, texts);
+    const auto& weaker = std::get<NamedTexts>(entry.value);
+    for (const auto& [name, texts] : weaker) named->emplace(name, texts);
+    same = over && std::all_of(weaker.begin(), weaker.end(), [&](const auto& entry) { return named->at(entry.first) == entry.second; });
   }
+  const std::string overridden = same ? entry.origin.overridden : over ? entry.origin.place : "";
   entry = {std::move(value), {kind, place, overridden}, false};
 }
 

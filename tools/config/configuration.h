@@ -22,7 +22,7 @@ enum class OriginKind : uint8_t { kDefault, kFile, kSet, kFlag };
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
   std::string place;       // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
-  std::string overridden;  // the origin of a value that this one overrides; empty: none
+  std::string overridden;  // the origin of another value that this one overrides; empty: none
 
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -13,6 +14,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/initial_configuration.h"
 #include "tools/run/recipe.h"
+#include "tools/run/run_folder.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/shell_word.h"
 #include "tools/screen/stderr_lines.h"
@@ -85,6 +87,24 @@ int PrintKeys(const std::string& section, bool json) {
   return 0;
 }
 
+// The configuration of a run, as it is in its folder, with the origins of the values at that time.
+int PrintRun(const Configuration& given, const std::string& run, bool json) {
+  for (const Key& key : Keys()) {
+    if (!given.is_set(key.name) || key.name == std::string_view("model.path")) continue;
+    throw Error(ErrorCode::kConfig, "the configuration of a run is shown as it is, without other flags", given.origin(key.name).ToString(),
+                "gradloom resume " + ShellWord(run) + "   changes values");
+  }
+  const std::string path = RunFolder::Open(run).ConfigPath();
+  if (json) {
+    Configuration configuration;
+    configuration.ReadFile(path);
+    std::printf("%s\n", JsonLine(configuration.ToJson()).c_str());
+  } else {
+    std::printf("%s", ReadWholeFile(path).c_str());
+  }
+  return 0;
+}
+
 }  // namespace
 
 Action DeclareInit(CLI::App& app) {
@@ -113,6 +133,7 @@ Action DeclareConfig(CLI::App& app) {
     }
     if (keys->count() > 0) return PrintKeys(*section, *json);
     const Configuration configuration = flags.Resolve();
+    if (RunFolder::IsRun(configuration.Text("model.path"))) return PrintRun(configuration, configuration.Text("model.path"), *json);
     std::printf("%s", *json ? (JsonLine(configuration.ToJson()) + "\n").c_str() : configuration.ToToml(true).c_str());
     return 0;
   };

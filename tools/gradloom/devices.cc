@@ -44,10 +44,9 @@ int DevicesOf(const std::string& run, bool json) {
 std::string Version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
 void PrintDevice(size_t number, const DeviceProperties& device) {
-  std::printf("%zu. %s  cuda:%d  sm_%d, %d multiprocessors  %.1f GB, %.1f GB free  %s\n", number, device.name.c_str(), device.ordinal,
-              device.compute_major * 10 + device.compute_minor, device.multiprocessors,
-              static_cast<double>(device.memory_total_bytes) / 1e9, static_cast<double>(device.memory_free_bytes) / 1e9,
-              device.pci_bus.c_str());
+  std::printf("%zu. %s  cuda:%d  sm_%d, %d multiprocessors  %s, %s free  %s\n", number, device.name.c_str(), device.ordinal,
+              device.compute_major * 10 + device.compute_minor, device.multiprocessors, Bytes(device.memory_total_bytes).c_str(),
+              Bytes(device.memory_free_bytes).c_str(), device.pci_bus.c_str());
   if (device.busy_percent >= 0) std::printf("   %d %% busy, %d C, %d W\n", device.busy_percent, device.temperature_c, device.power_w);
   if (device.peers.empty()) return;
   std::printf("   peer access to");
@@ -63,9 +62,9 @@ int Devices(bool json) {
     std::printf("%s\n", DevicesJson().c_str());
     return 0;
   }
-  std::printf("%zu device(s) found\n", 1 + cuda.devices.size());
-  std::printf("1. %s  cpu  %s  %.1f GB, %.1f GB free\n", cpu.name.c_str(), CoresText(cpu).c_str(),
-              static_cast<double>(cpu.total_bytes) / 1e9, static_cast<double>(cpu.free_bytes) / 1e9);
+  std::printf("%zu %s found\n", 1 + cuda.devices.size(), cuda.devices.empty() ? "device" : "devices");
+  std::printf("1. %s  cpu  %s  %s, %s free\n", cpu.name.c_str(), CoresText(cpu).c_str(), Bytes(cpu.total_bytes).c_str(),
+              Bytes(cpu.free_bytes).c_str());
   for (size_t i = 0; i < cuda.devices.size(); ++i) PrintDevice(i + 2, cuda.devices[i]);
   if (platform != nullptr) {
     const PlatformVersions& v = platform->versions();

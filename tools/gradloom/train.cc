@@ -51,12 +51,28 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
 
 int CountOfDevices(const Configuration& configuration) { return std::max(ParseDevices(configuration.Text("devices.use")).count, 1); }
 
+// The absolute path, without a slash at its end.
+std::filesystem::path PlainPath(const std::string& path) {
+  const std::filesystem::path plain = std::filesystem::absolute(path).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
+// Sets name and place of a run by its folder, which may have been renamed or moved since it was made. Flags that say something else stay.
+void NameByFolder(const std::string& folder, Configuration& configuration) {
+  const std::filesystem::path path = PlainPath(folder), out = path.parent_path();
+  const auto by_flag = [&](const char* key) { return configuration.origin(key).kind > OriginKind::kFile; };
+  if (!by_flag("run.name")) configuration.Decide("run.name", path.filename().string(), folder);
+  if (!by_flag("run.out") || PlainPath(configuration.Text("run.out")) == out) configuration.Decide("run.out", out.string(), folder);
+}
+
 // Resumes with the configuration of the run, overridden by the command line.
 int ResumeRun(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
   Configuration run;
   run.ReadFile(path);
+  NameByFolder(options.run, run);
   Configuration configuration = flags.Resolve(path);
+  NameByFolder(options.run, configuration);
   // The threads per device depended on the number of devices. Each process of a job counts its own devices.
   const bool of_the_run = configuration.origin("devices.threads").kind == OriginKind::kFile;
   if (job->alone() && of_the_run && CountOfDevices(configuration) != CountOfDevices(run))
