@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
+#include <charconv>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -35,7 +38,24 @@ std::string LittleEndian(uint64_t value, int bytes) {
   return text;
 }
 
-double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+constexpr std::string_view kName = "events.out.tfevents.";
+
+// The seconds in the name of a new file. Readers take the files of a folder in the order of their names, so it comes after all others, also
+// if the clock was set back since, or if a run is resumed within the same second.
+int64_t SecondsOfNext(const std::string& folder) {
+  constexpr int64_t kTenDigits = 9'999'999'999;
+  auto seconds = static_cast<int64_t>(std::time(nullptr));
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(kName)) continue;
+    int64_t other = 0;
+    const auto [stop, fault] = std::from_chars(name.data() + kName.size(), name.data() + name.size(), other);
+    if (fault == std::errc() && stop != name.data() + name.size() && *stop == '.' && other < kTenDigits)
+      seconds = std::max(seconds, other + 1);
+  }
+  return seconds;
+}
 
 }  // namespace
 
@@ -46,10 +66,11 @@ uint32_t MaskedCrc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8;
 }
 
-EventFile::EventFile(const std::string& folder, int64_t next_step) {
+EventFile::EventFile(const std::string& folder, int64_t next_step)
+    : began_(std::chrono::system_clock::now()), began_steady_(std::chrono::steady_clock::now()) {
   static std::atomic<int> count{0};
-  path_ = folder + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(std::time(nullptr))) + "." + HostName() + "." +
-          std::to_string(getpid()) + "." + std::to_string(count++);
+  path_ = folder + "/" + std::string(kName) + std::to_string(SecondsOfNext(folder)) + "." + HostName() + "." + std::to_string(getpid()) +
+          "." + std::to_string(count++);
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) throw WriteError("cannot create the file", path_, errno);
   events::Event version;
@@ -65,6 +86,11 @@ EventFile::EventFile(const std::string& folder, int64_t next_step) {
 }
 
 EventFile::~EventFile() { close(fd_); }
+
+double EventFile::WallTime() const {
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - began_steady_;
+  return std::chrono::duration<double>(began_.time_since_epoch()).count() + since.count();
+}
 
 void EventFile::Add(int64_t step, const std::map<std::string, double>& scalars) {
   events::Event event;

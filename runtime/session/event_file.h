@@ -1,6 +1,7 @@
 // Scalars for TensorBoard.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,9 +12,9 @@ namespace gradloom {
 
 using Hparam = std::variant<double, std::string, bool>;
 
-// FOLDER/events.out.tfevents.<seconds>.<host>.<pid>.<n>, which TensorBoard finds by itself. A record is its length, the length's checksum,
-// a tensorflow.Event, and its checksum. Records are written to the file as they are added, so TensorBoard can follow a run; readers skip a
-// record that a crash truncated. Not thread-safe.
+// FOLDER/events.out.tfevents.<seconds>.<host>.<pid>.<n>, which TensorBoard finds by itself, later files after earlier ones. A record is its
+// length, the length's checksum, a tensorflow.Event, and its checksum. Records are written to the file as they are added, so TensorBoard
+// can follow a run; readers skip a record that a crash truncated. Not thread-safe.
 class EventFile {
  public:
   // `next_step` >= 0: for a resumed run; records of this and later steps in other files of the folder no longer count. Throws
@@ -32,7 +33,12 @@ class EventFile {
   const std::string& path() const { return path_; }
 
  private:
+  // In seconds since 1970. A clock that is set meanwhile does not change it, so that events stay in their order.
+  double WallTime() const;
   void Append(const std::string& event);
+
+  const std::chrono::system_clock::time_point began_;
+  const std::chrono::steady_clock::time_point began_steady_;
 
   std::string path_;
   int fd_ = -1;

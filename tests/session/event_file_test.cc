@@ -47,6 +47,19 @@ TEST(EventFileTest, RecordsAreFramedAndWrittenImmediately) {
   EXPECT_NE(bytes.find("train/loss"), std::string::npos);
 }
 
+// TensorBoard reads the files of a run in the order of their names, and a resumed run's records come last.
+TEST(EventFileTest, LaterFilesComeLater) {
+  const TemporaryFolder folder;
+  // Written before the clock was set back, and two files that are no event files of this form.
+  for (const char* name :
+       {"events.out.tfevents.4102444800.host.1.0", "events.out.tfevents.99999999999999.host.1.0", "events.out.tfevents.x"})
+    WriteWithoutSync(folder / name, "");
+  const EventFile a(folder.path()), b(folder.path());
+  EXPECT_GT(a.path(), folder / "events.out.tfevents.4102444800.host.1.0");
+  EXPECT_LT(a.path(), folder / "events.out.tfevents.4102444802");
+  EXPECT_GT(b.path(), a.path());
+}
+
 TEST(EventFileTest, FilesOfOneProcessHaveDistinctNames) {
   const TemporaryFolder folder;
   const EventFile a(folder.path()), b(folder.path());
