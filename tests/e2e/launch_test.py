@@ -260,6 +260,37 @@ sys.exit(138)
         self.assertEqual(launcher.returncode, 8, err)
         self.assertRegex(err, r"stopped by SIGTERM(.|\n)*ended with exit 8, the first of 2 that failed\n  --> .*\n(Terminated\n)?the disk is full\n")
 
+    def test_a_requested_stop_ends_with_stopped_and_hung_processes(self):
+        """One that was suspended (SIGSTOP) gets the signal, and one that does not react is killed once another has failed."""
+        noting = """trap 'echo stopped > "$F/noted$RANK"; exit 138' TERM
+            echo $$ > "$F/ready$RANK"
+            while true; do sleep 0.05; done"""
+        failing = """if [ $RANK = 1 ]; then trap '' TERM; else trap 'exit 140' TERM; fi
+            echo $$ > "$F/ready$RANK"
+            while true; do sleep 0.05; done"""
+        for script, suspends, code in ((noting, True, 138), (failing, False, 140)):
+            launcher = self.start(["launch", "--nproc-per-node", "2", "--shutdown-timeout", "1", "--", "sh", "-c", script])
+            ready = [self.path(f"ready{rank}") for rank in (0, 1)]
+            wait_for(lambda: all(os.path.exists(path) and os.path.getsize(path) for path in ready), "both ranks")
+            if suspends:
+                os.kill(int(self.read("ready1")), signal.SIGSTOP)
+            launcher.terminate()
+            _, err = launcher.communicate(timeout=PATIENCE)
+            self.assertEqual(launcher.returncode, code, err)
+            if suspends:
+                self.assertEqual([self.read(f"noted{rank}") for rank in (0, 1)], ["stopped\n"] * 2)
+            for path in ready:
+                os.remove(path)
+
+    def test_programs_that_cannot_start(self):
+        plain, without = self.path("plain"), self.path("without")
+        sample_files.write(plain, "true\n")
+        sample_files.write(without, "#!/nowhere/interpreter\n")
+        os.chmod(without, 0o755)
+        for program, said in ((plain, "this file is not executable"), (self.folder, "this is a folder, not a program"),
+                              (without, "the interpreter that its first line names"), (self.path("none"), "no verb or program is named")):
+            self.assertIn(said, self.run_command(["launch", "--nproc-per-node", "2", "--", program], 4).stderr)
+
     def test_the_last_lines_of_a_long_log(self):
         said = self.launch(["--redirects", "3"], "seq 100000 >&2; exit 5", 5).stderr
         self.assertEqual(said.splitlines()[-21:-1], [str(i) for i in range(99981, 100001)])

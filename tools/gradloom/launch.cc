@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/environment.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -74,6 +76,12 @@ bool IsProgram(const std::string& word) {
 
 void CheckCommand(const std::string& word) {
   if (IsVerb(word) || IsProgram(word)) return;
+  std::error_code error;
+  if (word.find('/') != std::string::npos && std::filesystem::exists(word, error)) {
+    const bool folder = std::filesystem::is_directory(word, error);
+    throw Error(ErrorCode::kConfig, folder ? "this is a folder, not a program" : "this file is not executable", Escaped(word, 4096),
+                folder ? "name the program in it" : "chmod +x " + ShellWord(word) + ", or name its interpreter first");
+  }
   const std::string near = Nearest(word, VerbNames());
   throw Error(
       ErrorCode::kConfig, "no verb or program is named '" + Escaped(word) + "'", "gradloom launch",

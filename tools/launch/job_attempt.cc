@@ -139,6 +139,8 @@ void JobAttempt::OnSignal(int signal) {
   if (IsStop(signal) && end_.stop_signal == 0) end_.stop_signal = signal;
   asked_ = asked_ || IsStop(signal);
   Signal(signal);
+  // A stopped process receives it only when it continues.
+  if (IsStop(signal)) Signal(SIGCONT);
 }
 
 void JobAttempt::Reap() {
@@ -171,12 +173,14 @@ void JobAttempt::OnEnd(Running& rank, int status) {
                        .asked = forced_ || (asked_ && as_asked)});
   for (const auto& tee : rank.process.tees) tee->Pump();
   rank.process.tees.clear();
-  if (exit_code == 0 || asked_) return;
-  // The others would wait for it, possibly forever.
-  asked_ = true;
-  Signal(SIGTERM);
-  // Also wakes stopped processes, which receive no other signal.
-  Signal(SIGCONT);
+  if (exit_code == 0 || end_.ends.back().asked || deadline_) return;
+  // The others would wait for it, possibly forever, also if all were asked to stop before.
+  if (!asked_) {
+    asked_ = true;
+    Signal(SIGTERM);
+    // Also wakes stopped processes, which receive no other signal.
+    Signal(SIGCONT);
+  }
   deadline_ = Clock::now() + std::chrono::seconds(options_.shutdown_seconds);
 }
 

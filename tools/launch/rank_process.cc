@@ -155,8 +155,11 @@ RankProcess StartRank(const RankCommand& command) {
   }
   if (count == static_cast<ssize_t>(sizeof error)) {
     waitpid(process.pid, nullptr, 0);
+    // The system reports the interpreter's absence as if the file itself were missing.
+    const bool interpreter = error == ENOENT && access(program, F_OK) == 0;
     throw Error(ErrorCode::kConfig, "cannot start '" + Escaped(words.front()) + "': " + std::strerror(error), "gradloom launch",
-                "for example: gradloom launch --nproc-per-node 2 -- doctor");
+                interpreter ? "the file exists, but the interpreter that its first line names, or the loader of its program, does not"
+                            : "for example: gradloom launch --nproc-per-node 2 -- doctor");
   }
   return process;
 }
