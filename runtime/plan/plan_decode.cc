@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 64 << 10;
 constexpr size_t kMaxTextBytes = 1 << 20;  // string attributes and properties
-constexpr int kMaxListLength = 1 << 20;    // limit of an attribute
+constexpr int kMaxListLength = 1 << 20;    // of an attribute or of class weights
 constexpr int kMaxMessages = 1 << 23;      // limit of the whole plan
 // Each body is two messages deep. A plan has at most verify::kMaxDepth of them nested in each other; the rest of the message needs less
 // than 8.
@@ -126,6 +126,7 @@ class Decoder {
     loss.classes = from.classes();
     loss.class_axis = from.class_axis();
     if (from.ignores()) loss.ignore_index = from.ignore_index();
+    if (from.class_weight_size() > kMaxListLength) Refuse("a loss has " + std::to_string(from.class_weight_size()) + " class weights");
     loss.class_weight.assign(from.class_weight().begin(), from.class_weight().end());
     loss.mean = from.mean();
     return loss;

@@ -336,12 +336,11 @@ void CheckFirstLine(const std::vector<std::string>& fields, const std::string& w
                 "remove it; the first line must have the names of the columns, or numbers");
   }
   if (fields.size() != 1) return;
-  constexpr std::pair<char, const char*> kOthers[] = {{';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}};
-  for (const auto& [other, name] : kOthers) {
-    if (first.find(other) == std::string::npos) continue;
-    throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", where + ":1",
-                "separate fields by commas, or by tabs in a .tsv file; numbers have a decimal point");
-  }
+  const auto refuse = [&](const std::string& delimiter, const std::string& help) {
+    return Error(ErrorCode::kData, "the first line is one field, with " + delimiter + " in it", where + ":1", help);
+  };
+  if (first.find(';') != std::string::npos) throw refuse("semicolons", "separate fields by commas; numbers have a decimal point");
+  if (first.find('\t') != std::string::npos) throw refuse("tabs", "name the file .tsv, or set its format: --data-format tsv");
 }
 
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {

@@ -237,6 +237,15 @@ void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
   probabilities = about->type == "cross_entropy_of_probabilities";
 }
 
+void MetricSpec::CheckShapes(const TensorView& output, const TensorView& target) const {
+  const bool compares_numbers = name == "mse" || name == "rmse" || name == "mae";
+  if (compares_numbers || IsFloating(target.dtype)) {
+    CheckSameElements(*this, output, target);
+  } else {
+    const ClassScores scores(*this, output, target);
+  }
+}
+
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   const std::string& name = spec.name;
   if (name == "accuracy") return std::make_unique<TopK>(spec, 1);

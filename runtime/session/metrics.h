@@ -31,6 +31,9 @@ struct MetricSpec {
   // loss of the same target.
   void ReadLikeLoss(std::span<const LossInfo> losses);
 
+  // Throws Error(kConfig) if a metric of such an output and target could not be computed. The elements are not read.
+  void CheckShapes(const TensorView& output, const TensorView& target) const;
+
   // Parses "accuracy" or "auroc(logits, label, class_axis=-1)", without checking whether there is such a metric. The options are
   // class_axis, ignore_index and threshold. Throws Error(kConfig).
   static MetricSpec Parse(const std::string& text);

@@ -80,6 +80,7 @@ def tables(rng):
     table("names.csv", change=lambda rows: [row.__setitem__(4, ["ant", "bee", "cat"][int(row[4])]) for row in rows])
     table("years.csv", header="1990,1991,1992,1993,class")
     write("semicolons.csv", read("train.csv").replace(b",", b";"))
+    write("tabs.csv", read("train.csv").replace(b",", b"\t"))
     write("comment.csv", b"# made in 2024\n" + read("train.csv"))
     table("ragged.csv", change=lambda rows: rows[7].pop())
     table("header.csv", change=lambda rows: rows.clear())

@@ -547,6 +547,10 @@ class UseTest(unittest.TestCase):
         device = self.json(["devices", "--json"])["devices"][0]
         self.assertEqual(device["cores"], len(os.sched_getaffinity(0)))
         self.assertLessEqual(device["memory_free_bytes"], device["memory_total_bytes"])
+        self.assertIn("not the folder of a run", self.run_command(["devices", "runs/mian"], 4).stderr)
+        shutil.copytree("runs/main", "runs/young")
+        os.remove("runs/young/memory.json")
+        self.assertIn("no record of its memory yet", self.run_command(["devices", "runs/young"], 5).stderr)
         lines = self.run_command(["devices"]).stdout.splitlines()
         self.assertRegex(lines[0], r"^\d+ devices? found$")
         self.assertRegex(lines[1], r"^1\. .* \d+\.\d+ GiB, \d+\.\d+ [GM]iB free$")

@@ -1,9 +1,11 @@
 // gradloom devices: the devices of this machine, and the memory that a run holds on them.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -12,6 +14,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/device_list.h"
 #include "tools/run/environment.h"
+#include "tools/run/run_folder.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -29,7 +32,11 @@ void PrintHeld(const nlohmann::json& held) {
 
 // Prints the run's last memory record, which is written after each epoch.
 int DevicesOf(const std::string& run, bool json) {
-  const std::string path = run + "/memory.json";
+  const std::string path = RunFolder::Open(run).File("memory.json");
+  if (std::error_code error; !std::filesystem::exists(path, error)) {
+    throw Error(ErrorCode::kData, "the run has no record of its memory yet", Escaped(run, 4096),
+                "the record is written after each epoch; train the run further");
+  }
   try {
     const nlohmann::json held = nlohmann::json::parse(ReadWholeFile(path));
     json ? void(std::printf("%s\n", held.dump().c_str())) : PrintHeld(held);

@@ -120,6 +120,19 @@ void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::
             "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
 }
 
+// Checks the shapes before the run, once it is known how the metric is read.
+void CheckShapes(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Configuration& configuration) {
+  const auto output =
+      std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return graph.value(id).name == spec.output; });
+  const auto target = std::find_if(feeds.begin(), feeds.end(), [&](const Feed& feed) { return feed.name == spec.target; });
+  if (output == graph.outputs.end() || target == feeds.end()) return;  // CheckMetrics has reported it
+  try {
+    spec.CheckShapes({graph.value(*output).dtype, graph.value(*output).shape, nullptr}, {target->dtype, target->shape, nullptr});
+  } catch (const Error& error) {
+    throw Error(error.code(), error.message(), Escaped(configuration.origin("eval.metric").place, 4096), error.help());
+  }
+}
+
 // Checks keys that need an evaluation if there is no data for one.
 void CheckNothingIsMeasured(const Configuration& configuration) {
   const std::pair<const char*, bool> keys[] = {{"eval.metric", !configuration.Texts("eval.metric").empty()},
@@ -286,7 +299,10 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   made.plan = std::make_shared<const Plan>(by_plan ? planned->Complete(configuration, model, compile, made.report)
                                                    : Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
-  for (MetricSpec& spec : made.options.metrics) spec.ReadLikeLoss(made.plan->losses);
+  for (MetricSpec& spec : made.options.metrics) {
+    spec.ReadLikeLoss(made.plan->losses);
+    CheckShapes(spec, *probe.graph, feeds, configuration);
+  }
   made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.train);
   if (made.options.loss_weight == nullptr && eval_rows > 0) made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.eval);
   if (const std::string line = TailLine(made.report, compile.recipe.device); !line.empty()) made.notes.push_back(line);
