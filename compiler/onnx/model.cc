@@ -10,6 +10,7 @@
 #include "compiler/onnx/content_hash.h"
 #include "compiler/onnx/external_data.h"
 #include "compiler/onnx/import.h"
+#include "compiler/onnx/linear_models.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/node_order.h"
 #include "compiler/onnx/proto_convert.h"
@@ -165,7 +166,10 @@ void OpenUnknownExtents(onnx::GraphProto& graph) {
 // Nearly all files are sorted, so their order is looked at only after an error.
 void Check(ModelFile& file) {
   if (file.proto.has_graph()) OpenUnknownExtents(*file.proto.mutable_graph());
-  const auto check = [&] { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); };
+  const auto check = [&] {
+    CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings);
+    WriteOutLinearModels(file.proto);
+  };
   try {
     return check();
   } catch (const Error& error) {

@@ -233,8 +233,8 @@ const std::vector<std::string>& AllOperatorNames() {
 std::string HelpOfTraditional(const Node& node) {
   if (node.domain != "ai.onnx.ml") return "";
   if (node.op == "ZipMap") return "export without it: skl2onnx.to_onnx(model, x, options={'zipmap': False})";
-  return "operators of ai.onnx.ml keep their parameters in attributes, which are not trained; of scikit-learn's models, MLPClassifier and "
-         "MLPRegressor can be trained: export them without the other pipeline steps";
+  return "operators of ai.onnx.ml keep their parameters in attributes; of scikit-learn's models, linear ones (LinearRegressor, "
+         "LinearClassifier with integer classes), MLPClassifier and MLPRegressor can be trained";
 }
 
 void ThrowUnknownOperator(const Node& node) {

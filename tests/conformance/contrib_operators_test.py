@@ -1,5 +1,5 @@
 """Compares operators of onnxruntime's own domain (compiler/onnx/contrib_operators.h), in every supported form, those of TensorFlow that
-tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/own_bodies.h) with onnxruntime.
+tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/own_bodies.h) and linear models (linear_models.h) with onnxruntime.
 
 contrib_operators_test.py RUNNER
 
@@ -297,9 +297,28 @@ def preprocessing():
     yield Node("one_hot_matrix", "OneHotEncoder", [random.integers(0, 3, (4, 2))], domain=ML, cats_int64s=[0, 1, 2], zeros=1)
 
 
+def linear_models():
+    x, rows = fl(4, 3), fl(3, 3)
+    flat = lambda values: [float(v) for v in np.ravel(values)]
+    yield Node("regressor", "LinearRegressor", [x], domain=ML, coefficients=flat(rows[0]), intercepts=[0.3])
+    yield Node("regressor_targets", "LinearRegressor", [x], domain=ML, coefficients=flat(rows[:2]), intercepts=[0.3, -0.2], targets=2)
+    yield Node("regressor_no_intercept", "LinearRegressor", [x], domain=ML, coefficients=flat(rows[:2]), targets=2)
+    whole = random.integers(-9, 9, (4, 3))
+    yield Node("regressor_integers", "LinearRegressor", [whole], domain=ML, coefficients=flat(rows[0]), intercepts=[0.3], results=[(whole @ rows[0][:, None] + 0.3).astype(np.float32)])
+    for post in ("NONE", "LOGISTIC", "SOFTMAX"):
+        three = dict(coefficients=flat(rows), intercepts=[0.1, -0.4, 0.2], classlabels_ints=[4, 2, 9], post_transform=post)
+        yield Node(f"classifier_{post}", "LinearClassifier", [x], ("y", "z"), domain=ML, **three)
+        two = dict(coefficients=flat(rows[:2]), intercepts=[0.1, -0.4], classlabels_ints=[0, 1], post_transform=post)
+        yield Node(f"classifier_two_{post}", "LinearClassifier", [x], ("y", "z"), domain=ML, **two)
+        tied = dict(coefficients=flat([-rows[0], rows[0]]), intercepts=[-0.2, 0.2], classlabels_ints=[0, 1], post_transform=post)
+        yield Node(f"classifier_tied_{post}", "LinearClassifier", [x], ("y", "z"), domain=ML, **tied)
+    one = dict(coefficients=flat(rows[0]), intercepts=[0.2], classlabels_ints=[5, 3], post_transform="LOGISTIC")
+    yield Node("classifier_one", "LinearClassifier", [x], ("y", "z"), domain=ML, **one)
+
+
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing):
+        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing, linear_models):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

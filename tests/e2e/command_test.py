@@ -319,6 +319,33 @@ class CommandTest(unittest.TestCase):
         losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
         self.assertEqual(len(losses), 1)
 
+    def test_a_linear_model_of_scikit_learn(self):
+        """LogisticRegression as skl2onnx writes it: the predicted class is the first output, the probabilities are divided by their sum."""
+        text = f"""<ir_version: 8, opset_import: ["ai.onnx.ml" : 1, "" : 17]> g (float[N, 4] x) => (int64[N] label, float[N, 3] probabilities) {{
+            label, scores = ai.onnx.ml.LinearClassifier <classlabels_ints = [0, 1, 2], coefficients = [{", ".join(["0.1", "-0.2", "0.3"] * 4)}],
+                intercepts = [0.0, 0.1, 0.2], multi_class = 1, post_transform = "SOFTMAX"> (x)
+            probabilities = ai.onnx.ml.Normalizer <norm = "L1"> (scores) }}"""
+        onnx.save(onnx.parser.parse_model(text), "logistic.onnx")
+        checked = self.run_command(["check", "logistic.onnx"])
+        self.assertIn("label/coefficients   (a weight of MatMul", checked.stdout + checked.stderr)
+        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--metric", "accuracy", "--lr", "0.05"]
+        done = self.run_command(["train", "logistic.onnx", *data, "--epochs", "20", "--name", "logistic", "--report", "json"])
+        self.assertIn("cross_entropy_of_probabilities(probabilities, target)   [guessed from the output [32,3], a softmax:", done.stderr)
+        first = self.run_command(["train", "logistic.onnx", *data, "--epochs", "1", "--name", "once", "--report", "json", "--devices", "cpu:2"])
+        self.assertLess(json.loads(done.stdout)["eval_loss"], json.loads(first.stdout)["eval_loss"])
+        self.run_command(["export", "runs/logistic", "-o", "logistic_trained.onnx"])
+        model = onnx.load("logistic_trained.onnx")
+        weights = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer}
+        onnx.checker.check_model(model)
+        x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+        np.savez("points.npz", x=x)
+        self.run_command(["predict", "runs/logistic", "--data", "points.npz", "--map", "x=x", "-o", "predicted.npz"])
+        predicted = np.load("predicted.npz")
+        scores = x @ weights["label/coefficients"] + weights["label/intercepts"]
+        e = np.exp(scores - scores.max(1, keepdims=True))
+        np.testing.assert_allclose(predicted["probabilities"], e / e.sum(1, keepdims=True), atol=1e-6)
+        np.testing.assert_array_equal(predicted["label"], scores.argmax(1))
+
     def test_a_model_that_ends_with_a_softmax(self):
         def save(name, last):
             text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>

@@ -182,18 +182,6 @@ TEST(Import, TypeOfAnOutputPrecedesItsValueInfo) {
   EXPECT_TRUE(imported.warnings.empty());
 }
 
-// ONNX infers the output type of the first operator but not of the second.
-TEST(Import, RejectsLinearModelsOfScikitLearn) {
-  const std::string header = "<ir_version: 8, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[N, 2] x) => ";
-  for (const char* graph : {"(int64[N] y, float[N, 2] p) { y, p = ai.onnx.ml.LinearClassifier <coefficients = [1.0, 2.0, 3.0, 4.0], "
-                            "classlabels_ints = [0, 1]> (x) }",
-                            "(float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0]> (x) }"}) {
-    std::string message;
-    EXPECT_EQ(FailureOf(header + graph, {.batch = 2}, &message), ErrorCode::kUnsupported);
-    EXPECT_NE(message.find("keep their parameters in attributes"), std::string::npos) << message;
-  }
-}
-
 // tf.keras writes LayerNormalization so: rows are channels, and their means are computed. It is the same in training and in inference.
 TEST(Import, WritesOutBatchNormalizationWithComputedStatistics) {
   const auto operators = [](const std::string& mean) {

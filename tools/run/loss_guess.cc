@@ -1,5 +1,6 @@
 #include "tools/run/loss_guess.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -7,17 +8,38 @@
 namespace gradloom {
 namespace {
 
-// "Softmax" if the output is one along the class axis, "Sigmoid", or "".
-std::string_view LastFunction(const Graph& graph, const Value& output) {
+const Node* ProducerOf(const Graph& graph, ValueId id) {
   for (const Node& node : graph.nodes) {
-    if (!node.domain.empty() || node.outputs.empty() || node.outputs[0] == kNoValue || graph.value(node.outputs[0]).name != output.name)
-      continue;
-    if (node.op == "Sigmoid") return "Sigmoid";
-    if (node.op != "Softmax" || output.shape.rank() < 2) return "";
-    const int64_t axis = node.attributes.Int("axis", -1);
-    return axis == 1 || axis == 1 - output.shape.rank() ? "Softmax" : "";
+    if (!node.outputs.empty() && node.outputs[0] == id) return node.domain.empty() ? &node : nullptr;
   }
-  return "";
+  return nullptr;
+}
+
+// Whether the node divides its operand by the sum of its magnitudes: scikit-learn's Normalizer, after a softmax or sigmoids.
+bool DividesBySum(const Graph& graph, const Node& node) {
+  const Node* divisor = node.op == "Div" ? ProducerOf(graph, node.inputs[1]) : nullptr;
+  if (divisor == nullptr || divisor->op != "Where") return false;
+  const Node* sum = ProducerOf(graph, divisor->inputs[2]);
+  return sum != nullptr && sum->op == "ReduceL1" && sum->inputs[0] == node.inputs[0];
+}
+
+// "Softmax" if the output is one along the class axis or otherwise probabilities of classes, "Sigmoid", or "".
+std::string_view LastFunction(const Graph& graph, ValueId output) {
+  const Node* node = ProducerOf(graph, output);
+  if (node == nullptr) return "";
+  if (node->op == "Sigmoid") return "Sigmoid";
+  if (DividesBySum(graph, *node)) return "Softmax";
+  const int rank = graph.value(output).shape.rank();
+  if (node->op != "Softmax" || rank < 2) return "";
+  const int64_t axis = node->attributes.Int("axis", -1);
+  return axis == 1 || axis == 1 - rank ? "Softmax" : "";
+}
+
+// The first output that can be trained: classifiers may also have the predicted class as an output.
+ValueId FirstFloating(const Graph& graph) {
+  const auto found =
+      std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return IsFloating(graph.value(id).dtype); });
+  return found == graph.outputs.end() ? graph.outputs.front() : *found;
 }
 
 }  // namespace
@@ -29,7 +51,7 @@ void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& grap
     for (const ValueId id : graph.outputs) {
       const Value& output = graph.value(id);
       const bool named = term.output.empty() ? id == graph.outputs.front() : output.name == term.output;
-      if (!named || LastFunction(graph, output) != (classes ? "Softmax" : "Sigmoid")) continue;
+      if (!named || LastFunction(graph, id) != (classes ? "Softmax" : "Sigmoid")) continue;
       notes.push_back("warning " + term.type + " expects scores, but the output '" + Escaped(output.name) + "' is a " +
                       (classes ? "softmax" : "sigmoid") + ": --loss '" + (classes ? "cross_entropy_of_probabilities" : "bce") +
                       "' expects probabilities");
@@ -39,8 +61,9 @@ void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& grap
 
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
   if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
-  const Value& output = graph.value(graph.outputs.front());
-  const std::string_view last = LastFunction(graph, output);
+  const ValueId first = FirstFloating(graph);
+  const Value& output = graph.value(first);
+  const std::string_view last = LastFunction(graph, first);
   LossTerm term;
   term.output = output.name;
   term.target = "target";
