@@ -42,7 +42,9 @@ std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptio
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: dividing it would need another batch axis");
-  made.other = import_at(other_batch, reading);
+  ImportOptions compared = reading;
+  compared.compared = true;
+  made.other = import_at(other_batch, compared);
   // Inputs may have no such axis (a vector has no second one). Dividing would then succeed although no input has a batch.
   if (made.whole->imported.batch == 0)
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has a batch axis there");

@@ -177,6 +177,14 @@ void BatchObserver::After(const Emitter& emitter, const Node& node, const std::v
   }
 }
 
+// A constant in which samples differ, repeated to the extents of this batch size.
+Tensor BatchObserver::Repeated(Emitter& emitter, ValueId id, const BatchChange& change) const {
+  if (mode_ == Mode::kApply && !found_.compared) throw Error(*change.refusal);
+  Tensor data = *emitter.Constant(emitter.Computed(id));
+  for (const int axis : change.table_axes) data = RepeatedAlong(data, axis, data.shape()[axis] / found_.declared * batch_);
+  return data;
+}
+
 void BatchObserver::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
   if (change.groups > 0) {
     node.attributes.set("group", change.groups * batch_);
@@ -189,7 +197,9 @@ void BatchObserver::Apply(Emitter& emitter, Node& node, const BatchChange& chang
   const auto numbers = [&](const std::vector<int64_t>& values) {
     return emitter.AddConstant(name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
   };
-  if (change.added) {
+  if (!change.table_axes.empty()) {
+    if (batch_ != found_.declared) node.inputs[k] = emitter.AddConstant(name, Repeated(emitter, node.inputs[k], change));
+  } else if (change.added) {
     const ValueType indices = emitter.graph().type(node.inputs[k]);
     Shape shape(std::vector<int64_t>(static_cast<size_t>(indices.shape.rank()), 1));
     shape[change.axis] = indices.shape[change.axis];

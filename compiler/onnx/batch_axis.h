@@ -41,6 +41,10 @@ struct BatchChange {
   std::vector<int64_t> steps = {};
   // Whether `steps` are added to the operand, which is not a constant and contains no sample index of its own.
   bool added = false;
+  // If not empty, for a constant in which samples differ, such as a table of all pairs of samples: the axes that get the extents of another
+  // batch size. Its elements are repeated there, which is only right for ImportOptions::compared; otherwise `refusal` is thrown.
+  std::vector<int> table_axes = {};
+  std::optional<Error> refusal = {};
 };
 
 // The constants that a loop over bags (bag_loops.cc) reads at the declared batch size, in the order in which it reads them. At another
@@ -82,6 +86,7 @@ struct BatchChanges {
   // For each If with a data-dependent condition, in order: whether both branches have the same result types.
   std::vector<bool> alike;
 
+  bool compared = false;        // ImportOptions::compared
   bool varies_evident = false;  // whether the evident choices are varied too
   int tries = 0;
 
@@ -99,6 +104,8 @@ std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id);
 
 // Whether the data repeats bitwise along the axis with this period.
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
+// The data with another extent along the axis: position i is that of position i modulo the old extent.
+Tensor RepeatedAlong(const Tensor& data, int axis, int64_t extent);
 
 // Observes the import of a model: first at its declared batch size (kRecord); then at another one (kProve), where an axis that has grown is
 // the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis, gets the only change that fixes it;
@@ -140,6 +147,7 @@ class BatchObserver {
 
   void AsReference(Emitter& emitter, Node& node, const Emitted& was) const;
   void Apply(Emitter& emitter, Node& node, const BatchChange& change);
+  Tensor Repeated(Emitter& emitter, ValueId id, const BatchChange& change) const;
   void MoveSamplesToChannels(Emitter& emitter, Node& node);
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
@@ -177,6 +185,16 @@ class BatchObserver {
   void RecordCountedSample(std::vector<BatchChange>& changes) const;
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);
+  // A way in which one operand follows the batch.
+  struct Follows {
+    int axis = -1;
+    int64_t period = 1;
+    std::vector<int64_t> steps = {};
+    std::vector<int> table_axes = {};
+  };
+  std::vector<Follows> WaysToFollow(Emitter& emitter, ValueId id, bool may_tile) const;
+  std::vector<Follows> TablesOf(Emitter& emitter, ValueId id) const;
+  std::vector<std::vector<BatchChange>> Fitting(Emitter& emitter, const Node& node, const std::vector<std::vector<Follows>>& ways);
   bool MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const;
   void NoteCopies(const Emitter& emitter, ValueId id, int axis);
   std::vector<int64_t> CountedSteps(Emitter& emitter, ValueId id, int axis) const;

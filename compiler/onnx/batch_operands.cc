@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "compiler/graph/constants.h"
@@ -76,6 +77,20 @@ bool ExpandsAlong(const Emitter& emitter, ValueId id, int axis) {
   return aligned < 0 || from[aligned] == 1;
 }
 
+// Whether the data is the same with the two axes exchanged.
+bool IsSymmetric(const Tensor& data, int first, int second) {
+  const Shape& shape = data.shape();
+  if (shape[first] != shape[second]) return false;
+  const int64_t along = shape.strides()[static_cast<size_t>(first)], across = shape.strides()[static_cast<size_t>(second)];
+  const int64_t bytes = DTypeBytes(data.dtype());
+  const auto* at = static_cast<const std::byte*>(data.data());
+  for (int64_t k = 0; k < data.elements(); ++k) {
+    const int64_t i = k / along % shape[first], j = k / across % shape[second];
+    if (std::memcmp(at + k * bytes, at + (k + (j - i) * (along - across)) * bytes, static_cast<size_t>(bytes)) != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
@@ -87,6 +102,19 @@ bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
     repeats = std::memcmp(at + start, at + start + period * bytes, static_cast<size_t>(block - period * bytes)) == 0;
   }
   return repeats;
+}
+
+Tensor RepeatedAlong(const Tensor& data, int axis, int64_t extent) {
+  Shape shape = data.shape();
+  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data.dtype()), was = shape[axis];
+  shape[axis] = extent;
+  Tensor made(data.dtype(), shape);
+  for (int64_t at = 0; at * bytes < made.bytes(); ++at) {
+    const int64_t from = at / extent * was + at % extent % was;
+    std::memcpy(static_cast<std::byte*>(made.data()) + at * bytes, static_cast<const std::byte*>(data.data()) + from * bytes,
+                static_cast<size_t>(bytes));
+  }
+  return made;
 }
 
 bool BatchObserver::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {
@@ -154,45 +182,64 @@ std::vector<int64_t> BatchObserver::CountedSteps(Emitter& emitter, ValueId id, i
   return steps;
 }
 
-// Finds which operands with a fixed batch size must follow the batch so that the node is valid again: the fewest, if there is one way to do
-// so.
-void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
-                                  std::vector<BatchChange>& changes) {
-  struct Candidate {
-    int axis;
-    int64_t period;
-    std::vector<int64_t> steps;
-  };
-  std::vector<std::vector<Candidate>> axes_of(node.inputs.size());
-  int64_t trials = 1;
-  const bool may_tile = MayTile(emitter.graph(), node, was);
-  for (size_t k = 0; k < node.inputs.size(); ++k) {
-    const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
-    if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      // The batch size, or a multiple of it.
-      if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0) continue;
-      if (found_.declared == 1 && shape[axis] > 1 && !may_tile) continue;
-      int64_t period = PeriodAlong(emitter, node.inputs[k], axis);
-      // All positions of the only sample are repeated, even if they are equal: every sample has as many.
-      if (found_.declared == 1 && period > 0) period = shape[axis];
-      std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, node.inputs[k], axis);
-      if (period > 0 || !steps.empty()) axes_of[k].push_back({axis, period, std::move(steps)});
-    }
-    trials *= static_cast<int64_t>(axes_of[k].size()) + 1;
-    if (trials > kMaxTrials) break;
+// The ways in which an operand with a fixed batch size can follow the batch: along an axis whose extent is the batch size, or a multiple of
+// it, and along which samples are equal or are counted.
+std::vector<BatchObserver::Follows> BatchObserver::WaysToFollow(Emitter& emitter, ValueId id, bool may_tile) const {
+  std::vector<Follows> ways;
+  const Shape shape = emitter.graph().value(id).shape;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0) continue;
+    if (found_.declared == 1 && shape[axis] > 1 && !may_tile) continue;
+    int64_t period = PeriodAlong(emitter, id, axis);
+    // All positions of the only sample are repeated, even if they are equal: every sample has as many.
+    if (found_.declared == 1 && period > 0) period = shape[axis];
+    std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, id, axis);
+    if (period > 0 || !steps.empty()) ways.push_back({axis, period, std::move(steps)});
   }
+  return ways;
+}
+
+// The same for a constant in which samples differ: along one axis or, for a table of pairs of samples, two. A symmetric one is such a table
+// in any case.
+std::vector<BatchObserver::Follows> BatchObserver::TablesOf(Emitter& emitter, ValueId id) const {
+  std::vector<Follows> ways;
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr || data->dtype() == DType::kString || data->elements() == 0) return ways;
+  std::vector<int> axes;
+  for (int axis = 0; axis < data->shape().rank(); ++axis) {
+    if (data->shape()[axis] % found_.declared == 0) axes.push_back(axis);
+  }
+  std::set<int> of_pairs;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    for (size_t j = i + 1; j < axes.size(); ++j) {
+      ways.push_back({.table_axes = {axes[i], axes[j]}});
+      if (IsSymmetric(*data, axes[i], axes[j])) of_pairs.insert({axes[i], axes[j]});
+    }
+  }
+  for (const int axis : axes) {
+    if (!of_pairs.contains(axis)) ways.push_back({.table_axes = {axis}});
+  }
+  return ways;
+}
+
+// The combinations of ways, by operand, for which the node is valid: those that change the fewest operands first.
+std::vector<std::vector<BatchChange>> BatchObserver::Fitting(Emitter& emitter, const Node& node,
+                                                             const std::vector<std::vector<Follows>>& ways) {
+  int64_t trials = 1;
+  for (const auto& of_operand : ways) trials = std::min(trials * (static_cast<int64_t>(of_operand.size()) + 1), kMaxTrials);
   std::vector<std::vector<BatchChange>> fits;
-  for (int64_t trial = 1; trial < trials && trials <= kMaxTrials; ++trial) {
+  for (int64_t trial = 1; trial < trials; ++trial) {
     std::vector<BatchChange> candidate;
     Node changed = node;
-    for (int64_t k = 0, rest = trial; k < static_cast<int64_t>(axes_of.size()); ++k) {
-      const auto& axes = axes_of[static_cast<size_t>(k)];
-      const int64_t choice = rest % (static_cast<int64_t>(axes.size()) + 1);
-      rest /= static_cast<int64_t>(axes.size()) + 1;
+    int64_t rest = trial;
+    for (size_t k = 0; k < ways.size(); ++k) {
+      const auto choices = static_cast<int64_t>(ways[k].size()) + 1;
+      const int64_t choice = rest % choices;
+      rest /= choices;
       if (choice == 0) continue;
-      const auto& [axis, period, steps] = axes[static_cast<size_t>(choice - 1)];
-      candidate.push_back({.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}, .steps = steps});
+      const auto& [axis, period, steps, table_axes] = ways[k][static_cast<size_t>(choice - 1)];
+      candidate.push_back(
+          {.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}, .steps = steps, .table_axes = table_axes});
     }
     try {
       for (const BatchChange& change : candidate) Apply(emitter, changed, change);
@@ -204,9 +251,34 @@ void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emit
     fits.push_back(std::move(candidate));
   }
   std::stable_sort(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return fits;
+}
+
+// Finds which operands with a fixed batch size must follow the batch so that the node is valid again: the fewest, if there is one way to do
+// so. Constants in which samples differ are changed if nothing else makes the node valid.
+void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
+                                  std::vector<BatchChange>& changes) {
+  std::vector<std::vector<Follows>> ways(node.inputs.size());
+  const auto fixed = [&](size_t k) { return node.inputs[k] != kNoValue && emitter.graph().value(node.inputs[k]).shape == was.inputs[k]; };
+  const bool may_tile = MayTile(emitter.graph(), node, was);
+  for (size_t k = 0; k < ways.size(); ++k) {
+    if (fixed(k)) ways[k] = WaysToFollow(emitter, node.inputs[k], may_tile);
+  }
+  std::vector<std::vector<BatchChange>> fits = Fitting(emitter, node, ways);
+  if (fits.empty() && found_.declared > 1) {
+    for (size_t k = 0; k < ways.size(); ++k) {
+      if (!fixed(k)) continue;
+      const std::vector<Follows> tables = TablesOf(emitter, node.inputs[k]);
+      ways[k].insert(ways[k].end(), tables.begin(), tables.end());
+    }
+    fits = Fitting(emitter, node, ways);
+  }
   if (fits.empty()) Refuse(node, error.message());
   if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; it is ambiguous which axis is the batch");
   changes = std::move(fits[0]);
+  for (BatchChange& change : changes) {
+    if (!change.table_axes.empty()) change.refusal = Refusal(node, error.message());
+  }
   if (found_.declared == 1 && std::any_of(changes.begin(), changes.end(), [](const BatchChange& change) { return change.period > 1; })) {
     tiled_ = true;
     if (!found_.ambiguous) found_.ambiguous = Refusal(node, error.message());

@@ -254,6 +254,7 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
     return imported;
   }
   BatchChanges changes = FindBatchChanges(file, options, batch.declared);
+  changes.compared = options.compared;
   BatchObserver watch(changes, BatchObserver::Mode::kApply, batch.actual);
   ImportedGraph imported = Importer(file, options, &watch).Run();
   imported.batch_copies = watch.copies();
@@ -330,17 +331,23 @@ ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& option
                               const BatchNumbers& batch) {
   const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
   if (batch.actual == 0) return as_it_is();
-  std::vector<int64_t> sizes = SizesOfParts(file);
-  sizes.insert(sizes.begin(), 1);
   std::optional<Error> wrong, unfit;
+  std::vector<int64_t> sizes;
+  const auto is_own = [&] {
+    sizes = SizesOfParts(file);
+    return batch.actual == 1 ||
+           (std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end() && Fits(file, for_one, batch.actual, batch.symbol, unfit));
+  };
   // The batch size that the file was exported for fits, and is compared with others if batches are divided.
-  const bool own = options.any_batch && std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end() &&
-                   (batch.actual == 1 || Fits(file, for_one, batch.actual, batch.symbol, unfit));
+  const bool own = options.any_batch && is_own();
   if (own) {
     if (Fits(file, for_one, batch.actual + 1, batch.symbol, wrong)) return as_it_is();
     sizes = {batch.actual};
-  } else if (std::optional<ImportedGraph> open = ImportOpen(file, options, batch, wrong)) {
-    return std::move(*open);
+  } else {
+    // Nearly all files fit any batch size.
+    if (std::optional<ImportedGraph> open = ImportOpen(file, options, batch, wrong)) return std::move(*open);
+    if (!options.any_batch) sizes = SizesOfParts(file);
+    sizes.insert(sizes.begin(), 1);
   }
   for (const int64_t size : sizes) {
     // Any file is tried as one for a single sample; one for several must at least fit them.

@@ -100,6 +100,9 @@ struct ImportOptions {
   int64_t open_batch = 0;
   // Rewrites batch-dependent constants in a file with a declared batch for any batch, even if the declared one is used.
   bool any_batch = false;
+  // The graph is only compared with one at another batch size, to find what depends on it. Constants in which samples differ, such as a
+  // table of all pairs of the samples of a file for one batch size, may then have any elements.
+  bool compared = false;
   // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]". A dimension that is a number in the file
   // can be given by its place with that same number: it is then never taken for the batch. Error(kConfig) for any other number.
   std::map<std::string, int64_t> shapes;

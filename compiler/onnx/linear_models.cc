@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,9 +15,7 @@ namespace {
 // Operators in ONNX's own domain that files for scikit-learn's models may not import otherwise.
 constexpr int64_t kOpsetIfAbsent = 13;
 
-bool IsLinearModel(const onnx::NodeProto& node) {
-  return node.domain() == "ai.onnx.ml" && (node.op_type() == "LinearRegressor" || node.op_type() == "LinearClassifier");
-}
+bool IsLinear(const onnx::NodeProto& node) { return IsLinearModel(node.domain(), node.op_type()); }
 
 const onnx::AttributeProto* Find(const onnx::NodeProto& node, const char* name) {
   for (const onnx::AttributeProto& attribute : node.attribute()) {
@@ -170,15 +169,19 @@ class LinearModel {
 
 }  // namespace
 
+bool IsLinearModel(std::string_view domain, std::string_view op) {
+  return domain == "ai.onnx.ml" && (op == "LinearRegressor" || op == "LinearClassifier");
+}
+
 void WriteOutLinearModels(onnx::ModelProto& model) {
   onnx::GraphProto& graph = *model.mutable_graph();
-  if (std::none_of(graph.node().begin(), graph.node().end(), IsLinearModel)) return;
+  if (std::none_of(graph.node().begin(), graph.node().end(), IsLinear)) return;
   std::set<std::string> names;
   AddNames(graph, names);
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
   bool changed = false;
   for (onnx::NodeProto& node : *graph.mutable_node()) {
-    if (!IsLinearModel(node)) {
+    if (!IsLinear(node)) {
       nodes.Add(std::move(node));
       continue;
     }

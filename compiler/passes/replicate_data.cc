@@ -253,6 +253,7 @@ void Replication::Propagate(bool apart) {
 // Everything is whole except feeds and the constants of the trunk.
 void Replication::ShardInputs(bool apart) {
   shards_.assign(growing_.size(), {});
+  differs_.assign(growing_.size(), false);
   for (const Value& value : graph_.values()) {
     const int axis = growing_[At(value.id)];
     if (axis < 0 || of_pairs_[At(value.id)]) continue;
@@ -262,6 +263,7 @@ void Replication::ShardInputs(bool apart) {
     Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));
     if (places < 0) shard.steps = dependence_.StepsOf(value.id);
     if (!shard.steps.empty()) shard.inner = value.shape[axis] / batch_;
+    differs_[At(value.id)] = places < 0 && shard.steps.empty();
   }
 }
 
@@ -292,6 +294,10 @@ bool Replication::ShardNode(size_t at) {
   if (bodies != bodies_.end() && query.counts())
     query.Refuse("it reads sample indices, which each device counts from its own first sample");
   bodies != bodies_.end() ? bodies->second.InferShards(query) : InferShards(query);
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue || !differs_[At(id)]) continue;
+    query.Refuse("constant '" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " differs between samples");
+  }
   if (!InTail(node)) Check(node, query.outputs());
   means_[at] = query.mean();
   for (int k : query.reduced()) again |= RequireWhole(node.inputs[static_cast<size_t>(k)]);

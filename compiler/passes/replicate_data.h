@@ -89,6 +89,7 @@ class Replication {
   BatchDependence dependence_;
   std::vector<int> growing_;                    // by value id: the axis, or -1; for values of the tail -1
   std::vector<bool> of_pairs_;                  // by value id: two axes grow
+  std::vector<bool> differs_;                   // by value id: a constant that has different elements for different samples
   std::vector<Shard> shards_;                   // by value id
   std::map<ValueId, std::string> gradient_of_;  // a gradient: its parameter's name
   std::vector<bool> wanted_;                    // by value id: something needs it whole

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "compiler/onnx/linear_models.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/own_bodies.h"
 #include "compiler/ops/op.h"
@@ -31,7 +32,8 @@ std::map<std::string, Operator> AllOperators() {
 }
 
 bool HasBody(const Operator& op) {
-  return op.schema->HasFunction() || op.schema->HasContextDependentFunction() || MayHaveOwnBody(op.domain, op.name);
+  return op.schema->HasFunction() || op.schema->HasContextDependentFunction() || MayHaveOwnBody(op.domain, op.name) ||
+         IsLinearModel(op.domain, op.name);
 }
 
 std::string Forward(const Operator& op) {

@@ -238,6 +238,47 @@ TEST(RelatedSamples, NeighboursArePairs) {
   });
 }
 
+// Files for one batch size hold tables of its pairs as constants: here the diagonal, and the place of each sample's other view, which is
+// half the rows away. One as a node's constant, one as an initializer that might be a weight, and numbers that differ between samples.
+TEST(RelatedSamples, TablesOfAFileForOneBatchSizeAreGathered) {
+  std::string diagonal, pairs, rows;
+  for (int i = 0; i < 12; ++i) {
+    for (int j = 0; j < 12; ++j) {
+      diagonal += i + j == 0 ? "" : ", ";
+      diagonal += i == j ? "100" : "0";
+    }
+    pairs += (i == 0 ? "" : ", ") + std::to_string((i + 6) % 12);
+    rows += (i == 0 ? "" : ", ") + std::to_string(0.25 * i * i);
+  }
+  const std::string views = "g (float[6, 4] x, float[6, 4] y) => (float loss) <" + std::string(kTower) + ", float[12, 12] mask = {" +
+                            diagonal + "}, int64[12] labels = {" + pairs + R"(}> {
+  j = Concat <axis = 0> (x, y)
+  r1 = MatMul (j, w) h0 = Tanh (r1) l = ReduceL2 <axes = [1], keepdims = 1> (h0) h = Div (h0, l) t = Transpose (h)
+  [similarity] s = MatMul (h, t)
+  m = Sub (s, mask) ls = LogSoftmax <axis = 1> (m) loss = NegativeLogLikelihoodLoss (ls, labels)
+})";
+  const std::string shifted = "g (float[12, 4] x) => (float[12, 6] z) <" + std::string(kTower) + ", float[12, 1] rows = {" + rows + R"(}> {
+  m1 = MatMul (x, w) m2 = Tanh (m1)
+  [shift] z = Add (m2, rows)
+})";
+  const auto one = [](std::mt19937& random, int64_t size) { return Batch{{"x", Random(random, Shape{size, 4})}}; };
+  const auto without = [](const char* table) { return [=](CompileOptions& options) { options.recipe.freeze = {table}; }; };
+  ExpectDivides(views, {{.type = "output", .output = "loss", .target = ""}}, {6, 6, 6}, Pairs, without("mask"));
+  ExpectDivides(shifted, {{.type = "output", .output = "z", .target = ""}}, {12, 12}, one, without("rows"));
+  // At other batch sizes the tables are not known, on one device either.
+  for (int devices : {1, 2}) {
+    CompileOptions options = OptionsFor({{.type = "output", .output = "loss", .target = ""}}, devices, {4});
+    without("mask")(options);
+    try {
+      Compile(ModelOf(views), options);
+      ADD_FAILURE() << "it is accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kShape) << error.Describe();
+      EXPECT_NE(error.message().find("exported for a batch size of 6"), std::string::npos) << error.Describe();
+    }
+  }
+}
+
 // Entries that are added to a plan gather at the same place.
 TEST(RelatedSamples, AddedEntriesAreGathered) {
   for (const Related& model : Models()) {

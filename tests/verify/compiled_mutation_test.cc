@@ -24,23 +24,27 @@ namespace {
 
 constexpr int kOrders = 3;  // the number of random orders in which a surviving mutant runs
 
-// The last ones have branches and loops that are decided during a step, and run on one device.
-const char* const kCases[] = {"cases/housing_mlp",        "cases/linear_5_2",         "cases/lenet",
-                              "cases/lstm_classifier",    "cases/recommender",        "cases/unet_small",
-                              "cases/tiny_gpt",           "cases/convnet_bn_frozen",  "cases/mobilenet_v2_tiny",
-                              "cases/resnet_cifar",       "recorded/clip_accumulate", "recorded/control_until",
-                              "recorded/control_branches"};
+// The one before the last two relates samples, which the first device gathers. The last ones have branches and loops that are decided
+// during a step, and run on one device.
+const char* const kCases[] = {"cases/housing_mlp",      "cases/linear_5_2",         "cases/lenet",
+                              "cases/lstm_classifier",  "cases/recommender",        "cases/unet_small",
+                              "cases/tiny_gpt",         "cases/convnet_bn_frozen",  "cases/mobilenet_v2_tiny",
+                              "cases/resnet_cifar",     "recorded/clip_accumulate", "recorded/related_nt_xent_six_dynamo",
+                              "recorded/control_until", "recorded/control_branches"};
 
 bool IsDecided(std::string_view name) { return name.starts_with("recorded/control_"); }
+bool IsRelated(std::string_view name) { return name.starts_with("recorded/related_"); }
 
 uint64_t Number(const char* variable, uint64_t otherwise) {
   const char* given = std::getenv(variable);
   return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
 }
 
-// Streams per device, the number of devices, and how many of them together hold one replica of the model.
+// Streams per device, the number of devices, how many of them together hold one replica of the model, and whether the first of them gathers
+// the samples and computes the loss (of a model that relates samples it does so in any case).
 struct Parallel {
   int streams, devices, stages = 1;
+  bool gathers = false;
 };
 
 Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
@@ -53,6 +57,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   options.recipe.copy_inputs = parallel.devices == 2 || parallel.streams == 2;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   const Model model = Model::Load(recorded.model_path);
+  if (parallel.gathers) options.recipe.gather_to = 0;
   if (parallel.stages > 1) options.recipe.place = RandomPlacement(model, options, parallel.stages, 1);
   Plan plan = Compile(model, options);
   plan.model.bytes.clear();  // never read here, and copied for each mutant
@@ -113,8 +118,11 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
   int plans = 0;
   for (const char* name : kCases) {
     const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/") + name);
-    for (const Parallel& parallel : {Parallel{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 3}, {1, 8}, {1, 3, 3}, {1, 4, 2}}) {
+    for (const Parallel& parallel :
+         {Parallel{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 3}, {1, 8}, {1, 3, 3}, {1, 4, 2}, {1, 3, 1, true}, {2, 2, 1, true}}) {
       if (IsDecided(name) && parallel.devices > 1) continue;
+      // Samples are gathered if nothing else is placed.
+      if (IsRelated(name) && (parallel.gathers || parallel.stages > 1)) continue;
       const Plan plan = PlanOf(recorded, parallel);
       const std::string outcome = Outcome(std::make_shared<const Plan>(plan), recorded, 0);
       SampleMutations(wanted, seed + static_cast<uint64_t>(plans));
@@ -131,7 +139,7 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
           }
           const std::string what = std::string(name) + " on " + std::to_string(parallel.devices) + " devices (" +
                                    std::to_string(parallel.stages) + " a copy) with " + std::to_string(parallel.streams) + " streams, " +
-                                   std::string(kind.name) + ", " + site;
+                                   (parallel.gathers ? "gathering, " : "") + std::string(kind.name) + ", " + site;
           const auto survivor = std::make_shared<const Plan>(mutant);
           for (uint64_t order = 0; order < kOrders; ++order) {
             try {

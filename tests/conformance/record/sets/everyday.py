@@ -300,7 +300,7 @@ LEGACY = [(7, "eval"), (8, "train"), (9, "train"), (10, "eval"), (11, "train"), 
 DYNAMO = [(18, "train"), (19, "eval"), (20, "eval"), (21, "train"), (22, "eval"), (23, "train"), (24, "train"), (25, "eval")]
 
 
-def case(name, entry, again):
+def case(name, entry, again, oldest=7):
     r = random.Random(zlib.crc32(f"everyday {name}{again}".encode()))
     module, inputs, outputs = entry
     asked = [o for o in outputs if o is not None]
@@ -323,7 +323,7 @@ def case(name, entry, again):
         return net
 
     legacy = r.random() < (0.5, 0.7, 0.3)[again % 3]
-    opset, mode = r.choice(LEGACY if legacy else DYNAMO)
+    opset, mode = r.choice([o for o in LEGACY if o[0] >= oldest] if legacy else DYNAMO)
     optimize, dynamic = r.random() < 0.5, r.random() < 0.5
     torch.manual_seed(0)
     net = module()
@@ -344,11 +344,12 @@ def case(name, entry, again):
                 external_data=r.random() < 0.1, batch_size=batch, batch_sizes=sizes, frozen=frozen, may_rest=True, keep_notes=not legacy, **options)
 
 
-def styles(table):
+def styles(table, oldest=7):
+    """`oldest`: the first opset that has the operators of these networks."""
     seen = set()
     for name, entry in table.items():
         for again in range(int(os.environ.get("everyday_STYLES", 2))):
-            made = case(name, entry, again)
+            made = case(name, entry, again, oldest)
             if made.name not in seen:
                 seen.add(made.name)
                 yield made
