@@ -178,7 +178,8 @@ class BatchObserver {
   void ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);
   int64_t BatchesAlong(ValueId id) const;
-  bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places);
+  bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places, bool any = false);
+  bool IsPlaceOfPool(const Graph& graph, ValueId id) const;
   enum class Positions : uint8_t { kAny, kWithinSample, kNumbered };
   Positions PositionsOf(const Graph& graph, ValueId indices) const;
   void NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const;

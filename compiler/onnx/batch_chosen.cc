@@ -18,6 +18,13 @@ bool IsZeros(const Tensor* data) {
   return std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; });
 }
 
+// Whether the data are whole numbers from 0 to less than `places`.
+bool AreWithin(const Tensor* data, int64_t places) {
+  if (data == nullptr || !IsInteger(data->dtype()) || data->elements() == 0) return false;
+  const std::vector<int64_t> values = IntValues(data->view());
+  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= 0 && value < places; });
+}
+
 // Returns known number `i`, or `otherwise` if there is no such element or operand; nullopt if the numbers are unknown.
 std::optional<int64_t> KnownNumber(Emitter& emitter, ValueId id, size_t i, std::optional<int64_t> otherwise) {
   if (id == kNoValue) return otherwise;
@@ -228,17 +235,19 @@ void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitte
     const int64_t period = PeriodAlong(emitter, node.inputs[0], axis);
     if (period == 0) continue;
     changes.push_back({.operand = 0, .axis = axis, .period = period, .entries = {}});
+    if (!choice.tuples || found_.declared > 1 || CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis])) return;
     // The tuples of all samples would write to the positions of the first one.
-    if (choice.tuples && found_.declared == 1 && !CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis]) &&
-        PositionsOf(emitter.graph(), node.inputs[1]) != Positions::kNumbered)
-      Refuse(node, kByNumber);
+    const Positions positions = PositionsOf(emitter.graph(), node.inputs[1]);
+    const bool counted = positions == Positions::kWithinSample && CountOnlySample(emitter, node.inputs[1], axis, choice.data[axis], true);
+    if (!counted && positions != Positions::kNumbered) Refuse(node, kByNumber);
     return;
   }
 }
 
 // In a file for a single sample, its index is a 0, which only differs from other zeros in that it selects along the batch axis. If a later
-// node reveals it, it is noted for the next walk. `column`: of index tuples, or -1. Returns whether there is such a 0.
-bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places) {
+// node reveals it, it is noted for the next walk. `column`: of index tuples, or -1. With `any`, the constant may have other numbers, which
+// are positions within the sample. Returns whether there is such a constant.
+bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places, bool any) {
   const Graph& graph = emitter.graph();
   bool found = false;
   const auto note = [&](size_t index, int operand, int axis) {
@@ -248,7 +257,7 @@ bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int colum
   };
   std::vector<std::pair<ValueId, int>> open{{indices, column}};
   std::set<ValueId> seen;
-  while (!open.empty()) {
+  while (!open.empty() && !(any && found)) {
     const auto [id, at] = open.back();
     open.pop_back();
     if (id == kNoValue || !seen.insert(id).second) continue;
@@ -274,11 +283,13 @@ bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int colum
       if (const auto column = SourceColumn(emitter, node, at)) open.emplace_back(node.inputs[0], *column);
     } else if (IsOneOf(node, {"Add", "Expand"})) {
       const std::vector<int> grown = BatchAxes(shape, found_.reference[index].outputs[0]);
-      for (int i = 0; i < (node.op == "Expand" ? 1 : 2); ++i) {
+      // The sample counts once, whichever of several constants it is added to.
+      for (int i = 0; i < (node.op == "Expand" ? 1 : 2) && !(any && found); ++i) {
         const ValueId one = node.inputs[static_cast<size_t>(i)];
         const Shape& number = graph.value(one).shape;
         const int shift = shape.rank() - number.rank();
-        if (IsZeros(emitter.Constant(one)) && grown.size() == 1 && grown[0] >= shift && number[grown[0] - shift] == 1) {
+        if ((any ? AreWithin(emitter.Constant(one), places) : IsZeros(emitter.Constant(one))) && grown.size() == 1 && grown[0] >= shift &&
+            number[grown[0] - shift] == 1) {
           note(index, i, grown[0] - shift);
         } else {
           open.emplace_back(one, at);
@@ -287,6 +298,19 @@ bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int colum
     }
   }
   return found;
+}
+
+// Whether the value consists of the indices that a MaxPool returns, which count through all samples. PyTorch's exporter subtracts those of
+// the first element of each channel to get positions within it.
+bool BatchObserver::IsPlaceOfPool(const Graph& graph, ValueId id) const {
+  while (true) {
+    const auto made = made_of_.find({&graph, id});
+    if (made == made_of_.end()) return false;
+    const Node& node = made->second.second;
+    if (IsOneOf(node, {"MaxPool"})) return IsInteger(graph.value(id).dtype) && !IsInteger(graph.value(node.inputs[0]).dtype);
+    if (!IsOneOf(node, {"Slice", "Cast", "Identity"})) return false;
+    id = node.inputs[0];
+  }
 }
 
 // Indices are positions within a sample if they are fed, or found along an axis that does not depend on the batch size, unless the index of
@@ -312,6 +336,8 @@ BatchObserver::Positions BatchObserver::PositionsOf(const Graph& graph, ValueId 
       const Shape& was = found_.reference[index].inputs[0];
       const auto axis = NormalAxis(node.attributes.Int("axis", node.op == "TopK" ? -1 : 0), read.rank());
       within = within || (axis && was.rank() == read.rank() && was[*axis] == read[*axis]);
+    } else if (IsOneOf(node, {"Sub"}) && IsPlaceOfPool(graph, node.inputs[0]) && IsPlaceOfPool(graph, node.inputs[1])) {
+      within = true;
     } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Cast", "Identity", "Transpose", "Slice", "Gather", "Clip"})) {
       open.push_back(node.inputs[0]);
     } else if (IsOneOf(node, {"Add", "Sub", "Mul", "Mod", "Min", "Max", "Concat", "Expand", "Tile", "Where"})) {
