@@ -56,7 +56,12 @@ std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losse
   const LossInfo& loss = losses.front();
   if (loss.class_weight.empty() && !LeavesOutRows(loss, data)) return {};
   return [loss, ignored = loss.ignore_index.value_or(kIgnoredClass)](const Feeds& feeds) {
-    const TensorView& target = feeds.find(loss.target)->second;
+    const auto found = feeds.find(loss.target);
+    if (found == feeds.end()) {
+      throw Error(ErrorCode::kPlan, "the plan says that its loss compares with '" + Escaped(loss.target) + "', which it does not read", "",
+                  "compile the plan again");
+    }
+    const TensorView& target = found->second;
     double weight = 0;
     for (int64_t i = 0; i < target.elements(); ++i) {
       const int64_t c = ElementAsInt(target, i);
