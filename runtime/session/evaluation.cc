@@ -64,7 +64,8 @@ std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losse
     const TensorView& target = found->second;
     double weight = 0;
     for (int64_t i = 0; i < target.elements(); ++i) {
-      const int64_t c = ElementAsInt(target, i);
+      // A model may cast the labels that it is fed.
+      const int64_t c = IsFloating(target.dtype) ? static_cast<int64_t>(ElementAsDouble(target, i)) : ElementAsInt(target, i);
       // A step refuses other classes.
       const bool weighs = c >= 0 && c < std::ssize(loss.class_weight);
       if (c != ignored) weight += loss.class_weight.empty() ? 1 : weighs ? loss.class_weight[static_cast<size_t>(c)] : 0;

@@ -254,6 +254,17 @@ TEST(Trainer, MetricsThatNoLossExplains) {
   EXPECT_THROW(AccuracyOf(plan, data(y), "accuracy(s, y, class_axis=last)"), gradloom::Error);
 }
 
+// The losses of training and of evaluation of an epoch with this batch size. With a learning rate of 0 they do not depend on it.
+std::pair<double, double> MeanLosses(const gradloom::Plan& plan, const gradloom::Dataset& data, int64_t batch) {
+  gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = batch});
+  double evaluated = -1;
+  const auto fitted = trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
+    evaluated = e.values.at("loss");
+    return true;
+  }});
+  return {fitted.train_loss, evaluated};
+}
+
 // The mean over batches of which some have more weight than others is the mean over all rows.
 TEST(Trainer, MeanLossCountsClassWeights) {
   const auto model = ModelOfText("weighted", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
@@ -261,16 +272,19 @@ TEST(Trainer, MeanLossCountsClassWeights) {
   const std::vector<int64_t> y = {0, 0, 0, 0, 1, 1, 1, -100};
   const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {8, 2})}, {"y", TensorView(y.data(), {8})}});
   const gradloom::Plan plan = CompiledWith(model, "cross_entropy(s, y, class_weight=0.25:4)");
-  const auto losses = [&](int64_t batch) {
-    gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = batch});
-    double evaluated = -1;
-    const auto fitted = trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
-      evaluated = e.values.at("loss");
-      return true;
-    }});
-    return std::pair(fitted.train_loss, evaluated);
-  };
-  const auto whole = losses(8), parts = losses(3);
+  const auto whole = MeanLosses(plan, data, 8), parts = MeanLosses(plan, data, 3);
+  EXPECT_NEAR(parts.first, whole.first, 1e-5);
+  EXPECT_NEAR(parts.second, whole.second, 1e-5);
+}
+
+// The same for a model that casts the labels it is fed, and computes its loss.
+TEST(Trainer, MeanLossOfLabelsThatTheModelCasts) {
+  const auto model = ModelOfText("casts", R"(g (float[N, 2] x, float[N] y) => (float loss, float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}>
+{ s = MatMul (x, w)  c = Cast <to = 7> (y)  loss = SoftmaxCrossEntropyLoss <ignore_index = 5> (s, c) })");
+  const std::vector<float> x = {3, 0, 0, 2, 1, 0, 0, 1, 2, 2, 0, 4, 1, 3, 0, 0}, y = {0, 0, 5, 0, 1, 5, 1, 5};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {8, 2})}, {"y", TensorView(y.data(), {8})}});
+  const gradloom::Plan plan = CompiledWith(model, "output(loss)");
+  const auto whole = MeanLosses(plan, data, 8), parts = MeanLosses(plan, data, 3);
   EXPECT_NEAR(parts.first, whole.first, 1e-5);
   EXPECT_NEAR(parts.second, whole.second, 1e-5);
 }
