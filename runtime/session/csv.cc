@@ -343,6 +343,16 @@ void CheckFirstLine(const std::vector<std::string>& fields, const std::string& w
   if (first.find('\t') != std::string::npos) throw refuse("tabs", "name the file .tsv, or set its format: --data-format tsv");
 }
 
+bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields) || fields.size() < 3 || HasHeader(fields, options)) return false;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (Trimmed(fields[i]) != std::to_string(i)) return false;
+  }
+  return true;
+}
+
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;

@@ -63,6 +63,9 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
 // Throws Error(kData) if the first line, split into these fields, has another delimiter, or is not part of the table.
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);
 
+// Whether the first line is read as data although it is 0,1,2 and so on, at least three fields: pandas names columns without names so.
+bool FirstLineCounts(const std::string& path, const CsvOptions& options = {});
+
 // The names in the header, or none if the file has no header. Reads only the first line.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
 // The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first line. Throws

@@ -107,7 +107,8 @@ bool CsvRecords::FindEnd() {
       ++searched;
     }
     if (Fill()) continue;
-    if (at == At::kQuotes) throw Error(ErrorCode::kData, "a quote is never closed", Place(0));
+    if (at == At::kQuotes)
+      throw Error(ErrorCode::kData, "a quote is never closed", Place(0), "close it at the end of its field, or remove it");
     if (begin_ == end_) return false;
     record_end_ = next_ = end_;
     next_line_ += breaks;
@@ -163,7 +164,8 @@ char* CsvRecords::Unquote(char* quote, char* end, std::vector<std::string_view>&
   }
   char* stop = from + 1;  // FindEnd has ensured that there is a closing quote
   if (from >= end || (stop < end && *stop != options_.delimiter)) {
-    throw Error(ErrorCode::kData, "text after a closing quote", Place(fields.size()));
+    throw Error(ErrorCode::kData, "text after a closing quote", Place(fields.size()),
+                "end the field there, or double the quote if it belongs to the text");
   }
   Add({quote, static_cast<size_t>(to - quote)}, fields);
   return stop;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -501,6 +502,17 @@ TEST_F(TrainingDataTest, LargeTablesReadLikeSmallOnes) {
               LoadTrainingData({.train = path, .transforms = {{"y", {"scale 2"}}}, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
             }).code(),
             ErrorCode::kData);
+}
+
+// A table that pandas wrote without names of its own for the columns.
+TEST_F(TrainingDataTest, WarnsOfAFirstLineThatNumbersTheColumns) {
+  const auto warns = [&](const std::string& text) {
+    const std::vector<std::string> notes = LoadTrainingData({.train = Write("numbered.csv", text)}, kFeeds, 1).notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) { return note.find("header=False") != std::string::npos; });
+  };
+  EXPECT_TRUE(warns("0,1,2\n3,4,0\n5,6,1\n"));
+  EXPECT_FALSE(warns("0,1,3\n3,4,0\n5,6,1\n"));
+  EXPECT_FALSE(warns("a,b,c\n0,1,2\n5,6,1\n"));
 }
 
 // The transforms of a run that was trained on images, applied to an array.

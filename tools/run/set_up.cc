@@ -217,10 +217,10 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
     }
-    if ((about->graph != nullptr || about->type == "algorithm") && spec.target.empty()) {
-      throw Error(ErrorCode::kConfig,
-                  "the metric '" + Escaped(spec.name) + "' needs an output and a target, which a loss graph does not define", "eval.metric",
-                  "write --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
+    const bool names_none = about->graph != nullptr || about->type == "algorithm" || about->type == "output";
+    if (names_none && spec.target.empty()) {
+      throw Error(ErrorCode::kConfig, "the metric '" + Escaped(spec.name) + "' needs an output and a target, which this loss does not name",
+                  "eval.metric", "write --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
     if (spec.target.empty()) spec.target = TargetOf(*about);

@@ -153,6 +153,11 @@ std::string WeightsPathOf(const TrainedSource& source) {
       throw Error(ErrorCode::kCheckpoint, "'" + Escaped(name) + "' is not the name of a checkpoint", Escaped(folder, 4096),
                   "expected step-000500, or best");
     }
+    if (std::error_code error; !fs::exists(folder + "/" + name, error)) {
+      const FoundCheckpoint newest = FindNewestCheckpoint(folder);
+      throw Error(ErrorCode::kCheckpoint, "the checkpoint does not exist", Escaped(folder + "/" + name, 4096),
+                  newest.checkpoint ? "the newest is --from " + fs::path(newest.checkpoint->folder()).filename().string() : "");
+    }
     return WeightsIn(Checkpoint::Load(folder + "/" + name));
   }
   const int64_t at_end = BatchOfState(run);
