@@ -12,13 +12,15 @@
 namespace gradloom {
 namespace {
 
-// The batch axes to try where the file does not declare one; the conventional axis first.
+// The batch axes to try where the file does not declare one; the conventional axis first. Last, a file that declares an open batch may hold
+// another one in its shapes.
 std::vector<ImportOptions> Readings(const ImportOptions& options) {
-  std::vector<ImportOptions> readings(3, options);
+  std::vector<ImportOptions> readings(4, options);
   for (ImportOptions& reading : readings) reading.any_batch = true;
   readings[1].batch_elsewhere = true;
   readings[2].batch_elsewhere = true;
   readings[2].batch_axis = 1;
+  readings[3].batch_in_shapes = true;
   return readings;
 }
 
@@ -37,7 +39,7 @@ std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptio
                                    const std::set<std::vector<int>>& tried, std::vector<int>& axes) {
   DividedBatch made{import_at(batch, reading), nullptr, nullptr, {}};
   axes = made.whole->imported.batch_axes;
-  if (tried.contains(axes)) return std::nullopt;
+  if (tried.contains(axes) && !reading.batch_in_shapes) return std::nullopt;
   // A reading with another batch axis must be fed the same shapes: otherwise its samples would not be those of any data set.
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
@@ -78,6 +80,8 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
   for (const PassControl& control : {options.control, waits}) {
     std::set<std::vector<int>> tried;
     for (const ImportOptions& reading : Readings(options.import)) {
+      // Such a file is divided nowhere in the other readings.
+      if (reading.batch_in_shapes && related) continue;
       std::vector<int> axes;
       int relating = 0;
       for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {

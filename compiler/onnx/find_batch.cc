@@ -99,20 +99,60 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   return batch;
 }
 
-std::vector<int64_t> SizesOfParts(const ModelFile& file) {
-  constexpr int64_t kMaxElements = 64, kMaxBatch = int64_t{1} << 20;
-  std::map<std::string, std::vector<int64_t>> constants;
+namespace {
+
+constexpr int64_t kMaxBatch = int64_t{1} << 20;
+// Each size is a reading of the file, so a file must not be able to ask for many.
+constexpr size_t kMaxSizes = 16, kMaxOtherSizes = 32;
+
+// The constant lists of integers of the main graph, by name.
+std::map<std::string, std::vector<int64_t>> IntegerLists(const ModelFile& file) {
+  constexpr int64_t kMaxElements = 64;
+  std::map<std::string, std::vector<int64_t>> lists;
   for (const auto& [site, tensor] : file.tensors) {
     if (tensor.data.dtype() != DType::kInt64 || tensor.data.elements() > kMaxElements) continue;
-    for (int64_t number : tensor.data.as<int64_t>()) constants[tensor.name].push_back(number);
+    for (int64_t number : tensor.data.as<int64_t>()) lists[tensor.name].push_back(number);
   }
   for (const onnx::NodeProto& node : file.proto.graph().node()) {
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (node.op_type() != "Constant" || node.output_size() == 0) continue;
-      if (attribute.name() == "value_int") constants[node.output(0)] = {attribute.i()};
-      if (attribute.name() == "value_ints") constants[node.output(0)] = {attribute.ints().begin(), attribute.ints().end()};
+      if (attribute.name() == "value_int") lists[node.output(0)] = {attribute.i()};
+      if (attribute.name() == "value_ints") lists[node.output(0)] = {attribute.ints().begin(), attribute.ints().end()};
     }
   }
+  return lists;
+}
+
+}  // namespace
+
+std::vector<int64_t> SizesOfShapes(const ModelFile& file) {
+  // A file may hold any number of lists, and factors take time.
+  constexpr size_t kMaxNumbers = 4096;
+  std::map<int64_t, int64_t> listed, divisors;  // with how often they occur
+  for (const auto& [name, list] : IntegerLists(file)) {
+    for (const int64_t number : list) {
+      if (number >= 2 && number <= kMaxBatch && (listed.size() < kMaxNumbers || listed.contains(number))) ++listed[number];
+    }
+  }
+  for (const auto& [number, count] : listed) {
+    for (int64_t part = 2; part * part <= number; ++part) {
+      if (number % part == 0) divisors[part] += count, divisors[number / part] += count;
+    }
+  }
+  std::vector<int64_t> sizes;
+  for (const auto* counts : {&listed, &divisors}) {
+    std::vector<std::pair<int64_t, int64_t>> ordered;
+    for (const auto& [size, count] : *counts) ordered.emplace_back(-count, size);
+    std::sort(ordered.begin(), ordered.end());
+    for (const auto& [count, size] : ordered) {
+      if (sizes.size() < kMaxOtherSizes && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+std::vector<int64_t> SizesOfParts(const ModelFile& file) {
+  const std::map<std::string, std::vector<int64_t>> constants = IntegerLists(file);
   std::set<int64_t> sizes;
   // A slice may count from the end.
   const auto add = [&](const std::vector<int64_t>& parts) {
@@ -135,8 +175,6 @@ std::vector<int64_t> SizesOfParts(const ModelFile& file) {
     }
   }
   sizes.erase(sizes.begin(), sizes.lower_bound(2));
-  // Each is a reading of the file, so a file must not be able to ask for many.
-  constexpr size_t kMaxSizes = 16;
   std::vector<int64_t> smallest(sizes.begin(), sizes.end());
   smallest.resize(std::min(smallest.size(), kMaxSizes));
   return smallest;

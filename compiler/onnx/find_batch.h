@@ -47,6 +47,10 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
 // the batch that a file was exported for is usually among them if it takes whole batches apart. The smallest 16 from 2 on, ascending.
 std::vector<int64_t> SizesOfParts(const ModelFile& file);
 
+// The other numbers from 2 on that may be the batch that a file was exported for: those in constant lists of integers, and their factors,
+// the most frequent first; at most 32.
+std::vector<int64_t> SizesOfShapes(const ModelFile& file);
+
 // The batch axis of an input in a file that has the batch as a number; -1: none.
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options);
 

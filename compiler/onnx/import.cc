@@ -325,8 +325,8 @@ bool Fits(const ModelFile& file, const ImportOptions& options, int64_t batch, co
 }
 
 // A file that was exported for one sample and whose inputs were later given an open batch, as many people do, still has the one sample in
-// its shapes. Others have an open batch, but contain the batch that they were exported for in the sizes of the parts that they take of it.
-// Both are recognized by not fitting another batch size.
+// its shapes. Others have an open batch, but contain the batch that they were exported for in the sizes of the parts that they take of it,
+// or in shapes that the exporter has not followed. All are recognized by not fitting another batch size.
 ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one,
                               const BatchNumbers& batch) {
   const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
@@ -334,7 +334,7 @@ ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& option
   std::optional<Error> wrong, unfit;
   std::vector<int64_t> sizes;
   const auto is_own = [&] {
-    sizes = SizesOfParts(file);
+    sizes = options.batch_in_shapes ? SizesOfShapes(file) : SizesOfParts(file);
     return batch.actual == 1 ||
            (std::find(sizes.begin(), sizes.end(), batch.actual) != sizes.end() && Fits(file, for_one, batch.actual, batch.symbol, unfit));
   };
@@ -348,6 +348,9 @@ ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& option
     if (std::optional<ImportedGraph> open = ImportOpen(file, options, batch, wrong)) return std::move(*open);
     if (!options.any_batch) sizes = SizesOfParts(file);
     sizes.insert(sizes.begin(), 1);
+    for (const int64_t size : SizesOfShapes(file)) {
+      if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+    }
   }
   for (const int64_t size : sizes) {
     // Any file is tried as one for a single sample; one for several must at least fit them.

@@ -100,6 +100,9 @@ struct ImportOptions {
   int64_t open_batch = 0;
   // Rewrites batch-dependent constants in a file with a declared batch for any batch, even if the declared one is used.
   bool any_batch = false;
+  // With any_batch: looks for the batch that a file with an open batch was exported for in all of its shapes, not only in the sizes of
+  // parts, even if the file fits the batch as it is.
+  bool batch_in_shapes = false;
   // The graph is only compared with one at another batch size, to find what depends on it. Constants in which samples differ, such as a
   // table of all pairs of the samples of a file for one batch size, may then have any elements.
   bool compared = false;
