@@ -102,8 +102,8 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
 namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 20;
-// Each size is a reading of the file, so a file must not be able to ask for many.
-constexpr size_t kMaxSizes = 16, kMaxOtherSizes = 32;
+// Each size is a reading of the file, so a file must not be able to ask for many. kMaxNodesRead: of all readings together.
+constexpr size_t kMaxSizes = 16, kMaxOtherSizes = 32, kMaxNodesRead = 100'000;
 
 // The constant lists of integers of the main graph, by name.
 std::map<std::string, std::vector<int64_t>> IntegerLists(const ModelFile& file) {
@@ -139,13 +139,15 @@ std::vector<int64_t> SizesOfShapes(const ModelFile& file) {
       if (number % part == 0) divisors[part] += count, divisors[number / part] += count;
     }
   }
+  const size_t most =
+      std::clamp<size_t>(kMaxNodesRead / static_cast<size_t>(std::max(file.proto.graph().node_size(), 1)), 2, kMaxOtherSizes);
   std::vector<int64_t> sizes;
   for (const auto* counts : {&listed, &divisors}) {
     std::vector<std::pair<int64_t, int64_t>> ordered;
     for (const auto& [size, count] : *counts) ordered.emplace_back(-count, size);
     std::sort(ordered.begin(), ordered.end());
     for (const auto& [count, size] : ordered) {
-      if (sizes.size() < kMaxOtherSizes && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+      if (sizes.size() < most && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
     }
   }
   return sizes;

@@ -48,7 +48,7 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
 std::vector<int64_t> SizesOfParts(const ModelFile& file);
 
 // The other numbers from 2 on that may be the batch that a file was exported for: those in constant lists of integers, and their factors,
-// the most frequent first; at most 32.
+// the most frequent first; at most 32, and fewer for more than 3,000 nodes.
 std::vector<int64_t> SizesOfShapes(const ModelFile& file);
 
 // The batch axis of an input in a file that has the batch as a number; -1: none.
