@@ -265,16 +265,19 @@ std::pair<double, double> MeanLosses(const gradloom::Plan& plan, const gradloom:
   return {fitted.train_loss, evaluated};
 }
 
-// The mean over batches of which some have more weight than others is the mean over all rows.
+// The mean over batches of which some have more weight than others must be the mean over all rows.
+void ExpectMeanOverAllRows(const gradloom::Plan& plan, const gradloom::Dataset& data) {
+  const auto whole = MeanLosses(plan, data, 8), parts = MeanLosses(plan, data, 3);
+  EXPECT_NEAR(parts.first, whole.first, 1e-5);
+  EXPECT_NEAR(parts.second, whole.second, 1e-5);
+}
+
 TEST(Trainer, MeanLossCountsClassWeights) {
   const auto model = ModelOfText("weighted", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
   const std::vector<float> x = {3, 0, 0, 2, 1, 0, 0, 1, 2, 2, 0, 4, 1, 3, 0, 0};
   const std::vector<int64_t> y = {0, 0, 0, 0, 1, 1, 1, -100};
   const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {8, 2})}, {"y", TensorView(y.data(), {8})}});
-  const gradloom::Plan plan = CompiledWith(model, "cross_entropy(s, y, class_weight=0.25:4)");
-  const auto whole = MeanLosses(plan, data, 8), parts = MeanLosses(plan, data, 3);
-  EXPECT_NEAR(parts.first, whole.first, 1e-5);
-  EXPECT_NEAR(parts.second, whole.second, 1e-5);
+  ExpectMeanOverAllRows(CompiledWith(model, "cross_entropy(s, y, class_weight=0.25:4)"), data);
 }
 
 // The same for a model that casts the labels it is fed, and computes its loss.
@@ -283,10 +286,7 @@ TEST(Trainer, MeanLossOfLabelsThatTheModelCasts) {
 { s = MatMul (x, w)  c = Cast <to = 7> (y)  loss = SoftmaxCrossEntropyLoss <ignore_index = 5> (s, c) })");
   const std::vector<float> x = {3, 0, 0, 2, 1, 0, 0, 1, 2, 2, 0, 4, 1, 3, 0, 0}, y = {0, 0, 5, 0, 1, 5, 1, 5};
   const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {8, 2})}, {"y", TensorView(y.data(), {8})}});
-  const gradloom::Plan plan = CompiledWith(model, "output(loss)");
-  const auto whole = MeanLosses(plan, data, 8), parts = MeanLosses(plan, data, 3);
-  EXPECT_NEAR(parts.first, whole.first, 1e-5);
-  EXPECT_NEAR(parts.second, whole.second, 1e-5);
+  ExpectMeanOverAllRows(CompiledWith(model, "output(loss)"), data);
 }
 
 // A prediction needs no target, even if the model itself computes its loss.
