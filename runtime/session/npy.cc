@@ -262,7 +262,7 @@ Start ReadNumbersStart(const std::function<void(void*, int64_t)>& read, int64_t 
 Tensor Numbers(const std::function<void(void*, int64_t)>& read, const Start& start) {
   const Header& header = start.header;
   Tensor tensor(header.dtype, header.shape);
-  read(tensor.data(), tensor.bytes());
+  if (tensor.bytes() > 0) read(tensor.data(), tensor.bytes());
   if (header.big_endian && header.element_bytes > 1) SwapBytes(static_cast<char*>(tensor.data()), start.elements, header.element_bytes);
   if (header.dtype == DType::kBool) {
     // Any other value in a bool is undefined behaviour.
@@ -296,7 +296,7 @@ NpyArray ReadAnyNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t
   if (header.dtype != DType::kString) return {Numbers(read, start), std::nullopt};
   NpyText text{.size = start.elements, .width = header.element_bytes, .unicode = header.unicode, .big_endian = header.big_endian};
   text.bytes.resize(static_cast<size_t>(bytes - start.bytes));
-  read(text.bytes.data(), std::ssize(text.bytes));
+  if (!text.bytes.empty()) read(text.bytes.data(), std::ssize(text.bytes));
   return {{}, std::move(text)};
 }
 

@@ -26,8 +26,8 @@ std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes 
 // Error(kResource) like AtomicFile.
 void WriteNpy(const std::string& path, const TensorView& tensor);
 
-// The same for arrays inside other files. `read` returns exactly the requested number of bytes or throws; `bytes` is the size of the whole
-// array file; `where` names it in errors.
+// The same for arrays inside other files. `read` returns exactly the requested number of bytes, at least 1, or throws; `bytes` is the size
+// of the whole array file; `where` names it in errors.
 Tensor ReadNpyFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
 
 // Fixed-width text: '<U8', '|S8'.
