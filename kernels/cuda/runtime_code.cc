@@ -133,7 +133,9 @@ std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const s
 }
 
 bool IsCached(const std::string& source, const std::string& architecture) {
-  return Cached(CachePath(source, architecture), source).has_value();
+  std::error_code error;
+  const std::string path = CachePath(source, architecture);
+  return !path.empty() && std::filesystem::exists(path, error);
 }
 
 std::string CompileAndCache(const std::string& source, const std::string& architecture) {

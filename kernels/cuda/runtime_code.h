@@ -13,7 +13,7 @@ namespace gradloom::cuda {
 std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& architecture, int ordinal,
                                               const std::string& code = {});
 
-// Whether LoadFunction would find the source's code in the cache on disk. These two may be called by several threads at a time.
+// Whether the cache on disk has a file for the source, which LoadFunction reads. These two may be called by several threads at a time.
 bool IsCached(const std::string& source, const std::string& architecture);
 // Compiles the source and writes its code to the cache. Throws Error(kDevice) with the compiler's message.
 std::string CompileAndCache(const std::string& source, const std::string& architecture);
