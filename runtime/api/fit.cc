@@ -107,8 +107,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());
-    made.loss_weight = LossWeightOf(call->plan().losses, data);
-    if (made.loss_weight == nullptr && eval != nullptr) made.loss_weight = LossWeightOf(call->plan().losses, *eval->data);
+    made.loss_weight = LossWeightOf(call->plan().losses, data, eval == nullptr ? nullptr : eval->data.get());
     Trainer trainer(*call, data, eval == nullptr ? none : *eval->data, std::move(made), observer);
     const StopReason reason = trainer.Run();
     GradloomFitResult given{};

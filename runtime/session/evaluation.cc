@@ -51,10 +51,11 @@ bool LeavesOutRows(const LossInfo& loss, const Dataset& data) {
 
 }  // namespace
 
-std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data) {
+std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data, const Dataset* more) {
   if (losses.size() != 1 || !losses.front().mean) return {};
   const LossInfo& loss = losses.front();
-  if (loss.class_weight.empty() && !LeavesOutRows(loss, data)) return {};
+  const bool leaves_out = LeavesOutRows(loss, data) || (more != nullptr && LeavesOutRows(loss, *more));
+  if (loss.class_weight.empty() && !leaves_out) return {};
   return [loss, ignored = loss.ignore_index.value_or(kIgnoredClass)](const Feeds& feeds) {
     const auto found = feeds.find(loss.target);
     if (found == feeds.end()) {

@@ -211,9 +211,9 @@ class Trainer {
 };
 
 // For TrainerOptions::loss_weight: the divisor of a batch's loss if it is a mean over something other than rows, for example over classes
-// that are not ignored or over class weights. Empty if rows can be used for this data. With several losses that have different divisors,
-// rows are used. `losses`: the plan's.
-std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data);
+// that are not ignored or over class weights. Empty if rows can be used for this data, and for `more`, such as that of evaluations; null:
+// there is none. With several losses that have different divisors, rows are used. `losses`: the plan's.
+std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data, const Dataset* more = nullptr);
 
 // "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean over the batches, each
 // weighted by options.loss_weight.

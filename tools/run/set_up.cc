@@ -303,8 +303,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
     spec.ReadLikeLoss(made.plan->losses);
     CheckShapes(spec, *probe.graph, feeds, configuration);
   }
-  made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.train);
-  if (made.options.loss_weight == nullptr && eval_rows > 0) made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.eval);
+  made.options.loss_weight = LossWeightOf(made.plan->losses, made.data.train, eval_rows > 0 ? &made.data.eval : nullptr);
   if (const std::string line = TailLine(made.report, compile.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, compile.recipe.recompute); !line.empty()) made.notes.push_back(line);
   AddForecast(configuration, model, compile, *made.plan, made.report, made.notes);
