@@ -59,6 +59,8 @@ void Mailbox::Fail(const std::string& what) {
 
 void Mailbox::FailProcess(int process, const std::string& how) { Fail(name(process) + " " + how); }
 
+void Mailbox::FailSilentProcess(int process) { FailProcess(process, "has not answered " + WithinTheTimeout()); }
+
 bool Mailbox::failed() const {
   const std::lock_guard lock(mutex_);
   return failure_.has_value();
@@ -84,10 +86,12 @@ bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from
       deadline = Clock::now() + timeout;
       continue;
     }
-    const std::string what = left ? name(from) + " has left the job, but more data was expected from it"
-                                  : name(options_.suspect(from)) + " has not answered " + WithinTheTimeout();
     lock.unlock();
-    Fail(what);
+    if (left) {
+      FailProcess(from, "has left the job, but more data was expected from it");
+    } else {
+      FailSilentProcess(options_.suspect(from));
+    }
     lock.lock();
   }
   return true;
@@ -106,7 +110,11 @@ void Mailbox::CheckWait(Clock::time_point& since, const std::string& what) {
     return;
   }
   const int late = options_.suspect(-1);
-  Fail(late < 0 ? what + " has not ended " + WithinTheTimeout() : name(late) + " has not answered " + WithinTheTimeout());
+  if (late < 0) {
+    Fail(what + " has not ended " + WithinTheTimeout());
+  } else {
+    FailSilentProcess(late);
+  }
   ThrowIfFailed();
 }
 

@@ -67,6 +67,7 @@ class Mailbox {
   // The first failure is reported to all. `what` is a sentence without its period.
   void Fail(const std::string& what);
   void FailProcess(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
+  void FailSilentProcess(int process);                    // it has sent nothing, or received nothing, within the timeout
   bool failed() const;
   // Throws Error(kPeer) if the job has failed.
   void ThrowIfFailed() const;

@@ -93,7 +93,7 @@ void MpiTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
   });
   for (Pause pause; good && !done;) {
     if (Clock::now() >= deadline) {
-      mailbox_.FailProcess(process, "does not receive what is sent to it");
+      mailbox_.FailSilentProcess(process);
       break;
     }
     pause.Wait(true);

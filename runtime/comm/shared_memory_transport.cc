@@ -146,7 +146,7 @@ void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, in
     const std::lock_guard lock(*peer.sending);
     if (Write(peer, &header, sizeof header) && Write(peer, data, bytes)) return;
   }
-  mailbox_.FailProcess(process, "does not receive what is sent to it");
+  mailbox_.FailSilentProcess(process);
   mailbox_.ThrowIfFailed();
 }
 

@@ -116,7 +116,11 @@ void TcpTransport::Send(int process, uint32_t tag, const void* data, int64_t byt
     const std::lock_guard lock(peer.sending);
     if (Write(peer, {Kind::kMessage, tag, bytes}, data, deadline)) return;
   }
-  mailbox_.FailProcess(process, Clock::now() >= deadline ? "does not receive what is sent to it" : "is gone: its connection was closed");
+  if (Clock::now() >= deadline) {
+    mailbox_.FailSilentProcess(process);
+  } else {
+    mailbox_.FailProcess(process, "is gone: its connection was closed");
+  }
   mailbox_.ThrowIfFailed();
 }
 
