@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/dependencies.h"
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/simplify.h"
@@ -36,18 +37,6 @@ void CheckAlgorithm(const Recipe& recipe) {
   }
 }
 
-// The values from which these are computed.
-std::vector<bool> NeededFor(const Graph& graph, const std::vector<ValueId>& values) {
-  std::vector<bool> needed(static_cast<size_t>(graph.num_values()));
-  for (const ValueId id : values) needed[static_cast<size_t>(id)] = true;
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    const auto is_needed = [&](ValueId id) { return id != kNoValue && needed[static_cast<size_t>(id)]; };
-    if (std::any_of(node->outputs.begin(), node->outputs.end(), is_needed))
-      ForEachUse(*node, [&](ValueId id) { needed[static_cast<size_t>(id)] = true; });
-  }
-  return needed;
-}
-
 // Removes outputs of the model that are its loss from a prediction, with the inputs that only they need, which are targets. A loss that
 // needs no input of its own stays, and so does one that is the only output.
 void LeaveOutLosses(const std::vector<LossTerm>& losses, ImportedGraph& imported) {
@@ -63,12 +52,11 @@ void LeaveOutLosses(const std::vector<LossTerm>& losses, ImportedGraph& imported
   }
   // An extent that the data decides is an output itself and stays with the output that has it.
   if (kept.empty() || left_out.empty()) return;
-  const std::vector<bool> needed = NeededFor(graph, kept), only_losses = NeededFor(graph, left_out);
+  const Dependencies of_kept(graph, kept), of_left_out(graph, left_out);
   std::vector<ValueId> inputs;
   std::vector<int> batch_axes;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    const auto at = static_cast<size_t>(graph.inputs[i]);
-    if (only_losses[at] && !needed[at]) continue;
+    if (of_left_out.on(graph.inputs[i]) && !of_kept.on(graph.inputs[i])) continue;
     inputs.push_back(graph.inputs[i]);
     if (i < imported.batch_axes.size()) batch_axes.push_back(imported.batch_axes[i]);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/graph/dependencies.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {
@@ -11,20 +12,6 @@ namespace {
 OperandType OperandOf(const Graph& graph, ValueId id) {
   if (id == kNoValue) return {};
   return {graph.value(id).dtype, graph.value(id).shape, Layout{}};
-}
-
-// Returns, by position, the nodes that `wanted` depends on.
-std::vector<bool> Needed(const Graph& graph, std::span<const ValueId> wanted) {
-  std::vector<bool> value_needed(static_cast<size_t>(graph.num_values()));
-  std::vector<bool> node_needed(graph.nodes.size());
-  for (ValueId id : wanted) value_needed[static_cast<size_t>(id)] = true;
-  for (size_t i = graph.nodes.size(); i-- > 0;) {
-    for (ValueId id : graph.nodes[i].outputs) {
-      if (id != kNoValue && value_needed[static_cast<size_t>(id)]) node_needed[i] = true;
-    }
-    if (node_needed[i]) ForEachUse(graph.nodes[i], [&](ValueId id) { value_needed[static_cast<size_t>(id)] = true; });
-  }
-  return node_needed;
 }
 
 std::vector<Tensor> RunBody(const Graph& body, std::span<const Tensor> inputs) {
@@ -67,9 +54,9 @@ std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor
     if (parameter.defined()) values[static_cast<size_t>(value.id)] = Converted(parameter.view(), value.dtype);
   }
 
-  const std::vector<bool> needed = Needed(graph, wanted);
+  const Dependencies needed(graph, wanted);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!needed[i]) continue;
+    if (!needed.nodes[i]) continue;
     const Node& node = graph.nodes[i];
     KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
     std::vector<Tensor> inputs;
