@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -89,13 +90,15 @@ std::string FromLatin1(std::string_view text) {
   return utf8;
 }
 
-// Column names are stored with runs and typed at --map, so they must be UTF-8.
+// Names of columns and classes are stored with runs, and those of columns are typed at --map, so they must be UTF-8.
+std::string NameOf(std::string_view field) {
+  const std::string_view name = Trimmed(field);
+  return IsUtf8(name) ? std::string(name) : FromLatin1(name);
+}
+
 std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
   std::vector<std::string> names;
-  for (const std::string_view field : fields) {
-    const std::string_view name = Trimmed(field);
-    names.push_back(IsUtf8(name) ? std::string(name) : FromLatin1(name));
-  }
+  for (const std::string_view field : fields) names.push_back(NameOf(field));
   return names;
 }
 
@@ -173,6 +176,7 @@ struct Reading {
   std::vector<size_t> columns;
   bool single = false;
   DType dtype;
+  std::shared_ptr<const CsvClasses> classes;
   SpillBuffer values;
   int64_t nan_count = 0;
   std::string first_nan;
@@ -182,9 +186,15 @@ Error NoRows(const std::string& path) {
   return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "check that it was written completely: wc -l counts its lines"};
 }
 
+Error NotOneColumn(const std::string& selection, const std::string& path) {
+  return {ErrorCode::kConfig, "'" + Escaped(selection) + "' is more than one column", Escaped(path, 4096)};
+}
+
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
   const std::string shown = "'" + Escaped(field, 40) + "'";
   const bool whole = dtype == DType::kInt64;
+  std::string with_point(field);
+  std::replace(with_point.begin(), with_point.end(), ',', '.');
   if (fault == NumberFault::kRange) {
     return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place,
             whole ? "classes and tokens are whole numbers; write -100 for a class that is not known" : ""};
@@ -195,8 +205,25 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
   }
   std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
                            : "fix the line, or exclude the column with --map; write nan for a missing number";
+  if (field.find(',') != std::string_view::npos && IsNumber(with_point)) help = "write a decimal point instead of the comma";
   if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
   return {ErrorCode::kData, shown + " is not a number", place, help};
+}
+
+// Whether the field is the number of no class.
+bool IsIgnored(std::string_view field, std::optional<int64_t> ignored) {
+  int64_t value = 0;
+  return ignored && ParseNumber(field, value) == NumberFault::kNone && value == *ignored;
+}
+
+int64_t ClassOf(std::string_view field, const CsvClasses& classes, const CsvRecords& records, size_t column) {
+  const std::vector<std::string>& names = classes.names;
+  const std::string name = NameOf(field);
+  const auto found = std::lower_bound(names.begin(), names.end(), name);
+  if (found != names.end() && *found == name) return found - names.begin();
+  if (IsIgnored(field, classes.ignored)) return *classes.ignored;
+  throw Error(ErrorCode::kData, "'" + Escaped(name, 40) + "' is not a class of the training data", records.Place(column),
+              "its classes are " + ListedClasses(names));
 }
 
 // `row`: space for the row.
@@ -204,6 +231,10 @@ template <typename T>
 void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& row) {
   row.clear();
   for (const size_t column : reading.columns) {
+    if (reading.classes) {
+      row.push_back(static_cast<T>(ClassOf(fields[column], *reading.classes, records, column)));
+      continue;
+    }
     T value{};
     const NumberFault fault = ParseNumber(fields[column], value);
     if (fault != NumberFault::kNone) {
@@ -277,6 +308,12 @@ struct Table {
 
 }  // namespace
 
+std::string ListedClasses(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + Escaped(names[i], 40);
+  return names.size() > 8 ? text + ", ..." : text;
+}
+
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options) {
   Table table(path, options);
   const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
@@ -285,8 +322,12 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
   for (const CsvSelection& selection : selections) {
     GRADLOOM_CHECK(selection.dtype == DType::kFloat32 || selection.dtype == DType::kFloat64 || selection.dtype == DType::kInt64);
     auto [columns, single] = names.Resolve(selection.columns);
-    readings.push_back(
-        {.columns = std::move(columns), .single = single, .dtype = selection.dtype, .values = SpillBuffer(options.memory_bytes)});
+    if (selection.classes && columns.size() != 1) throw NotOneColumn(selection.columns, path);
+    readings.push_back({.columns = std::move(columns),
+                        .single = single,
+                        .dtype = selection.dtype,
+                        .classes = selection.classes,
+                        .values = SpillBuffer(options.memory_bytes)});
   }
   int64_t rows = 0;
   Rows row;
@@ -319,13 +360,41 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {
   Table table(path, options);
   const auto [columns, single] = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column);
-  if (!single) throw Error(ErrorCode::kConfig, "'" + Escaped(column) + "' is more than one column", Escaped(path, 4096));
+  if (!single) throw NotOneColumn(column, path);
   std::vector<std::string> values;
   do {
     table.CheckWidth();
     values.emplace_back(table.fields[columns[0]]);
   } while (table.records.Next(table.fields));
   return values;
+}
+
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, int64_t max_classes,
+                                        std::optional<int64_t> ignored, const CsvOptions& options) {
+  std::set<std::string> names;
+  for (const std::string& path : paths) {
+    Table table(path, options);
+    const std::vector<size_t> columns = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column).first;
+    if (columns.size() != 1) return {};
+    bool only_header = false;  // only the first line has a name
+    do {
+      table.CheckWidth();
+      const std::string_view field = table.fields[columns[0]];
+      if (IsIgnored(field, ignored)) continue;
+      if (IsNumber(field) || Trimmed(field).empty()) {
+        if (names.empty() || only_header) return {};
+        throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(columns[0]),
+                    "a column of classes has either numbers from 0 or names" +
+                        (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
+      }
+      only_header = names.empty() && table.records.line() == 1;
+      if (!names.insert(NameOf(field)).second || std::ssize(names) <= max_classes) continue;
+      throw Error(ErrorCode::kData,
+                  "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
+                  table.records.Place(columns[0]), "check the spelling of the names, or whether this is the column of classes: --map");
+    } while (table.records.Next(table.fields));
+  }
+  return {names.begin(), names.end()};
 }
 
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where) {
@@ -336,11 +405,11 @@ void CheckFirstLine(const std::vector<std::string>& fields, const std::string& w
                 "remove it; the first line must have the names of the columns, or numbers");
   }
   if (fields.size() != 1) return;
-  const auto refuse = [&](const std::string& delimiter, const std::string& help) {
-    return Error(ErrorCode::kData, "the first line is one field, with " + delimiter + " in it", where + ":1", help);
-  };
-  if (first.find(';') != std::string::npos) throw refuse("semicolons", "separate fields by commas; numbers have a decimal point");
-  if (first.find('\t') != std::string::npos) throw refuse("tabs", "name the file .tsv, or set its format: --data-format tsv");
+  // In a file that is delimited by tabs according to its name.
+  const auto has = [&](char delimiter) { return first.find(delimiter) != std::string::npos; };
+  if (!has(',') && !has(';')) return;
+  throw Error(ErrorCode::kData, "the first line is one field, with " + std::string(has(',') ? "commas" : "semicolons") + " in it",
+              where + ":1", "name the file .csv, or set its format: --data-format csv");
 }
 
 bool FirstLineCounts(const std::string& path, const CsvOptions& options) {

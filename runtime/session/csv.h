@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,15 @@
 
 namespace gradloom {
 
+// Classes by name. A field is the index of its name.
+struct CsvClasses {
+  std::vector<std::string> names;  // sorted
+  std::optional<int64_t> ignored;  // a number that means none of them
+};
+
+// "cat, dog, ..."
+std::string ListedClasses(const std::vector<std::string>& names);
+
 // A selection of columns, and the dtype of their numbers.
 struct CsvSelection {
   // Comma-separated pieces, each a column or an inclusive range: "label", "p0..p63", "CRIM..LSTAT", "0..63", "-1", "age,income..zip". A
@@ -23,6 +33,9 @@ struct CsvSelection {
 
   // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused.
   DType dtype = DType::kFloat32;
+
+  // If not null (one column): the fields are names of classes instead of numbers.
+  std::shared_ptr<const CsvClasses> classes = nullptr;
 };
 
 // The numbers of a selection: [rows] for a single named column, otherwise [rows, columns].
@@ -37,6 +50,8 @@ struct CsvOptions {
   enum class Header { kGuess, kPresent, kAbsent };
   // kGuess: a first line in which every field is a number is data.
   Header header = Header::kGuess;
+  // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
+  static constexpr char kGuessDelimiter = '\0';
   char delimiter = ',';
   int64_t max_field_bytes = 64 << 10;
   int64_t max_columns = 1 << 20;
@@ -48,9 +63,9 @@ struct CsvOptions {
 
 // Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number. Throws
 // Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than the first, a field
-// that is not a number or does not fit its dtype, a field longer than the limit, and an unterminated quote; Error(kData) with the file for
-// no rows, an unknown column and damaged gzip data. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that
-// unpacks beyond the limit.
+// that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an unterminated quote;
+// Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes in more than one column.
+// Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
 // The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
@@ -60,7 +75,14 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 // Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
 
-// Throws Error(kData) if the first line, split into these fields, has another delimiter, or is not part of the table.
+// The names of classes in a column of all files, which have the same columns; none if its first field is empty or a number, or if only the
+// first line has a name (a header that was read as data), or if the selection is more than one column. Throws Error(kData) with
+// file:line:column for a name when there are already `max_classes`, and for an empty field or a number other than `ignored` among names;
+// otherwise like ReadCsv.
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, int64_t max_classes,
+                                        std::optional<int64_t> ignored, const CsvOptions& options = {});
+
+// Throws Error(kData) if the first line, split into these fields, seems to have another delimiter, or is not part of the table.
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);
 
 // Whether the first line is read as data although it is 0,1,2 and so on, at least three fields: pandas names columns without names so.

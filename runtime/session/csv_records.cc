@@ -23,7 +23,20 @@ CsvRecords::CsvRecords(const std::string& path, const CsvOptions& options)
   if (end_ >= 2 && (std::memcmp(buffer_.data(), "\xFF\xFE", 2) == 0 || std::memcmp(buffer_.data(), "\xFE\xFF", 2) == 0)) {
     throw Error(ErrorCode::kData, "this is UTF-16 text", Escaped(path, 4096), "save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
   }
+  if (options_.delimiter == CsvOptions::kGuessDelimiter) options_.delimiter = GuessDelimiter();
   FindLineBreak();
+}
+
+// By the first line, as far as it has been read.
+char CsvRecords::GuessDelimiter() const {
+  constexpr std::string_view kDelimiters = ",;\t";
+  size_t best = kDelimiters.size();
+  bool quoted = false;
+  for (size_t i = begin_; i < end_ && (quoted || (buffer_[i] != '\n' && buffer_[i] != '\r')); ++i) {
+    if (buffer_[i] == '"') quoted = !quoted;
+    if (!quoted) best = std::min(best, kDelimiters.find(buffer_[i]));
+  }
+  return best < kDelimiters.size() ? kDelimiters[best] : ',';
 }
 
 std::string CsvRecords::Place(size_t field) const {

@@ -31,6 +31,7 @@ class CsvRecords {
 
   bool Fill();
   void FindLineBreak();
+  char GuessDelimiter() const;
   bool FindEnd();
   At Advanced(At at, const char* from, const char* to);
   void Split(std::vector<std::string_view>& fields);

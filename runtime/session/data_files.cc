@@ -39,7 +39,7 @@ void WarnOfNans(const std::string& name, const Tensor& column, const std::string
 std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options,
                                         LoadedData& loaded) {
   std::vector<CsvSelection> selections;
-  for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype});
+  for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype, source.classes});
   std::vector<CsvColumns> read = ReadCsv(path, selections, options);
   std::map<std::string, Tensor> columns;
   for (size_t i = 0; i < read.size(); ++i) {
@@ -123,6 +123,11 @@ DataFileKind KindOfFormat(const DataFile& file) {
 
 }  // namespace
 
+std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const NamedClasses& named) {
+  const auto found = named.find(feed);
+  return found == named.end() ? nullptr : found->second;
+}
+
 DataFileKind KindOfDataFile(const DataFile& file) {
   const std::string& path = file.path;
   if (!file.by_name()) return KindOfFormat(file);
@@ -148,9 +153,8 @@ DataFileKind KindOfDataFile(const DataFile& file) {
 }
 
 CsvOptions TableOptions(const DataFile& file) {
-  CsvOptions options;
-  if (file.by_name() ? WithoutGz(file.path).ends_with(".tsv") : file.format == "tsv") options.delimiter = '\t';
-  return options;
+  const bool tabs = file.by_name() ? WithoutGz(file.path).ends_with(".tsv") : file.format == "tsv";
+  return {.delimiter = tabs ? '\t' : CsvOptions::kGuessDelimiter};
 }
 
 std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, int64_t unpack_bytes) {

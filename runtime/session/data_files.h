@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,7 +26,15 @@ struct ColumnSource {
   DType dtype = DType::kFloat32;
   // For a token file: the number of tokens per row.
   int64_t window = 0;
+  // For a table: as in CsvSelection.
+  std::shared_ptr<const CsvClasses> classes = nullptr;
 };
+
+// By input or target: classes that tables have by name.
+using NamedClasses = std::map<std::string, std::shared_ptr<const CsvClasses>>;
+
+// Null if the feed's classes have no names.
+std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const NamedClasses& named);
 
 struct LoadedData {
   Dataset data;
@@ -51,14 +60,14 @@ struct DataFile {
 // Error(kData) for anything else, Error(kConfig) for an unknown format.
 DataFileKind KindOfDataFile(const DataFile& file);
 
-// The options for reading a table: .tsv is delimited by tabs.
+// The options for reading a table: .tsv is delimited by tabs, and the delimiter of others is guessed.
 CsvOptions TableOptions(const DataFile& file);
 
 // Reads a file by its format or the ending of its name: .npz, .npy, IDX, .bin (tokens), or .csv, .tsv, .txt with or without .gz (.tsv is
-// delimited by tabs). Without `sources`, a .npz file and a set of IDX files return all their arrays of numbers by name; the others need at
-// least one. Arrays that no source selects are not read. The arrays of a token file are "tokens" and "next". Throws Error(kConfig) for
-// missing or repeated sources; Error(kData) for another kind of file, an absent array, columns with different numbers of rows or without
-// any (naming file and column), and what the readers refuse.
+// delimited by tabs, the others by commas, semicolons or tabs). Without `sources`, a .npz file and a set of IDX files return all their
+// arrays of numbers by name; the others need at least one. Arrays that no source selects are not read. The arrays of a token file are
+// "tokens" and "next". Throws Error(kConfig) for missing or repeated sources; Error(kData) for another kind of file, an absent array,
+// columns with different numbers of rows or without any (naming file and column), and what the readers refuse.
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources);
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options);
 

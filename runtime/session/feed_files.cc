@@ -37,7 +37,8 @@ bool HasColumn(const DataFile& file, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns) {
+std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                                    const NamedClasses& named) {
   std::vector<ColumnSource> sources;
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
@@ -46,7 +47,8 @@ std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
     sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
-                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0});
+                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0,
+                       ClassesOf(feed.name, named)});
   }
   return sources;
 }
@@ -57,14 +59,9 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
     const auto found = data.columns().find(name);
     if (found == data.columns().end() || IsFloating(found->second.dtype())) continue;
     const TensorView column = found->second.view();
-    for (int64_t i = 0; i < column.elements(); ++i) {
-      const int64_t value = ElementAsInt(column, i);
-      if ((value >= 0 && value < range.count) || value == range.ignored) continue;
-      throw Error(ErrorCode::kData,
-                  "row " + std::to_string(i * data.rows() / column.elements()) + " (counted from 0) has class " + std::to_string(value) +
-                      " in '" + Escaped(name) + "'; the model has classes 0 to " + std::to_string(range.count - 1),
-                  Escaped(file.path, 4096), "classes count from 0; to exclude a row, give it the class " + std::to_string(range.ignored));
-    }
+    const int64_t wrong = FirstOutOfRange(column, range);
+    if (wrong < 0) continue;
+    throw ClassError(wrong * data.rows() / column.elements(), ElementAsInt(column, wrong), name, range, Escaped(file.path, 4096));
   }
 }
 
@@ -90,8 +87,7 @@ std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file,
     options.rows = array.shape[0];
   }
   const auto range = reading.classes.find(feed.name);
-  if (range != reading.classes.end() && !IsFloating(feed.dtype))
-    options.classes = StoredRowsOptions::Classes{range->second.count, range->second.ignored};
+  if (range != reading.classes.end() && !IsFloating(feed.dtype)) options.classes = range->second;
   return MakeStoredRows(std::move(array), std::move(options));
 }
 
@@ -115,8 +111,8 @@ Tensor WholeOf(const StoredArray& array) {
 }
 
 Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
-                   ArrayTypes& types, std::vector<std::string>& notes) {
-  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns);
+                   const NamedClasses& named, ArrayTypes& types, std::vector<std::string>& notes) {
+  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns, named);
   std::vector<ColumnSource> at_once;
   std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -197,11 +193,36 @@ void CheckClassFolders(const Dataset& data, const std::vector<std::string>& name
   }
 }
 
+// The classes that tables have by name. Those of the training data that have no names yet are found in the files, if `reading` says so.
+NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                              const FeedReading& reading, TrainingNames& names, std::vector<std::string>& notes) {
+  NamedClasses named;
+  std::vector<std::string> paths;
+  for (const DataFile& file : files) paths.push_back(file.path);
+  for (const Feed& feed : feeds) {
+    const auto range = reading.classes.find(feed.name);
+    if (range == reading.classes.end()) continue;
+    if (reading.numbers_classes && !names.labels.contains(feed.name)) {
+      const auto mapped = columns.find(feed.name);
+      const std::string& column = mapped == columns.end() ? feed.name : mapped->second;
+      std::vector<std::string> found =
+          ReadCsvClasses(paths, column, range->second.count, range->second.ignored, TableOptions(files.front()));
+      if (found.empty()) continue;
+      notes.push_back("classes " + Escaped(feed.name) + ": " + ListedClasses(found));
+      names.labels.emplace(feed.name, std::move(found));
+    }
+    const auto known = names.labels.find(feed.name);
+    if (known != names.labels.end())
+      named[feed.name] = std::make_shared<const CsvClasses>(CsvClasses{known->second, range->second.ignored});
+  }
+  return named;
+}
+
 Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
-                 TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
+                 const NamedClasses& named, TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
   const bool images = HasImages(file, columns);
-  Dataset data =
-      images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, feeds, columns, reading, types, notes);
+  Dataset data = images ? LoadImageData(file, feeds, columns, named, names.classes, notes)
+                        : ReadArrays(file, feeds, columns, reading, named, types, notes);
   // Tables and token files are converted when they are read, so their original types do not matter.
   if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
   if (images && KindOfDataFile(file) == DataFileKind::kImages) CheckClassFolders(data, names.classes, reading.classes, file);
@@ -245,6 +266,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
       for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
     }
   }
+  const NamedClasses named = IsTable(first) ? FindNamedClasses(files, feeds, used, reading, names, notes) : NamedClasses();
   FeedReading each = reading;
   // The memory limit is shared by all of them.
   each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
@@ -258,7 +280,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     }
     if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
     ArrayTypes types;
-    parts.push_back({file.path, ReadFile(file, feeds, used, each, names, types, notes)});
+    parts.push_back({file.path, ReadFile(file, feeds, used, each, named, names, types, notes)});
     if (&file == &first) {
       first_types = types;
       if (reading.on_demand) kept.CheckAllFit(file.path, std::ssize(files));

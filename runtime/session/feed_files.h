@@ -21,6 +21,7 @@ struct FeedReading {
   bool on_demand = false;
   int64_t large_bytes = kLargeBytes;
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
+  bool numbers_classes = false;         // whether names of classes that are not known are numbered: in training data
 };
 
 // "random:N" means N samples of random numbers instead of files.
@@ -32,8 +33,8 @@ bool IsTable(const DataFile& file);
 void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets);
 
 // The rows of all files, one after the other, in columns of the feeds' names, dtypes and shapes. `names`: those of the training data; empty
-// ones become the first file's. `notes` gets warnings. `counts` gets the number of rows of each file. Throws Error(kData) naming two files
-// whose columns or array types differ, and file and row of a class that is not among those of `reading`; otherwise like LoadData,
+// ones become those of the files. `notes` gets warnings. `counts` gets the number of rows of each file. Throws Error(kData) naming two
+// files whose columns or array types differ, and file and row of a class that is not among those of `reading`; otherwise like LoadData,
 // Dataset::Fit and LoadImageData.
 Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                   TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts = nullptr);

@@ -21,13 +21,6 @@ Shape RowShape(const Feed& feed) {
   return Shape(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
 }
 
-// "cat, dog, ..."
-std::string Listed(const std::vector<std::string>& classes) {
-  std::string text;
-  for (size_t i = 0; i < classes.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + Escaped(classes[i], 40);
-  return classes.size() > 8 ? text + ", ..." : text;
-}
-
 // Throws Error(kData) if the sub-folders are the parts of a data set (train, val), each with folders of classes.
 void CheckAreClasses(const ImageFolder& images, const std::string& path) {
   constexpr std::string_view kParts[] = {"eval", "evaluation", "test", "testing", "train", "training", "val", "valid", "validation"};
@@ -41,8 +34,8 @@ void CheckAreClasses(const ImageFolder& images, const std::string& path) {
   }
   std::string parts;
   for (const std::string& name : images.classes) parts += (parts.empty() ? "--data " : " or ") + Escaped((folder / name).string(), 4096);
-  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + Listed(images.classes), Escaped(path, 4096),
-              "name the folder whose sub-folders are the classes: " + parts);
+  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + ListedClasses(images.classes),
+              Escaped(path, 4096), "name the folder whose sub-folders are the classes: " + parts);
 }
 
 // The labels of images, numbered by the class names of the data that was trained on.
@@ -52,7 +45,7 @@ std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const
     const std::string& name = images.classes[static_cast<size_t>(own)];
     const auto found = std::find(class_names.begin(), class_names.end(), name);
     if (found == class_names.end()) {
-      throw Error(ErrorCode::kData, "unknown class '" + Escaped(name, 40) + "'; the model was trained on: " + Listed(class_names),
+      throw Error(ErrorCode::kData, "unknown class '" + Escaped(name, 40) + "'; the model was trained on: " + ListedClasses(class_names),
                   Escaped(path, 4096), "name each sub-folder after a class of the training data");
     }
     labels.push_back(found - class_names.begin());
@@ -64,7 +57,7 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
                  std::vector<std::string>& notes) {
   ImageFolder images = ListImages(path);
   CheckAreClasses(images, path);
-  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + Listed(images.classes));
+  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes));
   if (!images.first_other.empty()) {
     const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
     notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
@@ -99,7 +92,8 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   return data;
 }
 
-Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
+                std::vector<std::string>& notes) {
   std::vector<ColumnSource> numbers;
   std::vector<std::pair<const Feed*, std::string>> images;
   for (const Feed& feed : feeds) {
@@ -111,7 +105,10 @@ Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const Colu
     if (mapped->second.starts_with(kImages)) {
       images.emplace_back(&feed, mapped->second.substr(kImages.size()));
     } else {
-      numbers.push_back({feed.name, mapped->second, IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64});
+      numbers.push_back({.name = feed.name,
+                         .source = mapped->second,
+                         .dtype = IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64,
+                         .classes = ClassesOf(feed.name, named)});
     }
   }
   Dataset data;
@@ -139,11 +136,11 @@ bool HasImages(const DataFile& file, const ColumnMap& columns) {
   return false;
 }
 
-Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
-                      std::vector<std::string>& notes) {
+Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
+                      std::vector<std::string>& class_names, std::vector<std::string>& notes) {
   switch (KindOfDataFile(file)) {
     case DataFileKind::kImages: return OfFolder(file.path, feeds, columns, class_names, notes);
-    case DataFileKind::kTable: return OfTable(file, feeds, columns, notes);
+    case DataFileKind::kTable: return OfTable(file, feeds, columns, named, notes);
     default: break;
   }
   throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),

@@ -64,14 +64,8 @@ class StoredRows : public RowSource {
 
  private:
   void CheckClasses(int64_t row, const Tensor& value) const {
-    for (int64_t i = 0; i < value.elements(); ++i) {
-      const int64_t label = ElementAsInt(value.view(), i);
-      if ((label >= 0 && label < options_.classes->count) || label == options_.classes->ignored) continue;
-      throw Error(ErrorCode::kData,
-                  "row " + std::to_string(row) + " (counted from 0) has class " + std::to_string(label) + " in '" +
-                      Escaped(options_.column) + "'; the model has classes 0 to " + std::to_string(options_.classes->count - 1),
-                  "", "classes count from 0; to exclude a row, give it the class " + std::to_string(options_.classes->ignored));
-    }
+    const int64_t wrong = FirstOutOfRange(value.view(), *options_.classes);
+    if (wrong >= 0) throw ClassError(row, ElementAsInt(value.view(), wrong), options_.column, *options_.classes, "");
   }
 
   std::shared_ptr<const StoredArray> array_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/session/class_range.h"
 #include "runtime/session/dataset.h"
 #include "runtime/session/stored_array.h"
 
@@ -17,11 +18,8 @@ struct StoredRowsOptions {
   int64_t rows = 0;
   // Row i has the elements from first + i * row_shape.elements() on.
   int64_t first = 0;
-  // Classes 0 to count-1, and one that means none. A row with any other is Error(kData), which names the row and `column`.
-  struct Classes {
-    int64_t count = 0, ignored = -1;
-  };
-  std::optional<Classes> classes;
+  // A row with any other class is Error(kData), which names the row and `column`.
+  std::optional<ClassRange> classes;
   std::string column;
 };
 

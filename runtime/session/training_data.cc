@@ -157,6 +157,27 @@ void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
   data.train = data.train.Select(split.train);
 }
 
+using ClassNames = std::map<std::string, std::vector<std::string>>;
+
+// The named classes of a folder of images (under ""), or of a table by target.
+ClassNames ClassNamesIn(const nlohmann::json& data) {
+  ClassNames names = data.value("labels", ClassNames());
+  if (data.contains("classes")) names[""] = data.at("classes").get<std::vector<std::string>>();
+  return names;
+}
+
+// In a sentence; empty if there is none.
+std::string DifferenceOfClasses(ClassNames before, ClassNames now) {
+  const auto shown = [](const std::vector<std::string>& names) { return names.empty() ? "numbers" : ListedClasses(names); };
+  for (const auto& [target, names] : now) before.try_emplace(target);
+  for (const auto& [target, names] : before) {
+    if (names == now[target]) continue;
+    return "the classes" + (target.empty() ? "" : " of '" + Escaped(target) + "'") + " were " + shown(names) + "; now they are " +
+           shown(now[target]);
+  }
+  return "";
+}
+
 }  // namespace
 
 double ParseShare(const std::string& text) {
@@ -178,6 +199,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   }
   FeedReading reading{
       .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
+  reading.numbers_classes = true;
   for (const auto& [name, texts] : options.transforms) {
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
   }
@@ -201,6 +223,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     ColumnMap columns = data.columns;
     if (options.columns.empty() && IsTable(eval.front()) != IsTable(train.front()))
       columns = IsTable(eval.front()) ? GuessColumns(eval.front(), feeds, data.notes) : ColumnMap();
+    reading.numbers_classes = false;
     data.eval = ReadFeeds(eval, feeds, columns, reading, data.names, data.notes);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
@@ -226,6 +249,7 @@ std::string DataToJson(const TrainingData& data) {
   nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
   if (!data.names.classes.empty()) json["classes"] = data.names.classes;
   if (!data.names.columns.empty()) json["table"] = data.names.columns;
+  if (!data.names.labels.empty()) json["labels"] = data.names.labels;
   for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
   // A name that is not UTF-8 cannot match a class of other data anyway.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -236,7 +260,13 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     columns = json.at("columns").get<ColumnMap>();
-    names = {json.value("classes", std::vector<std::string>()), json.value("table", std::vector<std::string>())};
+    names = {.classes = json.value("classes", std::vector<std::string>()),
+             .columns = json.value("table", std::vector<std::string>()),
+             .labels = json.value("labels", std::map<std::string, std::vector<std::string>>())};
+    for (const auto& [target, classes] : names.labels) {
+      if (!std::is_sorted(classes.begin(), classes.end()))
+        throw Error(ErrorCode::kConfig, "the classes of '" + Escaped(target) + "' are not sorted", where);
+    }
     fitted.clear();
     for (const auto& [name, list] : json.at("transforms").items()) {
       for (const nlohmann::json& entry : list) {
@@ -257,19 +287,24 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
   }
 }
 
-std::string DifferenceOfFiles(const std::string& text, const std::string& where, const std::vector<FileRows>& files) {
+std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data) {
   std::vector<FileRows> before;
+  std::string classes;
   try {
-    for (const nlohmann::json& file : nlohmann::json::parse(text).value("files", nlohmann::json::array()))
+    const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
+    for (const nlohmann::json& file : then.value("files", nlohmann::json::array()))
       before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
+    classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "cannot read the list of data files of the run: " + Escaped(error.what()), where);
+    throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
   }
+  if (!classes.empty()) return classes;
+  const std::vector<FileRows>& files = data.files;
   if (before.empty() || files.empty() || before == files) return "";
   const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
   const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };
   return "file " + std::to_string(then - before.begin() + 1) + " of the data was " + (then == before.end() ? "none" : shown(*then)) +
-         ", now it is " + (now == files.end() ? "none" : shown(*now));
+         ", now it is " + (now == files.end() ? "none" : shown(*now)) + ": the rows would be in a different order";
 }
 
 Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,

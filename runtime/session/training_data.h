@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/plan/plan.h"
+#include "runtime/session/class_range.h"
 #include "runtime/session/data_files.h"
 #include "runtime/session/dataset.h"
 
@@ -16,12 +17,6 @@ namespace gradloom {
 
 // Model input or target -> the source of its values in a file (ColumnSource::source).
 using ColumnMap = std::map<std::string, std::string>;
-
-// The classes that a target may have: 0 to count-1, and one that means none.
-struct ClassRange {
-  int64_t count = 2;
-  int64_t ignored = -1;
-};
 
 // The default of DataOptions::large_bytes.
 inline constexpr int64_t kLargeBytes = int64_t{32} << 20;
@@ -46,6 +41,8 @@ struct DataOptions {
 struct TrainingNames {
   std::vector<std::string> classes;  // of a folder of images: its subfolders, by label
   std::vector<std::string> columns;  // of a table: the selector of each column (CsvSelectors)
+  // Of a table, by target: the classes that its column has by name, in the order of their numbers.
+  std::map<std::string, std::vector<std::string>> labels;
 };
 
 // One of several files of data.
@@ -67,8 +64,9 @@ struct TrainingData {
 
 // Reads the files into columns of the feeds' names, dtypes and shapes, splits them, and applies the transforms, fitted on the training part
 // only. Without a map, a .npz file's arrays are used by their names; in a table with a header, the last column is the only target and all
-// others the only input. Throws Error(kData, kShape, kIo, kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a
-// class out of range, Error(kConfig) for names that are not feeds and unknown transforms.
+// others the only input. Classes that a table has by name are numbered in the order of their names. Throws Error(kData, kShape, kIo,
+// kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range, Error(kConfig) for names that are not
+// feeds and unknown transforms.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
 // Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly.
@@ -77,9 +75,9 @@ std::string DataToJson(const TrainingData& data);
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
                   std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
-// The difference between the files recorded by DataToJson and the current ones, in a sentence; empty if there is none, or if either is a
-// single file, whose rows can be counted. Throws like DataFromJson.
-std::string DifferenceOfFiles(const std::string& json, const std::string& where, const std::vector<FileRows>& files);
+// The difference between the files and classes recorded by DataToJson and those of `data`, in a sentence; empty if there is none. Single
+// files are not compared, since their rows can be counted. Throws like DataFromJson.
+std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
 // The columns of files (FilesOf) for these feeds, with transforms that were fitted before. `notes` gets warnings. `targets` and
 // `on_demand`: as in DataOptions. `names`: those of the training data; empty: the data's own. Throws Error(kData) naming the row of a class

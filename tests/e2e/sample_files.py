@@ -77,10 +77,16 @@ def tables(rng):
     table("text.csv", change=cell(3, 1, "n/a"))
     table("half_class.csv", change=cell(5, 4, "1.5"))
     table("no_class.csv", change=cell(5, 4, ""))
-    table("names.csv", change=lambda rows: [row.__setitem__(4, ["ant", "bee", "cat"][int(row[4])]) for row in rows])
+    def named(rows):
+        for row in rows:
+            row[4] = ["ant", "bee", "cat"][int(row[4])]
+
+    table("names.csv", change=named)
+    table("misspelled.csv", change=lambda rows: (named(rows), cell(59, 4, "aunt")(rows)))
+    table("mixed.csv", change=lambda rows: (named(rows), cell(30, 4, "0")(rows)))
     table("years.csv", header="1990,1991,1992,1993,class")
-    write("semicolons.csv", read("train.csv").replace(b",", b";"))
-    write("tabs.csv", read("train.csv").replace(b",", b"\t"))
+    write("decimal_commas.csv", read("train.csv").replace(b",", b";").replace(b".", b","))
+    write("commas.tsv", read("train.csv"))
     write("comment.csv", b"# made in 2024\n" + read("train.csv"))
     table("ragged.csv", change=lambda rows: rows[7].pop())
     table("header.csv", change=lambda rows: rows.clear())

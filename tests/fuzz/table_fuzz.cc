@@ -1,6 +1,8 @@
 // Fuzzes tables, plain and compressed by gzip, with and without a header, as numbers and as text.
 #include <zlib.h>
 
+#include <memory>
+
 #include "runtime/session/csv.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -43,6 +45,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MayRefuse([&] { ReadCsv(file.path(), {{"0..2", DType::kFloat32}, {"-1", DType::kInt64}}, options); });
     MayRefuse([&] { ReadCsv(file.path(), {{"a..label", DType::kFloat64}}, options); });
     MayRefuse([&] { ReadCsvText(file.path(), "1", options); });
+    MayRefuse([&] {
+      const std::string path = file.path();
+      const auto classes = std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, "-1", 3, -1, options), -1});
+      ReadCsv(path, {{"-1", DType::kInt64, classes}}, options);
+    });
   }
   return 0;
 }

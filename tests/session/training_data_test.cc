@@ -181,11 +181,12 @@ TEST_F(TrainingDataTest, ReportsAChangedListOfFiles) {
   Write("2.csv", "a,b,c\n1,2,0\n3,4,1\n");
   const TrainingData data = LoadTrainingData({.train = folder_ / "*.csv"}, kFeeds, 1);
   const std::string json = DataToJson(data);
-  EXPECT_EQ(DifferenceOfFiles(json, "", data.files), "");
-  EXPECT_EQ(DifferenceOfFiles(json, "", {}), "");
-  EXPECT_EQ(DifferenceOfFiles(json, "", {{"1.csv", 1}, {"3.csv", 2}}),
-            "file 2 of the data was '2.csv' with 2 rows, now it is '3.csv' with 2 rows");
-  EXPECT_EQ(DifferenceOfFiles(json, "", {{"1.csv", 3}}), "file 1 of the data was '1.csv' with 1 rows, now it is '1.csv' with 3 rows");
+  const auto difference = [&](std::vector<FileRows> files) { return DifferenceOfData(json, "", {.files = std::move(files)}); };
+  EXPECT_EQ(difference(data.files), "");
+  EXPECT_EQ(difference({}), "");
+  const std::string then = ": the rows would be in a different order";
+  EXPECT_EQ(difference({{"1.csv", 1}, {"3.csv", 2}}), "file 2 of the data was '2.csv' with 2 rows, now it is '3.csv' with 2 rows" + then);
+  EXPECT_EQ(difference({{"1.csv", 3}}), "file 1 of the data was '1.csv' with 1 rows, now it is '1.csv' with 3 rows" + then);
   const TrainingData one = LoadTrainingData({.train = folder_ / "1.csv"}, kFeeds, 1);
   EXPECT_EQ(DataToJson(one).find("files"), std::string::npos);
 }
@@ -228,12 +229,22 @@ TEST_F(TrainingDataTest, TablesForPredictionsMayHaveATarget) {
   }
 }
 
+TEST_F(TrainingDataTest, FindsTheSeparator) {
+  for (const char* text :
+       {"a;b;c\n1;2;0\n", "a\tb\tc\n1\t2\t0\n", "\xEF\xBB\xBF\"a,x\";\"b\ny\";c\n1;2;0\n", "\"a;x\",b,c\n1,2,0\n", "1;2;0"}) {
+    const TrainingData data = LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1);
+    EXPECT_EQ(data.train.column("x").as<float>()[1], 2) << text;
+  }
+}
+
 TEST_F(TrainingDataTest, ReportsOtherSeparatorsAndEncodings) {
-  const auto refused = [&](const std::string& text) {
-    return ErrorOf([&] { LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1); }).message();
+  const auto refused = [&](const std::string& text, const std::string& name = "a.csv") {
+    const Error error = ErrorOf([&] { LoadTrainingData({.train = Write(name, text)}, kFeeds, 1); });
+    return error.message() + " " + error.help();
   };
-  EXPECT_NE(refused("a;b;c\n1;2;0\n").find("semicolons"), std::string::npos);
-  EXPECT_NE(refused("a\tb\tc\n1\t2\t0\n").find("tabs"), std::string::npos);
+  EXPECT_NE(refused("a,b,c\n1,2,0\n", "a.tsv").find("commas"), std::string::npos);
+  EXPECT_NE(refused("a;b;c\n1;2;0\n", "a.tsv").find("semicolons"), std::string::npos);
+  EXPECT_NE(refused("a;b;c\n1,5;2;0\n").find("decimal point"), std::string::npos);
   // Single carriage returns are valid line ends.
   EXPECT_EQ(LoadTrainingData({.train = Write("r.csv", "a,b,c\r1,2,0\r3,4,1\r")}, kFeeds, 1).train.rows(), 2);
   EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);

@@ -87,9 +87,9 @@ void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
   const int64_t rows = set_up_.data.train.rows(), batch = set_up_.options.batch;
   if (cursor.rows == rows && cursor.batch_size == batch) {
     const std::string path = (std::filesystem::path(folder_.path()).parent_path() / "data.json").string();
-    const std::string difference = DifferenceOfFiles(ReadWholeFile(path), Escaped(path, 4096), set_up_.data.files);
+    const std::string difference = DifferenceOfData(ReadWholeFile(path), Escaped(path, 4096), set_up_.data);
     if (difference.empty()) return;
-    throw Error(ErrorCode::kCheckpoint, difference + ": the rows would be in a different order", Escaped(checkpoint.folder(), 4096),
+    throw Error(ErrorCode::kCheckpoint, difference, Escaped(checkpoint.folder(), 4096),
                 "resume with the original data, or start a new run with --init-weights");
   }
   throw Error(ErrorCode::kCheckpoint,

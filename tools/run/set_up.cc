@@ -151,8 +151,12 @@ void CheckNothingIsMeasured(const Configuration& configuration) {
 std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
   std::map<std::string, ClassRange> classes;
   for (const LossTerm& term : recipe.losses) {
-    if (!TargetIsClass(term) || graph.outputs.empty()) continue;
+    if (graph.outputs.empty()) continue;
     const Shape& shape = OutputOf(term, graph).shape;
+    // One of two classes for each sample.
+    if ((term.type == "bce" || term.type == "bce_with_logits") && shape.rank() > 0 && shape.elements() == shape[0])
+      classes[TargetOf(term)] = {};
+    if (!TargetIsClass(term)) continue;
     const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
     if (axis < 0 || axis >= shape.rank()) continue;
     const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);

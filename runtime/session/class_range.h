@@ -1,0 +1,25 @@
+// The classes of a target.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+
+// Classes 0 to count-1, and one that means none. A target in floating point (for a binary cross entropy) may also lie between its classes.
+struct ClassRange {
+  int64_t count = 2;
+  std::optional<int64_t> ignored;
+};
+
+// The first element of integers that is not among these classes; -1 if there is none.
+int64_t FirstOutOfRange(const TensorView& labels, const ClassRange& range);
+
+// Error(kData) for class `label` of a row in this file.
+Error ClassError(int64_t row, int64_t label, const std::string& column, const ClassRange& range, const std::string& file);
+
+}  // namespace gradloom
