@@ -36,18 +36,6 @@ class TrainingDataTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TrainingDataTest, LastColumnIsTheDefaultTarget) {
-  const std::string path = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n5,6,2\n");
-  const TrainingData guessed = LoadTrainingData({.train = path}, kFeeds, 1);
-  EXPECT_EQ(guessed.columns, (ColumnMap{{"x", "a..b"}, {"y", "c"}}));
-  EXPECT_EQ(guessed.train.column("x").shape(), (Shape{3, 2}));
-  EXPECT_EQ(guessed.train.column("y").as<int64_t>()[2], 2);
-  ASSERT_EQ(guessed.notes.size(), 1u);
-  const TrainingData said = LoadTrainingData({.train = path, .columns = {{"x", "b..c"}, {"y", "a"}}}, kFeeds, 1);
-  EXPECT_EQ(said.train.column("y").as<int64_t>()[2], 5);
-  EXPECT_TRUE(said.notes.empty());
-}
-
 TEST_F(TrainingDataTest, PatternSelectsOneTable) {
   Write("b.csv", "a,b,c\n7,8,0\n");
   Write("B.csv", "a,b,c\n5,6,2\n");
@@ -227,48 +215,6 @@ TEST_F(TrainingDataTest, TablesForPredictionsMayHaveATarget) {
     const Dataset data = LoadFeeds(Write("a.csv", text), {kFeeds[0]}, {}, {}, notes);
     EXPECT_EQ(data.column("x").shape(), (Shape{1, 2}));
   }
-}
-
-TEST_F(TrainingDataTest, FindsTheSeparator) {
-  for (const char* text :
-       {"a;b;c\n1;2;0\n", "a\tb\tc\n1\t2\t0\n", "\xEF\xBB\xBF\"a,x\";\"b\ny\";c\n1;2;0\n", "\"a;x\",b,c\n1,2,0\n", "1;2;0"}) {
-    const TrainingData data = LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1);
-    EXPECT_EQ(data.train.column("x").as<float>()[1], 2) << text;
-  }
-}
-
-TEST_F(TrainingDataTest, ReportsOtherSeparatorsAndEncodings) {
-  const auto refused = [&](const std::string& text, const std::string& name = "a.csv") {
-    const Error error = ErrorOf([&] { LoadTrainingData({.train = Write(name, text)}, kFeeds, 1); });
-    return error.message() + " " + error.help();
-  };
-  EXPECT_NE(refused("a,b,c\n1,2,0\n", "a.tsv").find("commas"), std::string::npos);
-  EXPECT_NE(refused("a;b;c\n1;2;0\n", "a.tsv").find("semicolons"), std::string::npos);
-  EXPECT_NE(refused("a;b;c\n1,5;2;0\n").find("decimal point"), std::string::npos);
-  // Single carriage returns are valid line ends.
-  EXPECT_EQ(LoadTrainingData({.train = Write("r.csv", "a,b,c\r1,2,0\r3,4,1\r")}, kFeeds, 1).train.rows(), 2);
-  EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);
-  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = Write("e.csv", "")}, kFeeds, 1); }).message(), "the table has no rows");
-}
-
-// A range selects the columns that lay between its ends in the training data.
-TEST_F(TrainingDataTest, OtherTablesMayReorderColumns) {
-  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3}, 0}, {"y", DType::kInt64, {4}, 0}};
-  const std::string path = Write("a.csv", "a,b,c,y\n1,2,3,0\n"), other = Write("b.csv", "y,a,c,more,b\n1,1,3,9,2\n");
-  const TrainingData data = LoadTrainingData({.train = path, .eval = other}, feeds, 1);
-  EXPECT_EQ(data.columns, (ColumnMap{{"x", "a..c"}, {"y", "y"}}));
-  ColumnMap columns;
-  std::map<std::string, std::vector<Transform>> fitted;
-  TrainingNames names;
-  DataFromJson(DataToJson(data), "test", columns, fitted, names);
-  std::vector<std::string> notes;
-  const Dataset later = LoadFeeds(Write("c.csv", "c,b,a\n3,2,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names);
-  for (const Dataset* read : {&data.eval, &later}) {
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(read->column("x").as<float>()[static_cast<size_t>(i)], static_cast<float>(i + 1));
-  }
-  EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
-  const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names); });
-  EXPECT_EQ(error.message(), "no column 'b'");
 }
 
 TEST_F(TrainingDataTest, EvaluationDataMayBeOfAnotherKind) {
@@ -513,17 +459,6 @@ TEST_F(TrainingDataTest, LargeTablesReadLikeSmallOnes) {
               LoadTrainingData({.train = path, .transforms = {{"y", {"scale 2"}}}, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
             }).code(),
             ErrorCode::kData);
-}
-
-// A table that pandas wrote without names of its own for the columns.
-TEST_F(TrainingDataTest, WarnsOfAFirstLineThatNumbersTheColumns) {
-  const auto warns = [&](const std::string& text) {
-    const std::vector<std::string> notes = LoadTrainingData({.train = Write("numbered.csv", text)}, kFeeds, 1).notes;
-    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) { return note.find("header=False") != std::string::npos; });
-  };
-  EXPECT_TRUE(warns("0,1,2\n3,4,0\n5,6,1\n"));
-  EXPECT_FALSE(warns("0,1,3\n3,4,0\n5,6,1\n"));
-  EXPECT_FALSE(warns("a,b,c\n0,1,2\n5,6,1\n"));
 }
 
 // The transforms of a run that was trained on images, applied to an array.
