@@ -8,8 +8,9 @@
 // In these two, Dropout (dropout.cc) is applied to every probability, as an element of the tensor [batch, heads, queries, keys], and no
 // probabilities are kept.
 //
-// All of ours also have a packed form, in which one operand has Q, K and V (runtime/base/attention_form.h). The packed form of ONNX's
-// Attention is gradloom.Attention. pack_attention makes these forms, of each device's part of a batch, so they have no rules to divide it.
+// All of ours also have packed forms, in which one operand has Q, K and V, or K and V (runtime/base/attention_form.h). The packed form of
+// ONNX's Attention is gradloom.Attention. pack_attention makes these forms, of each device's part of a batch, so they have no rules to
+// divide it.
 #include <string>
 
 #include "compiler/ops/families.h"
@@ -40,13 +41,26 @@ struct Sizes {
   Shape y;
 };
 
+bool IsPacked(const Node& node) { return AttentionForm::PackingOf(node.attributes) != AttentionForm::Packing::kNone; }
+
 // Returns the packed form of a node, and checks it.
 AttentionForm PackedFormOf(const Graph& graph, const Node& node) {
-  std::string why;
-  const auto form = AttentionForm::Packed(node.attributes, InputType(graph, node, kQ).shape.elements(), &why);
-  if (!form) Refuse(node, ErrorCode::kAttr, why);
+  const bool keys = AttentionForm::PackingOf(node.attributes) == AttentionForm::Packing::kKeysAndValues;
   if (node.domain != kGradloomDomain) Refuse(node, ErrorCode::kAttr, "attribute 'packed' is not an attribute of ONNX's Attention");
-  if (HasInput(node, kK) || HasInput(node, kV)) Refuse(node, ErrorCode::kArity, "K and V must be absent, because Q has their elements");
+  if (HasInput(node, kK) != keys || HasInput(node, kV)) {
+    Refuse(node, ErrorCode::kArity,
+           keys ? "K must be present and V absent, because K has its elements" : "K and V must be absent, because Q has their elements");
+  }
+  const ValueType q = InputType(graph, node, kQ);
+  int64_t elements = 0;
+  if (keys) {
+    const ValueType k = InputType(graph, node, kK);
+    if (k.dtype != q.dtype) Refuse(node, ErrorCode::kUnsupported, "Q, K and V must have the same type");
+    elements = k.shape.elements();
+  }
+  std::string why;
+  const auto form = AttentionForm::Packed(node.attributes, q.shape.elements(), elements, &why);
+  if (!form) Refuse(node, ErrorCode::kAttr, why);
   return *form;
 }
 
@@ -98,7 +112,7 @@ Sizes SeparateSizes(const Graph& graph, const Node& node) {
 Sizes SizesOf(const Graph& graph, const Node& node) {
   ExpectFloating(graph, node, kQ);
   const ValueType q = InputType(graph, node, kQ);
-  Sizes s = AttentionForm::IsPacked(node.attributes) ? PackedSizes(graph, node) : SeparateSizes(graph, node);
+  Sizes s = IsPacked(node) ? PackedSizes(graph, node) : SeparateSizes(graph, node);
   if (HasInput(node, kPastKey) || HasInput(node, kPastValue)) {
     ExpectRank(graph, node, kPastKey, 4);
     s.past = InputType(graph, node, kPastKey).shape[2];
@@ -140,7 +154,7 @@ std::vector<ValueType> AttentionTypes(const Graph& graph, const Node& node) {
 }
 
 std::vector<ValueType> PackedAttentionTypes(const Graph& graph, const Node& node) {
-  if (!AttentionForm::IsPacked(node.attributes)) Refuse(node, ErrorCode::kAttr, "attribute 'packed' is missing");
+  if (!IsPacked(node)) Refuse(node, ErrorCode::kAttr, "attribute 'packed' is missing");
   return AttentionTypes(graph, node);
 }
 
@@ -161,8 +175,7 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
   }
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
-    const bool packed = AttentionForm::IsPacked(node.attributes) && (i == kK || i == kV);
-    if (i < 0 || i >= kLengths || packed)
+    if (i < 0 || i >= kLengths || (IsPacked(node) && i <= kV && !HasInput(node, static_cast<int>(i))))
       Refuse(node, ErrorCode::kAttr, "attribute 'wanted' has the invalid input index " + std::to_string(i));
     types.push_back(InputType(graph, node, static_cast<int>(i)));
     if (!IsFloating(types.back().dtype)) Refuse(node, ErrorCode::kAttr, "attribute 'wanted' must only list floating-point inputs");

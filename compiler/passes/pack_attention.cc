@@ -44,22 +44,27 @@ struct Path {
 };
 using Paths = std::array<Path, 3>;  // of Q, K and V, or of their gradients
 
-// The last value of all three paths, and views of the first values in it.
+// The last value of all three paths, or of those of K and V, and views of the first values in it.
 struct Whole {
   ValueId value = kNoValue;
+  ValueId q = kNoValue;              // the last value of the path of Q, if that is another one
   std::array<StridedView, 3> parts;  // [batch, heads, length, size]
+
+  bool has_own_q() const { return q != kNoValue; }
+  // The operands of the packed form, or their gradients.
+  std::vector<ValueId> operands() const { return has_own_q() ? std::vector{q, value} : std::vector{value}; }
 };
 
 // A node in the packed form.
 struct Packed {
   int position = -1;
-  Node node;                      // of the forward pass or of the gradient, without Y, its gradient and those of Q, K and V
-  ValueId y = kNoValue;           // Y, or the value to which it is transposed
-  int y_reader = -1;              // the position of this transposition
-  ValueId y_gradient = kNoValue;  // the gradient of Y, or the value that it is a transposition of
-  ValueId gradient = kNoValue;    // the packed gradient
-  int gradient_producer = -1;     // the position of the node that makes it from those of Q, K and V
-  Shape y_shape, packed_shape;
+  Node node;                       // of the forward pass or of the gradient, without Y, its gradient and those of Q, K and V
+  ValueId y = kNoValue;            // Y, or the value to which it is transposed
+  int y_reader = -1;               // the position of this transposition
+  ValueId y_gradient = kNoValue;   // the gradient of Y, or the value that it is a transposition of
+  std::vector<ValueId> operands;   // that have Q, K and V
+  std::vector<ValueId> gradients;  // of these operands; none in the forward pass
+  Shape y_shape;
   std::set<int> moves;      // positions of the nodes between the packed value and Q, K and V
   std::set<ValueId> moved;  // and their results
 };
@@ -81,9 +86,9 @@ class Packer {
     std::map<int, std::function<void()>> by_position;
     for (const auto& [position, packed] : all) {
       by_position.emplace(position, [this, &packed = packed] { Emit(packed); });
-      for (int at : {packed.y_reader, packed.gradient_producer}) {
-        if (at >= 0) by_position.emplace(at, [] {});
-      }
+      if (packed.y_reader >= 0) by_position.emplace(packed.y_reader, [] {});
+      // The nodes that made the gradients from those of Q, K and V.
+      for (ValueId id : packed.gradients) by_position.emplace(match_.Producer(id), [] {});
     }
     ReplaceNodes(graph_, by_position);
   }
@@ -146,21 +151,35 @@ class Packer {
     return split ? std::optional(Transposed(*split, {0, 2, 1, 3})) : std::nullopt;
   }
 
-  // The values that all three paths lead to, the last one first.
+  // The view of the first value of a path in value `end`, by heads.
+  std::optional<StridedView> PartOf(const Node& node, const Paths& paths, size_t part, int end, bool back) const {
+    const auto view = end < 0 ? std::nullopt : ViewAlong(paths[part], end, back);
+    if (!view) return std::nullopt;
+    return ByHeads(*view, b_.shape(paths[part].values[0]), node.attributes.Int(part == kQ ? "q_num_heads" : "kv_num_heads", 0));
+  }
+
+  // The values that all three paths lead to, the last one first, and then those that the paths of K and V lead to.
   std::vector<Whole> WholesOf(const Node& node, const Paths& paths, bool back) const {
     std::vector<Whole> wholes;
-    for (size_t i = paths[0].values.size(); i-- > 1;) {
-      Whole whole{.value = paths[0].values[i]};
-      bool fits = true;
-      for (size_t part : kParts) {
-        const int end = paths[part].Find(whole.value);
-        auto view = end > 0 ? ViewAlong(paths[part], end, back) : std::nullopt;
-        if (view)
-          view = ByHeads(*view, b_.shape(paths[part].values[0]), node.attributes.Int(part == kQ ? "q_num_heads" : "kv_num_heads", 0));
-        fits = fits && view.has_value();
-        if (fits) whole.parts[part] = *std::move(view);
+    for (size_t first : {kQ, kK}) {
+      for (size_t i = paths[first].values.size(); i-- > 1;) {
+        Whole whole{.value = paths[first].values[i]};
+        bool fits = true;
+        for (size_t part = first; part <= kV && fits; ++part) {
+          const int end = paths[part].Find(whole.value);
+          auto view = end > 0 ? PartOf(node, paths, part, end, back) : std::nullopt;
+          fits = view.has_value();
+          if (fits) whole.parts[part] = *std::move(view);
+        }
+        if (fits && first == kQ) wholes.push_back(whole);
+        for (size_t j = paths[kQ].values.size(); fits && first != kQ && j-- > 0;) {
+          auto view = PartOf(node, paths, kQ, static_cast<int>(j), back);
+          if (!view) continue;
+          whole.q = paths[kQ].values[j];
+          whole.parts[kQ] = *std::move(view);
+          wholes.push_back(whole);
+        }
       }
-      if (fits) wholes.push_back(std::move(whole));
     }
     return wholes;
   }
@@ -174,9 +193,15 @@ class Packer {
     return view.first == vectors.first;
   }
 
+  // The packed form with these attributes of operands or gradients.
+  std::optional<AttentionForm> FormOf(const std::vector<ValueId>& operands, const Attributes& attributes) const {
+    return AttentionForm::Packed(attributes, b_.shape(operands.front()).elements(), b_.shape(operands.back()).elements());
+  }
+
   // Whether the parts of a value are those of the packed form with these attributes.
   bool HasForm(const Whole& whole, const Attributes& attributes) const {
-    const auto form = AttentionForm::Packed(attributes, b_.shape(whole.value).elements());
+    if (whole.has_own_q() != (AttentionForm::PackingOf(attributes) == AttentionForm::Packing::kKeysAndValues)) return false;
+    const auto form = FormOf(whole.operands(), attributes);
     return form && SameVectors(whole.parts[kQ], form->q) && SameVectors(whole.parts[kK], form->k) && SameVectors(whole.parts[kV], form->v);
   }
 
@@ -195,7 +220,11 @@ class Packer {
     std::string outer = "BHPT";
     do {
       attributes.set("packed", outer + "E");
-      if (HasForm(whole, attributes)) forms.push_back(attributes);
+      std::string of_q = "BHT";
+      do {
+        if (whole.has_own_q()) attributes.set("q_order", of_q + "E");
+        if (HasForm(whole, attributes)) forms.push_back(attributes);
+      } while (whole.has_own_q() && std::next_permutation(of_q.begin(), of_q.end()));
     } while (std::next_permutation(outer.begin(), outer.end()));
     return forms;
   }
@@ -222,7 +251,7 @@ class Packer {
         if (gradient && back == gradients.end()) continue;
         Packed packed{.position = position, .node = node};
         SetForm(packed, whole, std::move(form), paths);
-        if (gradient) SetGradient(packed, back->value);
+        if (gradient) SetGradients(packed, *back);
         if (HasKernel(packed)) return packed;
       }
     }
@@ -230,16 +259,16 @@ class Packer {
   }
 
   void SetForm(Packed& packed, const Whole& whole, Attributes form, const Paths& paths) const {
-    for (const Path& path : paths) {
-      const auto end = static_cast<std::ptrdiff_t>(path.Find(whole.value));
+    for (size_t part : kParts) {
+      const Path& path = paths[part];
+      const auto end = static_cast<std::ptrdiff_t>(path.Find(part == kQ && whole.has_own_q() ? whole.q : whole.value));
       packed.moves.insert(path.nodes.begin(), path.nodes.begin() + end);
       packed.moved.insert(path.values.begin(), path.values.begin() + end);
     }
-    packed.packed_shape = b_.shape(whole.value);
+    packed.operands = whole.operands();
     SetY(packed, form);
-    packed.y_shape = AttentionForm::Packed(form, packed.packed_shape.elements())->y_shape();
-    packed.node.inputs[kQ] = whole.value;
-    packed.node.inputs[kK] = packed.node.inputs[kV] = kNoValue;
+    packed.y_shape = FormOf(packed.operands, form)->y_shape();
+    for (size_t part : kParts) packed.node.inputs[part] = part < packed.operands.size() ? packed.operands[part] : kNoValue;
     packed.node.domain = kGradloomDomain;
     packed.node.attributes = std::move(form);
   }
@@ -271,12 +300,16 @@ class Packer {
     }
   }
 
-  // Replaces the gradients of Q, K and V by the packed one. That of a mask stays.
-  void SetGradient(Packed& packed, ValueId gradient) const {
-    packed.gradient = gradient;
-    packed.gradient_producer = match_.Producer(gradient);
-    std::vector<int64_t> wanted = packed.node.attributes.Ints("wanted"), kept{0};
-    std::vector<ValueId> outputs{kNoValue};
+  // Replaces the gradients of Q, K and V by those of the operands. That of a mask stays.
+  void SetGradients(Packed& packed, const Whole& gradients) const {
+    packed.gradients = gradients.operands();
+    const std::vector<int64_t> wanted = packed.node.attributes.Ints("wanted");
+    std::vector<int64_t> kept;
+    std::vector<ValueId> outputs;
+    for (size_t i = 0; i < packed.gradients.size(); ++i) {
+      kept.push_back(static_cast<int64_t>(i));
+      outputs.push_back(kNoValue);
+    }
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (wanted[i] <= static_cast<int64_t>(kV)) continue;
       kept.push_back(wanted[i]);
@@ -302,15 +335,17 @@ class Packer {
     made.op = packed.node.op;
     made.domain = packed.node.domain;
     made.attributes = packed.node.attributes;
-    made.inputs[kQ].shape = packed.packed_shape;
-    made.inputs[kK] = made.inputs[kV] = {};
-    if (packed.gradient == kNoValue) {
+    for (size_t part : kParts) {
+      made.inputs[part] =
+          part < packed.operands.size() ? OperandType{call.inputs[kQ].dtype, b_.shape(packed.operands[part]), {}} : OperandType{};
+    }
+    if (packed.gradients.empty()) {
       made.outputs[0].shape = packed.y_shape;
     } else {
       made.inputs[kGradY].shape = packed.y_shape;
-      made.outputs = {made.inputs[kQ]};
-      for (size_t i = 1; i < packed.node.outputs.size(); ++i) {
-        const ValueId id = packed.node.outputs[i];
+      made.outputs.clear();
+      for (size_t i = 0; i < packed.node.outputs.size(); ++i) {
+        const ValueId id = i < packed.operands.size() ? packed.operands[i] : packed.node.outputs[i];
         made.outputs.push_back(id == kNoValue ? OperandType{} : OperandType{b_.dtype(id), b_.shape(id), {}});
       }
     }
@@ -362,16 +397,19 @@ class Packer {
 
   void Emit(const Packed& packed) {
     Node node = packed.node;
-    if (packed.gradient == kNoValue) {
+    std::vector<ValueId> results = packed.gradients;
+    if (results.empty()) {
+      results = {packed.y};
       node.outputs[0] = InShape(packed.y, packed.y_shape);
     } else {
       node.inputs[kGradY] = InShape(packed.y_gradient, packed.y_shape);
       if (node.inputs[kGradY] != packed.y_gradient) AddReshape(node, packed.y_gradient, node.inputs[kGradY]);
-      node.outputs[0] = InShape(packed.gradient, packed.packed_shape);
+      for (size_t i = 0; i < results.size(); ++i) node.outputs[i] = InShape(results[i], b_.shape(packed.operands[i]));
     }
-    const ValueId made = node.outputs[0], result = packed.gradient == kNoValue ? packed.y : packed.gradient;
     graph_.AddNode(node);
-    if (made != result) AddReshape(node, made, result);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.outputs[i] != results[i]) AddReshape(node, node.outputs[i], results[i]);
+    }
   }
 
   GraphBuilder& b_;

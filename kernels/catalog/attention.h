@@ -1,6 +1,8 @@
 // The form of a call of attention, for the kernels of every device.
 #pragma once
 
+#include <string>
+
 #include "kernels/catalog/kernel.h"
 #include "runtime/base/attention_form.h"
 
@@ -9,6 +11,18 @@ namespace gradloom {
 // The form of a call whose operands fit the operator.
 inline AttentionForm AttentionFormOf(const KernelCall& call) {
   return {call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.inputs[2].shape};
+}
+
+// Why a call that packs operands is not in one of the packed forms, or "".
+inline std::string RejectsPackedOperands(const KernelCall& call) {
+  const AttentionForm::Packing packing = AttentionForm::PackingOf(call.attributes);
+  if (packing == AttentionForm::Packing::kNone) return "";
+  const bool keys = packing == AttentionForm::Packing::kKeysAndValues;
+  if (call.domain != "gradloom" || call.inputs[1].present() != keys || call.inputs[2].present()) return "K or V beside a packed operand";
+  if (keys && call.inputs[1].dtype != call.inputs[0].dtype) return "operands of different types";
+  std::string why;
+  AttentionForm::Packed(call.attributes, call.inputs[0].shape.elements(), call.inputs[1].shape.elements(), &why);
+  return why;
 }
 
 }  // namespace gradloom

@@ -280,14 +280,6 @@ std::string RejectsSeparateOperands(const KernelCall& call) {
   return "";
 }
 
-// The same for the operand that has all of them.
-std::string RejectsPackedOperands(const KernelCall& call) {
-  if (call.domain != "gradloom" || HasInput(call, kK) || HasInput(call, kV)) return "K or V beside a packed operand";
-  std::string why;
-  AttentionForm::Packed(call.attributes, call.inputs[kQ].shape.elements(), &why);
-  return why;
-}
-
 // The shape of Y if Q, K and V are operands of their own.
 Shape SeparateResult(const Shape& q, const AttentionForm& form) {
   Shape y = q;
@@ -304,7 +296,7 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
   if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
   const DType dtype = call.inputs[kQ].dtype;
   if (!serves(dtype)) return std::string(DTypeName(dtype));
-  const bool packed = AttentionForm::IsPacked(call.attributes);
+  const bool packed = AttentionForm::PackingOf(call.attributes) != AttentionForm::Packing::kNone;
   if (std::string why = packed ? RejectsPackedOperands(call) : RejectsSeparateOperands(call); !why.empty()) return why;
   const AttentionForm form = AttentionFormOf(call);
   if (HasInput(call, kMask)) {

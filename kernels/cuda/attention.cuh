@@ -180,7 +180,7 @@ struct AttentionData {
   PhiloxState philox;  // random numbers of dropout
   float ratio = 0;     // 0: no dropout
   A kept_scale = 1;
-  bool packed = false;  // q, k and v are the same address
+  int k_source = kK, v_source = kV;  // the operands with k and v
 
   explicit AttentionData(const KernelCall& call);
   void Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l);
@@ -245,7 +245,8 @@ template <typename T>
 AttentionData<T>::AttentionData(const KernelCall& call) {
   const Attributes& a = call.attributes;
   const AttentionForm form = AttentionFormOf(call);
-  packed = form.packed;
+  k_source = static_cast<int>(form.source(kK));
+  v_source = static_cast<int>(form.source(kV));
   batch = form.batch;
   at_q = form.q;
   at_k = form.k;
@@ -279,8 +280,8 @@ template <typename T>
 void AttentionData<T>::Bind(const OperandCounts& operands, const PhiloxOperands& seeds, const Launch& l) {
   if (ratio > 0) philox = seeds.At(l);
   q = l.In<T>(kQ);
-  k = packed ? q : l.In<T>(kK);
-  v = packed ? q : l.In<T>(kV);
+  k = l.In<T>(static_cast<size_t>(k_source));
+  v = l.In<T>(static_cast<size_t>(v_source));
   mask = operands.In<void>(l, kMask);
   past_key = operands.In<T>(l, kPastKey);
   past_value = operands.In<T>(l, kPastValue);

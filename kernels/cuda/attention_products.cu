@@ -202,6 +202,7 @@ struct ProductsPlan {
   AttentionScratchLayout at;
   OperandCounts operands;
   WantedOutputs wanted;
+  AttentionForm::Packing packing;
   int64_t k_source, v_source;  // the operands with K and V
   std::vector<Block> blocks;
 
@@ -210,6 +211,7 @@ struct ProductsPlan {
         at(n),
         operands(call),
         wanted(call),
+        packing(AttentionForm::PackingOf(call.attributes)),
         k_source(AttentionFormOf(call).source(kK)),
         v_source(AttentionFormOf(call).source(kV)) {
     const auto prepared = [&](bool needed, const BlasProduct& product) {
@@ -412,8 +414,11 @@ std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& s
                                             plan->wanted.template Of<T>(l, plan->v_source)};
       if (n.adds && !n.kv_gradients_apart()) {
         const int64_t k_bytes = n.k.elements() * DTypeBytes(n.dtype), v_bytes = n.v.elements() * DTypeBytes(n.dtype);
-        if (a.packed) {
+        // With the other parts of a packed operand.
+        if (plan->packing == AttentionForm::Packing::kAll) {
           Zero(gradients.k, n.q.elements() * DTypeBytes(n.dtype) + k_bytes + v_bytes, l.stream);
+        } else if (plan->packing == AttentionForm::Packing::kKeysAndValues) {
+          Zero(gradients.k, k_bytes + v_bytes, l.stream);
         } else {
           Zero(gradients.k, k_bytes, l.stream);
           Zero(gradients.v, v_bytes, l.stream);

@@ -71,9 +71,9 @@ AttentionVectors::AttentionVectors(const Shape& shape, int64_t head_count) {
 }
 
 AttentionForm::AttentionForm(const Attributes& a, const Shape& q_shape, const Shape& k_shape, const Shape& v_shape) {
-  if (IsPacked(a)) {
+  if (PackingOf(a) != Packing::kNone) {
     std::string why;
-    const std::optional<AttentionForm> form = Packed(a, q_shape.elements(), &why);
+    const std::optional<AttentionForm> form = Packed(a, q_shape.elements(), k_shape.elements(), &why);
     if (!form) throw Error(ErrorCode::kPlan, why);
     *this = *form;
     return;
@@ -85,44 +85,57 @@ AttentionForm::AttentionForm(const Attributes& a, const Shape& q_shape, const Sh
   y = AttentionVectors(q_shape.rank() == 3 ? Shape{batch, q.length, q.heads * v.size} : Shape{batch, q.heads, q.length, v.size}, q.heads);
 }
 
-std::optional<AttentionForm> AttentionForm::Packed(const Attributes& attributes, int64_t elements, std::string* why) {
+std::optional<AttentionForm> AttentionForm::Packed(const Attributes& attributes, int64_t elements_0, int64_t elements_1, std::string* why) {
   const auto no = [&](std::string reason) {
     if (why != nullptr) *why = std::move(reason);
     return std::nullopt;
   };
+  const Packing packing = PackingOf(attributes);
+  const bool own_q = packing == Packing::kKeysAndValues;
   const std::string order = attributes.String("packed", ""), y_order = attributes.String("y_order", "");
+  const std::string q_order = attributes.String("q_order", "");
   if (!OrdersAxes(order, "BHTEP")) return no("attribute 'packed' is not an order of the axes B, H, T, P and E that ends with E");
   if (!OrdersAxes(y_order, kAxes)) return no("attribute 'y_order' is not an order of the axes B, H, T and E that ends with E");
+  if (own_q && !OrdersAxes(q_order, kAxes)) return no("attribute 'q_order' is not an order of the axes B, H, T and E that ends with E");
   std::array<std::vector<int64_t>, 3> shapes;
-  std::array<int64_t, 3> firsts{}, widths{1, 1, 1};
   for (size_t i = 0; i < shapes.size(); ++i) {
     constexpr std::array<const char*, 3> kNames = {"q_shape", "k_shape", "v_shape"};
-    shapes[i] = ShapeOf(attributes, kNames[i], elements);
+    shapes[i] = ShapeOf(attributes, kNames[i], own_q && i > 0 ? elements_1 : elements_0);
     if (shapes[i].empty()) return no("attribute '" + std::string(kNames[i]) + "' is not a part of the packed operand");
   }
   const std::vector<int64_t>&q = shapes[0], &k = shapes[1], &v = shapes[2];
   if (k[0] != q[0] || v[0] != q[0] || q[1] % k[1] != 0 || v[1] != k[1] || v[2] != k[2] || k[3] != q[3])
     return no("the shapes of Q, K and V do not fit");
+  // The parts of the packed operand, from the first one on.
+  const size_t first = own_q ? 1 : 0;
+  std::array<int64_t, 3> widths{1, 1, 1};
   int64_t rows = 1;
   bool inner = false;
   for (const char axis : order) {
-    for (size_t i = 0; i < shapes.size() && inner; ++i) widths[i] *= ExtentAlong(axis, shapes[i]);
+    for (size_t i = first; i < shapes.size() && inner; ++i) widths[i] *= ExtentAlong(axis, shapes[i]);
     if (axis == 'P') inner = true;
     if (inner) continue;
-    rows *= ExtentAlong(axis, q);
-    if (ExtentAlong(axis, k) != ExtentAlong(axis, q) || ExtentAlong(axis, v) != ExtentAlong(axis, q))
-      return no("Q, K and V have different extents along an axis outside of the parts");
+    rows *= ExtentAlong(axis, k);
+    for (size_t i = first; i < shapes.size(); ++i) {
+      if (ExtentAlong(axis, shapes[i]) != ExtentAlong(axis, k))
+        return no("Q, K and V have different extents along an axis outside of the parts");
+    }
   }
-  firsts[1] = widths[0];
-  firsts[2] = widths[0] + widths[1];
-  const int64_t row = firsts[2] + widths[2];
-  if (CheckedMul(rows, row) != elements) return no("Q, K and V do not fill the packed operand");
-  const std::optional<int64_t> y_elements = CheckedMul(q[0] * q[1] * q[2], v[3]);
+  std::array<int64_t, 3> firsts{};
+  int64_t row = 0;
+  for (size_t i = first; i < shapes.size(); ++i) {
+    firsts[i] = row;
+    row += widths[i];
+  }
+  if (CheckedMul(rows, row) != (own_q ? elements_1 : elements_0)) return no("Q, K and V do not fill the packed operand");
+  const int64_t queries = q[0] * q[1] * q[2];
+  if (own_q && queries * q[3] != elements_0) return no("attribute 'q_shape' is not the shape of Q");
+  const std::optional<int64_t> y_elements = CheckedMul(queries, v[3]);
   if (!y_elements) return no("Y is too large");
   AttentionForm form;
-  form.packed = true;
+  form.packing = packing;
   form.batch = q[0];
-  form.q = VectorsOf(order, q, row, firsts[0]);
+  form.q = own_q ? VectorsOf(q_order, q, 0, 0) : VectorsOf(order, q, row, firsts[0]);
   form.k = VectorsOf(order, k, row, firsts[1]);
   form.v = VectorsOf(order, v, row, firsts[2]);
   form.y = VectorsOf(y_order, {q[0], q[1], q[2], v[3]}, 0, 0);

@@ -35,21 +35,30 @@ struct AttentionVectors {
 //                              P (Q, K and V, one after the other) and, always last, E (elements of a vector). "BTPHE" is the result of a
 //                              product with the weights of Q, K and V side by side. Axes before P have the same extent in all three
 //   y_order                    the same for Y, without P; its shape has this order, too
+//   q_order                    if present, Q is an operand of its own with this order, in any shape. Then operand 1 is the one that is
+//                              packed, with K and V, and operand 2 is absent: cross attention
 struct AttentionForm {
-  bool packed = false;
+  enum class Packing : uint8_t { kNone, kAll, kKeysAndValues };
+  Packing packing = Packing::kNone;
   int64_t batch = 0;
   AttentionVectors q, k, v, y;
 
-  // The form of a call whose operands, of these shapes, fit the operator. Those of K and V are ignored if it is packed.
+  // The form of a call whose operands, of these shapes, fit the operator. Those of absent operands are ignored.
   AttentionForm(const Attributes& attributes, const Shape& q_shape, const Shape& k_shape, const Shape& v_shape);
 
   // The operand with the vectors of operand `i`.
-  int64_t source(int64_t i) const { return packed && (i == 1 || i == 2) ? 0 : i; }
+  int64_t source(int64_t i) const {
+    return i != 1 && i != 2 ? i : packing == Packing::kAll ? 0 : packing == Packing::kKeysAndValues ? 1 : i;
+  }
 
-  // Whether a call, or a node with these attributes, has the packed form.
-  static bool IsPacked(const Attributes& attributes) { return attributes.has("packed"); }
-  // The packed form of an operand with this number of elements; nullopt if the attributes do not fit it or each other, and sets `why`.
-  static std::optional<AttentionForm> Packed(const Attributes& attributes, int64_t elements, std::string* why = nullptr);
+  // How a call, or a node with these attributes, packs its operands.
+  static Packing PackingOf(const Attributes& attributes) {
+    return !attributes.has("packed") ? Packing::kNone : attributes.has("q_order") ? Packing::kKeysAndValues : Packing::kAll;
+  }
+  // The packed form of operands with these numbers of elements, of which the second is ignored if it is absent; nullopt if the attributes
+  // do not fit them or each other, and sets `why`.
+  static std::optional<AttentionForm> Packed(const Attributes& attributes, int64_t elements_0, int64_t elements_1,
+                                             std::string* why = nullptr);
   // The shape of Y in the packed form.
   Shape y_shape() const;
 

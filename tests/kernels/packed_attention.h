@@ -1,4 +1,5 @@
-// Random calls of attention and of its gradient, each with operands of its own for Q, K and V and with one packed operand.
+// Random calls of attention and of its gradient, each with operands of its own for Q, K and V and with one packed operand, of all three or
+// of K and V.
 #pragma once
 
 #include <algorithm>
@@ -81,15 +82,17 @@ class Pair {
   std::string Difference(const std::vector<Tensor>& of_separate, const std::vector<Tensor>& of_packed) const {
     const size_t step = static_cast<size_t>(DTypeBytes(dtype_));
     const bool gradient = of_separate.size() > 1;
-    const std::vector<Element>& elements = gradient ? elements_ : y_elements_;
-    for (size_t i = 0; i < elements.size(); ++i) {
-      const auto* const a = static_cast<const char*>(of_separate[elements[i].part].data());
-      const auto* const b = static_cast<const char*>(of_packed[0].data());
-      if (std::memcmp(a + static_cast<size_t>(elements[i].index) * step, b + i * step, step) != 0)
-        return "part " + std::to_string(elements[i].part) + " element " + std::to_string(elements[i].index) + ", " + Describe();
+    for (size_t k = 0; k < (gradient ? operands_.size() : 1); ++k) {
+      const std::vector<Element>& elements = gradient ? operands_[k] : y_elements_;
+      for (size_t i = 0; i < elements.size(); ++i) {
+        const auto* const a = static_cast<const char*>(of_separate[elements[i].part].data());
+        const auto* const b = static_cast<const char*>(of_packed[k].data());
+        if (std::memcmp(a + static_cast<size_t>(elements[i].index) * step, b + i * step, step) != 0)
+          return "part " + std::to_string(elements[i].part) + " element " + std::to_string(elements[i].index) + ", " + Describe();
+      }
     }
     if (of_separate.size() < 4) return "";
-    const Tensor &a = of_separate[3], &b = of_packed[1];
+    const Tensor &a = of_separate[3], &b = of_packed[operands_.size()];
     const bool same = std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
     return same ? "" : "the gradient of the mask, " + Describe();
   }
@@ -111,17 +114,25 @@ class Pair {
     const int64_t size = coin() ? 8 * number(1, 2) : number(1, 9), v_size = coin() ? size : coin() ? 8 : number(1, 9);
     for (const char axis : {'B', 'H', 'P', 'T'}) order_.insert(order_.begin() + number(0, static_cast<int64_t>(order_.size())), axis);
     for (const char axis : {'B', 'H', 'T'}) y_order_.insert(y_order_.begin() + number(0, static_cast<int64_t>(y_order_.size())), axis);
+    for (const char axis : {'B', 'H', 'T'}) q_order_.insert(q_order_.begin() + number(0, static_cast<int64_t>(q_order_.size())), axis);
     order_ += 'E';
     y_order_ += 'E';
+    q_order_ += 'E';
+    own_q_ = coin();
     // Axes outside of the parts have the same extent in all of them.
-    const auto outside = [&](char axis) { return order_.find(axis) < order_.find('P'); };
+    const auto outside = [&](char axis) { return !own_q_ && order_.find(axis) < order_.find('P'); };
     if (outside('T')) queries = keys;
     const int64_t q_heads = outside('H') ? kv_heads : heads;
     parts_ = {{{'B', batch}, {'H', q_heads}, {'T', queries}, {'E', size}},
               {{'B', batch}, {'H', kv_heads}, {'T', keys}, {'E', size}},
               {{'B', batch}, {'H', kv_heads}, {'T', keys}, {'E', v_size}}};
     y_ = {{'B', batch}, {'H', q_heads}, {'T', queries}, {'E', v_size}};
-    elements_ = LayOut(order_, parts_);
+    if (own_q_) {
+      operands_ = {LayOut(q_order_, {parts_[0]}), LayOut(order_, {parts_[1], parts_[2]})};
+      for (Element& element : operands_[1]) ++element.part;
+    } else {
+      operands_ = {LayOut(order_, parts_)};
+    }
     y_elements_ = LayOut(y_order_, {y_});
   }
 
@@ -162,12 +173,12 @@ class Pair {
       operands.push_back(RandomTensor(ShapeOf(part)));
       Add(separate, operands.back());
     }
-    Add(packed, Gathered(operands, elements_, {static_cast<int64_t>(elements_.size())}));
-    Add(packed, {});
-    Add(packed, {});
+    for (const auto& elements : operands_) Add(packed, Gathered(operands, elements, {static_cast<int64_t>(elements.size())}));
+    while (packed.inputs.size() < parts_.size()) Add(packed, {});
     constexpr std::array<const char*, 3> kShapes = {"q_shape", "k_shape", "v_shape"};
     for (size_t i = 0; i < kShapes.size(); ++i) packed.call.attributes.set(kShapes[i], ShapeOf(parts_[i]).dims());
     packed.call.attributes.set("packed", order_);
+    if (own_q_) packed.call.attributes.set("q_order", q_order_);
     packed.call.attributes.set("y_order", y_order_);
     separate.call.outputs = {{dtype_, ShapeOf(y_), {}}};
     packed.call.outputs = {{dtype_, ShapeOf(y_, y_order_), {}}};
@@ -194,6 +205,7 @@ class Pair {
     Add(packed, Gathered({dy}, y_elements_, ShapeOf(y_, y_order_)));
     for (int i = 0; i < 2; ++i) AddToBoth({});
     std::vector<int64_t> wanted{0, 1, 2}, packed_wanted{0};
+    if (own_q_) packed_wanted.push_back(1);
     if (of_mask) {
       wanted.push_back(3);
       packed_wanted.push_back(3);
@@ -221,10 +233,12 @@ class Pair {
 
   std::mt19937_64& random_;
   const DType dtype_;
-  std::string order_, y_order_;
+  bool own_q_ = false;
+  std::string order_, y_order_, q_order_;
   std::vector<Extents> parts_;
   Extents y_;
-  std::vector<Element> elements_, y_elements_;
+  std::vector<std::vector<Element>> operands_;  // of the packed form
+  std::vector<Element> y_elements_;
   bool mask_has_gradient_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A model of one layer of attention, whose Q, K and V are parts of one product, in several forms.
+// A model of one layer of attention, whose Q, K and V, or K and V, are parts of one product, in several forms.
 #pragma once
 
 #include <random>
@@ -30,16 +30,18 @@ inline constexpr int64_t kPackedLength = 5;
 // A model in which a head has `size` elements.
 inline Model PackedModel(const PackedNet& net, int64_t size, std::mt19937& random) {
   const std::string n = std::to_string(size), width = std::to_string(2 * size), y_width = std::to_string(net.heads * size);
-  std::string text =
-      "<ir_version: 10, opset_import: [\"\" : 23]>\ng (float[N, 5, 4] x" + net.inputs + ") => (float[N, 2] z" +
-      (net.output.empty() ? "" : ", float[N, 5, " + width + "] " + net.output) + ")\n<" + Weights(random, "w", {4, net.columns * size}) +
-      ",\n" + Weights(random, "wb", {net.columns * size}) + ",\n" + Weights(random, "wz", {net.heads * size, 2}) +
-      ",\nfloat half = {0.5}, int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] n0 = {0}, int64[1] n1 = {1}" +
-      ", int64[1] n2 = {2}, int64[1] n3 = {3}, int64[3] widths = {" + width + ", " + width + ", " + width + "}, int64[3] shared = {" +
-      y_width + ", " + width + ", " + width + "}, int64[4] split = {0, 0, 2, " + n + "}, int64[5] parts = {0, 0, 3, 2, " + n +
-      "}, int64[5] parts_of_heads = {0, 0, 2, 3, " + n + "}, int64[4] thirds = {0, 0, 3, " + width + "}, int64[3] merged = {5, -1, " + n +
-      "}, int64[4] unmerged = {-1, 2, 5, " + n + "}, int64[3] ones = {1, 1, 1}, int64[3] flat = {0, 0, " + y_width + "}" +
-      net.initializers + ">\n{\n ";
+  std::string text = "<ir_version: 10, opset_import: [\"\" : 23]>\ng (float[N, 5, 4] x" + net.inputs + ") => (float[N, 2] z" +
+                     (net.output.empty() ? "" : ", float[N, 5, " + width + "] " + net.output) + ")\n<" +
+                     Weights(random, "w", {4, net.columns * size}) + ",\n" + Weights(random, "wb", {net.columns * size}) + ",\n" +
+                     Weights(random, "wz", {net.heads * size, 2}) + (net.columns == 4 ? ",\n" + Weights(random, "wq", {4, 2 * size}) : "") +
+                     ",\nfloat half = {0.5}, int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] n0 = {0}, int64[1] n1 = {1}" +
+                     ", int64[1] n2 = {2}, int64[1] n3 = {3}, int64[2] pairs = {" + width + ", " + width + "}, int64[2] sizes = {" + n +
+                     ", " + n + "}, int64[4] pairs_of_heads = {0, 0, 2, " + std::to_string(2 * size) + "}, int64[3] widths = {" + width +
+                     ", " + width + ", " + width + "}, int64[3] shared = {" + y_width + ", " + width + ", " + width +
+                     "}, int64[4] split = {0, 0, 2, " + n + "}, int64[5] parts = {0, 0, 3, 2, " + n +
+                     "}, int64[5] parts_of_heads = {0, 0, 2, 3, " + n + "}, int64[4] thirds = {0, 0, 3, " + width +
+                     "}, int64[3] merged = {5, -1, " + n + "}, int64[4] unmerged = {-1, 2, 5, " + n +
+                     "}, int64[3] ones = {1, 1, 1}, int64[3] flat = {0, 0, " + y_width + "}" + net.initializers + ">\n{\n ";
   text += net.positions_first ? "xt = Transpose <perm = [1, 0, 2]> (x)\n " : "xt = Identity (x)\n ";
   text += "p0 = MatMul (xt, w)\n p = Add (p0, wb)\n " + net.split + net.attention + net.join;
   return Model::FromText(text + "e = Relu (y)\n r = ReduceMean <keepdims = 0> (e, n1)\n z = MatMul (r, wz)\n}\n");
@@ -56,6 +58,7 @@ inline std::string HeadsOf(const std::string& names) {
 
 inline std::vector<PackedNet> PackedNets() {
   const std::string split = "q, k, v = Split <axis = -1> (p, widths)\n ";
+  const std::string queries = "q0 = MatMul (xt, wq)\n q = Relu (q0)\n ";
   std::vector<PackedNet> nets;
   nets.push_back({"parts side by side", split + HeadsOf("qkv")});
   nets.push_back({"a mask", split + HeadsOf("qkv"), nets[0].join, false, ", float[N, 1, 1, 5] mask", "",
@@ -86,6 +89,23 @@ inline std::vector<PackedNet> PackedNets() {
        nets[0].join});
   nets.push_back({"heads that share keys", "q, k, v = Split <axis = -1> (p, shared)\n ", "y = Identity (o)\n", false, "", "",
                   "o = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v)\n ", true, "", 8, 4});
+  // Cross attention: queries of another product.
+  nets.push_back({"keys and values side by side", "k, v = Split <axis = -1> (p, pairs)\n " + queries + HeadsOf("qkv"), nets[0].join, false,
+                  "", "", nets[0].attention, true, "", 4});
+  nets.push_back({"keys and values of an operator", "k, v = Split <axis = -1> (p, pairs)\n " + queries, "y = Identity (o)\n", false, "", "",
+                  "o = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v)\n ", true, "", 4});
+  nets.push_back(
+      {"keys and values within a head",
+       "ps = Reshape (p, pairs_of_heads)\n pt = Transpose <perm = [0, 2, 1, 3]> (ps)\n kh, vh = Split <axis = 3> (pt, sizes)\n " + queries +
+           HeadsOf("q"),
+       nets[0].join, false, "", "", nets[0].attention, true, "", 4});
+  nets.push_back({"queries that are changed",
+                  "k, v = Split <axis = -1> (p, pairs)\n " + queries + HeadsOf("kv") +
+                      "qs = Reshape (q, split)\n qt = Transpose <perm = [0, 2, 1, 3]> (qs)\n qh = Tanh (qt)\n ",
+                  nets[0].join, false, "", "", nets[0].attention, true, "", 4});
+  nets.push_back({"keys that are read twice", "k, v = Split <axis = -1> (p, pairs)\n " + queries + HeadsOf("qkv"),
+                  "ot = Transpose <perm = [0, 2, 1, 3]> (o)\n yo = Reshape (ot, flat)\n y = Add (yo, k)\n", false, "", "",
+                  nets[0].attention, false, "", 4});
   nets.push_back({"a part that is read twice", split + HeadsOf("qkv"),
                   "ot = Transpose <perm = [0, 2, 1, 3]> (o)\n yo = Reshape (ot, flat)\n y = Add (yo, v)\n", false, "", "",
                   nets[0].attention, false});

@@ -10,7 +10,7 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), RejectsAttentionForm(call)}); }
+std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), RejectsPackedOperands(call)}); }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {
@@ -36,14 +36,6 @@ int64_t AttentionScratchBytes(const KernelCall& call) {
 DnnTensor AttentionTensor(const AttentionVectors& vectors, int64_t batch) {
   return {
       {batch, vectors.heads, vectors.length, vectors.size}, {vectors.sample_stride, vectors.head_stride, vectors.stride, 1}, vectors.first};
-}
-
-std::string RejectsAttentionForm(const KernelCall& call) {
-  std::string why;
-  if (!AttentionForm::IsPacked(call.attributes)) return why;
-  if (call.domain != "gradloom" || call.inputs[1].present() || call.inputs[2].present()) return "K or V beside a packed operand";
-  AttentionForm::Packed(call.attributes, call.inputs[0].shape.elements(), &why);
-  return why;
 }
 
 std::span<const KernelRow> CudaAttentionRows() { return kRows; }

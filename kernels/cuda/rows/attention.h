@@ -46,9 +46,6 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
 // Vectors as a tensor [batch, heads, positions, elements].
 DnnTensor AttentionTensor(const AttentionVectors& vectors, int64_t batch);
 
-// Why a call is not in one of the forms of attention, or "".
-std::string RejectsAttentionForm(const KernelCall& call);
-
 // For Gradloom's own attention kernels.
 int64_t AttentionScratchBytes(const KernelCall& call);
 

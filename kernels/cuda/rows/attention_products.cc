@@ -129,7 +129,7 @@ BlasProduct ProductOf(const AttentionProducts& p, const Matrices& a, const Matri
 }
 
 std::string Rejects(const KernelCall& call) {
-  if (std::string why = FirstOf({Layouts(call), NotFloating(call), RejectsAttentionForm(call)}); !why.empty()) return why;
+  if (std::string why = FirstOf({Layouts(call), NotFloating(call), RejectsPackedOperands(call)}); !why.empty()) return why;
   std::string why;
   AttentionProductsOf(call, &why);
   return why;

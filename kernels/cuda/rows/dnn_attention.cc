@@ -59,7 +59,7 @@ std::string NotServed(const KernelCall& call) {
 
 // Of Q, K and V as operands of their own.
 std::string NotServedRank(const KernelCall& call) {
-  if (AttentionForm::IsPacked(call.attributes)) return "";
+  if (AttentionForm::PackingOf(call.attributes) != AttentionForm::Packing::kNone) return "";
   const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
   const bool has_heads = call.attributes.Int("q_num_heads", 0) > 0 && call.attributes.Int("kv_num_heads", 0) > 0;
   const bool fits = (q.rank() == 4 || (q.rank() == 3 && has_heads)) && k.rank() == q.rank() && v.rank() == q.rank();
@@ -94,7 +94,7 @@ DnnAttention PartOf(DnnAttention a, int64_t samples, int64_t kv_heads) {
 }
 
 std::string Rejects(const KernelCall& call) {
-  if (std::string why = FirstOf({Layouts(call), RejectsAttentionForm(call)}); !why.empty()) return why;
+  if (std::string why = FirstOf({Layouts(call), RejectsPackedOperands(call)}); !why.empty()) return why;
   std::string why;
   DnnAttentionOf(call, &why);
   return why;
