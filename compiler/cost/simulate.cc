@@ -8,28 +8,12 @@
 #include <utility>
 
 #include "compiler/cost/shared_device.h"
-#include "compiler/ops/recurrent.h"
 #include "compiler/ops/trip_estimate.h"
+#include "kernels/catalog/kernel_work.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
-
-// The number of launches of an operator on a GPU after its first. The time steps of LSTM, GRU and RNN run one after another. Each is a
-// product and the cells, and both twice if the candidate of a GRU needs its reset gate. A gradient that recomputes the forward pass has as
-// many again.
-double StepLaunches(const Program& program, const Instruction& launch) {
-  const RecurrentKind* kind = nullptr;
-  for (const RecurrentKind* each : kRecurrentKinds) {
-    if (launch.op == each->op || launch.op == each->training || launch.op == each->gradient) kind = each;
-  }
-  if (kind == nullptr || !(launch.kernel.starts_with("cublas.") || launch.kernel.starts_with("cuda."))) return 0;
-  const bool gradient = launch.op == kind->gradient, linear = launch.attributes.Int("linear_before_reset", 0) != 0;
-  const auto reads = std::count_if(launch.uses.begin(), launch.uses.end(), [](const Use& use) { return use.access == Access::kRead; });
-  const int64_t passes = gradient && reads <= kind->inputs + kind->outputs ? 2 : 1, each = kind->gates == 3 && !linear ? 4 : 2;
-  const Shape& x = program.buffers[static_cast<size_t>(launch.uses[0].buffer)].shape;
-  return static_cast<double>(passes * each * x[launch.attributes.Int("layout", 0) == 1 ? 1 : 0]);
-}
 
 // The seconds of an instruction: those of launches, in which a GPU does nothing, and those of the work.
 struct Duration {
@@ -46,17 +30,25 @@ struct Duration {
 
 // The duration of an instruction that does not communicate: for a branch that of the longer body, for a loop its largest number of
 // iterations.
-Duration DurationOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
+Duration DurationOf(const Plan& plan, const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
   const auto of_cost = [&](const Cost& cost, double launches) {
     return Duration{launches * device.launch_seconds, SecondsOf(cost, threads, device) - device.launch_seconds};
   };
   const auto body = [&](const Program& inside) {
     Duration sum;
-    for (const Instruction& i : inside.instructions) sum += DurationOf(inside, i, threads, device);
+    for (const Instruction& i : inside.instructions) sum += DurationOf(plan, inside, i, threads, device);
     return sum;
   };
   switch (instruction.kind) {
-    case InstructionKind::kLaunch: return of_cost(CostOfLaunch(program, instruction), 1 + StepLaunches(program, instruction));
+    case InstructionKind::kLaunch: {
+      const Cost cost = CostOfLaunch(program, instruction);
+      const KernelRow* const row = FindKernel(instruction.kernel);
+      if (row == nullptr) return of_cost(cost, 1);
+      Duration sum;
+      for (const KernelWork& work : WorkOf(*row, CallOf(plan, program, instruction), {1, cost.flops, cost.bytes}))
+        sum += of_cost({work.flops, work.bytes, cost.matrix}, work.launches);
+      return sum;
+    }
     case InstructionKind::kCopy: {
       const double bytes = static_cast<double>(program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
       return of_cost({.flops = 0, .bytes = 2 * bytes}, 1);
@@ -249,7 +241,7 @@ class Simulator {
     const double measured = Measured(runner, index);
     // Inputs that are copied ahead are present when the step begins.
     const Duration duration =
-        stream.kind == StreamKind::kCopy ? Duration() : DurationOf(*runner.program, instruction, stream.threads, cluster_.device);
+        stream.kind == StreamKind::kCopy ? Duration() : DurationOf(plan_, *runner.program, instruction, stream.threads, cluster_.device);
     // What was measured contains the delays by other streams.
     if (measured < 0 && cluster_.device.streams_share && duration.seconds() > 0) {
       runner.device.Launch(static_cast<size_t>(instruction.stream), duration.fixed, duration.work);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/kernel_work.h"
 
 namespace gradloom {
 
@@ -12,5 +13,8 @@ std::vector<const KernelRow*> CpuKernelRows();
 
 // The CUDA device's rows, even in a build without a toolkit: kernels/cuda/rows.
 std::vector<const KernelRow*> CudaKernelRows();
+
+// WorkOf for the CUDA device's rows.
+std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least);
 
 }  // namespace gradloom

@@ -51,6 +51,10 @@ const KernelRow* FindKernel(std::string_view name) {
   return found == TheCatalog().by_name.end() ? nullptr : found->second;
 }
 
+std::vector<KernelWork> WorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least) {
+  return row.device == DeviceKind::kCuda ? CudaWorkOf(row, call, least) : std::vector<KernelWork>{least};
+}
+
 const KernelRow* ChooseKernel(DeviceKind device, const KernelCall& call, std::string* why) {
   const auto& by_op = TheCatalog().by_op[static_cast<size_t>(device)];
   const auto found = by_op.find({call.domain, call.op});

@@ -96,6 +96,28 @@ TEST(Simulate, MeasuredTimesAreNotSharedAgain) {
   EXPECT_LT(made.seconds, 0.5 * sum);
 }
 
+// Attention over products of four heads, as in float32 there is no fused kernel.
+TEST(Simulate, CountsTheScoresAndTheLaunchesOfAttentionOverProducts) {
+  constexpr int64_t kLength = 2048;
+  const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 23]>
+g (float[N, 4, 2048, 64] q, float[N, 4, 2048, 64] k, float[N, 4, 2048, 64] v) => (float[N, 4, 2048, 64] y)
+{ y = Attention (q, k, v) }
+)");
+  CompileOptions options;
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.entries.push_back({EntryKind::kPredict, 1});
+  const Plan plan = Compile(model, options);
+  Cluster cluster = WithoutFixedCosts();
+  cluster.device.launch_seconds = 1;
+  cluster.device.bytes_per_second = cluster.device.flops_per_second = 1e30;
+  EXPECT_NEAR(Simulate(plan, 0, cluster).seconds, 3, 1e-6);
+  cluster.device.launch_seconds = 0;
+  cluster.device.bytes_per_second = 1;
+  // Scores are written and read twice each, operands and the result once.
+  EXPECT_NEAR(Simulate(plan, 0, cluster).seconds, 4.0 * (4 * 4 * kLength * kLength + 4 * 4 * kLength * 64), 1);
+}
+
 // Small products wait for launches, which streams overlap; large ones fill the GPU.
 TEST(ChooseStreams, SeveralOnAGpuOnlyForSmallLaunches) {
   EXPECT_GT(ComputeStreams(PlanOf(64, 0)), 1U);

@@ -22,6 +22,8 @@ struct DnnAttention {
   DnnTensor mask;  // [batch, heads or 1, queries, keys], strides of 0 along broadcast axes; no dims: no mask
 
   bool has_mask() const { return !mask.dims.empty(); }
+  // The size of the gradients of all scores. A gradient stores them, which makes the order of its sums fixed.
+  int64_t score_gradient_bytes() const;
 };
 
 // The problem of a call. Returns nullopt if cuDNN cannot serve it, and sets `why`.

@@ -76,9 +76,6 @@ std::string NotFitting(const DnnAttention& a) {
 
 constexpr int64_t kMaxScoreBytes = 256 * kMiB;
 
-// The size of the gradients of all scores. Storing them makes the order of sums fixed.
-int64_t ScoreBytes(const DnnAttention& a) { return a.q.dims[0] * a.q.dims[1] * RoundUp(a.q.dims[2], 64) * RoundUp(a.k.dims[2], 128) * 2; }
-
 // The problem restricted to this number of samples and heads of k.
 DnnAttention PartOf(DnnAttention a, int64_t samples, int64_t kv_heads) {
   const int64_t group = a.q.dims[1] / a.k.dims[1];
@@ -116,6 +113,8 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
+int64_t DnnAttention::score_gradient_bytes() const { return q.dims[0] * q.dims[1] * RoundUp(q.dims[2], 64) * RoundUp(k.dims[2], 128) * 2; }
+
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why) {
   const auto no = [&](std::string reason) {
     if (why != nullptr) *why = std::move(reason);
@@ -148,7 +147,7 @@ std::optional<DnnAttention> DnnGradientPart(const DnnAttention& a) {
   const int64_t mask_head = a.has_mask() && a.mask.dims[1] > 1 ? a.mask.strides[1] * (a.q.dims[1] / kv_heads) : 0;
   const auto aligned = [](int64_t elements) { return elements * 2 % 16 == 0; };
   const auto fits = [&](int64_t some, int64_t heads) {
-    return ScoreBytes(PartOf(a, some, heads)) <= kMaxScoreBytes && (some == samples || aligned(some * mask_sample)) &&
+    return PartOf(a, some, heads).score_gradient_bytes() <= kMaxScoreBytes && (some == samples || aligned(some * mask_sample)) &&
            (heads == kv_heads || aligned(heads * mask_head));
   };
   for (int64_t some = samples; some > 0; --some) {
@@ -183,7 +182,7 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
     }
     // Sums per query; if heads of q share a head of k and v, the gradients of k and v per head of q.
     const int64_t by_head = queries / a.q.dims[2] * a.k.dims[2] * (a.k.dims[3] + a.v.dims[3]) * 4;
-    s.library_bytes = ScoreBytes(part) + by_head + (part.q.elements() + queries) * 4;
+    s.library_bytes = part.score_gradient_bytes() + by_head + (part.q.elements() + queries) * 4;
   }
   s.library = end;
   s.library_bytes += 4 * kMiB;

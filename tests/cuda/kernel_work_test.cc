@@ -1,0 +1,84 @@
+// The launches from which the time of attention is predicted are those that the kernels make.
+#include "kernels/catalog/kernel_work.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "tests/cuda/attention_calls.h"
+#include "tests/cuda/emulated_runtime.h"
+#include "tests/cuda/run_kernel.h"
+
+namespace gradloom {
+namespace {
+
+using namespace attention_calls;  // NOLINT: all of it
+
+// The launches and fills since the first `before` calls.
+int64_t LaunchesSince(size_t before) {
+  const auto& calls = emulated::Calls();
+  return std::count_if(calls.begin() + static_cast<std::ptrdiff_t>(before), calls.end(),
+                       [](const emulated::Call& call) { return call.what == "launch" || call.what == "fill"; });
+}
+
+TEST(KernelWork, CountsTheLaunchesOfAttentionOverProducts) {
+  std::vector<Case> cases = Cases();
+  cases.push_back({"two parts", 4, 1, 1, 1 << 13, 1, 1, 1});
+  cases.push_back({"parts of heads side by side", 4, 2, 2, 1 << 12, 1, 3, 4, true});
+  for (const Case& c : cases) {
+    for (const std::vector<int64_t>& wanted : std::vector<std::vector<int64_t>>{{}, {0, 1, 2}, {1}, {2, 0}}) {
+      for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+        SCOPED_TRACE(c.note + (wanted.empty() ? "" : ", gradient") + " in " + std::string(DTypeName(dtype)));
+        const KernelCall call = InType(CallOf(c, wanted), dtype);
+        std::vector<Tensor> operands;
+        for (const Tensor& input : RandomInputs(CallOf(c, wanted), 1)) operands.push_back(Rounded(input, dtype));
+        const KernelRow& row = *FindKernel(RowOf(call));
+        const size_t before = emulated::Calls().size();
+        RunKernel(row, call, operands);
+        double launches = 0;
+        for (const KernelWork& work : WorkOf(row, call, {})) launches += work.launches;
+        EXPECT_EQ(launches, static_cast<double>(LaunchesSince(before)));
+      }
+    }
+  }
+}
+
+// Two samples of two heads, causal, in two blocks of 256 queries, in float32.
+TEST(KernelWork, CountsTheScoresThatAreWrittenAndRead) {
+  const Case c{"", 2, 2, 2, 512, 512, 64, 64, false, {{"is_causal", kOne}}};
+  const auto bytes = [&](const std::vector<int64_t>& wanted) {
+    double sum = 0;
+    const KernelCall call = CallOf(c, wanted);
+    for (const KernelWork& work : WorkOf(*FindKernel(RowOf(call)), call, {})) sum += work.bytes;
+    return sum;
+  };
+  // In elements: the scores of both blocks; vectors of 256 queries; those of the keys that a block reads, 256 and 512.
+  const double scores = 4 * 256 * (256 + 512), queries = 4 * 256 * 64, keys = 4 * (256 + 512) * 64;
+  // Scores: written by their product, read and written by the softmax, read by the product with V.
+  EXPECT_EQ(bytes({}), 4 * (4 * scores + 2 * (2 * queries) + 2 * keys));
+  // The scores and the gradients of the weights are written, both are read and written, and three products read one of them each. Q and dY
+  // are read twice, and the gradient of Q is written. Blocks read K twice and V once, and add to both gradients, which began as zeros.
+  EXPECT_EQ(bytes({0, 1, 2}), 4 * ((2 + 4 + 3) * scores + 5 * (2 * queries) + 3 * keys + 2 * (2 * keys) + 2 * (4 * 512 * 64)));
+}
+
+// GPT-2's attention, 16 samples of 12 heads, in two parts whose scores have gradients of 192 MiB. Each repeats the forward pass.
+TEST(KernelWork, CountsTheGradientsOfScoresThatCudnnStores) {
+  const Case c{"", 16, 12, 12, 1024, 1024, 64, 64, false, {{"is_causal", kOne}}};
+  const KernelCall call = InType(CallOf(c, {0, 1, 2}), DType::kBfloat16);
+  const KernelRow& row = *FindKernel("cudnn.gradloom.AttentionGrad");
+  ASSERT_EQ(Rejection(row, call), "");
+  const double operand = 2.0 * 16 * 12 * 1024 * 64, scores = 2.0 * 16 * 12 * 1024 * 1024;
+  const std::vector<KernelWork> work = WorkOf(row, call, {1, 5, 7 * operand});
+  ASSERT_EQ(work.size(), 2U);
+  EXPECT_EQ(work[0].launches, 2);
+  EXPECT_EQ(work[0].flops, 2);
+  EXPECT_EQ(work[0].bytes, 4 * operand);
+  EXPECT_EQ(work[1].launches, 2);
+  EXPECT_EQ(work[1].flops, 5);
+  EXPECT_EQ(work[1].bytes, 8 * operand + 2 * scores);
+}
+
+}  // namespace
+}  // namespace gradloom
