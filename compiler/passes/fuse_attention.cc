@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
-#include "compiler/ops/op.h"
-#include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/causal_mask.h"
 #include "compiler/passes/graph_match.h"
-#include "kernels/reference/reference.h"
+#include "compiler/passes/known_values.h"
 
 namespace gradloom {
 namespace {
@@ -18,12 +18,9 @@ using Permutation = std::vector<int64_t>;
 
 const Permutation kHeadsFirst = {0, 2, 1, 3};  // from [batch, length, heads, size], and back
 const Permutation kKept = {0, 1, 2, 3};
-// Adding a finite number below this to a score yields that number, and hides the key if any other score is not hidden.
-constexpr double kHiddenScore = -1e30;
-// Limits on the elements and operators of a value that is evaluated at compile time.
-constexpr int64_t kMaxKnownElements = int64_t{1} << 22;
-constexpr int kMaxKnownDepth = 32;
-constexpr size_t kAttentionInputs = 7;
+constexpr size_t kAttentionInputs = 7, kAttentionMask = 3;
+// Masks of the same scores, one after the other.
+constexpr size_t kMaxMasks = 4;
 
 // An operand of a product: factor * Transpose(value, perm).
 struct Source {
@@ -32,20 +29,12 @@ struct Source {
   double factor = 1;
 };
 
-struct Mask {
-  ValueId added = kNoValue;
-  ValueId condition = kNoValue;  // selects the hidden scores
-  bool shows = true;             // the condition is true for visible keys
-  double hidden = 0;
-  bool causal = false;  // hides exactly the later keys
-};
-
 struct Match {
   Source q, k, v;                                                   // as [batch, heads, length, size] each
   ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of these and the result have it
   int64_t heads = 0;
   double scale = 1;
-  Mask mask;
+  MaskParts mask;
   std::optional<Node> dropout;  // of the probabilities
   ValueId result = kNoValue;
   std::string origin;
@@ -54,7 +43,7 @@ struct Match {
 class Fuser {
  public:
   Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters, const AttentionOptions& options)
-      : b_(builder), graph_(builder.graph()), match_(graph_), options_(options) {
+      : b_(builder), graph_(builder.graph()), match_(graph_), known_(graph_, match_), masks_(builder, match_, known_), options_(options) {
     trained_.resize(static_cast<size_t>(graph_.num_values()));
     for (ValueId id : parameters) trained_[static_cast<size_t>(id)] = true;
     for (const Node& node : graph_.nodes) {
@@ -71,36 +60,13 @@ class Fuser {
         graph_, match_, [&](const Node& node) { return MatchProduct(node); }, [&](const Match& match) { Emit(match); });
   }
 
+  // Divides the masks of operators that the file has.
+  void RunOnOperators() {
+    ReplaceMatches(
+        graph_, match_, [&](const Node& node) { return MatchOperator(node); }, [&](const MaskedOperator& match) { Emit(match); });
+  }
+
  private:
-  // Returns the elements of a constant or of a value computed only from constants; null if they are not known.
-  const Tensor* Known(ValueId id, int depth = 0) const {
-    if (id == kNoValue || b_.shape(id).elements() > kMaxKnownElements) return nullptr;
-    if (graph_.value(id).role == Role::kConst) return graph_.data(id);
-    if (match_.Producer(id) < 0 || depth == kMaxKnownDepth) return nullptr;
-    if (const auto found = known_.find(id); found != known_.end()) return found->second.defined() ? &found->second : nullptr;
-    Tensor& known = known_[id];
-    const Node& node = graph_.nodes[static_cast<size_t>(match_.Producer(id))];
-    const Op* op = FindOp(node.domain, node.op);
-    if (op == nullptr || op->has(kRandom) || !node.regions.empty() || node.outputs.size() != 1) return nullptr;
-    if (FindReference(node.domain, node.op) == nullptr) return nullptr;
-    std::vector<Tensor> inputs;
-    for (ValueId input : node.inputs) {
-      const Tensor* data = input == kNoValue ? nullptr : Known(input, depth + 1);
-      if (input != kNoValue && data == nullptr) return nullptr;
-      inputs.push_back(data == nullptr ? Tensor() : *data);
-    }
-    known = RunReference(CallOf(graph_, node, {}), inputs)[0];
-    return &known;
-  }
-
-  // Returns the value of a known single element.
-  std::optional<double> Uniform(ValueId id) const {
-    if (id == kNoValue || b_.shape(id).elements() != 1) return std::nullopt;
-    const Tensor* data = Known(id);
-    if (data == nullptr) return std::nullopt;
-    return ElementAsDouble(data->view(), 0);
-  }
-
   // Strips one multiplication or division by a number from a value: returns what remains, or kNoValue.
   ValueId WithoutFactor(ValueId id, double& factor) const {
     id = match_.Plain(id);
@@ -108,7 +74,7 @@ class Fuser {
       const Node* node = match_.ProducedBy(id, op);
       if (node == nullptr) continue;
       for (size_t i : {size_t{0}, size_t{1}}) {
-        const std::optional<double> number = Uniform(node->inputs[1 - i]);
+        const std::optional<double> number = known_.Uniform(node->inputs[1 - i]);
         if (!number || *number == 0 || !std::isfinite(*number) || b_.shape(node->inputs[i]) != b_.shape(id)) continue;
         if (op[0] == 'D' && i == 1) continue;
         factor = op[0] == 'D' ? factor / *number : factor * *number;
@@ -169,12 +135,25 @@ class Fuser {
     if (guard == nullptr) return match_.ProducedBy(id, "Softmax");
     const ValueId p = guard->inputs[2];
     const Node* is_nan = match_.ProducedBy(guard->inputs[0], "IsNaN");
-    if (is_nan == nullptr || is_nan->inputs[0] != p || Uniform(guard->inputs[1]) != 0.0 || b_.shape(p) != b_.shape(id)) return nullptr;
+    if (is_nan == nullptr || is_nan->inputs[0] != p || known_.Uniform(guard->inputs[1]) != 0.0 || b_.shape(p) != b_.shape(id))
+      return nullptr;
     return match_.IsKept(p) || match_.num_readers(p) != 2 ? nullptr : match_.ProducedBy(p, "Softmax");
   }
 
-  // Returns the scores before masking and sets `mask`. Both kinds of mask have the extent of the scores along the keys.
-  ValueId Unmasked(ValueId id, Mask& mask) const {
+  // Returns the scores before masking and sets `masks`, the first of which is applied to these scores. All kinds of masks have the extent
+  // of the scores along the keys.
+  ValueId Unmasked(ValueId id, std::vector<ScoreMask>& masks) const {
+    for (ScoreMask mask; masks.size() < kMaxMasks; mask = {}) {
+      const ValueId below = WithoutMask(id, mask);
+      if (below == id) break;
+      masks.insert(masks.begin(), mask);
+      id = below;
+    }
+    return id;
+  }
+
+  // The same for one mask; returns `id` if there is none.
+  ValueId WithoutMask(ValueId id, ScoreMask& mask) const {
     const Shape shape = b_.shape(id);
     const auto masks = [&](ValueId m) {
       const Shape of = b_.shape(m);
@@ -186,18 +165,15 @@ class Fuser {
     if (const Node* node = match_.ProducedBy(id, "Add")) {
       for (size_t i : {size_t{0}, size_t{1}}) {
         const ValueId scores = node->inputs[i], m = node->inputs[1 - i];
-        if (b_.shape(scores) != shape || !masks(m) || !ComesFromProduct(scores)) continue;
+        if (b_.shape(scores) != shape || !masks(m) || !AreScores(scores)) continue;
         mask.added = m;
         return scores;
       }
     }
     if (const Node* node = match_.ProducedBy(id, "Where")) {
       for (size_t i : {size_t{1}, size_t{2}}) {
-        const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
-        if (!hidden || *hidden > kHiddenScore || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
-        // If every key of a row is hidden by a finite number, the scores are that number and have no gradient; adding the number would give
-        // them one.
-        if (std::isfinite(*hidden) && !EachRowHasVisibleKey(node->inputs[0], i == 1)) continue;
+        const std::optional<double> hidden = known_.Uniform(node->inputs[3 - i]);
+        if (!hidden || !HidesKeys(*hidden) || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
         mask.condition = node->inputs[0];
         mask.shows = i == 1;
         mask.hidden = *hidden;
@@ -207,22 +183,21 @@ class Fuser {
     return id;
   }
 
-  // Whether the condition, whose last axis is the keys, is known and shows at least one key in each row.
-  bool EachRowHasVisibleKey(ValueId condition, bool shown) const {
-    const Tensor* known = Known(condition);
-    if (known == nullptr) return false;
-    const auto elements = known->as<bool>();
-    const auto keys = known->shape()[known->shape().rank() - 1];
-    for (auto row = elements.begin(); row != elements.end(); row += keys) {
-      if (std::find(row, row + keys, shown) == row + keys) return false;
-    }
-    return true;
-  }
-
-  bool ComesFromProduct(ValueId id) const {
+  // Whether a value is a product, perhaps multiplied by numbers, perhaps masked.
+  bool AreScores(ValueId id, size_t masks = 1) const {
     double factor = 1;
-    for (ValueId rest; (rest = WithoutFactor(id, factor)) != kNoValue;) id = rest;
-    return match_.ProducedBy(id, "MatMul") != nullptr;
+    ValueId product = id;
+    for (ValueId rest; (rest = WithoutFactor(product, factor)) != kNoValue;) product = rest;
+    if (match_.ProducedBy(product, "MatMul") != nullptr) return true;
+    if (masks == kMaxMasks) return false;
+    for (const char* op : {"Add", "Where"}) {
+      const Node* const node = match_.ProducedBy(id, op);
+      if (node == nullptr) continue;
+      return std::any_of(node->inputs.begin(), node->inputs.end(), [&](ValueId operand) {
+        return b_.shape(operand) == b_.shape(id) && b_.dtype(operand) == b_.dtype(id) && AreScores(operand, masks + 1);
+      });
+    }
+    return false;
   }
 
   std::optional<Match> MatchProduct(const Node& product) const {
@@ -238,7 +213,8 @@ class Fuser {
     if (scores.rank() != 4 || (axis != -1 && axis != 3)) return std::nullopt;
     Match match{.heads = scores[1], .result = y, .origin = softmax->origin};
     if (dropout != nullptr) match.dropout = *dropout;
-    ValueId below = Unmasked(softmax->inputs[0], match.mask);
+    std::vector<ScoreMask> masks;
+    ValueId below = Unmasked(softmax->inputs[0], masks);
     for (ValueId rest; (rest = WithoutFactor(below, match.scale)) != kNoValue;) below = rest;
     const Node* first = match_.ProducedBy(below, "MatMul");
     if (first == nullptr) return std::nullopt;
@@ -252,7 +228,9 @@ class Fuser {
     match.v = SourceOf(product.inputs[1]);
     if (match.v.factor != 1) match.v = {.value = product.inputs[1]};
     match.scale *= match.q.factor * match.k.factor;
-    MatchMask(match.mask, scores);
+    std::optional<MaskParts> parts = masks_.Divide(masks, scores);
+    if (!parts) return std::nullopt;
+    match.mask = *std::move(parts);
     const int64_t fewest = match.dropout ? options_.fewest_causal_dropped : options_.fewest_causal;
     if (fewest > 0 && (!match.mask.causal || scores[3] < fewest)) return std::nullopt;
     MatchFlattened(match);
@@ -274,45 +252,66 @@ class Fuser {
     match.result = reshape->outputs[0];
   }
 
-  // Whether a mask [..., queries, keys] hides exactly the later keys.
-  template <typename Hides, typename Shows>
-  static bool IsCausal(const Tensor& mask, int64_t queries, int64_t keys, Hides hides, Shows shows) {
-    const Shape& shape = mask.shape();
-    if (queries != keys || shape.rank() < 2 || shape[shape.rank() - 2] != queries || shape[shape.rank() - 1] != keys) return false;
-    const TensorView view = mask.view();
-    const int64_t rows = mask.elements() / std::max<int64_t>(keys, 1);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t key = 0; key < keys; ++key) {
-        const double element = ElementAsDouble(view, row * keys + key);
-        if (key > row % queries ? !hides(element) : !shows(element)) return false;
-      }
-    }
-    return true;
-  }
-
-  void MatchMask(Mask& mask, const Shape& scores) const {
-    const bool adds = mask.added != kNoValue;
-    const Tensor* known = Known(adds ? mask.added : mask.condition);
-    if (known == nullptr) return;
-    if (adds) {
-      mask.causal = IsCausal(
-          *known, scores[2], scores[3], [](double m) { return m <= kHiddenScore; }, [](double m) { return m == 0; });
-    } else {
-      const double shown = mask.shows ? 1 : 0;
-      mask.causal = IsCausal(
-          *known, scores[2], scores[3], [&](double m) { return m != shown; }, [&](double m) { return m == shown; });
-    }
-  }
-
   ValueId Transposed(const Source& source) { return source.perm == kKept ? source.value : b_.Transpose(source.value, source.perm); }
 
-  ValueId MaskOperand(const Mask& mask) {
-    if (mask.causal) return kNoValue;
+  // The mask operand of Attention; kNoValue: none.
+  ValueId MaskOperand(const MaskParts& parts) {
+    if (!parts.mask) return AllOf(parts.visible);
+    const ScoreMask& mask = *parts.mask;
     if (mask.condition == kNoValue) return mask.added;
     if (std::isinf(mask.hidden)) return mask.shows ? mask.condition : b_.Op("Not", {mask.condition});
     // A finite number that exceeds every score in magnitude.
     const ValueId zero = b_.Scalar(0, DType::kFloat32), hidden = b_.Scalar(mask.hidden, DType::kFloat32);
     return mask.shows ? b_.Where(mask.condition, zero, hidden) : b_.Where(mask.condition, hidden, zero);
+  }
+
+  // A condition that holds where all of these do.
+  ValueId AllOf(const std::vector<KeyCondition>& conditions) {
+    ValueId all = kNoValue;
+    for (const KeyCondition& each : conditions) {
+      ValueId one = b_.shape(each.value) == each.shape ? each.value : b_.Reshape(each.value, each.shape);
+      if (!each.holds) one = b_.Op("Not", {one});
+      all = all == kNoValue ? one : b_.Op("And", {all, one});
+    }
+    return all;
+  }
+
+  // An Attention whose mask hides later keys.
+  struct MaskedOperator {
+    Node node;
+    MaskParts mask;
+    ValueId result = kNoValue;
+  };
+
+  std::optional<MaskedOperator> MatchOperator(const Node& node) const {
+    if (node.op != "Attention" || !node.domain.empty() || node.inputs.size() <= kAttentionMask) return std::nullopt;
+    const ValueId mask = node.inputs[kAttentionMask];
+    const bool more = std::any_of(node.inputs.begin() + kAttentionMask + 1, node.inputs.end(), [](ValueId id) { return id != kNoValue; });
+    if (mask == kNoValue || more || node.outputs.size() != 1 || node.attributes.Int("is_causal", 0) != 0) return std::nullopt;
+    if (trained_[static_cast<size_t>(mask)]) return std::nullopt;
+    const Shape q = b_.shape(node.inputs[0]), k = b_.shape(node.inputs[1]), of = b_.shape(mask);
+    const int64_t heads = q.rank() == 4 ? q[1] : node.attributes.Int("q_num_heads", 1);
+    const Shape scores{q[0], heads, q[q.rank() - 2], k[k.rank() - 2]};
+    if (of.rank() == 0 || of[of.rank() - 1] != scores[3]) return std::nullopt;
+    ScoreMask given;
+    if (b_.dtype(mask) == DType::kBool) {
+      given.condition = mask;
+      given.hidden = -std::numeric_limits<double>::infinity();
+    } else {
+      given.added = mask;
+    }
+    std::optional<MaskParts> parts = masks_.Divide({given}, scores);
+    if (!parts || !parts->causal) return std::nullopt;
+    return MaskedOperator{node, *std::move(parts), node.outputs[0]};
+  }
+
+  void Emit(const MaskedOperator& match) {
+    b_.set_origin(match.node.origin);
+    Node node = match.node;
+    node.attributes.set("is_causal", int64_t{1});
+    node.inputs[kAttentionMask] = MaskOperand(match.mask);
+    while (node.inputs.back() == kNoValue) node.inputs.pop_back();
+    graph_.AddNode(std::move(node));
   }
 
   // Adds the node that computes the result, which keeps its name.
@@ -344,15 +343,18 @@ class Fuser {
   GraphBuilder& b_;
   Graph& graph_;
   const GraphMatch match_;
+  const KnownValues known_;
+  const CausalMasks masks_;
   const AttentionOptions options_;
   std::vector<bool> trained_;  // whether a value depends on a parameter, by value id
-  mutable std::map<ValueId, Tensor> known_;
 };
 
 }  // namespace
 
 void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, const AttentionOptions& options) {
   Fuser(builder, parameters, options).Run();
+  // Of the operators that were just made, too, none has a mask that hides later keys.
+  Fuser(builder, parameters, options).RunOnOperators();
 }
 
 }  // namespace gradloom

@@ -23,6 +23,7 @@ struct Case {
   std::string initializers = "", inputs = "";
   bool fuses = true;
   bool flat = true;
+  Shape mask = {};  // of the operator's mask, if it is causal
 };
 
 // Reshapes q, k and v to [N, heads, T, size], with the last two axes of k exchanged.
@@ -43,6 +44,48 @@ std::string Bias(int heads) {
   std::string text;
   for (int i = 0; i < heads * 25; ++i) text += (i ? ", " : "") + std::to_string(0.1 * (i % 7));
   return "float[1, " + std::to_string(heads) + ", 5, 5] bias = {" + text + "}";
+}
+
+// A causal condition [1, 1, 5, 5], and its conjunction with an input.
+const std::string kEarlier = "low = Trilu <upper = 0> (mask1)\n b = Cast <to = 9> (low)\n";
+const std::string kBoth = kEarlier + "both = And (b, mask)\n";
+const std::string kSquare = ", float[1, 1, 5, 5] mask1 = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}";
+const std::string kKeys = ", bool[N, 1, 1, 5] mask", kNumbers = ", float[N, 1, 1, 5] mask";
+
+// A causal mask together with another one. A query that sees no key is left as it is, if finite numbers hide its keys.
+std::vector<Case> CausalCases() {
+  const Shape keys{4, 1, 1, kLength};
+  const auto of = [&](const std::string& name, const std::string& masks, const std::string& inputs, const Shape& mask) {
+    return Case{name, kSplit + kScaled + masks + kSoftmax + kJoin, kSquare, inputs, true, true, mask};
+  };
+  const auto left = [&](const std::string& name, const std::string& masks, const std::string& inputs, bool fuses) {
+    return Case{name, kSplit + kScaled + masks + kSoftmax + kJoin, kSquare, inputs, fuses};
+  };
+  return {
+      of("causal, of keys that are seen", kBoth + "m = Where (both, c, minus)\n", kKeys, keys),
+      of("causal, of keys that are seen, added", kBoth + "w = Where (both, zero, minus)\n m = Add (c, w)\n", kKeys, keys),
+      of("causal, or keys that are not seen",
+         kEarlier + "nb = Not (b)\n nm = Not (mask)\n hidden = Or (nm, nb)\n m = Where (hidden, minus, c)\n", kKeys, keys),
+      of("causal, expanded and reshaped",
+         kEarlier + "bs = Squeeze (b, first)\n ms = Squeeze (mask, second)\n both = And (bs, ms)\n full = Expand (both, pairs)\n "
+                    "two_axes = Unsqueeze (full, second)\n m = Where (two_axes, c, minus)\n",
+         kKeys, keys),
+      of("causal, then numbers", kEarlier + "m0 = Where (b, c, minus)\n m = Add (m0, mask)\n", kNumbers, keys),
+      of("numbers, then causal", kEarlier + "m0 = Add (c, mask)\n m = Where (b, m0, minus)\n", kNumbers, keys),
+      of("causal numbers in a sum", kEarlier + "w = Where (b, zero, minus)\n sum = Add (w, mask)\n m = Add (c, sum)\n", kNumbers, keys),
+      of("small numbers, then causal by a finite one",
+         kEarlier + "pad = Where (mask, zero, small)\n m0 = Add (pad, c)\n m = Where (b, m0, least)\n", kKeys, keys),
+      of("causal, and numbers that depend on the query", kBoth + "w = Where (both, half, minus)\n m = Add (c, w)\n", kKeys,
+         Shape{4, 1, kLength, kLength}),
+      left("a finite number hides both", kBoth + "m = Where (both, c, least)\n", kKeys, false),
+      left("a finite number hides both, added", kBoth + "w = Where (both, zero, least)\n m = Add (c, w)\n", kKeys, true),
+      left("nothing is seen of some samples, by a finite number", kBoth + "w = Where (both, zero, least)\n m = Add (c, w)\n", kKeys, true),
+      left("a finite number, then numbers", kEarlier + "m0 = Where (b, c, least)\n m = Add (m0, mask)\n", kNumbers, false),
+      left("finite numbers, then a finite number",
+           kEarlier + "pad = Where (mask, zero, least)\n m0 = Add (pad, c)\n m = Where (b, m0, least)\n", kKeys, false),
+      left("later queries only", kEarlier + "t = Transpose <perm = [0, 1, 3, 2]> (b)\n both = And (t, mask)\n m = Where (both, c, minus)\n",
+           ", bool[N, 1, 1, 5] mask", true),
+  };
 }
 
 std::vector<Case> Cases() {
@@ -102,11 +145,11 @@ std::string Net(const Case& c, std::mt19937& random) {
   std::string text = "g (float[N, 5, 4] x" + c.inputs + ") => (float[N, 2] z" +
                      (c.body.find("e = ") == std::string::npos ? "" : ", float[N, 2, 5] e") + ")\n<";
   for (const char* w : {"wq", "wk", "wv"}) text += Weights(random, w, {4, 6}) + ",\n";
-  text +=
-      Weights(random, "wz", {6, 2}) +
-      ",\nfloat half = {0.5}, float two = {2}, float zero = {0}, float least = {-3e38}, float minus = {-1}, int64[4] heads = {0, 0, 2, 3}, "
-      "int64[3] flat = {0, 0, 6}" +
-      c.initializers + ">\n{\n";
+  text += Weights(random, "wz", {6, 2}) +
+          ",\nfloat half = {0.5}, float two = {2}, float zero = {0}, float least = {-3e38}, float small = {-1e4}, float minus = {-1}, "
+          "int64[1] first = {0}, int64[1] second = {1}, int64[3] pairs = {1, 5, 5}, int64[4] heads = {0, 0, 2, 3}, "
+          "int64[3] flat = {0, 0, 6}" +
+          c.initializers + ">\n{\n";
   std::string body = c.body;
   // ONNX text has no literal for infinity.
   if (const size_t at = body.find("minus"); at != std::string::npos) {
@@ -129,8 +172,8 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
     const bool blind = c.name.starts_with("nothing"), shown = c.name.find("hidden") == std::string::npos;
     for (int64_t i = 0; i < mask.elements(); ++i) {
       const int64_t sample = i / kLength, key = i % kLength;
-      const bool drawn = random() % 2 == 0;
-      mask.as<bool>()[static_cast<size_t>(i)] = blind && sample == 1 ? !shown : key == sample ? shown : drawn;
+      const bool drawn = random() % 2 == 0, always = key == sample || key == (c.name.starts_with("later") ? kLength - 1 : 0);
+      mask.as<bool>()[static_cast<size_t>(i)] = blind && sample == 1 ? !shown : always ? shown : drawn;
     }
     batch.emplace("mask", std::move(mask));
   }
@@ -160,6 +203,7 @@ void ExpectSameNumbers(const Case& c, const std::string& attention) {
 
 TEST(FuseAttention, KeepsResults) {
   for (const Case& c : Cases()) ExpectSameNumbers(c, "Attention");
+  for (const Case& c : CausalCases()) ExpectSameNumbers(c, "Attention");
 }
 
 // The same elements are dropped, also on two devices.
@@ -230,15 +274,51 @@ TEST(FuseAttention, LeavesDropoutIfItsMaskIsRead) {
 }
 
 TEST(FuseAttention, RecognizesACausalMask) {
-  for (const Case& c : Cases()) {
+  std::vector<Case> cases = Cases();
+  for (const Case& c : CausalCases()) cases.push_back(c);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
     std::mt19937 random(7);
     CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {4});
     const Plan plan = Compile(ModelOf(Net(c, random)), options);
-    for (const Instruction& instruction : plan.programs.at(0).instructions) {
+    const Program& program = plan.programs.at(0);
+    for (const Instruction& instruction : program.instructions) {
       if (instruction.op != "Attention") continue;
       const bool causal = c.name.find("causal") != std::string::npos;
-      EXPECT_EQ(instruction.attributes.Int("is_causal", 0), causal ? 1 : 0) << c.name;
+      EXPECT_EQ(instruction.attributes.Int("is_causal", 0), causal ? 1 : 0);
+      if (!causal) continue;
+      const KernelCall call = CallOf(plan, program, instruction);
+      EXPECT_EQ(call.inputs.size() > 3 ? call.inputs[3].shape : Shape{}, c.mask);
     }
+  }
+}
+
+// Attention that the file has as an operator. Queries whose keys are all hidden give 0.
+TEST(FuseAttention, RecognizesACausalMaskOfAnOperator) {
+  const std::string attention = "o = Attention <scale=0.5> (qh, kh, vh, both)\n";
+  const std::string heads =
+      "qh = Transpose <perm = [0, 2, 1, 3]> (q)\n kh = Transpose <perm = [0, 2, 1, 3]> (k)\n vh = Transpose <perm = [0, 2, 1, 3]> (v)\n";
+  const std::string join = "ot = Transpose <perm = [0, 2, 1, 3]> (o)\n y = Reshape (ot, flat)\n";
+  const Case c{"nothing is seen of some samples", heads + kBoth + attention + join, kSquare, kKeys};
+  std::mt19937 random(7);
+  std::string net = Net(c, random);
+  const std::string mean = "ReduceMean <keepdims = 0, axes = [1]> (y)";
+  net.replace(net.find(mean), mean.size(), "ReduceMean <keepdims = 0> (y, second)");
+  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 23]>\n" + net);
+  const std::vector<Batch> batches = {BatchOf(c, random), BatchOf(c, random)};
+  for (int devices : {1, 2}) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {4});
+    options.recipe.optimizer.type = "sgd";
+    const Plan plan = Compile(model, options);
+    const auto causal = [&](const Plan& made) {
+      const auto& all = made.programs.at(0).instructions;
+      return std::count_if(all.begin(), all.end(), [](const Instruction& i) { return i.attributes.Int("is_causal", 0) == 1; });
+    };
+    EXPECT_EQ(causal(plan), 2);  // and its gradient
+    const auto divided = Train(model, options, batches);
+    options.control.disabled = {"fuse_attention"};
+    EXPECT_EQ(causal(Compile(model, options)), 0);
+    ExpectNear(Train(model, options, batches), divided, 1e-5);
   }
 }
 
