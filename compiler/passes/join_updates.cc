@@ -1,14 +1,12 @@
 #include "compiler/passes/join_updates.h"
 
-#include <algorithm>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/join_nodes.h"
 #include "kernels/catalog/update.h"
 
 namespace gradloom {
@@ -22,24 +20,9 @@ class Joiner {
   Joiner(Graph& graph, const ProgramPlan& plan) : graph_(graph), plan_(plan), uses_(graph) {}
 
   void Run() {
-    std::map<std::string, std::vector<int>> open;
-    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) {
-      const std::optional<std::string> kind = KindOf(graph_.nodes[static_cast<size_t>(at)]);
-      if (!kind) continue;
-      std::vector<int>& members = open[*kind];
-      members.push_back(at);
-      if (members.size() == kMaxTensors) Close(std::exchange(members, {}));
-    }
-    for (auto& [kind, members] : open) Close(std::move(members));
-    if (joined_.empty()) return;
-    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    for (size_t at = 0; at < nodes.size(); ++at) {
-      if (const auto joined = joined_.find(static_cast<int>(at)); joined != joined_.end()) {
-        graph_.AddNode(std::move(joined->second));
-      } else if (!gone_[at]) {
-        graph_.nodes.push_back(std::move(nodes[at]));
-      }
-    }
+    JoinNodes(
+        graph_, [&](const Node& node) { return KindOf(node); }, [](const Node&) { return static_cast<size_t>(kMaxTensors); },
+        [&](const std::vector<int>& members) { return Joined(members); });
   }
 
  private:
@@ -64,8 +47,7 @@ class Joiner {
     return kind;
   }
 
-  void Close(const std::vector<int>& members) {
-    if (members.size() < 2) return;
+  Node Joined(const std::vector<int>& members) const {
     const Node& last = graph_.nodes[static_cast<size_t>(members.back())];
     Node joined{
         .op = "MultiTensorUpdate", .domain = std::string(kGradloomDomain), .inputs = {}, .outputs = {}, .attributes = last.attributes};
@@ -82,21 +64,14 @@ class Joiner {
       joined.inputs.insert(joined.inputs.end(), node.inputs.begin() + kUpdateStates, node.inputs.end());
       joined.outputs.insert(joined.outputs.end(), node.outputs.begin(), node.outputs.end() - (copied ? 1 : 0));
       if (copied) copies.push_back(node.outputs.back());
-      gone_[static_cast<size_t>(at)] = true;
     }
     joined.outputs.insert(joined.outputs.end(), copies.begin(), copies.end());
-    joined.phase = last.phase;
-    joined.device = last.device;
-    joined.stream = last.stream;
-    joined.origin = last.origin;
-    joined_.emplace(members.back(), std::move(joined));
+    return joined;
   }
 
   Graph& graph_;
   const ProgramPlan& plan_;
   const Uses uses_;
-  std::vector<bool> gone_ = std::vector<bool>(graph_.nodes.size());
-  std::map<int, Node> joined_;  // by position of the last member
 };
 
 }  // namespace

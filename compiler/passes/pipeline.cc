@@ -27,6 +27,7 @@
 #include "compiler/passes/fuse_moves.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/join_pointwise.h"
 #include "compiler/passes/join_updates.h"
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/keep_weight_copies.h"
@@ -348,6 +349,10 @@ void RunJoinUpdates(PassContext& c) {
   if (c.recipe.device == DeviceKind::kCuda) JoinUpdates(c.graph, c.scheduled);
 }
 
+void RunJoinPointwise(PassContext& c) {
+  if (c.recipe.device == DeviceKind::kCuda) JoinPointwise(c.graph, c.scheduled);
+}
+
 void RunChooseKernels(PassContext& c) { ChooseKernels(c.graph, c.scheduled); }
 
 void RunPlanMemory(PassContext& c) {
@@ -445,6 +450,7 @@ constexpr Pass kPasses[] = {
     {"assign_layouts", RunAssignLayouts, true},
     // After layouts, which would give all members of a joined update the same one.
     {"join_updates", RunJoinUpdates, true},
+    {"join_pointwise", RunJoinPointwise, true},
     // From here on nodes and their order are fixed: kernels, placements and instructions are indexed by position.
     {"choose_kernels", RunChooseKernels, false, false},
     // Streams and their events: memory may only be shared by values whose uses are ordered.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "kernels/catalog/pointwise_tensors.h"
 #include "kernels/cuda/scalar_text.h"
 #include "kernels/reference/operands.h"
 
@@ -84,8 +85,19 @@ int WidthOf(const Axes& axes) {
   return 4;
 }
 
+// Those of groups of tensors: one axis, whatever its extent, along which inputs with a single element have no stride.
+Axes AxesOfTensors(const KernelCall& call) {
+  Axes axes{{1}, {}};
+  for (size_t k = 0; k < FusedOf(call, 0).inputs.size(); ++k) axes.strides.push_back({IsSharedElement(call, k) ? 0 : 1});
+  return axes;
+}
+
 class Writer {
  public:
+  // For the groups of tensors of `all`, of which `call` is the first.
+  Writer(const KernelCall& all, const KernelCall& call, const PointwiseProgram& program, bool preserves_state)
+      : call_(call), program_(program), preserves_state_(preserves_state), axes_(AxesOfTensors(all)), width_(1), index_("long long") {}
+
   Writer(const KernelCall& call, const PointwiseProgram& program, bool preserves_state)
       : call_(call), program_(program), preserves_state_(preserves_state), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
 
@@ -93,8 +105,10 @@ class Writer {
     const int64_t elements = call_.outputs[0].shape.elements();
     const int64_t groups = elements / width_;
     text_ = ScalarText();
-    Arguments();
-    text_ += "extern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
+    text_ += "struct Arguments {\n";
+    Operands();
+    if (preserves_state_) text_ += "  const int* refused;\n";
+    text_ += "};\nextern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
     // The other outputs are not needed in a step that has been refused.
     if (preserves_state_) text_ += "  if (*a.refused != 0) return;\n";
     // Uses 32-bit indices if possible, because the compiler turns their division by constants into multiplication.
@@ -112,17 +126,40 @@ class Writer {
     return {std::move(text_), groups, width_};
   }
 
+  PointwiseSource WriteTensors(int tensors) {
+    text_ = ScalarText();
+    text_ += "struct Tensors {\n";
+    Operands();
+    text_ += "  long long elements, blocks;\n};\nstruct Arguments {\n  Tensors tensors[" + Number(tensors) + "];\n";
+    if (preserves_state_) text_ += "  const int* refused;\n";
+    text_ += "};\nextern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments all) {\n";
+    if (preserves_state_) text_ += "  if (*all.refused != 0) return;\n";
+    const std::string tile = Number(kPointwiseTile);
+    text_ += "  int at = 0;\n";
+    text_ += "  for (long long b = blockIdx.x; b < all.tensors[" + Number(tensors - 1) + "].blocks; b += gridDim.x) {\n";
+    text_ += "  while (b >= all.tensors[at].blocks) ++at;\n";
+    text_ += "  const Tensors& a = all.tensors[at];\n";
+    text_ += "  const long long first = (b - (at == 0 ? 0 : all.tensors[at - 1].blocks)) * " + tile + ";\n";
+    text_ += "  const long long end = first + " + tile + " < a.elements ? first + " + tile + " : a.elements;\n";
+    text_ += "  for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {\n";
+    Offsets();
+    Loads();
+    text_ += "    for (int j = 0; j < 1; ++j) {\n";
+    Compute();
+    text_ += "    }\n";
+    Stores();
+    text_ += "  }\n  }\n}\n";
+    return {std::move(text_), 0, 1};
+  }
+
  private:
-  void Arguments() {
-    text_ += "struct Arguments {\n";
+  void Operands() {
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
       text_ +=
           "  const " + std::string(call_.inputs[k].present() ? TypeText(call_.inputs[k].dtype) : "void") + "* in" + Number(Id(k)) + ";\n";
     }
     for (size_t k = 0; k < call_.outputs.size(); ++k)
       text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
-    if (preserves_state_) text_ += "  const int* refused;\n";
-    text_ += "};\n";
   }
 
   static int64_t Id(size_t k) { return static_cast<int64_t>(k); }
@@ -214,6 +251,12 @@ class Writer {
 
 PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool preserves_state) {
   return Writer(call, program, preserves_state).Write();
+}
+
+PointwiseSource WriteTensorsSource(const KernelCall& call, bool preserves_state) {
+  const KernelCall first = FusedOf(call, 0);
+  const PointwiseProgram program = *PointwiseProgramOf(first);
+  return Writer(call, first, program, preserves_state).WriteTensors(FusedTensorsOf(call));
 }
 
 }  // namespace gradloom::cuda

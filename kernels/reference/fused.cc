@@ -1,8 +1,9 @@
-// gradloom.Fused: runs its program one element at a time, with functions of the standard library.
+// gradloom.Fused and FusedTensors: run their program one element at a time, with functions of the standard library.
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/catalog/pointwise.h"
+#include "kernels/catalog/pointwise_tensors.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
@@ -168,7 +169,17 @@ void Fused(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-constexpr ReferenceKernel kKernels[] = {{"Fused", "gradloom", Fused}};
+void FusedTensors(const KernelCall& call, const void* const* in, void* const* out) {
+  const int tensors = FusedTensorsOf(call);
+  for (int tensor = 0; tensor < tensors; ++tensor) {
+    const KernelCall one = FusedOf(call, tensor);
+    Fused(one, in, out);
+    in += one.inputs.size();
+    out += one.outputs.size();
+  }
+}
+
+constexpr ReferenceKernel kKernels[] = {{"Fused", "gradloom", Fused}, {"FusedTensors", "gradloom", FusedTensors}};
 
 }  // namespace
 

@@ -181,6 +181,48 @@ TEST(JoinUpdates, ChangesNoBit) {
   }
 }
 
+// Running means and variances, also of 16-bit layers, and sums of gradients over batches.
+TEST(JoinPointwise, ChangesNoBit) {
+  std::mt19937 random(8);
+  std::string weights, body, last = "x";
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string n = std::to_string(layer), channels = std::to_string(8 * (layer + 1));
+    weights += Weights(random, "w" + n, {8 * (layer + 1), layer == 0 ? 3 : 8 * layer, 1, 1}, 0.3F) + ",\n";
+    for (const char* name : {"s", "b", "m"}) weights += Weights(random, name + n, {8 * (layer + 1)}) + ",\n";
+    weights += "float[" + channels + "] v" + n + " = {" + [&] {
+      std::string ones = "1";
+      for (int i = 1; i < 8 * (layer + 1); ++i) ones += ", 1";
+      return ones;
+    }() + "},\n";
+    body += " c" + n + " = Conv (" + last + ", w" + n + ")\n n" + n + " = BatchNormalization (c" + n + ", s" + n + ", b" + n + ", m" + n +
+            ", v" + n + ")\n a" + n + " = Relu (n" + n + ")\n";
+    last = "a" + n;
+  }
+  const Model model = ModelOf("g (float[N, 3, 4, 4] x) => (float[N, 2] z)\n<" + weights + Weights(random, "u", {24, 2}) +
+                              ",\nint64[2] rest = {0, -1}>\n{\n" + body + " p = GlobalAveragePool (" + last +
+                              ")\n f = Reshape (p, rest)\n z = MatMul (f, u)\n}\n");
+  std::vector<Batch> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 4, 4})}, {"target", Classes(random, 5, 2)}});
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    for (int streams : {1, 2}) {
+      CompileOptions options = OnGpu(precision);
+      options.recipe.streams = streams;
+      const Plan plan = Compile(model, options);
+      EXPECT_EQ(Count(plan, "FusedTensors"), 1);
+      for (const Instruction& instruction : plan.programs.at(0).instructions) {
+        if (instruction.op != "FusedTensors") continue;
+        // Two statistics of each layer, which are updated where they are.
+        EXPECT_EQ(instruction.attributes.Int("tensors", 0), 6);
+        EXPECT_EQ(instruction.kernel, "cuda.pointwise.FusedTensors2");
+      }
+      const auto joined = Train(model, options, batches);
+      options.control.disabled = {"join_pointwise"};
+      EXPECT_EQ(Count(Compile(model, options), "FusedTensors"), 0);
+      ExpectSameBits(Train(model, options, batches), joined);
+    }
+  }
+}
+
 // Updates that also write the parameters' 16-bit copies, and read 16-bit gradients, joined and alone, with skipped ones.
 TEST(KeepWeightCopies, ChangesNoBit) {
   std::mt19937 random(6);

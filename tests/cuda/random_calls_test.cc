@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/catalog/pointwise.h"
+#include "kernels/catalog/pointwise_tensors.h"
 #include "kernels/catalog/update.h"
 #include "runtime/base/narrow.h"
 
@@ -379,6 +381,54 @@ TEST(CudaRandomCalls, ProductsWithEpilogues) {
     const int64_t summed = r.Int(0, 1);
     attributes.set("summed", summed);
     Compare(Case("GemmBiasGrad", "gradloom", {a, b}, {product, Out(dtype, {summed == 0 ? m : n})}, attributes), allowed);
+  });
+}
+
+// Groups of tensors in one launch, and each in its own, give the same bits.
+TEST(CudaRandomCalls, FusedTensors) {
+  ForEachSeed(30, [](Random& r) {
+    const int64_t inputs = r.Int(1, 5);
+    PointwiseProgram program{.num_inputs = static_cast<int>(inputs), .constants = {0.3F}};
+    int result = program.Emit(PointwiseOp::kMul, 0, program.num_inputs);
+    for (int i = 1; i < program.num_inputs; ++i) result = program.Emit(r.Coin() ? PointwiseOp::kAdd : PointwiseOp::kMul, result, i);
+    program.outputs = {result};
+    const bool two = r.Coin();
+    if (two) program.outputs.push_back(program.Emit(PointwiseOp::kTanh, result));
+    Attributes attributes = program.ToAttributes();
+    const DType half = r.Coin() ? DType::kFloat16 : DType::kBfloat16, last = r.Coin() ? DType::kFloat32 : half;
+    std::vector<int64_t> dtypes{static_cast<int64_t>(DType::kFloat32)};
+    if (two) dtypes.push_back(static_cast<int64_t>(last));
+    attributes.set("dtypes", dtypes);
+    const int64_t tensors = r.Int(1, MaxFusedTensors(static_cast<size_t>(inputs), dtypes.size()));
+    attributes.set("tensors", tensors);
+    std::vector<bool> shared;
+    std::vector<DType> types;
+    for (int64_t i = 0; i < inputs; ++i) {
+      shared.push_back(i > 0 && r.Int(0, 3) == 0);
+      types.push_back(r.Coin() ? DType::kFloat32 : half);
+    }
+    std::vector<Tensor> operands;
+    std::vector<OperandType> outputs;
+    for (int64_t tensor = 0; tensor < tensors; ++tensor) {
+      const Shape shape = r.Coin() ? Shape{r.Int(1, 5000)} : Shape{r.Int(1, 9), r.Int(1, 9)};
+      for (size_t i = 0; i < shared.size(); ++i) operands.push_back(r.Reals(shared[i] ? Shape{} : shape, -1, 1, types[i]));
+      for (int64_t dtype : dtypes) outputs.push_back(Out(static_cast<DType>(dtype), shape));
+    }
+    const Case all("FusedTensors", "gradloom", operands, outputs, attributes);
+    const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
+    ASSERT_NE(row, nullptr);
+    const std::vector<Tensor> got = RunKernel(*row, all.call, all.inputs), wanted = RunReference(all.call, all.inputs);
+    for (int tensor = 0; tensor < static_cast<int>(tensors); ++tensor) {
+      const KernelCall one = FusedOf(all.call, tensor);
+      const auto first = all.inputs.begin() + tensor * inputs;
+      const std::vector<Tensor> single = RunKernel(*ChooseKernel(DeviceKind::kCuda, one), one, {first, first + inputs});
+      for (size_t k = 0; k < single.size(); ++k) {
+        const size_t at = static_cast<size_t>(tensor) * single.size() + k;
+        ASSERT_EQ(std::memcmp(got[at].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0) << row->name << " " << tensor;
+        for (int64_t i = 0; i < single[k].elements(); ++i)
+          ASSERT_NEAR(ElementAsDouble(got[at].view(), i), ElementAsDouble(wanted[at].view(), i), 1e-2) << row->name;
+      }
+    }
   });
 }
 
