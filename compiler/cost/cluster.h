@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "compiler/cost/cost_model.h"
 
@@ -25,6 +26,8 @@ struct Cluster {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest;
   // For CPU devices: the number of cores that the devices of a node share. 0: each device has its own, as `device` says.
   int shared_cores = 0;
+  // For GPUs: the number of the GPU on which each rank of a plan runs. Ranks on the same GPU share its rates. Empty: each has its own.
+  std::vector<int> gpus = {};
 };
 
 // The devices of one process: CPU devices on a machine with `cores` cores, or the GPUs of one node.

@@ -20,6 +20,8 @@ struct DeviceCosts {
   // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
   double collective_seconds = 0;
   double link_bytes_per_second = 0;
+  // The share of a device that a collective takes from computation while it runs: of its multiprocessors. Only with `streams_share`.
+  double collective_share = 0;
   double wake_seconds = 0;   // per step with several streams: to wake and to join them
   double event_seconds = 0;  // from the end of an instruction to the start of one that waits for it on another stream
 };

@@ -18,14 +18,14 @@ double SharedDevice::LeastEnd() const {
 }
 
 double SharedDevice::NextChange() const {
-  double next = working_ == 0 ? kNever : now_ + (LeastEnd() - done_) * static_cast<double>(working_);
+  double next = working_ == 0 ? kNever : now_ + (LeastEnd() - done_) * static_cast<double>(working_) / left_;
   for (const Stream& stream : streams_) next = stream.phase == Phase::kFixed ? std::min(next, stream.end) : next;
   return next;
 }
 
 void SharedDevice::AdvanceTo(double time) {
   if (working_ > 0) {
-    const double least = LeastEnd(), streams = static_cast<double>(working_);
+    const double least = LeastEnd(), streams = static_cast<double>(working_) / left_;
     // Exactly the end, if this is the time of one, whatever the rounding.
     done_ = time >= now_ + (least - done_) * streams ? least : done_ + (time - now_) / streams;
   }

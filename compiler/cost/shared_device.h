@@ -1,4 +1,4 @@
-// The time of launches that run on several streams of one GPU.
+// The time of launches that run on several streams of one GPU, of one rank or of several.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace gradloom {
 
 // A launch has a fixed cost, in which the device does nothing, and then its work. Fixed costs overlap with everything; the works that run
 // at a time share the device equally. This holds for kernels that fill a GPU. It is too slow for those that leave room for others, and for
-// pairs of which one waits for arithmetic and the other for memory.
+// pairs of which one waits for arithmetic and the other for memory. Collectives take a share of the device from all works.
 class SharedDevice {
  public:
   explicit SharedDevice(size_t streams) : streams_(streams) {}
@@ -17,6 +17,9 @@ class SharedDevice {
   // Starts a launch on an idle stream now. `fixed` and `work` in seconds, of a launch that runs alone.
   void Launch(size_t stream, double fixed, double work);
   bool busy(size_t stream) const { return streams_[stream].phase != Phase::kIdle; }
+
+  // From now on, something else takes this share of the device, less than 1.
+  void SetTaken(double share) { left_ = 1 - share; }
 
   // The next time, in seconds, at which a launch ends or begins its work; infinity if nothing runs.
   double NextChange() const;
@@ -36,6 +39,7 @@ class SharedDevice {
 
   std::vector<Stream> streams_;
   double now_ = 0;
+  double left_ = 1;     // the share of the device that works have together
   double done_ = 0;     // the work that each stream would have done that was working all the time
   size_t working_ = 0;  // the number of streams that work
 };

@@ -80,7 +80,7 @@ class Simulator {
       }
       result_.samples = entry.ranks[0].shard_length * (devices / each);
       for (int rank : replica) ranks[entry.ranks[static_cast<size_t>(rank)].program] = {rank, devices / each};
-    } else if (!PeersDiffer(entry)) {
+    } else if (!PeersDiffer(entry) || SharesGpus(entry)) {
       for (size_t r = 0; r < entry.ranks.size(); ++r) AddRunner(entry.ranks[r].program, entry.ranks[r], static_cast<int>(r), 1);
     } else {
       for (size_t r = 0; r < entry.ranks.size(); ++r) {
@@ -88,6 +88,7 @@ class Simulator {
       }
     }
     for (const auto& [program, rank] : ranks) AddRunner(program, entry.ranks[static_cast<size_t>(rank.first)], rank.first, rank.second);
+    PlaceOnGpus(devices == 0 && SharesGpus(entry));
     // CPU devices share cores. If there are more threads than cores, they take turns.
     int threads = 0;
     for (const Runner& runner : runners_) {
@@ -117,7 +118,8 @@ class Simulator {
     size_t next = 0;
     double free = 0;  // when the next instruction may start; while one runs on a shared device: when that one started
     bool running = false;
-    Cause last;  // the instruction that ends at `free`
+    bool collective = false;  // whether a collective runs until `free`
+    Cause last;               // the instruction that ends at `free`
   };
 
   struct Runner {
@@ -125,8 +127,8 @@ class Simulator {
     const RankBinding* binding;  // of `rank`, which represents all ranks of the program
     int rank, index, ranks;
     std::vector<Lane> lanes;
-    SharedDevice device;
-    std::vector<double> event;  // when it was recorded; negative: not yet
+    size_t gpu = 0, first_stream = 0;  // of gpus_, and of its streams
+    std::vector<double> event;         // when it was recorded; negative: not yet
     std::vector<Cause> event_cause;
     std::vector<int> event_stream;
     std::vector<Cause> cause;  // by instruction: the one that it waited for
@@ -164,13 +166,8 @@ class Simulator {
 
   void AddRunner(int program, const RankBinding& binding, int rank, int ranks) {
     const Program& p = plan_.programs[static_cast<size_t>(program)];
-    Runner runner{.program = &p,
-                  .binding = &binding,
-                  .rank = rank,
-                  .index = program,
-                  .ranks = ranks,
-                  .lanes = std::vector<Lane>(p.streams.size()),
-                  .device = SharedDevice(p.streams.size())};
+    Runner runner{
+        .program = &p, .binding = &binding, .rank = rank, .index = program, .ranks = ranks, .lanes = std::vector<Lane>(p.streams.size())};
     for (size_t i = 0; i < p.instructions.size(); ++i) {
       runner.lanes[static_cast<size_t>(p.instructions[i].stream)].instructions.push_back(static_cast<int>(i));
     }
@@ -179,6 +176,40 @@ class Simulator {
     runner.event_stream.resize(static_cast<size_t>(p.num_events));
     runner.cause.resize(p.instructions.size());
     runners_.push_back(std::move(runner));
+  }
+
+  // Whether several ranks run on one GPU.
+  bool SharesGpus(const Entry& entry) const {
+    if (cluster_.gpus.size() < entry.ranks.size()) return false;
+    const auto end = cluster_.gpus.begin() + static_cast<std::ptrdiff_t>(entry.ranks.size());
+    return std::set<int>(cluster_.gpus.begin(), end).size() < entry.ranks.size();
+  }
+
+  // Gives each runner its GPU and streams there.
+  void PlaceOnGpus(bool shared) {
+    std::map<int, std::pair<size_t, size_t>> gpus;  // by number: the index, and the number of streams
+    for (Runner& runner : runners_) {
+      const int number = shared ? cluster_.gpus[static_cast<size_t>(runner.rank)] : static_cast<int>(&runner - runners_.data());
+      auto& [gpu, streams] = gpus.try_emplace(number, gpus.size(), 0).first->second;
+      runner.gpu = gpu;
+      runner.first_stream = std::exchange(streams, streams + runner.lanes.size());
+    }
+    gpus_.resize(gpus.size(), SharedDevice(0));
+    for (const auto& [number, gpu] : gpus) gpus_[gpu.first] = SharedDevice(gpu.second);
+  }
+
+  // Tells a GPU what the collectives that now run on it take.
+  void TakeShares() {
+    if (!cluster_.device.streams_share) return;
+    // Even if several run at a time, computation proceeds.
+    constexpr double kMostTaken = 0.5;
+    std::vector<double> taken(gpus_.size(), 0);
+    for (const Runner& runner : runners_) {
+      for (const Lane& lane : runner.lanes) {
+        if (lane.collective && lane.free > now_) taken[runner.gpu] += cluster_.device.collective_share;
+      }
+    }
+    for (size_t gpu = 0; gpu < gpus_.size(); ++gpu) gpus_[gpu].SetTaken(std::min(taken[gpu], kMostTaken));
   }
 
   // The measured seconds of an instruction; negative: none.
@@ -224,6 +255,7 @@ class Simulator {
         const double there = runner.event[event] + (runner.event_stream[event] != instruction.stream ? cluster_.device.event_seconds : 0);
         if (there > lane.free) {
           lane.free = there;
+          lane.collective = false;
           lane.last = runner.event_cause[event];
         }
         break;
@@ -244,7 +276,7 @@ class Simulator {
         stream.kind == StreamKind::kCopy ? Duration() : DurationOf(plan_, *runner.program, instruction, stream.threads, cluster_.device);
     // What was measured contains the delays by other streams.
     if (measured < 0 && cluster_.device.streams_share && duration.seconds() > 0) {
-      runner.device.Launch(static_cast<size_t>(instruction.stream), duration.fixed, duration.work);
+      gpus_[runner.gpu].Launch(runner.first_stream + static_cast<size_t>(instruction.stream), duration.fixed, duration.work);
       lane.running = true;
       return;
     }
@@ -258,22 +290,24 @@ class Simulator {
     lane.free = end;
     lane.last = {static_cast<int>(&runner - runners_.data()), index};
     lane.running = false;
+    lane.collective = runner.program->instructions[static_cast<size_t>(index)].kind == InstructionKind::kCollective;
   }
 
   // Passes to the next time at which something ends. Returns false if nothing runs.
   bool PassTime() {
+    TakeShares();
     double next = std::numeric_limits<double>::infinity();
+    for (const SharedDevice& gpu : gpus_) next = std::min(next, gpu.NextChange());
     for (const Runner& runner : runners_) {
-      next = std::min(next, runner.device.NextChange());
       for (const Lane& lane : runner.lanes) next = !lane.running && lane.free > now_ ? std::min(next, lane.free) : next;
     }
     if (next == std::numeric_limits<double>::infinity()) return false;
     now_ = next;
+    for (SharedDevice& gpu : gpus_) gpu.AdvanceTo(now_);
     for (Runner& runner : runners_) {
-      runner.device.AdvanceTo(now_);
       for (size_t stream = 0; stream < runner.lanes.size(); ++stream) {
         Lane& lane = runner.lanes[stream];
-        if (lane.running && !runner.device.busy(stream)) End(runner, lane, now_);
+        if (lane.running && !gpus_[runner.gpu].busy(runner.first_stream + stream)) End(runner, lane, now_);
       }
     }
     return true;
@@ -432,6 +466,7 @@ class Simulator {
   double turns_ = 1;
   double now_ = 0;
   std::vector<Runner> runners_;
+  std::vector<SharedDevice> gpus_;
   Simulation result_;
 };
 

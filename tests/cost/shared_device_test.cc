@@ -75,6 +75,23 @@ TEST(SharedDevice, TwoEqualWorksTakeTwiceAsLong) {
   EXPECT_EQ(Shared({{{0, 1}}, {{0.5, 1}}}), (Ends{{1.5}, {2}}));
 }
 
+// A quarter of the device is taken in the second second.
+TEST(SharedDevice, WorksHaveWhatIsLeft) {
+  SharedDevice device(2);
+  device.Launch(0, 0, 1);
+  device.Launch(1, 0, 2);
+  device.AdvanceTo(0);
+  device.AdvanceTo(1);
+  device.SetTaken(0.25);
+  EXPECT_DOUBLE_EQ(device.NextChange(), 1 + 1 / 0.75);
+  device.AdvanceTo(2);
+  device.SetTaken(0);
+  EXPECT_DOUBLE_EQ(device.NextChange(), 2.25);
+  device.AdvanceTo(2.25);
+  EXPECT_FALSE(device.busy(0));
+  EXPECT_DOUBLE_EQ(device.NextChange(), 3.25);
+}
+
 TEST(SharedDevice, FixedCostsOverlap) { EXPECT_EQ(Shared({{{1, 0}, {1, 0}}, {{2, 0}}, {{1.5, 0}}}), (Ends{{1, 2}, {2}, {1.5}})); }
 
 TEST(SharedDevice, IsTheLimitOfSmallSteps) {

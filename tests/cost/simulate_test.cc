@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/compile.h"
@@ -94,6 +96,53 @@ TEST(Simulate, MeasuredTimesAreNotSharedAgain) {
     EXPECT_NEAR(span.end - span.start, launch ? 1 : 0, 1e-9);
   }
   EXPECT_LT(made.seconds, 0.5 * sum);
+}
+
+// A training step of a chain of products on several devices, which all-reduce each gradient while the backward pass continues.
+Plan TrainingPlan(int devices) {
+  std::mt19937 random(7);
+  std::string weights, body;
+  for (int i = 0; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    weights += (i == 0 ? "" : ",\n") + Weights(random, "w" + n, {64, 64});
+    body += "p" + n + " = MatMul (" + (i == 0 ? "x" : "h" + std::to_string(i - 1)) + ", w" + n + ")\n h" + n + " = Tanh (p" + n + ")\n ";
+  }
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {64});
+  options.recipe.bucket_bytes = 1;
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.recipe.streams = 1;
+  return Compile(ModelOf("g (float[N, 64] x) => (float[N, 64] z)\n<" + weights + ">\n{\n " + body + "z = Identity (h5)\n}\n"), options);
+}
+
+TEST(Simulate, CollectivesTakeAShareOfAGpu) {
+  Cluster cluster = WithoutFixedCosts();
+  cluster.inside = {1e-8, 1e30};
+  const Plan plan = TrainingPlan(2);
+  const auto busy = [&](double share) {
+    cluster.device.collective_share = share;
+    const SimulatedProgram made = Simulate(plan, 0, cluster).programs.at(0);
+    EXPECT_GT(made.communication, made.exposed);
+    return std::pair(made.busy.at(0), made.communication - made.exposed);
+  };
+  const auto [alone, overlap] = busy(0);
+  const auto [beside, longer] = busy(0.25);
+  EXPECT_GT(overlap, 0);
+  // While a collective runs, computation is slowed down to three quarters.
+  EXPECT_NEAR(beside - alone, 0.25 * longer, 1e-9 * alone);
+}
+
+TEST(Simulate, RanksOnOneGpuShareItsRates) {
+  Cluster cluster = WithoutFixedCosts();
+  cluster.inside = {0, 1e30};
+  const Plan plan = TrainingPlan(2);
+  const double apart = Simulate(plan, 0, cluster).seconds;
+  cluster.gpus = {3, 5};
+  EXPECT_EQ(Simulate(plan, 0, cluster).seconds, apart);
+  cluster.gpus = {3, 3};
+  const Simulation together = Simulate(plan, 0, cluster);
+  EXPECT_EQ(together.programs.size(), 2U);
+  EXPECT_NEAR(together.seconds, 2 * apart, 1e-6 * apart);
 }
 
 // Attention over products of four heads, as in float32 there is no fused kernel.

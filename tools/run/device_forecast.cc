@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "compiler/cost/simulate.h"
+#include "runtime/plan/device_spec.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/config/topology.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
+#include "tools/run/training_job.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -101,7 +103,9 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
                  const CompileReport& report, std::vector<std::string>& notes) {
   const std::string& topology = configuration.Text("devices.topology");
-  const Cluster cluster = topology.empty() ? LocalCluster(options.recipe.device, ThisCpu().cores) : ReadTopology(topology);
+  Cluster cluster = topology.empty() ? LocalCluster(options.recipe.device, ThisCpu().cores) : ReadTopology(topology);
+  // In a job, equal numbers may mean GPUs of several hosts.
+  if (configuration.origin("devices.use").place != kJobOrigin) cluster.gpus = ParseDevices(configuration.Text("devices.use")).ordinals;
   const DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
   if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
