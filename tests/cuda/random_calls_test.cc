@@ -386,7 +386,7 @@ TEST(CudaRandomCalls, ProductsWithEpilogues) {
 
 // Groups of tensors in one launch, and each in its own, give the same bits.
 TEST(CudaRandomCalls, FusedTensors) {
-  ForEachSeed(30, [](Random& r) {
+  ForEachSeed(4, [](Random& r) {
     const int64_t inputs = r.Int(1, 5);
     PointwiseProgram program{.num_inputs = static_cast<int>(inputs), .constants = {0.3F}};
     int result = program.Emit(PointwiseOp::kMul, 0, program.num_inputs);
@@ -418,15 +418,18 @@ TEST(CudaRandomCalls, FusedTensors) {
     const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
     ASSERT_NE(row, nullptr);
     const std::vector<Tensor> got = RunKernel(*row, all.call, all.inputs), wanted = RunReference(all.call, all.inputs);
-    for (int tensor = 0; tensor < static_cast<int>(tensors); ++tensor) {
+    for (size_t k = 0; k < got.size(); ++k) {
+      for (int64_t i = 0; i < got[k].elements(); ++i)
+        ASSERT_NEAR(ElementAsDouble(got[k].view(), i), ElementAsDouble(wanted[k].view(), i), 1e-2) << row->name;
+    }
+    // The code for each shape is compiled separately.
+    for (int tensor : {0, static_cast<int>(tensors) - 1}) {
       const KernelCall one = FusedOf(all.call, tensor);
       const auto first = all.inputs.begin() + tensor * inputs;
       const std::vector<Tensor> single = RunKernel(*ChooseKernel(DeviceKind::kCuda, one), one, {first, first + inputs});
       for (size_t k = 0; k < single.size(); ++k) {
-        const size_t at = static_cast<size_t>(tensor) * single.size() + k;
-        ASSERT_EQ(std::memcmp(got[at].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0) << row->name << " " << tensor;
-        for (int64_t i = 0; i < single[k].elements(); ++i)
-          ASSERT_NEAR(ElementAsDouble(got[at].view(), i), ElementAsDouble(wanted[at].view(), i), 1e-2) << row->name;
+        const Tensor& same = got[static_cast<size_t>(tensor) * single.size() + k];
+        ASSERT_EQ(std::memcmp(same.data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0) << row->name << " " << tensor;
       }
     }
   });
