@@ -32,6 +32,15 @@ std::vector<Shape> Fed(const ImportedBatch& made) {
   return shapes;
 }
 
+// The shapes that one device is fed, if it can train at this batch size.
+std::optional<std::vector<Shape>> FedOneDevice(const ImportAt& import_at, int64_t batch, const ImportOptions& reading) {
+  try {
+    return Fed(*import_at(batch, reading));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // `fed`: the shapes that one device is fed, if it can train at that batch size. `tried`: the batch axes of the inputs in earlier readings;
 // `axes` becomes those of this one. Returns nullopt if it equals an earlier one.
 std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
@@ -94,6 +103,8 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
         } catch (const Error& error) {
           if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
           other_form |= dynamic_cast<const GraphMismatch*>(&error) != nullptr;
+          // The file may fit its own batch size and no other one.
+          if (!first && !fed) fed = FedOneDevice(import_at, batch, options.import);
           if (!first) first = error;
           const auto* relates = dynamic_cast<const RelatedSamples*>(&error);
           if (relates == nullptr) continue;

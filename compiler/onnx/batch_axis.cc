@@ -177,10 +177,14 @@ void BatchObserver::After(const Emitter& emitter, const Node& node, const std::v
   }
 }
 
-// A constant in which samples differ, repeated to the extents of this batch size.
+// A constant in which samples differ, with the extents of this batch size.
 Tensor BatchObserver::Repeated(Emitter& emitter, ValueId id, const BatchChange& change) const {
-  if (mode_ == Mode::kApply && !found_.compared) throw Error(*change.refusal);
   Tensor data = *emitter.Constant(emitter.Computed(id));
+  // A tensor of the file may be trained at its own batch size.
+  std::optional<Tensor> grown;
+  if (!emitter.may_train(id)) grown = GrownTable(data, change.table_axes, found_.declared, batch_);
+  if (grown) return *std::move(grown);
+  if (mode_ == Mode::kApply && !found_.compared) throw Error(*change.refusal);
   for (const int axis : change.table_axes) data = RepeatedAlong(data, axis, data.shape()[axis] / found_.declared * batch_);
   return data;
 }

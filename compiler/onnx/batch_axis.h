@@ -42,7 +42,8 @@ struct BatchChange {
   // Whether `steps` are added to the operand, which is not a constant and contains no sample index of its own.
   bool added = false;
   // If not empty, for a constant in which samples differ, such as a table of all pairs of samples: the axes that get the extents of another
-  // batch size. Its elements are repeated there, which is only right for ImportOptions::compared; otherwise `refusal` is thrown.
+  // batch size. If its elements are not those of GrownTable, or may be trained, they are repeated there, which is only right for
+  // ImportOptions::compared; otherwise `refusal` is thrown.
   std::vector<int> table_axes = {};
   std::optional<Error> refusal = {};
 };
@@ -106,6 +107,12 @@ std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id);
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
 // The data with another extent along the axis: position i is that of position i modulo the old extent.
 Tensor RepeatedAlong(const Tensor& data, int axis, int64_t extent);
+
+// A table over pairs of samples for another batch size, if each element depends only on which of the two samples comes first, or whether
+// they are the same (masks of the diagonal or of a triangle). Along each axis there may be several batches one after the other, or several
+// positions of each sample; the element then depends on these, too. nullopt if it is no such table, or with fewer than three samples, where
+// every table is one.
+std::optional<Tensor> GrownTable(const Tensor& data, const std::vector<int>& axes, int64_t declared, int64_t batch);
 
 // Observes the import of a model: first at its declared batch size (kRecord); then at another one (kProve), where an axis that has grown is
 // the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis, gets the only change that fixes it;
@@ -176,6 +183,7 @@ class BatchObserver {
   void ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveInverse(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);
   int64_t BatchesAlong(ValueId id) const;
   bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places, bool any = false);

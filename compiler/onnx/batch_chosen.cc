@@ -207,6 +207,27 @@ void BatchObserver::ProveRegions(Emitter& emitter, const Node& node, const Emitt
   changes.push_back({.operand = 1, .axis = 0, .period = period, .entries = {}});
 }
 
+// Handles the inverse of an order of the samples, with which packed sequences are put back: `zeros(batch).scatter(0, order,
+// arange(batch))`. The zeros and the numbers must follow the order, although no shape is wrong if they do not.
+void BatchObserver::ProveInverse(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Node& node = choice.node;
+  if (node.op != "ScatterElements" || choice.data != choice.was_data || emitter.graph().value(node.inputs[2]).shape != was.inputs[2])
+    return;
+  const int axis = choice.axes[0];
+  if (BatchAxes(choice.indices, choice.was_indices) != std::vector<int>{axis} || choice.was_data[axis] != found_.declared ||
+      choice.was_indices[axis] != found_.declared || choice.was_data.elements() != found_.declared)
+    return;
+  const Tensor *data = emitter.Constant(emitter.Computed(node.inputs[0])), *numbers = emitter.Constant(emitter.Computed(node.inputs[2]));
+  if (data == nullptr || numbers == nullptr || !RepeatsAlong(*data, axis, 1)) Refuse(node, kWritten);
+  // The only sample of a file has number 0.
+  std::vector<int64_t> steps = found_.declared > 1 ? CountedSteps(emitter, node.inputs[2], axis)
+                               : IsZeros(numbers)  ? std::vector<int64_t>{1}
+                                                   : std::vector<int64_t>();
+  if (steps.empty()) Refuse(node, kWritten);
+  changes.push_back({.operand = 0, .axis = axis, .period = 1, .entries = {}});
+  changes.push_back({.operand = 2, .axis = axis, .entries = {}, .steps = std::move(steps)});
+}
+
 void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   if (node.inputs.size() < 2 || was.inputs.size() != node.inputs.size()) return;
   const Choice choice(emitter.graph(), node, was);
@@ -225,6 +246,7 @@ void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitte
       NumberRows(emitter.graph(), choice, changes);
   }
   ProveWritten(emitter, choice, was, changes);
+  ProveInverse(emitter, choice, was, changes);
   // Zeros that all samples write into.
   if (!choice.writes || choice.data != choice.was_data) return;
   const std::vector<int> grown = BatchAxes(emitter.graph().value(node.inputs[2]).shape, was.inputs[2]);

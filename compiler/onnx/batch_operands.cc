@@ -1,6 +1,8 @@
 // Operands with a fixed batch size in a file for one batch size: constants that are the same for each sample.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -115,6 +117,67 @@ Tensor RepeatedAlong(const Tensor& data, int axis, int64_t extent) {
                 static_cast<size_t>(bytes));
   }
   return made;
+}
+
+namespace {
+
+// Where an element of a table is along an axis over samples: the sample, and the position among those of the sample or of the batches.
+struct PairPlace {
+  int64_t sample = 0, place = 0;
+};
+PairPlace PlaceAlong(int64_t index, int64_t extent, int64_t batch, bool batches_first) {
+  const int64_t places = extent / batch;
+  return batches_first ? PairPlace{index % batch, index / batch} : PairPlace{index / places, index % places};
+}
+
+// What an element depends on in such a table: its index along the other axes, the positions along both, and the order of the samples.
+using PairKey = std::array<int64_t, 4>;
+PairKey KeyOf(int64_t element, const Shape& shape, const std::vector<int64_t>& strides, const std::vector<int>& axes, int64_t batch,
+              bool batches_first) {
+  PairPlace at[2];
+  int64_t others = 0;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const int64_t index = element / strides[static_cast<size_t>(axis)] % shape[axis];
+    const auto found = std::find(axes.begin(), axes.end(), axis);
+    if (found == axes.end()) {
+      others = others * shape[axis] + index;
+    } else {
+      at[found - axes.begin()] = PlaceAlong(index, shape[axis], batch, batches_first);
+    }
+  }
+  const int64_t order = (at[0].sample > at[1].sample) - (at[0].sample < at[1].sample);
+  return {others, at[0].place, at[1].place, order};
+}
+
+std::optional<Tensor> GrownInOrder(const Tensor& data, const std::vector<int>& axes, int64_t declared, int64_t batch, bool batches_first) {
+  const int64_t bytes = DTypeBytes(data.dtype());
+  const auto* from = static_cast<const std::byte*>(data.data());
+  std::map<PairKey, int64_t> known;
+  const std::vector<int64_t> strides = data.shape().strides();
+  for (int64_t i = 0; i < data.elements(); ++i) {
+    const int64_t same = known.emplace(KeyOf(i, data.shape(), strides, axes, declared, batches_first), i).first->second;
+    if (std::memcmp(from + i * bytes, from + same * bytes, static_cast<size_t>(bytes)) != 0) return std::nullopt;
+  }
+  Shape shape = data.shape();
+  for (const int axis : axes) shape[axis] = shape[axis] / declared * batch;
+  const std::vector<int64_t> grown = shape.strides();
+  Tensor made(data.dtype(), shape);
+  for (int64_t i = 0; i < made.elements(); ++i) {
+    const int64_t same = known.at(KeyOf(i, shape, grown, axes, batch, batches_first));
+    std::memcpy(static_cast<std::byte*>(made.data()) + i * bytes, from + same * bytes, static_cast<size_t>(bytes));
+  }
+  return made;
+}
+
+}  // namespace
+
+std::optional<Tensor> GrownTable(const Tensor& data, const std::vector<int>& axes, int64_t declared, int64_t batch) {
+  if (axes.size() != 2 || declared < 3 || data.dtype() == DType::kString) return std::nullopt;
+  std::optional<Tensor> batches = GrownInOrder(data, axes, declared, batch, true);
+  std::optional<Tensor> places = GrownInOrder(data, axes, declared, batch, false);
+  // Either order is possible, so both must agree.
+  const bool differ = batches && places && std::memcmp(batches->data(), places->data(), static_cast<size_t>(batches->bytes())) != 0;
+  return differ ? std::nullopt : batches ? std::move(batches) : std::move(places);
 }
 
 bool BatchObserver::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {

@@ -162,6 +162,22 @@ void Emitter::GatherFromVector(Node& node) const {
   node.op = "Gather";
 }
 
+// A Squeeze without axes, PyTorch's `squeeze()`, removes axes that are 1 at this batch size. It must not remove the batch axis, too, where
+// a device has a single sample.
+void Emitter::NameSqueezed(Node& node) {
+  if (node.op != "Squeeze" || !node.domain.empty() || node.inputs.empty() || node.inputs[0] == kNoValue) return;
+  if (node.inputs.size() > 1 && node.inputs[1] != kNoValue) return;
+  const Shape& shape = graph_.value(node.inputs[0]).shape;
+  std::vector<int64_t> axes;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == 1) axes.push_back(axis);
+  }
+  if (axes.empty()) return;  // no axes would again mean all of them
+  const Shape count{static_cast<int64_t>(axes.size())};
+  node.inputs.resize(1);
+  node.inputs.push_back(AddConstant(node.origin + "/axes", Tensor::From<int64_t>(axes, count)));
+}
+
 // Exporters write gathers that take all elements in order: PyTorch's for as_strided (the mean over an image) and for a mask indexed by all
 // its positions. A Reshape does not mix samples, needs no indices, and its gradient is not a scatter.
 void Emitter::ReshapeInOrder(Node& node) {
@@ -351,6 +367,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
   ReshapeInOrder(node);
   GatherFromVector(node);
+  NameSqueezed(node);
   if (batch_observer_ != nullptr) batch_observer_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);

@@ -85,6 +85,7 @@ class Emitter {
   std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
   void ReshapeInOrder(Node& node);
   void GatherFromVector(Node& node) const;
+  void NameSqueezed(Node& node);
   bool ShapeOnly(const Node& node, Tensor& result) const;
   bool Computable(const Node& node) const;
   bool DropsNothing(const Node& node) const;

@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/find_batch.h"
@@ -71,6 +73,35 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
     }
   }
   return found;
+}
+
+// What depends on the batch size, with the options for which the file fits any: if it fits no other batch size, some of its inputs may be
+// tables over pairs of samples, preferably few.
+std::pair<ImportOptions, BatchChanges> ReadForAnyBatch(const ModelFile& file, ImportOptions options, int64_t declared) {
+  constexpr size_t kMaxInputs = 4;  // each set of them is a reading of the file
+  try {
+    return {options, FindBatchChanges(file, options, declared)};
+  } catch (const Error&) {
+    const std::vector<std::string> names = declared < 2 ? std::vector<std::string>() : PossiblePairs(file, options, declared);
+    if (names.size() > kMaxInputs) throw;
+    std::vector<std::set<std::string>> sets;
+    for (unsigned chosen = 1; chosen < 1U << names.size(); ++chosen) {
+      std::set<std::string>& set = sets.emplace_back();
+      for (size_t i = 0; i < names.size(); ++i) {
+        if ((chosen >> i & 1U) != 0) set.insert(names[i]);
+      }
+    }
+    std::stable_sort(sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    for (const std::set<std::string>& set : sets) {
+      options.batch_of_pairs = set;
+      try {
+        return {options, FindBatchChanges(file, options, declared)};
+      } catch (const Error&) {
+        continue;
+      }
+    }
+    throw;
+  }
 }
 
 // --- one weight of which a file holds a copy for each sample ------------------------------------
@@ -253,10 +284,10 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
     if (!apart.empty()) imported.warnings.push_back(WarningOfCopies(apart, batch.declared));
     return imported;
   }
-  BatchChanges changes = FindBatchChanges(file, options, batch.declared);
+  auto [reading, changes] = ReadForAnyBatch(file, options, batch.declared);
   changes.compared = options.compared;
   BatchObserver watch(changes, BatchObserver::Mode::kApply, batch.actual);
-  ImportedGraph imported = Importer(file, options, &watch).Run();
+  ImportedGraph imported = Importer(file, reading, &watch).Run();
   imported.batch_copies = watch.copies();
   if (!shares) return imported;
   // At its own batch size either all of them become one weight or none (ImportShared); none if the file does not declare that number.
@@ -268,7 +299,8 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
 
 // --- a batch that is open by name alone ----------------------------------------------------------
 
-// Whether outputs have the batch size where the file declares it.
+// Whether outputs have the batch size where the file declares it. If it declares it along several axes of an output, only the first counts:
+// PyTorch's legacy exporter gives the name to other extents, too, if they are the same in the example.
 bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, const BatchNumbers& batch) {
   for (ValueId id : imported.graph->outputs) {
     const auto renamed = imported.output_names.find(id);
@@ -277,9 +309,9 @@ bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, cons
     for (const auto& info : file.proto.graph().output()) {
       const auto& declared = info.type().tensor_type().shape();
       if (info.name() != name || declared.dim_size() != shape.rank()) continue;
-      for (int axis = 0; axis < shape.rank(); ++axis) {
-        if (declared.dim(axis).dim_param() == batch.symbol && shape[axis] != batch.actual) return false;
-      }
+      int axis = 0;
+      while (axis < shape.rank() && declared.dim(axis).dim_param() != batch.symbol) ++axis;
+      if (axis < shape.rank() && shape[axis] != batch.actual) return false;
     }
   }
   return true;

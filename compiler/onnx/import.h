@@ -96,6 +96,10 @@ struct ImportOptions {
   // differs from the batch, and that has the batch's extent along one of its first two axes, uses that axis.
   int batch_axis = 0;
   bool batch_elsewhere = false;
+  // In a file with a declared batch: inputs with that extent along their first two axes that have the batch along both. They are tables
+  // over pairs of samples, such as the adjacency matrix of a graph whose nodes are the samples. Import finds them for files that fit no
+  // other batch size otherwise.
+  std::set<std::string> batch_of_pairs;
   // Not 0: a file with an open batch is read like one that was exported for this number of samples.
   int64_t open_batch = 0;
   // Rewrites batch-dependent constants in a file with a declared batch for any batch, even if the declared one is used.

@@ -91,6 +91,9 @@ BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options)
 // Returns the options for another batch size, if the file declares one as a number.
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
 
+// The inputs with the declared batch along the first axis and the same extent along the second (ImportOptions::batch_of_pairs).
+std::vector<std::string> PossiblePairs(const ModelFile& file, const ImportOptions& options, int64_t declared);
+
 // A node in messages, with the functions and bodies that contain it. A node without a name is identified by its first output.
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope);
 

@@ -30,6 +30,13 @@ std::string ExtentHelp(const std::string& symbol, const std::map<std::string, in
   return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
 }
 
+// Whether the input declares the same number for its first two dimensions.
+bool MayBePairs(const onnx::ValueInfoProto& info) {
+  const auto& shape = info.type().tensor_type().shape();
+  return shape.dim_size() > 1 && shape.dim(0).has_dim_value() && shape.dim(1).has_dim_value() &&
+         shape.dim(0).dim_value() == shape.dim(1).dim_value();
+}
+
 // Returns the options, noting inputs that are fed with their declared extents while others have another batch size: these have no batch.
 // The batch axis is then also determined by the others.
 ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
@@ -85,13 +92,18 @@ class Extents {
     return batch_.symbol.empty() && axis == DeclaredBatchAxis(info, batch_.declared, options_);
   }
 
+  // Whether this dimension is the second one of a table over pairs of samples, which has the extent of the batch, too.
+  bool IsPaired(const onnx::ValueInfoProto& info, int axis) const {
+    return axis == 1 && options_.batch_of_pairs.contains(info.name()) && IsBatch(info, 0);
+  }
+
   // Whether the dimension is a number that could be the batch size but keeps its value.
   bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && IsFixedByOptions(info, axis, options_); }
 
   // Throws Error(kConfig) for a symbol without an extent.
   int64_t Of(const onnx::ValueInfoProto& info, int axis) {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
-    if (dim.has_dim_value()) return IsBatch(info, axis) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
+    if (dim.has_dim_value()) return (IsBatch(info, axis) || IsPaired(info, axis)) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
     const std::string symbol = SymbolOf(dim, info.name(), axis);
     const int64_t extent = OfSymbol(Named(symbol));
     if (extent > 0) return extent;
@@ -177,7 +189,7 @@ class Extents {
       } else if (IsBatch(info, axis) && (!recorded_batch_ || batch_extent_ == known[axis])) {
         batch_extent_ = known[axis];
         recorded_batch_ = true;
-      } else if (dim.dim_value() != known[axis]) {
+      } else if (dim.dim_value() != known[axis] && !(axis == 1 && known[0] == known[1] && IsBatch(info, 0) && MayBePairs(info))) {
         refuse("dimension " + std::to_string(axis) + " is " + std::to_string(dim.dim_value()) + " in the file");
       }
     }
@@ -305,9 +317,20 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
     }
     if (!extents.batch_symbol().empty()) continue;
     const int axis = DeclaredBatchAxis(*info, declared, options);
-    if (axis >= 0 && axis < known->second.rank()) known->second[axis] = batch;
+    if (axis < 0 || axis >= known->second.rank()) continue;
+    if (axis == 0 && options.batch_of_pairs.contains(info->name()) && known->second.rank() > 1) known->second[1] = batch;
+    known->second[axis] = batch;
   }
   return options;
+}
+
+std::vector<std::string> PossiblePairs(const ModelFile& file, const ImportOptions& options, int64_t declared) {
+  const FedInputs fed = InputsOf(file, options);
+  std::vector<std::string> names;
+  for (const auto* info : fed.infos) {
+    if (MayBePairs(*info) && DeclaredBatchAxis(*info, declared, options) == 0) names.push_back(info->name());
+  }
+  return names;
 }
 
 Binding Importer::BindingOf(const std::string& name, const KnownInput& known) {
