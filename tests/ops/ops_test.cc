@@ -80,6 +80,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.RoiAlignGrad",
       "gradloom.MaxRoiPoolGrad",
       "gradloom.Fused",
+      "gradloom.FusedTensors",
       "gradloom.Reorder",
       // Created after differentiation.
       "gradloom.Attention",
