@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/pointwise_tensors.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/pointwise_source.h"
 #include "runtime/base/error.h"
@@ -31,6 +32,29 @@ TEST(RuntimeSources, CompileForEveryArchitecture) {
       ADD_FAILURE() << PointwiseOpName(function) << "\n"
                     << error.Describe() << "\n"
                     << source.text.substr(source.text.find("struct Arguments"));
+    }
+  }
+}
+
+// As many groups of tensors as a launch may have, whose addresses nearly fill the parameters of a kernel.
+TEST(RuntimeSources, CompileForGroupsOfTensors) {
+  for (const size_t inputs : {size_t{1}, size_t{3}, size_t{8}}) {
+    const int tensors = MaxFusedTensors(inputs, 1);
+    PointwiseProgram program{.num_inputs = static_cast<int>(inputs), .constants = {0.9F}};
+    int sum = program.Emit(PointwiseOp::kMul, 0, static_cast<int>(inputs));
+    for (size_t k = 1; k < inputs; ++k) sum = program.Emit(PointwiseOp::kAdd, sum, static_cast<int>(k));
+    program.outputs = {sum};
+    KernelCall call{.op = "FusedTensors", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {}, .outputs = {}};
+    call.attributes.set("tensors", int64_t{tensors});
+    for (int tensor = 0; tensor < tensors; ++tensor) {
+      const OperandType operand{DType::kFloat32, {3 + tensor}, {}};
+      for (size_t k = 0; k < inputs; ++k) call.inputs.push_back(k == 1 ? OperandType{DType::kFloat32, {}, {}} : operand);
+      call.outputs.push_back(operand);
+    }
+    ASSERT_EQ(RejectsFusedTensors(call), "");
+    for (const bool preserves_state : {false, true}) {
+      const std::string text = cuda::WriteTensorsSource(call, preserves_state).text;
+      for (const char* isa : {"sm_80", "sm_90"}) EXPECT_FALSE(cuda::CompileForDevice(text, isa).empty());
     }
   }
 }
