@@ -1,5 +1,6 @@
 // Data sets and batches of the C table.
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -9,6 +10,25 @@
 
 namespace gradloom::api {
 namespace {
+
+// The shape of an output of the model that some entry fetches; null if none does.
+const Shape* ShapeOfOutput(const GradloomPlan& plan, const std::string& name) {
+  for (const std::vector<TensorFacts>& outputs : plan.outputs) {
+    const auto found = std::find_if(outputs.begin(), outputs.end(), [&](const TensorFacts& output) { return output.name == name; });
+    if (found != outputs.end()) return &found->shape;
+  }
+  return nullptr;
+}
+
+std::map<std::string, ClassRange> TargetClasses(const GradloomPlan& plan) {
+  std::map<std::string, ClassRange> classes;
+  for (const LossInfo& loss : plan.plan->losses) {
+    const Shape* const output = ShapeOfOutput(plan, loss.output);
+    if (output == nullptr) continue;
+    if (const auto range = ClassesOf(loss, *output)) classes[loss.target] = *range;
+  }
+  return classes;
+}
 
 // The inputs of the plan's training entry, and which of them are not inputs of the model.
 DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& plan) {
@@ -23,6 +43,7 @@ DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& pla
   if (given.eval_path != nullptr) options.eval = given.eval_path;
   if (given.eval_split != nullptr) options.eval_split = given.eval_split;
   if (given.format != nullptr) options.format = given.format;
+  options.classes = TargetClasses(plan);
   const std::vector<TensorFacts>& known = plan.inputs[GRADLOOM_PREDICT];
   for (const TensorFacts& feed : plan.inputs[GRADLOOM_TRAIN]) {
     const bool is_input = std::any_of(known.begin(), known.end(), [&](const TensorFacts& input) { return input.name == feed.name; });

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/tensor.h"
+#include "runtime/plan/loss_info.h"
 
 namespace gradloom {
 
@@ -15,6 +16,9 @@ struct ClassRange {
   int64_t count = 2;
   std::optional<int64_t> ignored;
 };
+
+// The classes of a loss's target, for an output of this shape; nullopt if the target does not hold classes.
+std::optional<ClassRange> ClassesOf(const LossInfo& loss, const Shape& output);
 
 // The first element of integers that is not among these classes; -1 if there is none.
 int64_t FirstOutOfRange(const TensorView& labels, const ClassRange& range);

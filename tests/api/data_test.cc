@@ -173,6 +173,33 @@ gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& los
   return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
 }
 
+// Classes that a table has by name, for the loss of the plan and for one that the model computes.
+TEST(Dataset, NumbersNamedClasses) {
+  const std::string path = ::testing::TempDir() + "named.csv";
+  const auto label = [&](const gradloom::Plan& plan, const std::string& names, size_t row) {
+    std::ofstream(path) << "a;b;kind\n1;0;" << names.substr(0, 3) << "\n0;1;" << names.substr(4, 3) << "\n1;0;" << names.substr(8, 3)
+                        << "\n";
+    const gradloom::Dataset data(path, plan);
+    const auto batches = data.Batches({.size = 3, .in_order = true});
+    return (*batches.begin())["y"].as<int64_t>()[row];
+  };
+  const std::string scores = "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }";
+  const std::string loss =
+      "g (float[N, 2] x, int64[N] y) => (float loss, float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> "
+      "{ s = MatMul (x, w)  loss = SoftmaxCrossEntropyLoss (s, y) }";
+  for (const gradloom::Plan& plan :
+       {CompiledWith(ModelOfText("scores", scores), "cross_entropy(s, y)"), CompiledWith(ModelOfText("computes", loss), "output(loss)")}) {
+    EXPECT_EQ(label(plan, "yes no. yes", 0), 1);
+    EXPECT_EQ(label(plan, "yes no. yes", 1), 0);
+    try {
+      label(plan, "yes no. who", 0);
+      ADD_FAILURE() << "three classes for two scores";
+    } catch (const gradloom::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("'who' is one name more than the model has classes, 2"), std::string::npos) << error.what();
+    }
+  }
+}
+
 // Three positions of three scores, so that the shapes do not tell along which axis the classes are.
 struct Sequence {
   gradloom::Model model = ModelOfText(

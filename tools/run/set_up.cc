@@ -152,15 +152,9 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
   std::map<std::string, ClassRange> classes;
   for (const LossTerm& term : recipe.losses) {
     if (graph.outputs.empty()) continue;
-    const Shape& shape = OutputOf(term, graph).shape;
-    // One of two classes for each sample.
-    if ((term.type == "bce" || term.type == "bce_with_logits") && shape.rank() > 0 && shape.elements() == shape[0])
-      classes[TargetOf(term)] = {};
-    if (!TargetIsClass(term)) continue;
-    const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
-    if (axis < 0 || axis >= shape.rank()) continue;
-    const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
-    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
+    const LossInfo loss{
+        .type = term.type, .classes = TargetIsClass(term), .class_axis = term.class_axis, .ignore_index = term.ignore_index};
+    if (const auto range = ClassesOf(loss, OutputOf(term, graph).shape)) classes[TargetOf(term)] = *range;
   }
   return classes;
 }
