@@ -11,20 +11,11 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
-#include "runtime/base/philox.h"
 #include "runtime/session/session.h"
+#include "tests/onnx/baked_training.h"
 
 namespace gradloom {
 namespace {
-
-Tensor Random(const Shape& shape, uint64_t seed) {
-  Tensor tensor(DType::kFloat32, shape);
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, 0, 0));
-    tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
-  }
-  return tensor;
-}
 
 // A file for n samples, as text; "{n}" and "{2n}" stand for the numbers, "{eye}" and so on for the elements of tables.
 struct File {
