@@ -8,20 +8,13 @@
 
 #include "runtime/session/batches.h"
 #include "runtime/session/training_data.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/session/written_files.h"
 
 namespace gradloom {
 namespace {
 
-const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"y", DType::kInt64, {4}, 0}};
-
-class NamedClassesTest : public ::testing::Test {
+class NamedClassesTest : public WrittenFilesTest {
  protected:
-  std::string Write(const std::string& name, const std::string& text) {
-    WriteWithoutSync(folder_ / name, text);
-    return folder_ / name;
-  }
-
   TrainingData Load(const std::string& train, const std::string& eval = "", bool on_demand = false) {
     return LoadTrainingData({.train = train, .eval = eval, .classes = {{"y", {3, -100}}}, .on_demand = on_demand, .large_bytes = 1}, kFeeds,
                             1);
@@ -42,8 +35,6 @@ class NamedClassesTest : public ::testing::Test {
     for (int64_t i = 0; i < data.rows(); ++i) labels.push_back(batches.Get(i).at("y").as<int64_t>()[0]);
     return labels;
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(NamedClassesTest, AreNumberedInTheOrderOfTheirNames) {

@@ -6,22 +6,12 @@
 #include <vector>
 
 #include "runtime/session/training_data.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/session/written_files.h"
 
 namespace gradloom {
 namespace {
 
-const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"y", DType::kInt64, {4}, 0}};
-
-class TableDataTest : public ::testing::Test {
- protected:
-  std::string Write(const std::string& name, const std::string& text) {
-    WriteWithoutSync(folder_ / name, text);
-    return folder_ / name;
-  }
-
-  TemporaryFolder folder_;
-};
+class TableDataTest : public WrittenFilesTest {};
 
 TEST_F(TableDataTest, LastColumnIsTheDefaultTarget) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n5,6,2\n");

@@ -19,22 +19,12 @@
 #include "runtime/session/spill_buffer.h"
 #include "runtime/session/tokens.h"
 #include "tests/session/bytes_read.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/session/written_files.h"
 
 namespace gradloom {
 namespace {
 
-const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"y", DType::kInt64, {4}, 0}};
-
-class TrainingDataTest : public ::testing::Test {
- protected:
-  std::string Write(const std::string& name, const std::string& text) {
-    WriteWithoutSync(folder_ / name, text);
-    return folder_ / name;
-  }
-
-  TemporaryFolder folder_;
-};
+class TrainingDataTest : public WrittenFilesTest {};
 
 TEST_F(TrainingDataTest, PatternSelectsOneTable) {
   Write("b.csv", "a,b,c\n7,8,0\n");
