@@ -204,6 +204,7 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
     if (range == reading.classes.end()) continue;
     if (reading.numbers_classes && !names.labels.contains(feed.name)) {
       const auto mapped = columns.find(feed.name);
+      if (mapped == columns.end() && !HasColumn(files.front(), feed.name)) continue;  // SourcesOf reports this
       const std::string& column = mapped == columns.end() ? feed.name : mapped->second;
       std::vector<std::string> found =
           ReadCsvClasses(paths, column, range->second.count, range->second.ignored, TableOptions(files.front()));

@@ -115,6 +115,15 @@ TEST_F(NamedClassesTest, RejectsMixturesAndSurplusNames) {
   EXPECT_EQ(Refused(numbers, ":2:3", names), "'0' is not a class of the training data");
 }
 
+TEST_F(NamedClassesTest, DoNotHideThatNothingIsMapped) {
+  const std::string path = Write("a.csv", "a,b,c\n1,2,ant\n");
+  const Error error = ErrorOf([&] {
+    LoadTrainingData({.train = path, .columns = {{"x", "a..b"}}, .classes = {{"y", {3, -100}}}}, kFeeds, 1);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  EXPECT_EQ(error.message(), "no columns are mapped to 'y'");
+}
+
 TEST_F(NamedClassesTest, ReportsChangedNames) {
   const TrainingData data = Load(Write("a.csv", "a,b,c\n1,2,ant\n3,4,cat\n"));
   const std::string json = DataToJson(data);
