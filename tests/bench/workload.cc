@@ -59,12 +59,30 @@ int NumBatches(const TrainingCase& workload) {
   return count;
 }
 
-// Prints the time per kernel and operator over the timed steps, largest first.
+constexpr size_t kSlowest = 40;
+
+// The shapes of an instruction's operands: "[64,128] [128,10] -> [64,10]".
+std::string OperandShapes(const Program& program, const Instruction& instruction) {
+  std::string reads, writes;
+  for (const Use& use : instruction.uses) {
+    if (use.buffer < 0 || use.access == Access::kScratch) continue;
+    (use.access == Access::kRead ? reads : writes) += program.buffers[static_cast<size_t>(use.buffer)].shape.ToString() + " ";
+  }
+  return reads + "-> " + writes;
+}
+
+// Prints the time per kernel and operator over the timed steps, largest first, and then the slowest instructions.
 void PrintOperators(Session& session, int64_t steps) {
   struct Row {
     int64_t nanoseconds = 0, launches = 0;
   };
   std::map<std::string, Row> rows;
+  struct Launch {
+    int64_t nanoseconds = 0;
+    const Program* program = nullptr;
+    const Instruction* instruction = nullptr;
+  };
+  std::vector<Launch> slowest;
   int64_t all = 0;
   const Plan& plan = session.plan();
   for (size_t p = 0; p < plan.programs.size(); ++p) {
@@ -73,6 +91,7 @@ void PrintOperators(Session& session, int64_t steps) {
       const Instruction& instruction = plan.programs[p].instructions[i];
       Row& row = rows[instruction.kernel + " (" + instruction.op + ")"];
       row.nanoseconds += times[i], ++row.launches;
+      slowest.push_back({times[i], &plan.programs[p], &instruction});
       all += times[i];
     }
   }
@@ -82,6 +101,14 @@ void PrintOperators(Session& session, int64_t steps) {
     std::printf("%6.1f %%  %9.3f ms  %5lld x  %s\n", 100.0 * static_cast<double>(row.nanoseconds) / static_cast<double>(all),
                 static_cast<double>(row.nanoseconds) * 1e-6 / static_cast<double>(steps), static_cast<long long>(row.launches),
                 name.c_str());
+  }
+  std::sort(slowest.begin(), slowest.end(), [](const Launch& a, const Launch& b) { return a.nanoseconds > b.nanoseconds; });
+  if (slowest.size() > kSlowest) slowest.resize(kSlowest);
+  for (const Launch& launch : slowest) {
+    const Instruction& instruction = *launch.instruction;
+    std::printf("%9.1f us  %s (%s) '%s' %s\n", static_cast<double>(launch.nanoseconds) * 1e-3 / static_cast<double>(steps),
+                instruction.kernel.c_str(), instruction.op.c_str(), Escaped(instruction.origin).c_str(),
+                OperandShapes(*launch.program, instruction).c_str());
   }
 }
 
@@ -140,6 +167,8 @@ int Run(const Arguments& a, double start) {
     last_loss = step();
     ms.push_back(now() - begin);
   }
+  std::string notes;
+  for (const std::string& note : session.executor().TakeNotes()) notes += (notes.empty() ? "" : "; ") + note;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const double median = Quantile(ms, 0.5);
@@ -162,7 +191,7 @@ int Run(const Arguments& a, double start) {
                                     {"planned_mib", rounded(static_cast<double>(session.planned_bytes()) / (1 << 20), 10)},
                                     {"computed_gflop", rounded(work.flops * 1e-9, 1e3)},
                                     {"moved_mib", rounded(work.bytes / (1 << 20), 10)},
-                                    {"note", ""}};
+                                    {"note", notes}};
   if (a.json) {
     std::printf("%s\n", line.dump().c_str());
   } else {

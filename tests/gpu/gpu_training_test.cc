@@ -1,12 +1,19 @@
-// Recorded training runs on a GPU: on one device, on two logical devices, with and without capture, and over many steps.
+// Recorded training runs on a GPU: on one device, on two logical devices, with and without capture, and over many steps; and NCCL.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <random>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/device/cuda/nccl_group.h"
 #include "runtime/device/device.h"
 #include "tests/conformance/run_case.h"
 #include "tests/passes/small_training.h"
@@ -62,6 +69,61 @@ TEST(Gpu, ReturnsReleasedMemoryToTheDriver) {
   EXPECT_EQ(after.cached, 0);
   EXPECT_GE(after.free, before.free);
   session.Step(Views(batch));
+}
+
+// NCCL with one member, which is all that one GPU can have: its calls, alone and in a graph that runs twice.
+void RunCollectives(Device& device, DeviceGroup& group) {
+  constexpr int64_t kCount = 1000, kBytes = kCount * 4;
+  const auto deleted = [&](std::byte* memory) { device.Free(memory); };
+  const std::unique_ptr<std::byte, decltype(deleted)> from(device.Allocate(kBytes), deleted), to(device.Allocate(kBytes), deleted);
+  std::mt19937 random(1);
+  const Tensor data = Random(random, {kCount});
+  Tensor result(DType::kFloat32, {kCount});
+  void* const stream = device.NewStream();
+  device.Copy(from.get(), data.data(), kBytes, stream);
+  const std::vector<DeviceGroup::Operand> operands = {{DType::kFloat32, from.get(), to.get(), kBytes, kBytes}};
+  const auto check = [&](const char* what, auto&& enqueue) {
+    SCOPED_TRACE(what);
+    for (const bool captured : {false, true}) {
+      device.Zero(to.get(), kBytes, stream);
+      if (captured) {
+        device.BeginCapture(stream);
+        enqueue();
+        const std::unique_ptr<DeviceGraph> graph = device.EndCapture(stream);
+        graph->Launch(stream);
+        graph->Launch(stream);
+        device.Synchronize(stream);
+      } else {
+        enqueue();
+      }
+      device.Copy(result.data(), to.get(), kBytes, stream);
+      device.Synchronize(stream);
+      group.Check();
+      EXPECT_EQ(std::memcmp(result.data(), data.data(), kBytes), 0) << captured;
+    }
+  };
+  const std::vector<void*> streams = {stream};
+  const std::span<const std::vector<DeviceGroup::Operand>> of(&operands, 1);
+  check("all-reduce", [&] { group.AllReduceSum(of, streams); });
+  check("broadcast", [&] { group.Broadcast(0, of, streams); });
+  check("reduce-scatter", [&] { group.ReduceScatterSum(of, streams); });
+  check("all-gather", [&] { group.AllGather(of, streams); });
+  device.DeleteStream(stream);
+}
+
+TEST(Gpu, NcclWithOneMember) {
+  const std::unique_ptr<Device> device = CudaPlatform()->Open(0);
+  Device* const members[] = {device.get()};
+  RunCollectives(*device, *cuda::NewNcclGroup(members));
+}
+
+TEST(Gpu, NcclWithOneMemberAsInAJob) {
+  const std::unique_ptr<Device> device = CudaPlatform()->Open(0);
+  Device* const members[] = {device.get()};
+  RunCollectives(
+      *device,
+      *cuda::JoinNcclGroup(
+          members, {.id = cuda::NewNcclId(), .size = 1, .positions = {0}, .waiting = [](std::chrono::steady_clock::time_point&) {}}));
 }
 
 }  // namespace
