@@ -1,14 +1,18 @@
 // Matrix products by cuBLASLt, with separate passes for epilogues that it does not support.
 #include "kernels/cuda/rows/blas.h"
 
+#include <cuda_runtime_api.h>
+
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/fallback_kernel.h"
 #include "kernels/cuda/gelu_passes.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/lt_product.h"
+#include "kernels/cuda/plain_product.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom::cuda {
@@ -28,21 +32,46 @@ std::string EpilogueRejection(const BlasProduct& product) {
 
 class BlasKernel : public Kernel {
  public:
-  BlasKernel(const BlasProduct& product, Libraries& libraries) : product_(product, libraries) {}
-  bool has_algorithm() const { return product_.has_algorithm(); }
+  BlasKernel(const BlasProduct& product, Libraries& libraries) : product_(product), library_(product, libraries) {}
+  bool has_algorithm() const { return library_.has_algorithm(); }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
-    product_.Run(inputs, outputs, scratch, static_cast<CUstream_st*>(stream));
+    auto* const on = static_cast<CUstream_st*>(stream);
+    library_.Run(inputs, outputs, scratch, on);
+    ZeroRowPadding(product_, outputs[0], on);
   }
 
  private:
-  LtProduct product_;
+  BlasProduct product_;
+  LtProduct library_;
+};
+
+// Gradloom's product of matrices with padded rows.
+class PaddedProduct : public Kernel {
+ public:
+  explicit PaddedProduct(const BlasProduct& product) : product_(product) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void* stream) override {
+    auto* const on = static_cast<CUstream_st*>(stream);
+    PlainProduct(product_, inputs[0], inputs[1], outputs[0], on, product_.addend == BlasProduct::Addend::kRow ? inputs[2] : nullptr);
+    ZeroRowPadding(product_, outputs[0], on);
+  }
+
+ private:
+  BlasProduct product_;
 };
 
 std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
-  auto kernel = std::make_unique<BlasKernel>(*BlasProductOf(call), *site.libraries);
+  const BlasProduct product = *BlasProductOf(call);
+  auto kernel = std::make_unique<BlasKernel>(product, *site.libraries);
   if (kernel->has_algorithm()) return kernel;
-  return MakeFallbackKernel("cuBLASLt", ProductKernels(), call, site, "it knows no algorithm for the product");
+  const std::string why = "it knows no algorithm for the product";
+  if (product.has_padded_rows()) {
+    site.libraries->Note("cuBLASLt has nothing for a " + call.op + " of " + call.inputs[0].shape.ToString() +
+                         ", a kernel of ours runs: " + why);
+    return std::make_unique<PaddedProduct>(product);
+  }
+  return MakeFallbackKernel("cuBLASLt", ProductKernels(), call, site, why);
 }
 
 // A product, and separate kernels that do what its epilogue would.
@@ -61,6 +90,8 @@ class ProductAndPasses : public Kernel {
     for (const KernelRow& row : CudaReduceRows()) {
       if (row.op == sums.op) sums_ = MakeCudaKernel(row, sums, site);
     }
+    padded_sums_bytes_ = PaddedSumsBytes(call, sums);
+    sums_bytes_ = call.outputs[1].bytes();
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
@@ -77,13 +108,17 @@ class ProductAndPasses : public Kernel {
                                   : product_.epilogue == Epilogue::kSumsOfB ? inputs[1]
                                                                             : outputs[0],
                                   nullptr};
-    sums_->Run(summed, outputs + 1, scratch, stream);
+    if (padded_sums_bytes_ == 0) return sums_->Run(summed, outputs + 1, scratch, stream);
+    void* const padded[] = {scratch};
+    sums_->Run(summed, padded, static_cast<char*>(scratch) + padded_sums_bytes_, stream);
+    GRADLOOM_CUDA(cudaMemcpyAsync(outputs[1], scratch, static_cast<size_t>(sums_bytes_), cudaMemcpyDefault, on));
   }
 
  private:
   BlasProduct product_;
   OperandType output_;
   std::unique_ptr<Kernel> plain_, sums_;
+  int64_t padded_sums_bytes_ = 0, sums_bytes_ = 0;
 };
 
 std::unique_ptr<Kernel> MakeWithEpilogue(const KernelCall& call, const KernelSite& site) {

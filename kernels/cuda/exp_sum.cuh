@@ -27,6 +27,22 @@ struct ExpSum {
     }
   }
 
+  // Adds several numbers with at most one rescaling.
+  template <int kSize>
+  GRADLOOM_DEVICE void AddAll(const A (&x)[kSize]) {
+    A most = largest;
+    for (int k = 0; k < kSize; ++k) most = x[k] > most ? x[k] : most;
+    if (most - most != 0) {  // infinite
+      for (int k = 0; k < kSize; ++k) Add(x[k]);
+      return;
+    }
+    if (most > largest) {
+      sum *= ::exp(largest - most);
+      largest = most;
+    }
+    for (int k = 0; k < kSize; ++k) sum += ::exp(x[k] - most);
+  }
+
   // The sum as the divisor of a softmax: NaN if an element is +infinity, which has no finite share.
   GRADLOOM_DEVICE A Divisor() const { return largest == std::numeric_limits<A>::infinity() ? std::numeric_limits<A>::quiet_NaN() : sum; }
 };

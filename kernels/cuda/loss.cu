@@ -6,7 +6,9 @@
 #include "kernels/cuda/exp_sum.cuh"
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/scratch.h"
+#include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -110,11 +112,27 @@ struct CrossEntropyLine {
   }
 };
 
+// The scores of a row, or a gradient over them. With vectors, rows are padded to whole ones.
+template <typename T, bool kVectors>
+struct ScoreRows {
+  static constexpr int kSize = kVectors ? static_cast<int>(kRowAlignmentBytes / sizeof(T)) : 1;
+  int64_t classes, stride;
+
+  // Calls f(first, vector) for all parts of a row, whose elements begin at class `first`.
+  template <typename Group, typename F>
+  GRADLOOM_DEVICE void ForEach(const Group& group, const T* row, const F& f) const {
+    const int64_t step = int64_t{kSize} * group.threads();
+    for (int64_t c = int64_t{kSize} * group.thread(); c < classes; c += step)
+      f(c, *reinterpret_cast<const AlignedVector<T, kSize>*>(row + c));
+  }
+};
+
 // The same, with the log of the sum of exponentials in place of all log-probabilities. Scores may have 16 bits.
-template <typename T>
+template <typename T, bool kVectors>
 struct CrossEntropyLogSumLine {
   using A = Arithmetic<T>;
-  int64_t classes;
+  using Rows = ScoreRows<T, kVectors>;
+  Rows rows;
   Labels<A> labels;
   A smoothing;
   const T* scores;
@@ -123,9 +141,13 @@ struct CrossEntropyLogSumLine {
 
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
-    const int64_t start = row * classes, label = labels.At(row, group.thread() == 0);
+    const int64_t start = row * rows.stride, label = labels.At(row, group.thread() == 0), classes = rows.classes;
     ExpSum<A> all;
-    for (int64_t c = group.thread(); c < classes; c += group.threads()) all.Add(static_cast<A>(scores[start + c]));
+    rows.ForEach(group, scores + start, [&](int64_t first, const AlignedVector<T, Rows::kSize>& vector) {
+      A x[Rows::kSize];
+      for (int k = 0; k < Rows::kSize; ++k) x[k] = first + k < classes ? static_cast<A>(vector.at[k]) : -std::numeric_limits<A>::infinity();
+      all.AddAll(x);
+    });
     all = group.Reduce(all, JoinExpSums{});
     const A log_sum = all.largest + static_cast<A>(::log(all.Divisor()));
     A smooth = 0;
@@ -211,17 +233,26 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site)
   });
 }
 
+// Calls f with the type of the scores, and whether their rows are read in vectors.
+template <typename F>
+std::unique_ptr<Kernel> WithScores(const OperandType& scores, const F& f) {
+  const bool vectors = *RowStrideOf(scores) * DTypeBytes(scores.dtype) % kRowAlignmentBytes == 0;
+  return WithFloating(scores.dtype, [&]<typename T>(std::type_identity<T> type) {
+    return vectors ? f(type, std::bool_constant<true>()) : f(type, std::bool_constant<false>());
+  });
+}
+
 std::unique_ptr<Kernel> MakeCrossEntropyLogSum(const KernelCall& call, const KernelSite& site) {
-  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1];
+  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], stride = *RowStrideOf(call.inputs[0]);
   const LabelRule rule(call, site, 1, classes, kIgnored);
   const double smoothing = call.attributes.Float("label_smoothing", 0);
   const OperandCounts operands(call);
-  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  return WithScores(call.inputs[0], [&]<typename T, bool kVectors>(std::type_identity<T>, std::bool_constant<kVectors>) {
     using A = Arithmetic<T>;
     return MakeKernel([=](const Launch& l) {
       const RowLosses<A> losses{static_cast<Terms*>(l.scratch), nullptr};
-      const CrossEntropyLogSumLine<T> line{classes,    Labels<A>(rule, l, 1), static_cast<A>(smoothing),
-                                           l.In<T>(0), operands.Out<A>(l, 2), losses};
+      const CrossEntropyLogSumLine<T, kVectors> line{{classes, stride}, Labels<A>(rule, l, 1), static_cast<A>(smoothing),
+                                                     l.In<T>(0),        operands.Out<A>(l, 2), losses};
       ForEachRowOf(rows, classes, 1, l.stream, line);
       SumTerms(rows, losses.terms, false, operands.Out<A>(l, 0), operands.Out<A>(l, 1), l.stream);
     });
@@ -310,10 +341,11 @@ std::unique_ptr<Kernel> MakeCrossEntropyGrad(const KernelCall& call, const Kerne
   });
 }
 
-template <typename T>
+template <typename T, bool kVectors>
 struct CrossEntropyLogSumGradLine {
   using A = Arithmetic<T>;
-  int64_t classes;
+  using Rows = ScoreRows<T, kVectors>;
+  Rows rows;
   Labels<A> labels;
   A smoothing;
   const double* weight_sum;  // null: all weights are 1
@@ -324,34 +356,40 @@ struct CrossEntropyLogSumGradLine {
 
   template <typename Group>
   GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
-    const int64_t label = labels.At(row, group.thread() == 0), start = row * classes;
+    const int64_t label = labels.At(row, group.thread() == 0), start = row * rows.stride, classes = rows.classes;
     const A d_loss = static_cast<A>(upstream[row * per_row]), spread = smoothing / static_cast<A>(classes) * d_loss;
     const A own = label < 0 ? A(0) : (1 - smoothing) * labels.Weight(label) * d_loss, log_sum = log_sums[row];
     const A all = own + spread * (weight_sum == nullptr ? static_cast<A>(classes) : static_cast<A>(*weight_sum));
-    for (int64_t c = group.thread(); c < classes; c += group.threads()) {
-      A value = 0;
-      if (label >= 0) {
-        value = static_cast<A>(::exp(static_cast<A>(scores[start + c]) - log_sum)) * all;
-        if (smoothing != 0) value -= spread * labels.Weight(c);
-        if (c == label) value -= own;
+    rows.ForEach(group, scores + start, [&](int64_t first, const AlignedVector<T, Rows::kSize>& vector) {
+      AlignedVector<T, Rows::kSize> result;
+      for (int k = 0; k < Rows::kSize; ++k) {
+        const int64_t c = first + k;
+        A value = 0;
+        if (label >= 0 && c < classes) {
+          value = static_cast<A>(::exp(static_cast<A>(vector.at[k]) - log_sum)) * all;
+          if (smoothing != 0) value -= spread * labels.Weight(c);
+          if (c == label) value -= own;
+        }
+        result.at[k] = static_cast<T>(value);
       }
-      gradient[start + c] = static_cast<T>(value);
-    }
+      *reinterpret_cast<AlignedVector<T, Rows::kSize>*>(gradient + start + first) = result;
+    });
   }
 };
 
 std::unique_ptr<Kernel> MakeCrossEntropyLogSumGrad(const KernelCall& call, const KernelSite& site) {
   const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], per_row = call.inputs[4].shape.rank();
+  const int64_t stride = *RowStrideOf(call.inputs[0]);
   const LabelRule rule(call, site, 2, classes, kIgnored);
   const double smoothing = call.attributes.Float("label_smoothing", 0);
-  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  return WithScores(call.inputs[0], [&]<typename T, bool kVectors>(std::type_identity<T>, std::bool_constant<kVectors>) {
     using A = Arithmetic<T>;
     return MakeKernel([=](const Launch& l) {
       const Labels<A> labels(rule, l, 2);
       double* const sum = rule.weighted && smoothing != 0 ? static_cast<double*>(l.scratch) : nullptr;
       if (sum != nullptr) SumWeights(classes, labels.weights, sum, l.stream);
-      const CrossEntropyLogSumGradLine<T> line{classes,    labels,     static_cast<A>(smoothing), sum, per_row, l.In<T>(0), l.In<A>(1),
-                                               l.In<A>(4), l.Out<T>(0)};
+      const CrossEntropyLogSumGradLine<T, kVectors> line{
+          {classes, stride}, labels, static_cast<A>(smoothing), sum, per_row, l.In<T>(0), l.In<A>(1), l.In<A>(4), l.Out<T>(0)};
       ForEachRowOf(rows, classes, 1, l.stream, line);
     });
   });

@@ -8,6 +8,7 @@
 
 #include "compiler/compile.h"
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -99,6 +100,24 @@ TEST(FuseCasts, ChangesNoBit) {
 }
 
 // A float32 weight of a 16-bit convolution has the layout in which the convolution reads its 16-bit copy, so only the input is reordered.
+// Scores over a number of classes that tensor cores do not take well have padded rows, from the product that makes them to those that read
+// their gradient, without a reorder.
+TEST(AssignLayouts, LargeProductsHavePaddedRows) {
+  std::mt19937 random(6);
+  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 16] x) => (float[N, 67] z)\n<" +
+                                      Weights(random, "w", {67, 16}) + ",\n" + Weights(random, "v", {16, 16}) +
+                                      ">\n{\n h = Gemm (x, v)\n z = Gemm <transB = 1> (h, w)\n}\n");
+  CompileOptions options = OnGpu(Precision::kBfloat16);
+  options.recipe.fetch_outputs = options.recipe.fetch_gradients = false;
+  options.entries = {{EntryKind::kStep, int64_t{1} << 20}};
+  const Plan plan = Compile(model, options);
+  EXPECT_EQ(Count(plan, "Reorder"), 0);
+  int padded = 0;
+  for (const Buffer& buffer : plan.programs[0].buffers) padded += buffer.layout == PaddedRows(DType::kBfloat16) && buffer.whole < 0;
+  // The scores, and their gradient over them.
+  EXPECT_GE(padded, 1);
+}
+
 TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
   std::mt19937 random(9);
   const std::string head = "g (float[N, 8, 6, 6] x) => (float[N, 2] z)\n<";

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -90,6 +91,10 @@ inline std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& cal
     std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
     GRADLOOM_CUDA(cudaMemcpy(stored.data(), out[k], stored.size(), cudaMemcpyDefault));
     FromLayout(type.layout, type.shape, DTypeBytes(type.dtype), stored.data(), outputs.back().data());
+    if (type.layout.blocks.empty()) continue;
+    std::vector<std::byte> padded(stored.size());
+    ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), outputs.back().data(), padded.data());
+    EXPECT_EQ(std::memcmp(stored.data(), padded.data(), stored.size()), 0) << "the padding of output " << k << " is not zero";
   }
   return outputs;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 #include "runtime/base/error.h"
 
@@ -19,8 +20,14 @@ BlasProduct::Epilogue EpilogueOf(const KernelCall& call) {
   return call.attributes.Int("summed", 0) == 0 ? BlasProduct::Epilogue::kSumsOfA : BlasProduct::Epilogue::kSumsOfB;
 }
 
+// The row stride of an operand in elements; 0: contiguous rows.
+int64_t PaddedStride(const OperandType& matrix) { return matrix.layout.plain() ? 0 : RowStrideOf(matrix).value_or(0); }
+
 std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   BlasProduct p;
+  p.a_row = PaddedStride(call.inputs[0]);
+  p.b_row = PaddedStride(call.inputs[1]);
+  p.d_row = PaddedStride(call.outputs[0]);
   p.transpose_a = call.attributes.Int("transA", 0) != 0;
   p.transpose_b = call.attributes.Int("transB", 0) != 0;
   p.m = call.outputs[0].shape[0];
@@ -39,7 +46,7 @@ std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   const Shape& addend = call.inputs[2].shape;
   const int rank = addend.rank();
   const int64_t rows = rank == 2 ? addend[0] : 1, columns = rank == 0 ? 1 : addend[rank - 1];
-  if (rows == p.m && columns == p.n) {
+  if (rows == p.m && columns == p.n && p.d_row == 0) {
     p.addend = BlasProduct::Addend::kMatrix;
   } else if (rows == 1 && columns == p.n && p.alpha == 1 && p.beta == 1) {
     p.addend = BlasProduct::Addend::kRow;
@@ -78,10 +85,40 @@ std::optional<BlasProduct> OfMatMul(const KernelCall& call, std::string& why) {
   return p;
 }
 
+// Operands whose rows may be padded: both inputs and the result of a Gemm, also of one that sums an operand.
+bool MayPadRows(const KernelCall& call) { return call.op == "Gemm" || call.op == "GemmBiasGrad"; }
+
+std::string RejectedLayout(const KernelCall& call) {
+  if (!MayPadRows(call)) return cuda_rows::Layouts(call);
+  KernelCall rest = call;
+  for (OperandType* matrix : {&rest.inputs[0], &rest.inputs[1], &rest.outputs[0]}) {
+    if (RowStrideOf(*matrix)) matrix->layout = {};
+  }
+  return cuda_rows::Layouts(rest);
+}
+
+// Fewer multiplications take less time than the reorders that padding may need.
+constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
+
+// Tensor cores take rows of any length far slower than aligned ones.
+bool PrefersPaddedRows(KernelCall& call) {
+  const BlasProduct product = *BlasProductOf(call);
+  const bool tensor_cores = DTypeBytes(product.dtype) == 2 || product.allow_tf32;
+  if (!tensor_cores || product.addend == BlasProduct::Addend::kMatrix || product.m * product.n * product.k < kMinPaddedProducts)
+    return false;
+  bool any = false;
+  for (OperandType* matrix : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
+    if (HasAlignedRows(*matrix)) continue;
+    matrix->layout = PaddedRows(matrix->dtype);
+    any = true;
+  }
+  return any;
+}
+
 std::string Rejects(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
   if (!IsFloating(dtype)) return std::string(DTypeName(dtype));
-  if (std::string why = cuda_rows::Layouts(call); !why.empty()) return why;
+  if (std::string why = RejectedLayout(call); !why.empty()) return why;
   std::string why;
   const auto product = BlasProductOf(call, &why);
   if (!product) return why;
@@ -96,22 +133,35 @@ int64_t ScratchWithSums(const KernelCall& call) {
   Tensor axes;
   const KernelCall sums = SumsOf(call, axes);
   for (const KernelRow& row : CudaReduceRows()) {
-    if (row.op == sums.op) return std::max(Scratch(call), row.scratch_bytes(sums));
+    if (row.op == sums.op) return std::max(Scratch(call), PaddedSumsBytes(call, sums) + row.scratch_bytes(sums));
   }
   throw Error(ErrorCode::kInternal, "there is no row for " + sums.op);
 }
 
-constexpr KernelRow Epilogue(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
-  return {.name = name, .op = op, .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = scratch};
+constexpr KernelRow Epilogue(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&),
+                             bool (*prefers)(KernelCall&) = nullptr) {
+  return {.name = name,
+          .op = op,
+          .domain = "gradloom",
+          .device = DeviceKind::kCuda,
+          .rejects = Rejects,
+          .prefers = prefers,
+          .scratch_bytes = scratch};
 }
 
 constexpr KernelRow kRows[] = {
     {.name = "cublas.MatMul", .op = "MatMul", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
-    {.name = "cublas.Gemm", .op = "Gemm", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
+    {.name = "cublas.Gemm",
+     .op = "Gemm",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects,
+     .prefers = PrefersPaddedRows,
+     .scratch_bytes = Scratch},
     Epilogue("cublas.gradloom.GemmRelu", "GemmRelu", Scratch),
     Epilogue("cublas.gradloom.GemmGelu", "GemmGelu", Scratch),
     Epilogue("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", ScratchWithSums),
-    Epilogue("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", ScratchWithSums),
+    Epilogue("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", ScratchWithSums, PrefersPaddedRows),
 };
 
 }  // namespace
@@ -144,12 +194,22 @@ KernelCall SumsOf(const KernelCall& call, Tensor& axes) {
     axis = call.attributes.Int("transB", 0) != 0 ? 1 : 0;
   }
   axes = Tensor::From(std::vector<int64_t>{axis}, Shape{1});
+  // Padding is summed, too.
+  OperandType sums = call.outputs[1];
+  of.shape = of.layout.Padded(of.shape);
+  of.layout = {};
+  sums.shape = {of.shape[axis == 0 ? 1 : 0]};
   return {.op = "ReduceSum",
           .domain = "",
           .attributes = {{"keepdims", int64_t{0}}},
           .inputs = {of, {DType::kInt64, {1}, {}}},
-          .outputs = {call.outputs[1]},
+          .outputs = {sums},
           .values = {TensorView(), axes.view()}};
+}
+
+int64_t PaddedSumsBytes(const KernelCall& call, const KernelCall& sums) {
+  const int64_t bytes = sums.outputs[0].bytes();
+  return bytes == call.outputs[1].bytes() ? 0 : (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
 std::span<const KernelRow> CudaBlasRows() { return kRows; }

@@ -36,6 +36,7 @@ struct BlasProduct {
   int64_t a_columns() const { return transpose_a ? m : k; }
   int64_t b_rows() const { return transpose_b ? n : k; }
   int64_t b_columns() const { return transpose_b ? k : n; }
+  bool has_padded_rows() const { return a_row != 0 || b_row != 0 || d_row != 0; }
 };
 
 // The product of a MatMul, a Gemm or a Gemm with an epilogue. Returns nullopt if cuBLASLt cannot serve it, and sets `why`.
@@ -45,7 +46,11 @@ std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* wh
 int64_t BlasScratchBytes(const BlasProduct& product);
 
 // The second output of a Gemm with an epilogue, written as a ReduceSum: of operand `summed`, or of the first output over its rows. `axes`
-// must outlive the result; it receives the call's constant.
+// must outlive the result; it receives the call's constant. If the operand's rows are padded, the result may have more elements than the
+// output, which are sums of padding.
 KernelCall SumsOf(const KernelCall& call, Tensor& axes);
+
+// The bytes of these sums if they have more elements than the output of the call: then they are computed in scratch memory. 0 otherwise.
+int64_t PaddedSumsBytes(const KernelCall& call, const KernelCall& sums);
 
 }  // namespace gradloom

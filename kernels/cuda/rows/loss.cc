@@ -1,4 +1,5 @@
 // Classification losses over rows of classes, and their gradients.
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/scratch.h"
 
@@ -13,6 +14,21 @@ std::string Rejects(const KernelCall& call) {
   const DType dtype = call.inputs[labels].dtype;
   const bool integers = dtype == DType::kInt64 || dtype == DType::kInt32;
   return FirstOf({Layouts(call), NotFloating(call, floats), integers ? "" : "labels that are not int64 or int32"});
+}
+
+// The rows of the scores, and of a gradient over them, may be padded.
+template <size_t labels>
+std::string RejectsScores(const KernelCall& call) {
+  const OperandType& scores = call.inputs[0];
+  if (!RowStrideOf(scores)) return "layout " + scores.layout.ToString();
+  KernelCall plain = call;
+  for (auto* operands : {&plain.inputs, &plain.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (operand.shape == scores.shape && operand.layout == scores.layout) operand.layout = {};
+    }
+  }
+  const bool same = call.outputs[0].shape != scores.shape || call.outputs[0].layout == scores.layout;
+  return FirstOf({same ? "" : "a gradient in another layout than the scores", Rejects<labels, 0>(plain)});
 }
 
 template <size_t labels>
@@ -45,13 +61,13 @@ constexpr KernelRow kRows[] = {
      .op = "CrossEntropyLogSum",
      .domain = "gradloom",
      .device = DeviceKind::kCuda,
-     .rejects = Rejects<1, 0>,
+     .rejects = RejectsScores<1>,
      .scratch_bytes = RowTerms<1>},
     {.name = "cuda.gradloom.CrossEntropyLogSumGrad",
      .op = "CrossEntropyLogSumGrad",
      .domain = "gradloom",
      .device = DeviceKind::kCuda,
-     .rejects = Rejects<2, 0>,
+     .rejects = RejectsScores<2>,
      .may_alias = kInPlace,
      .scratch_bytes = WeightSum},
     {.name = "cuda.gradloom.Nll",

@@ -1,0 +1,106 @@
+// Products and losses over matrices whose rows are padded, and the compiler's choice of them.
+#include "kernels/cuda/rows/padded_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/random_calls.h"
+
+namespace gradloom {
+namespace {
+
+using namespace random_calls;  // NOLINT: all of it
+
+// An operand of a 16-bit type or float32, whose rows are padded in half of the cases.
+void PadRows(Random& r, OperandType& matrix) {
+  if (r.Coin() && !HasAlignedRows(matrix)) matrix.layout = PaddedRows(matrix.dtype);
+}
+
+struct Rounding {
+  DType dtype;
+  double epsilon;
+};
+
+Rounding AnyType(Random& r) {
+  const Rounding types[] = {{DType::kFloat32, 1.2e-7}, {DType::kFloat16, 1e-3}, {DType::kBfloat16, 8e-3}};
+  return types[r.Int(0, 2)];
+}
+
+TEST(PaddedRows, ProductsAgreeWithTheReference) {
+  ForEachSeed(40, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t m = r.Int(1, 40), n = r.Int(1, 40), k = r.Int(1, 40), ta = r.Int(0, 1), tb = r.Int(0, 1), summed = r.Int(0, 1);
+    const Tensor a = r.Reals(ta ? Shape{k, m} : Shape{m, k}, -1, 1, dtype), b = r.Reals(tb ? Shape{n, k} : Shape{k, n}, -1, 1, dtype);
+    const double allowed = 4 * epsilon * static_cast<double>(k);
+    const std::vector<Tensor> operands = r.Coin() ? std::vector{a, b, r.Reals({n}, -1, 1, dtype)} : std::vector{a, b};
+    Case product("Gemm", "", operands, {Out(dtype, {m, n})}, {{"transA", ta}, {"transB", tb}});
+    Case sums("GemmBiasGrad", "gradloom", {a, b}, {Out(dtype, {m, n}), Out(dtype, {summed == 0 ? m : n})},
+              {{"transA", ta}, {"transB", tb}, {"summed", summed}});
+    for (Case* each : {&product, &sums}) {
+      for (OperandType* matrix : {&each->call.inputs[0], &each->call.inputs[1], &each->call.outputs[0]}) PadRows(r, *matrix);
+      Compare(*each, allowed);
+    }
+  });
+}
+
+TEST(PaddedRows, LossesAgreeWithTheReference) {
+  ForEachSeed(40, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t rows = r.Int(1, 5), classes = r.Int(0, 2) == 0 ? r.Int(2000, 2500) : r.Int(1, 300);
+    Tensor scores = r.Reals({rows, classes}, -4, 4, dtype);
+    const Tensor labels = r.Wholes({rows}, 0, classes - 1), weights = r.Coin() ? r.Reals({classes}, 0.5, 2, DType::kFloat32) : Tensor();
+    const Attributes attributes{{"label_smoothing", r.Coin() ? 0.1 : 0.0}, {"ignore_index", r.Coin() ? labels.as<int64_t>()[0] : -100}};
+    const OperandType sum = Out(DType::kFloat32, {}), log_sums = Out(DType::kFloat32, {rows});
+    Case loss("CrossEntropyLogSum", "gradloom", {scores, labels, weights}, {sum, sum, log_sums}, attributes);
+    PadRows(r, loss.call.inputs[0]);
+    Compare(loss, 2e-5 * static_cast<double>(rows) * (weights.defined() ? 2 : 1));
+    const Tensor log_sum = RunReference(loss.call, loss.inputs)[2], upstream = r.Reals({}, -1, 1, DType::kFloat32);
+    Case gradient("CrossEntropyLogSumGrad", "gradloom", {scores, log_sum, labels, weights, upstream}, {Out(dtype, {rows, classes})},
+                  attributes);
+    gradient.call.inputs[0].layout = gradient.call.outputs[0].layout = loss.call.inputs[0].layout;
+    Compare(gradient, 4 * epsilon);
+  });
+}
+
+// Vectors of scores are added with one rescaling, except where it would be infinite.
+TEST(PaddedRows, LossesOfInfiniteScores) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::vector<float>> lines = {std::vector<float>(19, -infinity), std::vector<float>(19, 1)};
+  for (const float special : {infinity, -infinity, nan}) {
+    for (const auto& line : lines) {
+      for (size_t place : {0, 7, 8, 18}) {
+        std::vector<float> scores = line;
+        scores[place] = special;
+        scores[3] = 2;
+        const Tensor labels = Tensor::From(std::vector<int64_t>{3}, Shape{1});
+        const OperandType sum = Out(DType::kFloat32, {});
+        Case loss("CrossEntropyLogSum", "gradloom", {Tensor::From(scores, Shape{1, 19}), labels, Tensor()},
+                  {sum, sum, Out(DType::kFloat32, {1})});
+        loss.call.inputs[0].layout = PaddedRows(DType::kFloat32);
+        Compare(loss, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(PaddedRows, OtherLayoutsAreRejected) {
+  const OperandType scores = Out(DType::kBfloat16, {4, 19}), labels = Out(DType::kInt64, {4});
+  KernelCall gradient{.op = "CrossEntropyLogSumGrad",
+                      .domain = "gradloom",
+                      .attributes = {},
+                      .inputs = {scores, Out(DType::kFloat32, {4}), labels, {}, Out(DType::kFloat32, {})},
+                      .outputs = {scores}};
+  gradient.inputs[0].layout = PaddedRows(DType::kBfloat16);
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+  gradient.outputs[0].layout = PaddedRows(DType::kBfloat16);
+  EXPECT_NE(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+  gradient.inputs[0].layout = gradient.outputs[0].layout = PaddedRows(DType::kFloat32);
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+}
+
+}  // namespace
+}  // namespace gradloom
