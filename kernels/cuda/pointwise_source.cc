@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "kernels/catalog/pointwise_tensors.h"
@@ -36,6 +38,25 @@ std::string FloatText(float value) {
   char text[40];
   std::snprintf(text, sizeof text, "FromBits((int)0x%08Xu)", std::bit_cast<uint32_t>(value));
   return text;
+}
+
+// The functions whose result on a GPU is a conversion in hardware; NaN has other bits than on the CPU.
+const char* ExpressionOf(PointwiseOp op) {
+  switch (op) {
+    case PointwiseOp::kToFloat16: return "(float)(Half)a";
+    case PointwiseOp::kToBfloat16: return "(float)(Bfloat16)a";
+    default: return kExpressions[static_cast<size_t>(op)];
+  }
+}
+
+// The number of calls of functions, each of which may be many instructions, in the text of a program.
+int CallsOf(const PointwiseProgram& program) {
+  int calls = 0;
+  for (const PointwiseProgram::Instruction& instruction : program.instructions) {
+    const std::string_view text = ExpressionOf(instruction.op);
+    for (size_t at = 1; at < text.size(); ++at) calls += text[at] == '(' && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
+  }
+  return calls;
 }
 
 // The iteration over the elements of the output, with axes merged where all inputs allow it.
@@ -72,17 +93,29 @@ Axes MergedAxes(const KernelCall& call) {
   return axes;
 }
 
-// Four consecutive elements per thread if, in every operand, they are contiguous or the same element.
-int WidthOf(const Axes& axes) {
-  if (axes.extents.back() % 4 != 0) return 1;
+// Whether, in every operand, `width` consecutive elements from a multiple of it are contiguous or the same element.
+bool HasWidth(const Axes& axes, int width) {
+  if (axes.extents.back() % width != 0) return false;
   for (const auto& strides : axes.strides) {
     if (strides.back() == 0) continue;
-    if (strides.back() != 1) return 1;
+    if (strides.back() != 1) return false;
     for (size_t a = 0; a + 1 < strides.size(); ++a) {
-      if (strides[a] % 4 != 0) return 1;
+      if (strides[a] % width != 0) return false;
     }
   }
-  return 4;
+  return true;
+}
+
+// The consecutive elements per thread: those of 16 bytes of the widest operand that is as large as the result. Long programs have fewer,
+// because the code of all elements is separate.
+int WidthOf(const KernelCall& call, const PointwiseProgram& program, const Axes& axes) {
+  int64_t widest = 1;
+  for (const OperandType& output : call.outputs) widest = std::max(widest, DTypeBytes(output.dtype));
+  for (const OperandType& input : call.inputs) {
+    if (input.present() && input.shape.elements() == call.outputs[0].shape.elements()) widest = std::max(widest, DTypeBytes(input.dtype));
+  }
+  if (widest <= 2 && program.instructions.size() <= 32 && CallsOf(program) <= 2 && HasWidth(axes, 8)) return 8;
+  return HasWidth(axes, 4) ? 4 : 1;
 }
 
 // Those of groups of tensors: one axis, whatever its extent, along which inputs with a single element have no stride.
@@ -96,10 +129,16 @@ class Writer {
  public:
   // For the groups of tensors of `all`, of which `call` is the first.
   Writer(const KernelCall& all, const KernelCall& call, const PointwiseProgram& program, bool preserves_state)
-      : call_(call), program_(program), preserves_state_(preserves_state), axes_(AxesOfTensors(all)), width_(1), index_("long long") {}
+      : call_(call), program_(program), preserves_state_(preserves_state), axes_(AxesOfTensors(all)) {}
 
   Writer(const KernelCall& call, const PointwiseProgram& program, bool preserves_state)
-      : call_(call), program_(program), preserves_state_(preserves_state), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
+      : call_(call),
+        program_(program),
+        preserves_state_(preserves_state),
+        axes_(MergedAxes(call)),
+        width_(WidthOf(call, program, axes_)),
+        // All loads of a thread are in flight at the same time; functions give the other warps time for theirs.
+        at_once_(width_ > 1 && program.instructions.size() <= 12 && CallsOf(program) == 0 ? 2 : 1) {}
 
   PointwiseSource Write() {
     const int64_t elements = call_.outputs[0].shape.elements();
@@ -108,22 +147,16 @@ class Writer {
     text_ += "struct Arguments {\n";
     Operands();
     if (preserves_state_) text_ += "  const int* refused;\n";
-    text_ += "};\nextern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
-    // The other outputs are not needed in a step that has been refused.
-    if (preserves_state_) text_ += "  if (*a.refused != 0) return;\n";
+    text_ += "};\n";
+    Head("a");
     // Uses 32-bit indices if possible, because the compiler turns their division by constants into multiplication.
     index_ = elements < (int64_t{1} << 31) ? "unsigned" : "long long";
-    text_ += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
-    text_ += "  for (long long g = (long long)blockIdx.x * blockDim.x + threadIdx.x; g < " + Number(groups) + "LL; g += step) {\n";
-    text_ += "    const " + index_ + " i = (" + index_ + ")g * " + Number(width_) + ";\n";
-    Offsets();
-    Loads();
-    text_ += "    for (int j = 0; j < " + Number(width_) + "; ++j) {\n";
-    Compute();
-    text_ += "    }\n";
-    Stores();
+    text_ += "  const " + index_ + " end = " + Number(groups) + ", step = (" + index_ + ")gridDim.x * blockDim.x;\n";
+    text_ += "  for (" + index_ + " g = (" + index_ + ")blockIdx.x * blockDim.x + threadIdx.x; g < end; g += " + Number(at_once_) +
+             " * step) {\n";
+    Groups();
     text_ += "  }\n}\n";
-    return {std::move(text_), groups, width_};
+    return {std::move(text_), (groups + at_once_ - 1) / at_once_, width_};
   }
 
   PointwiseSource WriteTensors(int tensors) {
@@ -132,8 +165,8 @@ class Writer {
     Operands();
     text_ += "  long long elements, blocks;\n};\nstruct Arguments {\n  Tensors tensors[" + Number(tensors) + "];\n";
     if (preserves_state_) text_ += "  const int* refused;\n";
-    text_ += "};\nextern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments all) {\n";
-    if (preserves_state_) text_ += "  if (*all.refused != 0) return;\n";
+    text_ += "};\n";
+    Head("all");
     const std::string tile = Number(kPointwiseTile);
     text_ += "  int at = 0;\n";
     text_ += "  for (long long b = blockIdx.x; b < all.tensors[" + Number(tensors - 1) + "].blocks; b += gridDim.x) {\n";
@@ -141,13 +174,9 @@ class Writer {
     text_ += "  const Tensors& a = all.tensors[at];\n";
     text_ += "  const long long first = (b - (at == 0 ? 0 : all.tensors[at - 1].blocks)) * " + tile + ";\n";
     text_ += "  const long long end = first + " + tile + " < a.elements ? first + " + tile + " : a.elements;\n";
-    text_ += "  for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {\n";
-    Offsets();
-    Loads();
-    text_ += "    for (int j = 0; j < 1; ++j) {\n";
-    Compute();
-    text_ += "    }\n";
-    Stores();
+    text_ += "  const long long step = blockDim.x;\n";
+    text_ += "  for (long long g = first + threadIdx.x; g < end; g += step) {\n";
+    Groups();
     text_ += "  }\n  }\n}\n";
     return {std::move(text_), 0, 1};
   }
@@ -165,7 +194,45 @@ class Writer {
   static int64_t Id(size_t k) { return static_cast<int64_t>(k); }
   bool Read(size_t input) const { return call_.inputs[input].present(); }
 
-  // The index of element i along each axis, then its offset in each input.
+  void Head(const std::string& arguments) {
+    text_ += "extern \"C\" __global__ void __launch_bounds__(" + Number(kPointwiseThreads) + ") " + kPointwiseName + "(const Arguments " +
+             arguments + ") {\n";
+    // The other outputs are not needed in a step that has been refused.
+    if (preserves_state_) text_ += "  if (*" + arguments + ".refused != 0) return;\n";
+  }
+
+  // Computes the groups g, g + step, ... below `end`, each of them `width_` consecutive elements.
+  void Groups() {
+    for (size_t k = 0; k < call_.inputs.size(); ++k) {
+      if (Read(k)) text_ += "    " + (IsVector(k) ? VectorText(call_.inputs[k]) : TypeText(call_.inputs[k].dtype)) + " v" + Each(k) + ";\n";
+    }
+    EachGroup();
+    Offsets();
+    Loads();
+    text_ += "    }\n";
+    EachGroup();
+    for (size_t k = 0; k < call_.outputs.size(); ++k) text_ += "    " + VectorText(call_.outputs[k]) + " w" + Number(Id(k)) + ";\n";
+    text_ += "#pragma unroll\n    for (int j = 0; j < " + Number(width_) + "; ++j) {\n";
+    Compute();
+    text_ += "    }\n";
+    Stores();
+    text_ += "    }\n";
+  }
+
+  void EachGroup() {
+    text_ += "#pragma unroll\n    for (int u = 0; u < " + Number(at_once_) + "; ++u) {\n";
+    text_ += "    if (g + u * step >= end) break;\n";
+    text_ += "    const " + index_ + " i = (g + u * step) * " + Number(width_) + ";\n";
+  }
+
+  // Whether the elements of a group differ.
+  bool IsVector(size_t input) const { return width_ > 1 && axes_.strides[input].back() == 1; }
+  std::string VectorText(const OperandType& operand) const {
+    return "Vector<" + std::string(TypeText(operand.dtype)) + ", " + Number(width_) + ">";
+  }
+  std::string Each(size_t k) const { return Number(Id(k)) + "[" + Number(at_once_) + "]"; }
+
+  // The index of element i along each axis, then its offset in each input, which is not larger than the result.
   void Offsets() {
     const size_t rank = axes_.extents.size();
     text_ += "    " + index_ + " rest = i;\n";
@@ -180,9 +247,9 @@ class Writer {
     }
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
       if (!Read(k)) continue;
-      text_ += "    const long long at" + Number(Id(k)) + " = 0";
+      text_ += "    const " + index_ + " at" + Number(Id(k)) + " = 0";
       for (size_t a = 0; a < rank; ++a) {
-        if (axes_.strides[k][a] != 0) text_ += " + (long long)x" + Number(Id(a)) + " * " + Number(axes_.strides[k][a]) + "LL";
+        if (axes_.strides[k][a] != 0) text_ += " + x" + Number(Id(a)) + " * " + Number(axes_.strides[k][a]);
       }
       text_ += ";\n";
     }
@@ -191,15 +258,11 @@ class Writer {
   void Loads() {
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
       if (!Read(k)) continue;
-      const std::string id = Number(Id(k)), type = TypeText(call_.inputs[k].dtype);
-      if (width_ > 1 && axes_.strides[k].back() == 1) {
-        text_ += "    const Four<" + type + "> v" + id + " = *(const Four<" + type + ">*)(a.in" + id + " + at" + id + ");\n";
-      } else {
-        text_ += "    const " + type + " v" + id + " = a.in" + id + "[at" + id + "];\n";
-      }
-    }
-    for (size_t k = 0; k < call_.outputs.size(); ++k) {
-      text_ += "    Four<" + std::string(TypeText(call_.outputs[k].dtype)) + "> w" + Number(Id(k)) + ";\n";
+      const std::string id = Number(Id(k));
+      text_ +=
+          "    v" + id + "[u] = " +
+          (IsVector(k) ? "*(const " + VectorText(call_.inputs[k]) + "*)(a.in" + id + " + at" + id + ")" : "a.in" + id + "[at" + id + "]") +
+          ";\n";
     }
   }
 
@@ -207,7 +270,7 @@ class Writer {
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
       if (!Read(k)) continue;
       const std::string id = Number(Id(k));
-      const std::string value = width_ > 1 && axes_.strides[k].back() == 1 ? "v" + id + ".at[j]" : "v" + id;
+      const std::string value = "v" + id + (IsVector(k) ? "[u].at[j]" : "[u]");
       text_ += "      const float r" + id + " = " +
                (call_.inputs[k].dtype == DType::kBool ? value + " != 0 ? 1.0f : 0.0f" : "(float)" + value) + ";\n";
     }
@@ -220,21 +283,31 @@ class Writer {
       for (int k = 0; k < PointwiseOperands(instruction.op); ++k) {
         text_ += std::string(" const float ") + operands[k] + " = r" + Number(instruction.operands[static_cast<size_t>(k)]) + ";";
       }
-      text_ += " " + name + " = " + kExpressions[static_cast<size_t>(instruction.op)] + "; }\n";
+      text_ += " " + name + " = " + ExpressionOf(instruction.op) + "; }\n";
     }
     for (size_t k = 0; k < call_.outputs.size(); ++k) {
-      const std::string value = "r" + Number(program_.outputs[k]);
+      const std::string value = "r" + Number(Stored(k));
       const std::string type = TypeText(call_.outputs[k].dtype);
       text_ += "      w" + Number(Id(k)) +
                ".at[j] = " + (call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value) + ";\n";
     }
   }
 
+  // The result that output k rounds: what has been rounded to its type already rounds to itself, so what was before that.
+  int Stored(size_t k) const {
+    const int result = program_.outputs[k];
+    const PointwiseProgram::Instruction& last = program_.instructions[static_cast<size_t>(result - program_.first_result())];
+    const DType dtype = call_.outputs[k].dtype;
+    const bool rounds = (last.op == PointwiseOp::kToFloat16 && dtype == DType::kFloat16) ||
+                        (last.op == PointwiseOp::kToBfloat16 && dtype == DType::kBfloat16);
+    return rounds ? last.operands[0] : result;
+  }
+
   void Stores() {
     for (size_t k = 0; k < call_.outputs.size(); ++k) {
-      const std::string id = Number(Id(k)), type = TypeText(call_.outputs[k].dtype);
-      text_ +=
-          width_ > 1 ? "    *(Four<" + type + ">*)(a.out" + id + " + i) = w" + id + ";\n" : "    a.out" + id + "[i] = w" + id + ".at[0];\n";
+      const std::string id = Number(Id(k));
+      text_ += width_ > 1 ? "    *(" + VectorText(call_.outputs[k]) + "*)(a.out" + id + " + i) = w" + id + ";\n"
+                          : "    a.out" + id + "[i] = w" + id + ".at[0];\n";
     }
   }
 
@@ -242,8 +315,8 @@ class Writer {
   const PointwiseProgram& program_;
   const bool preserves_state_;
   Axes axes_;
-  int width_;
-  std::string index_;
+  int width_ = 1, at_once_ = 1;  // elements of a group, groups that a thread computes together
+  std::string index_ = "long long";
   std::string text_;
 };
 

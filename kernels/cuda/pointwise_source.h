@@ -11,8 +11,8 @@ namespace gradloom::cuda {
 
 struct PointwiseSource {
   std::string text;     // extern "C" __global__ void gradloom_pointwise(const Arguments)
-  int64_t threads = 0;  // the number of threads needed: each computes `width` neighboring elements
-  int width = 1;
+  int64_t threads = 0;  // the number of threads needed
+  int width = 1;        // the neighboring elements that a thread loads and stores at once
 };
 
 // The threads of a block, and the elements of a group of tensors that it computes at a time.

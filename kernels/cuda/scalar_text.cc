@@ -10,9 +10,10 @@ constexpr const char* kMath[] = {
 
 // Conversions in hardware. They round to nearest even, like runtime/base/half.h.
 constexpr char kTypes[] = R"(
-template <typename T>
-struct alignas(4 * sizeof(T)) Four {
-  T at[4];
+// Consecutive elements, loaded and stored as words of up to 16 bytes.
+template <typename T, int kSize>
+struct alignas(kSize * sizeof(T) < 16 ? kSize * sizeof(T) : 16) Vector {
+  T at[kSize];
 };
 #ifdef __CUDACC__
 struct Half {

@@ -38,9 +38,9 @@ GRADLOOM_MATH int Bits(float f) {
 #define GRADLOOM_LIBM(name) __builtin_##name
 #endif
 
-// If an argument is NaN, these return b. To propagate a NaN in x, pass x second.
-GRADLOOM_MATH float FastMin(float a, float b) { return a < b ? a : b; }
-GRADLOOM_MATH float FastMax(float a, float b) { return a > b ? a : b; }
+// x, or the bound if x exceeds it, which is not NaN; NaN stays NaN. Every compiler makes one instruction of it.
+GRADLOOM_MATH float AtMost(float x, float bound) { return bound < x ? bound : x; }
+GRADLOOM_MATH float AtLeast(float x, float bound) { return bound > x ? bound : x; }
 
 GRADLOOM_MATH float Abs(float x) { return FromBits(Bits(x) & 0x7FFFFFFF); }
 // |magnitude| with the sign of `sign`.
@@ -78,10 +78,10 @@ GRADLOOM_MATH float TimesPowerOfTwo(float r, int n) {
   return r * FromBits((half + 127) << 23) * FromBits((n - half + 127) << 23);
 }
 
-GRADLOOM_MATH float Exp(float x) {
-  x = FastMax(-104.0f, FastMin(89.0f, x));
-  float t = Fma(x, 1.44269504f, 12582912.0f);  // leaves the nearest integer in the low bits
-  const int n = Bits(t) - 0x4B400000;
+// exp(x) = r * 2^n with n the nearest integer to x / log(2), for x in [-104, 89]. `t` leaves n in its low bits; those above are 0x4B400000.
+GRADLOOM_MATH float ExpParts(float x, int& t_bits) {
+  float t = Fma(x, 1.44269504f, 12582912.0f);
+  t_bits = Bits(t);
   t -= 12582912.0f;
   float f = Fma(t, -6.93145752e-1f, x);
   f = Fma(t, -1.42860677e-6f, f);
@@ -91,8 +91,13 @@ GRADLOOM_MATH float Exp(float x) {
   r = Fma(r, f, 1.66664720e-1f);
   r = Fma(r, f, 4.99999851e-1f);
   r = Fma(r, f, 1.0f);
-  r = Fma(r, f, 1.0f);
-  return TimesPowerOfTwo(r, n);
+  return Fma(r, f, 1.0f);
+}
+
+GRADLOOM_MATH float Exp(float x) {
+  int t_bits;
+  const float r = ExpParts(AtLeast(AtMost(x, 89.0f), -104.0f), t_bits);
+  return TimesPowerOfTwo(r, t_bits - 0x4B400000);
 }
 
 // Cephes' logf: the mantissa in [sqrt(1/2), sqrt(2)), a polynomial, and the exponent in two parts.
@@ -153,7 +158,11 @@ GRADLOOM_MATH float Erf(float x) {
   r = Fma(r, t, -6.34846687e-1f);
   r = Fma(r, t, -1.28717512e-1f);
   r = Fma(r, t, -t);
-  const float large = WithSign(1.0f - Exp(t > 10.0f ? -104.0f : r), x);
+  // Below -80, where 1 - exp(r) is 1 anyway, exp(r) might need two steps to be scaled.
+  int t_bits;
+  const float e = ExpParts(AtLeast(r, -80.0f), t_bits);
+  const float large =
+      WithSign(1.0f - FromBits(static_cast<int>(static_cast<unsigned>(Bits(e)) + (static_cast<unsigned>(t_bits) << 23))), x);
   float p = -5.96761703e-4f;
   p = Fma(p, s, 4.99119423e-3f);
   p = Fma(p, s, -2.67681349e-2f);
@@ -161,8 +170,7 @@ GRADLOOM_MATH float Erf(float x) {
   p = Fma(p, s, -3.76125336e-1f);
   p = Fma(p, s, 1.28379166e-1f);
   const float small = Fma(p, x, x);
-  const float y = t > 0.921875f ? large : small;
-  return x != x ? x : y;
+  return t > 0.921875f ? large : small;
 }
 
 GRADLOOM_MATH float Tanh(float x) {

@@ -24,6 +24,7 @@ namespace {
 
 constexpr char kBefore[] = R"(
 #define __global__
+#define __launch_bounds__(threads)
 struct Place { unsigned x; };
 static const Place gridDim{1}, blockDim{1}, blockIdx{0}, threadIdx{0};
 #include "runtime/base/half.h"

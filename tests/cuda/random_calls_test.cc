@@ -384,6 +384,39 @@ TEST(CudaRandomCalls, ProductsWithEpilogues) {
   });
 }
 
+// Elements in groups of 8, 4 and 1, of which a thread computes one or two at a time; odd numbers of groups, and operands repeated along
+// either axis. Differences are a rounding of a sum.
+TEST(CudaRandomCalls, PointwiseGroups) {
+  ForEachSeed(10, [](Random& r) {
+    const bool functions = r.Coin();
+    PointwiseProgram program{.num_inputs = 4, .constants = {0.25F}};
+    const int sum = program.Emit(PointwiseOp::kAdd, 1, 2), other = functions ? program.Emit(PointwiseOp::kErf, 3) : 4;
+    const int chosen = program.Emit(PointwiseOp::kWhere, 0, sum, other);
+    const DType half = r.Coin() ? DType::kFloat16 : DType::kBfloat16, narrow = r.Int(0, 3) == 0 ? DType::kFloat32 : half;
+    program.outputs = {program.Emit(half == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16, chosen)};
+    std::vector<DType> types{half};
+    if (r.Int(0, 2) == 0) {
+      program.outputs.push_back(sum);
+      types.push_back(DType::kFloat32);
+    }
+    Attributes attributes = program.ToAttributes();
+    std::vector<int64_t> dtypes;
+    for (DType type : types) dtypes.push_back(static_cast<int64_t>(type));
+    attributes.set("dtypes", dtypes);
+    const int64_t columns = std::vector<int64_t>{7, 12, 8, 24, 40}[static_cast<size_t>(r.Int(0, 4))];
+    const Shape all{r.Int(1, 3), r.Int(1, 3), columns};
+    std::vector<OperandType> outputs;
+    for (DType type : types) outputs.push_back(Out(type, all));
+    const Shape shapes[] = {all, {columns}, {all[0], 1, columns}, {all[1], 1}, {}};
+    const auto shape = [&] { return shapes[r.Int(0, 4)]; };
+    Compare(Case("Fused", "gradloom",
+                 {r.Wholes(shape(), 0, 1, DType::kBool), r.Reals(all, -1, 1, narrow), r.Reals(shape(), -1, 1, r.Coin() ? half : narrow),
+                  r.Reals(shape(), -1, 1, DType::kFloat32)},
+                 outputs, attributes),
+            0.02);
+  });
+}
+
 // Groups of tensors in one launch, and each in its own, give the same bits.
 TEST(CudaRandomCalls, FusedTensors) {
   ForEachSeed(4, [](Random& r) {

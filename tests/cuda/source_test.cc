@@ -91,8 +91,10 @@ TEST(RuntimeSources, ShapesDecideTheWidth) {
     return source.width;
   };
   EXPECT_EQ(width({4, 8}, {4, 8}, {4, 8}, DType::kFloat32), 4);
-  EXPECT_EQ(width({4, 8}, {}, {4, 8}, DType::kBfloat16), 4);
-  EXPECT_EQ(width({4, 8}, {4, 1}, {4, 8}, DType::kFloat16), 4);
+  EXPECT_EQ(width({4, 8}, {}, {4, 8}, DType::kBfloat16), 8);
+  EXPECT_EQ(width({4, 8}, {4, 1}, {4, 8}, DType::kFloat16), 8);
+  EXPECT_EQ(width({4, 12}, {12}, {4, 12}, DType::kFloat16), 4);
+  EXPECT_EQ(width({4, 3, 8}, {4, 1, 8}, {4, 3, 8}, DType::kBfloat16), 8);
   EXPECT_EQ(width({4, 7}, {7}, {4, 7}, DType::kFloat32), 1);
   EXPECT_EQ(width({3, 4, 1}, {3, 4, 6}, {3, 4, 6}, DType::kFloat32), 1);
   EXPECT_EQ(width({}, {}, {}, DType::kFloat32), 1);
