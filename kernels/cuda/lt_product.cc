@@ -30,7 +30,6 @@ cublasLtEpilogue_t EpilogueOf(const BlasProduct& product) {
   switch (product.epilogue) {
     case Epilogue::kRelu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case Epilogue::kGelu: return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case Epilogue::kGeluGrad: return product.sums ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::kSumsOfA: return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::kSumsOfB: return CUBLASLT_EPILOGUE_BGRADA;
     default: return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -97,12 +96,7 @@ void LtProduct::Run(const void* const* inputs, void* const* outputs, void* scrat
 cublasStatus_t LtProduct::Enqueue(const void* const* inputs, void* const* outputs, void* scratch, CUstream_st* stream) {
   const bool adds = product_.addend == Addend::kMatrix;
   if (has_vector() || has_matrix()) {
-    SetAddresses(product_.sums  ? outputs[1]
-                 : has_vector() ? inputs[2]
-                                : nullptr,
-                 !has_matrix()                          ? nullptr
-                 : product_.epilogue == Epilogue::kGelu ? outputs[1]
-                                                        : inputs[2]);
+    SetAddresses(product_.sums ? outputs[1] : has_vector() ? inputs[2] : nullptr, has_matrix() ? outputs[1] : nullptr);
   }
   const float alpha = static_cast<float>(product_.alpha), beta = static_cast<float>(adds ? product_.beta : 0);
   const double wide_alpha = product_.alpha, wide_beta = adds ? product_.beta : 0;
@@ -122,8 +116,8 @@ void LtProduct::Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
 // Whether there is a bias, or sums are written.
 bool LtProduct::has_vector() const { return product_.sums || product_.addend == Addend::kRow; }
 
-// Whether GELU's operand is read or written.
-bool LtProduct::has_matrix() const { return product_.epilogue == Epilogue::kGelu || product_.epilogue == Epilogue::kGeluGrad; }
+// Whether GELU's operand is written.
+bool LtProduct::has_matrix() const { return product_.epilogue == Epilogue::kGelu; }
 
 void LtProduct::SetAddresses(const void* vector, const void* matrix) {
   if (has_vector()) Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);

@@ -23,9 +23,9 @@ class LtProduct {
   // Whether cuBLASLt has an algorithm for the product. Run() requires one.
   bool has_algorithm() const { return has_algorithm_; }
 
-  // Enqueues the product. Inputs: a, b and, if the product has one, the addend or the operand of GELU. Outputs: d and, if the product has
-  // them, the sums or the operand of GELU. `scratch` has BlasScratchBytes(product) bytes. Legal during graph capture. Throws
-  // Error(kDevice).
+  // Enqueues the product, which is not one with GELU's derivative. Inputs: a, b and, if the product has one, the addend. Outputs: d and, if
+  // the product has them, the sums or the operand of GELU. `scratch` has BlasScratchBytes(product) bytes. Legal during graph capture.
+  // Throws Error(kDevice).
   void Run(const void* const* inputs, void* const* outputs, void* scratch, CUstream_st* stream);
 
  private:

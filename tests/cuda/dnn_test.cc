@@ -185,7 +185,9 @@ TEST(Blas, FallsBackToOwnEpilogues) {
       const std::vector<Tensor> got = RunKernel(*FindKernel("cublas.gradloom." + call.op), call, inputs);
       emulated::SetBlasHasEpilogues(true);
       emulated::SetBlasHasAlgorithms(true);
-      EXPECT_EQ(TheLibraries().notes().size(), before + (products ? 1 : 2)) << call.op;
+      // GELU's derivative is a pass of its own in any case.
+      const size_t epilogues = call.op == "GemmGeluGrad" ? 0 : 1;
+      EXPECT_EQ(TheLibraries().notes().size(), before + epilogues + (products ? 0 : 1)) << call.op;
       for (size_t k = 0; k < wanted.size(); ++k) {
         for (int64_t i = 0; i < wanted[k].elements(); ++i)
           EXPECT_NEAR(ElementAsDouble(got[k].view(), i), ElementAsDouble(wanted[k].view(), i), 2e-6)

@@ -105,10 +105,6 @@ bool IsAligned(const void* address, uint64_t bytes) { return bytes == 0 || reint
 
 double TanhOfGelu(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
 double Gelu(double x) { return x / 2 * (1 + TanhOfGelu(x)); }
-double GeluSlope(double x) {
-  const double t = TanhOfGelu(x);
-  return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
-}
 
 // The epilogue applied to each sum, and its bias vector and auxiliary matrix.
 struct Epilogue {
@@ -136,8 +132,6 @@ struct Epilogue {
       if (Has(CUBLASLT_EPILOGUE_GELU_AUX)) Store(type, matrix, place, sum);
       sum = Gelu(sum);
     }
-    if (Has(CUBLASLT_EPILOGUE_DGELU)) sum *= GeluSlope(Load(type, matrix, place));
-    if (Has(CUBLASLT_EPILOGUE_DGELU_BGRAD)) sums[static_cast<size_t>(row)] += sum;
     return sum;
   }
 
@@ -151,8 +145,7 @@ struct Epilogue {
   }
 
   void StoreSums(const Matrix& d) const {
-    const bool rows = Has(CUBLASLT_EPILOGUE_DGELU_BGRAD) || kind == CUBLASLT_EPILOGUE_BGRADA;
-    const int64_t count = rows ? d.rows() : kind == CUBLASLT_EPILOGUE_BGRADB ? d.columns() : 0;
+    const int64_t count = kind == CUBLASLT_EPILOGUE_BGRADA ? d.rows() : kind == CUBLASLT_EPILOGUE_BGRADB ? d.columns() : 0;
     for (int64_t i = 0; i < count; ++i) Store(type, vector, i, sums[static_cast<size_t>(i)]);
   }
 };
@@ -162,10 +155,11 @@ bool TakesEpilogue(const Desc& desc, const Layout& d) {
   const int kind = Get(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   const auto leading = Get<int64_t>(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0);
   const auto address = [&](int attribute) { return Get<uintptr_t>(desc.attributes, attribute, 0); };
-  const bool gelu = (kind & CUBLASLT_EPILOGUE_GELU) != 0 || (kind & CUBLASLT_EPILOGUE_DGELU) == CUBLASLT_EPILOGUE_DGELU;
-  const bool vector = (kind & (CUBLASLT_EPILOGUE_BIAS | 16 | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB)) != 0;
-  // The ReLU mask is opaque, and Gradloom never requests it.
-  if ((kind & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX || (kind & CUBLASLT_EPILOGUE_DRELU) == CUBLASLT_EPILOGUE_DRELU)
+  const bool gelu = (kind & CUBLASLT_EPILOGUE_GELU) != 0;
+  const bool vector = (kind & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+  // The ReLU mask is opaque, and Gradloom never requests it, nor GELU's derivative.
+  if ((kind & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX || (kind & CUBLASLT_EPILOGUE_DRELU) == CUBLASLT_EPILOGUE_DRELU ||
+      (kind & CUBLASLT_EPILOGUE_DGELU) == CUBLASLT_EPILOGUE_DGELU)
     return false;
   if (kind != CUBLASLT_EPILOGUE_DEFAULT && kind != CUBLASLT_EPILOGUE_BIAS && d.type == CUDA_R_64F) return false;
   if (gelu && (leading % 8 != 0 || leading < static_cast<int64_t>(d.rows))) return false;

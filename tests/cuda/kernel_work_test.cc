@@ -1,4 +1,4 @@
-// The launches from which the time of attention is predicted are those that the kernels make.
+// The launches from which the times of attention and products are predicted are those that the kernels make.
 #include "kernels/catalog/kernel_work.h"
 
 #include <gtest/gtest.h>
@@ -42,6 +42,28 @@ TEST(KernelWork, CountsTheLaunchesOfAttentionOverProducts) {
         EXPECT_EQ(launches, static_cast<double>(LaunchesSince(before)));
       }
     }
+  }
+}
+
+// The product, a pass that reads its result and GELU's operand and writes the gradient, and the sums of the columns.
+TEST(KernelWork, CountsThePassesAfterAProduct) {
+  const auto type = [](Shape shape) { return OperandType{DType::kBfloat16, std::move(shape), {}}; };
+  for (const bool sums : {true, false}) {
+    const KernelCall call{.op = "GemmGeluGrad",
+                          .domain = "gradloom",
+                          .attributes = {},
+                          .inputs = {type({40, 8}), type({8, 16}), type({40, 16})},
+                          .outputs = {type({40, 16}), sums ? type({16}) : OperandType{}}};
+    std::vector<Tensor> operands;
+    for (const OperandType& input : call.inputs) operands.push_back(Converted(Tensor(DType::kFloat32, input.shape).view(), input.dtype));
+    const KernelRow& row = *FindKernel("cublas.gradloom.GemmGeluGrad");
+    const size_t before = emulated::Calls().size();
+    RunKernel(row, call, operands);
+    double launches = 0, bytes = 0;
+    for (const KernelWork& work : WorkOf(row, call, {})) launches += work.launches, bytes += work.bytes;
+    EXPECT_EQ(launches, static_cast<double>(LaunchesSince(before)));
+    // Three runs of rows.
+    EXPECT_EQ(bytes, 2 * (40 * 8 + 8 * 16 + 4 * (40 * 16)) + (sums ? 2 * 4 * (3 * 16) + 2 * 16 : 0));
   }
 }
 

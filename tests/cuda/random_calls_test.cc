@@ -378,6 +378,12 @@ TEST(CudaRandomCalls, ProductsWithEpilogues) {
     Compare(Case("GemmGeluGrad", "gradloom", {a, b, r.Reals({m, n}, -6, 6, dtype)}, {product, r.Coin() ? Out(dtype, {n}) : OperandType{}},
                  attributes),
             allowed * static_cast<double>(m));
+    // Its pass divides the result by rows and columns.
+    const int64_t rows = r.Int(30, 90), columns = r.Coin() ? 8 * r.Int(30, 70) : r.Int(30, 100);
+    Compare(Case("GemmGeluGrad", "gradloom",
+                 {r.Reals({rows, 2}, -1, 1, dtype), r.Reals({2, columns}, -1, 1, dtype), r.Reals({rows, columns}, -6, 6, dtype)},
+                 {Out(dtype, {rows, columns}), Out(dtype, {columns})}),
+            4 * epsilon * static_cast<double>(2 * rows));
     const int64_t summed = r.Int(0, 1);
     attributes.set("summed", summed);
     Compare(Case("GemmBiasGrad", "gradloom", {a, b}, {product, Out(dtype, {summed == 0 ? m : n})}, attributes), allowed);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/slices.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -127,6 +128,14 @@ std::string Rejects(const KernelCall& call) {
 
 int64_t Scratch(const KernelCall& call) { return BlasScratchBytes(*BlasProductOf(call)); }
 
+// A pass over the result needs its sums only after the product.
+int64_t ScratchOfGeluGrad(const KernelCall& call) {
+  const BlasProduct product = *BlasProductOf(call);
+  const int64_t sums =
+      product.sums ? cuda::ColumnRuns{product.m, product.n}.partials() * std::max<int64_t>(DTypeBytes(product.dtype), 4) : 0;
+  return std::max(BlasScratchBytes(product), sums);
+}
+
 // If cuBLASLt does not compute the sums, a reduction kernel does.
 int64_t ScratchWithSums(const KernelCall& call) {
   if (call.outputs.size() < 2 || !call.outputs[1].present()) return Scratch(call);
@@ -160,7 +169,7 @@ constexpr KernelRow kRows[] = {
      .scratch_bytes = Scratch},
     Epilogue("cublas.gradloom.GemmRelu", "GemmRelu", Scratch),
     Epilogue("cublas.gradloom.GemmGelu", "GemmGelu", Scratch),
-    Epilogue("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", ScratchWithSums),
+    Epilogue("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", ScratchOfGeluGrad),
     Epilogue("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", ScratchWithSums, PrefersPaddedRows),
 };
 
@@ -184,15 +193,10 @@ int64_t BlasScratchBytes(const BlasProduct& product) {
 
 KernelCall SumsOf(const KernelCall& call, Tensor& axes) {
   const BlasProduct::Epilogue epilogue = EpilogueOf(call);
-  OperandType of = call.outputs[0];
-  int64_t axis = 0;
-  if (epilogue == BlasProduct::Epilogue::kSumsOfA) {
-    of = call.inputs[0];
-    axis = call.attributes.Int("transA", 0) != 0 ? 0 : 1;
-  } else if (epilogue == BlasProduct::Epilogue::kSumsOfB) {
-    of = call.inputs[1];
-    axis = call.attributes.Int("transB", 0) != 0 ? 1 : 0;
-  }
+  const bool of_a = epilogue == BlasProduct::Epilogue::kSumsOfA;
+  OperandType of = call.inputs[of_a ? 0 : 1];
+  const bool transposed = call.attributes.Int(of_a ? "transA" : "transB", 0) != 0;
+  const int64_t axis = of_a == transposed ? 0 : 1;
   axes = Tensor::From(std::vector<int64_t>{axis}, Shape{1});
   // Padding is summed, too.
   OperandType sums = call.outputs[1];

@@ -28,7 +28,7 @@ struct BlasProduct {
   // An operation on d before it is stored. kSumsOfA and kSumsOfB sum the operand a or b of gradloom.GemmBiasGrad.
   enum class Epilogue : uint8_t { kNone, kRelu, kGelu, kGeluGrad, kSumsOfA, kSumsOfB };
   Epilogue epilogue = Epilogue::kNone;
-  bool sums = false;        // the epilogue writes sums to output 1
+  bool sums = false;        // the call has sums as output 1
   bool allow_tf32 = false;  // float32 operands may be rounded to TF32
 
   // The stored extents of an operand.
@@ -45,9 +45,8 @@ std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* wh
 // Size of the scratch memory: the workspace of cuBLASLt's algorithms and its alignment.
 int64_t BlasScratchBytes(const BlasProduct& product);
 
-// The second output of a Gemm with an epilogue, written as a ReduceSum: of operand `summed`, or of the first output over its rows. `axes`
-// must outlive the result; it receives the call's constant. If the operand's rows are padded, the result may have more elements than the
-// output, which are sums of padding.
+// The second output of gradloom.GemmBiasGrad, written as a ReduceSum of operand `summed`. `axes` must outlive the result; it receives the
+// call's constant. If the operand's rows are padded, the result may have more elements than the output, which are sums of padding.
 KernelCall SumsOf(const KernelCall& call, Tensor& axes);
 
 // The bytes of these sums if they have more elements than the output of the call: then they are computed in scratch memory. 0 otherwise.

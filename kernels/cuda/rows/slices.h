@@ -72,6 +72,19 @@ struct RowRuns {
   constexpr int64_t partials() const { return runs() * columns; }
 };
 
+// [rows, columns] changed in place and summed over the rows: a block processes a run of rows of some columns.
+struct ColumnRuns {
+  int64_t rows, columns;
+
+  // Enough for about eight blocks on each of 132 multiprocessors, if a block has 256 columns. The number is fixed so that the sums do not
+  // depend on the GPU.
+  constexpr int64_t runs() const {
+    const int64_t wanted = CeilDiv(1056, CeilDiv(columns, 256)), most = CeilDiv(rows, 16);
+    return wanted < most ? wanted : most;
+  }
+  constexpr int64_t partials() const { return runs() * columns; }
+};
+
 // Rows over the dimensions from attribute `axis` on.
 inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
   const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/attention_products.h"
 #include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/slices.h"
 
 namespace gradloom {
 namespace {
@@ -93,6 +94,19 @@ std::vector<KernelWork> WorkOfDnn(const KernelCall& call, const DnnAttention& a,
   return work;
 }
 
+// The product, a pass over its result and GELU's operand, and the sums of the runs.
+std::vector<KernelWork> WorkOfGeluGrad(const KernelCall& call) {
+  const BlasProduct product = *BlasProductOf(call);
+  std::vector<KernelWork> work{WorkOfProduct(product, 1)};
+  work.push_back({1, static_cast<double>(call.outputs[0].shape.elements()), 3 * static_cast<double>(call.outputs[0].bytes())});
+  if (product.sums) {
+    const double partials = static_cast<double>(cuda::ColumnRuns{product.m, product.n}.partials()) * 4;
+    work[1].bytes += partials;
+    work.push_back({1, 0, partials + static_cast<double>(call.outputs[1].bytes())});
+  }
+  return work;
+}
+
 // The time steps run one after another. Each is a product and the cells, and both twice if the candidate of a GRU needs its reset gate. A
 // gradient that recomputes the forward pass has as many again.
 KernelWork WorkOfSteps(const KernelCall& call, const KernelWork& least) {
@@ -113,6 +127,7 @@ std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call,
   if (is_in(CudaDnnAttentionRows())) {
     if (const auto attention = DnnAttentionOf(call)) return WorkOfDnn(call, *attention, least);
   }
+  if (row.op == "GemmGeluGrad") return WorkOfGeluGrad(call);
   if (is_in(CudaRecurrentBlasRows()) || is_in(CudaRecurrentRows())) return {WorkOfSteps(call, least)};
   return {least};
 }
