@@ -17,15 +17,34 @@ struct ShiftedMoments {
   R pivot, sum, squares;
 };
 
-// For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or a SingleThread) gets the result.
-template <typename R, typename Threads, typename At>
-GRADLOOM_DEVICE ShiftedMoments<R> ShiftedMomentsOf(const Threads& block, int64_t n, At at) {
-  const R pivot = SumOf<R>(block, n, at) / static_cast<R>(n);
-  const auto sums = SumOf<Pair<R>>(block, n, [=](int64_t k) {
-    const R distance = at(k) - pivot;
+// Of n numbers; sum(term) adds term(x) over all of them.
+template <typename R, typename SumOfNumbers>
+GRADLOOM_DEVICE ShiftedMoments<R> ShiftedMomentsBy(const SumOfNumbers& sum, R n) {
+  const R pivot = sum([](R x) { return x; }) / n;
+  const auto sums = sum([=](R x) {
+    const R distance = x - pivot;
     return Pair<R>{distance, distance * distance};
   });
   return {pivot, sums.first, sums.second};
+}
+
+// Sums over the numbers at(k), k < n, by a Block, a Warp or a SingleThread, whose threads all get them.
+template <typename Threads, typename At>
+struct SumOfNumbersAt {
+  const Threads& threads;
+  int64_t n;
+  const At& at;
+
+  template <typename Term>
+  GRADLOOM_DEVICE auto operator()(const Term& term) const {
+    return SumOf<decltype(term(at(0)))>(threads, n, [&](int64_t k) { return term(at(k)); });
+  }
+};
+
+// For the numbers at(k), k < n; every thread of `block` (a Block, a Warp or a SingleThread) gets the result.
+template <typename R, typename Threads, typename At>
+GRADLOOM_DEVICE ShiftedMoments<R> ShiftedMomentsOf(const Threads& block, int64_t n, At at) {
+  return ShiftedMomentsBy<R>(SumOfNumbersAt<Threads, At>{block, n, at}, static_cast<R>(n));
 }
 
 // x -> (x - mean) inv_std. `rest` is the part of the mean that rounding to `pivot` lost.

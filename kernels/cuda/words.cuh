@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/launch.cuh"
+
 namespace gradloom::cuda {
 
 inline constexpr int64_t kMaxWordBytes = 16;
@@ -29,10 +31,42 @@ decltype(auto) WithWord(int64_t bytes, F&& f) {
   }
 }
 
+// Before a loop over an array that must be in registers, so that all its indices are constants.
+#ifdef __CUDACC__
+#define GRADLOOM_UNROLL _Pragma("unroll")
+#else
+#define GRADLOOM_UNROLL
+#endif
+
 // kSize consecutive elements, which a thread loads or stores as one word.
 template <typename T, int kSize>
 struct alignas(kSize * sizeof(T)) AlignedVector {
   T at[kSize];
 };
+
+// Loads or stores the first `n` of kSize elements; the others are loaded as zeros.
+template <int kSize, typename T>
+GRADLOOM_DEVICE AlignedVector<T, kSize> LoadVector(const T* from, int64_t n) {
+  using Vector = AlignedVector<T, kSize>;
+  if (n >= kSize && reinterpret_cast<uintptr_t>(from) % sizeof(Vector) == 0) return *reinterpret_cast<const Vector*>(from);
+  Vector vector = {};
+  GRADLOOM_UNROLL
+  for (int k = 0; k < kSize; ++k) {
+    if (k < n) vector.at[k] = from[k];
+  }
+  return vector;
+}
+template <int kSize, typename T>
+GRADLOOM_DEVICE void StoreVector(const AlignedVector<T, kSize>& vector, int64_t n, T* to) {
+  using Vector = AlignedVector<T, kSize>;
+  if (n >= kSize && reinterpret_cast<uintptr_t>(to) % sizeof(Vector) == 0) {
+    *reinterpret_cast<Vector*>(to) = vector;
+    return;
+  }
+  GRADLOOM_UNROLL
+  for (int k = 0; k < kSize; ++k) {
+    if (k < n) to[k] = vector.at[k];
+  }
+}
 
 }  // namespace gradloom::cuda

@@ -1,5 +1,5 @@
-// Gradients of normalizations over long rows, which the table of operators does not cover: computed by blocks over runs of rows, and for
-// rows that are too long for that.
+// Normalizations over long rows and their gradients, which the table of operators does not cover: of rows that are held in registers,
+// computed by blocks over runs of rows, and of rows that are too long for that.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 namespace gradloom {
 namespace {
 
+using cuda::HeldRows;
 using cuda::RowRuns;
 
 // dy is rounded to `narrow` if that is a 16-bit type.
@@ -47,6 +48,13 @@ Tensor Narrowed(const Tensor& tensor, DType dtype) {
   return narrow;
 }
 
+void ExpectClose(const Tensor& got, const Tensor& wanted, double relative) {
+  double largest = 0;
+  for (int64_t i = 0; i < wanted.elements(); ++i) largest = std::max(largest, std::fabs(ElementAsDouble(wanted.view(), i)));
+  for (int64_t i = 0; i < wanted.elements(); ++i)
+    ASSERT_NEAR(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i), largest * relative) << "element " << i;
+}
+
 void Compare(const std::string& op, int64_t rows, int64_t columns, const Types& types, std::vector<size_t> absent = {}) {
   SCOPED_TRACE(op + " of " + std::to_string(rows) + " x " + std::to_string(columns) + " " + std::string(DTypeName(types.narrow)));
   std::mt19937_64 random(static_cast<uint64_t>(rows * columns));
@@ -61,33 +69,107 @@ void Compare(const std::string& op, int64_t rows, int64_t columns, const Types& 
   for (size_t k : absent) call.outputs[k] = {};
   const std::vector<Tensor> got = RunKernel(*ChooseKernel(DeviceKind::kCuda, call), call, inputs);
   for (size_t k = 0; k < got.size(); ++k) {
-    if (!got[k].defined()) continue;
-    double largest = 0;
-    for (int64_t i = 0; i < wanted[k].elements(); ++i) largest = std::max(largest, std::fabs(ElementAsDouble(wanted[k].view(), i)));
-    const double allowed = largest * (types.wide == DType::kFloat64 ? 1e-13 : 5e-6);
-    for (int64_t i = 0; i < wanted[k].elements(); ++i) {
-      ASSERT_NEAR(ElementAsDouble(got[k].view(), i), ElementAsDouble(wanted[k].view(), i), allowed) << "output " << k << " element " << i;
-    }
+    SCOPED_TRACE("output " + std::to_string(k));
+    if (got[k].defined()) ExpectClose(got[k], wanted[k], types.wide == DType::kFloat64 ? 1e-13 : 5e-6);
+  }
+}
+
+// A forward call in float32.
+void CompareForward(const std::string& op, int64_t rows, int64_t columns, bool has_bias, DType narrow = DType::kUndefined) {
+  SCOPED_TRACE(op + " of " + std::to_string(rows) + " x " + std::to_string(columns) + " " + std::string(DTypeName(narrow)));
+  std::mt19937_64 random(static_cast<uint64_t>(rows * columns));
+  const OperandType x{DType::kFloat32, {rows, columns}, {}}, row{DType::kFloat32, {columns}, {}};
+  KernelCall call{.op = op,
+                  .domain = op == "LayerNormCast" ? "gradloom" : "",
+                  .attributes = {{"axis", int64_t{-1}}, {"epsilon", 1e-5}},
+                  .inputs = {x, row},
+                  .outputs = {x}};
+  std::vector<Tensor> inputs{Random(DType::kFloat32, x.shape, random, 3), Random(DType::kFloat32, row.shape, random, 1)};
+  if (has_bias) {
+    call.inputs.push_back(row);
+    inputs.push_back(Random(DType::kFloat32, row.shape, random, 0));
+  }
+  if (op == "LayerNormCast") {
+    call.attributes.set("to", static_cast<int64_t>(narrow));
+    call.outputs.push_back({narrow, x.shape, {}});
+  } else if (op == "LayerNormalization") {
+    for (int k = 0; k < 2; ++k) call.outputs.push_back({DType::kFloat32, {rows, 1}, {}});
+  }
+  const std::vector<Tensor> wanted = RunReference(call, inputs), got = RunKernel(*ChooseKernel(DeviceKind::kCuda, call), call, inputs);
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    SCOPED_TRACE("output " + std::to_string(k));
+    ExpectClose(got[k], wanted[k], k == 1 && op == "LayerNormCast" ? (narrow == DType::kFloat16 ? 0x1p-10 : 0x1p-7) : 5e-6);
   }
 }
 
 constexpr Types kFloat{DType::kFloat32, DType::kFloat32}, kDouble{DType::kFloat64, DType::kFloat64};
 
+// One and several vectors per thread of a warp and of a block, of which the last ones may be past the row's end; one run and many, with as
+// many rows as groups of threads, fewer and more.
+constexpr std::pair<int64_t, int64_t> kHeld[] = {{1, 64},   {37, 100},  {3, 256},  {40, 260}, {9, 512},  {130, 768},
+                                                 {17, 772}, {20, 1024}, {9, 1028}, {5, 2052}, {3, 4100}, {2, 8192}};
+
+TEST(RowGradient, HeldRows) {
+  EXPECT_EQ(HeldRows({37, 100}).runs(), 3);
+  EXPECT_EQ(HeldRows({5000, 64}).runs(), 264);
+  for (const std::string op : {"LayerNormGrad", "RmsNormGrad"}) {
+    for (const auto& [rows, columns] : kHeld) {
+      EXPECT_TRUE(HeldRows({rows, columns}).serve());
+      Compare(op, rows, columns, kFloat);
+    }
+    Compare(op, 5000, 64, kFloat);
+  }
+  for (const DType narrow : {DType::kFloat16, DType::kBfloat16}) {
+    for (const auto& [rows, columns] : kHeld) Compare("LayerNormGrad", rows, columns, {DType::kFloat32, narrow});
+  }
+  for (const int64_t columns : {60, 770, 8196}) EXPECT_FALSE(HeldRows({4, columns}).serve());
+}
+
+TEST(RowNormalization, HeldRows) {
+  for (const auto& [rows, columns] : kHeld) {
+    CompareForward("LayerNormalization", rows, columns, rows % 2 == 0);
+    CompareForward("LayerNormCast", rows, columns, rows % 2 == 1, DType::kFloat16);
+    CompareForward("LayerNormCast", rows, columns, true, DType::kBfloat16);
+    CompareForward("RMSNormalization", rows, columns, false);
+  }
+}
+
+TEST(RowNormalization, OtherRows) {
+  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{5, 62}, {7, 770}, {3, 1026}, {2, 8196}}) {
+    CompareForward("LayerNormalization", rows, columns, true);
+    CompareForward("LayerNormCast", rows, columns, true, DType::kBfloat16);
+    CompareForward("RMSNormalization", rows, columns, false);
+  }
+}
+
+// A scale that repeats along the row, which is read through its strides.
+TEST(RowGradient, RepeatedScale) {
+  std::mt19937_64 random(1);
+  const OperandType x{DType::kFloat32, {10, 3, 64}, {}}, scale{DType::kFloat32, {64}, {}};
+  const KernelCall call{.op = "LayerNormalization",
+                        .domain = "",
+                        .attributes = {{"axis", int64_t{1}}, {"epsilon", 1e-5}},
+                        .inputs = {x, scale},
+                        .outputs = {x}};
+  const std::vector<Tensor> inputs{Random(DType::kFloat32, x.shape, random, 3), Random(DType::kFloat32, scale.shape, random, 1)};
+  ExpectClose(RunKernel(*ChooseKernel(DeviceKind::kCuda, call), call, inputs)[0], RunReference(call, inputs)[0], 5e-6);
+}
+
 TEST(RowGradient, RunsOfRows) {
   // Runs of one row, runs of unequal lengths, more rows than the permitted number of runs; sums of 8 KiB and more.
   const auto serve = [](int64_t rows, int64_t columns, int64_t number) { return RowRuns({rows, columns}).serve(number); };
-  EXPECT_EQ(RowRuns({9, 600}).runs(), 3);
-  EXPECT_EQ(RowRuns({3000, 512}).runs(), 640);
+  EXPECT_EQ(RowRuns({9, 601}).runs(), 3);
+  EXPECT_EQ(RowRuns({3000, 514}).runs(), 640);
   for (const std::string op : {"LayerNormGrad", "RmsNormGrad"}) {
-    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 512}, {9, 600}, {3000, 512}, {70, 1024}, {6, 2000}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 513}, {9, 601}, {3000, 514}, {70, 1023}, {6, 2002}}) {
       for (const Types& types : {kFloat, kDouble}) {
         EXPECT_TRUE(serve(rows, columns, DTypeBytes(types.wide)));
         Compare(op, rows, columns, types);
       }
     }
-    Compare(op, 12, 4096, kFloat);
+    Compare(op, 12, 4095, kFloat);
   }
-  for (const DType narrow : {DType::kFloat16, DType::kBfloat16}) Compare("LayerNormGrad", 130, 768, {DType::kFloat32, narrow});
+  for (const DType narrow : {DType::kFloat16, DType::kBfloat16}) Compare("LayerNormGrad", 130, 770, {DType::kFloat32, narrow});
   EXPECT_FALSE(serve(4, 4097, 4));
   EXPECT_FALSE(serve(4, 2049, 8));
   EXPECT_FALSE(serve(4, 511, 4));
@@ -96,19 +178,19 @@ TEST(RowGradient, RunsOfRows) {
 TEST(RowGradient, RowsTooShortOrTooLongForRuns) {
   for (const std::string op : {"LayerNormGrad", "RmsNormGrad"}) {
     for (const Types& types : {kFloat, kDouble}) {
-      Compare(op, 40, 100, types);
-      Compare(op, 9, 5000, types);
+      Compare(op, 40, 101, types);
+      Compare(op, 9, 5001, types);
     }
   }
 }
 
 TEST(RowGradient, SubsetsOfGradients) {
-  Compare("LayerNormGrad", 30, 512, kFloat, {0});
-  Compare("LayerNormGrad", 30, 512, kFloat, {1});
-  Compare("LayerNormGrad", 30, 512, kFloat, {2});
-  Compare("LayerNormGrad", 30, 512, kFloat, {1, 2});
-  Compare("RmsNormGrad", 30, 512, kFloat, {1});
-  Compare("RmsNormGrad", 30, 100, kFloat, {0});
+  for (const int64_t columns : {512, 513}) {
+    for (const std::vector<size_t>& absent : std::vector<std::vector<size_t>>{{0}, {1}, {2}, {1, 2}})
+      Compare("LayerNormGrad", 30, columns, kFloat, absent);
+    Compare("RmsNormGrad", 30, columns, kFloat, {1});
+  }
+  Compare("RmsNormGrad", 30, 101, kFloat, {0});
 }
 
 }  // namespace

@@ -27,12 +27,13 @@ std::string RejectsCast(const KernelCall& call) {
 
 std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
 
-// Two sums per column and run of rows; or three numbers per row, followed by two sums per column and chunk. If no sums are wanted, only
-// three numbers per row.
+// Two sums per column and run of rows, held or not; or three numbers per row, followed by two sums per column and chunk. If no sums are
+// wanted, only three numbers per row.
 int64_t RowGradScratch(const KernelCall& call) {
   const cuda::Columns shape = cuda::NormalizedRows(call, call.inputs[1].shape);
   const cuda::RowRuns runs(shape);
   const bool sums = (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
+  if (cuda::HoldsRows(call.inputs[1], shape, call.inputs[2], {})) return sums ? 2 * 4 * cuda::HeldRows(shape).partials() : 0;
   if (!sums) return kDouble * 3 * shape.rows;
   const int64_t number = call.inputs[1].dtype == DType::kFloat64 ? 8 : 4;
   return runs.serve(number) ? 2 * number * runs.partials() : kDouble * (3 * shape.rows + 2 * shape.partials());

@@ -85,6 +85,36 @@ struct ColumnRuns {
   constexpr int64_t partials() const { return runs() * columns; }
 };
 
+// [rows, columns] of float32, with each row in the registers of a warp, or of a block if it is long.
+struct HeldRows {
+  int64_t rows, columns;
+
+  explicit constexpr HeldRows(const Columns& shape) : rows(shape.rows), columns(shape.columns) {}
+
+  // A thread holds up to kMaxVectors vectors of kVector elements. In shorter rows than kMinColumns, a warp's threads have too little work.
+  static constexpr int64_t kVector = 4, kMaxVectors = 8, kMinColumns = 64, kWarpColumns = 32 * kVector * kMaxVectors,
+                           kMaxColumns = 8 * kWarpColumns;
+
+  constexpr bool serve() const { return columns % kVector == 0 && columns >= kMinColumns && columns <= kMaxColumns; }
+  constexpr bool by_warp() const { return columns <= kWarpColumns; }
+
+  // Blocks that process several rows each: as many as a large GPU runs concurrently, two on each of 132 multiprocessors. The number is
+  // fixed so that sums over the rows do not depend on the GPU.
+  constexpr int64_t runs() const {
+    const int64_t most = CeilDiv(rows, by_warp() ? 16 : 4);
+    return most < 264 ? most : 264;
+  }
+  constexpr int64_t partials() const { return runs() * columns; }
+};
+
+// Whether the operands of a normalization in float32 allow that: neither scale nor bias, if there is one, repeats along a row.
+inline bool HoldsRows(const OperandType& x, const Columns& rows, const OperandType& scale, const OperandType& bias) {
+  const auto fits = [&](const OperandType& operand) {
+    return !operand.present() || (operand.dtype == DType::kFloat32 && operand.shape.elements() == rows.columns);
+  };
+  return x.dtype == DType::kFloat32 && HeldRows(rows).serve() && fits(scale) && fits(bias);
+}
+
 // Rows over the dimensions from attribute `axis` on.
 inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
   const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);

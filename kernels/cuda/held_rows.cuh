@@ -1,0 +1,108 @@
+// Rows of float32 that are in the registers of a warp or a block while they are processed, so that memory is read once however often their
+// elements are used. All loads of a row are in flight together, which a loop over elements does not achieve.
+#pragma once
+
+#include "kernels/cuda/lines.cuh"
+#include "kernels/cuda/rows/slices.h"
+#include "kernels/cuda/words.cuh"
+
+namespace gradloom::cuda {
+
+inline constexpr int kHeldVector = HeldRows::kVector;
+
+// Calls f(j, k) for each vector j of this thread in a row of n elements; k is its first element. Neighboring threads have neighboring
+// vectors.
+template <int kVectors, typename Threads, typename F>
+GRADLOOM_DEVICE void ForEachHeldVector(const Threads& threads, int64_t n, const F& f) {
+  GRADLOOM_UNROLL
+  for (int j = 0; j < kVectors; ++j) {
+    const int k = (j * threads.threads() + threads.thread()) * kHeldVector;
+    if (k < static_cast<int>(n)) f(j, k);
+  }
+}
+
+// This thread's elements of a row, in the type that they have in memory.
+template <int kVectors, typename T>
+struct HeldRow {
+  using Vector = AlignedVector<T, kHeldVector>;
+  Vector vectors[kVectors];
+
+  template <typename Threads>
+  GRADLOOM_DEVICE HeldRow(const Threads& threads, int64_t n, const T* row) {
+    ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) { vectors[j] = *reinterpret_cast<const Vector*>(row + k); });
+  }
+  // Element e of vector j.
+  GRADLOOM_DEVICE float operator()(int j, int e) const { return static_cast<float>(vectors[j].at[e]); }
+};
+
+// The sum over a row of n elements of term(j, e), for element e of vector j; every thread gets it.
+template <typename Value, int kVectors, typename Threads, typename Term>
+GRADLOOM_DEVICE Value SumOfHeld(const Threads& threads, int64_t n, const Term& term) {
+  Value sum{};
+  ForEachHeldVector<kVectors>(threads, n, [&](int j, int) {
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kHeldVector; ++e) sum = sum + term(j, e);
+  });
+  return threads.Reduce(sum, Sum{});
+}
+
+// The group of threads that holds a row, and the number of vectors of a thread.
+template <typename ThreadGroup, int kNumVectors>
+struct Holding {
+  using Threads = ThreadGroup;
+  static constexpr int kVectors = kNumVectors;
+  static constexpr bool kByWarp = std::is_same_v<Threads, Warp>;
+  // Groups per block.
+  static constexpr int kGroups = kByWarp ? kWarps : 1;
+};
+
+// Calls f(Holding<...>{}) with the one for rows that HeldRows serves.
+template <typename F>
+void WithHolding(const HeldRows& rows, const F& f) {
+  const int64_t each = rows.by_warp() ? 32 * kHeldVector : kThreads * kHeldVector;
+  const int64_t vectors = (rows.columns + each - 1) / each;
+  if (rows.by_warp()) {
+    if (vectors <= 2) return f(Holding<Warp, 2>{});
+    if (vectors <= 4) return f(Holding<Warp, 4>{});
+    if (vectors <= 6) return f(Holding<Warp, 6>{});
+    return f(Holding<Warp, 8>{});
+  }
+  if (vectors <= 2) return f(Holding<Block, 2>{});
+  if (vectors <= 4) return f(Holding<Block, 4>{});
+  f(Holding<Block, 8>{});
+}
+
+// Calls f(threads, row) for all rows, each once, in any order.
+template <typename Held, typename F>
+void ForEachHeldRow(int64_t rows, cudaStream_t stream, const F& f) {
+  if constexpr (Held::kByWarp)
+    ForEachRowByWarp(rows, stream, f);
+  else
+    ForEachRow(rows, stream, f);
+}
+
+#ifdef __CUDACC__
+
+template <int kConcurrent, typename F>
+__global__ void __launch_bounds__(kThreads, kConcurrent) RunsKernel(const F f) {
+  f(Block{}, static_cast<int64_t>(blockIdx.x));
+}
+
+// Calls f(block, run) for all runs in [0, runs), of which a multiprocessor has registers for kConcurrent.
+template <int kConcurrent, typename F>
+void ForEachRun(int64_t runs, cudaStream_t stream, const F& f) {
+  if (runs <= 0) return;
+  RunsKernel<kConcurrent><<<static_cast<unsigned>(runs), kThreads, 0, stream>>>(f);
+  GRADLOOM_CUDA(cudaGetLastError());
+}
+
+#else
+
+template <int, typename F>
+void ForEachRun(int64_t runs, cudaStream_t stream, const F& f) {
+  ForEachRow(runs, stream, f);
+}
+
+#endif
+
+}  // namespace gradloom::cuda

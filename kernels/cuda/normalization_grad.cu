@@ -1,0 +1,332 @@
+// The gradients of LayerNormalization and RMSNormalization.
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/held_rows.cuh"
+#include "kernels/cuda/moments.cuh"
+#include "kernels/cuda/normalization.cuh"
+#include "kernels/cuda/shared.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+template <typename R>
+struct Triple {
+  R first, second, third;
+  GRADLOOM_DEVICE Triple operator+(const Triple& other) const { return {first + other.first, second + other.second, third + other.third}; }
+};
+
+template <typename R, typename Threads>
+GRADLOOM_DEVICE Triple<R> SumOfThreads(const Threads& block, const Triple<R>& mine) {
+  if constexpr (sizeof mine <= 16) {
+    return block.Reduce(mine, Sum{});
+  } else {
+    const Pair<R> two = block.Reduce(Pair<R>{mine.first, mine.second}, Sum{});
+    return {two.first, two.second, block.Reduce(mine.third, Sum{})};
+  }
+}
+
+template <typename R, typename Threads>
+GRADLOOM_DEVICE Pair<R> SumOfThreads(const Threads& block, const Pair<R>& mine) {
+  return block.Reduce(mine, Sum{});
+}
+
+// What dx of a row depends on.
+template <typename R>
+struct RowStatistics {
+  Normalizer<R> normalizer;
+  R grad_mean, proj_scale;
+
+  // With d = dy * scale, dx for an element; h is its normalized x.
+  GRADLOOM_DEVICE R Dx(R d, R h) const { return normalizer.inv_std * (d - grad_mean - h * proj_scale); }
+};
+
+// With h the normalized x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where mean(d) is subtracted only if x is
+// centered. sum(term) adds term(x, d) over the row.
+template <bool kCentered, typename R, typename SumOfRow>
+GRADLOOM_DEVICE RowStatistics<R> StatisticsBy(const SumOfRow& sum, R count, R epsilon) {
+  if constexpr (kCentered) {
+    const auto sums = sum([](R x, R d) { return Pair<R>{x, d}; });
+    const R pivot = sums.first / count, grad_mean = sums.second / count;
+    const Triple<R> all = sum([=](R x, R d) {
+      const R distance = x - pivot;
+      return Triple<R>{distance, distance * distance, d * distance};
+    });
+    const Normalizer<R> normalizer = NormalizerOf(ShiftedMoments<R>{pivot, all.first, all.second}, count, epsilon);
+    return {normalizer, grad_mean, normalizer.inv_std * (all.third - normalizer.rest * sums.second) / count};
+  } else {
+    const auto sums = sum([](R x, R d) { return Pair<R>{x * x, d * x}; });
+    const Normalizer<R> normalizer{0, 0, R(1) / static_cast<R>(::sqrt(sums.first / count + epsilon))};
+    return {normalizer, 0, normalizer.inv_std * sums.second / count};
+  }
+}
+
+// The operands of a gradient; dscale = sum of dy * h and dbias = sum of dy over the rows. dy has type G.
+template <bool kCentered, typename T, typename G>
+struct RowGradient {
+  using R = Arithmetic<T>;
+
+  const G* dy;
+  const T *x, *scale;
+  T* dx;  // null: not wanted
+  Columns rows;
+  R epsilon;
+  OffsetCalculator<1> offsets;
+
+  GRADLOOM_DEVICE R At(int64_t i) const { return static_cast<R>(x[i]); }
+  GRADLOOM_DEVICE R Scaled(int64_t start, int64_t k) const {
+    return static_cast<R>(dy[start + k]) * static_cast<R>(scale[offsets(k).at[0]]);
+  }
+
+  // Reads both operands together, so that later passes find them in the L1 cache.
+  template <typename Threads>
+  struct Summing {
+    const RowGradient& gradient;
+    const Threads& threads;
+    int64_t start;
+
+    template <typename Term>
+    GRADLOOM_DEVICE auto operator()(const Term& term) const {
+      decltype(term(R{}, R{})) mine{};
+      for (int64_t k = threads.thread(); k < gradient.rows.columns; k += threads.threads())
+        mine = mine + term(gradient.At(start + k), gradient.Scaled(start, k));
+      return SumOfThreads(threads, mine);
+    }
+  };
+
+  template <typename Threads>
+  GRADLOOM_DEVICE RowStatistics<R> Of(const Threads& block, int64_t row) const {
+    return StatisticsBy<kCentered, R>(Summing<Threads>{*this, block, row * rows.columns}, static_cast<R>(rows.columns), epsilon);
+  }
+
+  // Writes element k of dx, and returns its contributions to the sums of its column.
+  GRADLOOM_DEVICE Pair<R> Element(const RowStatistics<R>& row, int64_t start, int64_t k) const {
+    const R g = static_cast<R>(dy[start + k]), h = row.normalizer(At(start + k));
+    if (dx != nullptr) dx[start + k] = static_cast<T>(row.Dx(Scaled(start, k), h));
+    return {g * h, g};
+  }
+};
+
+// Computes dx, and stores the normalization of each row.
+template <bool kCentered, typename T, typename G>
+void NormalizeGradient(const RowGradient<kCentered, T, G>& gradient, Normalizer<Arithmetic<T>>* normalizers, cudaStream_t stream) {
+  const int64_t n = gradient.rows.columns;
+  ForEachRowOf(
+      gradient.rows.rows, n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
+        const auto found = gradient.Of(block, row);
+        if (block.thread() == 0) normalizers[row] = found.normalizer;
+        if (gradient.dx == nullptr) return;
+        for (int64_t k = block.thread(); k < n; k += block.threads()) gradient.Element(found, row * n, k);
+      });
+}
+
+// Computes dscale and dbias in another pass over x and dy.
+template <bool kCentered, typename T, typename G>
+void ScaleGradient(const RowGradient<kCentered, T, G>& gradient, const Normalizer<Arithmetic<T>>* normalizers,
+                   Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const Columns rows = gradient.rows;
+  const G* const dy = gradient.dy;
+  const T* const x = gradient.x;
+  const auto term = GRADLOOM_ON_DEVICE(int64_t row, int64_t column) {
+    const int64_t i = row * rows.columns + column;
+    const R g = static_cast<R>(dy[i]);
+    return Pair<R>{g * normalizers[row](static_cast<R>(x[i])), g};
+  };
+  SumColumns(
+      rows, partials, stream, term, GRADLOOM_ON_DEVICE(int64_t column, double product, double sum) {
+        dscale.Set(column, product);
+        dbias.Set(column, sum);
+      });
+}
+
+// Sums over the runs of rows; `partials` has the sums of each run, by column.
+template <typename R>
+void SumRuns(int64_t columns, int64_t runs, const Pair<R>* partials, FloatResults dscale, FloatResults dbias, cudaStream_t stream) {
+  ForEachRowOf(
+      columns, runs, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t column) {
+        const auto sums = SumOf<Pair<double>>(block, runs, [=](int64_t run) { return InDouble(partials[column * runs + run]); });
+        if (block.thread() != 0) return;
+        dscale.Set(column, sums.first);
+        dbias.Set(column, sums.second);
+      });
+}
+
+// Computes all gradients while reading x and dy once. A block processes a run of rows and keeps the sums of the columns, each thread those
+// of its own columns. `partials` has the sums of all runs, by column; kBytes of shared memory hold those of one run.
+template <int kBytes, bool kCentered, typename T, typename G>
+void GradientsOfRuns(const RowGradient<kCentered, T, G>& gradient, Pair<Arithmetic<T>>* partials, FloatResults dscale, FloatResults dbias,
+                     cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const int64_t runs = RowRuns(gradient.rows).runs();
+  ForEachRow(
+      runs, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t run) {
+        const int64_t n = gradient.rows.columns, end = gradient.rows.rows * (run + 1) / runs;
+        Pair<R>* const sums = Shared<0, Pair<R>, kBytes / sizeof(Pair<R>)>();
+        for (int64_t k = block.thread(); k < n; k += block.threads()) sums[k] = {};
+        for (int64_t row = gradient.rows.rows * run / runs; row < end; ++row) {
+          const auto found = gradient.Of(block, row);
+          for (int64_t k = block.thread(); k < n; k += block.threads()) sums[k] = sums[k] + gradient.Element(found, row * n, k);
+        }
+        for (int64_t k = block.thread(); k < n; k += block.threads()) partials[k * runs + run] = sums[k];
+      });
+  SumRuns(gradient.rows.columns, runs, partials, dscale, dbias, stream);
+}
+
+// A block's run of rows that are held in registers, as are each thread's sums of its columns.
+template <bool kCentered, typename G, typename Held>
+struct GradientOfHeldRun {
+  using Threads = typename Held::Threads;
+  static constexpr int kVectors = Held::kVectors;
+  using Vector = AlignedVector<float, kHeldVector>;
+
+  RowGradient<kCentered, float, G> gradient;
+  int64_t runs;
+  Pair<float>* partials;  // by column, then by run; null: not wanted
+
+  struct Operands {
+    HeldRow<kVectors, float> x;
+    HeldRow<kVectors, G> dy;
+    const float* scale;
+
+    // With d = dy * scale.
+    GRADLOOM_DEVICE Vector D(int j, int k) const {
+      Vector d = *reinterpret_cast<const Vector*>(scale + k);
+      GRADLOOM_UNROLL
+      for (int e = 0; e < kHeldVector; ++e) d.at[e] *= dy(j, e);
+      return d;
+    }
+  };
+
+  struct Summing {
+    const Operands& operands;
+    const Threads& threads;
+    int64_t n;
+
+    template <typename Term>
+    GRADLOOM_DEVICE auto operator()(const Term& term) const {
+      decltype(term(0.0f, 0.0f)) mine{};
+      ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+        const Vector d = operands.D(j, k);
+        GRADLOOM_UNROLL
+        for (int e = 0; e < kHeldVector; ++e) mine = mine + term(operands.x(j, e), d.at[e]);
+      });
+      return SumOfThreads(threads, mine);
+    }
+  };
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t run) const {
+    const Threads threads;
+    const int64_t n = gradient.rows.columns;
+    const int group = block.thread() / threads.threads();
+    Pair<float> sums[kVectors][kHeldVector] = {};
+    for (int64_t row = run * Held::kGroups + group; row < gradient.rows.rows; row += runs * Held::kGroups) {
+      const int64_t start = row * n;
+      const Operands operands{{threads, n, gradient.x + start}, {threads, n, gradient.dy + start}, gradient.scale};
+      const auto found = StatisticsBy<kCentered, float>(Summing{operands, threads, n}, static_cast<float>(n), gradient.epsilon);
+      ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+        Vector results = operands.D(j, k);
+        GRADLOOM_UNROLL
+        for (int e = 0; e < kHeldVector; ++e) {
+          const float g = operands.dy(j, e), h = found.normalizer(operands.x(j, e));
+          results.at[e] = found.Dx(results.at[e], h);
+          sums[j][e] = sums[j][e] + Pair<float>{g * h, g};
+        }
+        if (gradient.dx != nullptr) *reinterpret_cast<Vector*>(gradient.dx + start + k) = results;
+      });
+    }
+    if (partials != nullptr) Store(block, run, group, sums);
+  }
+
+  // Stores the sums of the run, those of its groups of threads added in their order.
+  GRADLOOM_DEVICE void Store(const Block& block, int64_t run, int group, const Pair<float> (&sums)[kVectors][kHeldVector]) const {
+    const Threads threads;
+    const int64_t n = gradient.rows.columns;
+    if constexpr (!Held::kByWarp) {
+      ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+        GRADLOOM_UNROLL
+        for (int e = 0; e < kHeldVector; ++e) partials[(k + e) * runs + run] = sums[j][e];
+      });
+      return;
+    }
+    Pair<float>* const all = Shared<0, Pair<float>, HeldRows::kWarpColumns>();
+    for (int turn = 0; turn < Held::kGroups; ++turn) {
+      block.Sync();  // also: the previous run's sums have been read
+      if (group != turn) continue;
+      ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+        GRADLOOM_UNROLL
+        for (int e = 0; e < kHeldVector; ++e) all[k + e] = turn == 0 ? sums[j][e] : all[k + e] + sums[j][e];
+      });
+    }
+    block.Sync();
+    for (int64_t k = block.thread(); k < n; k += block.threads()) partials[k * runs + run] = all[k];
+  }
+};
+
+// Computes all gradients of rows that HeldRows serves.
+template <bool kCentered, typename G>
+void GradientsOfHeldRows(const RowGradient<kCentered, float, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
+  const HeldRows rows(gradient.rows);
+  const int64_t runs = rows.runs();
+  const bool sums = dscale.data != nullptr || dbias.data != nullptr;
+  auto* const partials = sums ? static_cast<Pair<float>*>(l.scratch) : nullptr;
+  WithHolding(rows, [&]<typename Held>(Held) {
+    // By the registers for x, dy and two sums of each element.
+    constexpr int kConcurrent = Held::kVectors <= 6 ? 2 : 1;
+    ForEachRun<kConcurrent>(runs, l.stream, GradientOfHeldRun<kCentered, G, Held>{gradient, runs, partials});
+  });
+  if (sums) SumRuns(rows.columns, runs, partials, dscale, dbias, l.stream);
+}
+
+template <bool kCentered, typename T, typename G>
+void Gradients(const RowGradient<kCentered, T, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
+  using R = Arithmetic<T>;
+  const bool sums = dscale.data != nullptr || dbias.data != nullptr;
+  const RowRuns runs(gradient.rows);
+  if (sums && runs.serve(sizeof(R))) {
+    auto* const partials = static_cast<Pair<R>*>(l.scratch);
+    if (runs.bytes(sizeof(R)) <= RowRuns::kFewBytes)
+      GradientsOfRuns<RowRuns::kFewBytes>(gradient, partials, dscale, dbias, l.stream);
+    else
+      GradientsOfRuns<RowRuns::kMaxBytes>(gradient, partials, dscale, dbias, l.stream);
+    return;
+  }
+  auto* const normalizers = static_cast<Normalizer<R>*>(l.scratch);
+  auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * gradient.rows.rows);
+  NormalizeGradient(gradient, normalizers, l.stream);
+  if (sums) ScaleGradient(gradient, normalizers, partials, dscale, dbias, l.stream);
+}
+
+// The scratch memory has the sums of the runs, in either form of the kernel; or the normalization of each row, followed by the sums of the
+// chunks.
+template <bool kCentered>
+std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call) {
+  const Shape& x = call.inputs[1].shape;
+  const Shape row = RowShape(call, x);
+  const Columns rows = NormalizedRows(call, x);
+  const OffsetCalculator<1> offsets(row, {AlongRow(row, call.inputs[2])});
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const FloatVectors v(call);
+  const bool held = HoldsRows(call.inputs[1], rows, call.inputs[2], {});
+  return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
+    const auto with = [&]<typename G>(std::type_identity<G>) {
+      return MakeKernel([=](const Launch& l) {
+        const RowGradient<kCentered, T, G> gradient{
+            l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), offsets};
+        if constexpr (std::is_same_v<T, float>) {
+          if (held) return GradientsOfHeldRows(gradient, v.Out(l, 1), v.Out(l, 2), l);
+        }
+        Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);
+      });
+    };
+    if constexpr (kCentered && std::is_same_v<T, float>) {
+      if (call.inputs[0].dtype != DType::kFloat32) return WithHalf(call.inputs[0].dtype, with);
+    }
+    return with(std::type_identity<T>{});
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeLayerNormGrad(const KernelCall& call, const KernelSite&) { return MakeNormalizeGrad<true>(call); }
+std::unique_ptr<Kernel> MakeRmsNormGrad(const KernelCall& call, const KernelSite&) { return MakeNormalizeGrad<false>(call); }
+
+}  // namespace gradloom::cuda
