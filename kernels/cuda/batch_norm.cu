@@ -8,7 +8,8 @@ namespace {
 // close to the mean gets the right sign, which matters to a ReLU that follows.
 template <typename R>
 struct ChannelLines {
-  R* numbers;
+  static constexpr int kNumbers = 3;
+  R* numbers;  // [kNumbers, channels]
   int64_t channels;
 
   GRADLOOM_DEVICE void Set(int64_t c, double mean, double slope, double bias) const {
@@ -17,13 +18,15 @@ struct ChannelLines {
     numbers[channels + c] = static_cast<R>(slope);
     numbers[2 * channels + c] = static_cast<R>(bias + (static_cast<double>(pivot) - mean) * slope);
   }
-  GRADLOOM_DEVICE R operator()(int64_t c, R x) const { return (x - numbers[c]) * numbers[channels + c] + numbers[2 * channels + c]; }
+  // From a channel's numbers and x.
+  GRADLOOM_DEVICE static R Of(const R (&own)[kNumbers], const R (&x)[1]) { return (x[0] - own[0]) * own[1] + own[2]; }
 };
 
 // dx = slope (dy - level - (x - mean) along) for a channel.
 template <typename R>
 struct ChannelSlopes {
-  R* numbers;
+  static constexpr int kNumbers = 4;
+  R* numbers;  // [kNumbers, channels]
   int64_t channels;
 
   // From the sum of dy and the sum of dy (x - mean) over `count` elements.
@@ -33,9 +36,8 @@ struct ChannelSlopes {
     numbers[2 * channels + c] = static_cast<R>(product * inv_std * inv_std / count);
     numbers[3 * channels + c] = static_cast<R>(mean);
   }
-  GRADLOOM_DEVICE R operator()(int64_t c, R dy, R x) const {
-    return numbers[c] * (dy - numbers[channels + c] - (x - numbers[3 * channels + c]) * numbers[2 * channels + c]);
-  }
+  // From a channel's numbers, dy and x.
+  GRADLOOM_DEVICE static R Of(const R (&own)[kNumbers], const R (&in)[2]) { return own[0] * (in[0] - own[1] - (in[1] - own[3]) * own[2]); }
 };
 
 // The scratch memory: records of the parts, then at most four numbers per channel.
@@ -45,21 +47,45 @@ R* ChannelNumbers(const Slices& s, const Launch& l) {
   return reinterpret_cast<R*>(Records(l) + s.records());
 }
 
+// MapRows for slices that are not rows.
+template <int kWidth, typename T, int kInputs, typename Map>
+void MapPlanes(const Slices& s, const Map& map, const ElementInputs<T, kInputs>& from, T* to, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const WordsOfSlices words(s, kWidth);
+  ForEachInPlanes(
+      words.words, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
+        const int64_t c = Divide(plane, s.slices).rest;
+        R own[Map::kNumbers];
+        for (int k = 0; k < Map::kNumbers; ++k) own[k] = map.numbers[k * s.slices + c];
+        AlignedVector<T, kWidth> loaded[kInputs], result;
+        for (int k = 0; k < kInputs; ++k) loaded[k] = WordAt<kWidth>(from.at[k] + i * kWidth);
+        for (int v = 0; v < kWidth; ++v) {
+          R elements[kInputs];
+          for (int k = 0; k < kInputs; ++k) elements[k] = static_cast<R>(loaded[k].at[v]);
+          result.at[v] = static_cast<T>(Map::Of(own, elements));
+        }
+        *reinterpret_cast<AlignedVector<T, kWidth>*>(to + i * kWidth) = result;
+      });
+}
+
+template <typename T, int kInputs, typename Map>
+void MapChannels(const Slices& s, const Map& map, const ElementInputs<T, kInputs>& from, T* to, cudaStream_t stream) {
+  WithWidth<T>(s.is_rows() ? s.slices : s.points, [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    if (s.is_rows())
+      MapRows<kWidth>(s, map, from, to, stream);
+    else
+      MapPlanes<kWidth>(s, map, from, to, stream);
+  });
+}
+
 template <typename T>
 void Apply(const Slices& s, const ChannelLines<Arithmetic<T>>& lines, const T* x, T* y, cudaStream_t stream) {
-  ForEachInPlanes(
-      s, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
-        y[i] = static_cast<T>(lines(Divide(plane, s.slices).rest, static_cast<Arithmetic<T>>(x[i])));
-      });
+  MapChannels(s, lines, ElementInputs<T, 1>{{x}}, y, stream);
 }
 
 template <typename T>
 void ApplyGradient(const Slices& s, const ChannelSlopes<Arithmetic<T>>& slopes, const T* dy, const T* x, T* dx, cudaStream_t stream) {
-  using R = Arithmetic<T>;
-  ForEachInPlanes(
-      s, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
-        dx[i] = static_cast<T>(slopes(Divide(plane, s.slices).rest, static_cast<R>(dy[i]), static_cast<R>(x[i])));
-      });
+  MapChannels(s, slopes, ElementInputs<T, 2>{{dy, x}}, dx, stream);
 }
 
 template <typename T>
@@ -112,16 +138,38 @@ std::unique_ptr<Kernel> MakeLine(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { Line<T>(s, epsilon, v, l); }); });
 }
 
+// RecordRowGradients for slices that are not rows.
+template <int kWidth, typename T>
+void RecordPlaneGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const WordsOfSlices word(s, kWidth);
+  RecordParts(
+      s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t c, int64_t first, int64_t n) {
+        const R mean = static_cast<R>(means[c]);
+        return InDouble(SumOf<Pair<R>>(block, n / kWidth, [=](int64_t k) {
+          const int64_t at = word(c, first / kWidth + k);
+          const AlignedVector<T, kWidth> slopes = WordAt<kWidth>(dy + at), values = WordAt<kWidth>(x + at);
+          Pair<R> sums{};
+          for (int v = 0; v < kWidth; ++v) {
+            const R g = static_cast<R>(slopes.at[v]);
+            sums = sums + Pair<R>{g, g * (static_cast<R>(values.at[v]) - mean)};
+          }
+          return sums;
+        }));
+      });
+}
+
 // Sums dy and dy (x - mean) over each channel.
 template <typename T, typename Finish>
 void SumGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream,
                   const Finish& finish) {
-  using R = Arithmetic<T>;
-  const auto term = GRADLOOM_ON_DEVICE(int64_t c, int64_t i) {
-    const R g = static_cast<R>(dy[i]);
-    return Pair<R>{g, g * (static_cast<R>(x[i]) - static_cast<R>(means[c]))};
-  };
-  SumSlices<R>(s, records, stream, term, finish);
+  WithWidth<T>(s.is_rows() ? s.slices : s.points, [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    if (s.is_rows())
+      RecordRowGradients<kWidth>(s, dy, x, means, records, stream);
+    else
+      RecordPlaneGradients<kWidth>(s, dy, x, means, records, stream);
+  });
+  SumRecords(s, records, stream, finish);
 }
 
 template <typename T>

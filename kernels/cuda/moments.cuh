@@ -1,9 +1,10 @@
-// Means and variances. Variances are sums of squared distances from a mean computed first: sums of plain squares lose digits if the mean is
-// larger than the deviation.
+// Means and variances. Variances are sums of squared distances from a mean computed first, or from one of the numbers: sums of plain
+// squares lose digits if the mean is larger than the deviation.
 #pragma once
 
 #include <cmath>
 
+#include "kernels/cuda/channel_rows.cuh"
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/offset_calculator.cuh"
 #include "kernels/cuda/rows/slices.h"
@@ -88,23 +89,50 @@ void ForEachInPlanes(const Slices& s, cudaStream_t stream, const F& f) {
   }
 }
 
-// The number of elements of a part.
-GRADLOOM_DEVICE int64_t PartLength(const Slices& s, int64_t part) {
-  const int64_t left = s.count() - part * s.part();
-  return left < s.part() ? left : s.part();
-}
+// [images, slices, points] in words of `width` neighboring points. Its parts are those of `s`, if its points are a multiple of that.
+struct WordsOfSlices {
+  Slices words;
+  int width;
+
+  WordsOfSlices(const Slices& s, int elements) : words{s.images, s.slices, s.points / elements}, width(elements) {}
+  // The first element of word k of a slice.
+  GRADLOOM_DEVICE int64_t operator()(int64_t slice, int64_t k) const { return ElementOf(words, slice, k) * width; }
+};
+
+// The lengths of parts.
+struct PartLengths {
+  int64_t count, part;
+
+  explicit PartLengths(const Slices& s) : count(s.count()), part(s.part()) {}
+  GRADLOOM_DEVICE int64_t operator()(int64_t i) const { return count - i * part < part ? count - i * part : part; }
+};
 
 // record(block, slice, first element, elements) returns two numbers for a part, which are written to `records`.
 template <typename F>
 void RecordParts(const Slices& s, double* records, cudaStream_t stream, const F& record) {
-  const int64_t step = s.part() < Slices::kPart ? s.slices * s.points : 1;
+  const int64_t step = s.points < 8 ? s.slices * s.points : 1;
+  const PartLengths lengths(s);
   ForEachRowOf(
       s.parts() * s.slices, s.work(), step, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t i) {
         const Quotient at = Divide(i, s.slices);
-        const Pair<double> made = record(block, at.rest, at.quotient * s.part(), PartLength(s, at.quotient));
+        const Pair<double> made = record(block, at.rest, at.quotient * lengths.part, lengths(at.quotient));
         if (block.thread() != 0) return;
         records[2 * i] = made.first;
         records[2 * i + 1] = made.second;
+      });
+}
+
+// Calls finish(slice, first, second) in one thread per slice with the sums of the records of its parts.
+template <typename Finish>
+void SumRecords(const Slices& s, const double* records, cudaStream_t stream, const Finish& finish) {
+  const int64_t parts = s.parts();
+  ForEachRowOf(
+      s.slices, parts, s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
+        const auto sums = SumOf<Pair<double>>(block, parts, [=](int64_t part) {
+          const double* record = records + 2 * (part * s.slices + slice);
+          return Pair<double>{record[0], record[1]};
+        });
+        if (block.thread() == 0) finish(slice, sums.first, sums.second);
       });
 }
 
@@ -116,13 +144,37 @@ void SumSlices(const Slices& s, double* records, cudaStream_t stream, const Term
       s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t n) {
         return InDouble(SumOf<Pair<R>>(block, n, [=](int64_t k) { return term(slice, ElementOf(s, slice, first + k)); }));
       });
-  ForEachRowOf(
-      s.slices, s.parts(), s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
-        const auto sums = SumOf<Pair<double>>(block, s.parts(), [=](int64_t part) {
-          const double* record = records + 2 * (part * s.slices + slice);
-          return Pair<double>{record[0], record[1]};
-        });
-        if (block.thread() == 0) finish(slice, sums.first, sums.second);
+  SumRecords(s, records, stream, finish);
+}
+
+// RecordRowMoments for slices that are not rows.
+template <int kWidth, typename T>
+void RecordPlaneMoments(const Slices& s, const T* x, double* records, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  const WordsOfSlices word(s, kWidth);
+  RecordParts(
+      s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t elements) {
+        const int64_t n = elements / kWidth, start = first / kWidth;
+        PivotSums<R> own = {};
+        if (block.thread() < n) {
+          R numbers[3];
+          for (int k = 0; k < 3; ++k) {
+            const int64_t at = block.thread() + k * block.threads();
+            numbers[k] = static_cast<R>(x[word(slice, start + (at < n ? at : block.thread()))]);
+          }
+          own.pivot = Median(numbers[0], numbers[1], numbers[2]);
+        }
+        int64_t words = 0;
+        ForEachStep<4>(
+            block.thread(), n, block.threads(), [&](int64_t k) { return WordAt<kWidth>(x + word(slice, start + k)); },
+            [&](const AlignedVector<T, kWidth>& loaded, int64_t) {
+              ++words;
+              for (int v = 0; v < kWidth; ++v) own.Add(static_cast<R>(loaded.at[v]));
+            });
+        const double count = static_cast<double>(elements), mine = static_cast<double>(words * kWidth);
+        const double own_mean = words > 0 ? own.MeanOf(mine) : 0, mean = block.Reduce(mine * own_mean, Sum{}) / count;
+        const double squares = words > 0 ? own.SquaresOf(mine) + mine * (own_mean - mean) * (own_mean - mean) : 0;
+        return Pair<double>{mean, block.Reduce(squares, Sum{})};
       });
 }
 
@@ -130,20 +182,21 @@ void SumSlices(const Slices& s, double* records, cudaStream_t stream, const Term
 // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 template <typename T, typename Finish>
 void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t stream, const Finish& finish) {
-  using R = Arithmetic<T>;
-  RecordParts(
-      s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t n) {
-        const auto d = ShiftedMomentsOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[ElementOf(s, slice, first + k)]); });
-        const double sum = static_cast<double>(d.sum), count = static_cast<double>(n);
-        return Pair<double>{static_cast<double>(d.pivot) + sum / count, static_cast<double>(d.squares) - sum * sum / count};
-      });
+  WithWidth<T>(s.is_rows() ? s.slices : s.points, [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    if (s.is_rows())
+      RecordRowMoments<kWidth>(s, x, records, stream);
+    else
+      RecordPlaneMoments<kWidth>(s, x, records, stream);
+  });
+  const int64_t parts = s.parts();
+  const PartLengths lengths(s);
   ForEachRowOf(
-      s.slices, s.parts(), s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
+      s.slices, parts, s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
         const auto record = [=](int64_t part) { return records + 2 * (part * s.slices + slice); };
-        const auto count = [=](int64_t part) { return static_cast<double>(PartLength(s, part)); };
+        const auto count = [=](int64_t part) { return static_cast<double>(lengths(part)); };
         const double mean =
-            SumOf<double>(block, s.parts(), [=](int64_t part) { return count(part) * record(part)[0]; }) / static_cast<double>(s.count());
-        const double squares = SumOf<double>(block, s.parts(), [=](int64_t part) {
+            SumOf<double>(block, parts, [=](int64_t part) { return count(part) * record(part)[0]; }) / static_cast<double>(lengths.count);
+        const double squares = SumOf<double>(block, parts, [=](int64_t part) {
           const double distance = record(part)[0] - mean;
           return record(part)[1] + count(part) * distance * distance;
         });

@@ -25,10 +25,33 @@ struct Slices {
   constexpr int64_t elements() const { return count() * slices; }
   constexpr int64_t planes() const { return images * slices; }
 
-  // Elements of a part, few enough that a second pass finds them in the L1 cache. If points are few, neighbors in memory belong to other
-  // slices: then parts are short, so that neighboring threads take neighboring slices.
-  static constexpr int64_t kPart = 8192;
-  constexpr int64_t part() const { return images > 1 && points < 8 ? 64 : kPart; }
+  // [rows, channels]: neighbors in memory belong to different slices. A thread keeps some neighboring channels and walks over rows.
+  constexpr bool is_rows() const { return points == 1 && images > 1; }
+
+  // The channels of a block of threads, in equal tiles of at most kTile.
+  static constexpr int64_t kTile = 256;
+  constexpr int64_t tile() const {
+    const int64_t least = CeilDiv(slices, CeilDiv(slices, kTile));
+    return least == slices ? slices : CeilDiv(least, 8) * 8;  // vectors of up to 8 channels are not divided
+  }
+  constexpr int64_t tiles() const { return slices == 0 ? 0 : CeilDiv(slices, tile()); }
+
+  // Parts of rows: enough blocks for a large GPU, unless a block gets too few elements to be worth its sums' way through memory, or so many
+  // that the sums of its threads lose digits. The number is fixed so that the sums do not depend on the GPU.
+  constexpr int64_t rows_of_part() const {
+    constexpr int64_t kBlocks = 1056, kFewElements = 1 << 15, kManyElements = 1 << 17;
+    const int64_t wanted = CeilDiv(images, CeilDiv(kBlocks, tiles())), few = CeilDiv(kFewElements, tile());
+    const int64_t many = CeilDiv(kManyElements, tile()), rows = wanted > few ? wanted : few;
+    return rows < many ? rows : many;
+  }
+
+  // Elements of a part. If points are few, neighbors in memory belong to other slices: then parts are short, so that neighboring threads
+  // take neighboring slices.
+  constexpr int64_t part() const {
+    if (slices == 0) return 1;
+    if (is_rows()) return rows_of_part();
+    return images > 1 && points < 8 ? 64 : 8192;
+  }
   constexpr int64_t parts() const { return CeilDiv(count(), part()); }
   constexpr int64_t work() const { return part() < count() ? part() : count(); }
 
