@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/max_windows.cuh"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/windows.cuh"
@@ -127,8 +128,26 @@ GRADLOOM_DEVICE int64_t ColumnMajor(const Geometry& g, int64_t point) {
   return (p.at[2] * g.in[1] + p.at[1]) * g.in[0] + p.at[0];
 }
 
+// Whether a thread can take kWide<T> neighboring channels of a point.
+template <typename T>
+bool HasChannelWords(const Pooling& p) {
+  return p.order.step > 1 && p.order.step % kWide<T> == 0 && ChannelWindows::Serve(p.g, p.inputs() / kWide<T>, p.outputs() / kWide<T>);
+}
+
+template <typename T>
+void MaxPoolWords(const Pooling& p, const T* x, T* y, cudaStream_t stream) {
+  constexpr int kWidth = kWide<T>;
+  auto* const words = reinterpret_cast<AlignedVector<T, kWidth>*>(y);
+  ForEachMaxima<kWidth>(
+      ChannelWindows(p.g, p.order.step / kWidth), p.outputs(), x, stream,
+      GRADLOOM_ON_DEVICE(int64_t i, const Maxima<kWidth, T>& maxima) { words[i] = maxima.values; });
+}
+
 template <typename T>
 void MaxPool(const Pooling& p, bool column_major, const T* x, T* y, int64_t* indices, cudaStream_t stream) {
+  if constexpr (!std::is_integral_v<T>) {
+    if (indices == nullptr && HasChannelWords<T>(p)) return MaxPoolWords(p, x, y, stream);
+  }
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
         const Plane<T> from = p.Input(x, plane);
@@ -141,10 +160,23 @@ void MaxPool(const Pooling& p, bool column_major, const T* x, T* y, int64_t* ind
       });
 }
 
+// Through the numbers of the maxima among the kernel elements, a byte per output.
+template <typename T>
+void MaxPoolGradWords(const Pooling& p, const T* x, const T* dy, T* dx, uint8_t* taps, cudaStream_t stream) {
+  constexpr int kWidth = kWide<T>;
+  const ChannelWindows windows(p.g, p.order.step / kWidth);
+  auto* const words = reinterpret_cast<AlignedVector<uint8_t, kWidth>*>(taps);
+  ForEachMaxima<kWidth>(
+      windows, p.outputs(), x, stream, GRADLOOM_ON_DEVICE(int64_t i, const Maxima<kWidth, T>& maxima) { words[i] = maxima.taps; });
+  SumAtMaxima<kWidth>(windows, p.inputs(), taps, dy, dx, stream);
+}
+
 // First stores the maxima of all windows in `largest`.
 template <typename T>
-void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, int32_t* largest, cudaStream_t stream) {
+void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, void* scratch, cudaStream_t stream) {
   using R = Arithmetic<T>;
+  if (HasChannelWords<T>(p)) return MaxPoolGradWords(p, x, dy, dx, static_cast<uint8_t*>(scratch), stream);
+  auto* const largest = static_cast<int32_t*>(scratch);
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
         const int64_t found = LargestPoint(block, p.g, window, p.Input(x, plane));
@@ -311,8 +343,7 @@ std::unique_ptr<Kernel> MakeMaxPool(const KernelCall& call, const KernelSite&) {
 std::unique_ptr<Kernel> MakeMaxPoolGrad(const KernelCall& call, const KernelSite&) {
   const Pooling p(call, call.inputs[0].shape, call.inputs[1].shape);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel(
-        [=](const Launch& l) { MaxPoolGrad(p, l.In<T>(0), l.In<T>(1), l.Out<T>(0), static_cast<int32_t*>(l.scratch), l.stream); });
+    return MakeKernel([=](const Launch& l) { MaxPoolGrad(p, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.scratch, l.stream); });
   });
 }
 

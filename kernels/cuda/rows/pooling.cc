@@ -38,7 +38,7 @@ std::string RejectsMaxPoolGrad(const KernelCall& call) {
   return Rejects(call);
 }
 
-// The index of the maximum of each window.
+// The index of the maximum of each window, in at most 32 bits.
 int64_t MaxPoolGradScratch(const KernelCall& call) { return call.inputs[1].shape.elements() * static_cast<int64_t>(sizeof(int32_t)); }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain, std::string (*rejects)(const KernelCall&),
