@@ -23,7 +23,9 @@ MAX_AGAIN = 80  # of those that failed
 ALONE = ("Gpu.", "StreamHazard.")  # they measure memory, or depend on timing
 SANITIZED_OPS = "MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,Gather,gradloom.GatherGrad,ReduceSum"
 SANITIZED_TESTS = "CudaKernels.*:CudaRandomCalls.*:RowGradient.*:AttentionProducts.*Agree*"
-VERDICT = re.compile(r"^(\S+) .*\b(passed|FAILED)$")
+# initcheck does not see what cuBLASLt's kernels for Hopper write, and reports every read of a product.
+WITHOUT_PRODUCTS = (re.sub("MatMul,Gemm,", "", SANITIZED_OPS), "CudaKernels.*:RowGradient.*")
+VERDICT = re.compile(r"^(\S+) .*\bloss +(\S+) .*\bparameter +(\S+) .*\b(passed|FAILED)$", re.M)
 
 
 class Run:
@@ -101,26 +103,43 @@ class Report:
         self.jobs = kept
         self.close(what, begin, passed, failures)
 
-    def replay(self, what, program, cases, limit, arguments):
-        """Recorded trainings, in groups; then, one by one, those that failed or that a group did not reach."""
+    def replay(self, what, program, cases, limit, arguments, cpu):
+        """Recorded trainings, in groups; then, one by one, those that failed or that a group did not reach. If the CPU's reference kernels
+        deviate from the recording by the same figures, so would any device: an element was within rounding errors of a kink, such as a
+        ReLU's, and the recording is on the other side. Such trainings are listed, but do not count as failed."""
         begin, good = time.monotonic(), set()
         command = [program, "replay", *arguments]
         # Neighbors are alike. Mixed, groups take about equally long.
         count = max(1, len(cases) // GROUP)
         groups = [(f"{what} {i}", [*command, *cases[i::count]], None) for i in range(count)]
         for _, run in self.run_all(groups, limit):
-            verdicts = map(VERDICT.match, run.output.splitlines() if run else [])
-            good.update(verdict[1] for verdict in verdicts if verdict and verdict[2] == "passed")
+            good.update(verdict[1] for verdict in VERDICT.finditer(run.output if run else "") if verdict[4] == "passed")
         missing = {pathlib.Path(case).name: case for case in cases if pathlib.Path(case).name not in good}
         again = [(name, [*command, case], None) for name, case in list(missing.items())[:MAX_AGAIN]]
         failures = [f"{name}: not repeated alone" for name in list(missing)[MAX_AGAIN:]]
+        deviating = {}
         for name, run in self.run_all(again, limit):
             if run is not None and run.status == 0:
                 good.add(name)
                 self.say(f"  {name}: passed alone, but had failed, or was not reached, together with others")
+            elif run is not None and (verdict := VERDICT.search(run.output)):
+                deviating[name] = (verdict, run)
             else:
                 failures.append(f"{name}: no time left" if run is None else f"{name}: {run.why()}\n{run.excerpt()}")
+        on_cpu = [(name, [program, "replay", *cpu, missing[name]], None) for name in deviating]
+        for name, run in self.run_all(on_cpu, limit):
+            verdict, on_gpu = deviating[name]
+            same = run and VERDICT.search(run.output)
+            if same and same[4] == "FAILED" and all(near(float(verdict[k]), float(same[k])) for k in (2, 3)):
+                good.add(name)
+                self.say(f"  {name}: deviates from the recording as the CPU's reference kernels do, loss {verdict[2]} of the tolerance")
+            else:
+                failures.append(f"{name}: {on_gpu.why()}\n{on_gpu.excerpt()}")
         self.close(what, begin, len(good), failures)
+
+
+def near(a, b):
+    return abs(a - b) <= 0.05 * max(abs(a), abs(b))
 
 
 def cases_in(*folders):
@@ -166,10 +185,10 @@ def main():
     report.tests("streams and memory", [each for each in wanted if each[0].startswith(ALONE)], 60, jobs=1)
 
     small, all_cases = cases_in(f"{arguments.cases}/cases"), cases_in(f"{arguments.cases}/cases", f"{arguments.cases}/recorded")
-    report.replay("recorded trainings on cuda:0", program, all_cases, 90, ["--devices", "cuda:0"])
-    report.replay("without graphs", program, small, 60, ["--devices", "cuda:0", "--cuda-graph", "off"])
-    report.replay("three streams, random delays", program, small, 60, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"])
-    report.replay("on cuda:0,cuda:0", program, small, 60, ["--devices", "cuda:0,cuda:0"])
+    report.replay("recorded trainings on cuda:0", program, all_cases, 90, ["--devices", "cuda:0"], ["--devices", "cpu"])
+    report.replay("without graphs", program, small, 60, ["--devices", "cuda:0", "--cuda-graph", "off"], ["--devices", "cpu"])
+    report.replay("three streams, random delays", program, small, 60, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"], ["--devices", "cpu"])
+    report.replay("on cuda:0,cuda:0", program, small, 60, ["--devices", "cuda:0,cuda:0"], ["--devices", "cpu:2"])
 
     tools = ("memcheck", "racecheck", "initcheck", "synccheck")
     if shutil.which("compute-sanitizer") is None:
@@ -177,9 +196,10 @@ def main():
     elif report.left() < 60:
         report.say("== compute-sanitizer: not run, no time left")
     else:
+        filters = {tool: (SANITIZED_OPS, SANITIZED_TESTS) for tool in tools} | {"initcheck": WITHOUT_PRODUCTS}
         report.tests("compute-sanitizer",
-                     [(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", program, "tests", f"--gtest_filter={SANITIZED_TESTS}"],
-                       {"GRADLOOM_OPS": SANITIZED_OPS}) for tool in tools], report.left() - 5)
+                     [(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", program, "tests", f"--gtest_filter={filters[tool][1]}"],
+                       {"GRADLOOM_OPS": filters[tool][0]}) for tool in tools], report.left() - 5)
     report.say("something FAILED" if report.failed else "everything passed")
     return 1 if report.failed else 0
 
