@@ -149,7 +149,7 @@ void RecordRowMoments(const Slices& s, const T* x, double* records, cudaStream_t
           for (int v = 0; v < kWidth; ++v)
             own[v].pivot = Median(static_cast<R>(words[0].at[v]), static_cast<R>(words[1].at[v]), static_cast<R>(words[2].at[v]));
         }
-        ForEachStep<3>(
+        ForEachStep<4>(
             walk.first, walk.end, walk.step, [&](int64_t at) { return WordAt<kWidth>(x + at); },
             [&](const AlignedVector<T, kWidth>& word, int64_t) {
               for (int v = 0; v < kWidth; ++v) own[v].Add(static_cast<R>(word.at[v]));
