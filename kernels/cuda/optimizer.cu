@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/shared.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/reference/operands.h"
 
 namespace gradloom::cuda {
@@ -125,11 +126,31 @@ struct Gradient {
   const void* data = nullptr;
   DType dtype = DType::kUndefined;
 
-  template <typename T>
-  GRADLOOM_DEVICE T Load(int64_t i) const {
-    if (dtype == DType::kBfloat16) return Convert<T>(static_cast<const Bfloat16*>(data)[i]);
-    if (dtype == DType::kFloat16) return Convert<T>(static_cast<const Half*>(data)[i]);
-    return static_cast<const T*>(data)[i];
+  // kSize elements as they are in memory, of which one array is used.
+  template <typename T, int kSize>
+  struct Loaded {
+    AlignedVector<T, kSize> wide;
+    AlignedVector<Half, kSize> narrow;
+  };
+
+  // Loads up to n elements. They are converted later, so that other loads need not wait for this one.
+  template <int kSize, typename T>
+  GRADLOOM_DEVICE void Load(int64_t i, int64_t n, Loaded<T, kSize>& to) const {
+    if (dtype == DType::kBfloat16 || dtype == DType::kFloat16)
+      to.narrow = LoadVector<kSize>(static_cast<const Half*>(data) + i, n);
+    else
+      to.wide = LoadVector<kSize>(static_cast<const T*>(data) + i, n);
+  }
+  template <int kSize, typename T>
+  GRADLOOM_DEVICE AlignedVector<T, kSize> Value(const Loaded<T, kSize>& loaded) const {
+    if (dtype != DType::kBfloat16 && dtype != DType::kFloat16) return loaded.wide;
+    AlignedVector<T, kSize> value;
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kSize; ++e) {
+      const uint16_t bits = loaded.narrow.at[e].bits;
+      value.at[e] = static_cast<T>(dtype == DType::kBfloat16 ? Bfloat16ToFloat(bits) : HalfToFloat(bits));
+    }
+    return value;
   }
 };
 
@@ -140,11 +161,24 @@ struct RoundedCopy {
 
   template <typename T>
   GRADLOOM_DEVICE void Store(int64_t i, T value) const {
+    Store(i, 1, AlignedVector<T, 1>{{value}});
+  }
+  template <typename T, int kSize>
+  GRADLOOM_DEVICE void Store(int64_t i, int64_t n, const AlignedVector<T, kSize>& values) const {
     if (data == nullptr) return;
     if (dtype == DType::kBfloat16)
-      static_cast<Bfloat16*>(data)[i] = Convert<Bfloat16>(value);
+      StoreVector<kSize>(Rounded<Bfloat16>(values), n, static_cast<Bfloat16*>(data) + i);
     else
-      static_cast<Half*>(data)[i] = Convert<Half>(value);
+      StoreVector<kSize>(Rounded<Half>(values), n, static_cast<Half*>(data) + i);
+  }
+
+ private:
+  template <typename To, typename T, int kSize>
+  GRADLOOM_DEVICE static AlignedVector<To, kSize> Rounded(const AlignedVector<T, kSize>& values) {
+    AlignedVector<To, kSize> rounded;
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kSize; ++e) rounded.at[e] = Convert<To>(values.at[e]);
+    return rounded;
   }
 };
 
@@ -152,19 +186,53 @@ struct RoundedCopy {
 template <typename Rule, typename T>
 struct Arrays {
   static constexpr int kArrays = Rule::kStates + 1;
+  // A thread's elements of a tile, in vectors of 16 bytes. It loads all of them before it stores any.
+  static constexpr int kSize = 16 / sizeof(T), kVectors = kTile / kThreads / kSize;
+  using Vector = AlignedVector<T, kSize>;
+
   Gradient gradient;
   const T* present[kArrays];
   T* next[kArrays];
   RoundedCopy copy;
 
+  // Updates a tile, which ends before `end`.
   GRADLOOM_DEVICE void Update(const Block& block, const Prepared<Rule, T>& p, int64_t begin, int64_t end) const {
-    for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
-      T values[kArrays];
-      for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
-      if (p.applies) Rule::Update(p.step, gradient.Load<T>(i) * p.clip, values[0], values + 1);
-      for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
-      copy.Store(i, values[0]);
+    Vector values[kVectors][kArrays];
+    Gradient::Loaded<T, kSize> gradients[kVectors];
+    GRADLOOM_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = First(block, begin, v), n = end - i;
+      if (n <= 0) continue;
+      GRADLOOM_UNROLL
+      for (int k = 0; k < kArrays; ++k) values[v][k] = LoadVector<kSize>(present[k] + i, n);
+      gradient.Load(i, n, gradients[v]);
     }
+    GRADLOOM_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = First(block, begin, v), n = end - i;
+      if (n <= 0) continue;
+      const Vector g = gradient.Value(gradients[v]);
+      if (p.applies) {
+        GRADLOOM_UNROLL
+        for (int e = 0; e < kSize; ++e) UpdateElement(p, g.at[e], values[v], e);
+      }
+      GRADLOOM_UNROLL
+      for (int k = 0; k < kArrays; ++k) StoreVector<kSize>(values[v][k], n, next[k] + i);
+      copy.Store(i, n, values[v][0]);
+    }
+  }
+
+ private:
+  GRADLOOM_DEVICE static int64_t First(const Block& block, int64_t begin, int v) {
+    return begin + (v * block.threads() + block.thread()) * kSize;
+  }
+  GRADLOOM_DEVICE static void UpdateElement(const Prepared<Rule, T>& p, T g, Vector (&values)[kArrays], int e) {
+    T each[kArrays];
+    GRADLOOM_UNROLL
+    for (int k = 0; k < kArrays; ++k) each[k] = values[k].at[e];
+    Rule::Update(p.step, g * p.clip, each[0], each + 1);
+    GRADLOOM_UNROLL
+    for (int k = 0; k < kArrays; ++k) values[k].at[e] = each[k];
   }
 };
 

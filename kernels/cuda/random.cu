@@ -14,28 +14,11 @@
 namespace gradloom::cuda {
 namespace {
 
-constexpr int64_t kWords = 4;  // words per counter block
+constexpr int kWords = 4;  // words per counter block
 static_assert(kThreads <= cuda_rows::kMaxThreads);
 
 template <typename T>
 using Vector = AlignedVector<T, kWords>;
-
-// Loads or stores the first `n` of four elements.
-template <typename T>
-GRADLOOM_DEVICE Vector<T> Load(const T* from, int64_t n) {
-  if (n == kWords && reinterpret_cast<uintptr_t>(from) % sizeof(Vector<T>) == 0) return *reinterpret_cast<const Vector<T>*>(from);
-  Vector<T> vector = {};
-  for (int k = 0; k < n; ++k) vector.at[k] = from[k];
-  return vector;
-}
-template <typename T>
-GRADLOOM_DEVICE void Store(const Vector<T>& vector, int64_t n, T* to) {
-  if (n == kWords && reinterpret_cast<uintptr_t>(to) % sizeof(Vector<T>) == 0) {
-    *reinterpret_cast<Vector<T>*>(to) = vector;
-    return;
-  }
-  for (int k = 0; k < n; ++k) to[k] = vector.at[k];
-}
 
 // Calls f(i, m) for every four elements from i on; m is their number, less than 4 at the end.
 template <typename F>
@@ -57,14 +40,14 @@ struct Dropout {
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     PhiloxGenerator generator = philox();
-    Vector<T> x = Load(in + i, n);
+    Vector<T> x = LoadVector<kWords>(in + i, n);
     Vector<bool> kept;
     for (int k = 0; k < kWords; ++k) {
       kept.at[k] = generator.Uniform(i + k) >= ratio;
       x.at[k] = kept.at[k] ? static_cast<T>(static_cast<Arithmetic<T>>(x.at[k]) * scale) : static_cast<T>(0.0f);
     }
-    Store(x, n, out + i);
-    if (mask != nullptr) Store(kept, n, mask + i);
+    StoreVector<kWords>(x, n, out + i);
+    if (mask != nullptr) StoreVector<kWords>(kept, n, mask + i);
   }
 };
 
@@ -101,7 +84,7 @@ struct RandomUniform {
     PhiloxGenerator generator = philox();
     Vector<T> values;
     for (int k = 0; k < kWords; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
-    Store(values, n, out + i);
+    StoreVector<kWords>(values, n, out + i);
   }
 };
 
@@ -117,7 +100,7 @@ struct RandomNormal {
     Vector<T> values;
     for (int k = 0; k < kWords; ++k)
       values.at[k] = static_cast<T>(static_cast<A>(mean) + static_cast<A>(scale) * generator.Normal<A>(i + k));
-    Store(values, n, out + i);
+    StoreVector<kWords>(values, n, out + i);
   }
 };
 
@@ -154,7 +137,7 @@ struct Bernoulli {
     PhiloxGenerator generator = philox();
     Vector<Bits> values = {};
     for (int k = 0; k < n; ++k) values.at[k] = static_cast<double>(generator.Uniform(i + k)) < p[i + k] ? one : Bits(0);
-    Store(values, n, out + i);
+    StoreVector<kWords>(values, n, out + i);
   }
 };
 

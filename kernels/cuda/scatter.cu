@@ -1,12 +1,13 @@
 // Rows that are added to, or otherwise combined with, rows selected by index: the gradients of gathers, and the scatters.
 //
-// Floating-point sums must not depend on timing, so updates are first sorted by target with a stable radix sort, which takes two passes for
-// a table of 50,000 rows. Then each thread processes a run of 32 updates of one column in sorted order. If the updates of a target extend
-// over several runs, the thread of the first run combines the partial sums. So each update is read once, however the updates are
-// distributed.
-#include "kernels/cuda/block_scan.cuh"
+// Floating-point sums must not depend on timing, so updates are first sorted by target, stably: tiles of 256 by a block each, then 16
+// sorted lists at a time into one, which takes two passes for 65,536 updates. Then each thread processes a run of 32 updates of a few
+// columns in sorted order. If the updates of a target extend over several runs, the thread of the first run combines the partial sums. So
+// each update is read once, however the updates are distributed.
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/scattering.h"
+#include "kernels/cuda/shared.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/reference/scatter_reduction.h"
 
 namespace gradloom::cuda {
@@ -22,8 +23,6 @@ struct UpdateList {
 // The scratch memory described in rows/scattering.h.
 struct ScatterScratch {
   UpdateList lists[2];
-  int64_t* counts;  // by digit, then by thread
-  int64_t* digits;  // totals by digit
   void* sums;
 
   ScatterScratch(const Scattering& s, void* scratch) {
@@ -32,91 +31,65 @@ struct ScatterScratch {
       list = {at, at + s.count};
       at += 2 * s.count;
     }
-    sums = at + s.CountBytes() / 8;
-    digits = at;
-    counts = at + (int64_t{1} << s.DigitBits());
+    sums = at;
   }
 };
 
-// Indices that are out of range get the target `extent`, which sorts last.
+constexpr int kTile = Scattering::kTile;
+static_assert(kTile == kThreads);
+
+// Finds the targets of updates, and sorts them in tiles. Indices that are out of range get the target `extent`, which sorts last.
 template <typename P>
-void FindTargets(const Scattering& s, const Indices& indices, const P& indexer, const UpdateList& list, const IndexFault& fault,
-                 cudaStream_t stream) {
-  const int64_t nowhere = s.extent;
-  ForEachElement(
-      s.count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t target = indexer(indices, i, fault);
-        list.targets[i] = target < 0 ? nowhere : target;
-        list.numbers[i] = i;
-      });
+void SortTiles(const Scattering& s, const Indices& indices, const P& indexer, const UpdateList& list, const IndexFault& fault,
+               cudaStream_t stream) {
+  const int64_t nowhere = s.extent, count = s.count;
+  ForEachRow((count + kTile - 1) / kTile, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) {
+    int64_t* const targets = Shared<0, int64_t, kTile>();
+    const int64_t begin = tile * kTile, left = count - begin;
+    const int n = left < kTile ? static_cast<int>(left) : kTile, mine = block.thread();
+    const int64_t found = mine < n ? indexer(indices, begin + mine, fault) : -1, target = found < 0 ? nowhere : found;
+    block.Sync();  // the block's previous tile has been read
+    targets[mine] = target;
+    block.Sync();
+    if (mine >= n) return;
+    int rank = 0;
+    for (int k = 0; k < n; ++k) rank += targets[k] < target + (k < mine ? 1 : 0) ? 1 : 0;
+    list.targets[begin + rank] = target;
+    list.numbers[begin + rank] = begin + mine;
+  });
 }
 
-void SortFew(int64_t count, const UpdateList& from, const UpdateList& to, cudaStream_t stream) {
+// Merges each kWays neighboring sorted lists of `width` updates, a power of two. An update follows those of lower targets in the other
+// lists, and those of its own target in previous lists.
+void MergeLists(int64_t count, int64_t width, const UpdateList& from, const UpdateList& to, cudaStream_t stream) {
   ForEachElement(
       count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t target = from.targets[i];
-        int64_t rank = 0;
-        for (int64_t k = 0; k < count; ++k) rank += from.targets[k] < target || (from.targets[k] == target && k < i) ? 1 : 0;
-        to.targets[rank] = target;
-        to.numbers[rank] = from.numbers[i];
-      });
-}
-
-// A pass of the radix sort: thread c processes updates [c * chunk, (c + 1) * chunk).
-struct Pass {
-  int64_t count, chunk, chunks;
-  int shift, digits;
-  GRADLOOM_DEVICE int64_t Digit(int64_t target) const { return (target >> shift) & (digits - 1); }
-  GRADLOOM_DEVICE int64_t End(int64_t c) const { return (c + 1) * chunk < count ? (c + 1) * chunk : count; }
-};
-
-void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cudaStream_t stream) {
-  ForEachElement(
-      pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
-        for (int64_t d = 0; d < pass.digits; ++d) counts[d * pass.chunks + c] = 0;
-        const int64_t end = pass.End(c);
-        for (int64_t i = c * pass.chunk; i < end; ++i) ++counts[pass.Digit(list.targets[i]) * pass.chunks + c];
-      });
-}
-
-// Replaces each row of numbers by its exclusive prefix sums; `totals` is set to the sums of the rows.
-void SumRows(int64_t rows, int64_t length, int64_t* numbers, int64_t* totals, cudaStream_t stream) {
-  ForEachRow(
-      rows, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
-        const int64_t sum = ExclusiveScanInPlace(block, length, numbers + row * length);
-        if (totals != nullptr && block.thread() == 0) totals[row] = sum;
-      });
-}
-
-void Distribute(const Pass& pass, const UpdateList& from, const UpdateList& to, const int64_t* digits, int64_t* counts,
-                cudaStream_t stream) {
-  ForEachElement(
-      pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
-        const int64_t end = pass.End(c);
-        for (int64_t i = c * pass.chunk; i < end; ++i) {
-          const int64_t target = from.targets[i], d = pass.Digit(target);
-          const int64_t at = digits[d] + counts[d * pass.chunks + c]++;
-          to.targets[at] = target;
-          to.numbers[at] = from.numbers[i];
+        constexpr int kWays = Scattering::kWays;
+        const int64_t target = from.targets[i], own = Divide(i, width).quotient, first = own / kWays * kWays;
+        // Steps of a binary search in all lists, so that their loads are in flight together. Its own list is not searched.
+        int64_t before[kWays] = {};
+        for (int64_t step = width; step > 0; step /= 2) {
+          GRADLOOM_UNROLL
+          for (int k = 0; k < kWays; ++k) {
+            const int64_t begin = (first + k) * width, next = before[k] + step;
+            if (first + k == own || next > width || begin + next > count) continue;
+            if (from.targets[begin + next - 1] < target + (first + k < own ? 1 : 0)) before[k] = next;
+          }
         }
+        int64_t at = first * width + i - own * width;
+        GRADLOOM_UNROLL
+        for (int k = 0; k < kWays; ++k) at += before[k];
+        to.targets[at] = target;
+        to.numbers[at] = from.numbers[i];
       });
 }
 
-// Sorts list 0, and returns the list with the result.
-const UpdateList& Sort(const Scattering& s, const ScatterScratch& scratch, cudaStream_t stream) {
-  if (s.count <= Scattering::kFew) {
-    SortFew(s.count, scratch.lists[0], scratch.lists[1], stream);
-    return scratch.lists[1];
-  }
-  for (int k = 0; k < s.Passes(); ++k) {
-    const Pass pass{s.count, s.Chunk(), s.Chunks(), k * s.DigitBits(), 1 << s.DigitBits()};
-    const UpdateList &from = scratch.lists[k % 2], &to = scratch.lists[(k + 1) % 2];
-    CountDigits(pass, from, scratch.counts, stream);
-    SumRows(pass.digits, pass.chunks, scratch.counts, scratch.digits, stream);
-    SumRows(1, pass.digits, scratch.digits, nullptr, stream);
-    Distribute(pass, from, to, scratch.digits, scratch.counts, stream);
-  }
-  return scratch.lists[s.Passes() % 2];
+// Merges the sorted tiles in list 0, and returns the list with the result.
+const UpdateList& MergeTiles(const Scattering& s, const ScatterScratch& scratch, cudaStream_t stream) {
+  int now = 0;
+  for (int64_t width = kTile; width < s.count; width *= Scattering::kWays, now = 1 - now)
+    MergeLists(s.count, width, scratch.lists[now], scratch.lists[1 - now], stream);
+  return scratch.lists[now];
 }
 
 template <typename A>
@@ -139,14 +112,17 @@ struct SortedUpdates {
   static constexpr int64_t kRun = Scattering::kRun;
 
   ScatterReduction reduction;
+  bool adds_to_zeros;  // the output
   int64_t outer, count, extent, inner, runs;
   UpdateList list;
   const T* updates;
   T* out;
   A* sums;  // by part, run, whether the target's updates begin in the run, and column
 
-  SortedUpdates(const Scattering& s, ScatterReduction by, const UpdateList& sorted, const void* from, void* to, void* unfinished)
+  SortedUpdates(const Scattering& s, ScatterReduction by, bool to_zeros, const UpdateList& sorted, const void* from, void* to,
+                void* unfinished)
       : reduction(by),
+        adds_to_zeros(to_zeros),
         outer(s.outer),
         count(s.count),
         extent(s.extent),
@@ -157,34 +133,73 @@ struct SortedUpdates {
         out(static_cast<T*>(to)),
         sums(static_cast<A*>(unfinished)) {}
 
-  GRADLOOM_DEVICE A Update(int64_t part, int64_t p, int64_t column) const {
-    return static_cast<A>(updates[(part * count + list.numbers[p]) * inner + column]);
-  }
   GRADLOOM_DEVICE A& Sum(int64_t part, int64_t run, int place_begins, int64_t column) const {
     return sums[((part * runs + run) * 2 + place_begins) * inner + column];
   }
   GRADLOOM_DEVICE void Finish(int64_t part, int64_t target, int64_t column, A total) const {
     if (target == extent) return;
     T& element = out[(part * extent + target) * inner + column];
-    element = static_cast<T>(Combine(reduction, static_cast<A>(element), total));
+    element = static_cast<T>(Combine(reduction, adds_to_zeros ? A(0) : static_cast<A>(element), total));
   }
   GRADLOOM_DEVICE int64_t End(int64_t run) const { return (run + 1) * kRun < count ? (run + 1) * kRun : count; }
   GRADLOOM_DEVICE bool BeginsAt(int64_t p) const { return p == 0 || list.targets[p - 1] != list.targets[p]; }
 
-  // Combines the updates of a run, target by target.
-  GRADLOOM_DEVICE void CombineRun(int64_t part, int64_t run, int64_t column) const {
-    const int64_t end = End(run);
-    int64_t p = run * kRun;
-    while (p < end) {
-      const int64_t first = p, target = list.targets[p];
-      A total = Update(part, p, column);
-      for (++p; p < end && list.targets[p] == target; ++p) total = Combine(reduction, total, Update(part, p, column));
-      const bool begins = BeginsAt(first), ends = p == count || list.targets[p] != target;
-      if (begins && ends)
-        Finish(part, target, column, total);
-      else
-        Sum(part, run, begins ? 1 : 0, column) = total;
+  // Neighboring columns of the combined updates of a target.
+  template <int kWidth>
+  struct Total {
+    int64_t target;
+    bool begins;  // in this run
+    A at[kWidth];
+  };
+
+  // Stores the total of the updates in this run, which are all if the target also ends here.
+  template <int kWidth>
+  GRADLOOM_DEVICE void Store(int64_t part, int64_t run, int64_t column, const Total<kWidth>& total, bool ends) const {
+    if (!total.begins || !ends) {
+      for (int c = 0; c < kWidth; ++c) Sum(part, run, total.begins ? 1 : 0, column + c) = total.at[c];
+    } else if (adds_to_zeros && total.target != extent) {
+      AlignedVector<T, kWidth> results;
+      for (int c = 0; c < kWidth; ++c) results.at[c] = static_cast<T>(Combine(reduction, A(0), total.at[c]));
+      *reinterpret_cast<AlignedVector<T, kWidth>*>(out + (part * extent + total.target) * inner + column) = results;
+    } else {
+      for (int c = 0; c < kWidth; ++c) Finish(part, total.target, column + c, total.at[c]);
     }
+  }
+
+  // Combines the updates of a run, target by target, in kWidth columns. Several loads are in flight at a time.
+  template <int kWidth>
+  GRADLOOM_DEVICE void CombineRun(int64_t part, int64_t run, int64_t column) const {
+    constexpr int kAtOnce = 4;
+    static_assert(kRun % kAtOnce == 0);
+    using Vector = AlignedVector<T, kWidth>;
+    const int64_t begin = run * kRun, end = End(run);
+    Total<kWidth> total{list.targets[begin], BeginsAt(begin), {}};
+    for (int64_t first = begin; first < end; first += kAtOnce) {
+      int64_t targets[kAtOnce];
+      Vector loaded[kAtOnce];
+      GRADLOOM_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int64_t p = first + k < end ? first + k : end - 1;
+        targets[k] = list.targets[p];
+        loaded[k] = *reinterpret_cast<const Vector*>(updates + (part * count + list.numbers[p]) * inner + column);
+      }
+      GRADLOOM_UNROLL
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (first + k >= end) continue;
+        const bool starts = first + k == begin || targets[k] != total.target;
+        if (starts && first + k != begin) {
+          Store(part, run, column, total, true);
+          total.target = targets[k];
+          total.begins = true;
+        }
+        GRADLOOM_UNROLL
+        for (int c = 0; c < kWidth; ++c) {
+          const A update = static_cast<A>(loaded[k].at[c]);
+          total.at[c] = starts ? update : Combine(reduction, total.at[c], update);
+        }
+      }
+    }
+    Store(part, run, column, total, end == count || list.targets[end] != total.target);
   }
 
   // Completes the target that begins in this run and continues in the next ones, if there is one.
@@ -207,13 +222,24 @@ struct SortedUpdates {
   }
 };
 
+template <int kWidth, typename T>
+void CombineRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
+  const int64_t vectors = sorted.inner / kWidth;
+  ForEachElement(
+      sorted.outer * sorted.runs * vectors, stream, GRADLOOM_ON_DEVICE(int64_t e) {
+        const Quotient at = Divide(e, vectors), part = Divide(at.quotient, sorted.runs);
+        sorted.template CombineRun<kWidth>(part.quotient, part.rest, at.rest * kWidth);
+      });
+}
+
+// Rows of the usual types of gradients are read 16 bytes at a time, if their length permits.
 template <typename T>
 void CombineRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
-  ForEachElement(
-      sorted.outer * sorted.runs * sorted.inner, stream, GRADLOOM_ON_DEVICE(int64_t e) {
-        const Quotient at = Divide(e, sorted.inner), part = Divide(at.quotient, sorted.runs);
-        sorted.CombineRun(part.quotient, part.rest, at.rest);
-      });
+  if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
+    constexpr int kWidth = 16 / sizeof(T);
+    if (sorted.inner % kWidth == 0) return CombineRuns<kWidth>(sorted, stream);
+  }
+  CombineRuns<1>(sorted, stream);
 }
 
 template <typename T>
@@ -256,9 +282,9 @@ std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs&
       Begin(inputs.data < 0 ? nullptr : l.inputs[inputs.data], l.outputs[0], bytes, l.stream);
       if (s.count == 0) return;
       const ScatterScratch scratch(s, l.scratch);
-      FindTargets(s, Indices{l.inputs[inputs.indices], wide}, indexer, scratch.lists[0], fault, l.stream);
-      const UpdateList& list = Sort(s, scratch, l.stream);
-      const SortedUpdates<T> sorted(s, reduction, list, l.inputs[inputs.updates], l.outputs[0], scratch.sums);
+      SortTiles(s, Indices{l.inputs[inputs.indices], wide}, indexer, scratch.lists[0], fault, l.stream);
+      const UpdateList& list = MergeTiles(s, scratch, l.stream);
+      const SortedUpdates<T> sorted(s, reduction, inputs.data < 0, list, l.inputs[inputs.updates], l.outputs[0], scratch.sums);
       CombineRuns(sorted, l.stream);
       JoinRuns(sorted, l.stream);
     });

@@ -25,8 +25,47 @@
 
 namespace gradloom::scalar {
 
-GRADLOOM_SCALAR float Root(float x) { return sqrtf(x); }
+// On a GPU, a root or a quotient whose operands are zero or near the ends of the range takes ten times as long as others, and most moments
+// of a table of which few rows are used are zero. So these are one step of Newton's method from the hardware's estimate for all operands,
+// which is what others take, too.
+GRADLOOM_SCALAR float Root(float x) {
+#ifdef __CUDA_ARCH__
+  float inverse;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  const float root = x * inverse, better = fmaf(fmaf(-root, root, x), 0.5f * inverse, root);
+  return x == 0 || x == __int_as_float(0x7F800000) ? x : better;
+#else
+  return sqrtf(x);
+#endif
+}
 GRADLOOM_SCALAR double Root(double x) { return sqrt(x); }
+
+template <typename T>
+GRADLOOM_SCALAR T Ratio(T a, T b) {
+  return a / b;
+}
+#ifdef __CUDA_ARCH__
+GRADLOOM_SCALAR float Ratio(float a, float b) {
+  float inverse;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  const float ratio = a * inverse, better = fmaf(fmaf(-b, ratio, a), inverse, ratio);
+  return better == better ? better : ratio;
+}
+#endif
+
+// An integral power; by squaring, which is short code without branches to other ranges.
+template <typename D, typename N>
+GRADLOOM_SCALAR D Power(D base, N exponent) {
+  return pow(base, D(exponent));
+}
+GRADLOOM_SCALAR double Power(double base, int64_t exponent) {
+  double power = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) power *= base;
+    base *= base;
+  }
+  return power;
+}
 
 template <typename T>
 GRADLOOM_SCALAR T Select(bool condition, T a, T b) {
@@ -82,8 +121,8 @@ struct AdamStep {
 
 template <typename T, typename D, typename N>
 GRADLOOM_SCALAR AdamStep<T> MakeStep(const AdamOptions& o, D lr, N step) {
-  const D correction1 = 1 - pow(D(o.beta1), D(step));
-  const D correction2 = 1 - pow(D(o.beta2), D(step));
+  const D correction1 = 1 - Power(D(o.beta1), step);
+  const D correction2 = 1 - Power(D(o.beta2), step);
   return {T(1 - o.beta1),
           T(o.beta2),
           T(1 - o.beta2),
@@ -106,7 +145,7 @@ GRADLOOM_SCALAR void AdamMoments(const AdamStep<T>& s, T g, T& average, T& squar
 // `second` is the second moment in the denominator: the current one, or with amsgrad the largest so far.
 template <typename T>
 GRADLOOM_SCALAR void AdamMove(const AdamStep<T>& s, T average, T second, T& parameter) {
-  parameter -= s.step_size * (average / (Root(second) / s.root_correction2 + s.eps));
+  parameter -= s.step_size * Ratio(average, Ratio(Root(second), s.root_correction2) + s.eps);
 }
 
 template <typename T>
@@ -128,7 +167,7 @@ GRADLOOM_SCALAR void AmsgradElement(const AdamStep<T>& s, T gradient, T& paramet
 template <typename T>
 GRADLOOM_SCALAR T LambElement(const AdamStep<T>& s, T gradient, T parameter, T& average, T& square) {
   AdamMoments(s, gradient, average, square);
-  const T adam = (average / s.correction1) / (Root(square) / s.root_correction2 + s.eps);
+  const T adam = Ratio(Ratio(average, s.correction1), Ratio(Root(square), s.root_correction2) + s.eps);
   return adam + s.weight_decay * parameter;
 }
 
@@ -164,7 +203,7 @@ GRADLOOM_SCALAR void RmsPropElement(const RmsPropStep<T>& s, T gradient, T& para
     average += s.one_minus_alpha * (g - average);
     variance -= average * average;
   }
-  const T scaled = g / (Root(variance) + s.eps);
+  const T scaled = Ratio(g, Root(variance) + s.eps);
   if (s.momentum > T(0)) {
     buffer = s.momentum * buffer + scaled;
     parameter -= s.lr * buffer;
@@ -191,7 +230,7 @@ template <typename T>
 GRADLOOM_SCALAR void AdagradElement(const AdagradStep<T>& s, T gradient, T& parameter, T& sum) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
   sum += g * g;
-  parameter -= s.lr * (g / (Root(sum) + s.eps));
+  parameter -= s.lr * Ratio(g, Root(sum) + s.eps);
 }
 
 struct AdadeltaOptions {
@@ -212,7 +251,7 @@ template <typename T>
 GRADLOOM_SCALAR void AdadeltaElement(const AdadeltaStep<T>& s, T gradient, T& parameter, T& square, T& delta_square) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
   square = s.rho * square + s.one_minus_rho * g * g;
-  const T delta = Root(delta_square + s.eps) / Root(square + s.eps) * g;
+  const T delta = Ratio(Root(delta_square + s.eps), Root(square + s.eps)) * g;
   delta_square = s.rho * delta_square + s.one_minus_rho * delta * delta;
   parameter -= s.lr * delta;
 }
@@ -228,7 +267,7 @@ struct AdamaxStep {
 
 template <typename T, typename D, typename N>
 GRADLOOM_SCALAR AdamaxStep<T> MakeStep(const AdamaxOptions& o, D lr, N step) {
-  return {T(1 - o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay), T(lr / (1 - pow(D(o.beta1), D(step))))};
+  return {T(1 - o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay), T(lr / (1 - Power(D(o.beta1), step)))};
 }
 
 template <typename T>
@@ -238,7 +277,7 @@ GRADLOOM_SCALAR void AdamaxElement(const AdamaxStep<T>& s, T gradient, T& parame
   const T decayed = s.beta2 * norm, magnitude = Select(g < T(0), -g, g) + s.eps;
   // NaN gradients must propagate, so the unordered comparison selects `magnitude`.
   norm = Select(decayed > magnitude, decayed, magnitude);
-  parameter -= s.step_size * (average / norm);
+  parameter -= s.step_size * Ratio(average, norm);
 }
 
 }  // namespace gradloom::scalar

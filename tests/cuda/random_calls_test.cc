@@ -474,6 +474,55 @@ TEST(CudaRandomCalls, FusedTensors) {
   });
 }
 
+// Tensors of lengths that vectors and tiles do not divide, gradients and copies in 16 bits, and states that are partly zero.
+TEST(CudaRandomCalls, Updates) {
+  ForEachSeed(40, [](Random& r) {
+    const std::pair<const char*, int> optimizers[] = {{"Sgd", 0},     {"Sgd", 1},     {"Adam", 2},     {"Adam", 3},  {"RmsProp", 1},
+                                                      {"RmsProp", 3}, {"Adagrad", 1}, {"Adadelta", 2}, {"Adamax", 2}};
+    const auto& [optimizer, states] = optimizers[r.Int(0, 8)];
+    const DType dtype = r.Int(0, 3) == 0 ? DType::kFloat64 : DType::kFloat32, half = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
+    const Shape shape{r.Coin() ? r.Int(1, 20) : r.Int(2000, 9000)};
+    std::vector<Tensor> operands = {r.Reals(shape, -1, 1, dtype),
+                                    r.Reals(shape, -1, 1, dtype == DType::kFloat32 && r.Coin() ? half : dtype),
+                                    r.Reals({}, 0.01, 0.02, dtype),
+                                    Tensor::Scalar<int64_t>(r.Int(1, 2000)),
+                                    r.Coin() ? r.Reals({}, 0.5, 1, dtype) : Tensor(),
+                                    r.Int(0, 3) == 0 ? Tensor::Scalar<bool>(r.Coin()) : Tensor()};
+    const double least = r.Coin() ? 0.1 : 0;
+    for (int k = 0; k < states; ++k) operands.push_back(r.Reals(shape, least, least == 0 ? 0 : 1, dtype));
+    Attributes attributes{{"weight_decay", r.Coin() ? 0.1 : 0.0}};
+    const std::string name = optimizer;
+    if ((name == "Sgd" && states == 1) || (name == "RmsProp" && states == 3)) attributes.set("momentum", 0.9);
+    if (name == "RmsProp" && states == 3) attributes.set("centered", int64_t{1});
+    if (name == "Adam" && states == 3) attributes.set("amsgrad", int64_t{1});
+    std::vector<OperandType> outputs(static_cast<size_t>(1 + states), Out(dtype, shape));
+    const bool copied = dtype == DType::kFloat32 && r.Coin();
+    if (copied) {
+      attributes.set("copy_type", static_cast<int64_t>(half));
+      outputs.push_back(Out(half, shape));
+    }
+    Compare(Case(optimizer, "gradloom", operands, outputs, attributes), copied ? 0x1p-7 : dtype == DType::kFloat64 ? 1e-12 : 1e-5);
+  });
+}
+
+// One sorted tile, lists merged once and twice, and targets with many updates and none. Sums of small whole numbers are exact.
+TEST(CudaRandomCalls, GradientsOfGathers) {
+  ForEachSeed(16, [](Random& r) {
+    const int64_t counts[] = {r.Int(1, 300), r.Int(257, 4096), r.Int(4097, 9000)}, count = counts[r.Int(0, 2)];
+    const int64_t rows = r.Coin() ? r.Int(1, 5) : r.Int(100, 6000), inner = r.Coin() ? 4 * r.Int(1, 4) : r.Int(1, 9);
+    const DType dtypes[] = {DType::kFloat32, DType::kBfloat16, DType::kFloat64, DType::kInt32};
+    const DType dtype = dtypes[r.Int(0, 3)], index = r.Coin() ? DType::kInt64 : DType::kInt32;
+    // Half of the updates go to few rows.
+    Tensor indices = r.Wholes({count}, -rows, rows - 1);
+    for (int64_t i = 0; i < count; i += r.Int(1, 3))
+      indices.as<int64_t>()[static_cast<size_t>(i)] = r.Int(0, std::min<int64_t>(rows - 1, 2));
+    indices = Converted(indices.view(), index);
+    const bool front = r.Int(0, 2) == 0;
+    const Shape updates = front ? Shape{2, count, inner} : Shape{count, inner}, table = front ? Shape{2, rows, inner} : Shape{rows, inner};
+    Compare(Case("GatherGrad", "gradloom", {indices, r.Wholes(updates, -4, 4, dtype)}, {Out(dtype, table)}, {{"axis", int64_t{front}}}));
+  });
+}
+
 // One launch and many launches give the same bits.
 TEST(CudaRandomCalls, MultiTensorUpdates) {
   ForEachSeed(30, [](Random& r) {

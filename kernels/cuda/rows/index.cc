@@ -1,6 +1,5 @@
 // Elements by index.
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/scattering.h"
@@ -131,25 +130,6 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
-
-int Scattering::Passes() const {
-  const int bits = std::bit_width(static_cast<uint64_t>(extent));
-  return std::max((bits + kMaxDigitBits - 1) / kMaxDigitBits, 1);
-}
-
-int Scattering::DigitBits() const {
-  const int bits = std::bit_width(static_cast<uint64_t>(extent));
-  return std::max((bits + Passes() - 1) / Passes(), 1);
-}
-
-int64_t Scattering::Chunk() const {
-  constexpr int64_t kMinRows = 32, kMaxThreads = 4096;
-  return std::max(kMinRows, (count + kMaxThreads - 1) / kMaxThreads);
-}
-
-int64_t Scattering::CountBytes() const { return count <= kFew ? 0 : (Chunks() + 1) * (int64_t{1} << DigitBits()) * 8; }
-
-int64_t Scattering::Bytes() const { return 4 * ListBytes() + CountBytes() + 2 * outer * Runs() * inner * total_bytes; }
 
 Scattering ScatteringOf(const KernelCall& call) {
   Scattering s;

@@ -12,26 +12,18 @@ namespace gradloom {
 struct Scattering {
   // The number of consecutive updates, sorted by target, that one thread adds up.
   static constexpr int64_t kRun = 32;
-  // Up to this many updates are sorted by comparing all pairs.
-  static constexpr int64_t kFew = 1024;
-  static constexpr int kMaxDigitBits = 8;
+  // Updates are sorted in tiles of this many, and then this many sorted lists at a time are merged.
+  static constexpr int kTile = 256, kWays = 16;
 
   int64_t outer = 1, count = 0, extent = 0, inner = 1;
   int64_t total_bytes = 4;  // size of a partial sum
 
   int64_t Runs() const { return (count + kRun - 1) / kRun; }
-  // A target is sorted in Passes() digits of DigitBits() bits. Updates that go nowhere have the target `extent`.
-  int Passes() const;
-  int DigitBits() const;
-  // Updates that one thread sorts, and the number of such threads.
-  int64_t Chunk() const;
-  int64_t Chunks() const { return (count + Chunk() - 1) / Chunk(); }
 
-  // Scratch memory: two lists of targets and update numbers; counts by digit and thread; totals by digit; and for each run the partial sums
-  // of its first and its last target, which other runs may continue.
+  // Scratch memory: two lists of targets and update numbers; and for each run the partial sums of its first and its last target, which
+  // other runs may continue.
   int64_t ListBytes() const { return count * 8; }
-  int64_t CountBytes() const;
-  int64_t Bytes() const;
+  int64_t Bytes() const { return 4 * ListBytes() + 2 * outer * Runs() * inner * total_bytes; }
 };
 
 // For gradloom.GatherGrad, gradloom.GatherNDGrad, ScatterElements and ScatterND.
