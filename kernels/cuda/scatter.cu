@@ -4,6 +4,8 @@
 // sorted lists at a time into one, which takes two passes for 65,536 updates. Then each thread processes a run of 32 updates of a few
 // columns in sorted order. If the updates of a target extend over several runs, the thread of the first run combines the partial sums. So
 // each update is read once, however the updates are distributed.
+#include <limits>
+
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/scattering.h"
 #include "kernels/cuda/shared.cuh"
@@ -69,12 +71,15 @@ void MergeLists(int64_t count, int64_t width, const UpdateList& from, const Upda
         // Steps of a binary search in all lists, so that their loads are in flight together. Its own list is not searched.
         int64_t before[kWays] = {};
         for (int64_t step = width; step > 0; step /= 2) {
+          int64_t seen[kWays];
           GRADLOOM_UNROLL
           for (int k = 0; k < kWays; ++k) {
             const int64_t begin = (first + k) * width, next = before[k] + step;
-            if (first + k == own || next > width || begin + next > count) continue;
-            if (from.targets[begin + next - 1] < target + (first + k < own ? 1 : 0)) before[k] = next;
+            const bool inside = first + k != own && next <= width && begin + next <= count;
+            seen[k] = inside ? from.targets[begin + next - 1] : std::numeric_limits<int64_t>::max();
           }
+          GRADLOOM_UNROLL
+          for (int k = 0; k < kWays; ++k) before[k] += seen[k] < target + (first + k < own ? 1 : 0) ? step : 0;
         }
         int64_t at = first * width + i - own * width;
         GRADLOOM_UNROLL
