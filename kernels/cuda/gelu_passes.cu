@@ -83,17 +83,14 @@ void GeluGrad(const ColumnRuns& shape, const T* x, T* gradient, Arithmetic<T>* p
         R sums[kSize] = {};
         for (int64_t row = Divide(shape.rows * at.quotient, runs).quotient + warp; row < end; row += kAhead * kWarps) {
           Vector gradients[kAhead], values[kAhead];
-#pragma unroll
           for (int k = 0; k < kAhead; ++k) {
             const int64_t offset = (row + k * kWarps) * shape.columns + column;
             if (row + k * kWarps >= end) break;
             gradients[k] = *reinterpret_cast<const Vector*>(gradient + offset);
             values[k] = *reinterpret_cast<const Vector*>(x + offset);
           }
-#pragma unroll
           for (int k = 0; k < kAhead; ++k) {
             if (row + k * kWarps >= end) break;
-#pragma unroll
             for (int j = 0; j < kSize; ++j) {
               const R product = static_cast<R>(gradients[k].at[j]) * GeluSlope<T>(static_cast<R>(values[k].at[j]));
               gradients[k].at[j] = static_cast<T>(product);
