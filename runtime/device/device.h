@@ -193,6 +193,8 @@ class DevicePlatform {
 
   // The ordinal of the device whose memory this is; -1: host memory.
   virtual int OrdinalOf(const void* memory) = 0;
+  // Whether all of this host memory is pinned, by whomever, so that copies from it need no other pinned memory.
+  virtual bool Pinned(const void* memory, int64_t bytes) = 0;
 
   // Opens a logical device; several may be on one ordinal. Throws Error(kDevice) if it does not exist.
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/background.h"
+#include "runtime/base/threaded_copy.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/exec/device_issue.h"
 #include "runtime/exec/device_memory.h"
@@ -19,6 +20,9 @@ namespace gradloom {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// From here on a transfer of its own takes less time than a copy to a neighbor of other inputs.
+constexpr int64_t kDirectBytes = int64_t{256} << 10;
 
 // Tells the other processes, if any, that this process is busy.
 class Busy {
@@ -52,10 +56,10 @@ class DeviceExecutor : public Executor {
       copied_[rank] = DeviceEvent(device, false);
     }
   }
-  ~DeviceExecutor() override { background_.Wait(); }
+  ~DeviceExecutor() override { DeviceExecutor::FinishPrefetch(); }
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
-  void FinishPrefetch() override { background_.Wait(); }
+  void FinishPrefetch() override;
   TensorView FetchedFull(int entry, int fetch) override;
   std::optional<DeviceTensor> FetchedOnDevice(int entry, int fetch) override;
 
@@ -108,6 +112,8 @@ class DeviceExecutor : public Executor {
   std::map<int, std::vector<TimedInstruction>> times_;           // by entry: times of its last timed run
   std::map<int, std::vector<int64_t>> sums_;                     // by program and instruction: nanoseconds of all timed runs
   std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
+  ThreadedCopy staging_copy_;
+  bool reads_feeds_ = false;  // copy streams may still read feeds of the host
   int prefetched_entry_ = -1;
   std::vector<const void*> prefetched_feeds_;
   Background background_;  // last member: its work uses all of the above
@@ -166,9 +172,9 @@ void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void
   }
 }
 
-// Copies through host memory with the layout of the slot, so that one transfer moves all inputs. Without pinned memory each input is copied
-// by itself, because the driver would copy it once more anyway. Inputs that are on a device are copied from there after the others have
-// arrived.
+// Copies through host memory with the layout of the slot, so that one transfer moves neighboring inputs. An input that is on a device, or
+// large and pinned by the caller, is copied from where it is. So are all inputs without pinned memory of ours, since the driver would copy
+// them once more anyway.
 void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>& feeds, int slot) {
   DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
   FindFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
@@ -177,30 +183,45 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
     const StagingMemory& staging = rank.host_inputs[static_cast<size_t>(slot)];
     std::byte* const inputs = rank.inputs.at(slot * rank.slot_bytes);
     void* const stream = copy_streams_[r].get();
-    int64_t end = 0;
-    for (const InputCopy& copy : entry.ranks[r].copies) {
-      const auto* const feed = static_cast<const std::byte*>(feeds[static_cast<size_t>(copy.feed)]);
-      if (feed_ordinals_[static_cast<size_t>(copy.feed)] >= 0) continue;
-      if (!staging.pinned() && copy.samples.runs == 1) {
-        rank.device->Copy(inputs + copy.slot_offset, feed + copy.samples.whole_offset, copy.bytes, stream);
-        continue;
-      }
-      copy.samples.Scatter(feed, staging.at(copy.slot_offset));
-      if (!staging.pinned()) rank.device->Copy(inputs + copy.slot_offset, staging.at(copy.slot_offset), copy.bytes, stream);
-      end = std::max(end, copy.slot_offset + copy.bytes);
-    }
-    if (staging.pinned()) rank.device->Copy(inputs, staging.at(0), end, stream);
+    int64_t first = 0, end = 0;  // of the slot: what has been staged, but not transferred
+    const auto transfer = [&] {
+      if (end > first) rank.device->Copy(inputs + first, staging.at(first), end - first, stream);
+      first = end;
+    };
     for (const InputCopy& copy : entry.ranks[r].copies) {
       const int ordinal = feed_ordinals_[static_cast<size_t>(copy.feed)];
-      if (ordinal < 0) continue;
-      const auto* const feed = static_cast<const std::byte*>(feeds[static_cast<size_t>(copy.feed)]) + copy.samples.whole_offset;
-      rank.device->WaitForDefaultStream(stream, ordinal);
-      for (int64_t run = 0; run < copy.samples.runs; ++run) {
-        rank.device->Copy(inputs + copy.slot_offset + run * copy.samples.bytes, feed + run * copy.samples.whole_step, copy.samples.bytes,
-                          stream);
+      const SampleCopy& samples = copy.samples;
+      const auto* const feed = static_cast<const std::byte*>(feeds[static_cast<size_t>(copy.feed)]) + samples.whole_offset;
+      const bool whole = ordinal < 0 && samples.runs == 1;
+      const bool pinned = whole && (copy.bytes >= kDirectBytes || !staging.pinned()) && CudaPlatform()->Pinned(feed, copy.bytes);
+      if (ordinal >= 0 || pinned || (whole && !staging.pinned())) {
+        transfer();
+        if (ordinal >= 0) rank.device->WaitForDefaultStream(stream, ordinal);
+        for (int64_t run = 0; run < samples.runs; ++run) {
+          rank.device->Copy(inputs + copy.slot_offset + run * samples.bytes, feed + run * samples.whole_step, samples.bytes, stream);
+        }
+        reads_feeds_ |= pinned;
+        continue;
       }
+      for (int64_t run = 0; run < samples.runs; ++run) {
+        staging_copy_.Copy(staging.at(copy.slot_offset + run * samples.bytes), feed + run * samples.whole_step, samples.bytes);
+      }
+      if (first == end) first = copy.slot_offset;
+      end = copy.slot_offset + copy.bytes;
     }
+    transfer();
     rank.device->Record(copied_[r].get(), stream);
+  }
+}
+
+// Copies from pinned feeds may still be under way when the background thread is done.
+void DeviceExecutor::FinishPrefetch() {
+  background_.Wait();
+  if (!std::exchange(reads_feeds_, false)) return;
+  try {
+    for (size_t r = memories_.first(); r < memories_.last(); ++r) memories_.rank(r).device->Synchronize(copy_streams_[r].get());
+  } catch (const Error&) {
+    // A device that has failed reads nothing, and says so again in the next run.
   }
 }
 

@@ -129,6 +129,7 @@ class DevicePreparation {
       made.lanes[stream].push_back(Prepared(program, instruction, static_cast<int>(i), rank));
       AddBodies(rank, made.lanes[stream].back(), made.decisions, decided);
     }
+    std::sort(made.copies.begin(), made.copies.end(), [](const InputCopy& a, const InputCopy& b) { return a.slot_offset < b.slot_offset; });
     for (const auto& lane : made.lanes) {
       for (const DeviceInstruction& prepared : lane) {
         if (prepared.apart) made.apart.push_back(&prepared);

@@ -93,7 +93,7 @@ struct InputCopy {
 
 struct DeviceRank {
   std::vector<std::vector<DeviceInstruction>> lanes;  // by stream of the program; copy streams are empty
-  std::vector<InputCopy> copies;
+  std::vector<InputCopy> copies;                      // in the order of the slot
   std::vector<DeviceEvent> events;
   std::vector<bool> of_copies;  // by event: recorded by a copy stream
   StagingMemory decisions;      // DecisionOperands, one after another

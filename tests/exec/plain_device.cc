@@ -184,6 +184,8 @@ class Platform : public DevicePlatform {
     return static_cast<const std::byte*>(memory) < block->first + block->second ? 0 : -1;
   }
 
+  bool Pinned(const void*, int64_t) override { return false; }
+
   std::unique_ptr<Device> Open(int ordinal) override {
     if (ordinal != 0) throw Error(ErrorCode::kDevice, "there is one device, cuda:0");
     return std::make_unique<PlainDevice>(blocks_);

@@ -59,13 +59,15 @@ class CudaDevicePlatform : public DevicePlatform {
   }
 
   int OrdinalOf(const void* memory) override {
-    // The call makes a context on the thread's device, which takes memory; a thread that has chosen none is on device 0.
-    if (const int opened = opened_.load(); opened >= 0) cudaSetDevice(opened);
-    cudaPointerAttributes attributes{};
-    const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
-    cudaGetLastError();
-    const bool there = error == cudaSuccess && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged);
-    return there ? attributes.device : -1;
+    const cudaPointerAttributes attributes = AttributesOf(memory);
+    return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged ? attributes.device : -1;
+  }
+
+  // Of memory that is pinned in part, the driver refuses to copy more than that part.
+  bool Pinned(const void* memory, int64_t bytes) override {
+    const auto* const first = static_cast<const std::byte*>(memory);
+    return AttributesOf(first).type == cudaMemoryTypeHost &&
+           AttributesOf(first + std::max<int64_t>(bytes - 1, 0)).type == cudaMemoryTypeHost;
   }
 
   std::unique_ptr<Device> Open(int ordinal) override {
@@ -105,6 +107,15 @@ class CudaDevicePlatform : public DevicePlatform {
   std::string NewGroupId() override { return NewNcclId(); }
 
  private:
+  cudaPointerAttributes AttributesOf(const void* memory) const {
+    // The call makes a context on the thread's device, which takes memory; a thread that has chosen none is on device 0.
+    if (const int opened = opened_.load(); opened >= 0) cudaSetDevice(opened);
+    cudaPointerAttributes attributes{};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
+    cudaGetLastError();
+    return error == cudaSuccess ? attributes : cudaPointerAttributes{};  // all zero: cudaMemoryTypeUnregistered
+  }
+
   // Enables peer access among all of them. Returns whether each can read the memory of all others.
   static bool LetReadAll(std::span<Device* const> members) {
     bool all = true;

@@ -1,0 +1,159 @@
+// Inputs reach emulated GPUs unchanged on every way: through pinned memory, in which they are neighbors, or directly from the caller's
+// pinned memory, also ahead of their step and to several devices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/device/device.h"
+#include "tests/conformance/run_case.h"
+#include "tests/cuda/emulated_runtime.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kRows = 2100, kColumns = 1000;  // x has more than 8 MB, which two threads copy
+
+class InputCopies : public testing::Test {
+ protected:
+  void SetUp() override { emulated::Reset({.devices = 2, .seed = 3}); }
+  void TearDown() override { emulated::Reset({}); }
+};
+
+// Batches in ordinary memory, or with x and v pinned by the caller.
+class Batches {
+ public:
+  explicit Batches(bool pinned) : device_(pinned ? CudaPlatform()->Open(0) : nullptr) {
+    std::mt19937 random(8);
+    for (int i = 0; i < 4; ++i) {
+      Batch& batch = tensors_.emplace_back();
+      batch.emplace("u", Random(random, Shape{kRows, 1}));
+      batch.emplace("v", Random(random, Shape{kRows, 1}));
+      batch.emplace("x", Random(random, Shape{kRows, kColumns}));
+      batch.emplace("y", Classes(random, kRows, 3));
+      Feeds feeds = Views(batch);
+      for (const char* name : {"v", "x"}) {
+        if (pinned) feeds.at(name).data = Pin(feeds.at(name));
+      }
+      feeds_.push_back(std::move(feeds));
+    }
+  }
+  ~Batches() {
+    for (std::byte* memory : pinned_) device_->FreePinned(memory);
+  }
+
+  const Feeds& operator[](size_t i) const { return feeds_[i]; }
+  size_t size() const { return feeds_.size(); }
+  // Overwrites pinned inputs.
+  static void Spoil(const Feeds& feeds) {
+    for (const char* name : {"v", "x"}) {
+      const TensorView& view = feeds.at(name);
+      std::memset(const_cast<void*>(view.data), 0, static_cast<size_t>(view.bytes()));
+    }
+  }
+
+ private:
+  const void* Pin(const TensorView& view) {
+    std::byte* const memory = pinned_.emplace_back(device_->AllocatePinned(view.bytes()));
+    std::memcpy(memory, view.data, static_cast<size_t>(view.bytes()));
+    return memory;
+  }
+
+  std::shared_ptr<Device> device_;
+  std::vector<Batch> tensors_;
+  std::vector<std::byte*> pinned_;
+  std::vector<Feeds> feeds_;
+};
+
+std::unique_ptr<Session> Trainer(const std::string& devices, bool pin = true) {
+  std::mt19937 random(5);
+  const Model model = ModelOf("net (float[N,1] u, float[N,1] v, float[N," + std::to_string(kColumns) + "] x) => (float[N,3] z) <" +
+                              Weights(random, "w", Shape{kColumns, 3}, 0.05F) + "> { s = Sub(x, u)\n t = Mul(s, v)\n z = MatMul(t, w) }");
+  CompileOptions options = OptionsFor({{"cross_entropy", "z", "y", 1}}, 1, {kRows});
+  SessionOptions session;
+  SetDevices({.devices = devices}, options.recipe, session);
+  session.executor.pin_memory = pin;
+  return std::make_unique<Session>(std::make_shared<const Plan>(Compile(model, options)), session);
+}
+
+int64_t Copies() {
+  const auto& calls = emulated::Calls();
+  return std::count_if(calls.begin(), calls.end(), [](const emulated::Call& call) { return call.what == "copy" && !call.captured; });
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  int64_t copies = 0;  // enqueued outside of graphs
+};
+
+Outcome Train(const std::string& devices, const Batches& batches, bool ahead, bool pin = true) {
+  const std::unique_ptr<Session> session = Trainer(devices, pin);
+  Outcome outcome;
+  const int64_t before = Copies();
+  for (size_t i = 0; i < 2 * batches.size(); ++i) {
+    const Feeds* const next = ahead ? &batches[(i + 1) % batches.size()] : nullptr;
+    outcome.losses.push_back(session->Step(batches[i % batches.size()], [next] { return next; }).loss);
+  }
+  session->FinishPrefetch();
+  outcome.copies = Copies() - before;
+  return outcome;
+}
+
+TEST_F(InputCopies, AllWaysGiveTheSameBits) {
+  for (const char* devices : {"cuda:0", "cuda:0,1"}) {
+    const Outcome staged = Train(devices, Batches(false), false);
+    for (const bool ahead : {false, true}) {
+      for (const bool pin : {true, false}) {
+        EXPECT_EQ(Train(devices, Batches(false), ahead, pin).losses, staged.losses) << devices << ahead << pin;
+        EXPECT_EQ(Train(devices, Batches(true), ahead, pin).losses, staged.losses) << devices << ahead << pin;
+      }
+    }
+  }
+}
+
+// The large one is a transfer of its own, between those of the inputs before and after it. v is too small.
+TEST_F(InputCopies, OnlyLargePinnedInputsAreReadInPlace) {
+  const Outcome staged = Train("cuda:0", Batches(false), false), direct = Train("cuda:0", Batches(true), false);
+  EXPECT_EQ(direct.copies - staged.copies, 2 * static_cast<int64_t>(staged.losses.size()));
+}
+
+// Streams of the emulated GPU do nothing until somebody waits for them.
+TEST_F(InputCopies, PinnedInputsHaveBeenReadOnceTheyAreFinished) {
+  const Batches batches(true), same(true);
+  const std::unique_ptr<Session> session = Trainer("cuda:0"), other = Trainer("cuda:0");
+  session->Step(batches[0]);
+  session->Step(batches[1], [&] { return &batches[2]; });
+  session->FinishPrefetch();
+  Batches::Spoil(batches[2]);
+  const double loss = session->Step(batches[2]).loss;
+  for (const size_t i : {0, 1}) other->Step(same[i]);
+  EXPECT_EQ(loss, other->Step(same[2]).loss);
+  // A step with other inputs than announced.
+  session->Step(batches[0], [&] { return &batches[3]; });
+  session->Step(batches[1]);
+  Batches::Spoil(batches[3]);
+  for (const size_t i : {0, 1}) other->Step(same[i]);
+  EXPECT_EQ(session->Step(batches[0]).loss, other->Step(same[0]).loss);
+}
+
+TEST_F(InputCopies, MemoryIsPinnedOnlyIfAllOfItIs) {
+  const std::shared_ptr<Device> device = CudaPlatform()->Open(0);
+  std::byte* const pinned = device->AllocatePinned(1000);
+  std::byte* const own = device->Allocate(1000);
+  const std::vector<std::byte> plain(1000);
+  EXPECT_TRUE(CudaPlatform()->Pinned(pinned, 1000));
+  EXPECT_TRUE(CudaPlatform()->Pinned(pinned + 10, 0));
+  EXPECT_FALSE(CudaPlatform()->Pinned(pinned + 10, 1000));
+  EXPECT_FALSE(CudaPlatform()->Pinned(plain.data(), 1000));
+  EXPECT_FALSE(CudaPlatform()->Pinned(own, 1000));
+  device->Free(own);
+  device->FreePinned(pinned);
+}
+
+}  // namespace
+}  // namespace gradloom
