@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,6 +27,14 @@ bool AnyPreference(const Graph& graph, DeviceKind device) {
     if (row->prefers != nullptr) preferring.emplace(row->domain, row->op);
   }
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return preferring.contains({node.domain, node.op}); });
+}
+
+// The layout of a view of other dimensions over a value whose last dimension alone is padded, if the view has the same last dimension.
+std::optional<Layout> PaddedView(const Layout& layout, const Shape& from, const Shape& to) {
+  if (!layout.order.empty() || layout.blocks.size() != 1 || to.rank() == 0) return std::nullopt;
+  const Layout::Block& block = layout.blocks.front();
+  if (block.dim != from.rank() - 1 || from[block.dim] != to[to.rank() - 1]) return std::nullopt;
+  return Layout{.order = {}, .blocks = {{to.rank() - 1, block.size}}};
 }
 
 class LayoutAssigner {
@@ -104,8 +113,11 @@ class LayoutAssigner {
     if (!node.regions.empty()) return Apply(node, PlainCall(node));
     if (op != nullptr && op->has(kView)) {
       const ValueId in = node.inputs[0], out = node.outputs[0];
-      if (graph_.value(in).shape == graph_.value(out).shape) {
+      const Shape &from = graph_.value(in).shape, &to = graph_.value(out).shape;
+      if (from == to) {
         layout(out) = layout(in);
+      } else if (const auto padded = PaddedView(layout(in), from, to)) {
+        layout(out) = *padded;
       } else {
         node.inputs[0] = In(in, {});
       }

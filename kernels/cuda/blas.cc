@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,18 +34,39 @@ std::string EpilogueRejection(const BlasProduct& product) {
 
 class BlasKernel : public Kernel {
  public:
-  BlasKernel(const BlasProduct& product, Libraries& libraries) : product_(product), library_(product, libraries) {}
-  bool has_algorithm() const { return library_.has_algorithm(); }
+  BlasKernel(const BlasProduct& product, Libraries& libraries) : product_(product), parts_(AlignedParts(product)) {
+    for (const ProductPart& part : parts_) library_.push_back(std::make_unique<LtProduct>(part.product, libraries));
+  }
+  bool has_algorithm() const {
+    return std::all_of(library_.begin(), library_.end(), [](const auto& part) { return part->has_algorithm(); });
+  }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     auto* const on = static_cast<CUstream_st*>(stream);
-    library_.Run(inputs, outputs, scratch, on);
+    if (library_.size() == 1) {
+      library_.front()->Run(inputs, outputs, scratch, on);
+    } else {
+      const int64_t bytes = DTypeBytes(product_.dtype);
+      for (size_t i = 0; i < parts_.size(); ++i) {
+        const ProductPart& part = parts_[i];
+        char* const d = static_cast<char*>(outputs[0]) + part.d * bytes;
+        const bool adds = part.product.addend == BlasProduct::Addend::kMatrix, row = part.product.addend == BlasProduct::Addend::kRow;
+        const void* const of_part[] = {static_cast<const char*>(inputs[0]) + part.a * bytes,
+                                       static_cast<const char*>(inputs[1]) + part.b * bytes,
+                                       adds  ? d
+                                       : row ? static_cast<const char*>(inputs[2]) + part.row * bytes
+                                             : nullptr};
+        void* const to[] = {d};
+        library_[i]->Run(of_part, to, scratch, on);
+      }
+    }
     ZeroRowPadding(product_, outputs[0], on);
   }
 
  private:
   BlasProduct product_;
-  LtProduct library_;
+  std::vector<ProductPart> parts_;
+  std::vector<std::unique_ptr<LtProduct>> library_;
 };
 
 // Gradloom's product of matrices with padded rows.
@@ -120,6 +143,11 @@ class ProductAndPasses : public Kernel {
 };
 
 std::unique_ptr<Kernel> MakeWithEpilogue(const KernelCall& call, const KernelSite& site) {
+  BlasProduct plain = *BlasProductOf(call);
+  const bool sums = plain.epilogue == Epilogue::kSumsOfA || plain.epilogue == Epilogue::kSumsOfB;
+  plain.epilogue = Epilogue::kNone;
+  // A divided product is so much faster that it is worth another pass over the operand.
+  if (sums && AlignedParts(plain).size() > 1) return std::make_unique<ProductAndPasses>(call, site);
   std::string why = EpilogueRejection(*BlasProductOf(call));
   if (why.empty()) {
     auto kernel = std::make_unique<BlasKernel>(*BlasProductOf(call), *site.libraries);

@@ -104,12 +104,13 @@ TEST(FuseCasts, ChangesNoBit) {
 // their gradient, without a reorder.
 TEST(AssignLayouts, LargeProductsHavePaddedRows) {
   std::mt19937 random(6);
-  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 16] x) => (float[N, 67] z)\n<" +
+  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 4, 16] x) => (float[M, 67] z)\n<" +
                                       Weights(random, "w", {67, 16}) + ",\n" + Weights(random, "v", {16, 16}) +
-                                      ">\n{\n h = Gemm (x, v)\n z = Gemm <transB = 1> (h, w)\n}\n");
+                                      ", int64[2] flat = {-1, 67}>\n{\n h = MatMul (x, v)\n t = Transpose <perm = [1, 0]> (w)\n s = MatMul "
+                                      "(h, t)\n z = Reshape (s, flat)\n}\n");
   CompileOptions options = OnGpu(Precision::kBfloat16);
   options.recipe.fetch_outputs = options.recipe.fetch_gradients = false;
-  options.entries = {{EntryKind::kStep, int64_t{1} << 20}};
+  options.entries = {{EntryKind::kStep, int64_t{1} << 18}};
   const Plan plan = Compile(model, options);
   EXPECT_EQ(Count(plan, "Reorder"), 0);
   int padded = 0;

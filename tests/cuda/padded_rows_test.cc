@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/plain_product.h"
+#include "kernels/cuda/rows/blas.h"
 #include "tests/cuda/random_calls.h"
 
 namespace gradloom {
@@ -44,6 +47,53 @@ TEST(PaddedRows, ProductsAgreeWithTheReference) {
       for (OperandType* matrix : {&each->call.inputs[0], &each->call.inputs[1], &each->call.outputs[0]}) PadRows(r, *matrix);
       Compare(*each, allowed);
     }
+  });
+}
+
+// The parts of a product, computed by Gradloom's own kernel, give the product. Only large ones are divided.
+TEST(PaddedRows, DividedProductsAgreeWithTheReference) {
+  ForEachSeed(60, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t m = r.Int(1, 40), n = r.Int(1, 40), k = r.Int(1, 40), ta = r.Int(0, 1), tb = r.Int(0, 1);
+    const Tensor a = r.Reals(ta ? Shape{k, m} : Shape{m, k}, -1, 1, dtype), b = r.Reals(tb ? Shape{n, k} : Shape{k, n}, -1, 1, dtype);
+    const bool has_row = r.Coin();
+    const std::vector<Tensor> operands = has_row ? std::vector{a, b, r.Reals({n}, -1, 1, dtype)} : std::vector{a, b};
+    Case c("Gemm", "", operands, {Out(dtype, {m, n})}, {{"transA", ta}, {"transB", tb}, {"allow_tf32", int64_t{1}}});
+    for (OperandType* matrix : {&c.call.inputs[0], &c.call.inputs[1], &c.call.outputs[0]}) {
+      if (!HasAlignedRows(*matrix)) matrix->layout = PaddedRows(dtype);
+    }
+    const std::vector<ProductPart> parts = AlignedParts(*BlasProductOf(c.call), 0);
+    const int64_t unit = kRowAlignmentBytes / DTypeBytes(dtype);
+    int64_t products = 0;
+    for (const ProductPart& part : parts) products += part.product.m * part.product.n * part.product.k;
+    EXPECT_EQ(products, m * n * k);
+    EXPECT_EQ(parts.size() > 1, (m > unit && m % unit != 0) || (n > unit && n % unit != 0) || (k > unit && k % unit != 0));
+    EXPECT_EQ(AlignedParts(*BlasProductOf(c.call)).size(), 1u);
+    const Tensor wanted = RunReference(c.call, c.inputs)[0];
+    std::vector<std::unique_ptr<DeviceBytes>> memory;
+    const int64_t bytes = DTypeBytes(dtype);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const OperandType& type = c.call.inputs[i];
+      std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
+      ToLayout(type.layout, type.shape, bytes, operands[i].data(), stored.data());
+      memory.push_back(std::make_unique<DeviceBytes>(type.bytes()));
+      memory.back()->Write(stored.data(), type.bytes());
+    }
+    const OperandType& result = c.call.outputs[0];
+    const DeviceBytes d(result.bytes());
+    const auto at = [bytes](const DeviceBytes& block, int64_t offset) { return static_cast<char*>(block.data()) + offset * bytes; };
+    for (const ProductPart& part : parts) {
+      const bool row = part.product.addend == BlasProduct::Addend::kRow;
+      cuda::PlainProduct(part.product, at(*memory[0], part.a), at(*memory[1], part.b), at(d, part.d), nullptr,
+                         row ? at(*memory[2], part.row) : nullptr);
+    }
+    GRADLOOM_CUDA(cudaDeviceSynchronize());
+    std::vector<std::byte> stored(static_cast<size_t>(result.bytes()));
+    d.Read(stored.data(), result.bytes());
+    Tensor got(dtype, result.shape);
+    FromLayout(result.layout, result.shape, bytes, stored.data(), got.data());
+    for (int64_t i = 0; i < got.elements(); ++i)
+      ASSERT_NEAR(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i), 4 * epsilon * static_cast<double>(k)) << i;
   });
 }
 

@@ -98,14 +98,12 @@ std::string RejectedLayout(const KernelCall& call) {
   return cuda_rows::Layouts(rest);
 }
 
-// Fewer multiplications take less time than the reorders that padding may need.
-constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
+bool UsesTensorCores(const BlasProduct& product) { return DTypeBytes(product.dtype) == 2 || product.allow_tf32; }
 
-// Tensor cores take rows of any length far slower than aligned ones.
+// Tensor cores need aligned rows to be fast.
 bool PrefersPaddedRows(KernelCall& call) {
   const BlasProduct product = *BlasProductOf(call);
-  const bool tensor_cores = DTypeBytes(product.dtype) == 2 || product.allow_tf32;
-  if (!tensor_cores || product.addend == BlasProduct::Addend::kMatrix || product.m * product.n * product.k < kMinPaddedProducts)
+  if (!UsesTensorCores(product) || product.addend == BlasProduct::Addend::kMatrix || product.m * product.n * product.k < kMinPaddedProducts)
     return false;
   bool any = false;
   for (OperandType* matrix : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
@@ -184,6 +182,66 @@ std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* wh
   product->allow_tf32 = call.attributes.Int("allow_tf32", 0) != 0;
   product->sums = call.outputs.size() > 1 && call.outputs[1].present() && product->epilogue != BlasProduct::Epilogue::kGelu;
   return product;
+}
+
+std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_products) {
+  ProductPart whole{.product = product};
+  BlasProduct& p = whole.product;
+  p.a_row = p.a_row == 0 ? p.a_columns() : p.a_row;
+  p.b_row = p.b_row == 0 ? p.b_columns() : p.b_row;
+  p.d_row = p.d_row == 0 ? p.n : p.d_row;
+  const int64_t unit = kRowAlignmentBytes / DTypeBytes(p.dtype);
+  const bool aligned_rows = p.a_row % unit == 0 && p.b_row % unit == 0 && p.d_row % unit == 0;
+  const bool divides = UsesTensorCores(p) && p.result == p.dtype && p.batch == 1 && p.epilogue == BlasProduct::Epilogue::kNone &&
+                       p.addend != BlasProduct::Addend::kMatrix && aligned_rows && p.m * p.n * p.k >= min_products;
+  if (!divides) return {{.product = product}};
+  std::vector<ProductPart> parts = {whole};
+  const auto divide = [&](auto&& extent, auto&& move) {
+    std::vector<ProductPart> made;
+    for (const ProductPart& part : parts) {
+      ProductPart first = part, rest = part;
+      const int64_t all = extent(part.product), aligned = all / unit * unit;
+      if (aligned == 0 || aligned == all) {
+        made.push_back(part);
+        continue;
+      }
+      extent(first.product) = aligned;
+      extent(rest.product) = all - aligned;
+      rest.product.alignment = kRowAlignmentBytes;
+      move(rest, aligned);
+      made.push_back(first);
+      made.push_back(rest);
+    }
+    parts = std::move(made);
+  };
+  divide(
+      [](auto& q) -> auto& { return q.m; },
+      [](ProductPart& part, int64_t m) {
+        part.a += part.product.transpose_a ? m : m * part.product.a_row;
+        part.d += m * part.product.d_row;
+      });
+  divide(
+      [](auto& q) -> auto& { return q.n; },
+      [](ProductPart& part, int64_t n) {
+        part.b += part.product.transpose_b ? n * part.product.b_row : n;
+        part.d += n;
+        part.row += n;
+      });
+  const size_t before = parts.size();
+  divide(
+      [](auto& q) -> auto& { return q.k; },
+      [](ProductPart& part, int64_t k) {
+        part.a += part.product.transpose_a ? k * part.product.a_row : k;
+        part.b += part.product.transpose_b ? k : k * part.product.b_row;
+      });
+  if (parts.size() == before) return parts;
+  // Pairs: the rest of k comes first, and the other part adds to it.
+  for (size_t i = 0; i < parts.size(); i += 2) {
+    std::swap(parts[i], parts[i + 1]);
+    parts[i + 1].product.addend = BlasProduct::Addend::kMatrix;
+    parts[i + 1].product.beta = 1;
+  }
+  return parts;
 }
 
 // NVIDIA recommends 32 MiB on Hopper. For small results, an algorithm that divides k needs a few times the result.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/catalog/kernel.h"
 #include "runtime/base/tensor.h"
@@ -41,6 +42,20 @@ struct BlasProduct {
 
 // The product of a MatMul, a Gemm or a Gemm with an epilogue. Returns nullopt if cuBLASLt cannot serve it, and sets `why`.
 std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why = nullptr);
+
+// A product over a part of m, n or k. The offsets are in elements, of a row addend as well.
+struct ProductPart {
+  BlasProduct product;
+  int64_t a = 0, b = 0, d = 0, row = 0;
+};
+
+// Fewer multiplications take less time than further launches, or the reorders that padding may need.
+inline constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
+
+// The parts in which a product is computed, in this order; one part if it is not divided. Tensor cores take extents that are no multiples of
+// 16 bytes far slower than others, even with aligned rows: a product of 50,257 columns has one of 50,256 and one of 1. A part over the rest
+// of k adds to the parts before it, which has less rounding if the small part is first. Without an epilogue.
+std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_products = kMinPaddedProducts);
 
 // Size of the scratch memory: the workspace of cuBLASLt's algorithms and its alignment.
 int64_t BlasScratchBytes(const BlasProduct& product);

@@ -128,6 +128,12 @@ std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call,
     if (const auto attention = DnnAttentionOf(call)) return WorkOfDnn(call, *attention, least);
   }
   if (row.op == "GemmGeluGrad") return WorkOfGeluGrad(call);
+  if (row.op == "Gemm" && is_in(CudaBlasRows())) {
+    // A divided product, and the padding of its result.
+    const BlasProduct product = *BlasProductOf(call);
+    const size_t parts = AlignedParts(product).size();
+    return {{static_cast<double>(parts + (product.d_row == 0 ? 0 : 1)), least.flops, least.bytes}};
+  }
   if (is_in(CudaRecurrentBlasRows()) || is_in(CudaRecurrentRows())) return {WorkOfSteps(call, least)};
   return {least};
 }
