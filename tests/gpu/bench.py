@@ -207,7 +207,8 @@ class Bench:
 
     def compile(self, wave, exports, rate, seconds):
         """Starts the peers of a wave; returns, by workload and peer, those that are ready."""
-        end = time.monotonic() + min(self.a.limit, seconds)
+        began = time.monotonic()
+        end = began + min(self.a.limit, seconds)
         compiled = sum(who.startswith("torch") and not who.endswith("eager") for whos in wave.values() for who in whos)
         workers = max(2, 2 * (os.cpu_count() or 2) // max(compiled, 1))
         environment = dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false")
@@ -233,8 +234,8 @@ class Bench:
                 late = {"failed": f"not ready after {time.monotonic() - process.begin:.0f} s"}
                 self.note(who, name, late if (name, who) in waits else {"failed": process.why()})
                 del started[name, who]
-        # Nothing else may run while something is timed.
-        end = max(end, time.monotonic() + 1)
+        # Nothing else may run while something is timed, and without a model there is no time of ours.
+        end = max(end, began + seconds, time.monotonic() + 1)
         while not all(each.ended() for each in exports.values()) and time.monotonic() < end:
             time.sleep(0.05)
         for export in exports.values():
