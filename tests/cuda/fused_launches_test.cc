@@ -119,6 +119,24 @@ TEST(AssignLayouts, LargeProductsHavePaddedRows) {
   EXPECT_GE(padded, 1);
 }
 
+// A weight whose rows are its classes is padded, too: in float32 itself, with its optimizer's state; in 16 bits in a copy.
+TEST(AssignLayouts, WeightsOfLargeProductsHavePaddedRows) {
+  std::mt19937 random(7);
+  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 16] x) => (float[N, 67] z)\n<" +
+                                      Weights(random, "w", {16, 67}) + ",\n" + Weights(random, "v", {16, 16}) +
+                                      ">\n{\n h = MatMul (x, v)\n z = MatMul (h, w)\n}\n");
+  for (const Precision precision : {Precision::kTf32, Precision::kBfloat16}) {
+    CompileOptions options = OnGpu(precision);
+    options.recipe.optimizer.type = "adam";
+    options.recipe.fetch_outputs = options.recipe.fetch_gradients = false;
+    options.entries = {{EntryKind::kStep, int64_t{1} << 20}};
+    const Plan plan = Compile(model, options);
+    int padded = 0;
+    for (const StateTensor& state : plan.state) padded += state.layout == PaddedRows(DType::kFloat32);
+    EXPECT_EQ(padded, precision == Precision::kTf32 ? 3 : 0);
+  }
+}
+
 TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
   std::mt19937 random(9);
   const std::string head = "g (float[N, 8, 6, 6] x) => (float[N, 2] z)\n<";
