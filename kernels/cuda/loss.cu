@@ -1,7 +1,9 @@
 // Classification losses over lines of classes, and their gradients. A group of threads processes a line; the losses of the lines are summed
 // in double, in an order that depends only on their number.
 #include <cmath>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 #include "kernels/cuda/exp_sum.cuh"
 #include "kernels/cuda/lines.cuh"

@@ -124,7 +124,7 @@ TEST(AssignLayouts, WeightsOfLargeProductsHavePaddedRows) {
   std::mt19937 random(7);
   const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 16] x) => (float[N, 67] z)\n<" +
                                       Weights(random, "w", {16, 67}) + ",\n" + Weights(random, "v", {16, 16}) +
-                                      ">\n{\n h = MatMul (x, v)\n z = MatMul (h, w)\n}\n");
+                                      ">\n{\n h = Gemm (x, v)\n z = Gemm (h, w)\n}\n");
   for (const Precision precision : {Precision::kTf32, Precision::kBfloat16}) {
     CompileOptions options = OnGpu(precision);
     options.recipe.optimizer.type = "adam";

@@ -107,7 +107,7 @@ STANDARD = {
     "system_error": "errc error_category error_code error_condition generic_category make_error_code system_category system_error",
     "thread": "jthread this_thread thread",
     "tuple": "apply forward_as_tuple get ignore make_tuple tie tuple tuple_cat tuple_element tuple_element_t tuple_size tuple_size_v",
-    "type_traits": "add_const_t add_pointer_t common_type_t conditional conditional_t conjunction_v decay decay_t enable_if enable_if_t"
+    "type_traits": "add_const_t add_pointer_t bool_constant common_type_t conditional conditional_t conjunction_v decay decay_t enable_if enable_if_t"
     " false_type integral_constant invoke_result_t is_arithmetic_v is_array_v is_base_of_v is_class_v is_const_v is_constant_evaluated"
     " is_constructible_v is_convertible_v is_copy_constructible_v is_default_constructible_v is_empty_v is_enum_v is_floating_point_v"
     " is_function_v is_integral_v is_invocable_r_v is_invocable_v is_lvalue_reference_v is_move_constructible_v"

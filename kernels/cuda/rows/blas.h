@@ -52,9 +52,9 @@ struct ProductPart {
 // Fewer multiplications take less time than further launches, or the reorders that padding may need.
 inline constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
 
-// The parts in which a product is computed, in this order; one part if it is not divided. Tensor cores take extents that are no multiples of
-// 16 bytes far slower than others, even with aligned rows: a product of 50,257 columns has one of 50,256 and one of 1. A part over the rest
-// of k adds to the parts before it, which has less rounding if the small part is first. Without an epilogue.
+// The parts in which a product is computed, in this order; one part if it is not divided. Tensor cores take extents that are no multiples
+// of 16 bytes far slower than others, even with aligned rows: a product of 50,257 columns has one of 50,256 and one of 1. If k is divided,
+// the small part comes first and the other adds to it, which rounds less than the other way round. Without an epilogue.
 std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_products = kMinPaddedProducts);
 
 // Size of the scratch memory: the workspace of cuBLASLt's algorithms and its alignment.
