@@ -70,17 +70,12 @@ struct ChannelWindows {
   struct Place {
     int word, at[3], image;
   };
-  GRADLOOM_DEVICE Place Input(int i) const {
+  // The place with number i, if `kExtent` divides by the extents: of inputs, WindowAxis::by_in, or of outputs, by_out.
+  template <Divisor32 WindowAxis::*kExtent>
+  GRADLOOM_DEVICE Place PlaceOf(int i) const {
     Place p;
     p.word = by_words.Split(i);
-    for (int dim = 2; dim >= 0; --dim) p.at[dim] = axes[dim].by_in.Split(i);
-    p.image = i;
-    return p;
-  }
-  GRADLOOM_DEVICE Place Output(int i) const {
-    Place p;
-    p.word = by_words.Split(i);
-    for (int dim = 2; dim >= 0; --dim) p.at[dim] = axes[dim].by_out.Split(i);
+    for (int dim = 2; dim >= 0; --dim) p.at[dim] = (axes[dim].*kExtent).Split(i);
     p.image = i;
     return p;
   }
@@ -100,7 +95,7 @@ GRADLOOM_DEVICE Maxima<kWidth, T> MaximaOf(const ChannelWindows& w, const Aligne
   using R = Arithmetic<T>;
   constexpr int kAtOnce = 3;  // loads
   const WindowAxis &a = w.axes[0], &b = w.axes[1], &c = w.axes[2];
-  const auto place = w.Output(window);
+  const auto place = w.PlaceOf<&WindowAxis::by_out>(window);
   R best[kWidth];
   int larger[kWidth];  // the kernel element that is larger than -infinity
   int first = kNoTap;  // inside the input
@@ -160,7 +155,7 @@ void SumAtMaxima(const ChannelWindows& w, int64_t inputs, const uint8_t* taps, c
       inputs / kWidth, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         constexpr int kAtOnce = 2;  // loads of each operand
         const WindowAxis &a = w.axes[0], &b = w.axes[1], &c = w.axes[2];
-        const auto place = w.Input(static_cast<int>(i));
+        const auto place = w.PlaceOf<&WindowAxis::by_in>(static_cast<int>(i));
         R sums[kWidth] = {};
         const int past0 = a.PastWindow(place.at[0]), past1 = b.PastWindow(place.at[1]), past2 = c.PastWindow(place.at[2]);
         const int first1 = b.FirstWindow(place.at[1]), first2 = c.FirstWindow(place.at[2]);
