@@ -22,7 +22,7 @@ struct DataFault {
   // Nonzero: the step has been refused, by this device or by another one that takes part in it, and persistent state stays as it is.
   int32_t refused = 0;
   int32_t num_peer_flags = 0;
-  int32_t* const* peer_flags = nullptr;  // the `refused` flags of the other devices, or one flag in host memory that all of them read
+  int32_t* const* peer_flags = nullptr;  // the `refused` flags of other devices, or one in host memory; then words that hosts read
 };
 
 // The meaning of `value` and `limit`.

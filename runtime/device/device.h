@@ -132,7 +132,7 @@ class Device {
   virtual void CopyState(void* to, const void* from, int64_t bytes, void* stream) = 0;
   // Refuses the step, like a kernel that finds a fault, but without a fault for TakeFault.
   virtual void Refuse(void* stream) = 0;
-  // Returns the first fault that a kernel has found since the last call. Waits for the device. Clears the refusal.
+  // Returns the first fault that a kernel has found since the last call, and clears the refusal. All work of the step must have ended.
   virtual std::optional<FoundFault> TakeFault() = 0;
 };
 

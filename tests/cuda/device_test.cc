@@ -42,8 +42,14 @@ TEST_F(DeviceCalls, ARefusedAllocationFailsNoLaunch) {
   device->DeleteStream(stream);
 }
 
-// The refusal of a step must be cleared before the next one begins, on whatever stream that is.
-TEST_F(DeviceCalls, ATakenFaultIsClearedAtOnce) {
+// The refusal of a step must be cleared before the next one begins, on whatever stream that is, also without pinned memory.
+class Refusals : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { emulated::Reset({.devices = 2, .memory_bytes = 1 << 20, .seed = 5, .pinning_fails = GetParam()}); }
+  void TearDown() override { emulated::Reset({}); }
+};
+
+TEST_P(Refusals, ATakenFaultIsClearedAtOnce) {
   const auto device = CudaPlatform()->Open(0);
   std::byte* const memory = device->Allocate(256);
   void* const stream = device->NewStream();
@@ -63,6 +69,16 @@ TEST_F(DeviceCalls, ATakenFaultIsClearedAtOnce) {
   }
   device->DeleteStream(stream);
   device->Free(memory);
+}
+
+INSTANTIATE_TEST_SUITE_P(Device, Refusals, testing::Bool(), [](const auto& test) { return test.param ? "pageable" : "pinned"; });
+
+// The smallest steps take as long as a few calls of CUDA.
+TEST_F(DeviceCalls, WithoutAFaultNothingIsCopied) {
+  const auto device = CudaPlatform()->Open(0);
+  const size_t before = emulated::Calls().size();
+  EXPECT_EQ(device->TakeFault(), std::nullopt);
+  EXPECT_EQ(emulated::Calls().size(), before);
 }
 
 // A context takes memory, so a process has one only on the devices that it uses. A thread that has chosen no device is on device 0.

@@ -5,6 +5,8 @@
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -96,7 +98,8 @@ class CudaDevice : public Device {
     libraries_ = std::make_unique<Libraries>(ordinal);
     libraries_->algorithms().SetEnvironment(EnvironmentOf(ordinal));
     fault_.reset(Allocate(sizeof(DataFault)));
-    ClearFault();
+    reported_.reset(reinterpret_cast<int32_t*>(AllocatePinned(sizeof(int32_t))));
+    SetRefusalWords({});
   }
 
   int ordinal() const override { return ordinal_; }
@@ -263,9 +266,11 @@ class CudaDevice : public Device {
     EnqueueRefusal(fault(), Stream(stream));
   }
   std::optional<FoundFault> TakeFault() override {
+    if (reported_ != nullptr && std::atomic_ref(*reported_).load(std::memory_order_acquire) == 0) return std::nullopt;
     Use();
     DataFault found;
     GRADLOOM_CUDA(cudaMemcpy(&found, fault(), sizeof found, cudaMemcpyDefault));
+    if (reported_ != nullptr) *reported_ = 0;
     if (shared_ != nullptr) *shared_ = 0;
     if (found.site < 0 && found.refused == 0) return std::nullopt;
     ClearFault();
@@ -273,15 +278,20 @@ class CudaDevice : public Device {
     return FoundFault{found.site, TextOf(found)};
   }
 
-  // Sets the words in which a refusal is recorded: those of the other devices, or one in host memory that all devices read.
-  void SetRefusalWords(const std::vector<int32_t*>& words) {
+  // Sets the words in which a refusal is recorded besides this device's own: those of the other devices, or one in host memory that all
+  // devices read.
+  void SetRefusalWords(std::vector<int32_t*> words) {
     Use();
-    peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
-    Upload(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*));
+    if (reported_ != nullptr) words.push_back(reported_.get());
+    if (!words.empty()) {
+      peer_flags_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
+      Upload(peer_flags_.get(), words.data(), words.size() * sizeof(int32_t*));
+    }
     num_peer_flags_ = static_cast<int32_t>(words.size());
     ClearFault();
   }
   int32_t* refused() const { return shared_ != nullptr ? shared_.get() : &fault()->refused; }
+  int32_t* reported() const { return reported_.get(); }
   void SetSharedRefusal(std::shared_ptr<int32_t> shared) { shared_ = std::move(shared); }
 
  private:
@@ -304,11 +314,17 @@ class CudaDevice : public Device {
     void operator()(std::byte* memory) const { cudaFree(memory); }
   };
   using OwnMemory = std::unique_ptr<std::byte, FreeMemory>;  // device memory
+  struct FreePinnedWord {
+    void operator()(int32_t* word) const { cudaFreeHost(word); }
+  };
 
   int ordinal_;
   std::unique_ptr<Libraries> libraries_;
   OwnMemory fault_, peer_flags_;  // a DataFault, and the addresses that it points to
   int32_t num_peer_flags_ = 0;
+  // Host memory, nonzero once a step has been refused: the host looks at it after each step, without a call of CUDA. Null if the system
+  // refuses pinned memory; then the host reads the fault.
+  std::unique_ptr<int32_t, FreePinnedWord> reported_;
   std::shared_ptr<int32_t> shared_;  // one word for all devices of a step that cannot read each other's memory; null: the fault's own word
 };
 
@@ -317,14 +333,18 @@ class CudaDevice : public Device {
 void ShareRefusals(std::span<Device* const> members, bool readable) {
   std::vector<CudaDevice*> devices;
   for (Device* const member : members) devices.push_back(static_cast<CudaDevice*>(member));
-  if (readable) {
-    for (CudaDevice* const device : devices) {
-      std::vector<int32_t*> others;
-      for (CudaDevice* const other : devices) {
-        if (other != device) others.push_back(other->refused());
-      }
-      device->SetRefusalWords(others);
+  // Each device that has been refused must be cleared after the step, so its host's word is set as well.
+  const auto others_than = [&](const CudaDevice* device, bool refused) {
+    std::vector<int32_t*> words;
+    for (CudaDevice* const other : devices) {
+      if (other == device) continue;
+      if (refused) words.push_back(other->refused());
+      if (other->reported() != nullptr) words.push_back(other->reported());
     }
+    return words;
+  };
+  if (readable) {
+    for (CudaDevice* const device : devices) device->SetRefusalWords(others_than(device, true));
     return;
   }
   auto* const word = reinterpret_cast<int32_t*>(devices[0]->AllocatePinned(sizeof(int32_t)));
@@ -336,7 +356,9 @@ void ShareRefusals(std::span<Device* const> members, bool readable) {
   *word = 0;
   const std::shared_ptr<int32_t> shared(word, [](int32_t* memory) { cudaFreeHost(memory); });
   for (CudaDevice* const device : devices) {
-    device->SetRefusalWords({word});
+    std::vector<int32_t*> words = others_than(device, false);
+    words.push_back(word);
+    device->SetRefusalWords(std::move(words));
     device->SetSharedRefusal(shared);
   }
 }
