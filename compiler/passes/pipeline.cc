@@ -39,6 +39,7 @@
 #include "compiler/passes/pack_attention.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/region_bodies.h"
+#include "compiler/passes/relax_order.h"
 #include "compiler/passes/remake_pointwise.h"
 #include "compiler/passes/replicate_data.h"
 #include "compiler/passes/seed_random.h"
@@ -197,6 +198,11 @@ void RunAllowTf32(PassContext& c) {
 }
 
 int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
+
+// Copies of a model that each compute the whole batch must compute the same bits.
+void RunRelaxOrder(PassContext& c) {
+  if (!c.recipe.fixed_order && c.recipe.device == DeviceKind::kCuda && (c.divided || CopiesOfModel(c) == 1)) RelaxOrder(c.graph);
+}
 
 bool KeepsOwnParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
 
@@ -403,6 +409,7 @@ constexpr Pass kPasses[] = {
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
     // After differentiation, to include gradients.
     {"allow_tf32", RunAllowTf32, true, true, PassStage::kBatch},
+    {"relax_order", RunRelaxOrder, true, true, PassStage::kBatch},
     // After differentiation, since the gradient has its own sums.
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
     // All nodes exist, and the batch is not divided yet.

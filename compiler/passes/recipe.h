@@ -62,6 +62,7 @@ struct Recipe {
   int64_t bucket_bytes = 0;    // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
   bool copy_inputs = false;    // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
   bool sync_bn = false;        // batch statistics of the whole batch, not of each device's samples
+  bool fixed_order = true;     // GPUs sum in the same order in every run; otherwise some gradients in any order (relax_order)
   int threads = 1;             // threads of a device, which its streams share
   int64_t memory_limit = 0;    // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
   RecomputeMode recompute = RecomputeMode::kAuto;

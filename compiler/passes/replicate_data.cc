@@ -468,6 +468,8 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       AddToPart(device, std::move(node), samples);
     } else if (samples > 0) {
       node.attributes = dependence_.AttributesAt(i, samples);
+      // Devices that compute the same must compute the same bits.
+      if (whole) node.attributes.erase("deterministic");
       if (const auto bodies = bodies_.find(i); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);
       const ValueId out = graph_.nodes[i].outputs[0];
       const bool drawn = DrawsRandom(node) && out != kNoValue && shard(out).split();

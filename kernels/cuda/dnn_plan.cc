@@ -144,13 +144,17 @@ std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t ad
   return nullptr;
 }
 
-// Properties that exclude an algorithm: sums whose order differs between runs, and sums in 16 bits.
-std::vector<Note> ExcludedNotes() { return {Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION}; }
+// Properties that exclude an algorithm: sums in 16 bits and, of `deterministic` problems, sums whose order differs between runs.
+std::vector<Note> ExcludedNotes(bool deterministic) {
+  std::vector<Note> excluded = {Note::REDUCED_PRECISION_REDUCTION};
+  if (deterministic) excluded.push_back(Note::NONDETERMINISTIC);
+  return excluded;
+}
 
 // Also excludes transforms that lose accuracy. Without allow_tf32, float32 operands must not be rounded to TF32, which tensor cores would
 // do.
 std::vector<Note> ExcludedNotesFor(const DnnConvolution& c) {
-  std::vector<Note> excluded = ExcludedNotes();
+  std::vector<Note> excluded = ExcludedNotes(c.deterministic);
   excluded.insert(excluded.end(), {Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
   if (!c.allow_tf32) excluded.push_back(Note::DOWN_CONVERT_INPUTS);
   if (!c.allow_tf32 && c.dtype == DType::kFloat32) excluded.push_back(Note::TENSOR_CORE);
@@ -179,7 +183,8 @@ size_t AddMask(fe::graph::Graph& graph, const DnnAttention& a, size_t places, Op
 
 MeasuredProblem MeasuredOf(const DnnConvolution& c, int64_t scratch_bytes) {
   MeasuredProblem measured{.problem = "cudnn " + std::string(DTypeName(c.dtype)) + " " + std::to_string(static_cast<int>(c.direction)) +
-                                      " " + std::to_string(c.allow_tf32) + " " + std::to_string(scratch_bytes),
+                                      " " + std::to_string(c.allow_tf32) + (c.deterministic ? " " : " any ") +
+                                      std::to_string(scratch_bytes),
                            .what = "a convolution",
                            .dtype = c.dtype,
                            .bytes = {},
@@ -239,7 +244,7 @@ std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int6
   const auto [o, stats] = graph->sdpa(q, k, v, std::move(options));
   Output(o, a.o, 3);
   if (sums) Output(stats, SumsOf(a), 4).set_data_type(fe::DataType_t::FLOAT);
-  return Plan(std::move(graph), addresses, ExcludedNotes(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, ExcludedNotes(true), scratch_bytes, libraries, why);
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
@@ -247,13 +252,13 @@ std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t
   const Tensor q = Input(*graph, a.q, 0), k = Input(*graph, a.k, 1), v = Input(*graph, a.v, 2), o = Input(*graph, a.o, 3),
                dy = Input(*graph, a.o, 4), stats = Input(*graph, SumsOf(a), 5);
   stats->set_data_type(fe::DataType_t::FLOAT);
-  auto options = OptionsOf<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(true);
+  auto options = OptionsOf<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(a.deterministic);
   const size_t addresses = AddMask(*graph, a, 9, options);
   const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, o, dy, stats, std::move(options));
   Output(dq, a.q, 6);
   Output(dk, a.k, 7);
   Output(dv, a.v, 8);
-  return Plan(std::move(graph), addresses, ExcludedNotes(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, ExcludedNotes(a.deterministic), scratch_bytes, libraries, why);
 }
 
 }  // namespace gradloom::cuda

@@ -1,5 +1,6 @@
 // workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--streams N] [--steps N] [--warmup N] [--seconds S] [--cpu-time]
 //          [--json] [--ops] [--devices SPEC] [--precision fp32|tf32|bf16|fp16] [--cuda-graph on|off] [--autotune on|off]
+//          [--sum-order fixed|any]
 //
 // Trains one benchmark workload and prints the median step time and related figures. With --json it prints one line with the keys that the
 // peers' scripts use.
@@ -29,7 +30,7 @@ namespace {
 struct Arguments {
   std::string model, batches, workload;
   RunOptions run{.threads = 2};
-  std::string precision = "fp32", graph = "on", autotune = "off";
+  std::string precision = "fp32", graph = "on", autotune = "off", sum_order = "fixed";
   int steps = 30, warmup = 3;
   double seconds = 30;  // measurement ends after this time, and after at least three steps
   bool cpu_time = false;
@@ -230,6 +231,7 @@ int RunWorkload(int argc, char** argv) {
   app.add_option("--precision", a.precision, "fp32, tf32, bf16, fp16")->capture_default_str();
   app.add_option("--cuda-graph", a.graph, "on, off")->capture_default_str();
   app.add_option("--autotune", a.autotune, "on, off")->capture_default_str();
+  app.add_option("--sum-order", a.sum_order, "fixed, any")->capture_default_str();
   app.add_option("--disable-pass", a.disabled_passes, "to see what a pass gains");
   CLI11_PARSE(app, argc, argv);
   // `bazel run` changes the working directory, but paths are relative to the caller's.
@@ -238,6 +240,7 @@ int RunWorkload(int argc, char** argv) {
     a.run.precision = PrecisionNamed(a.precision);
     a.run.graph = a.graph != "off";
     a.run.autotune = a.autotune == "on";
+    a.run.fixed_order = a.sum_order != "any";
     return Run(a, start);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.Describe().c_str());

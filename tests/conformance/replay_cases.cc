@@ -1,7 +1,6 @@
 // replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
-// [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16]
-// [--disable-pass NAME]...
-// [--out DIR]
+// [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any]
+// [--disable-pass NAME]... [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the executor, compares the results with
 // the recording, and prints a line per case:
@@ -36,7 +35,7 @@ struct Arguments {
 
 constexpr char kUsage[] =
     "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
-    "[--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] "
+    "[--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any] "
     "[--disable-pass "
     "NAME]... [--out DIR]";
 
@@ -63,6 +62,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.devices = value(i);
     } else if (flag == "--cuda-graph") {
       arguments.run.graph = value(i) != "off";
+    } else if (flag == "--sum-order") {
+      arguments.run.fixed_order = value(i) != "any";
     } else if (flag == "--precision") {
       arguments.run.precision = PrecisionNamed(value(i));
       if (arguments.run.precision == Precision::kFloat16) arguments.run.loss_scale = {.initial = 1024, .dynamic = true};

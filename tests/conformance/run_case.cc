@@ -57,6 +57,7 @@ void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& sessi
   recipe.precision = options.precision;
   recipe.loss_scale = options.loss_scale;
   recipe.streams = options.streams;
+  recipe.fixed_order = options.fixed_order;
   const DeviceSpec devices = ParseDevices(options.devices);
   recipe.device = devices.kind;
   recipe.devices = devices.count;

@@ -20,6 +20,7 @@ struct RunOptions {
   std::string isa = "sm_90";  // of CUDA devices
   bool graph = true;          // CUDA devices capture steps as graphs
   bool autotune = false;      // CUDA devices measure the libraries' algorithms
+  bool fixed_order = true;    // of sums, see Recipe
   bool copy_inputs = false;
   Precision precision = Precision::kFloat32;
   LossScale loss_scale;

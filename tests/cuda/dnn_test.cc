@@ -138,6 +138,23 @@ TEST(DnnAttention, PartsOfAGradientHaveAlignedMasks) {
   EXPECT_EQ(part(24, 8, 1025, {24, 1, 1025, 1025}), (Part{8, 8})) << "the scores of twelve samples would fit as well";
 }
 
+// A gradient that may sum in any order stores no gradients of scores.
+TEST(DnnAttention, AnyOrderNeedsNoParts) {
+  const OperandType q{DType::kBfloat16, {16, 12, 1024, 64}, {}}, none;
+  KernelCall call{.op = "AttentionGrad",
+                  .domain = "gradloom",
+                  .attributes = {{"wanted", Ints{0, 1, 2}}, {"is_causal", int64_t{1}}},
+                  .inputs = {q, q, q, none, none, none, none, q},
+                  .outputs = {q, q, q}};
+  const auto samples = [&] { return DnnGradientPart(*DnnAttentionOf(call))->q.dims[0]; };
+  const auto scratch = [&] { return DnnAttentionScratchOf(call, *DnnAttentionOf(call)).library_bytes; };
+  EXPECT_EQ(samples(), 8);
+  const int64_t fixed = scratch();
+  call.attributes.set("deterministic", int64_t{0});
+  EXPECT_EQ(samples(), 16);
+  EXPECT_LT(scratch(), fixed);
+}
+
 // The results are the same if cuBLASLt has no algorithm for a product.
 TEST(Blas, FallsBackToOwnKernels) {
   const KernelCall call{.op = "MatMul",

@@ -264,7 +264,7 @@ class CommandTest(unittest.TestCase):
         for name, value in (("NCCL_ALGO", "Tree"), ("CUBLAS_WORKSPACE_CONFIG", ":16:8")):
             self.assertIn(f"{name}={value} contradicts", self.train_with("x", "--deterministic", code=4, **{name: value}).stderr)
             self.train_with("free" + name, **{name: value})
-        for flag, value in (("--sync", "hogwild"), ("--autotune", "on")):
+        for flag, value in (("--sync", "hogwild"), ("--autotune", "on"), ("--sum-order", "any")):
             self.assertIn("contradict", self.train_with("x", "--deterministic", flag, value, code=4).stderr)
 
     def test_chaos_changes_no_bit(self):

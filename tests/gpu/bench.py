@@ -169,7 +169,8 @@ class Bench:
         common = ["--steps", steps, "--warmup", 10, "--seconds", a.seconds, "--precision", precision, "--json"]
         if who == "gradloom":
             files = [a.cache / f"{name}.{kind}" for kind in FILES]
-            return [a.folder / "gpu_programs", "workload", *files, *common, "--devices", a.device, "--streams", 0, "--autotune", a.autotune]
+            return [a.folder / "gpu_programs", "workload", *files, *common, "--devices", a.device, "--streams", 0, "--autotune", a.autotune,
+                    "--sum-order", a.sum_order]
         peer = ["--workload", name, "--device", a.device, "--gate", *common]
         return [a.jax, PEERS / "jax_train.py", *peer] if who == "jax" else [sys.executable, PEERS / "torch_cuda.py", "--mode", who.split()[1], *peer]
 
@@ -270,6 +271,7 @@ def main():
     parser.add_argument("--device", default="cuda:0", help="cpu: to try the script, with the names of small nets")
     parser.add_argument("--jax", default=sys.executable, help="the Python for JAX")
     parser.add_argument("--autotune", choices=("on", "off"), default="off", help="of ours: as max-autotune is of torch.compile")
+    parser.add_argument("--sum-order", choices=("fixed", "any"), default="fixed", help="of ours; that of peers may differ from run to run")
     parser.add_argument("--limit", type=int, default=150, help="seconds until a peer must be ready")
     parser.add_argument("--budget", type=int, default=10 ** 6, help="seconds for all; what does not fit counts as failed")
     parser.add_argument("--seconds", type=float, default=10, help="of measured steps, at most, in one process")

@@ -188,6 +188,7 @@ def main():
     report.replay("recorded trainings on cuda:0", program, all_cases, 90, ["--devices", "cuda:0"], ["--devices", "cpu"])
     report.replay("without graphs", program, small, 60, ["--devices", "cuda:0", "--cuda-graph", "off"], ["--devices", "cpu"])
     report.replay("three streams, random delays", program, small, 60, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"], ["--devices", "cpu"])
+    report.replay("sums in any order", program, small, 60, ["--devices", "cuda:0", "--sum-order", "any"], ["--devices", "cpu"])
     report.replay("on cuda:0,cuda:0", program, small, 60, ["--devices", "cuda:0,cuda:0"], ["--devices", "cpu:2"])
 
     tools = ("memcheck", "racecheck", "initcheck", "synccheck")

@@ -204,8 +204,8 @@ constexpr Key kKeys[] = {
      kSwitch,
      kUseRun,
      "false",
-     "refuse options that are not reproducible (hogwild, autotune, settings of GPU libraries in the environment); all others "
-     "are always deterministic",
+     "refuse options that are not reproducible (hogwild, autotune, any order of sums, settings of GPU libraries in the "
+     "environment); all others are always deterministic",
      "",
      {},
      "use_deterministic_algorithms cudnn_deterministic"},
@@ -329,6 +329,9 @@ constexpr Key kKeys[] = {
      "on|off",
      {},
      "benchmark max_autotune"},
+    {"devices.sum_order", "--sum-order", kText, kEverywhere, "fixed",
+     "any: GPUs may sum gradients of convolutions and attention in an order that differs from run to run, which can be faster",
+     "fixed|any"},
     {"devices.place",
      "--place",
      kTexts,

@@ -29,6 +29,8 @@ void RequireDeterministic(const Configuration& configuration) {
     Refuse(configuration, "train.sync", "updates without locks happen in a different order each time");
   if (configuration.Text("devices.autotune") == "on")
     Refuse(configuration, "devices.autotune", "measuring may select a different algorithm the next time");
+  if (configuration.Text("devices.sum_order") == "any")
+    Refuse(configuration, "devices.sum_order", "sums are rounded differently each time");
   for (const Wanted& wanted : kVariables) {
     const char* set = std::getenv(wanted.name);
     if (set != nullptr && std::string(set) != wanted.value) {

@@ -403,6 +403,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
       throw Error(ErrorCode::kConfig, "cannot gather on device '" + Escaped(device) + "'", "", "use --gather-to cpu:0");
   });
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
+  recipe.fixed_order = configuration.Text("devices.sum_order") != "any";
   if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())
     recipe.memory_limit = ParseBytes(limit, "--memory-limit");
   const std::string& recompute = configuration.Text("devices.recompute");

@@ -17,12 +17,13 @@ namespace gradloom {
 struct DnnAttention {
   DType dtype = DType::kFloat16;  // of q, k, v and o; sums are float32
   double scale = 1;
-  bool causal = false;  // query i sees keys 0 to i
+  bool causal = false;        // query i sees keys 0 to i
+  bool deterministic = true;  // a gradient: the same bits in every run
   DnnTensor q, k, v, o;
   DnnTensor mask;  // [batch, heads or 1, queries, keys], strides of 0 along broadcast axes; no dims: no mask
 
   bool has_mask() const { return !mask.dims.empty(); }
-  // The size of the gradients of all scores. A gradient stores them, which makes the order of its sums fixed.
+  // The size of the gradients of all scores, which a deterministic gradient stores to have a fixed order of sums; otherwise 0.
   int64_t score_gradient_bytes() const;
 };
 

@@ -18,6 +18,7 @@ struct DnnConvolution {
   Direction direction = Direction::kForward;
   DType dtype = DType::kFloat32;  // of x, w and y; sums are float32
   bool allow_tf32 = false;        // float32 operands may be rounded to TF32
+  bool deterministic = true;      // the same bits in every run
   DnnTensor x, w, y;
   std::vector<int64_t> pads, strides, dilations;  // for each of two or three spatial dimensions; pads are symmetric
 };

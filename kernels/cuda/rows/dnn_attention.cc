@@ -113,7 +113,9 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-int64_t DnnAttention::score_gradient_bytes() const { return q.dims[0] * q.dims[1] * RoundUp(q.dims[2], 64) * RoundUp(k.dims[2], 128) * 2; }
+int64_t DnnAttention::score_gradient_bytes() const {
+  return deterministic ? q.dims[0] * q.dims[1] * RoundUp(q.dims[2], 64) * RoundUp(k.dims[2], 128) * 2 : 0;
+}
 
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why) {
   const auto no = [&](std::string reason) {
@@ -125,6 +127,7 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
   const AttentionForm form = AttentionFormOf(call);
   DnnAttention a{.dtype = call.inputs[kQ].dtype,
                  .causal = call.attributes.Int("is_causal", 0) != 0,
+                 .deterministic = call.attributes.Int("deterministic", 1) != 0,
                  .q = AttentionTensor(form.q, form.batch),
                  .k = AttentionTensor(form.k, form.batch),
                  .v = AttentionTensor(form.v, form.batch),

@@ -109,6 +109,7 @@ std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::stri
   DnnConvolution c{.direction = DirectionOf(call),
                    .dtype = operands.x->dtype,
                    .allow_tf32 = call.attributes.Int("allow_tf32", 0) != 0,
+                   .deterministic = call.attributes.Int("deterministic", 1) != 0,
                    .x = TensorOf(operands.x->shape, channels_last),
                    .w = TensorOf(operands.w->shape, channels_last),
                    .y = TensorOf(operands.y->shape, channels_last)};
