@@ -125,6 +125,13 @@ Axes AxesOfTensors(const KernelCall& call) {
   return axes;
 }
 
+// The functions of kernels/scalar/rounded.h.
+constexpr const char* kRounded[] = {"Erf", "Exp", "Expm1", "Gelu", "GeluTanh", "Sigmoid", "Softplus", "Tanh"};
+
+bool RoundsResults(const KernelCall& call) {
+  return std::all_of(call.outputs.begin(), call.outputs.end(), [](const OperandType& output) { return Is16BitFloat(output.dtype); });
+}
+
 class Writer {
  public:
   // For the groups of tensors of `all`, of which `call` is the first.
@@ -197,6 +204,9 @@ class Writer {
   void Head(const std::string& arguments) {
     text_ += "extern \"C\" __global__ void __launch_bounds__(" + Number(kPointwiseThreads) + ") " + kPointwiseName + "(const Arguments " +
              arguments + ") {\n";
+    if (rounded_) {
+      for (const char* name : kRounded) text_ += std::string("  using gradloom::scalar::rounded::") + name + ";\n";
+    }
     // The other outputs are not needed in a step that has been refused.
     if (preserves_state_) text_ += "  if (*" + arguments + ".refused != 0) return;\n";
   }
@@ -314,6 +324,7 @@ class Writer {
   const KernelCall& call_;
   const PointwiseProgram& program_;
   const bool preserves_state_;
+  const bool rounded_ = RoundsResults(call_);
   Axes axes_;
   int width_ = 1, at_once_ = 1;  // elements of a group, groups that a thread computes together
   std::string index_ = "long long";

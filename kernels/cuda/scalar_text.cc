@@ -3,7 +3,7 @@
 namespace gradloom::cuda {
 namespace {
 
-// The text of math.h, converted to a literal by the build.
+// The text of math.h and rounded.h, converted to a literal by the build.
 constexpr const char* kMath[] = {
 #include "kernels/cuda/math_text.inc"
 };

@@ -129,8 +129,8 @@ GRADLOOM_MATH float Log(float x) {
   return x >= 0.0f ? r : FromBits(0x7FC00000);  // negative or NaN
 }
 
-// exp(x) - 1 without cancellation at small x.
-GRADLOOM_MATH float Expm1(float x) {
+// exp(x) - 1 for |x| < 0.5, without cancellation.
+GRADLOOM_MATH float Expm1Small(float x) {
   float p = 2.48015873e-5f;
   p = Fma(p, x, 1.98412698e-4f);
   p = Fma(p, x, 1.38888889e-3f);
@@ -138,9 +138,9 @@ GRADLOOM_MATH float Expm1(float x) {
   p = Fma(p, x, 4.16666667e-2f);
   p = Fma(p, x, 1.66666667e-1f);
   p = Fma(p, x, 0.5f);
-  const float small = Fma(p * x, x, x);
-  return Abs(x) < 0.5f ? small : Exp(x) - 1.0f;
+  return Fma(p * x, x, x);
 }
+GRADLOOM_MATH float Expm1(float x) { return Abs(x) < 0.5f ? Expm1Small(x) : Exp(x) - 1.0f; }
 
 // log(1 + x) for x in [0, 1], corrected for the rounding error of the sum.
 GRADLOOM_MATH float Log1pUnit(float x) {
@@ -149,40 +149,52 @@ GRADLOOM_MATH float Log1pUnit(float x) {
   return rest == 0.0f ? x : ratio;
 }
 
-GRADLOOM_MATH float Erf(float x) {
-  const float t = Abs(x), s = x * x;
+// log(1 - erf(t)) for t > 0.9.
+GRADLOOM_MATH float LogErfc(float t) {
+  const float s = t * t;
   float r = Fma(-1.72853470e-5f, t, 3.83197126e-4f);
   const float u = Fma(-3.88396438e-3f, t, 2.42546219e-2f);
   r = Fma(r, s, u);
   r = Fma(r, t, -1.06777877e-1f);
   r = Fma(r, t, -6.34846687e-1f);
   r = Fma(r, t, -1.28717512e-1f);
-  r = Fma(r, t, -t);
-  // Below -80, where 1 - exp(r) is 1 anyway, exp(r) might need two steps to be scaled.
-  int t_bits;
-  const float e = ExpParts(AtLeast(r, -80.0f), t_bits);
-  const float large =
-      WithSign(1.0f - FromBits(static_cast<int>(static_cast<unsigned>(Bits(e)) + (static_cast<unsigned>(t_bits) << 23))), x);
+  return Fma(r, t, -t);
+}
+// erf(x) for |x| <= kErfSmall.
+constexpr float kErfSmall = 0.921875f;
+GRADLOOM_MATH float ErfSmall(float x) {
+  const float s = x * x;
   float p = -5.96761703e-4f;
   p = Fma(p, s, 4.99119423e-3f);
   p = Fma(p, s, -2.67681349e-2f);
   p = Fma(p, s, 1.12819925e-1f);
   p = Fma(p, s, -3.76125336e-1f);
   p = Fma(p, s, 1.28379166e-1f);
-  const float small = Fma(p, x, x);
-  return t > 0.921875f ? large : small;
+  return Fma(p, x, x);
+}
+GRADLOOM_MATH float Erf(float x) {
+  // Below -80, where 1 - exp(r) is 1 anyway, exp(r) might need two steps to be scaled.
+  int t_bits;
+  const float e = ExpParts(AtLeast(LogErfc(Abs(x)), -80.0f), t_bits);
+  const float large =
+      WithSign(1.0f - FromBits(static_cast<int>(static_cast<unsigned>(Bits(e)) + (static_cast<unsigned>(t_bits) << 23))), x);
+  return Abs(x) > kErfSmall ? large : ErfSmall(x);
 }
 
-GRADLOOM_MATH float Tanh(float x) {
-  const float t = Abs(x), z = x * x;
+// tanh(x) for |x| < kTanhSmall.
+constexpr float kTanhSmall = 0.625f;
+GRADLOOM_MATH float TanhSmall(float x) {
+  const float z = x * x;
   float p = -5.70498872745e-3f;
   p = Fma(p, z, 2.06390887954e-2f);
   p = Fma(p, z, -5.37397155531e-2f);
   p = Fma(p, z, 1.33314422036e-1f);
   p = Fma(p, z, -3.33332819422e-1f);
-  const float small = Fma(p * z, x, x);
-  const float large = WithSign(1.0f - 2.0f / (Exp(t + t) + 1.0f), x);
-  const float y = t < 0.625f ? small : large;
+  return Fma(p * z, x, x);
+}
+GRADLOOM_MATH float Tanh(float x) {
+  const float t = Abs(x), large = WithSign(1.0f - 2.0f / (Exp(t + t) + 1.0f), x);
+  const float y = t < kTanhSmall ? TanhSmall(x) : large;
   return x != x ? x : y;
 }
 

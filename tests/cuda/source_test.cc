@@ -15,15 +15,16 @@ namespace gradloom {
 namespace {
 
 TEST(RuntimeSources, CompileForEveryArchitecture) {
-  // Every function of pointwise programs, one call each, so that none is left out.
-  for (int op = 0; op < kNumPointwiseOps; ++op) {
-    const auto function = static_cast<PointwiseOp>(op);
+  // Every function of pointwise programs, one call each, so that none is left out; those of 16-bit results differ.
+  for (int op = 0; op < 2 * kNumPointwiseOps; ++op) {
+    const auto function = static_cast<PointwiseOp>(op / 2);
+    const OperandType result{op % 2 == 0 ? DType::kFloat32 : DType::kBfloat16, {2, 8}, {}};
     const int operands = PointwiseOperands(function);
     PointwiseProgram program{.num_inputs = 3, .constants = {0.5F}};
     program.outputs = {program.Emit(function, 0, operands > 1 ? 1 : -1, operands > 2 ? 3 : -1)};
     const OperandType wide{DType::kFloat32, {2, 8}, {}}, row{DType::kFloat32, {8}, {}}, truth{DType::kBool, {2, 1}, {}};
     const KernelCall call{
-        .op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {wide}};
+        .op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {result}};
     const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program, true);
     EXPECT_EQ(source.width, 4);
     try {
