@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/rows/padded_rows.h"
 #include "tests/passes/small_training.h"
 
@@ -99,6 +100,53 @@ TEST(PaddedLayouts, TrainingWithPaddedWeights) {
     options.control.disabled = {"assign_layouts"};
     EXPECT_EQ(StatesIn(Compile(model, options), layout), 0);
     ExpectSameBits(Train(model, options, batches), padded);
+  }
+}
+
+// Images of three channels, of which the first convolution reads eight. Its weights, their copy and their optimizer's state have eight,
+// too.
+TEST(PaddedLayouts, ImagesHaveWholeWordsOfChannels) {
+  std::mt19937 random(9);
+  // The gradient of the images is needed where a trained operator comes before.
+  for (const bool scaled : {false, true}) {
+    SCOPED_TRACE(scaled ? "trained scales of the images" : "images");
+    const Model model = ModelOf("g (float[N, 3, 9, 8] x) => (float[N, 4] z)\n<" + Weights(random, "w0", {16, 3, 5, 5}, 0.2F) + ",\n" +
+                                Weights(random, "w1", {4, 16, 3, 3}, 0.2F) + ",\n" + Weights(random, "s", {3, 1, 1}) +
+                                ",\nint64[2] rest = {0, -1}> {\n" + (scaled ? " i = Mul (x, s)\n" : " i = Identity (x)\n") +
+                                " a = Conv <pads = [2, 2, 2, 2]> (i, w0)\n b = Tanh (a)\n"
+                                " c = Conv <strides = [2, 2]> (b, w1)\n d = Tanh (c)\n"
+                                " f = GlobalAveragePool (d)\n z = Reshape (f, rest)\n}\n");
+    std::vector<Batch> batches;
+    for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 9, 8})}, {"target", Classes(random, 5, 4)}});
+    for (const char* optimizer : {"sgd", "adam"}) {
+      for (const Precision precision : {Precision::kBfloat16, Precision::kFloat16}) {
+        CompileOptions options = OnGpu(precision, {5});
+        options.recipe.optimizer.type = optimizer;
+        // Without the fetches, for which gradients and images of the plan are reordered.
+        const Plan plan = Compile(model, OnlyTraining(options));
+        const Layout padded = PaddedChannels(DType::kBfloat16, 4);
+        EXPECT_EQ(StatesIn(plan, padded), optimizer == std::string("adam") ? 4 : 2);
+        // The images, and after the last pooling; with trained scales, also the images' gradient.
+        EXPECT_LE(Count(plan, "Reorder"), scaled ? 3 : 2);
+        int64_t convolutions = 0;
+        for (const Program& program : plan.programs) {
+          for (const Instruction& instruction : program.instructions) {
+            convolutions += instruction.kernel.starts_with("cudnn.") &&
+                            std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+                              const auto at = static_cast<size_t>(use.buffer);
+                              return program.buffers[at].layout == padded;
+                            });
+          }
+        }
+        EXPECT_EQ(convolutions, scaled ? 3 : 2);
+        options.recipe.fetch_gradients = true;
+        const auto with = Train(model, options, batches);
+        options.control.disabled = {"assign_layouts"};
+        EXPECT_EQ(StatesIn(Compile(model, options), padded), 0);
+        // Sums in another order, rounded to 16 bits.
+        ExpectNear(Train(model, options, batches), with, 6e-2);
+      }
+    }
   }
 }
 
