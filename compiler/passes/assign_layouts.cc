@@ -20,6 +20,14 @@ bool IsStateInput(const Value& value) { return (value.role == Role::kParam || va
 // Returns the simplest layout that places the elements in the same way.
 Layout Simplest(const Layout& layout, const Shape& shape) { return SameMemoryOrder(layout, {}, shape) ? Layout{} : layout; }
 
+// What a float32 parameter and its 16-bit copy can both have of a layout: the order of dimensions, and padding of the innermost one.
+// Kernels choose other blocks by the size of the elements.
+Layout Shareable(const Layout& layout, const Shape& shape) {
+  const int innermost = layout.order.empty() ? shape.rank() - 1 : layout.order.back();
+  const bool pads = layout.blocks.size() == 1 && layout.blocks[0].dim == innermost;
+  return Simplest({.order = layout.order, .blocks = pads ? layout.blocks : std::vector<Layout::Block>{}}, shape);
+}
+
 // Whether any kernel of the operators in the graph asks for a layout.
 bool AnyPreference(const Graph& graph, DeviceKind device) {
   std::set<std::pair<std::string_view, std::string_view>> preferring;
@@ -67,7 +75,8 @@ class LayoutAssigner {
 
   // If a state has a 16-bit copy, or its first reader converts it to another type, the state takes the order of dimensions that the first
   // reader with a preferred layout wants for the copy. The 16-bit copy of a weight is then made in its kernel's order, or can be divided
-  // into its blocks without a transposition, and the gradient arrives in this order.
+  // into its blocks without a transposition, and the gradient arrives in this order. A copy that is state is padded as well, since its
+  // update passes over padding; a cast does not.
   void DecideByCopies(const std::vector<Node>& nodes) {
     std::set<ValueId> read;
     std::map<ValueId, ValueId> copied;  // the state, by copy
@@ -90,18 +99,19 @@ class LayoutAssigner {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const auto found = copied.find(node.inputs[i]);
       if (found == copied.end() || preferred.inputs[i].layout.plain()) continue;
-      const Layout wanted = Simplest({.order = preferred.inputs[i].layout.order, .blocks = {}}, preferred.inputs[i].shape);
-      Decide(found->second, wanted);
+      const auto& [dtype, shape, layout] = preferred.inputs[i];
+      const bool kept = found->first == found->second;
+      Decide(found->second, kept ? Shareable(layout, shape) : Simplest({.order = layout.order, .blocks = {}}, shape));
       copied.erase(found);
     }
   }
 
-  // Sets the layout of a state. A parameter and its copy have one order of dimensions, in which the update passes over both.
+  // Sets the layout of a state. A parameter and its copy have one layout, in which the update passes over both.
   void Decide(ValueId id, Layout wanted) {
     decided_.insert(id);
     if (const auto pair = pairs_.find(id); pair != pairs_.end()) {
       const ValueId other = pair->second;
-      wanted = decided_.insert(other).second ? Simplest({.order = wanted.order, .blocks = {}}, graph_.value(id).shape) : layout(other);
+      wanted = decided_.insert(other).second ? Shareable(wanted, graph_.value(id).shape) : layout(other);
       layout(other) = wanted;
     }
     layout(id) = wanted;

@@ -56,11 +56,13 @@ class BlasKernel : public Kernel {
                                        adds  ? d
                                        : row ? static_cast<const char*>(inputs[2]) + part.row * bytes
                                              : nullptr};
-        void* const to[] = {d};
+        const bool gelu = part.product.epilogue == Epilogue::kGelu;
+        void* const to[] = {d, gelu ? static_cast<char*>(outputs[1]) + part.d * bytes : nullptr};
         library_[i]->Run(of_part, to, scratch, on);
       }
     }
     ZeroRowPadding(product_, outputs[0], on);
+    if (product_.epilogue == Epilogue::kGelu) ZeroRowPadding(product_, outputs[1], on);
   }
 
  private:
@@ -121,7 +123,8 @@ class ProductAndPasses : public Kernel {
     const bool gelu = product_.epilogue == Epilogue::kGelu;
     void* const made[] = {outputs[gelu ? 1 : 0]};
     plain_->Run(inputs, made, scratch, stream);
-    const int64_t n = output_.shape.elements();
+    // Both functions keep the zeros of padding.
+    const int64_t n = output_.layout.elements(output_.shape);
     const auto on = static_cast<cudaStream_t>(stream);
     if (product_.epilogue == Epilogue::kRelu) ReluInPlace(output_.dtype, n, outputs[0], on);
     if (gelu) GeluPass(output_.dtype, n, outputs[1], outputs[0], on);

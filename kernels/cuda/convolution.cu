@@ -2,6 +2,7 @@
 // cuDNN.
 #include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/windows.cuh"
 
@@ -12,13 +13,14 @@ namespace {
 struct Steps {
   int64_t outer, channel, point;
 
-  // The operand must be row-major or channels-last.
+  // The operand must be row-major, or have its channels innermost, padded or not.
   explicit Steps(const OperandType& operand) {
     const Shape& shape = operand.shape;
     int64_t points = 1;
     for (int dim = 2; dim < shape.rank(); ++dim) points *= shape[dim];
     const bool plain = SameMemoryOrder(operand.layout, {}, shape);
-    outer = shape[1] * points, channel = plain ? points : 1, point = plain ? 1 : shape[1];
+    const int64_t channels = plain ? shape[1] : *InnermostChannels(operand);
+    outer = channels * points, channel = plain ? points : 1, point = plain ? 1 : channels;
   }
 };
 
@@ -115,12 +117,20 @@ void GradWeight(const Convolution& conv, const T* x, const T* dy, T* dw, cudaStr
       });
 }
 
+// Before a kernel that writes the elements of a result: it leaves out padding.
+void ZeroPadding(const OperandType& result, void* memory, cudaStream_t stream) {
+  if (result.layout.elements(result.shape) == result.shape.elements()) return;
+  GRADLOOM_CUDA(cudaMemsetAsync(memory, 0, static_cast<size_t>(result.bytes()), stream));
+}
+
 std::unique_ptr<Kernel> MakeConv(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel(
-        [=](const Launch& l) { Forward(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
+    return MakeKernel([=, y = call.outputs[0]](const Launch& l) {
+      ZeroPadding(y, l.outputs[0], l.stream);
+      Forward(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream);
+    });
   });
 }
 
@@ -129,15 +139,20 @@ std::unique_ptr<Kernel> MakeGradInput(const KernelCall& call, const KernelSite&)
   const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel(
-        [=](const Launch& l) { GradInput(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
+    return MakeKernel([=, dx = call.outputs[0]](const Launch& l) {
+      ZeroPadding(dx, l.outputs[0], l.stream);
+      GradInput(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream);
+    });
   });
 }
 
 std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream); });
+    return MakeKernel([=, dw = call.outputs[0]](const Launch& l) {
+      ZeroPadding(dw, l.outputs[0], l.stream);
+      GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream);
+    });
   });
 }
 

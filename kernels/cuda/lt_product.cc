@@ -83,7 +83,7 @@ LtProduct::LtProduct(const BlasProduct& p, Libraries& libraries)
     SetAddresses(reinterpret_cast<const void*>(uintptr_t{kAlignmentBytes}), reinterpret_cast<const void*>(uintptr_t{kAlignmentBytes}));
   }
   if (has_vector()) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.dtype));
-  if (has_matrix()) Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+  if (has_matrix()) Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, Or(p.d_row, p.n));
   ChooseAlgorithm(libraries);
 }
 

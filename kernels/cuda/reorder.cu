@@ -1,6 +1,7 @@
 // gradloom.Reorder: copies a tensor to another layout.
 #include "kernels/cuda/move.cuh"
 #include "kernels/cuda/strided_copy.cuh"
+#include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -64,6 +65,38 @@ void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts
       });
 }
 
+// The same for a target whose innermost part is its only block, of kSize elements, and a source without blocks, which advances by `step`
+// with an element of the block. A thread writes a block, with zeros as padding.
+template <int kSize, typename T>
+void ReorderBlocks(int64_t blocks, const T* in, T* out, const Parts& from, const Parts& to, const AxisArray& extents, int64_t step,
+                   cudaStream_t stream) {
+  ForEachElement(
+      blocks, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        int64_t index[kMaxAxes] = {};
+        int64_t rest = i;
+        for (int k = to.count - 2; k >= 0; --k) {
+          const Quotient q = Divide(rest, to.at[k].extent);
+          index[to.at[k].dim] += q.rest * to.at[k].step;
+          rest = q.quotient;
+        }
+        int64_t offset = 0;
+        for (int k = 0; k < from.count; ++k) offset += index[from.at[k].dim] * from.at[k].stride;
+        const int dim = to.at[to.count - 1].dim;
+        const int64_t left = extents[dim] - index[dim];
+        AlignedVector<T, kSize> block = {};
+        GRADLOOM_UNROLL
+        for (int k = 0; k < kSize; ++k) {
+          if (k < left) block.at[k] = in[offset + k * step];
+        }
+        *reinterpret_cast<AlignedVector<T, kSize>*>(out + i * kSize) = block;
+      });
+}
+
+// Whether a layout has one block, of 16 bytes.
+bool HasWordBlock(const OperandType& operand) {
+  return operand.layout.blocks.size() == 1 && operand.layout.blocks[0].size * DTypeBytes(operand.dtype) == kMaxWordBytes;
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
@@ -75,6 +108,14 @@ std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
   const Parts from(in), to(out);
   const AxisArray extents(out.shape.dims());
   const int64_t n = out.layout.elements(out.shape);
+  if (in.layout.blocks.empty() && HasWordBlock(out)) {
+    const int64_t step = StridesOf(in)[static_cast<size_t>(out.layout.blocks[0].dim)];
+    return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
+      constexpr int kSize = kMaxWordBytes / sizeof(T);
+      return MakeKernel(
+          [=](const Launch& l) { ReorderBlocks<kSize>(n / kSize, l.In<T>(0), l.Out<T>(0), from, to, extents, step, l.stream); });
+    });
+  }
   return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });
   });

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -49,6 +50,17 @@ bool AgreesWithTables(const Scope& scope, const Buffer& buffer) {
   return true;
 }
 
+// Whether both tensors are the same rows, stored one after another with the same padding.
+bool HaveSamePaddedRows(const Buffer& a, const Buffer& b) {
+  const auto padding = [](const Buffer& buffer) {
+    const int last = buffer.shape.rank() - 1;
+    const auto& [order, blocks] = buffer.layout;
+    const bool only_rows = last >= 0 && order.empty() && blocks.size() == 1 && blocks[0].dim == last;
+    return only_rows ? std::pair(buffer.shape[last], blocks[0].size) : std::pair<int64_t, int64_t>(-1, -1);
+  };
+  return a.bytes == b.bytes && padding(a).first >= 0 && padding(a) == padding(b);
+}
+
 // A part is a range of its whole: it has the same dtype, and a layout that permits ranges.
 bool IsRangeOfWhole(const Program& program, int index) {
   const Buffer& part = program.buffers[static_cast<size_t>(index)];
@@ -56,7 +68,7 @@ bool IsRangeOfWhole(const Program& program, int index) {
   const Buffer& whole = program.buffers[static_cast<size_t>(part.whole)];
   if (whole.whole != -1 || whole.arena != part.arena || whole.feed != part.feed || whole.dtype != part.dtype) return false;
   if (part.offset < whole.offset || part.bytes > whole.bytes || part.offset - whole.offset > whole.bytes - part.bytes) return false;
-  return (part.layout.plain() && whole.layout.plain()) || part.operand() == whole.operand();
+  return (part.layout.plain() && whole.layout.plain()) || part.operand() == whole.operand() || HaveSamePaddedRows(part, whole);
 }
 
 void CheckBuffer(const Scope& scope, int index, FaultList& faults) {

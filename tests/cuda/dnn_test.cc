@@ -78,6 +78,60 @@ TEST(DnnConvolution, Layouts) {
   EXPECT_EQ(c->y.strides, (Ints{192, 1, 32, 8}));
 }
 
+// Which directions and shapes have x and w with padded channels.
+TEST(DnnConvolution, PadsFewChannels) {
+  const auto pads = [](const Shape& x, const Shape& w, const Shape& y, Attributes attributes = {}) {
+    KernelCall call = Conv(x, w, y, std::move(attributes), DType::kBfloat16);
+    EXPECT_TRUE(FindKernel("cudnn.Conv")->prefers(call));
+    EXPECT_EQ(Why(call), "");
+    EXPECT_EQ(call.outputs[0].layout, ChannelsLast(4));
+    EXPECT_EQ(call.inputs[0].layout, call.inputs[1].layout);
+    return call.inputs[0].layout == PaddedChannels(DType::kBfloat16, 4);
+  };
+  const Attributes same{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}};
+  EXPECT_TRUE(pads({256, 3, 224, 224}, {64, 3, 7, 7}, {256, 64, 112, 112}, same)) << "ResNet";
+  EXPECT_TRUE(pads({64, 3, 224, 224}, {768, 3, 16, 16}, {64, 768, 14, 14}, {{"strides", Ints{16, 16}}})) << "ViT";
+  EXPECT_TRUE(pads({1, 3, 32, 32}, {16, 3, 3, 3}, {1, 16, 30, 30})) << "a small batch";
+  EXPECT_FALSE(pads({4096, 3, 64, 64}, {16, 3, 1, 1}, {4096, 16, 64, 64})) << "little work per point";
+  EXPECT_FALSE(pads({256, 1, 224, 224}, {64, 1, 7, 7}, {256, 64, 112, 112}, same)) << "one channel";
+  EXPECT_FALSE(pads({256, 12, 224, 224}, {64, 12, 7, 7}, {256, 64, 112, 112}, same)) << "more than a word";
+  EXPECT_FALSE(pads({256, 6, 112, 112}, {64, 3, 7, 7}, {256, 64, 56, 56},
+                    {{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"group", int64_t{2}}}))
+      << "groups";
+
+  // Both gradients of ResNet's, and what cuDNN gets.
+  KernelCall call = Conv({256, 3, 224, 224}, {64, 3, 7, 7}, {256, 64, 112, 112}, same, DType::kBfloat16);
+  const OperandType x = call.inputs[0], w = call.inputs[1], y = call.outputs[0];
+  const Layout padded = PaddedChannels(DType::kBfloat16, 4);
+  call.op = "ConvGradWeight", call.domain = "gradloom", call.inputs = {x, y}, call.outputs = {w};
+  EXPECT_TRUE(FindKernel("cudnn.gradloom.ConvGradWeight")->prefers(call));
+  EXPECT_EQ(call.inputs[0].layout, padded);
+  EXPECT_EQ(call.inputs[1].layout, ChannelsLast(4));
+  EXPECT_EQ(call.outputs[0].layout, padded);
+  EXPECT_EQ(DnnConvolutionOf(call)->w.dims, (Ints{64, 8, 7, 7}));
+  EXPECT_EQ(DnnConvolutionOf(call)->w.strides, (Ints{392, 1, 56, 8}));
+  call.op = "ConvGradInput", call.inputs = {y, w}, call.outputs = {x};
+  EXPECT_TRUE(FindKernel("cudnn.gradloom.ConvGradInput")->prefers(call));
+  EXPECT_EQ(call.outputs[0].layout, padded);
+  EXPECT_EQ(DnnConvolutionOf(call)->x.dims, (Ints{256, 8, 224, 224}));
+
+  // Padding of a group, of one operand only, and under a bias.
+  call = Conv({2, 6, 8, 8}, {4, 3, 1, 1}, {2, 4, 8, 8}, {{"group", int64_t{2}}}, DType::kBfloat16);
+  call.inputs[0].layout = call.inputs[1].layout = padded;
+  call.outputs[0].layout = ChannelsLast(4);
+  EXPECT_EQ(Why(call), "operands in several layouts");
+  call = Conv({2, 6, 8, 8}, {4, 6, 1, 1}, {2, 4, 8, 8}, {}, DType::kBfloat16);
+  call.inputs[0].layout = padded;
+  call.inputs[1].layout = call.outputs[0].layout = ChannelsLast(4);
+  EXPECT_EQ(Why(call), "operands in several layouts");
+  call = Conv({2, 4, 8, 8}, {4, 6, 1, 1}, {2, 6, 8, 8}, {}, DType::kBfloat16);
+  call.op = "ConvTranspose";
+  call.inputs.push_back({DType::kBfloat16, {6}, {}});
+  call.inputs[0].layout = ChannelsLast(4);
+  call.inputs[1].layout = call.outputs[0].layout = padded;
+  EXPECT_EQ(Why(call), "a bias of padded channels");
+}
+
 TEST(DnnAttention, RejectsUnsupportedCalls) {
   const OperandType q{DType::kFloat16, {2, 4, 16, 32}, {}};
   KernelCall call{.op = "Attention", .domain = "", .attributes = {}, .inputs = {q, q, q}, .outputs = {q}};

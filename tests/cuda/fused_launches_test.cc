@@ -8,7 +8,6 @@
 
 #include "compiler/compile.h"
 #include "kernels/catalog/physical.h"
-#include "kernels/cuda/rows/padded_rows.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -100,43 +99,6 @@ TEST(FuseCasts, ChangesNoBit) {
 }
 
 // A float32 weight of a 16-bit convolution has the layout in which the convolution reads its 16-bit copy, so only the input is reordered.
-// Scores over a number of classes that tensor cores do not take well have padded rows, from the product that makes them to those that read
-// their gradient, without a reorder.
-TEST(AssignLayouts, LargeProductsHavePaddedRows) {
-  std::mt19937 random(6);
-  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 4, 16] x) => (float[M, 67] z)\n<" +
-                                      Weights(random, "w", {67, 16}) + ",\n" + Weights(random, "v", {16, 16}) +
-                                      ", int64[2] flat = {-1, 67}>\n{\n h = MatMul (x, v)\n t = Transpose <perm = [1, 0]> (w)\n s = MatMul "
-                                      "(h, t)\n z = Reshape (s, flat)\n}\n");
-  CompileOptions options = OnGpu(Precision::kBfloat16);
-  options.recipe.fetch_outputs = options.recipe.fetch_gradients = false;
-  options.entries = {{EntryKind::kStep, int64_t{1} << 18}};
-  const Plan plan = Compile(model, options);
-  EXPECT_EQ(Count(plan, "Reorder"), 0);
-  int padded = 0;
-  for (const Buffer& buffer : plan.programs[0].buffers) padded += buffer.layout == PaddedRows(DType::kBfloat16) && buffer.whole < 0;
-  // The scores, and their gradient over them.
-  EXPECT_GE(padded, 1);
-}
-
-// A weight whose rows are its classes is padded, too: in float32 itself, with its optimizer's state; in 16 bits in a copy.
-TEST(AssignLayouts, WeightsOfLargeProductsHavePaddedRows) {
-  std::mt19937 random(7);
-  const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\ng (float[N, 16] x) => (float[N, 67] z)\n<" +
-                                      Weights(random, "w", {16, 67}) + ",\n" + Weights(random, "v", {16, 16}) +
-                                      ">\n{\n h = Gemm (x, v)\n z = Gemm (h, w)\n}\n");
-  for (const Precision precision : {Precision::kTf32, Precision::kBfloat16}) {
-    CompileOptions options = OnGpu(precision);
-    options.recipe.optimizer.type = "adam";
-    options.recipe.fetch_outputs = options.recipe.fetch_gradients = false;
-    options.entries = {{EntryKind::kStep, int64_t{1} << 20}};
-    const Plan plan = Compile(model, options);
-    int padded = 0;
-    for (const StateTensor& state : plan.state) padded += state.layout == PaddedRows(DType::kFloat32);
-    EXPECT_EQ(padded, precision == Precision::kTf32 ? 3 : 0);
-  }
-}
-
 TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
   std::mt19937 random(9);
   const std::string head = "g (float[N, 8, 6, 6] x) => (float[N, 2] z)\n<";

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/plain_product.h"
 #include "kernels/cuda/rows/blas.h"
 #include "tests/cuda/random_calls.h"
@@ -18,9 +19,11 @@ namespace {
 
 using namespace random_calls;  // NOLINT: all of it
 
-// An operand of a 16-bit type or float32, whose rows are padded in half of the cases.
-void PadRows(Random& r, OperandType& matrix) {
-  if (r.Coin() && !HasAlignedRows(matrix)) matrix.layout = PaddedRows(matrix.dtype);
+// Pads the rows of an operand of a 16-bit type or float32 in half of the cases.
+void PadRows(Random& r, OperandType& operand) {
+  if (!r.Coin() || HasAlignedRows(operand)) return;
+  const bool as_16_bits = operand.dtype == DType::kFloat32 && r.Coin();
+  operand.layout = PaddedRows(as_16_bits ? DType::kBfloat16 : operand.dtype, operand.shape.rank());
 }
 
 struct Rounding {
@@ -50,6 +53,91 @@ TEST(PaddedRows, ProductsAgreeWithTheReference) {
   });
 }
 
+// The rows of all leading axes are those of one matrix.
+TEST(PaddedRows, ProductsOverLeadingAxesAgreeWithTheReference) {
+  ForEachSeed(40, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t n = r.Int(1, 40), k = r.Int(1, 40);
+    std::vector<int64_t> rows;
+    for (int64_t axis = r.Int(1, 3); axis > 0; --axis) rows.push_back(r.Int(1, 5));
+    Shape a(rows), d(rows);
+    a.push_back(k);
+    d.push_back(n);
+    Case c("MatMul", "", {r.Reals(a, -1, 1, dtype), r.Reals({k, n}, -1, 1, dtype)}, {Out(dtype, d)});
+    for (OperandType* each : {&c.call.inputs[0], &c.call.inputs[1], &c.call.outputs[0]}) PadRows(r, *each);
+    EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, c.call)->name, "cublas.MatMul");
+    Compare(c, 4 * epsilon * static_cast<double>(k));
+  });
+}
+
+// ReLU, GELU, which keeps its operand, and GELU's derivative, which reads it.
+TEST(PaddedRows, EpiloguesAgreeWithTheReference) {
+  ForEachSeed(60, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t m = r.Int(1, 40), n = r.Int(1, 40), k = r.Int(1, 40), ta = r.Int(0, 1), tb = r.Int(0, 1);
+    const Tensor a = r.Reals(ta ? Shape{k, m} : Shape{m, k}, -1, 1, dtype), b = r.Reals(tb ? Shape{n, k} : Shape{k, n}, -1, 1, dtype);
+    const OperandType d = Out(dtype, {m, n});
+    const Attributes attributes{{"transA", ta}, {"transB", tb}};
+    std::vector<Tensor> operands = {a, b};
+    if (r.Coin()) operands.push_back(r.Reals({n}, -1, 1, dtype));
+    Case relu("GemmRelu", "gradloom", operands, {d}, attributes), gelu("GemmGelu", "gradloom", operands, {d, d}, attributes);
+    Case gradient("GemmGeluGrad", "gradloom", {a, b, r.Reals({m, n}, -2, 2, dtype)}, {d, r.Coin() ? Out(dtype, {n}) : OperandType{}},
+                  attributes);
+    for (Case* each : {&relu, &gelu, &gradient}) {
+      for (OperandType& factor : each->call.inputs) {
+        if (&factor - each->call.inputs.data() < 2) PadRows(r, factor);
+      }
+      if (each != &gradient) PadRows(r, each->call.outputs[0]);
+      if (each == &gelu) each->call.outputs[1].layout = each->call.outputs[0].layout;
+    }
+    const double allowed = 4 * epsilon * static_cast<double>(k);
+    Compare(relu, allowed);
+    Compare(gelu, allowed);
+    // The sums have m terms, and a product is rounded before it is multiplied.
+    Compare(gradient, 2 * allowed * static_cast<double>(m));
+  });
+}
+
+// Memory of a call's operands on the device, which holds the inputs.
+class OperandsOnDevice {
+ public:
+  explicit OperandsOnDevice(const Case& c) : call_(c.call) {
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const OperandType& type = call_.inputs[i];
+      std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
+      ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), c.inputs[i].data(), stored.data());
+      inputs_.push_back(std::make_unique<DeviceBytes>(type.bytes()));
+      inputs_.back()->Write(stored.data(), type.bytes());
+    }
+    for (const OperandType& type : call_.outputs) outputs_.push_back(std::make_unique<DeviceBytes>(type.bytes()));
+  }
+
+  // The element at this offset.
+  const void* in(size_t i, int64_t offset) const { return At(*inputs_[i], call_.inputs[i], offset); }
+  void* out(size_t i, int64_t offset) const { return At(*outputs_[i], call_.outputs[i], offset); }
+
+  Tensor Result(size_t i) const {
+    const OperandType& type = call_.outputs[i];
+    std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
+    outputs_[i]->Read(stored.data(), type.bytes());
+    Tensor got(type.dtype, type.shape);
+    FromLayout(type.layout, type.shape, DTypeBytes(type.dtype), stored.data(), got.data());
+    return got;
+  }
+
+ private:
+  static char* At(const DeviceBytes& block, const OperandType& type, int64_t offset) {
+    return static_cast<char*>(block.data()) + offset * DTypeBytes(type.dtype);
+  }
+
+  const KernelCall& call_;
+  std::vector<std::unique_ptr<DeviceBytes>> inputs_, outputs_;
+};
+
+void ExpectNear(const Tensor& wanted, const Tensor& got, double allowed) {
+  for (int64_t i = 0; i < got.elements(); ++i) ASSERT_NEAR(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i), allowed) << i;
+}
+
 // The parts of a product, computed by Gradloom's own kernel, give the product. Only large ones are divided.
 TEST(PaddedRows, DividedProductsAgreeWithTheReference) {
   ForEachSeed(60, [](Random& r) {
@@ -70,31 +158,85 @@ TEST(PaddedRows, DividedProductsAgreeWithTheReference) {
     EXPECT_EQ(parts.size() > 1, (m > unit && m % unit != 0) || (n > unit && n % unit != 0) || (k > unit && k % unit != 0));
     EXPECT_EQ(AlignedParts(*BlasProductOf(c.call)).size(), 1u);
     const Tensor wanted = RunReference(c.call, c.inputs)[0];
-    std::vector<std::unique_ptr<DeviceBytes>> memory;
-    const int64_t bytes = DTypeBytes(dtype);
-    for (size_t i = 0; i < operands.size(); ++i) {
-      const OperandType& type = c.call.inputs[i];
-      std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
-      ToLayout(type.layout, type.shape, bytes, operands[i].data(), stored.data());
-      memory.push_back(std::make_unique<DeviceBytes>(type.bytes()));
-      memory.back()->Write(stored.data(), type.bytes());
-    }
-    const OperandType& result = c.call.outputs[0];
-    const DeviceBytes d(result.bytes());
-    const auto at = [bytes](const DeviceBytes& block, int64_t offset) { return static_cast<char*>(block.data()) + offset * bytes; };
+    const OperandsOnDevice memory(c);
     for (const ProductPart& part : parts) {
       const bool row = part.product.addend == BlasProduct::Addend::kRow;
-      cuda::PlainProduct(part.product, at(*memory[0], part.a), at(*memory[1], part.b), at(d, part.d), nullptr,
-                         row ? at(*memory[2], part.row) : nullptr);
+      cuda::PlainProduct(part.product, memory.in(0, part.a), memory.in(1, part.b), memory.out(0, part.d), nullptr,
+                         row ? memory.in(2, part.row) : nullptr);
     }
     GRADLOOM_CUDA(cudaDeviceSynchronize());
-    std::vector<std::byte> stored(static_cast<size_t>(result.bytes()));
-    d.Read(stored.data(), result.bytes());
-    Tensor got(dtype, result.shape);
-    FromLayout(result.layout, result.shape, bytes, stored.data(), got.data());
-    for (int64_t i = 0; i < got.elements(); ++i)
-      ASSERT_NEAR(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i), 4 * epsilon * static_cast<double>(k)) << i;
+    ExpectNear(wanted, memory.Result(0), 4 * epsilon * static_cast<double>(k));
   });
+}
+
+// The function follows the last product over k of each part of the result. GELU's operand is written where its result is.
+TEST(PaddedRows, DividedEpiloguesAgreeWithTheReference) {
+  ForEachSeed(60, [](Random& r) {
+    const bool gelu = r.Coin();
+    const DType dtype = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
+    const double epsilon = dtype == DType::kFloat16 ? 1e-3 : 8e-3;
+    // The library needs whole words of GELU's operand.
+    const int64_t m = r.Int(1, 40), n = gelu ? 8 * r.Int(1, 5) : r.Int(1, 40), k = r.Int(1, 40), ta = r.Int(0, 1), tb = r.Int(0, 1);
+    std::vector<Tensor> operands = {r.Reals(ta ? Shape{k, m} : Shape{m, k}, -1, 1, dtype),
+                                    r.Reals(tb ? Shape{n, k} : Shape{k, n}, -1, 1, dtype)};
+    const bool has_row = r.Coin();
+    if (has_row) operands.push_back(r.Reals({n}, -1, 1, dtype));
+    std::vector<OperandType> results(gelu ? 2 : 1, Out(dtype, {m, n}));
+    Case c(gelu ? "GemmGelu" : "GemmRelu", "gradloom", operands, results, {{"transA", ta}, {"transB", tb}});
+    for (OperandType* matrix : {&c.call.inputs[0], &c.call.inputs[1], &c.call.outputs[0], &c.call.outputs.back()}) {
+      if (!HasAlignedRows(*matrix)) matrix->layout = PaddedRows(dtype);
+    }
+    const OperandsOnDevice memory(c);
+    for (const ProductPart& part : AlignedParts(*BlasProductOf(c.call), 0)) {
+      cuda::LtProduct product(part.product, TheLibraries());
+      ASSERT_TRUE(product.has_algorithm());
+      const DeviceBytes scratch(BlasScratchBytes(part.product));
+      const void* const addend = part.product.addend == BlasProduct::Addend::kMatrix ? memory.out(0, part.d)
+                                 : has_row                                           ? memory.in(2, part.row)
+                                                                                     : nullptr;
+      const void* const inputs[] = {memory.in(0, part.a), memory.in(1, part.b), addend};
+      void* const outputs[] = {memory.out(0, part.d), gelu ? memory.out(1, part.d) : nullptr};
+      product.Run(inputs, outputs, scratch.data(), nullptr);
+      GRADLOOM_CUDA(cudaDeviceSynchronize());
+    }
+    const std::vector<Tensor> wanted = RunReference(c.call, c.inputs);
+    for (size_t i = 0; i < wanted.size(); ++i) ExpectNear(wanted[i], memory.Result(i), 4 * epsilon * static_cast<double>(k));
+  });
+}
+
+// The layouts that the first row for a call prefers, by operand: p for padded rows.
+std::string Preferred(KernelCall call) {
+  const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, call);
+  if (row->prefers == nullptr || !row->prefers(call)) return "";
+  EXPECT_EQ(Rejection(*row, call), "");
+  std::string text;
+  for (const auto* list : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *list)
+      text += operand.layout.plain() ? '-' : operand.layout == PaddedRows(operand.dtype, operand.shape.rank()) ? 'p' : '?';
+  }
+  return text;
+}
+
+TEST(PaddedRows, LargeProductsPreferThem) {
+  const auto call = [](std::string op, std::vector<Shape> inputs, std::vector<Shape> outputs, DType dtype = DType::kBfloat16) {
+    KernelCall made{
+        .op = op, .domain = op.starts_with("Gemm") && op != "Gemm" ? "gradloom" : "", .attributes = {}, .inputs = {}, .outputs = {}};
+    for (const Shape& shape : inputs) made.inputs.push_back(Out(dtype, shape));
+    for (const Shape& shape : outputs) made.outputs.push_back(Out(dtype, shape));
+    return made;
+  };
+  EXPECT_EQ(Preferred(call("MatMul", {{16, 1024, 768}, {768, 50257}}, {{16, 1024, 50257}})), "-pp");
+  EXPECT_EQ(Preferred(call("MatMul", {{4096, 787}, {787, 1024}}, {{4096, 1024}})), "p--");
+  EXPECT_EQ(Preferred(call("MatMul", {{4096, 788}, {788, 1024}}, {{4096, 1024}}, DType::kFloat32)), "");
+  EXPECT_EQ(Preferred(call("MatMul", {{64, 787}, {787, 1024}}, {{64, 1024}})), "");
+  // Several matrices, and a vector.
+  EXPECT_EQ(Preferred(call("MatMul", {{64, 1024, 787}, {64, 787, 64}}, {{64, 1024, 64}})), "");
+  EXPECT_EQ(Preferred(call("MatMul", {{1 << 20, 2047}, {2047}}, {{1 << 20}})), "");
+  EXPECT_EQ(Preferred(call("GemmRelu", {{4096, 787}, {787, 1021}, {1021}}, {{4096, 1021}})), "pp-p");
+  EXPECT_EQ(Preferred(call("GemmGelu", {{4096, 787}, {787, 1024}}, {{4096, 1024}, {4096, 1024}})), "p---");
+  EXPECT_EQ(Preferred(call("GemmGeluGrad", {{4096, 1001}, {1001, 1024}, {4096, 1024}}, {{4096, 1024}, {1024}})), "p----");
+  // The pass over the result expects whole rows.
+  EXPECT_EQ(Preferred(call("GemmGeluGrad", {{4096, 1001}, {1001, 1023}, {4096, 1023}}, {{4096, 1023}, {1023}})), "");
 }
 
 TEST(PaddedRows, LossesAgreeWithTheReference) {

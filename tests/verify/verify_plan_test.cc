@@ -273,6 +273,32 @@ TEST(VerifyPlan, RejectsHolesInABucket) {
   ExpectFault(plan, "values", {"reads 'bucket'"});
 }
 
+// A view of rows with padding after each may have other leading axes, and nothing else.
+TEST(VerifyPlan, ViewsOfPaddedRowsHaveTheSameRows) {
+  const auto is_view = [](const Shape& shape, const Layout& layout, int64_t elements) {
+    Plan plan = EmptyPlan();
+    ProgramBuilder b(plan, 1);
+    const int rows = b.Value("rows", 4 * 8), view = b.Part("view", rows, 0, elements);
+    b.Launch("Fill", {}, {rows}, 0);
+    plan.programs.push_back(b.Take());
+    AddEntry(plan, EntryKind::kPredict, 1, {0});
+    std::vector<Buffer>& buffers = plan.programs.Mutable(0).buffers;
+    buffers[static_cast<size_t>(rows)].shape = {4, 7};
+    buffers[static_cast<size_t>(rows)].layout = Layout::FromString(":1x8");
+    buffers[static_cast<size_t>(view)].shape = shape;
+    buffers[static_cast<size_t>(view)].layout = layout;
+    return Text(Verify(plan, FindTestKernel)).find("is not a range of buffer") == std::string::npos;
+  };
+  EXPECT_TRUE(is_view({4, 7}, Layout::FromString(":1x8"), 32));
+  EXPECT_TRUE(is_view({2, 1, 2, 7}, Layout::FromString(":3x8"), 32));
+  EXPECT_FALSE(is_view({2, 2, 6}, Layout::FromString(":2x8"), 32)) << "shorter rows, of which padding is read";
+  EXPECT_FALSE(is_view({2, 4, 3}, Layout::FromString(":2x4"), 32)) << "other padding";
+  EXPECT_FALSE(is_view({4, 8}, {}, 32)) << "no padding";
+  EXPECT_FALSE(is_view({7, 4}, Layout::FromString(":0x8"), 32)) << "padding of another axis";
+  EXPECT_FALSE(is_view({7, 4}, Layout::FromString("10:0x8"), 32)) << "other order";
+  EXPECT_FALSE(is_view({2, 7}, Layout::FromString(":1x8"), 16)) << "some of the rows";
+}
+
 TEST(VerifyPlan, RejectsWritesToFeedsAndConstants) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions[0].uses.back().buffer = 0;  // x

@@ -22,13 +22,17 @@ BlasProduct::Epilogue EpilogueOf(const KernelCall& call) {
 }
 
 // The row stride of an operand in elements; 0: contiguous rows.
-int64_t PaddedStride(const OperandType& matrix) { return matrix.layout.plain() ? 0 : RowStrideOf(matrix).value_or(0); }
+int64_t PaddedStride(const OperandType& rows) { return rows.layout.plain() ? 0 : RowStrideOf(rows).value_or(0); }
 
-std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
-  BlasProduct p;
+void TakeRowStrides(const KernelCall& call, BlasProduct& p) {
   p.a_row = PaddedStride(call.inputs[0]);
   p.b_row = PaddedStride(call.inputs[1]);
   p.d_row = PaddedStride(call.outputs[0]);
+}
+
+std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
+  BlasProduct p;
+  TakeRowStrides(call, p);
   p.transpose_a = call.attributes.Int("transA", 0) != 0;
   p.transpose_b = call.attributes.Int("transB", 0) != 0;
   p.m = call.outputs[0].shape[0];
@@ -71,6 +75,7 @@ std::optional<BlasProduct> OfMatMul(const KernelCall& call, std::string& why) {
   if (b_batch == 1) {
     // The right operand is a single matrix, so all rows of the left one form one matrix.
     p.m *= a_batch;
+    TakeRowStrides(call, p);
     return p;
   }
   for (int axis = 0; axis < lead; ++axis) {
@@ -86,16 +91,26 @@ std::optional<BlasProduct> OfMatMul(const KernelCall& call, std::string& why) {
   return p;
 }
 
-// Operands whose rows may be padded: both inputs and the result of a Gemm, also of one that sums an operand.
-bool MayPadRows(const KernelCall& call) { return call.op == "Gemm" || call.op == "GemmBiasGrad"; }
+bool KeepsOperandOfGelu(const KernelCall& call) { return call.op == "GemmGelu" && call.outputs.size() > 1 && call.outputs[1].present(); }
+
+// The operands whose rows may be padded: the factors, and the result except where a pass follows that expects contiguous rows. Those of a
+// MatMul only if its right operand is one matrix.
+std::vector<OperandType*> PaddableOperands(KernelCall& call) {
+  OperandType &a = call.inputs[0], &b = call.inputs[1];
+  if (call.op == "MatMul" && (a.shape.rank() < 2 || b.shape.rank() != 2)) return {};
+  if (call.op == "GemmGeluGrad") return {&a, &b};
+  std::vector<OperandType*> operands = {&a, &b, &call.outputs[0]};
+  if (KeepsOperandOfGelu(call)) operands.push_back(&call.outputs[1]);
+  return operands;
+}
 
 std::string RejectedLayout(const KernelCall& call) {
-  if (!MayPadRows(call)) return cuda_rows::Layouts(call);
   KernelCall rest = call;
-  for (OperandType* matrix : {&rest.inputs[0], &rest.inputs[1], &rest.outputs[0]}) {
-    if (RowStrideOf(*matrix)) matrix->layout = {};
+  for (OperandType* rows : PaddableOperands(rest)) {
+    if (RowStrideOf(*rows)) rows->layout = {};
   }
-  return cuda_rows::Layouts(rest);
+  if (std::string why = cuda_rows::Layouts(rest); !why.empty()) return why;
+  return KeepsOperandOfGelu(call) && call.outputs[0].layout != call.outputs[1].layout ? "results in several layouts" : "";
 }
 
 bool UsesTensorCores(const BlasProduct& product) { return DTypeBytes(product.dtype) == 2 || product.allow_tf32; }
@@ -105,10 +120,11 @@ bool PrefersPaddedRows(KernelCall& call) {
   const BlasProduct product = *BlasProductOf(call);
   if (!UsesTensorCores(product) || product.addend == BlasProduct::Addend::kMatrix || product.m * product.n * product.k < kMinPaddedProducts)
     return false;
+  if (call.op == "GemmGeluGrad" && !HasAlignedRows(call.outputs[0])) return false;
   bool any = false;
-  for (OperandType* matrix : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
-    if (HasAlignedRows(*matrix)) continue;
-    matrix->layout = PaddedRows(matrix->dtype);
+  for (OperandType* rows : PaddableOperands(call)) {
+    if (HasAlignedRows(*rows)) continue;
+    rows->layout = PaddedRows(rows->dtype, rows->shape.rank());
     any = true;
   }
   return any;
@@ -145,30 +161,24 @@ int64_t ScratchWithSums(const KernelCall& call) {
   throw Error(ErrorCode::kInternal, "there is no row for " + sums.op);
 }
 
-constexpr KernelRow Epilogue(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&),
-                             bool (*prefers)(KernelCall&) = nullptr) {
+constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain,
+                        int64_t (*scratch)(const KernelCall&) = Scratch) {
   return {.name = name,
           .op = op,
-          .domain = "gradloom",
+          .domain = domain,
           .device = DeviceKind::kCuda,
           .rejects = Rejects,
-          .prefers = prefers,
+          .prefers = PrefersPaddedRows,
           .scratch_bytes = scratch};
 }
 
 constexpr KernelRow kRows[] = {
-    {.name = "cublas.MatMul", .op = "MatMul", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
-    {.name = "cublas.Gemm",
-     .op = "Gemm",
-     .domain = "",
-     .device = DeviceKind::kCuda,
-     .rejects = Rejects,
-     .prefers = PrefersPaddedRows,
-     .scratch_bytes = Scratch},
-    Epilogue("cublas.gradloom.GemmRelu", "GemmRelu", Scratch),
-    Epilogue("cublas.gradloom.GemmGelu", "GemmGelu", Scratch),
-    Epilogue("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", ScratchOfGeluGrad),
-    Epilogue("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", ScratchWithSums, PrefersPaddedRows),
+    Row("cublas.MatMul", "MatMul", ""),
+    Row("cublas.Gemm", "Gemm", ""),
+    Row("cublas.gradloom.GemmRelu", "GemmRelu", "gradloom"),
+    Row("cublas.gradloom.GemmGelu", "GemmGelu", "gradloom"),
+    Row("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", "gradloom", ScratchOfGeluGrad),
+    Row("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", "gradloom", ScratchWithSums),
 };
 
 }  // namespace
@@ -192,8 +202,10 @@ std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_pr
   p.d_row = p.d_row == 0 ? p.n : p.d_row;
   const int64_t unit = kRowAlignmentBytes / DTypeBytes(p.dtype);
   const bool aligned_rows = p.a_row % unit == 0 && p.b_row % unit == 0 && p.d_row % unit == 0;
-  const bool divides = UsesTensorCores(p) && p.result == p.dtype && p.batch == 1 && p.epilogue == BlasProduct::Epilogue::kNone &&
-                       p.addend != BlasProduct::Addend::kMatrix && aligned_rows && p.m * p.n * p.k >= min_products;
+  const bool sums = p.epilogue == BlasProduct::Epilogue::kSumsOfA || p.epilogue == BlasProduct::Epilogue::kSumsOfB;
+  const bool divides = UsesTensorCores(p) && p.result == p.dtype && p.batch == 1 && !sums &&
+                       p.epilogue != BlasProduct::Epilogue::kGeluGrad && p.addend != BlasProduct::Addend::kMatrix && aligned_rows &&
+                       p.m * p.n * p.k >= min_products;
   if (!divides) return {{.product = product}};
   std::vector<ProductPart> parts = {whole};
   const auto divide = [&](auto&& extent, auto&& move) {
@@ -235,9 +247,10 @@ std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_pr
         part.b += part.product.transpose_b ? k : k * part.product.b_row;
       });
   if (parts.size() == before) return parts;
-  // Pairs: the rest of k comes first, and the other part adds to it.
+  // Pairs: the rest of k comes first, and the other part adds to it, and applies the function to the sum.
   for (size_t i = 0; i < parts.size(); i += 2) {
     std::swap(parts[i], parts[i + 1]);
+    parts[i].product.epilogue = BlasProduct::Epilogue::kNone;
     parts[i + 1].product.addend = BlasProduct::Addend::kMatrix;
     parts[i + 1].product.beta = 1;
   }

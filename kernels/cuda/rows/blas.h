@@ -43,7 +43,7 @@ struct BlasProduct {
 // The product of a MatMul, a Gemm or a Gemm with an epilogue. Returns nullopt if cuBLASLt cannot serve it, and sets `why`.
 std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why = nullptr);
 
-// A product over a part of m, n or k. The offsets are in elements, of a row addend as well.
+// A product over a part of m, n or k. The offsets are in elements, of a row addend as well; that of d is also that of GELU's operand.
 struct ProductPart {
   BlasProduct product;
   int64_t a = 0, b = 0, d = 0, row = 0;
@@ -54,7 +54,8 @@ inline constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
 
 // The parts in which a product is computed, in this order; one part if it is not divided. Tensor cores take extents that are no multiples
 // of 16 bytes far slower than others, even with aligned rows: a product of 50,257 columns has one of 50,256 and one of 1. If k is divided,
-// the small part comes first and the other adds to it, which rounds less than the other way round. Without an epilogue.
+// the small part comes first and the other adds to it, which rounds less than the other way round. Products with sums of an operand or
+// GELU's derivative are not divided here, because those are separate passes anyway; ReLU and GELU follow each part of the result.
 std::vector<ProductPart> AlignedParts(const BlasProduct& product, int64_t min_products = kMinPaddedProducts);
 
 // Size of the scratch memory: the workspace of cuBLASLt's algorithms and its alignment.

@@ -2,6 +2,7 @@
 #include "kernels/catalog/convolution.h"
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -9,12 +10,11 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-// Each of the three operands must be row-major or channels-last.
+// Each of the three operands must be row-major, or have its channels innermost, padded or not.
 std::string OtherLayouts(const KernelCall& call) {
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {operands.x, operands.w, operands.y}) {
-    const Layout last = ChannelsLast(operand->shape.rank());
-    if (!SameMemoryOrder(operand->layout, {}, operand->shape) && !SameMemoryOrder(operand->layout, last, operand->shape))
+    if (!SameMemoryOrder(operand->layout, {}, operand->shape) && !InnermostChannels(*operand))
       return "layout " + operand->layout.ToString();
   }
   const bool plain_bias = call.inputs.size() < 3 || call.inputs[2].layout.plain();

@@ -11,6 +11,13 @@
 
 namespace gradloom {
 
+// [N, C, spatial...] of a rank of 3 or more with the channels innermost, padded to whole words of 16 bytes.
+Layout PaddedChannels(DType dtype, int rank);
+
+// The channels of an operand [N, C, spatial...] in memory, with padding, if they are innermost; nullopt otherwise, and for ranks
+// below 3.
+std::optional<int64_t> InnermostChannels(const OperandType& operand);
+
 // y = x * w over [N, C, ...]. `direction` says which of the three is computed from the other two. x has as many channels as w times the
 // number of groups.
 struct DnnConvolution {

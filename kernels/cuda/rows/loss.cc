@@ -1,4 +1,6 @@
 // Classification losses over rows of classes, and their gradients.
+#include <string>
+
 #include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/scratch.h"
@@ -20,6 +22,7 @@ std::string Rejects(const KernelCall& call) {
 template <size_t labels>
 std::string RejectsScores(const KernelCall& call) {
   const OperandType& scores = call.inputs[0];
+  if (scores.shape.rank() != 2) return "rank " + std::to_string(scores.shape.rank());
   if (!RowStrideOf(scores)) return "layout " + scores.layout.ToString();
   KernelCall plain = call;
   for (auto* operands : {&plain.inputs, &plain.outputs}) {

@@ -7,14 +7,16 @@ int64_t BlockOf(DType dtype) { return kRowAlignmentBytes / DTypeBytes(dtype); }
 
 }  // namespace
 
-bool HasAlignedRows(const OperandType& matrix) { return matrix.shape[1] % BlockOf(matrix.dtype) == 0; }
+bool HasAlignedRows(const OperandType& rows) { return rows.shape[rows.shape.rank() - 1] % BlockOf(rows.dtype) == 0; }
 
-Layout PaddedRows(DType dtype) { return {.order = {}, .blocks = {{1, BlockOf(dtype)}}}; }
+Layout PaddedRows(DType dtype, int rank) { return {.order = {}, .blocks = {{rank - 1, BlockOf(dtype)}}}; }
 
-std::optional<int64_t> RowStrideOf(const OperandType& matrix) {
-  if (matrix.shape.rank() != 2) return std::nullopt;
-  if (matrix.layout.plain() || matrix.layout == PaddedRows(matrix.dtype)) return matrix.layout.Padded(matrix.shape)[1];
-  return std::nullopt;
+std::optional<int64_t> RowStrideOf(const OperandType& rows) {
+  const int last = rows.shape.rank() - 1;
+  if (last < 0) return std::nullopt;
+  const auto& [order, blocks] = rows.layout;
+  const bool padded = order.empty() && blocks.size() == 1 && blocks[0].dim == last && blocks[0].size % BlockOf(rows.dtype) == 0;
+  return padded || rows.layout.plain() ? std::optional(rows.layout.Padded(rows.shape)[last]) : std::nullopt;
 }
 
 }  // namespace gradloom

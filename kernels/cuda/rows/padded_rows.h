@@ -11,13 +11,16 @@ namespace gradloom {
 
 inline constexpr int64_t kRowAlignmentBytes = 16;
 
-// Whether every row of a matrix, stored without padding, starts at a multiple of kRowAlignmentBytes.
-bool HasAlignedRows(const OperandType& matrix);
+// Whether every row of a tensor of rank 1 or more, stored without padding, starts at a multiple of kRowAlignmentBytes. A row is what the
+// last dimension holds.
+bool HasAlignedRows(const OperandType& rows);
 
-// Row-major with padding after each row: rows in blocks of kRowAlignmentBytes.
-Layout PaddedRows(DType dtype);
+// Row-major with padding after each row of a tensor of this rank: rows in blocks of kRowAlignmentBytes.
+Layout PaddedRows(DType dtype, int rank = 2);
 
-// The elements from one row of a matrix to the next, for plain layouts and PaddedRows; nullopt for others.
-std::optional<int64_t> RowStrideOf(const OperandType& matrix);
+// The elements from one row of a tensor of rank 1 or more to the next, for row-major layouts whose rows are not padded, or padded to a
+// multiple of kRowAlignmentBytes: those of PaddedRows, and wider ones (float32 weights have the padding of their 16-bit copies). nullopt
+// for other layouts.
+std::optional<int64_t> RowStrideOf(const OperandType& rows);
 
 }  // namespace gradloom

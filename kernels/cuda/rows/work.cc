@@ -97,13 +97,30 @@ std::vector<KernelWork> WorkOfDnn(const KernelCall& call, const DnnAttention& a,
 // The product, a pass over its result and GELU's operand, and the sums of the runs.
 std::vector<KernelWork> WorkOfGeluGrad(const KernelCall& call) {
   const BlasProduct product = *BlasProductOf(call);
+  BlasProduct plain = product;
+  plain.epilogue = BlasProduct::Epilogue::kNone;
   std::vector<KernelWork> work{WorkOfProduct(product, 1)};
+  work[0].launches = static_cast<double>(AlignedParts(plain).size());
   work.push_back({1, static_cast<double>(call.outputs[0].shape.elements()), 3 * static_cast<double>(call.outputs[0].bytes())});
   if (product.sums) {
     const double partials = static_cast<double>(cuda::ColumnRuns{product.m, product.n}.partials()) * 4;
     work[1].bytes += partials;
     work.push_back({1, 0, partials + static_cast<double>(call.outputs[1].bytes())});
   }
+  return work;
+}
+
+// The parts of a divided product, the padding of its results, and the sums of an operand if these are a pass of their own.
+std::vector<KernelWork> WorkOfBlas(const KernelCall& call, const KernelWork& least) {
+  BlasProduct product = *BlasProductOf(call);
+  const bool sums = product.epilogue == BlasProduct::Epilogue::kSumsOfA || product.epilogue == BlasProduct::Epilogue::kSumsOfB;
+  const double padded = product.d_row == 0 ? 0 : product.epilogue == BlasProduct::Epilogue::kGelu ? 2 : 1;
+  if (sums) product.epilogue = BlasProduct::Epilogue::kNone;
+  const size_t parts = AlignedParts(product).size();
+  std::vector<KernelWork> work{{static_cast<double>(parts) + padded, least.flops, least.bytes}};
+  if (!sums || parts == 1) return work;
+  const OperandType& summed = call.inputs[call.attributes.Int("summed", 0) == 0 ? 0 : 1];
+  work.push_back({1, static_cast<double>(summed.shape.elements()), static_cast<double>(summed.bytes() + call.outputs[1].bytes())});
   return work;
 }
 
@@ -128,12 +145,7 @@ std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call,
     if (const auto attention = DnnAttentionOf(call)) return WorkOfDnn(call, *attention, least);
   }
   if (row.op == "GemmGeluGrad") return WorkOfGeluGrad(call);
-  if (row.op == "Gemm" && is_in(CudaBlasRows())) {
-    // A divided product, and the padding of its result.
-    const BlasProduct product = *BlasProductOf(call);
-    const size_t parts = AlignedParts(product).size();
-    return {{static_cast<double>(parts + (product.d_row == 0 ? 0 : 1)), least.flops, least.bytes}};
-  }
+  if (is_in(CudaBlasRows())) return WorkOfBlas(call, least);
   if (is_in(CudaRecurrentBlasRows()) || is_in(CudaRecurrentRows())) return {WorkOfSteps(call, least)};
   return {least};
 }
