@@ -70,6 +70,35 @@ std::vector<ValueType> LogSumGradTypes(const Graph& graph, const Node& node) {
   return {scores};
 }
 
+// CrossEntropyLogSum and its gradient at once, for an upstream gradient that does not depend on the loss. Operands: scores, target, class
+// weight?, upstream; results: the sum of the losses, and the gradient of the scores.
+std::vector<ValueType> CrossEntropyTrainingTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 4, 4, 2);
+  ExpectRows(graph, node, 0);
+  const ValueType scores = InputType(graph, node, 0);
+  const DType sums = SumType(scores.dtype);
+  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
+  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {sums, Shape{scores.shape[1]}});
+  ExpectUpstream(graph, node, 3, sums, scores.shape[0]);
+  return OutputTypes(node, {{sums, Shape{}}, scores});
+}
+
+// The sum over counted rows of 1, or of the weights of their classes: the second result of CrossEntropy and Nll, from the labels alone.
+// Operands: target int64[M], class weight [C]?; attributes: ignore_index, and the type of the result, to. Invalid labels, which the losses
+// refuse, count 1, or with weights 0.
+std::vector<ValueType> LabelWeightsTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 2, 1);
+  ExpectRank(graph, node, 0, 1);
+  ExpectInput(graph, node, 0, {DType::kInt64, InputType(graph, node, 0).shape});
+  const auto to = static_cast<DType>(node.attributes.Int("to", static_cast<int64_t>(DType::kFloat32)));
+  if (!IsFloating(to)) throw Error(ErrorCode::kAttr, "attribute 'to' must be a floating-point type", Describe(node));
+  if (HasInput(node, 1)) {
+    ExpectRank(graph, node, 1, 1);
+    ExpectInput(graph, node, 1, {to, InputType(graph, node, 1).shape});
+  }
+  return {{to, Shape{}}};
+}
+
 // Operands: target int64[M], class weight?, upstream; attribute: classes.
 std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, 3, 1);
@@ -156,6 +185,8 @@ constexpr Op kOps[] = {
     {.name = "CrossEntropyGrad", .domain = kGradloomDomain, .infer = CrossEntropyGradTypes, .samples = "00.?>0"},
     {.name = "CrossEntropyLogSum", .domain = kGradloomDomain, .infer = LogSumTypes, .samples = "00.>++0"},
     {.name = "CrossEntropyLogSumGrad", .domain = kGradloomDomain, .infer = LogSumGradTypes, .samples = "000.?>0"},
+    {.name = "CrossEntropyTraining", .domain = kGradloomDomain, .infer = CrossEntropyTrainingTypes, .samples = "00.?>+0"},
+    {.name = "LabelWeights", .domain = kGradloomDomain, .traits = kNoGradient, .infer = LabelWeightsTypes, .samples = "0.>+"},
     {.name = "Nll", .domain = kGradloomDomain, .gradient = NllGradient, .infer = SumsOverRows, .samples = "00.>++0"},
     {.name = "NllGrad", .domain = kGradloomDomain, .infer = NllGradTypes, .samples = "0.?>0"},
     {.name = "SoftmaxCrossEntropyLoss", .domain = "", .since_version = 12, .gradient = SoftmaxCrossEntropyGradient, .shard = ShardOnnxLoss},

@@ -54,20 +54,11 @@ void BatchNormGrad(GraphBuilder& b, const Node& node) {
 
 namespace {
 
-// Returns the second sum of gradloom.CrossEntropy and gradloom.Nll: the sum over counted rows of 1, or of the weights of their classes.
+// Returns the second sum of gradloom.CrossEntropy and gradloom.Nll.
 ValueId CountOfRows(GraphBuilder& b, const Node& node) {
-  const ValueId target = node.inputs[1], weight = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
-  const DType dtype = b.dtype(node.outputs[1]);
-  const ValueId counts =
-      b.Op("Not", {b.Op("Equal", {target, b.Scalar(static_cast<double>(node.attributes.Int("ignore_index", -100)), DType::kInt64)})});
-  ValueId rows = b.Cast(counts, dtype);
-  if (weight != kNoValue) {
-    // Invalid labels are refused by the loss, not here.
-    const ValueId classes = b.Scalar(static_cast<double>(b.shape(node.inputs[0])[1]), DType::kInt64), zero = b.Scalar(0, DType::kInt64);
-    const ValueId there = b.Op("And", {b.Op("GreaterOrEqual", {target, zero}), b.Op("Less", {target, classes})});
-    rows = b.Mul(rows, b.Op("Gather", {weight, b.Where(there, target, zero)}, {{"axis", int64_t{0}}}));
-  }
-  return b.ReduceSum(rows, {}, /*keepdims=*/false);
+  const ValueId weight = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
+  return b.Own("LabelWeights", {node.inputs[1], weight},
+               {{"ignore_index", node.attributes.Int("ignore_index", -100)}, {"to", static_cast<int64_t>(b.dtype(node.outputs[1]))}});
 }
 
 // Moves the nodes that compute these values, and everything that they need, to the front.

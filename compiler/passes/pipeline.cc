@@ -24,6 +24,7 @@
 #include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/fuse_group_norm.h"
 #include "compiler/passes/fuse_linear.h"
+#include "compiler/passes/fuse_loss_gradient.h"
 #include "compiler/passes/fuse_moves.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
@@ -301,6 +302,11 @@ void RunFuseCasts(PassContext& c) {
   FuseCasts(builder, c.recipe.device == DeviceKind::kCuda);
 }
 
+void RunFuseLossGradient(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  FuseLossGradient(builder);
+}
+
 void RunKeepWeightCopies(PassContext& c) {
   // With --gather-to, devices of one place have different nodes, but must keep the same states.
   if (c.recipe.gather_to >= 0) return;
@@ -432,6 +438,9 @@ constexpr Pass kPasses[] = {
     {"split_conv_bias", RunSplitConvBias, true},
     // After fuse_epilogues, which expects the casts where differentiation put them.
     {"fuse_casts", RunFuseCasts, true},
+    // After fuse_casts, which gives the loss and its gradient their 16-bit forms; per device, where the sum of the weights over all devices
+    // no longer depends on the loss. Before nodes are chosen to be recomputed.
+    {"fuse_loss_gradient", RunFuseLossGradient, true},
     // After gradients are all-reduced; before passes that count the bytes of gradients.
     {"narrow_gradients", RunNarrowGradients, true},
     // After fuse_casts, which expects casts; before nodes are ordered, because updates come after the readers of copies.

@@ -33,8 +33,11 @@ class Recomputer {
         uses_(graph),
         saved_(static_cast<size_t>(graph.num_values())),
         originals_(graph.nodes) {
-    for (size_t id = 0; id < saved_.size(); ++id)
-      saved_[id] = IsForward(static_cast<ValueId>(id)) && ReadByBackward(static_cast<ValueId>(id));
+    for (size_t id = 0; id < saved_.size(); ++id) {
+      // The gradient of a loss may come from the forward pass, but the backward pass begins with it.
+      const bool gradient = graph.value(static_cast<ValueId>(id)).role == Role::kGradient;
+      saved_[id] = !gradient && IsForward(static_cast<ValueId>(id)) && ReadByBackward(static_cast<ValueId>(id));
+    }
   }
 
   Recomputed Run(int64_t wanted_bytes) {

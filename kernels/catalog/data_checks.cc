@@ -120,6 +120,7 @@ constexpr Row kRows[] = {
     {kOwn, "CrossEntropyGrad", CrossEntropy},
     {kOwn, "CrossEntropyLogSum", CrossEntropy},
     {kOwn, "CrossEntropyLogSumGrad", LogSumGrad},
+    {kOwn, "CrossEntropyTraining", CrossEntropy},
     {kOwn, "GatherGrad", GatherGrad},
     {kOwn, "GatherNDGrad", GatherNdGrad},
     {kOwn, "GruGrad", Recurrent},

@@ -1,4 +1,4 @@
-// Softmax and cross entropy over rows of classes in one pass, and their gradient.
+// Softmax and cross entropy over rows of classes in one pass, their gradient, and both at once.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -78,7 +78,7 @@ int64_t CrossEntropyScratch(const KernelCall& call) {
   return shape[0] * static_cast<int64_t>(sizeof(RowTerms)) + row;
 }
 
-// What both forms of the cross entropy have in common: the terms of rows, and their sums.
+// What all forms of the cross entropy have in common: the terms of rows, and their sums.
 class CrossEntropySums : public Kernel {
  protected:
   explicit CrossEntropySums(const KernelCall& call)
@@ -106,17 +106,20 @@ class CrossEntropySums : public Kernel {
     return {loss, weight};
   }
 
-  // Throws Error(kData) if a row had an invalid label.
-  void StoreSums(const RowTerms* terms, void* const* outputs) const {
+  // Throws Error(kData) if a row had an invalid label. Null: the sum is not wanted.
+  void StoreSums(const RowTerms* terms, float* loss_sum, float* weight_sum) const {
     labels_.Check();
     double loss = 0, weights = 0;
     for (int64_t row = 0; row < rows_; ++row) {
       loss += terms[row].loss;
       weights += terms[row].weight;
     }
-    if (wanted_[0]) *static_cast<float*>(outputs[0]) = static_cast<float>(loss);
-    if (wanted_[1]) *static_cast<float*>(outputs[1]) = static_cast<float>(weights);
+    if (loss_sum != nullptr) *loss_sum = static_cast<float>(loss);
+    if (weight_sum != nullptr) *weight_sum = static_cast<float>(weights);
   }
+
+  // Null if the output is absent.
+  float* Sum(void* const* outputs, size_t i) const { return wanted_[i] ? static_cast<float*>(outputs[i]) : nullptr; }
 
   const Loops& loops_;
   int64_t rows_, classes_;
@@ -140,7 +143,7 @@ class CrossEntropy : public CrossEntropySums {
       loops_.log_softmax_row(logits + row * classes_, log_p, classes_);
       terms[row] = TermsOf(row, [&](int64_t c) { return log_p[c]; });
     });
-    StoreSums(terms, outputs);
+    StoreSums(terms, Sum(outputs, 0), Sum(outputs, 1));
   }
 };
 
@@ -185,7 +188,7 @@ class CrossEntropyGrad : public Kernel {
   Labels labels_;
 };
 
-// A thread's memory for a row of scores as floats. In both kernels below, only the scores and their gradient may have 16 bits.
+// A thread's memory for a row of scores as floats. In the kernels below, only the scores and their gradient may have 16 bits.
 int64_t RowFloats(const KernelCall& call) { return AlignUp(call.inputs[0].shape[1], 16); }
 
 int64_t LogSumScratch(const KernelCall& call) {
@@ -211,13 +214,19 @@ class CrossEntropyLogSum : public CrossEntropySums {
       if (wanted_[2]) static_cast<float*>(outputs[2])[row] = log_sum;
       terms[row] = TermsOf(row, [&](int64_t c) { return scores[c] - log_sum; });
     });
-    StoreSums(terms, outputs);
+    StoreSums(terms, Sum(outputs, 0), Sum(outputs, 1));
   }
 
  private:
   DType dtype_;
   int64_t row_floats_;
 };
+
+// The rows need no buffer if the gradient has 32 bits.
+int64_t TrainingScratch(const KernelCall& call) {
+  if (call.inputs[0].dtype != DType::kFloat32) return LogSumScratch(call);
+  return call.inputs[0].shape[0] * static_cast<int64_t>(sizeof(RowTerms));
+}
 
 int64_t LogSumGradScratch(const KernelCall& call) {
   return std::max(call.threads, 1) * RowFloats(call) * static_cast<int64_t>(sizeof(float));
@@ -268,6 +277,130 @@ class CrossEntropyLogSumGrad : public Kernel {
   Labels labels_;
 };
 
+// Each row is read once: the exponentials of the loss, multiplied by one number, are the gradient.
+class CrossEntropyTraining : public CrossEntropySums {
+ public:
+  explicit CrossEntropyTraining(const KernelCall& call)
+      : CrossEntropySums(call),
+        dtype_(call.inputs[0].dtype),
+        row_floats_(RowFloats(call)),
+        per_row_(call.inputs[3].shape.rank()),
+        weighted_(HasInput(call, 2)),
+        spread_(smoothing_ / static_cast<double>(classes_)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    labels_.Bind(inputs, 1);
+    const float* const upstream = static_cast<const float*>(inputs[3]);
+    auto* const terms = static_cast<RowTerms*>(scratch);
+    auto* const rows = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) +
+                                                AlignUp(rows_ * static_cast<int64_t>(sizeof(RowTerms)), kAlignmentBytes));
+    const bool narrow = dtype_ != DType::kFloat32;
+    const Weights weights{weighted_ ? static_cast<const float*>(inputs[2]) : nullptr, smoothing_ == 0 ? 0 : labels_.WeightSum()};
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      const int64_t begin = row * classes_;
+      float* const values = narrow ? rows + ThreadIndex() * row_floats_ : static_cast<float*>(outputs[1]) + begin;
+      const float* scores = narrow ? values : static_cast<const float*>(inputs[0]) + begin;
+      const int64_t label = labels_.At(row);
+      if (label < 0) {
+        terms[row] = {0, 0};
+        loops_.fill(values, 0, classes_);
+        if (narrow) StoreFloats(loops_, dtype_, values, classes_, outputs[1], begin);
+        return;
+      }
+      if (narrow) LoadFloats(loops_, dtype_, inputs[0], begin, classes_, values);
+      // The gradient may overwrite the scores.
+      const double at_label = static_cast<double>(scores[label]), smooth = smoothing_ == 0 ? 0 : WeightedSum(scores, weights.of_classes);
+      const float largest = loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](scores, classes_);
+      const double sum = Exponentials(scores, values, largest);
+      const double log_sum = static_cast<double>(largest) + std::log(sum), weight = labels_.Weight(label);
+      double loss = (1 - smoothing_) * weight * (log_sum - at_label);
+      if (smoothing_ != 0) loss += spread_ * (weights.sum * log_sum - smooth);
+      terms[row] = {loss, weight};
+      const float d_loss = upstream[row * per_row_];
+      const auto own = static_cast<float>((1 - smoothing_) * weight);
+      const float scale = static_cast<float>(((1 - smoothing_) * weight + spread_ * weights.sum) / sum) * d_loss;
+      StoreGradient(values, label, scale, own * d_loss, d_loss, weights.of_classes, narrow ? outputs[1] : nullptr, begin);
+    });
+    StoreSums(terms, Sum(outputs, 0), nullptr);
+  }
+
+ private:
+  struct Weights {
+    const float* of_classes;  // null: all are 1
+    double sum;               // with smoothing
+  };
+
+  double WeightedSum(const float* scores, const float* weights) const {
+    if (weights != nullptr) return loops_.sum_product_centered(weights, scores, classes_, 0);
+    return static_cast<double>(loops_.reduce_row[static_cast<size_t>(Reduction::kSum)](scores, classes_));
+  }
+
+  // values = exp(scores - shift), which may overwrite the scores; returns the sum.
+  double Exponentials(const float* scores, float* values, float shift) const {
+    double sum = 0;
+    ForEachPart([&](int64_t first, int64_t count) {
+      float* const part = values + first;
+      loops_.shift_scale_shift(scores + first, part, count, shift, 1, 0);
+      loops_.exp_scaled(part, part, count, 1);
+      sum += static_cast<double>(loops_.reduce_row[static_cast<size_t>(Reduction::kSum)](part, count));
+    });
+    return sum;
+  }
+
+  // The exponentials become the gradient. `to`: the row begins at its element `begin`; null: the gradient has 32 bits and stays in place.
+  void StoreGradient(float* values, int64_t label, float scale, float own, float d_loss, const float* weights, void* to,
+                     int64_t begin) const {
+    const bool uniform = smoothing_ != 0 && weights == nullptr;
+    const float each = static_cast<float>(spread_) * d_loss;
+    ForEachPart([&](int64_t first, int64_t count) {
+      float* const part = values + first;
+      loops_.shift_scale_shift(part, part, count, 0, scale, uniform ? -each : 0);
+      for (int64_t c = 0; c < count && smoothing_ != 0 && !uniform; ++c) part[c] -= each * weights[first + c];
+      if (label >= first && label < first + count) values[label] -= own;
+      if (to != nullptr) StoreFloats(loops_, dtype_, part, count, to, begin + first);
+    });
+  }
+
+  // Calls f(first, count) for parts of a row that stay in the first-level cache between loops.
+  template <typename F>
+  void ForEachPart(const F& f) const {
+    constexpr int64_t kPart = 2048;
+    for (int64_t first = 0; first < classes_; first += kPart) f(first, std::min(kPart, classes_ - first));
+  }
+
+  DType dtype_;
+  int64_t row_floats_, per_row_;
+  bool weighted_;
+  double spread_;
+};
+
+class LabelWeights : public Kernel {
+ public:
+  explicit LabelWeights(const KernelCall& call)
+      : rows_(call.inputs[0].shape[0]),
+        ignored_(call.attributes.Int("ignore_index", -100)),
+        classes_(HasInput(call, 1) ? call.inputs[1].shape[0] : 0) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const auto* const labels = static_cast<const int64_t*>(inputs[0]);
+    double sum = 0;
+    if (classes_ == 0) {
+      sum = static_cast<double>(rows_ - std::count(labels, labels + rows_, ignored_));
+    } else {
+      const auto* const weights = static_cast<const float*>(inputs[1]);
+      for (int64_t row = 0; row < rows_; ++row) {
+        const int64_t label = labels[row];
+        if (label != ignored_ && label >= 0 && label < classes_) sum += static_cast<double>(weights[label]);
+      }
+    }
+    *static_cast<float*>(outputs[0]) = static_cast<float>(sum);
+  }
+
+ private:
+  int64_t rows_, ignored_;
+  int64_t classes_;  // 0: all weights are 1
+};
+
 class NllGrad : public Kernel {
  public:
   explicit NllGrad(const KernelCall& call)
@@ -313,8 +446,12 @@ std::string RejectsLogSum(const KernelCall& call) {
   return Rejects<target>(widened);
 }
 
+std::string RejectsLabelWeights(const KernelCall& call) {
+  return call.outputs[0].dtype == DType::kFloat32 ? Rejects<0>(call) : std::string(DTypeName(call.outputs[0].dtype));
+}
+
 // Each row is read before it is written.
-constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}};
+constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}}, kTrainingInPlace[] = {{1, 0}};
 
 constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.CrossEntropy",
@@ -339,6 +476,15 @@ constexpr CpuKernel kKernels[] = {
              .may_alias = kInPlace,
              .scratch_bytes = LogSumGradScratch},
      .make = MakeKernel<CrossEntropyLogSumGrad>},
+    {.row = {.name = "cpu.CrossEntropyTraining",
+             .op = "CrossEntropyTraining",
+             .domain = "gradloom",
+             .rejects = RejectsLogSum<1>,
+             .may_alias = kTrainingInPlace,
+             .scratch_bytes = TrainingScratch},
+     .make = MakeKernel<CrossEntropyTraining>},
+    {.row = {.name = "cpu.LabelWeights", .op = "LabelWeights", .domain = "gradloom", .rejects = RejectsLabelWeights},
+     .make = MakeKernel<LabelWeights>},
     {.row = {.name = "cpu.NllGrad", .op = "NllGrad", .domain = "gradloom", .rejects = Rejects<0>}, .make = MakeKernel<NllGrad>},
 };
 

@@ -71,6 +71,7 @@ std::span<const CudaKernel> SoftmaxKernels();        // softmax.cu
 std::span<const CudaKernel> NormalizationKernels();  // normalization.cu
 std::span<const CudaKernel> BatchNormKernels();      // batch_norm.cu
 std::span<const CudaKernel> LossKernels();           // loss.cu
+std::span<const CudaKernel> LossTrainingKernels();   // loss_training.cu
 std::span<const CudaKernel> OptimizerKernels();      // optimizer.cu
 std::span<const CudaKernel> RandomKernels();         // random.cu
 std::span<const CudaKernel> BlasKernels();           // blas.cc

@@ -25,6 +25,7 @@ constexpr Family kFamilies[] = {
     NormalizationKernels,
     BatchNormKernels,
     LossKernels,
+    LossTrainingKernels,
     OptimizerKernels,
     RandomKernels,
     ProductKernels,

@@ -7,73 +7,11 @@
 
 #include "kernels/cuda/exp_sum.cuh"
 #include "kernels/cuda/lines.cuh"
+#include "kernels/cuda/loss_rows.cuh"
 #include "kernels/cuda/operands.cuh"
-#include "kernels/cuda/rows/padded_rows.h"
-#include "kernels/cuda/rows/scratch.h"
-#include "kernels/cuda/words.cuh"
 
 namespace gradloom::cuda {
 namespace {
-
-struct Terms {
-  double loss = 0, weight = 0;
-};
-static_assert(sizeof(Terms) == cuda_rows::kLossTermBytes);
-
-struct AddTerms {
-  GRADLOOM_DEVICE Terms operator()(const Terms& a, const Terms& b) const { return {a.loss + b.loss, a.weight + b.weight}; }
-};
-
-// The properties of the labels that are known before a step.
-struct LabelRule {
-  int64_t classes = 0, ignored = 0;
-  bool wide = true, weighted = false;  // int64 labels; class weights
-  DataFault* fault = nullptr;
-  int site = 0;
-
-  LabelRule(const KernelCall& call, const KernelSite& where, size_t labels, int64_t num_classes, int64_t ignored_unless_stated)
-      : classes(num_classes),
-        ignored(call.attributes.Int("ignore_index", ignored_unless_stated)),
-        wide(call.inputs[labels].dtype == DType::kInt64),
-        weighted(Has(call.inputs, labels + 1)),
-        fault(where.fault),
-        site(where.id) {}
-};
-
-// The labels of a step and the weights of their classes, which are the operand after the labels.
-template <typename T>
-struct Labels {
-  LabelRule rule;
-  const void* labels;
-  const T* weights;
-
-  Labels(const LabelRule& r, const Launch& l, size_t operand)
-      : rule(r), labels(l.inputs[operand]), weights(r.weighted ? l.In<T>(operand + 1) : nullptr) {}
-
-  // The label of a row, or -1 if the row is ignored or its label is invalid; `reports` says whether this thread reports an invalid label.
-  GRADLOOM_DEVICE int64_t At(int64_t row, bool reports) const {
-    const int64_t label = rule.wide ? static_cast<const int64_t*>(labels)[row] : static_cast<const int32_t*>(labels)[row];
-    if (label == rule.ignored) return -1;
-    if (label >= 0 && label < rule.classes) return label;
-    if (reports) Report(rule.fault, rule.site, kIndexOutOfRange, label, rule.classes);
-    return -1;
-  }
-  GRADLOOM_DEVICE Arithmetic<T> Weight(int64_t label) const {
-    return weights == nullptr ? Arithmetic<T>(1) : static_cast<Arithmetic<T>>(weights[label]);
-  }
-};
-
-// The destination of a row's loss: a term of the sum, or its own element of the output.
-template <typename T>
-struct RowLosses {
-  Terms* terms;
-  T* each;
-
-  GRADLOOM_DEVICE void Set(int64_t row, double loss, double weight) const {
-    if (terms != nullptr) terms[row] = {loss, weight};
-    if (each != nullptr) each[row] = static_cast<T>(static_cast<Arithmetic<T>>(loss));
-  }
-};
 
 // With smoothing e, weights w and class t of a line: -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c]. Reads the scores once
 // for their maximum and sum, and once more if more than log p[t] is needed.
@@ -114,22 +52,7 @@ struct CrossEntropyLine {
   }
 };
 
-// The scores of a row, or a gradient over them. With vectors, rows are padded to whole ones.
-template <typename T, bool kVectors>
-struct ScoreRows {
-  static constexpr int kSize = kVectors ? static_cast<int>(kRowAlignmentBytes / sizeof(T)) : 1;
-  int64_t classes, stride;
-
-  // Calls f(first, vector) for all parts of a row, whose elements begin at class `first`.
-  template <typename Group, typename F>
-  GRADLOOM_DEVICE void ForEach(const Group& group, const T* row, const F& f) const {
-    const int64_t step = int64_t{kSize} * group.threads();
-    for (int64_t c = int64_t{kSize} * group.thread(); c < classes; c += step)
-      f(c, *reinterpret_cast<const AlignedVector<T, kSize>*>(row + c));
-  }
-};
-
-// The same, with the log of the sum of exponentials in place of all log-probabilities. Scores may have 16 bits.
+// The same as CrossEntropyLine, with the log of the sum of exponentials in place of all log-probabilities. Scores may have 16 bits.
 template <typename T, bool kVectors>
 struct CrossEntropyLogSumLine {
   using A = Arithmetic<T>;
@@ -179,40 +102,6 @@ void PickLosses(const Lines& lines, const Labels<T>& labels, const T* log_prob, 
       });
 }
 
-GRADLOOM_DEVICE Terms SumOf(const Block& block, const Terms* terms, int64_t n) {
-  Terms sum;
-  for (int64_t i = block.thread(); i < n; i += block.threads()) sum = AddTerms{}(sum, terms[i]);
-  return block.Reduce(sum, AddTerms{});
-}
-
-// Sums the terms of the rows; if there are many, in parts stored after the terms. Null: the sum is not wanted.
-template <typename T>
-void SumTerms(int64_t rows, Terms* terms, bool mean, T* loss, T* weights, cudaStream_t stream) {
-  constexpr int64_t kRowsOfPart = 2048;
-  const int64_t wanted = (rows + kRowsOfPart - 1) / kRowsOfPart;
-  const int64_t parts = wanted < cuda_rows::kMaxLossParts ? wanted : cuda_rows::kMaxLossParts;
-  const int64_t length = parts == 0 ? 0 : (rows + parts - 1) / parts;
-  if (parts > 1) {
-    ForEachRow(
-        parts, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t part) {
-          const int64_t begin = part * length, left = rows - begin;
-          const Terms sum = SumOf(block, terms + begin, left < length ? left : length);
-          if (block.thread() == 0) terms[rows + part] = sum;
-        });
-  }
-  const Terms* const last = parts > 1 ? terms + rows : terms;
-  const int64_t n = parts > 1 ? parts : rows;
-  ForEachRow(
-      1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
-        const Terms sum = SumOf(block, last, n);
-        if (block.thread() != 0) return;
-        if (loss != nullptr) *loss = static_cast<T>(static_cast<Arithmetic<T>>(mean ? sum.loss / sum.weight : sum.loss));
-        if (weights != nullptr) *weights = static_cast<T>(static_cast<Arithmetic<T>>(sum.weight));
-      });
-}
-
-constexpr int64_t kIgnored = -100;
-
 // gradloom.CrossEntropy and gradloom.Nll: the sums of losses and weights, and all log-probabilities.
 template <bool kSoftmax>
 std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site) {
@@ -232,15 +121,6 @@ std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site)
       }
       SumTerms(lines.count, losses.terms, false, operands.Out<T>(l, 0), operands.Out<T>(l, 1), l.stream);
     });
-  });
-}
-
-// Calls f with the type of the scores, and whether their rows are read in vectors.
-template <typename F>
-std::unique_ptr<Kernel> WithScores(const OperandType& scores, const F& f) {
-  const bool vectors = *RowStrideOf(scores) * DTypeBytes(scores.dtype) % kRowAlignmentBytes == 0;
-  return WithFloating(scores.dtype, [&]<typename T>(std::type_identity<T> type) {
-    return vectors ? f(type, std::bool_constant<true>()) : f(type, std::bool_constant<false>());
   });
 }
 
@@ -316,17 +196,6 @@ struct CrossEntropyGradLine {
   }
 };
 
-template <typename T>
-void SumWeights(int64_t classes, const T* weights, double* sum, cudaStream_t stream) {
-  ForEachRow(
-      1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
-        double own = 0;
-        for (int64_t c = block.thread(); c < classes; c += block.threads()) own += static_cast<double>(weights[c]);
-        own = block.Reduce(own, Sum{});
-        if (block.thread() == 0) *sum = own;
-      });
-}
-
 std::unique_ptr<Kernel> MakeCrossEntropyGrad(const KernelCall& call, const KernelSite& site) {
   const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], per_row = call.inputs[3].shape.rank();
   const LabelRule rule(call, site, 1, classes, kIgnored);
@@ -374,7 +243,7 @@ struct CrossEntropyLogSumGradLine {
         }
         result.at[k] = static_cast<T>(value);
       }
-      *reinterpret_cast<AlignedVector<T, Rows::kSize>*>(gradient + start + first) = result;
+      StoreWhole(result, gradient + start + first);
     });
   }
 };
@@ -393,6 +262,33 @@ std::unique_ptr<Kernel> MakeCrossEntropyLogSumGrad(const KernelCall& call, const
       const CrossEntropyLogSumGradLine<T, kVectors> line{
           {classes, stride}, labels, static_cast<A>(smoothing), sum, per_row, l.In<T>(0), l.In<A>(1), l.In<A>(4), l.Out<T>(0)};
       ForEachRowOf(rows, classes, 1, l.stream, line);
+    });
+  });
+}
+
+// The weight of a row's label, as in the losses, where an invalid label has weight 1, or with class weights 0.
+template <typename T>
+struct LabelTerms {
+  const int64_t* labels;
+  const T* weights;  // may be null
+  int64_t classes, ignored;
+
+  GRADLOOM_DEVICE Terms operator()(int64_t row) const {
+    const int64_t label = labels[row];
+    if (label == ignored) return {};
+    if (weights == nullptr) return {0, 1};
+    return {0, label >= 0 && label < classes ? static_cast<double>(weights[label]) : 0.0};
+  }
+};
+
+std::unique_ptr<Kernel> MakeLabelWeights(const KernelCall& call, const KernelSite&) {
+  const bool weighted = Has(call.inputs, 1);
+  const int64_t rows = call.inputs[0].shape[0], classes = weighted ? call.inputs[1].shape[0] : 0;
+  const int64_t ignored = call.attributes.Int("ignore_index", kIgnored);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return MakeKernel([=](const Launch& l) {
+      const LabelTerms<T> terms{l.In<int64_t>(0), weighted ? l.In<T>(1) : nullptr, classes, ignored};
+      SumTermsOf(rows, terms, static_cast<Terms*>(l.scratch), LossSums<T>{false, nullptr, l.Out<T>(0)}, l.stream);
     });
   });
 }
@@ -428,6 +324,7 @@ constexpr CudaKernel kLossKernels[] = {
     {"cuda.gradloom.CrossEntropyGrad", MakeCrossEntropyGrad},
     {"cuda.gradloom.CrossEntropyLogSum", MakeCrossEntropyLogSum},
     {"cuda.gradloom.CrossEntropyLogSumGrad", MakeCrossEntropyLogSumGrad},
+    {"cuda.gradloom.LabelWeights", MakeLabelWeights},
     {"cuda.gradloom.Nll", MakeSums<false>},
     {"cuda.gradloom.NllGrad", MakeNllGrad},
     {"cuda.NegativeLogLikelihoodLoss", MakeOnnxLoss<false>},

@@ -174,6 +174,40 @@ void CrossEntropyLogSumGrad(const KernelCall& call, const void* const* inputs, v
   });
 }
 
+void CrossEntropyTraining(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using W = SumsOf<T>;
+    const Shape& shape = call.inputs[0].shape;
+    std::vector<W> log_sum(static_cast<size_t>(shape[0]));
+    W loss = 0, weights = 0;
+    const OperandType sum{call.inputs[3].dtype, Shape{}, {}};
+    KernelCall forward = call, backward = call;
+    forward.inputs.pop_back();
+    forward.outputs = {sum, sum, {sum.dtype, Shape{shape[0]}, {}}};
+    void* const results[] = {&loss, &weights, log_sum.data()};
+    CrossEntropyLogSum(forward, inputs, results);
+    backward.inputs.insert(backward.inputs.begin() + 1, forward.outputs[2]);
+    backward.outputs = {call.inputs[0]};
+    const void* const operands[] = {inputs[0], log_sum.data(), inputs[1], inputs[2], inputs[3]};
+    CrossEntropyLogSumGrad(backward, operands, outputs + 1);
+    if (Has(call.outputs, 0)) *Out<W>(outputs, 0) = loss;
+  });
+}
+
+void LabelWeights(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const bool weighted = call.inputs.size() > 1 && call.inputs[1].present();
+    const int64_t ignored = call.attributes.Int("ignore_index", -100), classes = weighted ? call.inputs[1].shape[0] : 0;
+    double sum = 0;
+    for (int64_t row = 0; row < call.inputs[0].shape[0]; ++row) {
+      const int64_t label = In<int64_t>(inputs, 0)[row];
+      if (label == ignored || (weighted && (label < 0 || label >= classes))) continue;
+      sum += weighted ? static_cast<double>(In<T>(inputs, 1)[label]) : 1.0;
+    }
+    *Out<T>(outputs, 0) = static_cast<T>(sum);
+  });
+}
+
 void Nll(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
@@ -257,6 +291,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"CrossEntropyGrad", "gradloom", CrossEntropyGrad},
     {"CrossEntropyLogSum", "gradloom", CrossEntropyLogSum},
     {"CrossEntropyLogSumGrad", "gradloom", CrossEntropyLogSumGrad},
+    {"CrossEntropyTraining", "gradloom", CrossEntropyTraining},
+    {"LabelWeights", "gradloom", LabelWeights},
     {"Nll", "gradloom", Nll},
     {"NllGrad", "gradloom", NllGrad},
     {"NegativeLogLikelihoodLoss", "", NegativeLogLikelihoodLoss},

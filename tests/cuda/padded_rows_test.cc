@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -258,6 +259,36 @@ TEST(PaddedRows, LossesAgreeWithTheReference) {
   });
 }
 
+// Rows of a thread, a warp, a block, and a large block.
+TEST(PaddedRows, LossesWithGradientsAgreeWithTheReference) {
+  ForEachSeed(60, [](Random& r) {
+    const auto [dtype, epsilon] = AnyType(r);
+    const int64_t longest[] = {4, 300, 2500, 10000}, which = r.Int(0, 11);
+    const int64_t rows = r.Int(1, 5), classes = which == 3 ? r.Int(8193, longest[3]) : r.Int(1, longest[which % 3]);
+    const Tensor scores = r.Reals({rows, classes}, -4, 4, dtype), labels = r.Wholes({rows}, 0, classes - 1);
+    const Tensor weights = r.Coin() ? r.Reals({classes}, 0.5, 2, DType::kFloat32) : Tensor();
+    const Tensor upstream = r.Reals(r.Coin() ? Shape{} : Shape{rows}, -1, 1, DType::kFloat32);
+    const Attributes attributes{{"label_smoothing", r.Coin() ? 0.1 : 0.0}, {"ignore_index", r.Coin() ? labels.as<int64_t>()[0] : -100}};
+    Case both("CrossEntropyTraining", "gradloom", {scores, labels, weights, upstream},
+              {Out(DType::kFloat32, {}), Out(dtype, {rows, classes})}, attributes);
+    PadRows(r, both.call.inputs[0]);
+    both.call.outputs[1].layout = both.call.inputs[0].layout;
+    if (r.Coin()) both.call.outputs[0] = {};
+    Compare(both, std::max(4 * epsilon, 2e-5 * static_cast<double>(rows) * (weights.defined() ? 2 : 1)));
+  });
+}
+
+TEST(PaddedRows, SumsOfLabelWeights) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t rows = r.Coin() ? r.Int(0, 300) : r.Int(2049, 9000), classes = r.Int(1, 20);
+    const DType dtype = AnyType(r).dtype;
+    const Tensor labels = r.Wholes({rows}, -1, classes), weights = r.Coin() ? r.Reals({classes}, 0.5, 2, dtype) : Tensor();
+    const Case sum("LabelWeights", "gradloom", {labels, weights}, {Out(dtype, {})},
+                   {{"ignore_index", r.Int(-1, 3)}, {"to", static_cast<int64_t>(dtype)}});
+    Compare(sum, dtype == DType::kFloat32 ? 1e-6 * static_cast<double>(rows) : 0);
+  });
+}
+
 // Vectors of scores are added with one rescaling, except where it would be infinite.
 TEST(PaddedRows, LossesOfInfiniteScores) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
@@ -274,6 +305,9 @@ TEST(PaddedRows, LossesOfInfiniteScores) {
                   {sum, sum, Out(DType::kFloat32, {1})});
         loss.call.inputs[0].layout = PaddedRows(DType::kFloat32);
         Compare(loss, 1e-5);
+        Case both("CrossEntropyTraining", "gradloom", {loss.inputs[0], labels, Tensor(), Tensor::Scalar(1.0F)}, {sum, loss.call.inputs[0]});
+        both.call.inputs[0].layout = both.call.outputs[1].layout;
+        Compare(both, 1e-5);
       }
     }
   }
@@ -292,6 +326,15 @@ TEST(PaddedRows, OtherLayoutsAreRejected) {
   EXPECT_NE(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
   gradient.inputs[0].layout = gradient.outputs[0].layout = PaddedRows(DType::kFloat32);
   EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+  KernelCall both{.op = "CrossEntropyTraining",
+                  .domain = "gradloom",
+                  .attributes = {},
+                  .inputs = {scores, labels, {}, Out(DType::kFloat32, {})},
+                  .outputs = {Out(DType::kFloat32, {}), scores}};
+  both.inputs[0].layout = PaddedRows(DType::kBfloat16);
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, both), nullptr);
+  both.outputs[1].layout = PaddedRows(DType::kBfloat16);
+  EXPECT_NE(ChooseKernel(DeviceKind::kCuda, both), nullptr);
 }
 
 }  // namespace

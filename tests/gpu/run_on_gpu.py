@@ -21,7 +21,8 @@ OP_PARTS = 8  # processes for the table of operators
 GROUP = 12  # recorded trainings in a process
 MAX_AGAIN = 80  # of those that failed
 ALONE = ("Gpu.", "StreamHazard.")  # they measure memory, or depend on timing
-SANITIZED_OPS = "MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,Gather,gradloom.GatherGrad,ReduceSum"
+SANITIZED_OPS = ("MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,gradloom.CrossEntropyTraining,"
+                 "Gather,gradloom.GatherGrad,ReduceSum")
 SANITIZED_TESTS = "CudaKernels.*:CudaRandomCalls.*:RowGradient.*:AttentionProducts.*Agree*"
 # initcheck does not see what cuBLASLt's kernels for Hopper write, and reports every read of a product.
 WITHOUT_PRODUCTS = (re.sub("MatMul,Gemm,", "", SANITIZED_OPS), "CudaKernels.*:RowGradient.*")

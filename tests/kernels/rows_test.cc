@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 
@@ -200,7 +201,12 @@ TEST(Loss, CrossEntropyWithItsOptions) {
       if (dtype != DType::kFloat32) rounded.relative = dtype == DType::kBfloat16 ? 0x1p-7 : 0x1p-10;
       ExpectSameAsReference(Call("CrossEntropyLogSumGrad", "gradloom", {narrow, sums, labels, weights, upstream}, {narrow}, attributes),
                             random, rounded, "cpu.CrossEntropyLogSumGrad");
+      rounded = WithIntegers(1, target, rounded);
+      ExpectSameAsReference(Call("CrossEntropyTraining", "gradloom", {narrow, labels, weights, upstream}, {Float({}), narrow}, attributes),
+                            random, rounded, "cpu.CrossEntropyTraining");
     }
+    ExpectSameAsReference(Call("LabelWeights", "gradloom", {labels, weights}, {Float({})}, {{"ignore_index", int64_t{-100}}}), random,
+                          WithIntegers(0, target, how), "cpu.LabelWeights");
     how = WithIntegers(0, target, how);
     ExpectSameAsReference(
         Call("NllGrad", "gradloom", {labels, weights, upstream}, {scores}, {{"ignore_index", int64_t{-100}}, {"classes", classes}}), random,
@@ -208,21 +214,57 @@ TEST(Loss, CrossEntropyWithItsOptions) {
   }
 }
 
+// Rows that are longer than the parts in which a gradient is rounded.
+TEST(Loss, TrainingOfLongRows) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 9; ++round) {
+    const DType dtype = std::array{DType::kFloat32, DType::kBfloat16, DType::kFloat16}[static_cast<size_t>(round % 3)];
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 5), classes = 2000 + static_cast<int64_t>(random() % 6000);
+    const OperandType scores = Plain(dtype, {rows, classes}), labels = Plain(DType::kInt64, {rows});
+    const OperandType weights = random() % 2 == 0 ? Float({classes}) : OperandType{};
+    std::vector<int64_t> target(static_cast<size_t>(rows));
+    for (int64_t& label : target) label = static_cast<int64_t>(random() % static_cast<uint64_t>(classes));
+    Comparison how{.absolute = 1e-5,
+                   .relative = dtype == DType::kFloat32    ? 1e-5
+                               : dtype == DType::kBfloat16 ? 0x1p-7
+                                                           : 0x1p-10,
+                   .scale = 0,
+                   .low = -4,
+                   .high = 4};
+    if (weights.present()) how.low = 0.1;
+    how = WithIntegers(1, target, how);
+    ExpectSameAsReference(Call("CrossEntropyTraining", "gradloom", {scores, labels, weights, Float({rows})}, {Float({}), scores},
+                               {{"label_smoothing", random() % 2 == 0 ? 0.1 : 0.0}}),
+                          random, how, "cpu.CrossEntropyTraining");
+  }
+}
+
 TEST(Loss, BadLabelsAreErrors) {
-  const KernelCall call =
-      Call("CrossEntropy", "gradloom", {Float({2, 3}), Plain(DType::kInt64, {2}), OperandType{}}, {Float({}), Float({}), Float({2, 3})});
-  const KernelRow* row = FindKernel("cpu.CrossEntropy");
-  Tensor scores(DType::kFloat32, {2, 3}), loss(DType::kFloat32, {}), weight(DType::kFloat32, {}), log_prob(DType::kFloat32, {2, 3});
-  const Tensor labels = Tensor::From<int64_t>({1, 3}, {2});
-  Tensor scratch(DType::kUint8, {row->scratch_bytes(call)});
-  const void* inputs[] = {scores.data(), labels.data(), nullptr};
-  void* outputs[] = {loss.data(), weight.data(), log_prob.data()};
-  try {
-    MakeCpuKernel(*row, call)->Run(inputs, outputs, scratch.data(), nullptr);
-    FAIL() << "label 3 of 3 classes was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kData);
-    EXPECT_NE(error.message().find("row 1 has label 3"), std::string::npos) << error.message();
+  const OperandType scores = Float({2, 3}), labels = Plain(DType::kInt64, {2});
+  const KernelCall calls[] = {
+      Call("CrossEntropy", "gradloom", {scores, labels, OperandType{}}, {Float({}), Float({}), scores}),
+      Call("CrossEntropyTraining", "gradloom", {scores, labels, OperandType{}, Float({})}, {Float({}), scores}),
+  };
+  for (const KernelCall& call : calls) {
+    const KernelRow* row = FindKernel("cpu." + call.op);
+    std::vector<Tensor> memory;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (const OperandType& operand : call.inputs) {
+      memory.push_back(operand.present() ? Tensor(operand.dtype, operand.shape) : Tensor());
+      inputs.push_back(operand.present() ? memory.back().data() : nullptr);
+    }
+    for (const OperandType& operand : call.outputs) outputs.push_back(memory.emplace_back(operand.dtype, operand.shape).data());
+    memory[1].as<int64_t>()[0] = 1;
+    memory[1].as<int64_t>()[1] = 3;
+    Tensor scratch(DType::kUint8, {row->scratch_bytes(call)});
+    try {
+      MakeCpuKernel(*row, call)->Run(inputs.data(), outputs.data(), scratch.data(), nullptr);
+      FAIL() << call.op << ": label 3 of 3 classes was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kData);
+      EXPECT_NE(error.message().find("row 1 has label 3"), std::string::npos) << error.message();
+    }
   }
 }
 

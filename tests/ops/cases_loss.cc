@@ -46,6 +46,28 @@ void AddOwn(std::vector<OpCase>& cases) {
                      .domain = "gradloom",
                      .gradient = false,
                      .half = false});
+    for (const Shape& upstream : {Shape{}, Shape{5}}) {
+      cases.push_back({.op = "CrossEntropyTraining",
+                       .operands = {In({5, 4}), labels, weight, In(upstream)},
+                       .attributes = attributes,
+                       .domain = "gradloom",
+                       .outputs = 2,
+                       .gradient = false,
+                       .half = false});
+    }
+    cases.push_back({.op = "LabelWeights",
+                     .operands = {labels, weight},
+                     .attributes = {{"ignore_index", kIgnored}, {"to", static_cast<int64_t>(DType::kFloat32)}},
+                     .domain = "gradloom"});
+  }
+  // Rows of one thread, a warp and blocks.
+  for (int64_t classes : {1, 40, 1500, 9000}) {
+    cases.push_back({.op = "CrossEntropyTraining",
+                     .operands = {In({3, classes}), Labels({0, classes - 1, classes / 2}, {3}), Absent(), In({})},
+                     .domain = "gradloom",
+                     .outputs = 2,
+                     .gradient = false,
+                     .half = false});
   }
   cases.push_back({.op = "NllGrad",
                    .operands = {labels, Absent(), In({})},

@@ -68,6 +68,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.CrossEntropyGrad",
       "gradloom.CrossEntropyLogSum",
       "gradloom.CrossEntropyLogSumGrad",
+      "gradloom.CrossEntropyTraining",
       "gradloom.NllGrad",
       "gradloom.RnnGrad",
       "gradloom.GruGrad",

@@ -223,7 +223,7 @@ TEST(RelatedSamples, OtherTermsOfTheLossAreDivided) {
   };
   ExpectDivides(graph, losses, {9, 9, 5, 2}, make);
   const Plan plan = Compile(ModelOf(graph), OptionsFor(losses, 2, {8}));
-  EXPECT_EQ(Count(plan, "CrossEntropy"), 3);  // one term in both programs, the other in one
+  EXPECT_EQ(Count(plan, "CrossEntropyTraining"), 3);  // one term in both programs, the other in one
   for (const StateTensor& state : plan.state) EXPECT_TRUE(state.in_place(plan.PlaceOf(1))) << state.name;
 }
 

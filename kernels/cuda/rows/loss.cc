@@ -1,4 +1,5 @@
 // Classification losses over rows of classes, and their gradients.
+#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/rows/padded_rows.h"
@@ -30,7 +31,8 @@ std::string RejectsScores(const KernelCall& call) {
       if (operand.shape == scores.shape && operand.layout == scores.layout) operand.layout = {};
     }
   }
-  const bool same = call.outputs[0].shape != scores.shape || call.outputs[0].layout == scores.layout;
+  const bool same = std::all_of(call.outputs.begin(), call.outputs.end(),
+                                [&](const OperandType& output) { return output.shape != scores.shape || output.layout == scores.layout; });
   return FirstOf({same ? "" : "a gradient in another layout than the scores", Rejects<labels, 0>(plain)});
 }
 
@@ -41,9 +43,18 @@ int64_t RowTerms(const KernelCall& call) {
 
 // The sum of the class weights.
 int64_t WeightSum(const KernelCall&) { return 8; }
+int64_t RowTermsAndWeightSum(const KernelCall& call) { return RowTerms<1>(call) + WeightSum(call); }
+
+// Labels and, in the type of the sum, class weights.
+std::string RejectsLabelWeights(const KernelCall& call) {
+  const bool same = call.inputs.size() < 2 || !call.inputs[1].present() || call.inputs[1].dtype == call.outputs[0].dtype;
+  const bool sums = IsFloating(call.outputs[0].dtype), integers = call.inputs[0].dtype == DType::kInt64;
+  return FirstOf({Layouts(call), same && sums ? "" : "sums of another type", integers ? "" : "labels that are not int64"});
+}
+int64_t LossParts(const KernelCall&) { return kMaxLossParts * kLossTermBytes; }
 
 // Each element is overwritten only by the thread that alone reads it, or after a barrier.
-constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}}, kScoresInPlace[] = {{1, 0}};
+constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}}, kScoresInPlace[] = {{1, 0}}, kTrainingInPlace[] = {{1, 0}};
 
 constexpr KernelRow kRows[] = {
     {.name = "cuda.gradloom.CrossEntropy",
@@ -73,6 +84,19 @@ constexpr KernelRow kRows[] = {
      .rejects = RejectsScores<2>,
      .may_alias = kInPlace,
      .scratch_bytes = WeightSum},
+    {.name = "cuda.gradloom.CrossEntropyTraining",
+     .op = "CrossEntropyTraining",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsScores<1>,
+     .may_alias = kTrainingInPlace,
+     .scratch_bytes = RowTermsAndWeightSum},
+    {.name = "cuda.gradloom.LabelWeights",
+     .op = "LabelWeights",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsLabelWeights,
+     .scratch_bytes = LossParts},
     {.name = "cuda.gradloom.Nll",
      .op = "Nll",
      .domain = "gradloom",

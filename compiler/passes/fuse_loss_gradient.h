@@ -1,0 +1,13 @@
+// Computes a cross entropy and its gradient in one pass over the scores.
+#pragma once
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+// Replaces gradloom.CrossEntropy (or CrossEntropyLogSum) and its gradient by one CrossEntropyTraining, if nothing else reads what the loss
+// keeps for its gradient, and the upstream gradient does not depend on the loss itself. An upstream gradient divided by the sum of the
+// weights gets this sum from the labels (LabelWeights). The nodes that compute the upstream gradient become part of the forward pass.
+void FuseLossGradient(GraphBuilder& builder);
+
+}  // namespace gradloom
