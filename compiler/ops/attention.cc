@@ -1,6 +1,14 @@
 // Attention. Its gradient is an operator of ours that takes the forward operator's inputs and the gradients of Y, present_key and
 // present_value. Attribute "wanted" lists the inputs whose gradients it computes.
 //
+//   gradloom.AttentionGrad(Attention's seven inputs, dY, dpresent_key, dpresent_value, Y and log_sums, or neither) {Attention's, wanted}
+//       -> the gradients of the wanted inputs
+//   gradloom.AttentionTraining(Attention's seven inputs) {Attention's} -> Attention's four outputs, log_sums
+//
+// log_sums [batch, heads of Q, queries] has the log-sum-exp of each query's scores with scale, cap and mask, minus infinity if the query
+// sees no key, in the type of the computation: float32 for 16-bit operands. A gradient without Y and log_sums repeats the forward pass as
+// far as it needs it; keep_log_sums hands them over.
+//
 //   gradloom.AttentionDropout(Attention's seven inputs, seed int64[], batch int64[], first int64[]?) {Attention's, ratio, origin, samples}
 //       -> Y
 //   gradloom.AttentionDropoutGrad(Attention's seven inputs, dY, -, -, seed, batch, first?) {as before, wanted}
@@ -9,8 +17,8 @@
 // probabilities are kept.
 //
 // All of ours also have packed forms, in which one operand has Q, K and V, or K and V (runtime/base/attention_form.h). The packed form of
-// ONNX's Attention is gradloom.Attention. pack_attention makes these forms, of each device's part of a batch, so they have no rules to
-// divide it.
+// ONNX's Attention is gradloom.Attention. pack_attention makes these forms, and keep_log_sums the training form, of each device's part of a
+// batch, so they have no rules to divide it.
 #include <string>
 
 #include "compiler/ops/families.h"
@@ -158,6 +166,20 @@ std::vector<ValueType> PackedAttentionTypes(const Graph& graph, const Node& node
   return AttentionTypes(graph, node);
 }
 
+// The type of log_sums.
+ValueType LogSumsType(const Graph& graph, const Node& node) {
+  const Sizes s = SizesOf(graph, node);
+  const DType dtype = InputType(graph, node, kQ).dtype;
+  return {DTypeBytes(dtype) == 2 ? DType::kFloat32 : dtype, {s.batch, s.q_heads, s.q_length}};
+}
+
+std::vector<ValueType> AttentionTrainingTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, kOperands, 5);
+  std::vector<ValueType> types = AllTypes(graph, node);
+  types.push_back(LogSumsType(graph, node));
+  return OutputTypes(node, types);
+}
+
 std::vector<ValueType> AttentionDropoutTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, kOperands + 2, kOperands + 3, 1);
   ExpectSeeds(graph, node, kOperands);
@@ -184,7 +206,13 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
 }
 
 std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) {
-  return GradientTypes(graph, node, kOperands + 3, kOperands + 3);
+  constexpr int kY = kOperands + 3, kLogSums = kY + 1;
+  std::vector<ValueType> types = GradientTypes(graph, node, kY, kLogSums + 1);
+  if (static_cast<int>(node.inputs.size()) > kY) {
+    ExpectInput(graph, node, kY, AllTypes(graph, node)[0]);
+    ExpectInput(graph, node, kLogSums, LogSumsType(graph, node));
+  }
+  return types;
 }
 
 std::vector<ValueType> AttentionDropoutGradTypes(const Graph& graph, const Node& node) {
@@ -268,6 +296,7 @@ constexpr Op kOps[] = {
      .cost = AttentionCost<2>,
      .shard = ShardAttention},
     {.name = "Attention", .domain = kGradloomDomain, .traits = kProduct, .infer = PackedAttentionTypes, .cost = AttentionCost<2>},
+    {.name = "AttentionTraining", .domain = kGradloomDomain, .traits = kProduct, .infer = AttentionTrainingTypes, .cost = AttentionCost<2>},
     {.name = "AttentionGrad",
      .domain = kGradloomDomain,
      .traits = kProduct,

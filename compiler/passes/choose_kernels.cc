@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "compiler/ops/op.h"
@@ -48,6 +49,14 @@ KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan)
   }
   for (ValueId id : node.outputs) call.outputs.push_back(operand(id));
   return call;
+}
+
+std::string_view FamilyOf(const KernelRow& row) {
+  std::string_view name = row.name;
+  name.remove_suffix(row.op.size());
+  constexpr std::string_view kOwn = "gradloom.";
+  if (name.ends_with(kOwn)) name.remove_suffix(kOwn.size());
+  return name;
 }
 
 namespace {

@@ -1,10 +1,28 @@
 #include "compiler/passes/graph_match.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "compiler/passes/simplify.h"
 
 namespace gradloom {
+namespace {
+
+std::vector<ValueId> FirstInputs(const Node& node, size_t count) {
+  std::vector<ValueId> inputs(node.inputs.begin(), node.inputs.begin() + static_cast<std::ptrdiff_t>(std::min(count, node.inputs.size())));
+  inputs.resize(count, kNoValue);
+  return inputs;
+}
+
+// Whether a gradient has the attributes of the forward node, apart from those that only gradients have.
+bool SameAttributes(const Attributes& forward, Attributes gradient) {
+  gradient.erase("wanted");
+  return std::equal(forward.begin(), forward.end(), gradient.begin(), gradient.end(), [](const auto& a, const auto& b) {
+    return a.first == b.first && Attributes::ToString(a.second) == Attributes::ToString(b.second);
+  });
+}
+
+}  // namespace
 
 GraphMatch::GraphMatch(const Graph& graph) : graph_(graph), uses_(graph), kept_(static_cast<size_t>(graph.num_values())) {
   for (ValueId id : graph.outputs) kept_[static_cast<size_t>(id)] = true;
@@ -33,6 +51,16 @@ const Node* GraphMatch::ProducedBy(ValueId id, std::string_view op, std::string_
 const Node* GraphMatch::OnlyReader(ValueId id) const {
   const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
   return IsKept(id) || readers.size() != 1 ? nullptr : &graph_.nodes[static_cast<size_t>(readers[0])];
+}
+
+Node* ForwardOf(Graph& graph, const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward) {
+  for (Node& node : graph.nodes) {
+    if (node.phase == Phase::kForward && is_forward(node) && FirstInputs(node, operands) == FirstInputs(gradient, operands) &&
+        SameAttributes(node.attributes, gradient.attributes)) {
+      return &node;
+    }
+  }
+  return nullptr;
 }
 
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position) {

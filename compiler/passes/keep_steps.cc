@@ -1,6 +1,5 @@
 #include "compiler/passes/keep_steps.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,35 +7,14 @@
 #include "compiler/ops/op.h"
 #include "compiler/ops/recurrent.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/graph_match.h"
 
 namespace gradloom {
 namespace {
 
-// Returns the operands of ONNX's operator, padded to its full number with absent ones.
-std::vector<ValueId> OperandsOf(const Node& node, const RecurrentKind& kind) {
-  std::vector<ValueId> inputs(node.inputs.begin(), node.inputs.begin() + std::min<std::ptrdiff_t>(kind.inputs, std::ssize(node.inputs)));
-  inputs.resize(static_cast<size_t>(kind.inputs), kNoValue);
-  return inputs;
-}
-
-// Whether a gradient has the attributes of the forward node, apart from those that only gradients have.
-bool SameAttributes(const Attributes& forward, Attributes gradient) {
-  gradient.erase("wanted");
-  return std::equal(forward.begin(), forward.end(), gradient.begin(), gradient.end(), [](const auto& a, const auto& b) {
-    return a.first == b.first && Attributes::ToString(a.second) == Attributes::ToString(b.second);
-  });
-}
-
-// Returns the forward node of a gradient in any of its forms; null if it was removed.
-Node* ForwardOf(Graph& graph, const Node& gradient, const RecurrentKind& kind) {
-  for (Node& node : graph.nodes) {
-    const bool is_kind = (node.domain.empty() && node.op == kind.op) || (node.domain == kGradloomDomain && node.op == kind.training);
-    if (is_kind && node.phase == Phase::kForward && OperandsOf(node, kind) == OperandsOf(gradient, kind) &&
-        SameAttributes(node.attributes, gradient.attributes)) {
-      return &node;
-    }
-  }
-  return nullptr;
+// Whether a node is the forward operator of this kind in any of its forms.
+bool IsForward(const Node& node, const RecurrentKind& kind) {
+  return (node.domain.empty() && node.op == kind.op) || (node.domain == kGradloomDomain && node.op == kind.training);
 }
 
 // Whether a kernel other than the reference kernel serves the call. The reference kernel ignores kept values.
@@ -88,7 +66,8 @@ bool HasKernels(const Graph& graph, const Node& forward, const Node& gradient, c
 }
 
 void Keep(Graph& graph, Node& gradient, const RecurrentKind& kind, const ProgramPlan& plan) {
-  Node* const forward = ForwardOf(graph, gradient, kind);
+  Node* const forward =
+      ForwardOf(graph, gradient, static_cast<size_t>(kind.inputs), [&](const Node& node) { return IsForward(node, kind); });
   if (forward == nullptr || !KeepsType(graph.value(gradient.inputs[0]).dtype, plan.device)) return;
   // Output Y and, after all outputs of ONNX's operator, the kept steps.
   std::vector<size_t> kept{0};

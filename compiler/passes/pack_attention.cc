@@ -319,15 +319,6 @@ class Packer {
     packed.node.outputs = outputs;
   }
 
-  // What is left of a row's name without its operator.
-  static std::string_view FamilyOf(const KernelRow& row) {
-    std::string_view name = row.name;
-    name.remove_suffix(row.op.size());
-    constexpr std::string_view kOwn = "gradloom.";
-    if (name.ends_with(kOwn)) name.remove_suffix(kOwn.size());
-    return name;
-  }
-
   // Whether the same kernel computes the node in both forms.
   bool HasKernel(const Packed& packed) const {
     const KernelCall call = CallOf(graph_, NodeAt(packed.position), plan_);

@@ -30,6 +30,7 @@
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/join_pointwise.h"
 #include "compiler/passes/join_updates.h"
+#include "compiler/passes/keep_log_sums.h"
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/keep_weight_copies.h"
 #include "compiler/passes/loss_info.h"
@@ -319,6 +320,8 @@ void RunPackAttention(PassContext& c) {
   PackAttention(builder, c.recipe.device, c.recipe.threads);
 }
 
+void RunKeepLogSums(PassContext& c) { KeepLogSums(c.graph, c.recipe.device, c.recipe.threads); }
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -448,6 +451,8 @@ constexpr Pass kPasses[] = {
     // After the batch is divided and casts are where they stay; before nodes are chosen to be recomputed, which could be the removed
     // copies.
     {"pack_attention", RunPackAttention, true},
+    // After pack_attention, which expects operators without it; before recompute, which may undo it if memory is short.
+    {"keep_log_sums", RunKeepLogSums, true},
     // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.

@@ -73,6 +73,17 @@ void RunForward(const AttentionForward<T>& forward, cudaStream_t stream) {
       GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { forward(block, tile); });
 }
 
+// Writes the log-sum-exp of each query's scores; minus infinity if it sees no key.
+template <typename T>
+void WriteLogSums(const AttentionData<T>& a, Arithmetic<T>* log_sums, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      a.batch * a.at_q.heads * a.at_q.length, stream, GRADLOOM_ON_DEVICE(int64_t n) {
+        const RowStatistics<A> row = a.statistics[n];
+        log_sums[n] = row.inverse == 0 ? -std::numeric_limits<A>::infinity() : row.highest - ::log(row.inverse);
+      });
+}
+
 // Concatenates past and present keys or values to one tensor [batch, heads, keys, size].
 template <typename T>
 void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream_t stream) {
@@ -88,10 +99,11 @@ void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream
 std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&) {
   const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([mode, operands = OperandCounts(call), seeds = PhiloxOperands(call, kAttentionOperands),
-                       a = AttentionData<T>(call)](const Launch& l) mutable {
+    return MakeKernel([mode, returns_log_sums = ReturnsLogSums(call), operands = OperandCounts(call),
+                       seeds = PhiloxOperands(call, kAttentionOperands), a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Bind(operands, seeds, l);
       RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
+      if (returns_log_sums) WriteLogSums(a, l.Out<Arithmetic<T>>(kLogSumsOutput), l.stream);
       Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);
       Join(a, false, a.at_v.size, operands.Out<T>(l, 2), l.stream);
     });
@@ -101,6 +113,7 @@ std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&)
 constexpr CudaKernel kAttentionKernels[] = {
     {"cuda.Attention", MakeAttention},
     {"cuda.gradloom.Attention", MakeAttention},
+    {"cuda.gradloom.AttentionTraining", MakeAttention},
     {"cuda.gradloom.AttentionGrad", MakeAttentionGrad},
     {"cuda.gradloom.AttentionDropout", MakeAttention},
     {"cuda.gradloom.AttentionDropoutGrad", MakeAttentionGrad},

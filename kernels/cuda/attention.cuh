@@ -148,8 +148,8 @@ GRADLOOM_DEVICE Tile<A> SumOfParts(const Block& block, const Lane& lane, Tile<A>
   return sum;
 }
 
-// For a query: the largest score; 1 / the sum of exp(score - largest), or 0 if the query sees no key; and for the gradient, the mean of the
-// gradients of its probabilities, weighted by the probabilities.
+// For a query: the largest score and 1 / the sum of exp(score - largest), or the log-sum-exp of the scores and 1; 0 and 0 if the query sees
+// no key. For the gradient, also the mean of the gradients of its probabilities, weighted by the probabilities.
 template <typename A>
 struct RowStatistics {
   A highest, inverse, mean;

@@ -1,6 +1,8 @@
-// The gradient of attention: the statistics of each query; then the gradient of Q, one tile of queries at a time; then those of K and V,
-// one tile of keys at a time. Each pass recomputes the scores, and no two blocks write the same rows.
+// The gradient of attention: the statistics of each query, from its scores or from what the forward pass kept; then the gradient of Q, one
+// tile of queries at a time; then those of K and V, one tile of keys at a time. Each pass recomputes the scores, and no two blocks write
+// the same rows.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/lines.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -204,34 +206,65 @@ void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T
       });
 }
 
+// Makes the statistics of a query from what the forward pass kept. The weighted mean of the gradients of its probabilities is the dot
+// product of Y and its gradient.
+template <typename T>
+struct KeptStatistics {
+  using A = Arithmetic<T>;
+
+  AttentionBackward<T> backward;
+  const T* y;
+  const A* log_sums;
+
+  GRADLOOM_DEVICE void operator()(const Warp& warp, int64_t n) const {
+    const AttentionData<T>& a = backward.a;
+    const Quotient head = Divide(n, a.at_q.length), sample = Divide(head.quotient, a.at_q.heads);
+    const int64_t at = a.at_y.At(sample.quotient, sample.rest, head.rest);
+    A mean = 0;
+    for (int64_t e = warp.thread(); e < a.at_y.size; e += warp.threads())
+      mean += static_cast<A>(y[at + e]) * static_cast<A>(backward.dy[at + e]);
+    mean = warp.Reduce(mean, Sum());
+    if (warp.thread() != 0) return;
+    const bool sees = log_sums[n] != -std::numeric_limits<A>::infinity();
+    a.statistics[n] = sees ? RowStatistics<A>{log_sums[n], 1, mean} : RowStatistics<A>{0, 0, 0};
+  }
+};
+
 }  // namespace
 
-// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
+// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value; then Y and the log-sum-exps, or neither.
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
   const WantedOutputs wanted(call);
   const PhiloxOperands seeds(call, kAttentionOperands + 3);
   const AttentionForm form = AttentionFormOf(call);
   const int64_t k_source = form.source(kK), v_source = form.source(kV);
+  const bool has_log_sums = HasLogSums(call);
   const bool keys = wanted.Has(k_source) || wanted.Has(v_source) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     const AttentionData<T> data(call);
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
-    return MakeKernel([data, mask, keys, wanted, k_source, v_source, operands = OperandCounts(call), seeds](const Launch& l) {
-      AttentionBackward<T> backward{data};
-      backward.a.Bind(operands, seeds, l);
-      backward.dy = l.In<T>(kAttentionOperands);
-      backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
-      backward.dpresent_value = l.In<T>(kAttentionOperands + 2);
-      backward.dq = wanted.Of<T>(l, kQ);
-      backward.dk = wanted.Of<T>(l, k_source);
-      backward.dv = wanted.Of<T>(l, v_source);
-      backward.dpast_key = wanted.Of<T>(l, kPastKey);
-      backward.dpast_value = wanted.Of<T>(l, kPastValue);
-      if (backward.dy != nullptr) FindStatistics(backward.a, backward.dy, l.stream);
-      if (wanted.Has(kQ)) QueryGradients(backward, l.stream);
-      if (keys) KeyGradients(backward, l.stream);
-      if (wanted.Has(kMask)) MaskGradient(backward, mask, wanted.Of<T>(l, kMask), l.stream);
-    });
+    const int64_t queries = data.batch * data.at_q.heads * data.at_q.length;
+    return MakeKernel(
+        [data, mask, queries, keys, wanted, has_log_sums, k_source, v_source, operands = OperandCounts(call), seeds](const Launch& l) {
+          AttentionBackward<T> backward{data};
+          backward.a.Bind(operands, seeds, l);
+          backward.dy = l.In<T>(kAttentionOperands);
+          backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
+          backward.dpresent_value = l.In<T>(kAttentionOperands + 2);
+          backward.dq = wanted.Of<T>(l, kQ);
+          backward.dk = wanted.Of<T>(l, k_source);
+          backward.dv = wanted.Of<T>(l, v_source);
+          backward.dpast_key = wanted.Of<T>(l, kPastKey);
+          backward.dpast_value = wanted.Of<T>(l, kPastValue);
+          if (backward.dy != nullptr && has_log_sums) {
+            ForEachRowByWarp(queries, l.stream, KeptStatistics<T>{backward, l.In<T>(kKeptY), l.In<Arithmetic<T>>(kKeptLogSums)});
+          } else if (backward.dy != nullptr) {
+            FindStatistics(backward.a, backward.dy, l.stream);
+          }
+          if (wanted.Has(kQ)) QueryGradients(backward, l.stream);
+          if (keys) KeyGradients(backward, l.stream);
+          if (wanted.Has(kMask)) MaskGradient(backward, mask, wanted.Of<T>(l, kMask), l.stream);
+        });
   });
 }
 

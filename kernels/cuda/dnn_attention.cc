@@ -56,27 +56,35 @@ class DnnAttentionKernel : public Kernel {
  public:
   DnnAttentionKernel(const KernelCall& call, const DnnAttention& attention, const DnnMask& mask, const DnnAttentionScratch& scratch,
                      std::unique_ptr<DnnPlan> plan)
-      : sources_(call, attention), mask_(mask), scratch_(scratch), plan_(std::move(plan)) {}
+      : sources_(call, attention), mask_(mask), returns_log_sums_(ReturnsLogSums(call)), scratch_(scratch), plan_(std::move(plan)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     auto* const on = static_cast<CUstream_st*>(stream);
     auto* const bytes = static_cast<char*>(scratch);
     void* const mask = bytes + scratch_.mask;
     mask_.Write(inputs, mask, on);
-    const std::array<const void*, 5> addresses{sources_.At(inputs, 0), sources_.At(inputs, 1), sources_.At(inputs, 2), outputs[0], mask};
-    plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
+    const void *const q = sources_.At(inputs, 0), *const k = sources_.At(inputs, 1), *const v = sources_.At(inputs, 2);
+    if (returns_log_sums_) {
+      const std::array<const void*, 6> addresses{q, k, v, outputs[0], outputs[kLogSumsOutput], mask};
+      plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
+    } else {
+      const std::array<const void*, 5> addresses{q, k, v, outputs[0], mask};
+      plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
+    }
   }
 
  private:
   DnnSources sources_;
   DnnMask mask_;
+  bool returns_log_sums_;
   DnnAttentionScratch scratch_;
   std::unique_ptr<DnnPlan> plan_;
 };
 
-// Repeats the forward pass, then computes the gradients, part by part.
+// Computes the gradients part by part. Repeats the forward pass before, unless the call has what that computed.
 class DnnAttentionGradKernel : public Kernel {
  public:
+  // `forward` is null if the call has o and the log-sum-exps.
   DnnAttentionGradKernel(const KernelCall& call, const DnnAttention& all, const DnnAttention& part, const DnnMask& mask,
                          const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward, std::unique_ptr<DnnPlan> backward)
       : all_(all),
@@ -96,30 +104,49 @@ class DnnAttentionGradKernel : public Kernel {
     for (size_t k = 0; k < wanted_.size(); ++k) of_operands[static_cast<size_t>(wanted_[k])] = outputs[k];
     for (size_t i = 0; i < gradients.size(); ++i)
       gradients[i] = scratch_.gradients[i] < 0 ? sources_.At(of_operands.data(), i) : bytes + scratch_.gradients[i];
-    const void* const tensors[] = {
-        sources_.At(inputs, 0), sources_.At(inputs, 1), sources_.At(inputs, 2), inputs[7], gradients[0], gradients[1], gradients[2]};
+    Tensors tensors{.q = sources_.At(inputs, 0),
+                    .k = sources_.At(inputs, 1),
+                    .v = sources_.At(inputs, 2),
+                    .dy = inputs[7],
+                    .dq = gradients[0],
+                    .dk = gradients[1],
+                    .dv = gradients[2],
+                    .o = bytes + scratch_.o,
+                    .sums = nullptr};
+    if (all_.kept) tensors.o = inputs[kKeptY], tensors.sums = static_cast<const float*>(inputs[kKeptLogSums]);
     for (int64_t sample = 0; sample < all_.q.dims[0]; sample += part_.q.dims[0]) {
       for (int64_t head = 0; head < all_.k.dims[1]; head += part_.k.dims[1]) RunPart(sample, head, tensors, bytes, on);
     }
   }
 
  private:
-  // Runs the part that starts at this sample and head of k. `tensors` are q, k, v, dy, dq, dk, dv.
-  void RunPart(int64_t sample, int64_t kv_head, std::span<const void* const> tensors, char* scratch, CUstream_st* stream) {
+  // The first elements of the whole call's tensors. The log-sum-exps only if they are given.
+  struct Tensors {
+    const void *q, *k, *v, *dy, *dq, *dk, *dv, *o;
+    const float* sums;
+  };
+
+  // Runs the part that starts at this sample and head of k.
+  void RunPart(int64_t sample, int64_t kv_head, const Tensors& tensors, char* scratch, CUstream_st* stream) {
     const int64_t q_head = kv_head * (all_.q.dims[1] / all_.k.dims[1]);
     const auto at = [&](const void* data, const DnnTensor& tensor, int64_t head) {
       return static_cast<const void*>(static_cast<const char*>(data) + 2 * (sample * tensor.strides[0] + head * tensor.strides[1]));
     };
-    const void *const q = at(tensors[0], all_.q, q_head), *const k = at(tensors[1], all_.k, kv_head),
-                      *const v = at(tensors[2], all_.v, kv_head);
-    const void *const o = at(scratch + scratch_.o, all_.o, q_head), *const dy = at(tensors[3], all_.o, q_head);
-    const void *const dq = at(tensors[4], all_.q, q_head), *const dk = at(tensors[5], all_.k, kv_head),
-                      *const dv = at(tensors[6], all_.v, kv_head);
+    const void *const q = at(tensors.q, all_.q, q_head), *const k = at(tensors.k, all_.k, kv_head),
+                      *const v = at(tensors.v, all_.v, kv_head);
+    const void *const o = at(tensors.o, all_.o, q_head), *const dy = at(tensors.dy, all_.o, q_head);
+    const void *const dq = at(tensors.dq, all_.q, q_head), *const dk = at(tensors.dk, all_.k, kv_head),
+                      *const dv = at(tensors.dv, all_.v, kv_head);
     const void* mask = scratch + scratch_.mask;
     if (all_.has_mask()) mask = at(mask, all_.mask, all_.mask.dims[1] == 1 ? 0 : q_head);
-    void *const sums = scratch + scratch_.sums, *const library = scratch + scratch_.library;
-    const std::array<const void*, 6> forward{q, k, v, o, sums, mask};
-    forward_->Run(mask_.Of(forward), library, stream);
+    void* const library = scratch + scratch_.library;
+    const void* sums = scratch + scratch_.sums;
+    if (all_.kept) {
+      sums = tensors.sums + (sample * all_.q.dims[1] + q_head) * all_.q.dims[2];
+    } else {
+      const std::array<const void*, 6> forward{q, k, v, o, sums, mask};
+      forward_->Run(mask_.Of(forward), library, stream);
+    }
     const std::array<const void*, 10> backward{q, k, v, o, dy, sums, dq, dk, dv, mask};
     backward_->Run(mask_.Of(backward), library, stream);
   }
@@ -136,21 +163,25 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const DnnAttention attention = *DnnAttentionOf(call);
   const DnnAttentionScratch scratch = DnnAttentionScratchOf(call, attention);
   const DnnMask mask(call, attention);
-  const bool gradient = call.op == "AttentionGrad";
   std::string why;
-  const DnnAttention part = gradient ? *DnnGradientPart(attention) : attention;
-  auto forward = PlanDnnAttention(part, gradient, scratch.library_bytes, *site.libraries, why);
-  if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(call, attention, mask, scratch, std::move(forward));
-  if (forward != nullptr) {
-    auto backward = PlanDnnAttentionGradient(part, scratch.library_bytes, *site.libraries, why);
+  if (call.op == "AttentionGrad") {
+    const DnnAttention part = *DnnGradientPart(attention);
+    std::unique_ptr<DnnPlan> forward, backward;
+    if (!attention.kept) forward = PlanDnnAttention(part, true, scratch.library_bytes, *site.libraries, why);
+    if (attention.kept || forward != nullptr) backward = PlanDnnAttentionGradient(part, scratch.library_bytes, *site.libraries, why);
     if (backward != nullptr) {
       return std::make_unique<DnnAttentionGradKernel>(call, attention, part, mask, scratch, std::move(forward), std::move(backward));
     }
+  } else if (auto plan = PlanDnnAttention(attention, ReturnsLogSums(call), scratch.library_bytes, *site.libraries, why)) {
+    return std::make_unique<DnnAttentionKernel>(call, attention, mask, scratch, std::move(plan));
   }
   return MakeFallbackKernel("cuDNN", AttentionKernels(), call, site, why);
 }
 
-constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make}, {"cudnn.gradloom.Attention", Make}, {"cudnn.gradloom.AttentionGrad", Make}};
+constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make},
+                                   {"cudnn.gradloom.Attention", Make},
+                                   {"cudnn.gradloom.AttentionTraining", Make},
+                                   {"cudnn.gradloom.AttentionGrad", Make}};
 
 }  // namespace
 

@@ -117,6 +117,7 @@ struct AttentionCall {
   // Rows of `total` scores: scaled, after the soft cap, and with the bias; and the probabilities.
   struct Rows {
     std::vector<T> raw, capped, biased, probability;
+    T log_sum;  // of the exponentials of the biased scores
   };
 
   void Row(int64_t b, int64_t h, int64_t i, Rows* rows) const {
@@ -133,10 +134,12 @@ struct AttentionCall {
       rows->biased[j] = rows->capped[j] + Bias(b, h, i, static_cast<int64_t>(j));
       highest = std::max(highest, rows->biased[j]);
     }
+    rows->log_sum = highest;
     if (std::isinf(highest) && highest < 0) return;  // the result is zero if the query sees no key
     T sum = 0;
     for (size_t j = 0; j < n; ++j) sum += rows->probability[j] = std::exp(rows->biased[j] - highest);
     for (T& p : rows->probability) p /= sum;
+    rows->log_sum += std::log(sum);
   }
 
   template <typename F>
@@ -159,7 +162,8 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
     using T = typename decltype(type)::type;
     const AttentionCall<T> a(call, inputs, kSeeds);
     const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
-    T* scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
+    T* const scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
+    T* const log_sums = ReturnsLogSums(call) ? Out<T>(outputs, kLogSumsOutput) : nullptr;
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
       T* y = Out<T>(outputs, 0) + a.y.At(b, h, i);
       std::fill_n(y, a.v.size, T(0));
@@ -169,6 +173,7 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
         const T* value = a.Value(b, h, j);
         for (int64_t e = 0; e < a.v.size; ++e) y[e] += p * value[e];
       }
+      if (log_sums != nullptr) log_sums[(b * a.q.heads + h) * a.q.length + i] = rows.log_sum;
       if (scores == nullptr) return;
       const auto& row = mode == 0 ? rows.raw : mode == 1 ? rows.capped : mode == 2 ? rows.biased : rows.probability;
       std::copy_n(row.data(), a.total, scores + ((b * a.q.heads + h) * a.q.length + i) * a.total);
@@ -199,7 +204,7 @@ void AddScaled(T factor, const T* from, int64_t n, T* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
+// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value. What the forward pass kept is not used.
 template <int kSeeds>
 void AttentionGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[kQ].dtype, [&](auto type) {
@@ -252,6 +257,7 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
 constexpr ReferenceKernel kKernels[] = {
     {"Attention", "", Wide<Attention<-1>>},
     {"Attention", "gradloom", Wide<Attention<-1>>},
+    {"AttentionTraining", "gradloom", Wide<Attention<-1>>},
     {"AttentionGrad", "gradloom", Wide<AttentionGrad<-1>>},
     {"AttentionDropout", "gradloom", Wide<Attention<kOperands>>},
     {"AttentionDropoutGrad", "gradloom", Wide<AttentionGrad<kOperands + 3>>},

@@ -1,6 +1,7 @@
 // Tests of attention: values from ONNX's reference implementation, gradients against finite differences in float64.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ Tensor Wave(const Shape& shape, int seed) {
   const auto values = tensor.as<double>();
   for (size_t i = 0; i < values.size(); ++i) values[i] = 0.6 * std::sin(0.7 * static_cast<double>(i + 1) + seed);
   return tensor;
+}
+
+bool SameBits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
 struct Case {
@@ -113,6 +118,51 @@ TEST(Attention, Gradients) {
   ExpectGradients({{Wave({2, 1, 3, 2}, 1), Wave({2, 1, 4, 2}, 2), Wave({2, 1, 4, 2}, 3), Tensor(), Tensor(), Tensor(),
                     Tensor::From<int64_t>({4, 3}, {2})},
                    {{"is_causal", kOn}}});
+}
+
+// The training form also returns the log-sum-exp of each query's scores, minus infinity if the query sees no key.
+TEST(Attention, TrainingFormReturnsLogSums) {
+  const Tensor blind = Tensor::From<bool>({true, false, true, false, false, false, true, true, true}, {3, 3});
+  for (const Tensor& mask : {Tensor(), Wave({3, 3}, 4), blind}) {
+    const Attributes attributes{{"softcap", 0.5}, {"scale", 0.8}, {"qk_matmul_output_mode", int64_t{2}}};
+    Program p({Shared(mask, true), attributes, 4});
+    std::vector<ValueId> operands = p.graph.nodes.back().inputs;
+    const std::vector<ValueId> training = p.b.Ops("AttentionTraining", "gradloom", operands, 5, attributes);
+    const Tensor scores = p.Run(p.outputs[3], p.feeds), log_sums = p.Run(training[4], p.feeds);
+    EXPECT_EQ(log_sums.shape(), (Shape{1, 2, 3}));
+    for (size_t i = 0; i < 6; ++i) {
+      double sum = 0;
+      for (size_t j = 0; j < 3; ++j) sum += std::exp(scores.as<double>()[3 * i + j]);
+      const double expected = std::log(sum), got = log_sums.as<double>()[i];
+      EXPECT_TRUE(got == expected || std::fabs(got - expected) < 1e-12) << got << " instead of " << expected;
+    }
+    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(SameBits(p.Run(training[i], p.feeds), p.Run(p.outputs[i], p.feeds))) << "output " << i;
+  }
+}
+
+// A gradient is given both Y and the log-sum-exps, of the types that the training form returns, or neither.
+TEST(Attention, RejectsOtherKeptValues) {
+  Program p({Shared(Tensor(), false)});
+  std::vector<ValueId> operands = p.graph.nodes.back().inputs;
+  operands.resize(7, kNoValue);
+  const std::vector<ValueId> kept = p.b.Ops("AttentionTraining", "gradloom", operands, 5, {});
+  operands.insert(operands.end(), {p.outputs[0], kNoValue, kNoValue});
+  const auto code = [&](const std::vector<ValueId>& more) {
+    std::vector<ValueId> all = operands;
+    all.insert(all.end(), more.begin(), more.end());
+    try {
+      p.b.Ops("AttentionGrad", "gradloom", all, 1, {{"wanted", std::vector<int64_t>{0}}});
+    } catch (const Error& error) {
+      return std::optional(error.code());
+    }
+    return std::optional<ErrorCode>();
+  };
+  EXPECT_EQ(code({}), std::nullopt);
+  EXPECT_EQ(code({kept[0], kept[4]}), std::nullopt);
+  EXPECT_EQ(code({kept[0]}), ErrorCode::kArity);
+  EXPECT_EQ(code({kNoValue, kept[4]}), ErrorCode::kArity);
+  EXPECT_EQ(code({kept[1], kept[4]}), ErrorCode::kShape);
+  EXPECT_EQ(code({kept[0], kept[0]}), ErrorCode::kShape);
 }
 
 TEST(Attention, RejectsInvalidOperands) {

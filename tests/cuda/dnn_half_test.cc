@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/attention.h"
 #include "kernels/catalog/kernel.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/convolution.h"
@@ -294,6 +295,36 @@ TEST(DnnAttention, QueryWithoutVisibleKeysIsFinite) {
   }
 }
 
+// The same for a gradient that is given Y and the log-sum-exps, which the forward pass of the same kernels returned.
+void CompareKept(const KernelCall& gradient, const std::vector<Tensor>& inputs, bool plain_kernels) {
+  constexpr size_t kOperands = 7;
+  const std::vector<Tensor> wanted = RunReference(gradient, inputs);
+  const AttentionForm form = AttentionFormOf(gradient);
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    KernelCall call = InType(gradient, dtype);
+    KernelCall training{.op = "AttentionTraining",
+                        .domain = "gradloom",
+                        .attributes = gradient.attributes,
+                        .inputs = {call.inputs.begin(), call.inputs.begin() + kOperands},
+                        .outputs = {call.inputs[kOperands], {}, {}, {}, Float({form.batch, form.q.heads, form.q.length})}};
+    call.inputs.insert(call.inputs.end(), {training.outputs[0], training.outputs[kLogSumsOutput]});
+    std::vector<Tensor> operands;
+    for (const Tensor& input : inputs) operands.push_back(Rounded(input, dtype));
+    for (const std::string family : {"cudnn.gradloom.", "cuda.gradloom."}) {
+      if (!plain_kernels && family != "cudnn.gradloom.") continue;
+      const KernelRow &forward = *FindKernel(family + training.op), &row = *FindKernel(family + call.op);
+      ASSERT_EQ(Rejection(forward, training), "") << forward.name;
+      ASSERT_EQ(Rejection(row, call), "") << row.name;
+      const std::vector<Tensor> kept = RunKernel(forward, training, {operands.begin(), operands.begin() + kOperands});
+      std::vector<Tensor> given = operands;
+      given.insert(given.end(), {kept[0], kept[kLogSumsOutput]});
+      const std::vector<Tensor> got = RunKernel(row, call, given);
+      for (size_t k = 0; k < wanted.size(); ++k)
+        ExpectNear(got[k], wanted[k], dtype, std::string(row.name) + " with kept values, output " + std::to_string(k));
+    }
+  }
+}
+
 void CompareGradient(const AttentionCase& c, const std::vector<int64_t>& wanted, std::mt19937_64& random, bool plain_kernels = true) {
   KernelCall call{.op = "AttentionGrad",
                   .domain = "gradloom",
@@ -308,6 +339,7 @@ void CompareGradient(const AttentionCase& c, const std::vector<int64_t>& wanted,
     inputs[3] = RandomMask(c, random);
   }
   Compare(call, inputs, plain_kernels);
+  CompareKept(call, inputs, plain_kernels);
 }
 
 TEST(DnnAttention, GradientsAgreeWithTheReference) {

@@ -209,6 +209,29 @@ TEST(DnnAttention, AnyOrderNeedsNoParts) {
   EXPECT_LT(scratch(), fixed);
 }
 
+// So must the log-sum-exps of a part, of which each query has one of 4 bytes, if the gradient is given them.
+TEST(DnnAttention, PartsOfAGradientHaveAlignedLogSums) {
+  const auto part = [](int64_t samples, int64_t heads, int64_t kv_heads, int64_t length, bool kept) {
+    const OperandType q{DType::kBfloat16, {samples, heads, length, 8}, {}}, k{DType::kBfloat16, {samples, kv_heads, length, 8}, {}}, none;
+    KernelCall call{.op = "AttentionGrad",
+                    .domain = "gradloom",
+                    .attributes = {{"wanted", Ints{0, 1, 2}}},
+                    .inputs = {q, k, k, none, none, none, none, q, none, none},
+                    .outputs = {q, k, k}};
+    if (kept) call.inputs.insert(call.inputs.end(), {q, {DType::kFloat32, {samples, heads, length}, {}}});
+    const auto all = DnnAttentionOf(call);
+    return all ? std::pair(DnnGradientPart(*all)->q.dims[0], DnnGradientPart(*all)->k.dims[1]) : std::pair<int64_t, int64_t>(0, 0);
+  };
+  using Part = std::pair<int64_t, int64_t>;  // samples and heads of k
+  EXPECT_EQ(part(12, 1, 1, 4097, false), (Part{6, 1}));
+  EXPECT_EQ(part(12, 1, 1, 4097, true), (Part{4, 1}));
+  EXPECT_EQ(part(1, 12, 12, 4097, true), (Part{1, 4}));
+  EXPECT_EQ(part(1, 12, 6, 4097, true), (Part{1, 2})) << "two heads share keys";
+  EXPECT_EQ(part(9, 1, 1, 4097, false), (Part{3, 1}));
+  EXPECT_EQ(part(9, 1, 1, 4097, true), (Part{0, 0})) << "no divisor of 9 but 1 and 9 is a multiple of 4";
+  EXPECT_EQ(part(9, 1, 1, 4096, true), (Part{3, 1}));
+}
+
 // The results are the same if cuBLASLt has no algorithm for a product.
 TEST(Blas, FallsBackToOwnKernels) {
   const KernelCall call{.op = "MatMul",

@@ -85,7 +85,8 @@ TEST(KernelWork, CountsTheScoresThatAreWrittenAndRead) {
   EXPECT_EQ(bytes({0, 1, 2}), 4 * ((2 + 4 + 3) * scores + 5 * (2 * queries) + 3 * keys + 2 * (2 * keys) + 2 * (4 * 512 * 64)));
 }
 
-// GPT-2's attention, 16 samples of 12 heads, in two parts whose scores have gradients of 192 MiB. Each repeats the forward pass.
+// GPT-2's attention, 16 samples of 12 heads, in two parts whose scores have gradients of 192 MiB. Each repeats the forward pass, unless the
+// call is given what that computed.
 TEST(KernelWork, CountsTheGradientsOfScoresThatCudnnStores) {
   const Case c{"", 16, 12, 12, 1024, 1024, 64, 64, false, {{"is_causal", kOne}}};
   const KernelCall call = InType(CallOf(c, {0, 1, 2}), DType::kBfloat16);
@@ -100,6 +101,16 @@ TEST(KernelWork, CountsTheGradientsOfScoresThatCudnnStores) {
   EXPECT_EQ(work[1].launches, 2);
   EXPECT_EQ(work[1].flops, 5);
   EXPECT_EQ(work[1].bytes, 8 * operand + 2 * scores);
+  KernelCall kept = call;
+  kept.inputs.push_back(kept.inputs[7]);
+  kept.inputs.push_back({DType::kFloat32, {16, 12, 1024}, {}});
+  ASSERT_EQ(Rejection(row, kept), "");
+  EXPECT_LT(row.scratch_bytes(kept), row.scratch_bytes(call));
+  const std::vector<KernelWork> less = WorkOf(row, kept, {1, 5, 8 * operand});
+  ASSERT_EQ(less.size(), 1U);
+  EXPECT_EQ(less[0].launches, 2);
+  EXPECT_EQ(less[0].flops, 5);
+  EXPECT_EQ(less[0].bytes, 8 * operand + 2 * scores);
 }
 
 }  // namespace

@@ -39,6 +39,13 @@ std::vector<OpCase> AttentionCases() {
        .outputs = 3,
        .note = "past keys and values",
        .half = false},
+      {.op = "AttentionTraining",
+       .operands = {q, k, v, Bools({3, 5}), In({2, 1, 2, 4}), In({2, 1, 2, 3})},
+       .attributes = {{"is_causal", one}},
+       .domain = "gradloom",
+       .outputs = 5,
+       .gradient = false,
+       .half = false},
   };
 }
 

@@ -85,6 +85,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.Reorder",
       // Created after differentiation.
       "gradloom.Attention",
+      "gradloom.AttentionTraining",
       "gradloom.LstmTraining",
       "gradloom.GruTraining",
       "gradloom.LayerNormCast",

@@ -20,6 +20,7 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 constexpr KernelRow kRows[] = {
     Row("cuda.Attention", "Attention", ""),
     Row("cuda.gradloom.Attention", "Attention", "gradloom"),
+    Row("cuda.gradloom.AttentionTraining", "AttentionTraining", "gradloom"),
     Row("cuda.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
     Row("cuda.gradloom.AttentionDropout", "AttentionDropout", "gradloom"),
     Row("cuda.gradloom.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),

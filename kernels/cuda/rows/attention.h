@@ -1,4 +1,4 @@
-// The problem that a call of Attention or AttentionGrad poses to cuDNN, and the division of its scratch memory.
+// The problem that a call of attention or its gradient poses to cuDNN, and the division of its scratch memory.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ struct DnnAttention {
   bool causal = false;        // query i sees keys 0 to i
   bool deterministic = true;  // a gradient: the same bits in every run
   DnnTensor q, k, v, o;
-  DnnTensor mask;  // [batch, heads or 1, queries, keys], strides of 0 along broadcast axes; no dims: no mask
+  DnnTensor mask;     // [batch, heads or 1, queries, keys], strides of 0 along broadcast axes; no dims: no mask
+  bool kept = false;  // whether a gradient is given o and the log-sum-exps
 
   bool has_mask() const { return !mask.dims.empty(); }
   // The size of the gradients of all scores, which a deterministic gradient stores to have a fixed order of sums; otherwise 0.
@@ -35,11 +36,12 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
 // larger.
 std::optional<DnnAttention> DnnGradientPart(const DnnAttention& attention);
 
-// The division of the scratch memory, in bytes from its start. A converted mask has the type of q. The gradient recomputes o with the
-// log-sum-exp of each query, for one part at a time; unwanted gradients are written here as well. The rest is cuDNN's workspace.
+// The division of the scratch memory, in bytes from its start. A converted mask has the type of q. A gradient that is not given o and the
+// log-sum-exp of each query recomputes them, for one part at a time; unwanted gradients are written here as well. The rest is cuDNN's
+// workspace.
 struct DnnAttentionScratch {
-  int64_t mask = 0;  // the mask in cuDNN's form, if the problem has one
-  int64_t o = 0, sums = 0;
+  int64_t mask = 0;                              // the mask in cuDNN's form, if the problem has one
+  int64_t o = 0, sums = 0;                       // if they are recomputed
   std::array<int64_t, 3> gradients{-1, -1, -1};  // of q, k, v; -1: wanted, so not in scratch memory
   int64_t library = 0, library_bytes = 0;
   int64_t bytes() const { return library + library_bytes; }

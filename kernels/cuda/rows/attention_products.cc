@@ -33,6 +33,7 @@ std::string NotServed(const KernelCall& call) {
     if (Has(call, i)) return "input " + std::to_string(i);
   }
   if (IsGradient(call)) {
+    if (HasLogSums(call)) return "log-sum-exps of the forward pass, which it has no use for";
     if (!Has(call, kOperands) || Has(call, kOperands + 1) || Has(call, kOperands + 2)) return "gradients of other outputs than Y";
     for (int64_t i : call.attributes.Ints("wanted")) {
       if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);

@@ -51,7 +51,7 @@ std::string NotServed(const KernelCall& call) {
     }
     return "";
   }
-  for (size_t k = 1; k < call.outputs.size(); ++k) {
+  for (size_t k = 1; k < std::min(call.outputs.size(), kLogSumsOutput); ++k) {
     if (call.outputs[k].present()) return "output " + std::to_string(k);
   }
   return "";
@@ -108,6 +108,7 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 constexpr KernelRow kRows[] = {
     Row("cudnn.Attention", "Attention", ""),
     Row("cudnn.gradloom.Attention", "Attention", "gradloom"),
+    Row("cudnn.gradloom.AttentionTraining", "AttentionTraining", "gradloom"),
     Row("cudnn.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
 };
 
@@ -131,7 +132,8 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
                  .q = AttentionTensor(form.q, form.batch),
                  .k = AttentionTensor(form.k, form.batch),
                  .v = AttentionTensor(form.v, form.batch),
-                 .o = AttentionTensor(form.y, form.batch)};
+                 .o = AttentionTensor(form.y, form.batch),
+                 .kept = HasLogSums(call)};
   if (std::string reason = NotFitting(a); !reason.empty()) return no(std::move(reason));
   a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(a.q.dims[3])));
   if (Has(call, kMask)) {
@@ -145,13 +147,16 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
 
 std::optional<DnnAttention> DnnGradientPart(const DnnAttention& a) {
   const int64_t samples = a.q.dims[0], kv_heads = a.k.dims[1];
-  // cuDNN takes tensors at multiples of 16 bytes. Vectors have such sizes, but a mask begins anywhere in the mask of the whole call.
+  // cuDNN takes tensors at multiples of 16 bytes. Vectors have such sizes, but a part's mask and log-sum-exps begin anywhere in those of
+  // the whole call.
   const int64_t mask_sample = a.has_mask() ? a.mask.strides[0] : 0;
   const int64_t mask_head = a.has_mask() && a.mask.dims[1] > 1 ? a.mask.strides[1] * (a.q.dims[1] / kv_heads) : 0;
-  const auto aligned = [](int64_t elements) { return elements * 2 % 16 == 0; };
+  const int64_t sums_sample = a.kept ? a.q.dims[1] * a.q.dims[2] : 0, sums_head = sums_sample / kv_heads;
+  const auto aligned = [](int64_t mask_elements, int64_t sums) { return mask_elements * 2 % 16 == 0 && sums * 4 % 16 == 0; };
   const auto fits = [&](int64_t some, int64_t heads) {
-    return PartOf(a, some, heads).score_gradient_bytes() <= kMaxScoreBytes && (some == samples || aligned(some * mask_sample)) &&
-           (heads == kv_heads || aligned(heads * mask_head));
+    return PartOf(a, some, heads).score_gradient_bytes() <= kMaxScoreBytes &&
+           (some == samples || aligned(some * mask_sample, some * sums_sample)) &&
+           (heads == kv_heads || aligned(heads * mask_head, heads * sums_head));
   };
   for (int64_t some = samples; some > 0; --some) {
     if (samples % some == 0 && fits(some, kv_heads)) return PartOf(a, some, kv_heads);
@@ -174,8 +179,10 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
   if (IsGradient(call)) {
     const DnnAttention part = *DnnGradientPart(a);
     const int64_t queries = part.q.dims[0] * part.q.dims[1] * part.q.dims[2];
-    s.o = take(a.o.elements() * 2);
-    s.sums = take(queries * 4);
+    if (!a.kept) {
+      s.o = take(a.o.elements() * 2);
+      s.sums = take(queries * 4);
+    }
     const std::array tensors{&a.q, &a.k, &a.v};
     const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
     const AttentionForm form = AttentionFormOf(call);

@@ -74,8 +74,8 @@ std::vector<KernelWork> WorkOfProducts(const KernelCall& call, const AttentionPr
   return work;
 }
 
-// Each of cuDNN's graphs as one launch per part. The gradient repeats the forward pass, two products of the gradient's five, and stores the
-// gradients of all scores.
+// Each of cuDNN's graphs as one launch per part. The gradient stores the gradients of all scores. If it is not given what the forward pass
+// computed, it repeats that pass, which has two products, the gradient five.
 std::vector<KernelWork> WorkOfDnn(const KernelCall& call, const DnnAttention& a, const KernelWork& least) {
   std::vector<KernelWork> work;
   if (a.has_mask()) {
@@ -88,9 +88,13 @@ std::vector<KernelWork> WorkOfDnn(const KernelCall& call, const DnnAttention& a,
   }
   const DnnAttention part = *DnnGradientPart(a);
   const double parts = static_cast<double>(a.q.dims[0] / part.q.dims[0] * (a.k.dims[1] / part.k.dims[1]));
-  const double element = static_cast<double>(DTypeBytes(a.dtype)), o = Elements(a.o) * element;
-  work.push_back({parts, 0.4 * least.flops, (Elements(a.q) + Elements(a.k) + Elements(a.v)) * element + o});
-  work.push_back({parts, least.flops, least.bytes + o + 2 * parts * static_cast<double>(part.score_gradient_bytes())});
+  KernelWork gradient{parts, least.flops, least.bytes + 2 * parts * static_cast<double>(part.score_gradient_bytes())};
+  if (!a.kept) {
+    const double element = static_cast<double>(DTypeBytes(a.dtype)), o = Elements(a.o) * element;
+    work.push_back({parts, 0.4 * least.flops, (Elements(a.q) + Elements(a.k) + Elements(a.v)) * element + o});
+    gradient.bytes += o;
+  }
+  work.push_back(gradient);
   return work;
 }
 
