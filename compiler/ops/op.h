@@ -23,6 +23,7 @@ enum Trait : uint32_t {
   kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
   kCollective = 1u << 6,   // a collective: never folded, merged or left out on one device
   kProduct = 1u << 7,      // sums of products of its operands, as matrix units compute them
+  kSteps = 1u << 8,        // with kNoGradient: a gradient of zeros, as PyTorch has it, so what is trained before it decays
 };
 
 class GradientContext;

@@ -1,5 +1,6 @@
 #include "compiler/passes/differentiate.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +158,40 @@ Gradients Backpropagate(GraphBuilder& builder, const Gradients& seeds, std::span
   return result;
 }
 
+// Returns, for each value, whether the loss depends on it through a step function (kSteps).
+std::vector<bool> BeforeSteps(const Graph& graph, ValueId loss) {
+  std::vector<bool> reaches(static_cast<size_t>(graph.num_values())), stepped(reaches);
+  reaches[static_cast<size_t>(loss)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const Op* op = FindOp(node.domain, node.op);
+    const bool steps = op != nullptr && op->has(kSteps);
+    if (op != nullptr && op->has(kNoGradient) && !steps) continue;
+    bool reached = false, after = false;
+    for (ValueId id : node.outputs) {
+      reached |= id != kNoValue && reaches[static_cast<size_t>(id)];
+      after |= id != kNoValue && stepped[static_cast<size_t>(id)];
+    }
+    if (!reached) continue;
+    ForEachUse(node, [&](ValueId id) {
+      if (!IsFloating(graph.value(id).dtype)) return;
+      reaches[static_cast<size_t>(id)] = true;
+      if (steps || after) stepped[static_cast<size_t>(id)] = true;
+    });
+  }
+  return stepped;
+}
+
+// Adds a gradient of zeros for each wanted value that has none because all its paths to the loss lead through step functions. Optimizers
+// distinguish this from no gradient: weight decay and momentum apply.
+void AddZeros(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, Gradients& gradients) {
+  if (std::ranges::all_of(wanted, [&](ValueId id) { return gradients.contains(id); })) return;
+  const std::vector<bool> stepped = BeforeSteps(builder.graph(), loss);
+  for (ValueId id : wanted) {
+    if (!gradients.contains(id) && stepped[static_cast<size_t>(id)]) gradients.emplace(id, builder.Zeros(builder.graph().type(id)));
+  }
+}
+
 }  // namespace
 
 std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale) {
@@ -171,7 +206,11 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
   builder.set_phase(Phase::kBackward);
   const ValueId seed = scale == kNoValue ? builder.Fill(type, 1.0) : builder.Reshape(builder.Cast(scale, type.dtype), type.shape);
   builder.set_phase(phase);
-  return Backpropagate(builder, {{loss, seed}}, wanted);
+  Gradients gradients = Backpropagate(builder, {{loss, seed}}, wanted);
+  builder.set_phase(Phase::kBackward);
+  AddZeros(builder, loss, wanted, gradients);
+  builder.set_phase(phase);
+  return gradients;
 }
 
 void DropStops(Graph& graph) {

@@ -9,7 +9,8 @@
 namespace gradloom {
 
 // Appends to the builder's graph, in phase kBackward, the nodes that compute d loss / d value for every `wanted` value, and returns the
-// gradients by wanted value. A value on which the loss does not depend differentiably is left out. `loss` is a floating-point scalar.
+// gradients by wanted value. A value on which the loss does not depend differentiably is left out, except that one on which it depends
+// through step functions (kSteps) alone has a gradient of zeros. `loss` is a floating-point scalar.
 // Contributions are added in the order in which the backward phase makes them, so the sum is the same in every run.
 //
 // Throws Error(kUnsupported) naming every operator without a gradient at once, each with a node and a wanted value that needs it;

@@ -130,7 +130,7 @@ def check_outputs(case: Case, module: nn.Module, model: onnx.ModelProto, batch: 
         want = module(*(batch[i] for i in case.inputs))
     want = want if isinstance(want, (tuple, list)) else (want,)
     for name, a, b in zip(case.outputs, got, want, strict=True):
-        b = b.numpy()
+        a, b = np.asarray(a, np.float64), b.numpy().astype(np.float64)  # booleans have no difference
         if a.shape != b.shape or not np.abs(a - b).max() <= 1e-4 * max(1.0, np.abs(b).max()):  # also true for NaN
             raise Wrong(f"output {name} of the file {a.shape} is not the module's {b.shape}: {np.abs(a - b).max() if a.shape == b.shape else ''}")
 

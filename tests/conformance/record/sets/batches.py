@@ -5,14 +5,14 @@ import dataclasses
 
 import torch.nn as nn
 
-from sets import activations, attention, control, convolution, corners, detached, everyday, everyday_data, families, further, further_images, further_series, graphs, idioms
+from sets import activations, assorted, assorted_series, assorted_tables, attention, control, convolution, corners, detached, everyday, everyday_data, families, further, further_images, further_series, graphs, idioms
 from sets import library, objectives, practice, practice_scenes, random_graphs, random_mixes, random_nets, random_options, rarer, recent_blocks, recurrent, stray
 from sets import textbook, textbook_recurrent, textbook_series, textbook_tables, textbook_tasks, uncommon, uncommon_data, unheard, unheard_signals, unheard_tables
 from zoo import _folded
 
 SETS = (everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, rarer, recent_blocks, stray, random_mixes, random_nets,
         activations, attention, control, convolution, corners, detached, graphs, library, recurrent, practice, practice_scenes, unheard, unheard_signals, unheard_tables, random_options, random_graphs, uncommon, uncommon_data, textbook, textbook_tasks, textbook_series,
-        textbook_recurrent, textbook_tables)
+        textbook_recurrent, textbook_tables, assorted, assorted_series, assorted_tables)
 
 # exporter, opset, optimize / do_constant_folding, batch size of the file (None: any), batch sizes of the training
 STYLES = {
