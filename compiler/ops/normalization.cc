@@ -17,6 +17,10 @@
 //     recomputes mean and deviation, so nothing is kept from the forward pass; dy has the type of x, or a 16-bit type if that is float32
 //   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the 16-bit type `to`)
 //     LayerNormalization whose scale and bias are whole rows, and a cast of its result
+//   gradloom.SumLayerNorm(a float32, b, scale, bias) {axis, epsilon, to} -> (a + b, y, y in the 16-bit type `to`)
+//     LayerNormCast of a sum; b has float32 or 16 bits
+//   gradloom.SumLayerNormGrad(dy, more, x, scale, addend) {axis, epsilon, to} -> (dx + addend, dscale, dbias, dx + addend in type `to`)
+//     LayerNormGrad of float32 with the incoming gradient dy + more; dy has float32 or 16 bits, more and addend are float32 and optional
 #include <algorithm>
 #include <string>
 
@@ -191,17 +195,52 @@ std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) 
   return Cut({x, normalized, normalized}, node);
 }
 
+// Expects operand i in float32 or in 16 bits.
+void ExpectFloatOrHalf(const Graph& graph, const Node& node, int i, const Shape& shape) {
+  const DType dtype = InputType(graph, node, i).dtype;
+  ExpectInput(graph, node, i, {Is16BitFloat(dtype) ? dtype : DType::kFloat32, shape});
+}
+
+DType RoundedType(const Node& node) {
+  const auto to = static_cast<DType>(node.attributes.Int("to", 0));
+  if (!Is16BitFloat(to)) throw Error(ErrorCode::kAttr, "attribute 'to' must be a 16-bit floating-point type", Describe(node));
+  return to;
+}
+
+// Expects whole rows of float32, as scale and bias of x.
+void ExpectRows(const Graph& graph, const Node& node, const ValueType& x, int first, int count) {
+  for (int i = first; i < first + count; ++i) {
+    if (HasInput(node, i)) ExpectInput(graph, node, i, NormalizedRow(node, x));
+  }
+}
+
 std::vector<ValueType> InferLayerNormCast(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 3, 2);
   const ValueType x = InputType(graph, node, 0);
   ExpectInput(graph, node, 0, {DType::kFloat32, x.shape});
-  for (int i = 1; i < 3; ++i) {
-    if (HasInput(node, i)) ExpectInput(graph, node, i, NormalizedRow(node, x));
+  ExpectRows(graph, node, x, 1, 2);
+  return Cut({x, {RoundedType(node), x.shape}}, node);
+}
+
+std::vector<ValueType> InferSumLayerNorm(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, 4, 3);
+  const ValueType a = InputType(graph, node, 0);
+  ExpectInput(graph, node, 0, {DType::kFloat32, a.shape});
+  ExpectFloatOrHalf(graph, node, 1, a.shape);
+  ExpectRows(graph, node, a, 2, 2);
+  return Cut({a, a, {RoundedType(node), a.shape}}, node);
+}
+
+std::vector<ValueType> InferSumLayerNormGrad(const Graph& graph, const Node& node) {
+  ExpectArity(node, 4, 5, 4);
+  const ValueType x = InputType(graph, node, 2);
+  ExpectFloatOrHalf(graph, node, 0, x.shape);
+  for (int i : {1, 2, 4}) {
+    if (i == 2 || HasInput(node, i)) ExpectInput(graph, node, i, {DType::kFloat32, x.shape});
   }
-  const auto to = static_cast<DType>(node.attributes.Int("to", 0));
-  if (to != DType::kFloat16 && to != DType::kBfloat16)
-    throw Error(ErrorCode::kAttr, "attribute 'to' must be a 16-bit floating-point type", Describe(node));
-  return Cut({x, {to, x.shape}}, node);
+  ExpectRows(graph, node, x, 3, 1);
+  const ValueType row = NormalizedRow(node, x);
+  return Cut({x, row, row, {RoundedType(node), x.shape}}, node);
 }
 
 template <int kX>
@@ -245,6 +284,8 @@ const Op kOps[] = {
      .shard = ShardLayerNormalization},
     {.name = "LayerNormGrad", .domain = kGradloomDomain, .infer = InferLayerNormGrad, .shard = ShardLayerNormGrad},
     {.name = "LayerNormCast", .domain = kGradloomDomain, .infer = InferLayerNormCast},
+    {.name = "SumLayerNorm", .domain = kGradloomDomain, .infer = InferSumLayerNorm},
+    {.name = "SumLayerNormGrad", .domain = kGradloomDomain, .infer = InferSumLayerNormGrad},
 };
 
 }  // namespace

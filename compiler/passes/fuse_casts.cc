@@ -34,9 +34,7 @@ class CastFuser {
   // Returns whether anything was replaced.
   bool Pass(void (CastFuser::*visit)(int at)) {
     const GraphMatch match(graph_);
-    const Uses uses(graph_);
     match_ = &match;
-    uses_ = &uses;
     for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
     const bool any = !replaced_.empty();
     ReplaceNodes(graph_, std::exchange(replaced_, {}));
@@ -152,7 +150,7 @@ class CastFuser {
     if (norm.op != "LayerNormalization" || !norm.domain.empty() || b_.dtype(norm.inputs[0]) != DType::kFloat32) return;
     const bool alone = std::all_of(norm.outputs.begin() + 1, norm.outputs.end(), [](ValueId id) { return id == kNoValue; });
     if (!alone || !HasWholeRows(norm)) return;
-    const std::vector<int> casts = CastsOf(norm.outputs[0]);
+    const std::vector<int> casts = match_->NarrowingCasts(norm.outputs[0]);
     if (casts.empty()) return;
     const Value y = graph_.value(norm.outputs[0]);
     const DType to = b_.dtype(NodeAt(casts[0]).outputs[0]);
@@ -170,25 +168,6 @@ class CastFuser {
           {"axis", norm.attributes.Int("axis", -1)}, {"epsilon", norm.attributes.Float("epsilon", 1e-5)}, {"to", static_cast<int64_t>(to)}};
       Append(std::move(both), norm);
     });
-  }
-
-  // Returns the positions of the casts of a value, or of views of it, to the 16-bit type of the first one.
-  std::vector<int> CastsOf(ValueId id) const {
-    std::vector<ValueId> same = {id};
-    std::vector<int> casts;
-    for (size_t i = 0; i < same.size(); ++i) {
-      for (int reader : uses_->consumers[static_cast<size_t>(same[i])]) {
-        const Node& node = NodeAt(reader);
-        if (node.inputs[0] != same[i]) continue;
-        if (IsView(node)) {
-          same.push_back(node.outputs[0]);
-        } else if (node.op == "Cast" && Is16BitFloat(b_.dtype(node.outputs[0])) &&
-                   (casts.empty() || b_.dtype(node.outputs[0]) == b_.dtype(NodeAt(casts[0]).outputs[0]))) {
-          casts.push_back(reader);
-        }
-      }
-    }
-    return casts;
   }
 
   void Append(Node node, const Node& like) {
@@ -222,7 +201,6 @@ class CastFuser {
   GraphBuilder& b_;
   Graph& graph_;
   const GraphMatch* match_ = nullptr;
-  const Uses* uses_ = nullptr;
   std::map<int, std::function<void()>> replaced_;  // by position
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/passes/node_order.h"
 #include "compiler/passes/simplify.h"
 
 namespace gradloom {
@@ -51,6 +52,26 @@ const Node* GraphMatch::ProducedBy(ValueId id, std::string_view op, std::string_
 const Node* GraphMatch::OnlyReader(ValueId id) const {
   const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
   return IsKept(id) || readers.size() != 1 ? nullptr : &graph_.nodes[static_cast<size_t>(readers[0])];
+}
+
+std::vector<int> GraphMatch::NarrowingCasts(ValueId id) const {
+  std::vector<ValueId> same = {id};
+  std::vector<int> casts;
+  for (size_t i = 0; i < same.size(); ++i) {
+    for (int reader : uses_.consumers[static_cast<size_t>(same[i])]) {
+      const Node& node = graph_.nodes[static_cast<size_t>(reader)];
+      if (node.inputs[0] != same[i]) continue;
+      if (IsView(node)) {
+        same.push_back(node.outputs[0]);
+        continue;
+      }
+      const DType to = graph_.value(node.outputs[0]).dtype;
+      const bool casts_to_half = node.op == "Cast" && node.domain.empty() && Is16BitFloat(to);
+      if (casts_to_half && (casts.empty() || to == graph_.value(graph_.nodes[static_cast<size_t>(casts[0])].outputs[0]).dtype))
+        casts.push_back(reader);
+    }
+  }
+  return casts;
 }
 
 Node* ForwardOf(Graph& graph, const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward) {

@@ -26,6 +26,8 @@ class GraphMatch {
   size_t num_readers(ValueId id) const { return uses_.consumers[static_cast<size_t>(id)].size(); }
   // The only node that reads a value which is not kept; null if there is none, or several.
   const Node* OnlyReader(ValueId id) const;
+  // The positions of the casts of a value, or of views of it, to the same 16-bit type, that of the first one.
+  std::vector<int> NarrowingCasts(ValueId id) const;
 
  private:
   const Graph& graph_;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/rows/slices.h"
 #include "kernels/cuda/words.cuh"
+#include "kernels/reference/operands.h"
 
 namespace gradloom::cuda {
 
@@ -33,6 +34,75 @@ struct HeldRow {
   }
   // Element e of vector j.
   GRADLOOM_DEVICE float operator()(int j, int e) const { return static_cast<float>(vectors[j].at[e]); }
+};
+
+// Rows of float32 or of a 16-bit type.
+struct FloatRows {
+  using Vector = AlignedVector<float, kHeldVector>;
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+
+  // The elements from `at` on.
+  GRADLOOM_DEVICE Vector operator()(int64_t at) const {
+    if (dtype == DType::kFloat32) return *reinterpret_cast<const Vector*>(static_cast<const float*>(data) + at);
+    return dtype == DType::kBfloat16 ? Widened<Bfloat16>(at) : Widened<Half>(at);
+  }
+
+ private:
+  template <typename T>
+  GRADLOOM_DEVICE Vector Widened(int64_t at) const {
+    const auto narrow = *reinterpret_cast<const AlignedVector<T, kHeldVector>*>(static_cast<const T*>(data) + at);
+    Vector wide;
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kHeldVector; ++e) wide.at[e] = static_cast<float>(narrow.at[e]);
+    return wide;
+  }
+};
+
+// Rows to be written in a 16-bit type; without data there are none.
+struct RoundedRows {
+  void* data = nullptr;
+  DType dtype = DType::kUndefined;
+
+  GRADLOOM_DEVICE void Store(int64_t at, const AlignedVector<float, kHeldVector>& values) const {
+    if (data == nullptr) return;
+    if (dtype == DType::kBfloat16)
+      StoreAs<Bfloat16>(at, values);
+    else
+      StoreAs<Half>(at, values);
+  }
+
+ private:
+  template <typename T>
+  GRADLOOM_DEVICE void StoreAs(int64_t at, const AlignedVector<float, kHeldVector>& values) const {
+    AlignedVector<T, kHeldVector> rounded;
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kHeldVector; ++e) rounded.at[e] = static_cast<T>(values.at[e]);
+    *reinterpret_cast<AlignedVector<T, kHeldVector>*>(static_cast<T*>(data) + at) = rounded;
+  }
+};
+
+// This thread's elements of the sum of two rows that start at `start`; the second may be absent.
+template <int kVectors>
+struct HeldSum {
+  using Vector = AlignedVector<float, kHeldVector>;
+  Vector vectors[kVectors];
+
+  template <typename Threads>
+  GRADLOOM_DEVICE HeldSum(const Threads& threads, int64_t n, const FloatRows& a, const FloatRows& b, int64_t start) {
+    Vector more[kVectors] = {};
+    ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+      vectors[j] = a(start + k);
+      if (b.data != nullptr) more[j] = b(start + k);
+    });
+    GRADLOOM_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      GRADLOOM_UNROLL
+      for (int e = 0; e < kHeldVector; ++e) vectors[j].at[e] += more[j].at[e];
+    }
+  }
+  // Element e of vector j.
+  GRADLOOM_DEVICE float operator()(int j, int e) const { return vectors[j].at[e]; }
 };
 
 // The sum over a row of n elements of term(j, e), for element e of vector j; every thread gets it.

@@ -52,12 +52,38 @@ void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& o
       });
 }
 
+// The operand of a normalization of held rows.
+struct OneOperand {
+  const float* x;
+
+  template <int kVectors, typename Threads>
+  GRADLOOM_DEVICE HeldRow<kVectors, float> Load(const Threads& threads, int64_t n, int64_t start) const {
+    return {threads, n, x + start};
+  }
+};
+
+// The sum of two, which is also written unless `sum` is null.
+struct SumOfTwo {
+  FloatRows a, b;
+  float* sum;
+
+  template <int kVectors, typename Threads>
+  GRADLOOM_DEVICE HeldSum<kVectors> Load(const Threads& threads, int64_t n, int64_t start) const {
+    const HeldSum<kVectors> row(threads, n, a, b, start);
+    if (sum != nullptr) {
+      ForEachHeldVector<kVectors>(threads, n,
+                                  [&](int j, int k) { *reinterpret_cast<FloatRows::Vector*>(sum + start + k) = row.vectors[j]; });
+    }
+    return row;
+  }
+};
+
 // The same for rows that are held in registers.
-template <bool kCentered, typename Held, typename H>
+template <bool kCentered, typename Operand, typename Held, typename H>
 struct NormalizeHeld {
   using Threads = typename Held::Threads;
   static constexpr int kVectors = Held::kVectors;
-  using Row = HeldRow<kVectors, float>;
+  using Row = decltype(std::declval<Operand>().template Load<kVectors>(std::declval<Threads>(), 0, 0));
 
   struct Summing {
     const Threads& threads;
@@ -71,12 +97,13 @@ struct NormalizeHeld {
 
   int64_t columns;
   float epsilon;
-  const float *in, *scale, *bias;  // `bias` may be null
+  Operand operand;
+  const float *scale, *bias;  // `bias` may be null
   Normalized<float, H> to;
 
   GRADLOOM_DEVICE void operator()(const Threads& threads, int64_t row) const {
     const int64_t n = columns, start = row * n;
-    const Row x(threads, n, in + start);
+    const Row x = operand.template Load<kVectors>(threads, n, start);
     const auto normalizer = NormalizerBy<kCentered, float>(Summing{threads, n, x}, static_cast<float>(n), epsilon);
     ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
       using Vector = AlignedVector<float, kHeldVector>;
@@ -118,17 +145,22 @@ struct NormalizedCall {
         held(HoldsRows(call.inputs[0], rows, call.inputs[1], has_bias ? call.inputs[2] : OperandType())) {}
 };
 
+// `bias` may be null.
+template <bool kCentered, typename Operand, typename H>
+void NormalizeHeldRows(const Columns& rows, double epsilon, const Operand& operand, const float* scale, const float* bias,
+                       const Normalized<float, H>& to, cudaStream_t stream) {
+  WithHolding(HeldRows(rows), [&]<typename Held>(Held) {
+    ForEachHeldRow<Held>(rows.rows, stream,
+                         NormalizeHeld<kCentered, Operand, Held, H>{rows.columns, static_cast<float>(epsilon), operand, scale, bias, to});
+  });
+}
+
 template <bool kCentered, typename T, typename S, typename H>
 void Normalize(const NormalizedCall& n, const Normalized<S, H>& to, const Launch& l) {
   if constexpr (std::is_same_v<T, float> && std::is_same_v<S, float>) {
     if (n.held) {
-      WithHolding(HeldRows(n.rows), [&]<typename Held>(Held) {
-        const float* const bias = n.has_bias ? l.In<float>(2) : nullptr;
-        ForEachHeldRow<Held>(
-            n.rows.rows, l.stream,
-            NormalizeHeld<kCentered, Held, H>{n.rows.columns, static_cast<float>(n.epsilon), l.In<float>(0), l.In<float>(1), bias, to});
-      });
-      return;
+      const float* const bias = n.has_bias ? l.In<float>(2) : nullptr;
+      return NormalizeHeldRows<kCentered>(n.rows, n.epsilon, OneOperand{l.In<float>(0)}, l.In<float>(1), bias, to, l.stream);
     }
   }
   Normalize<kCentered, T>(n.rows, n.epsilon, n.offsets, n.has_bias, to, l);
@@ -159,13 +191,36 @@ std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const Kerne
   });
 }
 
+// The same of a sum, for rows that are held.
+std::unique_ptr<Kernel> MakeSumAndNormalize(const KernelCall& call, const KernelSite&) {
+  const Columns rows = NormalizedRows(call, call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const bool has_bias = Has(call.inputs, 3);
+  const DType type = call.inputs[1].dtype;
+  return WithHalf(call.attributes.Int("to", 0) == static_cast<int64_t>(DType::kFloat16) ? DType::kFloat16 : DType::kBfloat16,
+                  [&]<typename H>(std::type_identity<H>) {
+                    return MakeKernel([=](const Launch& l) {
+                      NormalizeHeldRows<true>(
+                          rows, epsilon, SumOfTwo{{l.In<float>(0), DType::kFloat32}, {l.inputs[1], type}, l.Out<float>(0)}, l.In<float>(2),
+                          has_bias ? l.In<float>(3) : nullptr, Normalized<float, H>{l.Out<float>(1), l.Out<H>(2), {}, {}}, l.stream);
+                    });
+                  });
+}
+
 constexpr CudaKernel kNormalizationKernels[] = {
-    {"cuda.LayerNormalization", MakeNormalize<true>},     {"cuda.gradloom.LayerNormCast", MakeNormalizeAndCast},
-    {"cuda.gradloom.LayerNormGrad", MakeLayerNormGrad},   {"cuda.RMSNormalization", MakeNormalize<false>},
-    {"cuda.gradloom.RmsNormGrad", MakeRmsNormGrad},       {"cuda.GroupNormalization", MakeGroupNorm},
-    {"cuda.InstanceNormalization", MakeGroupNorm},        {"cuda.gradloom.GroupNormGrad", MakeGroupNormGrad},
-    {"cuda.MeanVarianceNormalization", MakeMeanVariance}, {"cuda.LRN", MakeLocalResponse},
+    {"cuda.LayerNormalization", MakeNormalize<true>},
+    {"cuda.gradloom.LayerNormCast", MakeNormalizeAndCast},
+    {"cuda.gradloom.LayerNormGrad", MakeLayerNormGrad},
+    {"cuda.RMSNormalization", MakeNormalize<false>},
+    {"cuda.gradloom.RmsNormGrad", MakeRmsNormGrad},
+    {"cuda.GroupNormalization", MakeGroupNorm},
+    {"cuda.InstanceNormalization", MakeGroupNorm},
+    {"cuda.gradloom.GroupNormGrad", MakeGroupNormGrad},
+    {"cuda.MeanVarianceNormalization", MakeMeanVariance},
+    {"cuda.LRN", MakeLocalResponse},
     {"cuda.gradloom.LrnGrad", MakeLocalResponseGrad},
+    {"cuda.gradloom.SumLayerNorm", MakeSumAndNormalize},
+    {"cuda.gradloom.SumLayerNormGrad", MakeSumLayerNormGrad},
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ std::unique_ptr<Kernel> WithHalf(DType dtype, const F& f) {
 
 // Defined in normalization_grad.cu.
 std::unique_ptr<Kernel> MakeLayerNormGrad(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeSumLayerNormGrad(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeRmsNormGrad(const KernelCall& call, const KernelSite& site);
 
 // Defined in normalization_more.cu.

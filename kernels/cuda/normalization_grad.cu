@@ -171,20 +171,65 @@ void GradientsOfRuns(const RowGradient<kCentered, T, G>& gradient, Pair<Arithmet
   SumRuns(gradient.rows.columns, runs, partials, dscale, dbias, stream);
 }
 
+// The incoming gradient of a normalization of held rows, and where dx goes.
+template <typename G>
+struct OneGradient {
+  // Up to this number of vectors of x, dy and two sums, two blocks of a multiprocessor have enough registers.
+  static constexpr int kVectorsOfTwoBlocks = 6;
+
+  const G* dy;
+  float* dx;  // null: not wanted
+
+  template <int kVectors, typename Threads>
+  GRADLOOM_DEVICE HeldRow<kVectors, G> Load(const Threads& threads, int64_t n, int64_t start) const {
+    return {threads, n, dy + start};
+  }
+  GRADLOOM_DEVICE void Store(int64_t at, const FloatRows::Vector& results) const {
+    if (dx != nullptr) *reinterpret_cast<FloatRows::Vector*>(dx + at) = results;
+  }
+};
+
+// The incoming gradient is a sum, and so is the result, which is also rounded to 16 bits.
+struct SumOfGradients {
+  static constexpr int kVectorsOfTwoBlocks = 4;  // dy is held as float32
+
+  FloatRows dy, more;   // `more` may be absent
+  const float* addend;  // null: none
+  float* dx;            // null: not wanted
+  RoundedRows rounded;
+
+  template <int kVectors, typename Threads>
+  GRADLOOM_DEVICE HeldSum<kVectors> Load(const Threads& threads, int64_t n, int64_t start) const {
+    return {threads, n, dy, more, start};
+  }
+  GRADLOOM_DEVICE void Store(int64_t at, FloatRows::Vector results) const {
+    if (addend != nullptr) {
+      const auto other = *reinterpret_cast<const FloatRows::Vector*>(addend + at);
+      GRADLOOM_UNROLL
+      for (int e = 0; e < kHeldVector; ++e) results.at[e] += other.at[e];
+    }
+    if (dx != nullptr) *reinterpret_cast<FloatRows::Vector*>(dx + at) = results;
+    rounded.Store(at, results);
+  }
+};
+
 // A block's run of rows that are held in registers, as are each thread's sums of its columns.
-template <bool kCentered, typename G, typename Held>
+template <bool kCentered, typename Gradients, typename Held>
 struct GradientOfHeldRun {
   using Threads = typename Held::Threads;
   static constexpr int kVectors = Held::kVectors;
   using Vector = AlignedVector<float, kHeldVector>;
 
-  RowGradient<kCentered, float, G> gradient;
+  Gradients gradients;
+  const float *x, *scale;
+  Columns rows;
+  float epsilon;
   int64_t runs;
   Pair<float>* partials;  // by column, then by run; null: not wanted
 
   struct Operands {
     HeldRow<kVectors, float> x;
-    HeldRow<kVectors, G> dy;
+    decltype(std::declval<Gradients>().template Load<kVectors>(std::declval<Threads>(), 0, 0)) dy;
     const float* scale;
 
     // With d = dy * scale.
@@ -215,13 +260,13 @@ struct GradientOfHeldRun {
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t run) const {
     const Threads threads;
-    const int64_t n = gradient.rows.columns;
+    const int64_t n = rows.columns;
     const int group = block.thread() / threads.threads();
     Pair<float> sums[kVectors][kHeldVector] = {};
-    for (int64_t row = run * Held::kGroups + group; row < gradient.rows.rows; row += runs * Held::kGroups) {
+    for (int64_t row = run * Held::kGroups + group; row < rows.rows; row += runs * Held::kGroups) {
       const int64_t start = row * n;
-      const Operands operands{{threads, n, gradient.x + start}, {threads, n, gradient.dy + start}, gradient.scale};
-      const auto found = StatisticsBy<kCentered, float>(Summing{operands, threads, n}, static_cast<float>(n), gradient.epsilon);
+      const Operands operands{{threads, n, x + start}, gradients.template Load<kVectors>(threads, n, start), scale};
+      const auto found = StatisticsBy<kCentered, float>(Summing{operands, threads, n}, static_cast<float>(n), epsilon);
       ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
         Vector results = operands.D(j, k);
         GRADLOOM_UNROLL
@@ -230,7 +275,7 @@ struct GradientOfHeldRun {
           results.at[e] = found.Dx(results.at[e], h);
           sums[j][e] = sums[j][e] + Pair<float>{g * h, g};
         }
-        if (gradient.dx != nullptr) *reinterpret_cast<Vector*>(gradient.dx + start + k) = results;
+        gradients.Store(start + k, results);
       });
     }
     if (partials != nullptr) Store(block, run, group, sums);
@@ -239,7 +284,7 @@ struct GradientOfHeldRun {
   // Stores the sums of the run, those of its groups of threads added in their order.
   GRADLOOM_DEVICE void Store(const Block& block, int64_t run, int group, const Pair<float> (&sums)[kVectors][kHeldVector]) const {
     const Threads threads;
-    const int64_t n = gradient.rows.columns;
+    const int64_t n = rows.columns;
     if constexpr (!Held::kByWarp) {
       ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
         GRADLOOM_UNROLL
@@ -261,17 +306,24 @@ struct GradientOfHeldRun {
   }
 };
 
+// The operands of a gradient of held rows, apart from the incoming gradient.
+struct HeldOperands {
+  const float *x, *scale;
+  Columns rows;
+  float epsilon;
+};
+
 // Computes all gradients of rows that HeldRows serves.
-template <bool kCentered, typename G>
-void GradientsOfHeldRows(const RowGradient<kCentered, float, G>& gradient, FloatResults dscale, FloatResults dbias, const Launch& l) {
-  const HeldRows rows(gradient.rows);
+template <bool kCentered, typename Gradients>
+void GradientsOfHeldRows(const Gradients& gradients, const HeldOperands& o, FloatResults dscale, FloatResults dbias, const Launch& l) {
+  const HeldRows rows(o.rows);
   const int64_t runs = rows.runs();
   const bool sums = dscale.data != nullptr || dbias.data != nullptr;
   auto* const partials = sums ? static_cast<Pair<float>*>(l.scratch) : nullptr;
   WithHolding(rows, [&]<typename Held>(Held) {
-    // By the registers for x, dy and two sums of each element.
-    constexpr int kConcurrent = Held::kVectors <= 6 ? 2 : 1;
-    ForEachRun<kConcurrent>(runs, l.stream, GradientOfHeldRun<kCentered, G, Held>{gradient, runs, partials});
+    constexpr int kConcurrent = Held::kVectors <= Gradients::kVectorsOfTwoBlocks ? 2 : 1;
+    ForEachRun<kConcurrent>(runs, l.stream,
+                            GradientOfHeldRun<kCentered, Gradients, Held>{gradients, o.x, o.scale, o.rows, o.epsilon, runs, partials});
   });
   if (sums) SumRuns(rows.columns, runs, partials, dscale, dbias, l.stream);
 }
@@ -312,7 +364,10 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call) {
         const RowGradient<kCentered, T, G> gradient{
             l.In<G>(0), l.In<T>(1), l.In<T>(2), static_cast<T*>(v.Out(l, 0).data), rows, static_cast<Arithmetic<T>>(epsilon), offsets};
         if constexpr (std::is_same_v<T, float>) {
-          if (held) return GradientsOfHeldRows(gradient, v.Out(l, 1), v.Out(l, 2), l);
+          if (held) {
+            return GradientsOfHeldRows<kCentered>(OneGradient<G>{gradient.dy, gradient.dx},
+                                                  {gradient.x, gradient.scale, rows, gradient.epsilon}, v.Out(l, 1), v.Out(l, 2), l);
+          }
         }
         Gradients(gradient, v.Out(l, 1), v.Out(l, 2), l);
       });
@@ -328,5 +383,21 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call) {
 
 std::unique_ptr<Kernel> MakeLayerNormGrad(const KernelCall& call, const KernelSite&) { return MakeNormalizeGrad<true>(call); }
 std::unique_ptr<Kernel> MakeRmsNormGrad(const KernelCall& call, const KernelSite&) { return MakeNormalizeGrad<false>(call); }
+
+std::unique_ptr<Kernel> MakeSumLayerNormGrad(const KernelCall& call, const KernelSite&) {
+  const Columns rows = NormalizedRows(call, call.inputs[2].shape);
+  const auto epsilon = static_cast<float>(call.attributes.Float("epsilon", 1e-5));
+  const DType type = call.inputs[0].dtype, to = static_cast<DType>(call.attributes.Int("to", 0));
+  const bool adds = Has(call.inputs, 1), has_addend = Has(call.inputs, 4), rounds = Has(call.outputs, 3);
+  const FloatVectors v(call);
+  return MakeKernel([=](const Launch& l) {
+    const SumOfGradients gradients{{l.inputs[0], type},
+                                   {adds ? l.inputs[1] : nullptr, DType::kFloat32},
+                                   has_addend ? l.In<float>(4) : nullptr,
+                                   static_cast<float*>(v.Out(l, 0).data),
+                                   {rounds ? l.outputs[3] : nullptr, to}};
+    GradientsOfHeldRows<true>(gradients, {l.In<float>(2), l.In<float>(3), rows, epsilon}, v.Out(l, 1), v.Out(l, 2), l);
+  });
+}
 
 }  // namespace gradloom::cuda

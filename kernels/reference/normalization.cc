@@ -369,6 +369,51 @@ void RunLayerNormCast(const KernelCall& call, const void* const* inputs, void* c
   RunWide(call, inputs, outputs, RunLayerNormTwice);
 }
 
+// Adds the elements of `more`, of the type T.
+template <typename T>
+void AddElements(const void* more, Tensor& to) {
+  const T* from = static_cast<const T*>(more);
+  for (T& element : to.as<T>()) element = static_cast<T>(static_cast<double>(element) + static_cast<double>(*from++));
+}
+
+// Operands and results have the type of the first operand; the caller rounds.
+void RunSumLayerNorm(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Tensor sum(call.inputs[0].dtype, call.inputs[0].shape), y(call.inputs[0].dtype, call.inputs[0].shape);
+    for (size_t i : {0, 1}) AddElements<T>(inputs[i], sum);
+    KernelCall plain = call;
+    plain.inputs.erase(plain.inputs.begin() + 1);
+    plain.outputs = {call.inputs[0]};
+    const void* const operands[] = {sum.data(), inputs[2], call.inputs.size() > 3 ? inputs[3] : nullptr};
+    void* const made[] = {y.data()};
+    RunLayerNormalization(plain, operands, made);
+    const Tensor* const results[] = {&sum, &y, &y};
+    for (size_t k = 0; k < std::size(results); ++k) {
+      if (Has(call.outputs, k)) std::memcpy(outputs[k], results[k]->data(), static_cast<size_t>(y.bytes()));
+    }
+  });
+}
+
+void RunSumLayerNormGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Tensor dy(call.inputs[0].dtype, call.inputs[0].shape), dx(call.inputs[0].dtype, call.inputs[0].shape);
+    for (size_t i : {0, 1}) {
+      if (Has(call.inputs, i)) AddElements<T>(inputs[i], dy);
+    }
+    KernelCall plain = call;
+    plain.inputs = {call.inputs[0], call.inputs[2], call.inputs[3]};
+    plain.outputs.resize(std::min<size_t>(plain.outputs.size(), 3));
+    plain.outputs[0] = call.inputs[0];
+    const void* const operands[] = {dy.data(), inputs[2], inputs[3]};
+    void* const made[] = {dx.data(), Has(call.outputs, 1) ? outputs[1] : nullptr, Has(call.outputs, 2) ? outputs[2] : nullptr};
+    RunLayerNormGrad(plain, operands, made);
+    if (Has(call.inputs, 4)) AddElements<T>(inputs[4], dx);
+    for (size_t k : {0, 3}) {
+      if (Has(call.outputs, k)) std::memcpy(outputs[k], dx.data(), static_cast<size_t>(dx.bytes()));
+    }
+  });
+}
+
 // Calls f(first element, stride, extent) for each line along the axis.
 template <typename F>
 void ForEachLine(const Shape& shape, int64_t axis, F f) {
@@ -432,6 +477,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"LayerNormalization", "", RunLayerNormalization},
     {"LayerNormGrad", "gradloom", RunLayerNormGradOfAny},
     {"LayerNormCast", "gradloom", RunLayerNormCast},
+    {"SumLayerNorm", "gradloom", Wide<RunSumLayerNorm>},
+    {"SumLayerNormGrad", "gradloom", Wide<RunSumLayerNormGrad>},
     {"Softmax", "", RunSoftmax<false>},
     {"LogSoftmax", "", RunSoftmax<true>},
     {"Dropout", "gradloom", RunDropout},

@@ -98,6 +98,43 @@ TEST(FuseCasts, ChangesNoBit) {
   }
 }
 
+// Residual sums in front of normalizations and behind them become parts of the normalizations, without a change of any bit.
+TEST(FuseNormSums, ChangesNoBit) {
+  std::mt19937 random(8);
+  std::string weights = Weights(random, "s", {64}) + ",\n";
+  for (const char* name : {"s0", "b0", "s1", "b1", "s2", "b2"}) weights += Weights(random, name, {64}) + ",\n";
+  for (const char* name : {"w0", "w1", "w2"}) weights += Weights(random, name, {64, 64}, 0.3F) + ",\n";
+  const std::string head = "g (float[N, 3, 64] x) => (float[N, 2] z)\n<" + weights + Weights(random, "v", {64, 2}) + ">\n{\n";
+  const std::string tail = "  p = ReduceMean <keepdims = 0, axes = [1]> (t)\n  z = MatMul (p, v)\n}\n";
+  const std::string before =
+      "  x1 = Mul (x, s)\n  a = LayerNormalization (x1, s0, b0)\n  m = MatMul (a, w0)\n  x2 = Add (x1, m)\n"
+      "  b = LayerNormalization (x2, s1, b1)\n  k = MatMul (b, w1)\n  x3 = Add (k, x2)\n"
+      "  c = LayerNormalization (x3, s2, b2)\n  t = MatMul (c, w2)\n";
+  const std::string after =
+      "  x0 = Mul (x, s)\n  x1 = LayerNormalization (x0, s0, b0)\n  m = MatMul (x1, w0)\n  d = Add (m, x1)\n"
+      "  y1 = LayerNormalization (d, s1, b1)\n  k = MatMul (y1, w1)\n  e = Add (y1, k)\n"
+      "  y2 = LayerNormalization (e, s2, b2)\n  t = MatMul (y2, w2)\n";
+  std::vector<Batch> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 64})}, {"target", Classes(random, 5, 2)}});
+  for (const std::string& body : {before, after}) {
+    const Model model = ModelOf(head + body + tail);
+    for (const Precision precision : {Precision::kFloat32, Precision::kFloat16, Precision::kBfloat16}) {
+      CompileOptions options = OnGpu(precision);
+      const Plan plan = Compile(model, options);
+      const bool fuses = precision != Precision::kFloat32;
+      EXPECT_EQ(Count(plan, "SumLayerNorm"), fuses ? 2 : 0);
+      EXPECT_EQ(Count(plan, "SumLayerNormGrad"), fuses ? 3 : 0);
+      const auto fused = Train(model, options, batches);
+      CompileOptions limited = options;
+      limited.recipe.memory_limit = int64_t{1} << 30;
+      EXPECT_EQ(Count(Compile(model, limited), "SumLayerNorm"), 0);
+      options.control.disabled = {"fuse_norm_sums"};
+      EXPECT_EQ(Count(Compile(model, options), "SumLayerNormGrad"), 0);
+      ExpectSameBits(Train(model, options, batches), fused);
+    }
+  }
+}
+
 // A float32 weight of a 16-bit convolution has the layout in which the convolution reads its 16-bit copy, so only the input is reordered.
 TEST(AssignLayouts, MasterWeightsHaveTheLayoutOfTheirCopies) {
   std::mt19937 random(9);

@@ -142,6 +142,55 @@ TEST(RowNormalization, OtherRows) {
   }
 }
 
+// Sums before and after a normalization; any operand or result that may be absent is.
+void CompareSums(int64_t rows, int64_t columns, uint64_t seed) {
+  SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + ", seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto any = [&](std::initializer_list<DType> types) { return *(types.begin() + random() % types.size()); };
+  const DType to = any({DType::kFloat16, DType::kBfloat16}), other = any({DType::kFloat32, to});
+  const OperandType x{DType::kFloat32, {rows, columns}, {}}, narrow{other, x.shape, {}}, rounded{to, x.shape, {}},
+      row{DType::kFloat32, {columns}, {}};
+  const Attributes attributes{{"axis", int64_t{-1}}, {"epsilon", 1e-5}, {"to", static_cast<int64_t>(to)}};
+  const auto maybe = [&](const OperandType& operand) { return random() % 3 > 0 ? operand : OperandType(); };
+  const KernelCall calls[] = {{.op = "SumLayerNorm",
+                               .domain = "gradloom",
+                               .attributes = attributes,
+                               .inputs = {x, narrow, row, maybe(row)},
+                               .outputs = {maybe(x), maybe(x), rounded}},
+                              {.op = "SumLayerNormGrad",
+                               .domain = "gradloom",
+                               .attributes = attributes,
+                               .inputs = {narrow, maybe(x), x, row, maybe(x)},
+                               .outputs = {maybe(x), maybe(row), maybe(row), maybe(rounded)}}};
+  for (const KernelCall& call : calls) {
+    SCOPED_TRACE(call.op);
+    std::vector<Tensor> inputs;
+    for (const OperandType& input : call.inputs) {
+      inputs.push_back(!input.present() ? Tensor() : Narrowed(Random(DType::kFloat32, input.shape, random, 1), input.dtype));
+    }
+    const KernelRow* const kernel = ChooseKernel(DeviceKind::kCuda, call);
+    EXPECT_EQ(kernel->name, "cuda.gradloom." + call.op);
+    const std::vector<Tensor> wanted = RunReference(call, inputs), got = RunKernel(*kernel, call, inputs);
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      SCOPED_TRACE("output " + std::to_string(k));
+      if (!call.outputs[k].present()) continue;
+      const DType dtype = call.outputs[k].dtype;
+      ExpectClose(got[k], wanted[k], dtype == DType::kFloat32 ? 5e-6 : dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7);
+    }
+  }
+}
+
+TEST(RowNormalization, SumsOfHeldRows) {
+  uint64_t seed = 1;
+  for (const auto& [rows, columns] : kHeld) {
+    for (int i = 0; i < 3; ++i) CompareSums(rows, columns, seed++);
+  }
+  // Other rows, for which the sum is a launch of its own.
+  const OperandType x{DType::kFloat32, {4, 770}, {}}, row{DType::kFloat32, {770}, {}}, rounded{DType::kBfloat16, x.shape, {}};
+  KernelCall call{.op = "SumLayerNorm", .domain = "gradloom", .attributes = {}, .inputs = {x, x, row, row}, .outputs = {x, x, rounded}};
+  EXPECT_TRUE(ChooseKernel(DeviceKind::kCuda, call)->name.starts_with("reference."));
+}
+
 // A scale that repeats along the row, which is read through its strides.
 TEST(RowGradient, RepeatedScale) {
   std::mt19937_64 random(1);

@@ -89,6 +89,8 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.LstmTraining",
       "gradloom.GruTraining",
       "gradloom.LayerNormCast",
+      "gradloom.SumLayerNorm",
+      "gradloom.SumLayerNormGrad",
       "gradloom.BatchNormLine",
       "gradloom.GemmBiasGrad",
       "gradloom.GemmGelu",

@@ -39,6 +39,23 @@ int64_t RowGradScratch(const KernelCall& call) {
   return runs.serve(number) ? 2 * number * runs.partials() : kDouble * (3 * shape.rows + 2 * shape.partials());
 }
 
+// Of gradloom.SumLayerNorm and its gradient: rows that are held in registers, so that the sum is in memory only where something else reads
+// it.
+template <int kX, int kScale>
+std::string RejectsHeld(const KernelCall& call) {
+  if (std::string why = Layouts(call); !why.empty()) return why;
+  constexpr int kBias = kScale + 1;
+  const bool has_bias = kX == 0 && call.inputs.size() > kBias;
+  const cuda::Columns rows = cuda::NormalizedRows(call, call.inputs[kX].shape);
+  if (cuda::HoldsRows(call.inputs[kX], rows, call.inputs[kScale], has_bias ? call.inputs[kBias] : OperandType())) return "";
+  return "rows of " + std::to_string(rows.columns) + " elements";
+}
+
+int64_t SumGradScratch(const KernelCall& call) {
+  const bool sums = (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
+  return sums ? 2 * 4 * cuda::HeldRows(cuda::NormalizedRows(call, call.inputs[2].shape)).partials() : 0;
+}
+
 int64_t GroupScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).forward_numbers(); }
 int64_t GroupGradScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).backward_numbers(); }
 
@@ -47,6 +64,9 @@ int64_t ResponseScratch(const KernelCall& call) { return kDouble * call.inputs[1
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
+// A thread reads its elements of a held row before it writes any.
+constexpr Aliasing kSumInPlace[] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 1}};
+constexpr Aliasing kSumGradInPlace[] = {{0, 4}, {0, 1}, {0, 0}, {0, 2}, {3, 0}};
 
 constexpr KernelRow kRows[] = {
     {.name = "cuda.LayerNormalization",
@@ -67,6 +87,19 @@ constexpr KernelRow kRows[] = {
      .device = DeviceKind::kCuda,
      .rejects = RejectsWide<1>,
      .scratch_bytes = RowGradScratch},
+    {.name = "cuda.gradloom.SumLayerNorm",
+     .op = "SumLayerNorm",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsHeld<0, 2>,
+     .may_alias = kSumInPlace},
+    {.name = "cuda.gradloom.SumLayerNormGrad",
+     .op = "SumLayerNormGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsHeld<2, 3>,
+     .may_alias = kSumGradInPlace,
+     .scratch_bytes = SumGradScratch},
     {.name = "cuda.RMSNormalization",
      .op = "RMSNormalization",
      .domain = "",
