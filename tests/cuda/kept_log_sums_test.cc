@@ -142,7 +142,7 @@ void CompareKept(const Call& gradient, Tally& tally) {
 
 TEST(KeptLogSums, GiveTheSameGradients) {
   Tally tally;
-  random_calls::ForEachSeed(60, [&](random_calls::Random& draw) {
+  random_calls::ForEachSeed(30, [&](random_calls::Random& draw) {
     std::mt19937_64 random(static_cast<uint64_t>(draw.Int(0, int64_t{1} << 60)));
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kFloat64}) {
       const Pair pair(random, dtype, true);
@@ -155,7 +155,7 @@ TEST(KeptLogSums, GiveTheSameGradients) {
                           "cuda.gradloom.AttentionGrad after cuda.gradloom.AttentionTraining",
                           "cuda.gradloom.AttentionGrad after cudnn.gradloom.AttentionTraining",
                           "cudnn.gradloom.AttentionGrad after cuda.gradloom.AttentionTraining"}) {
-    EXPECT_GT(tally[row], 5) << row;
+    EXPECT_GT(tally[row], 3) << row;
   }
   EXPECT_EQ(tally.size(), 4U);
 }
