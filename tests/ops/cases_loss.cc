@@ -58,7 +58,8 @@ void AddOwn(std::vector<OpCase>& cases) {
     cases.push_back({.op = "LabelWeights",
                      .operands = {labels, weight},
                      .attributes = {{"ignore_index", kIgnored}, {"to", static_cast<int64_t>(DType::kFloat32)}},
-                     .domain = "gradloom"});
+                     .domain = "gradloom",
+                     .gradient = false});
   }
   // Rows of one thread, a warp and blocks.
   for (int64_t classes : {1, 40, 1500, 9000}) {

@@ -223,23 +223,23 @@ TEST(FuseLossGradient, TrainsLikeSeparateOperators) {
   const std::vector<LossTerm> losses[] = {{plain}, {sum}, {smooth}, {ignoring}, {weighted}, {weighted, side}};
   for (const auto& terms : losses) {
     for (int devices : {1, 2, 3}) {
-      for (int accumulate : {1, 2}) {
-        for (const bool scaled : {false, true}) {
-          SCOPED_TRACE(terms[0].ToString() + ", " + std::to_string(devices) + " devices, accumulates " + std::to_string(accumulate));
-          CompileOptions options = OptionsFor(terms, devices, {kBatch});
-          options.recipe.optimizer.type = "sgd";
-          options.recipe.accumulate = accumulate;
-          if (scaled) options.recipe.loss_scale = {.initial = 1024, .dynamic = true, .growth_interval = 2};
-          if (accumulate > 1) options.recipe.fetch_gradients = false;
-          const Plan plan = Compile(model, options);
-          EXPECT_GT(Count(plan, "CrossEntropyTraining"), 0);
-          EXPECT_EQ(Count(plan, "CrossEntropyGrad"), 0);
-          const auto with = Train(model, options, batches);
-          ExpectSameBits(with, Train(model, options, batches, 5));
-          options.control.disabled = {"fuse_loss_gradient"};
-          EXPECT_EQ(Count(Compile(model, options), "CrossEntropyTraining"), 0);
-          ExpectNear(Train(model, options, batches), with, 2e-5);
+      for (const int accumulate : {1, 2}) {
+        SCOPED_TRACE(terms[0].ToString() + ", " + std::to_string(devices) + " devices, accumulates " + std::to_string(accumulate));
+        CompileOptions options = OptionsFor(terms, devices, {kBatch});
+        options.recipe.optimizer.type = "sgd";
+        options.recipe.accumulate = accumulate;
+        if (accumulate > 1) {
+          options.recipe.fetch_gradients = false;
+          options.recipe.loss_scale = {.initial = 1024, .dynamic = true, .growth_interval = 2};
         }
+        const Plan plan = Compile(model, options);
+        EXPECT_GT(Count(plan, "CrossEntropyTraining"), 0);
+        EXPECT_EQ(Count(plan, "CrossEntropyGrad"), 0);
+        const auto with = Train(model, options, batches);
+        ExpectSameBits(with, Train(model, options, batches, 5));
+        options.control.disabled = {"fuse_loss_gradient"};
+        EXPECT_EQ(Count(Compile(model, options), "CrossEntropyTraining"), 0);
+        ExpectNear(Train(model, options, batches), with, 2e-5);
       }
     }
   }
