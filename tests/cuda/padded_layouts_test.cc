@@ -107,14 +107,12 @@ TEST(PaddedLayouts, TrainingWithPaddedWeights) {
     Precision precision;
     const char* optimizer;
     int states;  // with padding
-    int devices = 1;
   };
-  // LAMB and Adamax update in row-major order. Several devices reduce gradients with their padding.
-  for (const Setting& setting : {Setting{Precision::kTf32, "adam", 3}, Setting{Precision::kBfloat16, "adam", 4, 2},
+  // LAMB and Adamax update in row-major order.
+  for (const Setting& setting : {Setting{Precision::kTf32, "adam", 3}, Setting{Precision::kBfloat16, "adam", 4},
                                  Setting{Precision::kBfloat16, "lamb", 2}, Setting{Precision::kFloat16, "adamax", 2}}) {
     SCOPED_TRACE(setting.optimizer);
-    CompileOptions options = OnGpu(setting.precision, {8192 * setting.devices, 5});
-    options.recipe.devices = setting.devices;
+    CompileOptions options = OnGpu(setting.precision, {8192, 5});
     options.recipe.optimizer.type = setting.optimizer;
     options.recipe.optimizer.clip_norm = 1;
     if (setting.precision == Precision::kFloat16) options.recipe.loss_scale = {.initial = 0x1p8, .dynamic = true};
