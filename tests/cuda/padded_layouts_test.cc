@@ -35,19 +35,19 @@ int64_t StatesIn(const Plan& plan, const Layout& layout) {
 // their gradient, without a reorder.
 TEST(PaddedLayouts, ScoresOfLargeProducts) {
   std::mt19937 random(6);
-  const std::string transposed = Weights(random, "w", {67, 16}), plain = Weights(random, "w", {16, 67});
+  const std::string transposed = Weights(random, "w", {67, 64}), plain = Weights(random, "w", {64, 67});
   for (const bool tied : {true, false}) {
     SCOPED_TRACE(tied ? "weights as the embedding stores them" : "weights of a MatMul");
     const Model model =
-        ModelOf("g (float[N, 4, 16] x) => (float[M, 67] z)\n<" + (tied ? transposed : plain) + ",\n" + Weights(random, "v", {16, 16}) +
+        ModelOf("g (float[N, 4, 64] x) => (float[M, 67] z)\n<" + (tied ? transposed : plain) + ",\n" + Weights(random, "v", {64, 64}) +
                 ", int64[2] flat = {-1, 67}>\n{\n h = MatMul (x, v)\n" + (tied ? " t = Transpose <perm = [1, 0]> (w)\n" : "") +
                 " s = MatMul (h, " + (tied ? "t" : "w") + ")\n z = Reshape (s, flat)\n}\n");
-    const Plan plan = Compile(model, OnlyTraining(OnGpu(Precision::kBfloat16, {int64_t{1} << 18})));
+    const Plan plan = Compile(model, OnlyTraining(OnGpu(Precision::kBfloat16, {int64_t{1} << 16})));
     EXPECT_EQ(Count(plan, "Reorder"), 0);
     int padded = 0;
     for (const Buffer& buffer : plan.programs[0].buffers) {
       const int rank = buffer.shape.rank();
-      padded += rank > 0 && buffer.shape[rank - 1] == 67 && buffer.shape[0] != 16 && buffer.layout == PaddedRows(DType::kBfloat16, rank);
+      padded += rank > 0 && buffer.shape[rank - 1] == 67 && buffer.shape[0] != 64 && buffer.layout == PaddedRows(DType::kBfloat16, rank);
     }
     // The scores, and their gradient over them.
     EXPECT_GE(padded, 1);
@@ -60,10 +60,10 @@ TEST(PaddedLayouts, ScoresOfLargeProducts) {
 TEST(PaddedLayouts, WeightsOfLargeProducts) {
   std::mt19937 random(7);
   for (const char* op : {"Gemm", "MatMul"}) {
-    const Model model = ModelOf("g (float[N, 16] x) => (float[N, 67] z)\n<" + Weights(random, "w", {16, 67}) + ",\n" +
-                                Weights(random, "v", {16, 16}) + ">\n{\n h = Gemm (x, v)\n z = " + op + " (h, w)\n}\n");
+    const Model model = ModelOf("g (float[N, 64] x) => (float[N, 67] z)\n<" + Weights(random, "w", {64, 67}) + ",\n" +
+                                Weights(random, "v", {64, 64}) + ">\n{\n h = Gemm (x, v)\n z = " + op + " (h, w)\n}\n");
     for (const Precision precision : {Precision::kTf32, Precision::kBfloat16}) {
-      const Plan plan = Compile(model, OnlyTraining(OnGpu(precision, {int64_t{1} << 20})));
+      const Plan plan = Compile(model, OnlyTraining(OnGpu(precision, {int64_t{1} << 18})));
       const bool tf32 = precision == Precision::kTf32;
       EXPECT_EQ(StatesIn(plan, PaddedRows(tf32 ? DType::kFloat32 : DType::kBfloat16)), tf32 ? 3 : 4) << op;
     }
@@ -74,9 +74,9 @@ TEST(PaddedLayouts, WeightsOfLargeProducts) {
 TEST(PaddedLayouts, HiddenLayersOfLargeProducts) {
   std::mt19937 random(5);
   const Model model =
-      ModelOf("g (float[N, 4, 16] x) => (float[N, 4, 16] z)\n<" + Weights(random, "u", {16, 67}) + ",\n" + Weights(random, "b", {67}) +
-              ",\n" + Weights(random, "w", {67, 16}) + ">\n{\n p = MatMul (x, u)\n q = Add (p, b)\n h = Relu (q)\n z = MatMul (h, w)\n}\n");
-  CompileOptions options = OnlyTraining(OnGpu(Precision::kBfloat16, {int64_t{1} << 18}));
+      ModelOf("g (float[N, 4, 64] x) => (float[N, 4, 64] z)\n<" + Weights(random, "u", {64, 67}) + ",\n" + Weights(random, "b", {67}) +
+              ",\n" + Weights(random, "w", {67, 64}) + ">\n{\n p = MatMul (x, u)\n q = Add (p, b)\n h = Relu (q)\n z = MatMul (h, w)\n}\n");
+  CompileOptions options = OnlyTraining(OnGpu(Precision::kBfloat16, {int64_t{1} << 16}));
   options.recipe.losses = {{.type = "mse", .output = "z", .target = "target"}};
   const Plan plan = Compile(model, options);
   int64_t relus = 0;

@@ -22,9 +22,13 @@ using namespace random_calls;  // NOLINT: all of it
 
 // Pads the rows of an operand of a 16-bit type or float32 in half of the cases.
 void PadRows(Random& r, OperandType& operand) {
-  if (!r.Coin() || HasAlignedRows(operand)) return;
-  const bool as_16_bits = operand.dtype == DType::kFloat32 && r.Coin();
-  operand.layout = PaddedRows(as_16_bits ? DType::kBfloat16 : operand.dtype, operand.shape.rank());
+  if (r.Coin() && !HasAlignedRows(operand)) operand.layout = PaddedRows(operand.dtype, operand.shape.rank());
+}
+
+// The same for an operand of a product, which may have float32 rows that are padded like 16-bit ones.
+void PadProductRows(Random& r, OperandType& operand) {
+  PadRows(r, operand);
+  if (!operand.layout.plain() && r.Coin()) operand.layout = PaddedRows(DType::kBfloat16, operand.shape.rank());
 }
 
 struct Rounding {
@@ -48,7 +52,7 @@ TEST(PaddedRows, ProductsAgreeWithTheReference) {
     Case sums("GemmBiasGrad", "gradloom", {a, b}, {Out(dtype, {m, n}), Out(dtype, {summed == 0 ? m : n})},
               {{"transA", ta}, {"transB", tb}, {"summed", summed}});
     for (Case* each : {&product, &sums}) {
-      for (OperandType* matrix : {&each->call.inputs[0], &each->call.inputs[1], &each->call.outputs[0]}) PadRows(r, *matrix);
+      for (OperandType* matrix : {&each->call.inputs[0], &each->call.inputs[1], &each->call.outputs[0]}) PadProductRows(r, *matrix);
       Compare(*each, allowed);
     }
   });
@@ -65,7 +69,7 @@ TEST(PaddedRows, ProductsOverLeadingAxesAgreeWithTheReference) {
     a.push_back(k);
     d.push_back(n);
     Case c("MatMul", "", {r.Reals(a, -1, 1, dtype), r.Reals({k, n}, -1, 1, dtype)}, {Out(dtype, d)});
-    for (OperandType* each : {&c.call.inputs[0], &c.call.inputs[1], &c.call.outputs[0]}) PadRows(r, *each);
+    for (OperandType* each : {&c.call.inputs[0], &c.call.inputs[1], &c.call.outputs[0]}) PadProductRows(r, *each);
     EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, c.call)->name, "cublas.MatMul");
     Compare(c, 4 * epsilon * static_cast<double>(k));
   });
@@ -86,9 +90,9 @@ TEST(PaddedRows, EpiloguesAgreeWithTheReference) {
                   attributes);
     for (Case* each : {&relu, &gelu, &gradient}) {
       for (OperandType& factor : each->call.inputs) {
-        if (&factor - each->call.inputs.data() < 2) PadRows(r, factor);
+        if (&factor - each->call.inputs.data() < 2) PadProductRows(r, factor);
       }
-      if (each != &gradient) PadRows(r, each->call.outputs[0]);
+      if (each != &gradient) PadProductRows(r, each->call.outputs[0]);
       if (each == &gelu) each->call.outputs[1].layout = each->call.outputs[0].layout;
     }
     const double allowed = 4 * epsilon * static_cast<double>(k);
@@ -230,6 +234,9 @@ TEST(PaddedRows, LargeProductsPreferThem) {
   EXPECT_EQ(Preferred(call("MatMul", {{4096, 787}, {787, 1024}}, {{4096, 1024}})), "p--");
   EXPECT_EQ(Preferred(call("MatMul", {{4096, 788}, {788, 1024}}, {{4096, 1024}}, DType::kFloat32)), "");
   EXPECT_EQ(Preferred(call("MatMul", {{64, 787}, {787, 1024}}, {{64, 1024}})), "");
+  // Memory limits these.
+  EXPECT_EQ(Preferred(call("MatMul", {{1 << 20, 2047}, {2047, 63}}, {{1 << 20, 63}})), "");
+  EXPECT_EQ(Preferred(call("MatMul", {{1 << 20, 16}, {16, 2047}}, {{1 << 20, 2047}})), "");
   // Several matrices, and a vector.
   EXPECT_EQ(Preferred(call("MatMul", {{64, 1024, 787}, {64, 787, 64}}, {{64, 1024, 64}})), "");
   EXPECT_EQ(Preferred(call("MatMul", {{1 << 20, 2047}, {2047}}, {{1 << 20}})), "");
@@ -325,6 +332,11 @@ TEST(PaddedRows, OtherLayoutsAreRejected) {
   gradient.outputs[0].layout = PaddedRows(DType::kBfloat16);
   EXPECT_NE(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
   gradient.inputs[0].layout = gradient.outputs[0].layout = PaddedRows(DType::kFloat32);
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+  // Padding of more than a part of a word.
+  gradient.inputs[0] = gradient.outputs[0] = Out(DType::kFloat32, {4, 19});
+  EXPECT_NE(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
+  gradient.inputs[0].layout = gradient.outputs[0].layout = PaddedRows(DType::kBfloat16);
   EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, gradient), nullptr);
   KernelCall both{.op = "CrossEntropyTraining",
                   .domain = "gradloom",

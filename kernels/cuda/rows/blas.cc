@@ -120,6 +120,7 @@ bool PrefersPaddedRows(KernelCall& call) {
   const BlasProduct product = *BlasProductOf(call);
   if (!UsesTensorCores(product) || product.addend == BlasProduct::Addend::kMatrix || product.m * product.n * product.k < kMinPaddedProducts)
     return false;
+  if (std::min({product.m, product.n, product.k}) < kMinPaddedExtent) return false;
   if (call.op == "GemmGeluGrad" && !HasAlignedRows(call.outputs[0])) return false;
   bool any = false;
   for (OperandType* rows : PaddableOperands(call)) {

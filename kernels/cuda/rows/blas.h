@@ -51,6 +51,9 @@ struct ProductPart {
 
 // Fewer multiplications take less time than further launches, or the reorders that padding may need.
 inline constexpr int64_t kMinPaddedProducts = int64_t{1} << 30;
+// Nor are rows padded for a product with a smaller extent. An element of the operand without this extent takes part in so few
+// multiplications that memory, and not tensor cores, limits the product: on an H200, 32 operations per byte at the rate of unaligned rows.
+inline constexpr int64_t kMinPaddedExtent = 64;
 
 // The parts in which a product is computed, in this order; one part if it is not divided. Tensor cores take extents that are no multiples
 // of 16 bytes far slower than others, even with aligned rows: a product of 50,257 columns has one of 50,256 and one of 1. If k is divided,
