@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from case import classes, pixels
 from sets.everyday import styles
 from sets.families import Net, weight
-from sets.further import L, conv, conv1, image, lin, mlp, one
+from sets.further import L, conv, conv1, image, lin, mlp
 
 B1, B2, B3 = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
 odd = lambda b: {"x": pixels(b, 3, 7, 9)}
