@@ -1,14 +1,18 @@
 #include "compiler/compile.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "compiler/batch_importer.h"
 #include "compiler/device_passes.h"
@@ -176,13 +180,46 @@ class Compiler {
     plan_.entries.push_back(std::move(entry));
   }
 
+  // The entry for `size` samples instead of `batch`, to compare the two. If the extents given by name do not fit that batch size, some of
+  // them may be numbers of rows for each sample, or the batch under another name: the further requests have them in proportion, the fewest
+  // of them first.
+  std::vector<EntryRequest> RequestsAt(const EntryRequest& request, int64_t batch, int64_t size) const {
+    constexpr size_t kMaxExtents = 3;  // each set of them is a reading of the file
+    std::vector<EntryRequest> requests = {{request.kind, size, request.shapes}};
+    std::map<std::string, int64_t> extents = options_.import.shapes;
+    for (const auto& [symbol, extent] : request.shapes) extents[symbol] = extent;
+    std::erase_if(extents, [&](const auto& of) { return of.second < batch || of.second % batch != 0; });
+    if (size == batch || extents.size() > kMaxExtents) return requests;
+    const std::vector<std::pair<std::string, int64_t>> multiples(extents.begin(), extents.end());
+    for (size_t wanted = 1; wanted <= multiples.size(); ++wanted) {
+      for (unsigned set = 1; set < 1U << multiples.size(); ++set) {
+        if (static_cast<size_t>(std::popcount(set)) != wanted) continue;
+        EntryRequest scaled = requests.front();
+        for (size_t i = 0; i < multiples.size(); ++i) {
+          if ((set >> i & 1U) != 0) scaled.shapes[multiples[i].first] = multiples[i].second / batch * size;
+        }
+        requests.push_back(std::move(scaled));
+      }
+    }
+    return requests;
+  }
+
   void AddDivided(const EntryRequest& request, int64_t batch) {
     const auto start = Clock::now();
     const double imported = report_.import_ms;
     const auto import_at = [&](int64_t size, const ImportOptions& reading) {
-      auto made = ImportBatch({request.kind, size, request.shapes}, reading);
-      Place(made->context);
-      return made;
+      std::optional<Error> first;
+      for (const EntryRequest& at : RequestsAt(request, batch, size)) {
+        try {
+          auto made = ImportBatch(at, reading);
+          Place(made->context);
+          return made;
+        } catch (const Error& error) {
+          if (!first && error.code() != ErrorCode::kShape) throw;
+          if (!first) first = error;
+        }
+      }
+      throw *first;
     };
     const DividedBatch divided = DivideGraph(import_at, options_, batch, copies());
     const PassContext& whole = divided.whole->context;

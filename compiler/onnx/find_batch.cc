@@ -41,7 +41,45 @@ std::string SecondOfInputs(const FedInputs& fed) {
   return second ? symbol : "";
 }
 
+// Reads a number of at most nine digits.
+std::optional<int64_t> NumberOf(const std::string& digits) {
+  if (digits.empty() || digits.size() > 9 || !std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
+  return std::stoll(digits);
+}
+
 }  // namespace
+
+std::optional<int64_t> DerivedExtent::From(int64_t value) const {
+  const int64_t scaled = value - offset;
+  if (scaled <= 0 || scaled % factor != 0) return std::nullopt;
+  return scaled / factor;
+}
+
+std::optional<DerivedExtent> DerivedFrom(const onnx::TensorShapeProto::Dimension& dim, const FedInputs& fed, const ImportOptions& options) {
+  const std::string name = NameOf(dim);
+  if (options.shapes.contains(name)) return std::nullopt;
+  DerivedExtent derived;
+  std::string rest = name;
+  for (const auto& [sign, negative] : {std::pair(" + ", false), std::pair(" - ", true)}) {
+    const size_t at = rest.find(sign);
+    if (at == std::string::npos) continue;
+    const std::optional<int64_t> number = NumberOf(rest.substr(at + 3));
+    if (!number) return std::nullopt;
+    derived.offset = negative ? -*number : *number;
+    rest.resize(at);
+    break;
+  }
+  if (const size_t at = rest.find('*'); at != std::string::npos) {
+    const std::optional<int64_t> number = NumberOf(rest.substr(0, at));
+    if (!number || *number == 0) return std::nullopt;
+    derived.factor = *number;
+    rest.erase(0, at + 1);
+  }
+  if (rest == name || !fed.of_inputs.contains(rest)) return std::nullopt;
+  derived.symbol = rest;
+  return derived;
+}
 
 std::string DimensionName(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
 
@@ -80,6 +118,7 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
         batch.declared = shape.dim(axis).dim_value();
       continue;
     }
+    if (DerivedFrom(shape.dim(0), fed, options)) continue;
     const std::string symbol = SymbolOf(shape.dim(0), info->name(), 0);
     if (++votes[symbol] > most) {
       most = votes[symbol];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,16 +29,31 @@ bool IsFixedByOptions(const onnx::ValueInfoProto& info, int axis, const ImportOp
 // DynamicDimension.3 (Paddle). Such names do not tell which dimensions are equal.
 bool IsGeneratedName(const onnx::TensorShapeProto::Dimension& dim, const std::string& input);
 
+// An extent that torch.export computed from another one, and named by the expression: "3*batch", "t + 1", "2*t - 1".
+struct DerivedExtent {
+  std::string symbol;  // of the other one
+  int64_t factor = 1, offset = 0;
+
+  int64_t Of(int64_t extent) const { return factor * extent + offset; }
+  // The other extent for which this one is `value`; nullopt if there is none.
+  std::optional<int64_t> From(int64_t value) const;
+};
+
 struct BatchAxis {
   std::string symbol;    // the symbolic dimension that is the batch; empty: the batch is a number
   int64_t declared = 0;  // the batch as a number; 0: none
 };
 
-// The inputs that are fed, and the symbols of the outputs: along the first axis, and along any axis.
+// The inputs that are fed, with the names of all their dimensions, and the symbols of the outputs: along the first axis, and along any
+// axis.
 struct FedInputs {
   std::vector<const onnx::ValueInfoProto*> infos;
-  std::set<std::string> first_of_outputs, of_outputs;
+  std::set<std::string> of_inputs, first_of_outputs, of_outputs;
 };
+
+// The extent from which that of an input's dimension is computed, if the file says so, another dimension of the inputs has its name, and
+// --shape does not give it.
+std::optional<DerivedExtent> DerivedFrom(const onnx::TensorShapeProto::Dimension& dim, const FedInputs& fed, const ImportOptions& options);
 
 // Axis 0 is the batch by convention: the symbol that most inputs have there. If time comes first and the next axis is named as the batch,
 // that one is used. Without symbols, it is the extent of the first input that has the axis.

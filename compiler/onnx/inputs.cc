@@ -1,6 +1,7 @@
 // Graph inputs: fixes their symbolic dimensions and finds their batch axis.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "compiler/onnx/find_batch.h"
@@ -75,7 +76,11 @@ ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
 class Extents {
  public:
   Extents(const FedInputs& fed, const ImportOptions& options)
-      : options_(WithFixedInputs(fed, options)), batch_(FindBatch(fed, options_)), batch_extent_(options.batch), unused_(options.shapes) {
+      : fed_(fed),
+        options_(WithFixedInputs(fed, options)),
+        batch_(FindBatch(fed, options_)),
+        batch_extent_(options.batch),
+        unused_(options.shapes) {
     const std::vector<const onnx::ValueInfoProto*>& infos = fed.infos;
     for (const auto* info : infos) CheckFixed(*info);
     for (const auto* info : infos) {
@@ -97,6 +102,11 @@ class Extents {
     return axis == 1 && options_.batch_of_pairs.contains(info.name()) && IsBatch(info, 0);
   }
 
+  // The extent from which that of this dimension is computed, and which the inputs have elsewhere.
+  std::optional<DerivedExtent> Derived(const onnx::ValueInfoProto& info, int axis) const {
+    return DerivedFrom(info.type().tensor_type().shape().dim(axis), fed_, options_);
+  }
+
   // Whether the dimension is a number that could be the batch size but keeps its value.
   bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && IsFixedByOptions(info, axis, options_); }
 
@@ -104,9 +114,16 @@ class Extents {
   int64_t Of(const onnx::ValueInfoProto& info, int axis) {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
     if (dim.has_dim_value()) return (IsBatch(info, axis) || IsPaired(info, axis)) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
-    const std::string symbol = SymbolOf(dim, info.name(), axis);
+    const std::optional<DerivedExtent> derived = Derived(info, axis);
+    const std::string symbol = derived ? derived->symbol : SymbolOf(dim, info.name(), axis);
     const int64_t extent = OfSymbol(Named(symbol));
-    if (extent > 0) return extent;
+    if (extent > 0 && derived && derived->Of(extent) < 1) {
+      throw Error(
+          ErrorCode::kShape,
+          "dimension " + std::to_string(axis) + " ('" + Escaped(NameOf(dim)) + "') of an input is " + std::to_string(derived->Of(extent)),
+          WhereOf(info));
+    }
+    if (extent > 0) return derived ? derived->Of(extent) : extent;
     throw Error(ErrorCode::kConfig, "dimension " + std::to_string(axis) + " ('" + Escaped(symbol) + "') of an input is symbolic",
                 WhereOf(info),
                 Named(symbol) == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
@@ -183,9 +200,12 @@ class Extents {
     for (int axis = 0; axis < known.rank(); ++axis) {
       const auto& dim = declared.dim(axis);
       if (!dim.has_dim_value()) {
-        const std::string symbol = SymbolOf(dim, info.name(), axis);
-        const auto [at, fresh] = recorded_.emplace(symbol, known[axis]);
-        if (!fresh && at->second != known[axis]) refuse("'" + Escaped(symbol) + "' is " + std::to_string(at->second) + " elsewhere");
+        const std::optional<DerivedExtent> derived = Derived(info, axis);
+        const std::string symbol = derived ? derived->symbol : SymbolOf(dim, info.name(), axis);
+        const std::optional<int64_t> extent = derived ? derived->From(known[axis]) : known[axis];
+        if (!extent) refuse("dimension " + std::to_string(axis) + " is '" + Escaped(NameOf(dim)) + "'");
+        const auto [at, fresh] = recorded_.emplace(symbol, *extent);
+        if (!fresh && at->second != *extent) refuse("'" + Escaped(symbol) + "' is " + std::to_string(at->second) + " elsewhere");
       } else if (IsBatch(info, axis) && (!recorded_batch_ || batch_extent_ == known[axis])) {
         batch_extent_ = known[axis];
         recorded_batch_ = true;
@@ -195,6 +215,7 @@ class Extents {
     }
   }
 
+  const FedInputs fed_;
   const ImportOptions options_;
   const BatchAxis batch_;
   int64_t batch_extent_;
@@ -259,6 +280,9 @@ FedInputs InputsOf(const ModelFile& file, const ImportOptions& options) {
       if (initializers.contains(info.name()) || IsKnownNonTensor(info, options)) continue;
       TensorTypeOf(info);
       fed.infos.push_back(&info);
+      for (const auto& dim : info.type().tensor_type().shape().dim()) {
+        if (!NameOf(dim).empty()) fed.of_inputs.insert(NameOf(dim));
+      }
     }
     for (const auto& info : graph->output()) {
       const auto& shape = info.type().tensor_type().shape();
@@ -292,7 +316,7 @@ std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& opt
     for (int axis = 0; axis < info->type().tensor_type().shape().dim_size(); ++axis) {
       const auto& dim = info->type().tensor_type().shape().dim(axis);
       const bool is_batch = extents.IsBatch(*info, axis), fixed = extents.IsFixed(*info, axis);
-      if (dim.has_dim_value() && !is_batch && !fixed) continue;
+      if (extents.Derived(*info, axis) || (dim.has_dim_value() && !is_batch && !fixed)) continue;
       const std::string symbol = is_batch && dim.has_dim_value() ? "" : extents.Named(SymbolOf(dim, info->name(), axis));
       const auto same = [&](const OpenExtent& other) { return other.symbol == symbol; };
       if (std::any_of(open.begin(), open.end(), same)) continue;
@@ -313,6 +337,8 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
     for (int open = 0; open < std::min(shape.dim_size(), known->second.rank()); ++open) {
+      const std::optional<DerivedExtent> derived = extents.Derived(*info, open);
+      if (derived && extents.Named(derived->symbol) == extents.batch_symbol()) known->second[open] = derived->Of(batch);
       if (!shape.dim(open).has_dim_value() && extents.IsBatch(*info, open)) known->second[open] = batch;
     }
     if (!extents.batch_symbol().empty()) continue;

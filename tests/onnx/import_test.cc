@@ -108,6 +108,56 @@ TEST(Import, BatchIsTheFirstDimensionOfOutputs) {
             (std::vector<int>{0, -1}));
 }
 
+// torch.export names extents that it computes from others by the expression.
+TEST(Import, ExtentsComputedFromOthers) {
+  const auto model = [](const std::string& rows, const std::string& steps) {
+    onnx::ModelProto proto;
+    const std::string text =
+        "g (float[R, 6] others, float[N, T, 2] x, float[N, U] z) => (float[N, T, 2] y) { y = Relu(x)\n o = Relu(others) }";
+    EXPECT_TRUE(onnx::OnnxParser(Onnx(text).c_str()).Parse(proto).IsOK());
+    const auto set = [&](int input, int axis, const std::string& name) {
+      proto.mutable_graph()->mutable_input(input)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(axis)->set_dim_param(
+          name);
+    };
+    set(0, 0, rows);
+    set(2, 1, steps);
+    return Model::FromBytes(proto.SerializeAsString(), "derived");
+  };
+  const auto shapes = [](const Model& of, const ImportOptions& options) {
+    const ImportedGraph imported = Import(of, options);
+    EXPECT_EQ(imported.batch_axes, (std::vector<int>{-1, 0, 0}));
+    EXPECT_TRUE(imported.warnings.empty());
+    std::vector<Shape> all;
+    for (ValueId id : imported.graph->inputs) all.push_back(imported.graph->value(id).shape);
+    return all;
+  };
+  const auto failure = [](const Model& of, const ImportOptions& options) {
+    try {
+      Import(of, options);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  const Model usual = model("3*N", "T + 1");
+  const ImportOptions given{.batch = 4, .shapes = {{"T", 7}}};
+  EXPECT_EQ(shapes(usual, given), (std::vector<Shape>{{12, 6}, {4, 7, 2}, {4, 8}}));
+  EXPECT_EQ(shapes(model("3*N", "2*T - 1"), given), (std::vector<Shape>{{12, 6}, {4, 7, 2}, {4, 13}}));
+  EXPECT_EQ(shapes(usual, {.shapes = {}, .inputs = {{"others", Shape{15, 6}}, {"z", Shape{5, 4}}}}),
+            (std::vector<Shape>{{15, 6}, {5, 3, 2}, {5, 4}}));
+  std::string open;
+  for (const OpenExtent& extent : OpenExtents(usual, given)) open += extent.symbol + "=" + std::to_string(extent.value) + " ";
+  EXPECT_EQ(open, "N=4 T=7 ");
+  // As given by an option, as before these names were read.
+  EXPECT_EQ(shapes(usual, {.batch = 4, .shapes = {{"T", 7}, {"3*N", 9}}})[0], (Shape{9, 6}));
+  EXPECT_EQ(failure(usual, {.shapes = {}, .inputs = {{"others", Shape{14, 6}}, {"z", Shape{5, 4}}}}), ErrorCode::kShape);
+  EXPECT_EQ(failure(usual, {.shapes = {}, .inputs = {{"others", Shape{15, 6}}, {"z", Shape{4, 4}}}}), ErrorCode::kShape);
+  EXPECT_EQ(failure(model("3*N", "T - 7"), given), ErrorCode::kShape);
+  // Not an extent of another input, or not such an expression.
+  for (const std::string name : {"3*M", "N*3", "3*N + T", "N//2", "N + 1000000000000"})
+    EXPECT_EQ(failure(model(name, "T"), given), ErrorCode::kConfig) << name;
+}
+
 // Older exporters write -1 for an unknown extent.
 TEST(Import, ExtentMinusOneIsOpen) {
   onnx::ModelProto proto;

@@ -29,7 +29,7 @@ class Case:
     optimize: bool = False  # dynamo's `optimize`, legacy's `do_constant_folding`
     semantics: str = "as_graph"
     dynamic_batch: bool = False
-    dynamic_axes: dict[str, dict[int, str]] | None = None  # dynamic axes other than the batch
+    dynamic_axes: dict[str, dict] | None = None  # dynamic axes other than the batch: a name, or an expression of torch.export.Dim
     external_data: bool = False
     script: bool = False  # export torch.jit.script of the module, which preserves its loops
     steps: int = 6

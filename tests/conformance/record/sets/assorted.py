@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from case import classes, pixels
 from sets.everyday import styles
 from sets.families import Net, weight
-from sets.further import L, conv, conv1, image, lin, mlp, one
+from sets.further import L, conv, conv1, image, lin, mlp
 
 B1, B2, B3 = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
 odd = lambda b: {"x": pixels(b, 3, 7, 9)}
@@ -254,7 +254,7 @@ def rendered(s, x, origin, way):
     density, color = F.softplus(h[..., :1] - 1), torch.sigmoid(s.color(torch.cat([h[..., 1:], F.normalize(way, dim=-1)[:, None].expand(-1, 6, -1)], -1)))
     step = torch.cat([t[1:] - t[:-1], torch.tensor([1e2])])[None, :, None]
     alpha = 1 - torch.exp(-density * step)
-    left = torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha + 1e-10], 1)
+    left = torch.cat([torch.ones_like(alpha[:, :1]), (1 - alpha).clamp(min=1e-6)], 1)
     seen = left.log().cumsum(1).exp()[:, :-1]
     w = alpha * seen
     return (w * color).sum(1) + (1 - w.sum(1)), (w[..., 0] * t).sum(1)

@@ -72,6 +72,7 @@ def grid(s, x):
     return s.net(x).permute(0, 2, 3, 1)
 
 
+stacked = lambda b: {"x": pixels(b, 6), "others": pixels(3 * b, 6), "y": torch.zeros(b, dtype=torch.int64)}
 vector = lambda b: {"x": pixels(b, 6), "y": classes(3, b)}
 ADAMW = optimizer("adamw", weight_decay=0.1)
 
@@ -117,6 +118,16 @@ def nodes_of_graphs(s, x, edges, owner):
     return s.head(torch.zeros(s.graphs.shape[0], x.shape[1]).to(x.dtype).scatter_add(0, owner[:, None].expand(-1, x.shape[1]), x))
 
 
+def others_first(s, others, x):
+    return negatives(s, x, others)
+
+
+def one_step_more(s, x, ahead):
+    """A text, and the same one step longer, as teacher forcing has it."""
+    h = torch.cat([s.a(x), s.b(ahead[:, 1:])], 2)
+    return s.head(F.silu(h) + h.mean(1, keepdim=True))
+
+
 def chained(b, n):
     """Edges within each of b graphs of n nodes."""
     return torch.cat([torch.stack([classes(n, 2 * n), classes(n, 2 * n)]) + k * n for k in range(b)], 1)
@@ -142,14 +153,29 @@ RECIPES = {
     "grid": (lambda: Net(grid, net=nn.Sequential(conv(2, 4), nn.Hardswish(), nn.Conv2d(4, 3, 1))), lambda b: {"x": pixels(b, 2, 4, 5), "y": ignoring(b, 3, 4, 5)}, "x", "y", "out", [term("cross_entropy", class_axis=-1, ignore_index=255, reduction="sum", weight=0.02)], dict(optimizer=optimizer("adam", betas=[0.0, 0.9], eps=1e-3), clip_grad_norm=0.01, grad_accumulation=2)),
     "rare_classes": (lambda: nn.Sequential(conv(2, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1)), lambda b: {"x": pixels(b, 2, 4, 5), "y": (torch.rand(b, 5, 4, 5) < 0.1).float()}, "x", "y", "out", [term("bce_with_logits", pos_weight=[8.0])], dict(optimizer=optimizer("adamw", groups="no_decay_1d", weight_decay=0.3), semantics="train", mode="eval")),
     "one_number": (lambda: nn.Sequential(lin(6, 8), nn.BatchNorm1d(8), nn.Softplus(), lin(8, 1), nn.Flatten(0)), lambda b: {"x": pixels(b, 6), "y": 3 * pixels(b)}, "x", "y", "out", [term("smooth_l1", beta=0.5), term("l1", weight=0.1)], dict(optimizer=optimizer("momentum", momentum=0.99, lr=0.01), semantics="train", mode="eval")),
-    "negatives": (lambda: Net(negatives, net=mlp(6, 8, 5), like=weight(5)), lambda b: {"x": pixels(b, 6), "others": pixels(3 * b, 6), "y": torch.zeros(b, dtype=torch.int64)}, "x others", "y", "out", [CE], dict(optimizer=optimizer("momentum"))),
 }
 # The same for files whose samples do not lie along the first axis of each input: for one batch size only.
 ARRANGED = {
     "steps_first": (lambda: Net(steps_first, rnn=nn.GRU(4, 5), each=lin(5, 3), whole=lin(5, 2)), lambda b: {"x": pixels(6, b, 4), "n": 1 + classes(6, b), "y": pixels(6, b, 3), "z": classes(2, b)}, "x n", "y z", "out all", [term("mse"), term("cross_entropy", "all", "z")], dict(optimizer=ADAMW)),
+    "negatives": (lambda: Net(negatives, net=mlp(6, 8, 5), like=weight(5)), stacked, "x others", "y", "out", [CE], dict(optimizer=optimizer("momentum"))),
     "nodes_of_graph": (lambda: Net(nodes_of_graph, layers=L(lin(4, 4) for _ in range(2)), own=L(lin(4, 4, bias=False) for _ in range(2)), head=lin(4, 3)), lambda b: {"x": pixels(b, 4), "edges": torch.stack([classes(b, 2 * b), classes(b, 2 * b)]), "y": ignoring(b, 3)}, "x edges", "y", "out", [term("cross_entropy", ignore_index=255)], dict(optimizer=ADAMW)),
     "nodes_of_graphs": (lambda: Net(nodes_of_graphs, layers=L(lin(4, 4) for _ in range(2)), own=L(lin(4, 4, bias=False) for _ in range(2)), head=lin(4, 3), graphs=torch.zeros(6)), lambda b: {"x": pixels(5 * b, 4), "edges": chained(b, 5), "owner": torch.arange(b).repeat_interleave(5), "y": classes(3, b)}, "x edges owner", "y", "out", [CE], dict(optimizer=ADAMW)),
 }
+
+
+# Extents that the exporter computes from others, and names by the expression: 3*batch, t + 1.
+BATCH, LENGTH = torch.export.Dim("batch"), torch.export.Dim("t", min=2)
+DERIVED = {
+    "rows_of_samples": (lambda: Net(negatives, net=mlp(6, 8, 5), like=weight(5)), stacked, CE, {"x": {0: BATCH}, "others": {0: 3 * BATCH}}),
+    "others_first": (lambda: Net(others_first, net=mlp(6, 8, 5), like=weight(5)), stacked, CE, {"others": {0: 3 * BATCH}, "x": {0: BATCH}}),
+    "one_step_more": (lambda: Net(one_step_more, a=lin(4, 4), b=lin(4, 4), head=lin(8, 3)), lambda b: {"x": pixels(b, 5, 4), "ahead": pixels(b, 6, 4), "y": classes(3, b, 5)}, term("cross_entropy", class_axis=-1),
+                      {"x": {0: BATCH, 1: LENGTH}, "ahead": {0: BATCH, 1: LENGTH + 1}}),
+}
+
+
+def derived():
+    for name, (module, batch, loss, axes) in DERIVED.items():
+        yield Case(f"recipe_{name}_derived", module, batch, [loss], optimizer("momentum"), inputs=tuple(axes), opset=20, dynamic_batch=True, dynamic_axes=axes, batch_size=5, batch_sizes=[5, 7, 2, 4], steps=4)
 
 
 def arranged():
@@ -162,6 +188,7 @@ def arranged():
 
 def cases():
     yield from arranged()
+    yield from derived()
     for name, (module, batch, inputs, targets, outputs, losses, options) in RECIPES.items():
         for style, (exporter, opset, optimize, dynamic, size, sizes) in STYLES.items():
             if "semantics" in options:  # there are no statistics of one sample
