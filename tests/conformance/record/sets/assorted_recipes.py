@@ -119,7 +119,7 @@ def nodes_of_graphs(s, x, edges, owner):
 
 
 def others_first(s, others, x):
-    return negatives(s, x, others)
+    return s.inner(x, others)
 
 
 def one_step_more(s, x, ahead):
@@ -167,7 +167,7 @@ ARRANGED = {
 BATCH, LENGTH = torch.export.Dim("batch"), torch.export.Dim("t", min=2)
 DERIVED = {
     "rows_of_samples": (lambda: Net(negatives, net=mlp(6, 8, 5), like=weight(5)), stacked, CE, {"x": {0: BATCH}, "others": {0: 3 * BATCH}}),
-    "others_first": (lambda: Net(others_first, net=mlp(6, 8, 5), like=weight(5)), stacked, CE, {"others": {0: 3 * BATCH}, "x": {0: BATCH}}),
+    "others_first": (lambda: Net(others_first, inner=Net(negatives, net=mlp(6, 8, 5), like=weight(5))), stacked, CE, {"others": {0: 3 * BATCH}, "x": {0: BATCH}}),
     "one_step_more": (lambda: Net(one_step_more, a=lin(4, 4), b=lin(4, 4), head=lin(8, 3)), lambda b: {"x": pixels(b, 5, 4), "ahead": pixels(b, 6, 4), "y": classes(3, b, 5)}, term("cross_entropy", class_axis=-1),
                       {"x": {0: BATCH, 1: LENGTH}, "ahead": {0: BATCH, 1: LENGTH + 1}}),
 }
