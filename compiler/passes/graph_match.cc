@@ -17,7 +17,7 @@ std::vector<ValueId> FirstInputs(const Node& node, size_t count) {
 
 // Whether a gradient has the attributes of the forward node, apart from those that only gradients have.
 bool SameAttributes(const Attributes& forward, Attributes gradient) {
-  gradient.erase("wanted");
+  for (const char* name : {"wanted", "deterministic"}) gradient.erase(name);
   return std::equal(forward.begin(), forward.end(), gradient.begin(), gradient.end(), [](const auto& a, const auto& b) {
     return a.first == b.first && Attributes::ToString(a.second) == Attributes::ToString(b.second);
   });

@@ -37,7 +37,7 @@ class GraphMatch {
 
 // The forward node of a gradient operator that takes the forward operands and repeats the forward pass: the one of the nodes for which
 // `is_forward` returns true that has the gradient's first `operands` inputs (absent ones at the end may be missing) and its attributes,
-// apart from "wanted". Null if there is none.
+// apart from "wanted" and "deterministic", which only gradients have. Null if there is none.
 Node* ForwardOf(Graph& graph, const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward);
 
 // Replaces the node at each position: calls the function, which appends nodes that make the same values. Then removes dead nodes.

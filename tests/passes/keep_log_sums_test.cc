@@ -60,6 +60,17 @@ TEST(KeepLogSums, WhereCudnnComputes) {
   }
 }
 
+// The attribute of a gradient that may be summed in any order does not hide its forward node.
+TEST(KeepLogSums, IfSumsMayHaveAnyOrder) {
+  std::mt19937 random(7);
+  CompileOptions options = OnGpu();
+  options.recipe.isa = "sm_90";
+  options.recipe.fixed_order = false;
+  const Plan plan = Compile(PackedModel(PackedNets()[0], 8, random), options);
+  EXPECT_EQ(Count(plan, "AttentionTraining"), 1);
+  EXPECT_EQ(Find(plan, "AttentionGrad").attributes.Int("deterministic", 1), 0);
+}
+
 // The CPU's kernels, and attention over products, repeat only products, for which the log-sum-exps are of no use.
 TEST(KeepLogSums, LeavesOtherKernelsAlone) {
   std::mt19937 random(7);
