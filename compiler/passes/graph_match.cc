@@ -61,14 +61,11 @@ std::vector<int> GraphMatch::NarrowingCasts(ValueId id) const {
     for (int reader : uses_.consumers[static_cast<size_t>(same[i])]) {
       const Node& node = graph_.nodes[static_cast<size_t>(reader)];
       if (node.inputs[0] != same[i]) continue;
-      if (IsView(node)) {
-        same.push_back(node.outputs[0]);
-        continue;
-      }
+      if (IsView(node)) same.push_back(node.outputs[0]);
+      if (node.op != "Cast" || !node.domain.empty()) continue;
       const DType to = graph_.value(node.outputs[0]).dtype;
-      const bool casts_to_half = node.op == "Cast" && node.domain.empty() && Is16BitFloat(to);
-      if (casts_to_half && (casts.empty() || to == graph_.value(graph_.nodes[static_cast<size_t>(casts[0])].outputs[0]).dtype))
-        casts.push_back(reader);
+      if (!Is16BitFloat(to)) continue;
+      if (casts.empty() || to == graph_.value(graph_.nodes[static_cast<size_t>(casts[0])].outputs[0]).dtype) casts.push_back(reader);
     }
   }
   return casts;
