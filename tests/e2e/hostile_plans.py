@@ -180,7 +180,7 @@ def rows(tools):
         two("P23", "collectives in another order", lambda plan: other_program(plan, lambda program: [
             setattr(i, "tag", 30 - i.tag) for i in program.instructions if i.kind == COLLECTIVE]), ".", ""),
         two("P24", "another size on one device", lambda plan: other_program(plan, lambda program: [
-            setattr(b, "bytes", 8) or b.dims.append(2) for b in program.buffers if b.name.startswith(b"loss/ReduceSum")]), ".", ""),
+            setattr(b, "bytes", 8) or b.dims.append(2) for b in [program.buffers[step(plan, COLLECTIVE).use_buffers[0]]]]), ".", ""),
         two("P25", "root 9", lambda plan: setattr(step(plan, COLLECTIVE), "root", 9), "root 9 is out of range"),
         two("P25", "rank 9 in a group", lambda plan: plan.groups[0].ranks.__setitem__(1, 9), ".", ""),
         two("P26", "a sum over buffers that overlap", lambda plan: setattr(buffer(plan, "/fc2/Gemm.1"), "offset", buffer(plan, "/fc2/Gemm.1").offset + 64), "."),
