@@ -5,7 +5,7 @@
 
 namespace gradloom {
 
-// For CUDA, in mixed precision, where a sum beside a normalization is another pass over memory, after fuse_casts:
+// For CUDA, where a sum beside a normalization is another pass over memory, after fuse_casts:
 // - A LayerNormCast of a sum becomes gradloom.SumLayerNorm, if `forward`. That returns the sum as well if something else reads it. Under a
 //   memory limit, the sum is better kept alone, so that the normalization can be recomputed from it.
 // - A LayerNormGrad whose incoming gradient is a sum that nothing else reads, whose result is added to another gradient, or whose result is

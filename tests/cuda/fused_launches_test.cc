@@ -123,7 +123,8 @@ TEST(FuseNormSums, ChangesNoBit) {
       const Plan plan = Compile(model, options);
       const bool fuses = precision != Precision::kFloat32;
       EXPECT_EQ(Count(plan, "SumLayerNorm"), fuses ? 2 : 0);
-      EXPECT_EQ(Count(plan, "SumLayerNormGrad"), fuses ? 3 : 0);
+      // In float32 without the one that only casts its result.
+      EXPECT_EQ(Count(plan, "SumLayerNormGrad"), fuses ? 3 : 2);
       const auto fused = Train(model, options, batches);
       CompileOptions limited = options;
       limited.recipe.memory_limit = int64_t{1} << 30;
