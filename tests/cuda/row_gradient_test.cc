@@ -188,7 +188,7 @@ TEST(RowNormalization, SumsOfHeldRows) {
   // Other rows, for which the sum is a launch of its own.
   const OperandType x{DType::kFloat32, {4, 770}, {}}, row{DType::kFloat32, {770}, {}}, rounded{DType::kBfloat16, x.shape, {}};
   KernelCall call{.op = "SumLayerNorm", .domain = "gradloom", .attributes = {}, .inputs = {x, x, row, row}, .outputs = {x, x, rounded}};
-  EXPECT_TRUE(ChooseKernel(DeviceKind::kCuda, call)->name.starts_with("reference."));
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, call), nullptr);
 }
 
 // A scale that repeats along the row, which is read through its strides.
