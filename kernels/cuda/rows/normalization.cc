@@ -27,12 +27,17 @@ std::string RejectsCast(const KernelCall& call) {
 
 std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
 
+// Whether the gradient of the scale or of the bias is wanted.
+bool WantsSums(const KernelCall& call) {
+  return (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
+}
+
 // Two sums per column and run of rows, held or not; or three numbers per row, followed by two sums per column and chunk. If no sums are
 // wanted, only three numbers per row.
 int64_t RowGradScratch(const KernelCall& call) {
   const cuda::Columns shape = cuda::NormalizedRows(call, call.inputs[1].shape);
   const cuda::RowRuns runs(shape);
-  const bool sums = (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
+  const bool sums = WantsSums(call);
   if (cuda::HoldsRows(call.inputs[1], shape, call.inputs[2], {})) return sums ? 2 * 4 * cuda::HeldRows(shape).partials() : 0;
   if (!sums) return kDouble * 3 * shape.rows;
   const int64_t number = call.inputs[1].dtype == DType::kFloat64 ? 8 : 4;
@@ -52,8 +57,7 @@ std::string RejectsHeld(const KernelCall& call) {
 }
 
 int64_t SumGradScratch(const KernelCall& call) {
-  const bool sums = (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
-  return sums ? 2 * 4 * cuda::HeldRows(cuda::NormalizedRows(call, call.inputs[2].shape)).partials() : 0;
+  return WantsSums(call) ? 2 * 4 * cuda::HeldRows(cuda::NormalizedRows(call, call.inputs[2].shape)).partials() : 0;
 }
 
 int64_t GroupScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).forward_numbers(); }
