@@ -71,7 +71,7 @@ class SumFuser {
     return std::pair(a, Narrow(b));
   }
 
-  // Whether a kernel of the device serves the node, so that the reference kernel, which is another launch's worth of copies, does not.
+  // Whether the device has a kernel for the node: its rows are held in registers.
   bool HasKernel(const Node& node, const std::vector<ValueType>& outputs) const {
     KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
     for (ValueId id : node.inputs) {
