@@ -1,5 +1,5 @@
-// Convolutions by their definition: a thread, or a group of threads, computes each element of the result. Convolutions normally run in
-// cuDNN.
+// Convolutions by their definition: a thread computes each element of the result, or a part of each of a few. Convolutions normally run in
+// cuDNN, except small gradients of weights.
 #include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/convolution.h"
@@ -90,30 +90,87 @@ void GradInput(const Convolution& conv, const T* dy, const T* w, const T* bias, 
       });
 }
 
-// Sums over all images and windows.
-template <typename T>
-void GradWeight(const Convolution& conv, const T* x, const T* dy, T* dw, cudaStream_t stream) {
+// The windows of a row, o[2] in [first, end), whose element at an offset from their start lies inside the input.
+struct Span {
+  int64_t first, end;
+};
+
+GRADLOOM_DEVICE Span WindowsInside(int64_t windows, int64_t stride, int64_t offset, int64_t in) {
+  const int64_t first = offset >= 0 ? 0 : Divide(stride - 1 - offset, stride).quotient;
+  const int64_t end = offset >= in ? 0 : Divide(in - 1 - offset, stride).quotient + 1;
+  return {first, end < windows ? end : windows};
+}
+
+// Calls store(weight, sum) for one weight of each of kFilters filters, numbered in row-major order, with its sums over a part of the rows
+// of windows. All of them read the same elements of x.
+template <int kFilters, typename T, typename Store>
+GRADLOOM_DEVICE void SumPart(const Convolution& conv, const WeightGradientParts& parts, const T* x, const T* dy, int64_t part,
+                             int64_t thread, Store store) {
   using R = Arithmetic<T>;
-  const int64_t weights = conv.m * conv.group_c() * conv.g.taps(), n = conv.images * conv.g.out_points();
-  ForEachRowOf(
-      weights, n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at) {
-        const Geometry& g = conv.g;
-        const Quotient filter = Divide(at, g.taps()), m = Divide(filter.quotient, conv.group_c());
-        const int64_t c = Divide(m.quotient, conv.group_m()).quotient * conv.group_c() + m.rest;
-        const Point3 tap = PointOf(g.kernel, filter.rest);
-        const R sum = SumOf<R>(block, n, [&](int64_t k) {
-          const Quotient image = Divide(k, g.out_points());
-          Point3 i = PointOf(g.out, image.rest);
-          for (int dim = 0; dim < 3; ++dim) {
-            i.at[dim] = g.Start(dim, i.at[dim]) + tap.at[dim] * g.dilation[dim];
-            if (i.at[dim] < 0 || i.at[dim] >= g.in[dim]) return R(0);
-          }
-          const Steps &xs = conv.x, &ys = conv.y;
-          return static_cast<R>(dy[image.quotient * ys.outer + m.quotient * ys.channel + image.rest * ys.point]) *
-                 static_cast<R>(x[image.quotient * xs.outer + c * xs.channel + NumberOf(g.in, i) * xs.point]);
+  const Geometry& g = conv.g;
+  const Steps &xs = conv.x, &ys = conv.y;
+  const Quotient of_taps = Divide(thread, g.taps()), of_channels = Divide(of_taps.quotient, conv.group_c());
+  const int64_t m = of_channels.quotient * kFilters;
+  const Point3 tap = PointOf(g.kernel, of_taps.rest);
+  int64_t offset[3];
+  for (int dim = 0; dim < 3; ++dim) offset[dim] = tap.at[dim] * g.dilation[dim] - g.pad[dim];
+  const Span inside = WindowsInside(g.out[2], g.stride[2], offset[2], g.in[2]);
+  x += (Divide(m, conv.group_m()).quotient * conv.group_c() + of_channels.rest) * xs.channel;
+  dy += m * ys.channel;
+
+  const int64_t begin = Divide(part * parts.rows, parts.parts).quotient, end = Divide((part + 1) * parts.rows, parts.parts).quotient;
+  const Quotient planes = Divide(begin, g.out[1]), images = Divide(planes.quotient, g.out[0]);
+  int64_t image = images.quotient, o0 = images.rest, o1 = planes.rest;
+  R sums[kFilters] = {};
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t i0 = o0 * g.stride[0] + offset[0], i1 = o1 * g.stride[1] + offset[1];
+    if (i0 >= 0 && i0 < g.in[0] && i1 >= 0 && i1 < g.in[1]) {
+      const T* from = x + image * xs.outer + ((i0 * g.in[1] + i1) * g.in[2] + inside.first * g.stride[2] + offset[2]) * xs.point;
+      const T* at = dy + image * ys.outer + ((o0 * g.out[1] + o1) * g.out[2] + inside.first) * ys.point;
+      R of_row[kFilters] = {};  // a sum of partial sums has smaller rounding errors than one long sum
+      for (int64_t o = inside.first; o < inside.end; ++o, from += g.stride[2] * xs.point, at += ys.point) {
+        const R element = static_cast<R>(*from);
+        for (int f = 0; f < kFilters; ++f) of_row[f] += static_cast<R>(at[f * ys.channel]) * element;
+      }
+      for (int f = 0; f < kFilters; ++f) sums[f] += of_row[f];
+    }
+    if (++o1 < g.out[1]) continue;
+    o1 = 0;
+    if (++o0 < g.out[0]) continue;
+    o0 = 0, ++image;
+  }
+  const int64_t of_filter = conv.group_c() * g.taps();
+  for (int f = 0; f < kFilters; ++f) store((m + f) * of_filter + of_channels.rest * g.taps() + of_taps.rest, sums[f]);
+}
+
+// Sums over all images and windows. `scratch` has one element in the arithmetic type for each weight and part.
+template <int kFilters, typename T>
+void GradWeight(const Convolution& conv, const WeightGradientParts& parts, const T* x, const T* dy, void* scratch, T* dw,
+                cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  // The place of a weight in dw, in whatever order that is.
+  const auto place = GRADLOOM_ON_DEVICE(int64_t weight)->int64_t {
+    const Quotient filter = Divide(weight, conv.g.taps()), m = Divide(filter.quotient, conv.group_c());
+    return m.quotient * conv.w.outer + m.rest * conv.w.channel + filter.rest * conv.w.point;
+  };
+  if (parts.parts == 1) {
+    return ForEachElement(
+        parts.threads, stream, GRADLOOM_ON_DEVICE(int64_t thread) {
+          SumPart<kFilters>(conv, parts, x, dy, 0, thread, [&](int64_t weight, R sum) { dw[place(weight)] = static_cast<T>(sum); });
         });
-        if (block.thread() != 0) return;
-        dw[m.quotient * conv.w.outer + m.rest * conv.w.channel + filter.rest * conv.w.point] = static_cast<T>(sum);
+  }
+  R* const partials = static_cast<R*>(scratch);
+  const int64_t weights = parts.weights();
+  ForEachElement(
+      parts.parts * parts.threads, stream, GRADLOOM_ON_DEVICE(int64_t at) {
+        const Quotient part = Divide(at, parts.threads);
+        SumPart<kFilters>(conv, parts, x, dy, part.quotient, part.rest,
+                          [&](int64_t weight, R sum) { partials[part.quotient * weights + weight] = sum; });
+      });
+  ForEachRowOf(
+      weights, parts.parts, weights, stream, GRADLOOM_ON_DEVICE(const auto& group, int64_t weight) {
+        const R sum = SumOf<R>(group, parts.parts, [&](int64_t part) { return partials[part * weights + weight]; });
+        if (group.thread() == 0) dw[place(weight)] = static_cast<T>(sum);
       });
 }
 
@@ -148,10 +205,12 @@ std::unique_ptr<Kernel> MakeGradInput(const KernelCall& call, const KernelSite&)
 
 std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call, const KernelSite&) {
   const Convolution conv(call);
+  const WeightGradientParts parts = WeightGradientPartsOf(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, dw = call.outputs[0]](const Launch& l) {
       ZeroPadding(dw, l.outputs[0], l.stream);
-      GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream);
+      const auto run = parts.filters == 4 ? GradWeight<4, T> : parts.filters == 2 ? GradWeight<2, T> : GradWeight<1, T>;
+      run(conv, parts, l.In<T>(0), l.In<T>(1), l.scratch, l.Out<T>(0), l.stream);
     });
   });
 }
@@ -161,6 +220,7 @@ constexpr CudaKernel kConvolutionKernels[] = {
     {"cuda.ConvTranspose", MakeGradInput},
     {"cuda.gradloom.ConvGradInput", MakeGradInput},
     {"cuda.gradloom.ConvGradWeight", MakeGradWeight},
+    {"cuda.small.gradloom.ConvGradWeight", MakeGradWeight},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The convolution that a call poses to cuDNN.
+// The convolution that a call poses to cuDNN, and how Gradloom's kernel divides the gradient of its weights.
 #pragma once
 
 #include <cstdint>
@@ -35,5 +35,18 @@ std::optional<DnnConvolution> DnnConvolutionOf(const KernelCall& call, std::stri
 
 // Size of the workspace that its algorithms may use.
 int64_t DnnScratchBytes(const DnnConvolution& convolution);
+
+// The gradient of the weights by Gradloom's kernel: a thread sums the gradients of one weight of each of `filters` filters over a part of
+// the rows of windows (those of one image that differ only in the last dimension). Depends on the shapes alone.
+struct WeightGradientParts {
+  int64_t filters = 1;  // that read the same elements of x: 1, 2 or 4
+  int64_t threads = 0;  // for each part
+  int64_t rows = 0;     // of all images
+  int64_t parts = 1;    // with more than one, their sums go through scratch memory
+
+  int64_t weights() const { return filters * threads; }
+};
+
+WeightGradientParts WeightGradientPartsOf(const KernelCall& call);
 
 }  // namespace gradloom

@@ -27,6 +27,7 @@ constexpr Rows kFamilies[] = {
     CudaOptimizerRows,
     CudaRandomRows,
     CudaProductRows,
+    CudaSmallConvRows,
     CudaDnnConvRows,
     CudaConvolutionRows,
     CudaPoolingRows,

@@ -25,6 +25,7 @@ std::span<const KernelRow> CudaOptimizerRows();      // optimizer.cc
 std::span<const KernelRow> CudaRandomRows();         // random.cc
 std::span<const KernelRow> CudaBlasRows();           // blas.cc: products by cuBLASLt
 std::span<const KernelRow> CudaProductRows();        // product.cc
+std::span<const KernelRow> CudaSmallConvRows();      // convolution.cc: small gradients of weights
 std::span<const KernelRow> CudaDnnConvRows();        // dnn_convolution.cc: by cuDNN
 std::span<const KernelRow> CudaConvolutionRows();    // convolution.cc
 std::span<const KernelRow> CudaPoolingRows();        // pooling.cc

@@ -8,6 +8,7 @@
 #include "kernels/catalog/recurrent.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/attention_products.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
 
@@ -136,6 +137,16 @@ KernelWork WorkOfSteps(const KernelCall& call, const KernelWork& least) {
   return {1 + static_cast<double>(passes * each * n.steps), least.flops, least.bytes};
 }
 
+// The sums of the parts, and the sums of these.
+std::vector<KernelWork> WorkOfWeightGradient(const KernelCall& call, const KernelWork& least) {
+  const WeightGradientParts p = WeightGradientPartsOf(call);
+  if (p.parts == 1) return {least};
+  const OperandType& result = call.outputs[0];
+  const double sums = static_cast<double>(p.parts * p.weights() * std::max<int64_t>(DTypeBytes(result.dtype), 4));
+  const double written = static_cast<double>(result.bytes());
+  return {{1, least.flops, least.bytes - written + sums}, {1, 0, sums + written}};
+}
+
 }  // namespace
 
 std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least) {
@@ -148,6 +159,7 @@ std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call,
   if (is_in(CudaDnnAttentionRows())) {
     if (const auto attention = DnnAttentionOf(call)) return WorkOfDnn(call, *attention, least);
   }
+  if (row.op == "ConvGradWeight" && !is_in(CudaDnnConvRows())) return WorkOfWeightGradient(call, least);
   if (row.op == "GemmGeluGrad") return WorkOfGeluGrad(call);
   if (is_in(CudaBlasRows())) return WorkOfBlas(call, least);
   if (is_in(CudaRecurrentBlasRows()) || is_in(CudaRecurrentRows())) return {WorkOfSteps(call, least)};
