@@ -51,10 +51,11 @@ std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   const Shape& addend = call.inputs[2].shape;
   const int rank = addend.rank();
   const int64_t rows = rank == 2 ? addend[0] : 1, columns = rank == 0 ? 1 : addend[rank - 1];
-  if (rows == p.m && columns == p.n && p.d_row == 0) {
-    p.addend = BlasProduct::Addend::kMatrix;
-  } else if (rows == 1 && columns == p.n && p.alpha == 1 && p.beta == 1) {
+  // What adds a bias also adds it to a result of one row.
+  if (rows == 1 && columns == p.n && p.alpha == 1 && p.beta == 1) {
     p.addend = BlasProduct::Addend::kRow;
+  } else if (rows == p.m && columns == p.n && p.d_row == 0) {
+    p.addend = BlasProduct::Addend::kMatrix;
   } else {
     why = "an addend that is neither a matrix nor a row";
     return std::nullopt;
