@@ -77,7 +77,7 @@ constexpr KernelRow kSmallRows[] = {WeightRow("cuda.small.gradloom.ConvGradWeigh
 
 WeightGradientParts WeightGradientPartsOf(const KernelCall& call) {
   // Enough threads for a large GPU, each with enough windows that the sums of the parts cost little.
-  constexpr int64_t kThreads = 1 << 16, kMinWindows = 64;
+  constexpr int64_t kThreads = 1 << 16, kMinWindows = 128;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Shape &w = operands.w->shape, &y = operands.y->shape;
   const int64_t row = y[y.rank() - 1], of_group = w[0] / call.attributes.Int("group", 1);
