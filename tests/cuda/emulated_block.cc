@@ -79,6 +79,8 @@ class Runner {
       for (int w = 0; w < warps_; ++w) ready_[w] = ~0u, at_warp_[w] = at_block_[w] = 0;
       gone_ = 0;
       shared_used_ = num_shared_ = 0;
+      // The threads of smaller blocks, or those that left one early, have passed other numbers of barriers.
+      for (int k = 0; k < threads; ++k) block_turns_[k] = warp_turns_[k] = 0;
       ResetShared();
       Release(this);
       DrawOrder();

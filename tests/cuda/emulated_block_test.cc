@@ -9,6 +9,7 @@
 #include "kernels/cuda/atomics.cuh"
 #include "kernels/cuda/block_scan.cuh"
 #include "kernels/cuda/lines.cuh"
+#include "kernels/cuda/long_block.cuh"
 #include "kernels/cuda/shared.cuh"
 
 namespace gradloom::cuda {
@@ -43,6 +44,18 @@ int WrongOf100(bool before, bool after) {
 TEST(EmulatedBlock, BothBarriersGiveRightResults) { EXPECT_EQ(WrongOf100(true, true), 0); }
 TEST(EmulatedBlock, AMissingBarrierGivesWrongResults) { EXPECT_EQ(WrongOf100(false, true), 100); }
 TEST(EmulatedBlock, ABarrierMissingBetweenRowsGivesWrongResults) { EXPECT_GT(WrongOf100(true, false), 50); }
+
+// Under ThreadSanitizer: threads that took part in the smaller block's barriers and those that did not meet at the larger one's.
+TEST(EmulatedBlock, ALargerBlockFollowsASmallerOne) {
+  ForEachRow(1, nullptr, [](const Block& block, int64_t) { block.Sync(); });
+  int sum = 0;
+  ForEachLongRow(1, nullptr, [&](const LongBlock& block, int64_t) {
+    const int all = block.Reduce(block.thread(), Sum{});
+    if (block.thread() == 0) sum = all;
+  });
+  Finish();
+  EXPECT_EQ(sum, 511 * 512 / 2);
+}
 
 TEST(EmulatedBlock, ReducesOverAllThreads) {
   std::vector<int64_t> sums(5, -1), largest(5, -1);
