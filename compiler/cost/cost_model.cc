@@ -19,7 +19,8 @@ DeviceCosts DefaultCosts(DeviceKind device) {
   }
   // 60% of the rates in the data sheet of an H100 (67, 495 and 989 TFLOP/s), and 80% of its 3.35 TB/s. Of its 132 multiprocessors, NCCL's
   // kernels take 16: one for each of their thread blocks, which are as many as its channels among GPUs that NVLink connects
-  // (NVLS_NCHANNELS_SM90 in NCCL's transport/nvls.cc; its rings have up to 24).
+  // (NVLS_NCHANNELS_SM90 in NCCL's transport/nvls.cc; its rings have up to 24). The costs of a launch and of a step
+  // are those that explain three steps measured on an H200 (docs/gpu.md, "Predicted performance").
   return {.flops_per_second = 40e12,
           .tf32_flops_per_second = 300e12,
           .half_flops_per_second = 600e12,
@@ -29,6 +30,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
           .collective_seconds = 20e-6,
           .link_bytes_per_second = 200e9,
           .collective_share = 16.0 / 132,
+          .step_seconds = 20e-6,
           .event_seconds = 2e-6};
 }
 

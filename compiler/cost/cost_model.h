@@ -22,6 +22,9 @@ struct DeviceCosts {
   double link_bytes_per_second = 0;
   // The share of a device that a collective takes from computation while it runs: of its multiprocessors. Only with `streams_share`.
   double collective_share = 0;
+  // Per step: the host's part of it on a device with its own memory, that is its launch, a batch and a loss that are copied, and learning
+  // that it has ended.
+  double step_seconds = 0;
   double wake_seconds = 0;   // per step with several streams: to wake and to join them
   double event_seconds = 0;  // from the end of an instruction to the start of one that waits for it on another stream
 };

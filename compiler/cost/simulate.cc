@@ -419,6 +419,7 @@ class Simulator {
       at = runners_[static_cast<size_t>(at.runner)].cause[static_cast<size_t>(at.instruction)];
     }
     std::reverse(result_.critical.begin(), result_.critical.end());
+    result_.seconds += cluster_.device.step_seconds;
     if (runners_.size() > 1 || runners_[0].ranks > 1 || runners_[0].lanes.size() > 1) result_.seconds += cluster_.device.wake_seconds;
     for (Runner& runner : runners_) result_.programs.push_back(Summary(runner));
   }

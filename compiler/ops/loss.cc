@@ -15,13 +15,18 @@ void ExpectRows(const Graph& graph, const Node& node, int rows) {
   if (InputType(graph, node, rows).shape[1] < 1) throw Error(ErrorCode::kShape, "there must be at least 1 class", Describe(node));
 }
 
+// Labels, int64[M], in operand `at`, and class weights, [C] of type `weights` or absent, in the next one: those of scores [M,C].
+void ExpectLabels(const Graph& graph, const Node& node, int at, const Shape& scores, DType weights) {
+  ExpectInput(graph, node, at, {DType::kInt64, Shape{scores[0]}});
+  if (HasInput(node, at + 1)) ExpectInput(graph, node, at + 1, {weights, Shape{scores[1]}});
+}
+
 // Operands: scores [M,C], target int64[M], class weight [C]?.
 std::vector<ValueType> SumsOverRows(const Graph& graph, const Node& node) {
   ExpectArity(node, 2, 3, 3);
   ExpectRows(graph, node, 0);
   const ValueType scores = InputType(graph, node, 0);
-  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
-  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {scores.dtype, Shape{scores.shape[1]}});
+  ExpectLabels(graph, node, 1, scores.shape, scores.dtype);
   return OutputTypes(node, {{scores.dtype, Shape{}}, {scores.dtype, Shape{}}, scores});
 }
 
@@ -36,8 +41,7 @@ std::vector<ValueType> CrossEntropyGradTypes(const Graph& graph, const Node& nod
   ExpectArity(node, 4, 4, 1);
   ExpectRows(graph, node, 0);
   const ValueType scores = InputType(graph, node, 0);
-  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
-  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {scores.dtype, Shape{scores.shape[1]}});
+  ExpectLabels(graph, node, 1, scores.shape, scores.dtype);
   ExpectUpstream(graph, node, 3, scores.dtype, scores.shape[0]);
   return {scores};
 }
@@ -52,8 +56,7 @@ std::vector<ValueType> LogSumTypes(const Graph& graph, const Node& node) {
   ExpectRows(graph, node, 0);
   const ValueType scores = InputType(graph, node, 0);
   const DType sums = SumType(scores.dtype);
-  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
-  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {sums, Shape{scores.shape[1]}});
+  ExpectLabels(graph, node, 1, scores.shape, sums);
   return OutputTypes(node, {{sums, Shape{}}, {sums, Shape{}}, {sums, Shape{scores.shape[0]}}});
 }
 
@@ -64,8 +67,7 @@ std::vector<ValueType> LogSumGradTypes(const Graph& graph, const Node& node) {
   const ValueType scores = InputType(graph, node, 0);
   const DType sums = SumType(scores.dtype);
   ExpectInput(graph, node, 1, {sums, Shape{scores.shape[0]}});
-  ExpectInput(graph, node, 2, {DType::kInt64, Shape{scores.shape[0]}});
-  if (HasInput(node, 3)) ExpectInput(graph, node, 3, {sums, Shape{scores.shape[1]}});
+  ExpectLabels(graph, node, 2, scores.shape, sums);
   ExpectUpstream(graph, node, 4, sums, scores.shape[0]);
   return {scores};
 }
@@ -77,8 +79,7 @@ std::vector<ValueType> CrossEntropyTrainingTypes(const Graph& graph, const Node&
   ExpectRows(graph, node, 0);
   const ValueType scores = InputType(graph, node, 0);
   const DType sums = SumType(scores.dtype);
-  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
-  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {sums, Shape{scores.shape[1]}});
+  ExpectLabels(graph, node, 1, scores.shape, sums);
   ExpectUpstream(graph, node, 3, sums, scores.shape[0]);
   return OutputTypes(node, {{sums, Shape{}}, scores});
 }
@@ -105,12 +106,11 @@ std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
   ExpectRank(graph, node, 0, 1);
   const int64_t rows = InputType(graph, node, 0).shape[0], classes = node.attributes.Int("classes", 0);
   if (classes < 1) throw Error(ErrorCode::kAttr, "attribute 'classes' must be at least 1", Describe(node));
-  ExpectInput(graph, node, 0, {DType::kInt64, Shape{rows}});
   ExpectFloating(graph, node, 2);
-  const DType dtype = InputType(graph, node, 2).dtype;
-  if (HasInput(node, 1)) ExpectInput(graph, node, 1, {dtype, Shape{classes}});
-  ExpectUpstream(graph, node, 2, dtype, rows);
-  return {{dtype, Shape{rows, classes}}};
+  const ValueType scores{InputType(graph, node, 2).dtype, Shape{rows, classes}};
+  ExpectLabels(graph, node, 0, scores.shape, scores.dtype);
+  ExpectUpstream(graph, node, 2, scores.dtype, rows);
+  return {scores};
 }
 
 // g - softmax * sum of g over the classes: the gradient that flows through log_prob itself.

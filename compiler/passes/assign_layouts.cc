@@ -139,9 +139,12 @@ class LayoutAssigner {
       KernelCall preferred = call;
       if (row->prefers(preferred)) return Apply(node, preferred);
     }
-    for (const auto& [candidate, shape] : Candidates(node, op != nullptr && op->has(kUpdate))) {
+    const bool updates = op != nullptr && op->has(kUpdate);
+    for (const auto& [candidate, shape] : Candidates(node, updates)) {
       KernelCall uniform = Uniform(call, candidate, shape);
-      if (ChooseKernel(plan_.device, uniform) != nullptr) return Apply(node, uniform);
+      if (ChooseKernel(plan_.device, uniform) == nullptr) continue;
+      // Other operands are padded only if fewer bytes would have to be moved otherwise.
+      if (updates || candidate.blocks.empty() || ReorderedBytes(node, uniform) <= ReorderedBytes(node, call)) return Apply(node, uniform);
     }
     Apply(node, call);
   }
@@ -191,6 +194,19 @@ class LayoutAssigner {
       }
     }
     return call;
+  }
+
+  // The bytes of the inputs that the call expects in layouts in which they do not exist yet.
+  int64_t ReorderedBytes(const Node& node, const KernelCall& call) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || (IsStateInput(graph_.value(id)) && !decided_.contains(id))) continue;
+      const auto& [dtype, shape, wanted] = call.inputs[i];
+      const Layout simplest = Simplest(wanted, shape);
+      if (layout(id) != simplest && !reordered_.contains({id, simplest.ToString()})) bytes += shape.elements() * DTypeBytes(dtype);
+    }
+    return bytes;
   }
 
   // Reorders the inputs into the call's layouts and assigns the layouts of the outputs.

@@ -16,9 +16,9 @@ struct Interval {
 };
 
 // Assigns offsets such that intervals that overlap in time do not overlap in space; returns the size of the arena. Tries several orders of
-// greedy best fit and keeps the smallest result. If so many intervals are in use at once that this would take seconds, tries only the order
-// of time. `together` says of two intervals, by index, whether they may be in use at once although their steps do not overlap, as on
-// several streams; null: none are.
+// greedy best fit, each of them again with what lay too high placed earlier, and keeps the smallest result. If so many intervals are in use
+// at once that this would take seconds, tries only the order of time. `together` says of two intervals, by index, whether they may be in
+// use at once although their steps do not overlap, as on several streams; null: none are.
 int64_t PackIntervals(std::vector<Interval>& intervals, const std::function<bool(size_t, size_t)>& together = nullptr);
 
 // The largest sum of bytes (rounded up to the alignment) in use at one step, a lower bound for any packing.

@@ -38,6 +38,7 @@
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/narrow_gradients.h"
+#include "compiler/passes/order_gradients.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/pack_attention.h"
 #include "compiler/passes/plan_memory.h"
@@ -335,6 +336,8 @@ void RunRecompute(PassContext& c) {
   if (c.recompute_bytes > 0) c.recomputed = Recompute(c.graph, c.recompute_bytes, c.recipe.device, c.recipe.threads);
 }
 
+void RunOrderGradients(PassContext& c) { OrderGradients(c.graph); }
+
 void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunFusePointwise(PassContext& c) {
@@ -466,6 +469,8 @@ constexpr Pass kPasses[] = {
     {"remake_pointwise", RunRemakePointwise, true},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.
     {"recompute", RunRecompute, true},
+    // After the last pass that inserts nodes into the backward pass.
+    {"order_gradients", RunOrderGradients, true},
     // Moves updates up to where their gradients are ready, so that gradients die early.
     {"order_nodes", RunOrder, true},
     // In execution order, so that a group is never computed after its first reader.

@@ -8,6 +8,7 @@
 
 #include "compiler/cost/cost_model.h"
 #include "compiler/ops/op.h"
+#include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/remake_pointwise.h"
 
@@ -118,18 +119,51 @@ class Recomputer {
     std::vector<Candidate> candidates;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (!saved_[static_cast<size_t>(id)] || IsView(*ProducerOf(id)) || IsFetched(id)) continue;
-      const int64_t bytes = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
+      const int64_t bytes = BytesOf(id);
       std::vector<int> chain;
       std::set<ValueId> anchors;
       if (bytes < kMinBytes || !ChainOf(id, chain, anchors)) continue;
-      Candidate candidate{.value = id, .bytes = bytes};
-      for (int node : chain) {
-        if (IsView(graph_.nodes[static_cast<size_t>(node)])) continue;
-        candidate.seconds += SecondsOf(CostOf(graph_, graph_.nodes[static_cast<size_t>(node)]), threads_, costs_);
-      }
-      candidates.push_back(candidate);
+      candidates.push_back({.value = id, .bytes = bytes, .seconds = SecondsOfChain(id, chain)});
     }
     return candidates;
+  }
+
+  int64_t BytesOf(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
+
+  // The time of the nodes that recompute a value. Fusion makes one launch of connected pointwise ones, which reads and writes only what
+  // others make and read.
+  double SecondsOfChain(ValueId result, const std::vector<int>& chain) const {
+    std::set<ValueId> written{result};  // by the launches of pointwise nodes
+    for (int at : chain) {
+      const Node& node = graph_.nodes[static_cast<size_t>(at)];
+      if (!CanFuse(graph_, node)) ForEachUse(node, [&](ValueId id) { written.insert(id); });
+    }
+    std::map<ValueId, Cost> open;  // the work of the launch that a pointwise result, which is not written, is a part of
+    double seconds = 0;
+    for (int at : chain) {
+      const Node& node = graph_.nodes[static_cast<size_t>(at)];
+      if (IsView(node)) continue;
+      Cost cost = CostOf(graph_, node);
+      if (CanFuse(graph_, node)) {
+        cost.bytes = 0;
+        ForEachUse(node, [&](ValueId id) {
+          const auto part = open.find(id);
+          if (part == open.end()) {
+            cost.bytes += static_cast<double>(BytesOf(id));
+          } else {
+            cost.flops += std::exchange(part->second.flops, 0);
+            cost.bytes += std::exchange(part->second.bytes, 0);
+          }
+        });
+        if (!written.contains(node.outputs[0])) {
+          open.emplace(node.outputs[0], cost);
+          continue;
+        }
+        cost.bytes += static_cast<double>(BytesOf(node.outputs[0]));
+      }
+      seconds += SecondsOf(cost, threads_, costs_);
+    }
+    return seconds;
   }
 
   // Inserts each chain before the first backward reader of its value, and makes backward readers use the new value.

@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/pointwise_source.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom::cuda {
@@ -15,8 +16,9 @@ namespace {
 
 // Without text for no elements.
 PointwiseSource SourceFor(const KernelCall& call, bool preserves_state) {
+  if (call.outputs[0].shape.elements() == 0) return {};
+  if (PaddedPointwiseStride(call)) return WritePointwiseSource(call, *PointwiseProgramOf(call), preserves_state);
   const PhysicalCall physical = *PhysicalOf(call);
-  if (physical.call.outputs[0].shape.elements() == 0) return {};
   return WritePointwiseSource(physical.call, *PointwiseProgramOf(physical.call), preserves_state);
 }
 

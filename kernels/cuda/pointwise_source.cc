@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/catalog/pointwise_tensors.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/scalar_text.h"
 #include "kernels/reference/operands.h"
 
@@ -63,18 +64,32 @@ int CallsOf(const PointwiseProgram& program) {
 struct Axes {
   std::vector<int64_t> extents;
   std::vector<std::vector<int64_t>> strides;  // by input
+  int64_t columns = 0;                        // if rows are padded: the elements of a row, an axis of its own, without padding
+
+  int64_t elements() const {
+    int64_t product = 1;
+    for (int64_t extent : extents) product *= extent;
+    return product;
+  }
 };
 
+// With padded rows, the iteration includes the padding.
 Axes MergedAxes(const KernelCall& call) {
-  const Shape& shape = call.outputs[0].shape;
+  const int64_t stride = PaddedPointwiseStride(call).value_or(0);
+  Shape shape = call.outputs[0].shape;
   std::vector<std::vector<int64_t>> all;
-  for (const OperandType& input : call.inputs) all.push_back(BroadcastStrides(input.shape, shape));
-  Axes axes;
+  const int last = shape.rank() - 1;
+  for (const OperandType& input : call.inputs) {
+    const bool padded = stride > 0 && input.present() && !input.layout.plain();
+    all.push_back(BroadcastStrides(padded ? input.layout.Padded(shape) : input.shape, padded ? input.layout.Padded(shape) : shape));
+  }
+  Axes axes{.extents = {}, .strides = {}, .columns = stride > 0 ? shape[last] : 0};
+  if (stride > 0) shape[last] = stride;
   axes.strides.resize(all.size());
   for (int axis = 0; axis < shape.rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
     if (shape[axis] == 1) continue;
-    bool merges = !axes.extents.empty();
+    bool merges = !axes.extents.empty() && (stride == 0 || axis < last);
     for (size_t k = 0; k < all.size() && merges; ++k) merges = axes.strides[k].back() == all[k][a] * shape[axis];
     if (merges) {
       axes.extents.back() *= shape[axis];
@@ -93,11 +108,17 @@ Axes MergedAxes(const KernelCall& call) {
   return axes;
 }
 
-// Whether, in every operand, `width` consecutive elements from a multiple of it are contiguous or the same element.
-bool HasWidth(const Axes& axes, int width) {
+// Whether an input's elements differ along rows that are padded in other operands, but not in this one.
+bool IsRagged(const KernelCall& call, const Axes& axes, size_t input) {
+  return axes.columns > 0 && call.inputs[input].layout.plain() && axes.strides[input].back() != 0;
+}
+
+// Whether, in every operand, `width` consecutive elements from a multiple of it are contiguous or the same element, or loaded one by one.
+bool HasWidth(const KernelCall& call, const Axes& axes, int width) {
   if (axes.extents.back() % width != 0) return false;
-  for (const auto& strides : axes.strides) {
-    if (strides.back() == 0) continue;
+  for (size_t k = 0; k < axes.strides.size(); ++k) {
+    const std::vector<int64_t>& strides = axes.strides[k];
+    if (strides.back() == 0 || IsRagged(call, axes, k)) continue;
     if (strides.back() != 1) return false;
     for (size_t a = 0; a + 1 < strides.size(); ++a) {
       if (strides[a] % width != 0) return false;
@@ -114,13 +135,13 @@ int WidthOf(const KernelCall& call, const PointwiseProgram& program, const Axes&
   for (const OperandType& input : call.inputs) {
     if (input.present() && input.shape.elements() == call.outputs[0].shape.elements()) widest = std::max(widest, DTypeBytes(input.dtype));
   }
-  if (widest <= 2 && program.instructions.size() <= 32 && CallsOf(program) <= 2 && HasWidth(axes, 8)) return 8;
-  return HasWidth(axes, 4) ? 4 : 1;
+  if (widest <= 2 && program.instructions.size() <= 32 && CallsOf(program) <= 2 && HasWidth(call, axes, 8)) return 8;
+  return HasWidth(call, axes, 4) ? 4 : 1;
 }
 
 // Those of groups of tensors: one axis, whatever its extent, along which inputs with a single element have no stride.
 Axes AxesOfTensors(const KernelCall& call) {
-  Axes axes{{1}, {}};
+  Axes axes{.extents = {1}, .strides = {}};
   for (size_t k = 0; k < FusedOf(call, 0).inputs.size(); ++k) axes.strides.push_back({IsSharedElement(call, k) ? 0 : 1});
   return axes;
 }
@@ -148,7 +169,7 @@ class Writer {
         at_once_(width_ > 1 && program.instructions.size() <= 12 && CallsOf(program) == 0 ? 2 : 1) {}
 
   PointwiseSource Write() {
-    const int64_t elements = call_.outputs[0].shape.elements();
+    const int64_t elements = axes_.elements();
     const int64_t groups = elements / width_;
     text_ = ScalarText();
     text_ += "struct Arguments {\n";
@@ -233,10 +254,15 @@ class Writer {
     text_ += "#pragma unroll\n    for (int u = 0; u < " + Number(at_once_) + "; ++u) {\n";
     text_ += "    if (g + u * step >= end) break;\n";
     text_ += "    const " + index_ + " i = (g + u * step) * " + Number(width_) + ";\n";
+    // The elements of a group are in one row.
+    if (axes_.columns > 0) text_ += "    const " + index_ + " column = i % " + Number(axes_.extents.back()) + "u;\n";
   }
 
+  // Whether element j of a group is no padding.
+  std::string Exists() const { return "column + j < " + Number(axes_.columns) + "u"; }
+
   // Whether the elements of a group differ.
-  bool IsVector(size_t input) const { return width_ > 1 && axes_.strides[input].back() == 1; }
+  bool IsVector(size_t input) const { return (width_ > 1 || axes_.columns > 0) && axes_.strides[input].back() == 1; }
   std::string VectorText(const OperandType& operand) const {
     return "Vector<" + std::string(TypeText(operand.dtype)) + ", " + Number(width_) + ">";
   }
@@ -269,6 +295,11 @@ class Writer {
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
       if (!Read(k)) continue;
       const std::string id = Number(Id(k));
+      if (IsRagged(call_, axes_, k)) {
+        text_ += "#pragma unroll\n    for (int j = 0; j < " + Number(width_) + "; ++j)\n      if (" + Exists() + ") v" + id +
+                 "[u].at[j] = a.in" + id + "[at" + id + " + j];\n";
+        continue;
+      }
       text_ +=
           "    v" + id + "[u] = " +
           (IsVector(k) ? "*(const " + VectorText(call_.inputs[k]) + "*)(a.in" + id + " + at" + id + ")" : "a.in" + id + "[at" + id + "]") +
@@ -298,8 +329,9 @@ class Writer {
     for (size_t k = 0; k < call_.outputs.size(); ++k) {
       const std::string value = "r" + Number(Stored(k));
       const std::string type = TypeText(call_.outputs[k].dtype);
+      const std::string stored = call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value;
       text_ += "      w" + Number(Id(k)) +
-               ".at[j] = " + (call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value) + ";\n";
+               ".at[j] = " + (axes_.columns > 0 ? Exists() + " ? (" + type + ")(" + stored + ") : (" + type + ")0.0f" : stored) + ";\n";
     }
   }
 

@@ -21,9 +21,9 @@ inline constexpr int64_t kPointwiseTile = 4 * kPointwiseThreads;
 
 inline constexpr char kPointwiseName[] = "gradloom_pointwise";
 
-// `call` has row-major operands (see PhysicalOf). The struct Arguments holds the addresses of the inputs, then of the outputs, then, with
-// `preserves_state`, KernelSite::refused. Shapes and strides are written into the text as numbers, constants as their bits; nothing else of
-// the plan is.
+// `call` has row-major operands (see PhysicalOf), or padded rows (see PaddedPointwiseStride), whose padding the kernel sets to zero. The
+// struct Arguments holds the addresses of the inputs, then of the outputs, then, with `preserves_state`, KernelSite::refused. Shapes and
+// strides are written into the text as numbers, constants as their bits; nothing else of the plan is.
 PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool preserves_state);
 
 // The same for groups of tensors (kernels/catalog/pointwise_tensors.h). The struct Arguments holds for each group the addresses of its

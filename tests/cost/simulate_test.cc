@@ -48,7 +48,7 @@ size_t ComputeStreams(const Plan& plan) {
 // A GPU on which nothing but the work takes time.
 Cluster WithoutFixedCosts() {
   Cluster cluster = LocalCluster(DeviceKind::kCuda, 1);
-  cluster.device.launch_seconds = cluster.device.event_seconds = cluster.device.wake_seconds = 0;
+  cluster.device.launch_seconds = cluster.device.event_seconds = cluster.device.step_seconds = cluster.device.wake_seconds = 0;
   return cluster;
 }
 
@@ -69,6 +69,18 @@ TEST(Simulate, StreamsShareTheRatesOfAGpu) {
   }
   cluster.device.streams_share = false;
   EXPECT_LT(Simulate(PlanOf(64, 4), 0, cluster).seconds, 0.5 * one);
+}
+
+// The host's part of a step is paid once, however many streams and launches there are.
+TEST(Simulate, AStepHasAFixedCost) {
+  Cluster cluster = WithoutFixedCosts();
+  for (int streams : {1, 4}) {
+    const Plan plan = PlanOf(64, streams);
+    cluster.device.step_seconds = 0;
+    const double work = Simulate(plan, 0, cluster).seconds;
+    cluster.device.step_seconds = 1;
+    EXPECT_NEAR(Simulate(plan, 0, cluster).seconds, 1 + work, 1e-9) << streams;
+  }
 }
 
 TEST(Simulate, FixedCostsOfStreamsOverlap) {

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/pointwise.h"
 #include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/plain_product.h"
 #include "kernels/cuda/rows/blas.h"
@@ -210,6 +212,59 @@ TEST(PaddedRows, DividedEpiloguesAgreeWithTheReference) {
     const std::vector<Tensor> wanted = RunReference(c.call, c.inputs);
     for (size_t i = 0; i < wanted.size(); ++i) ExpectNear(wanted[i], memory.Result(i), 4 * epsilon * static_cast<double>(k));
   });
+}
+
+// Operands of the shape of the result are padded, others are broadcast.
+TEST(PaddedRows, PointwiseProgramsAgreeWithTheReference) {
+  ForEachSeed(16, [](Random& r) {
+    Shape shape;
+    for (int64_t axis = r.Int(0, 2); axis > 0; --axis) shape.push_back(r.Int(1, 4));
+    shape.push_back(r.Coin() ? r.Int(1, 7) : 2 * r.Int(4, 20) + 1);
+    const auto [dtype, epsilon] = AnyType(r);
+    const auto other = AnyType(r);
+    const Layout layout = PaddedRows(r.Coin() ? dtype : other.dtype, shape.rank());
+    std::vector<Tensor> operands = {r.Reals(shape, -2, 2, dtype)};
+    for (int k = 0; k < 3; ++k) {
+      Shape broadcast = shape;
+      for (int axis = 0; axis < shape.rank(); ++axis) broadcast[axis] = r.Int(0, 2) == 0 ? 1 : shape[axis];
+      if (r.Int(0, 3) == 0) broadcast = Shape(std::vector<int64_t>(broadcast.begin() + r.Int(0, shape.rank()), broadcast.end()));
+      operands.push_back(k < 2 ? r.Reals(broadcast, -2, 2, r.Coin() ? dtype : other.dtype) : r.Wholes(broadcast, 0, 1, DType::kBool));
+    }
+    PointwiseProgram program{.num_inputs = 4, .constants = {0.5F}};
+    // Zeros of the padding become other numbers.
+    const int shifted = program.Emit(PointwiseOp::kAdd, program.Emit(PointwiseOp::kSigmoid, 0), 4);
+    const int scaled = program.Emit(PointwiseOp::kMul, shifted, 1);
+    const int chosen = program.Emit(PointwiseOp::kWhere, 3, scaled, 2);
+    program.outputs = {shifted, chosen, program.Emit(PointwiseOp::kGreater, 4, chosen)};
+    Case fused("Fused", "gradloom", operands, {Out(dtype, shape), Out(other.dtype, shape), Out(DType::kBool, shape)},
+               program.ToAttributes());
+    for (auto* list : {&fused.call.inputs, &fused.call.outputs}) {
+      for (OperandType& operand : *list) operand.layout = operand.shape == shape ? layout : Layout{};
+    }
+    Compare(fused, 4 * std::max(epsilon, other.epsilon));
+    Case single("Add", "", {operands[0], r.Reals({shape[shape.rank() - 1]}, -1, 1, dtype)}, {Out(dtype, shape)});
+    single.call.inputs[0].layout = single.call.outputs[0].layout = layout;
+    if (shape.rank() == 1) single.call.inputs[1].layout = layout;
+    Compare(single, 2 * epsilon);
+  });
+}
+
+TEST(PaddedRows, PointwiseProgramsExpectOnePadding) {
+  const Layout padded = PaddedRows(DType::kBfloat16), wider = {.order = {}, .blocks = {{1, 16}}},
+               columns = {.order = {}, .blocks = {{0, 8}}};
+  const auto why = [](const Layout& a, const Layout& b, const Layout& out) {
+    const OperandType type = Out(DType::kBfloat16, {5, 9});
+    KernelCall call{.op = "Add", .domain = "", .attributes = {}, .inputs = {type, type}, .outputs = {type}};
+    call.inputs[0].layout = a;
+    call.inputs[1].layout = b;
+    call.outputs[0].layout = out;
+    return Rejection(*FindKernel("cuda.pointwise.Add"), call);
+  };
+  EXPECT_EQ(why(padded, padded, padded), "");
+  EXPECT_EQ(why(wider, wider, wider), "");
+  for (const auto& [a, b, out] :
+       {std::array{padded, Layout{}, padded}, {padded, padded, Layout{}}, {padded, wider, padded}, {columns, columns, columns}})
+    EXPECT_NE(why(a, b, out), "");
 }
 
 // The layouts that the first row for a call prefers, by operand: p for padded rows.

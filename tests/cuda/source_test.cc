@@ -101,6 +101,25 @@ TEST(RuntimeSources, ShapesDecideTheWidth) {
   EXPECT_EQ(width({}, {}, {}, DType::kFloat32), 1);
 }
 
+// Rows of an odd number of elements, which are padded to whole words; the bias has none.
+TEST(RuntimeSources, PaddedRowsHaveTheWidthOfWords) {
+  PointwiseProgram program{.num_inputs = 3};
+  program.outputs = {program.Emit(PointwiseOp::kWhere, 2, program.Emit(PointwiseOp::kAdd, 0, 1), 0),
+                     program.Emit(PointwiseOp::kGreater, 0, 1)};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    const Layout layout{.order = {}, .blocks = {{1, 16 / DTypeBytes(dtype)}}};
+    const OperandType padded{dtype, {4, 7}, layout}, truths{DType::kBool, {4, 7}, layout}, bias{dtype, {7}, {}};
+    const KernelCall call{.op = "Fused",
+                          .domain = "gradloom",
+                          .attributes = program.ToAttributes(),
+                          .inputs = {padded, bias, truths},
+                          .outputs = {padded, truths}};
+    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program, true);
+    EXPECT_EQ(source.width, 16 / DTypeBytes(dtype));
+    for (const char* isa : {"sm_80", "sm_90"}) EXPECT_FALSE(cuda::CompileForDevice(source.text, isa).empty());
+  }
+}
+
 TEST(RuntimeSources, ReportsCompileErrors) {
   try {
     cuda::CompileForDevice("extern \"C\" __global__ void f( {", "sm_90");

@@ -31,6 +31,7 @@ void ExpectNoOverlap(const std::vector<Interval>& intervals, int64_t size, int e
 }
 
 TEST(PackIntervals, RandomLifetimes) {
+  double excess = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
@@ -43,7 +44,10 @@ TEST(PackIntervals, RandomLifetimes) {
     ExpectNoOverlap(intervals, size);
     EXPECT_GE(size, bound);
     EXPECT_LE(size, bound + bound / 4);
+    excess += static_cast<double>(size - bound) / static_cast<double>(bound);
   }
+  // 0.057 on average without trying again what lies above the bound.
+  EXPECT_LE(excess / 40, 0.035);
 }
 
 // The forward pass of a long chain creates values that are read in reverse order. So many are alive at once that not all pairs are

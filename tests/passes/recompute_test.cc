@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "compiler/compile.h"
 #include "runtime/exec/host_executor.h"
 #include "runtime/plan/memory_report.h"
 #include "tests/conformance/training_case.h"
+#include "tests/passes/small_training.h"
 
 namespace gradloom {
 namespace {
@@ -74,6 +76,32 @@ TEST_P(Cases, KeepsBitsInLessMemory) {
     std::printf("%s, %d devices: arena %lld bytes, %lld with %d values made again\n", GetParam(), devices,
                 static_cast<long long>(all.transient_bytes), static_cast<long long>(least.transient_bytes), least.recomputed.values);
   }
+}
+
+// Fusion makes one launch of the pointwise operators of a GELU: their result costs less than that of the product before them.
+TEST(Recompute, CountsFusedOperatorsAsOneLaunch) {
+  constexpr int64_t kRows = 16384, kWidth = 128;
+  std::mt19937 random(5);
+  std::string weights = Weights(random, "u", {kWidth, 2}), layers;
+  for (int i = 0; i < 4; ++i) {
+    const std::string n = std::to_string(i), from = i == 0 ? "x" : "y" + std::to_string(i - 1);
+    weights += ",\n" + Weights(random, "w" + n, {kWidth, kWidth});
+    layers += "h" + n + " = MatMul (" + from + ", w" + n + ")\n d" + n + " = Div (h" + n + ", root)\n e" + n + " = Erf (d" + n + ")\n p" +
+              n + " = Add (e" + n + ", one)\n m" + n + " = Mul (h" + n + ", p" + n + ")\n y" + n + " = Mul (m" + n + ", half)\n";
+  }
+  const Model model = ModelOf("g (float[N, 128] x) => (float[N, 2] z)\n<" + weights +
+                              ", float half = {0.5}, float one = {1}, float root = {1.4142135}>\n{\n" + layers + "z = MatMul (y3, u)\n}\n");
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {kRows});
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.recipe.fetch_gradients = options.recipe.fetch_outputs = false;
+  const Plan all = Compile(model, options);
+  options.recipe.memory_limit = ReportMemory(all, 0).fullest().total_bytes() - kRows * kWidth;
+  CompileReport report;
+  const Plan less = Compile(model, options, &report);
+  EXPECT_GT(report.recomputed.values, 0);
+  EXPECT_LE(ReportMemory(less, 0).fullest().total_bytes(), options.recipe.memory_limit);
+  for (const char* product : {"MatMul", "Gemm"}) EXPECT_EQ(Count(less, product), Count(all, product)) << product;
 }
 
 INSTANTIATE_TEST_SUITE_P(Recompute, Cases, testing::Values("unet_small", "tiny_gpt", "mobilenet_v2_tiny", "resnet_cifar"));

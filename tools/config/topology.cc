@@ -36,6 +36,7 @@ class TopologyReader {
     Number("device", "bytes_per_second", cluster.device.bytes_per_second);
     Number("device", "launch_seconds", cluster.device.launch_seconds);
     Number("device", "event_seconds", cluster.device.event_seconds);
+    Number("device", "step_seconds", cluster.device.step_seconds);
     Count("node", "devices", cluster.devices_per_node);
     Count("node", "shared_cores", cluster.shared_cores);
     cluster.inside = {cluster.device.collective_seconds / 4, cluster.device.link_bytes_per_second};

@@ -8,7 +8,8 @@
 namespace gradloom {
 
 // Reads
-//   [device]      kind = "cpu" or "cuda"; flops_per_second, bytes_per_second, launch_seconds, event_seconds; defaults by kind
+//   [device]      kind = "cpu" or "cuda"; flops_per_second, bytes_per_second, launch_seconds, event_seconds, step_seconds; defaults by
+//                 kind
 //   [node]        devices; link_bytes_per_second, link_seconds: between devices of a node; shared_cores: cores that CPU devices share
 //   [network]     bytes_per_second, seconds: from a device to another node
 //   [all_reduce]  algorithm = "fastest", "ring", "tree" or "double_tree"

@@ -19,4 +19,19 @@ std::optional<int64_t> RowStrideOf(const OperandType& rows) {
   return padded || rows.layout.plain() ? std::optional(rows.layout.Padded(rows.shape)[last]) : std::nullopt;
 }
 
+std::optional<int64_t> PaddedPointwiseStride(const KernelCall& call) {
+  const Shape& shape = call.outputs[0].shape;
+  const int last = shape.rank() - 1;
+  const Layout& layout = call.outputs[0].layout;
+  if (!layout.order.empty() || layout.blocks.size() != 1 || layout.blocks[0].dim != last) return std::nullopt;
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.present()) continue;
+      const bool whole = operand.shape == shape;
+      if (whole ? operand.layout != layout : !operand.layout.plain() || operands == &call.outputs) return std::nullopt;
+    }
+  }
+  return layout.Padded(shape)[last];
+}
+
 }  // namespace gradloom

@@ -23,4 +23,8 @@ Layout PaddedRows(DType dtype, int rank = 2);
 // for other layouts.
 std::optional<int64_t> RowStrideOf(const OperandType& rows);
 
+// For a pointwise call: the elements from one row of the results to the next, if all results and the operands of their shape have rows with
+// the same padding, and all other operands, which are broadcast, are row-major. nullopt for other layouts.
+std::optional<int64_t> PaddedPointwiseStride(const KernelCall& call);
+
 }  // namespace gradloom

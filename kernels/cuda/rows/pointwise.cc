@@ -8,6 +8,7 @@
 
 #include "kernels/catalog/physical.h"
 #include "kernels/catalog/pointwise_tensors.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -16,7 +17,7 @@ namespace {
 std::string Rejects(const KernelCall& call) {
   std::string why;
   if (!PointwiseProgramOf(call, &why)) return why;
-  return PhysicalOf(call) ? "" : "operands in several layouts";
+  return PhysicalOf(call) || PaddedPointwiseStride(call) ? "" : "operands in several layouts";
 }
 
 // If all elements have the same size, operands of equal size have equal shapes.
