@@ -92,7 +92,7 @@ void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// GELU with the tanh approximation, and its derivative.
+// The derivative of GELU's tanh form.
 double GeluTanhSlope(double x) {
   const double t = std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
