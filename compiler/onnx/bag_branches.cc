@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compiler/onnx/bag_loops.h"
+#include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
 
@@ -95,7 +96,7 @@ Importer::BagLoop::MaybeLane Importer::BagLoop::EvalKept(const onnx::NodeProto& 
   const onnx::NodeProto* less = nullptr;
   for (std::string name = graph.output(0).name(); less == nullptr;) {
     const onnx::NodeProto* made = Producer(name, graph);
-    if (made == nullptr || made->output_size() != 1 || !IsPlain(*made)) return std::nullopt;
+    if (made == nullptr || made->output_size() != 1 || !IsStandardDomain(made->domain())) return std::nullopt;
     if (made->op_type() != "Less" && made->op_type() != "Identity") return std::nullopt;
     if (made->op_type() == "Less") less = made;
     name = made->input(0);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/onnx/standard_domain.h"
+
 namespace gradloom {
 namespace {
 
@@ -148,7 +150,7 @@ std::optional<std::vector<int64_t>> Importer::BagLoop::Numbers(const Lane& lane)
 }
 
 Importer::BagLoop::MaybeLane Importer::BagLoop::EvalNode(const onnx::NodeProto& node, Body& body) {
-  if (!IsPlain(node)) return std::nullopt;
+  if (!IsStandardDomain(node.domain())) return std::nullopt;
   const std::string& op = node.op_type();
   if (op == "Constant") {
     i_.RunConstant(node, body.scope);

@@ -68,8 +68,6 @@ class Importer::BagLoop {
   using MaybeLane = std::optional<Lane>;
   using Kind = Lane::Kind;
 
-  static bool IsPlain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
-
   struct Body {
     const onnx::GraphProto* graph;
     Body* outer;

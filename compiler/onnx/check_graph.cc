@@ -11,6 +11,7 @@
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/standard_domain.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 
@@ -211,7 +212,7 @@ class GraphChecker {
              "attribute '" + Escaped(attribute.name()) + "' refers to '" + Escaped(attribute.ref_attr_name()) + "' outside of a function",
              Describe(node));
       }
-      if (node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx") && attribute.g().input_size() > 0)
+      if (IsStandard(node, "If") && attribute.g().input_size() > 0)
         Fail(ErrorCode::kGraph, "the branch '" + Escaped(attribute.name()) + "' must not have inputs", Describe(node));
       // Nesting is bounded before a model is parsed.
       if (attribute.has_g()) Graph(attribute.g(), &names, Describe(node));

@@ -8,6 +8,7 @@
 #include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/training_info.h"
 #include "compiler/onnx/upgrade.h"
 #include "runtime/base/nearest.h"
@@ -310,7 +311,7 @@ bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
     RunGradient(proto, scope);
     return true;
   }
-  if (!proto.domain().empty() && proto.domain() != "ai.onnx") return false;
+  if (!IsStandardDomain(proto.domain())) return false;
   const std::string& op = proto.op_type();
   if (op == "Constant") {
     RunConstant(proto, scope);

@@ -3,16 +3,14 @@
 #include <set>
 #include <string>
 
+#include "compiler/onnx/standard_domain.h"
+
 namespace gradloom {
 namespace {
 
 using onnx::GraphProto;
 using onnx::NodeProto;
 using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
-
-bool IsStandard(const NodeProto& node, const char* op) {
-  return node.op_type() == op && (node.domain().empty() || node.domain() == "ai.onnx");
-}
 
 // Adds the names that `nodes` and their nested graphs read.
 void AddUses(const Nodes& nodes, std::multiset<std::string>& uses) {

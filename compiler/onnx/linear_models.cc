@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/onnx/standard_domain.h"
+
 namespace gradloom {
 namespace {
 
@@ -196,7 +198,7 @@ void WriteOutLinearModels(onnx::ModelProto& model) {
   }
   graph.mutable_node()->Swap(&nodes);
   const bool imports = std::any_of(model.opset_import().begin(), model.opset_import().end(),
-                                   [](const auto& opset) { return opset.domain().empty() || opset.domain() == "ai.onnx"; });
+                                   [](const auto& opset) { return IsStandardDomain(opset.domain()); });
   if (!changed || imports) return;
   onnx::OperatorSetIdProto& opset = *model.add_opset_import();
   opset.set_domain("");

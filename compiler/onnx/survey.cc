@@ -10,6 +10,7 @@
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
 namespace {
@@ -141,14 +142,13 @@ class GradientSurvey {
   }
 
   std::optional<std::string> WeightBefore(const NodeProto& node, const Scope& scope) {
-    const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
-    if (standard && node.op_type() == "Constant") {
+    if (IsStandard(node, "Constant")) {
       for (const auto& attribute : node.attribute()) {
         if (attribute.has_t() && node.output_size() > 0 && IsWeight(attribute.t(), node.output(0))) return node.output(0);
       }
     }
     // Running statistics are not weights.
-    const int inputs = standard && node.op_type() == "BatchNormalization" ? std::min(node.input_size(), 3) : node.input_size();
+    const int inputs = IsStandard(node, "BatchNormalization") ? std::min(node.input_size(), 3) : node.input_size();
     for (int i = 0; i < inputs; ++i) {
       if (const std::string* weight = scope.Find(node.input(i))) return *weight;
     }

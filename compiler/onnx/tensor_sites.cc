@@ -2,6 +2,7 @@
 #include <set>
 
 #include "compiler/onnx/model_file.h"
+#include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
 namespace {
@@ -36,7 +37,7 @@ class Walk {
 
   void Node(onnx::NodeProto& node, const std::string& path) {
     const std::string output = path + (node.output_size() > 0 ? node.output(0) : node.name());
-    const bool constant = node.op_type() == "Constant" && (node.domain().empty() || node.domain() == "ai.onnx");
+    const bool constant = IsStandard(node, "Constant");
     for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
       Attribute(attribute, constant ? output : output + "/" + attribute.name(), constant);
     }

@@ -4,14 +4,11 @@
 #include <set>
 
 #include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/standard_domain.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
-
-bool IsStandard(const onnx::NodeProto& node, const char* op) {
-  return node.op_type() == op && (node.domain().empty() || node.domain() == "ai.onnx");
-}
 
 class Rewriter {
  public:

@@ -34,27 +34,17 @@ std::vector<ValueType> InferRecv(const Graph&, const Node& node) {
   return OutputTypes(node, {{static_cast<DType>(node.attributes.Int("dtype", 0)), Shape(node.attributes.Ints("shape"))}});
 }
 
-std::vector<ValueType> InferBoundary(const Graph& graph, const Node& node) {
-  ExpectArity(node, 1, 1, 1);
-  return OutputTypes(node, {InputType(graph, node, 0)});
-}
-
 void ShardGathered(ShardQuery& query) {
   query.in(0);
   query.set(0, Shard::Whole());
-}
-
-void ShardScattered(ShardQuery& query) {
-  const int axis = query.growing(0);
-  query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
 }
 
 constexpr Op kOps[] = {
     {.name = "AllReduce", .domain = kGradloomDomain, .traits = kCollective, .infer = InferAllReduce},
     {.name = "Send", .domain = kGradloomDomain, .traits = kCollective, .infer = InferSend},
     {.name = "Recv", .domain = kGradloomDomain, .traits = kCollective, .infer = InferRecv},
-    {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferBoundary, .shard = ShardGathered},
-    {.name = "ScatterSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferBoundary, .shard = ShardScattered}};
+    {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferCopy, .shard = ShardGathered},
+    {.name = "ScatterSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferCopy, .shard = ShardGrowing}};
 
 }  // namespace
 

@@ -76,11 +76,6 @@ std::vector<ValueType> InferLoop(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
-std::vector<ValueType> InferCopy(const Graph& graph, const Node& node) {
-  ExpectArity(node, 1, 1, 1);
-  return OutputTypes(node, {InputType(graph, node, 0)});
-}
-
 // Returns the shape of a row of input 0.
 Shape RowShape(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0), index = InputType(graph, node, 1);

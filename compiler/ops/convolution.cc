@@ -74,10 +74,6 @@ void ConvGradWeightGradient(GradientContext& c) {
   if (c.needs(1)) c.set(1, c.b.Op("Conv", {c.in(0), c.grad(0)}, geometry));
 }
 
-std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
-  return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
-}
-
 // Two flops for each tap of each output of the convolution, in all three directions.
 double ConvFlops(const Shape& weights, const Shape& y) {
   const double taps = static_cast<double>(weights.elements()) / static_cast<double>(std::max<int64_t>(weights[0], 1));
@@ -166,7 +162,7 @@ const Op kOps[] = {
      .domain = kGradloomDomain,
      .traits = kProduct,
      .gradient = ConvGradInputGradient,
-     .infer = InferFromShape,
+     .infer = InferFromShapeAttribute<0>,
      .cost = TransposedCost,
      .samples = "0.>0",
      .shard = ShardGroups<0, 1>},
@@ -174,7 +170,7 @@ const Op kOps[] = {
      .domain = kGradloomDomain,
      .traits = kProduct,
      .gradient = ConvGradWeightGradient,
-     .infer = InferFromShape,
+     .infer = InferFromShapeAttribute<0>,
      .cost = GradWeightCost,
      .samples = "00>+",
      .shard = ShardGroups<1, 0>},

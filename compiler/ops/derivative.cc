@@ -24,14 +24,9 @@ std::vector<ValueType> InferDerivative(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
-std::vector<ValueType> InferStopGradient(const Graph& graph, const Node& node) {
-  ExpectArity(node, 1, 1, 1);
-  return {InputType(graph, node, 0)};
-}
-
 const Op kOps[] = {
     {.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative},
-    {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferStopGradient},
+    {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferCopy},
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
-#include "compiler/ops/own_types.h"
 
 namespace gradloom {
 
@@ -28,11 +27,5 @@ void IdentityGradient(GradientContext& c);
 
 // The cost of a node with this number of flops that moves each operand once.
 Cost CostWithFlops(const Graph& graph, const Node& node, double flops);
-
-// The type of output 0 of one of our own operators: the dtype of input `i` and the attribute "shape".
-template <int i>
-std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {
-  return {{InputType(graph, node, i).dtype, Shape(node.attributes.Ints("shape"))}};
-}
 
 }  // namespace gradloom

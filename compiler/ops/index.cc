@@ -5,6 +5,7 @@
 // Both sum in the order of the indices, so that every run gives the same bits.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {

@@ -75,8 +75,6 @@ void DetGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("DetGrad", {c.in(0), c.grad(0)}));
 }
 
-std::vector<ValueType> InferDetGrad(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
-
 // Two flops for each element of the result and each term of its sum.
 Cost ProductCost(const Graph& graph, const Node& node) {
   const Shape& a = graph.value(node.inputs[0]).shape;
@@ -186,7 +184,7 @@ void ShardMatrices(ShardQuery& query) {
 
 const Op kOps[] = {
     {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient, .shard = ShardMatrices},
-    {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad, .shard = ShardMatrices},
+    {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .shard = ShardMatrices},
     {.name = "Gemm",
      .domain = "",
      .since_version = 13,

@@ -59,6 +59,13 @@ void ExpectRatio(const Node& node) {
     throw Error(ErrorCode::kValue, "attribute 'ratio' must be at least 0 and below 1, got " + std::to_string(ratio), Describe(node));
 }
 
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
+
+std::vector<ValueType> InferCopy(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 1, 1);
+  return InferLikeFirst(graph, node);
+}
+
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types) {
   types.resize(node.outputs.size());
   return types;

@@ -34,6 +34,18 @@ void ExpectSeeds(const Graph& graph, const Node& node, int i);
 // Throws Error(kValue) if the attribute `ratio`, the share that dropout leaves out, is not in [0, 1).
 void ExpectRatio(const Node& node);
 
+// One result of the type of input 0.
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node);
+
+// The same, for an operator that has only this input.
+std::vector<ValueType> InferCopy(const Graph& graph, const Node& node);
+
+// One result: the dtype of input `i` and the attribute "shape".
+template <int i>
+std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {
+  return {{InputType(graph, node, i).dtype, Shape(node.attributes.Ints("shape"))}};
+}
+
 // The first node.outputs.size() types; further ones are dropped.
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types);
 

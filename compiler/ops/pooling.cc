@@ -62,12 +62,6 @@ void GlobalLpPoolGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("LpPoolGrad", {c.in(0), c.out(0), c.grad(0)}, std::move(attributes)));
 }
 
-std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
-
-std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
-  return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
-}
-
 // The indices of the maxima count through all samples.
 void ShardMaxPool(ShardQuery& query) {
   ShardSamples(query, "0>0");
@@ -81,7 +75,11 @@ const Op kOps[] = {
     {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient, .shard = ShardMaxPool},
     {.name = "MaxPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .samples = "0>0"},
     {.name = "AveragePool", .domain = "", .gradient = AveragePoolGradient, .samples = "0>0"},
-    {.name = "AveragePoolGrad", .domain = kGradloomDomain, .gradient = AveragePoolGradGradient, .infer = InferFromShape, .samples = "0>0"},
+    {.name = "AveragePoolGrad",
+     .domain = kGradloomDomain,
+     .gradient = AveragePoolGradGradient,
+     .infer = InferFromShapeAttribute<0>,
+     .samples = "0>0"},
     {.name = "LpPool", .domain = "", .gradient = LpPoolGradient, .samples = "0>0"},
     {.name = "LpPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .samples = "0>0"},
     {.name = "GlobalAveragePool", .domain = "", .gradient = GlobalAveragePoolGradient, .samples = "0>0"},

@@ -50,16 +50,11 @@ std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
   return {{DTypeAttribute(node, DType::kInt32), Shape{scores[0], samples}}};
 }
 
-void ShardRandom(ShardQuery& query) {
-  const int axis = query.growing(0);
-  query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
-}
-
 constexpr uint32_t kRandomTraits = kRandom | kNoGradient;
 
 constexpr Op kOps[] = {
-    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardRandom},
-    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardRandom},
+    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardGrowing},
+    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = InferRandom, .shard = ShardGrowing},
     {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = BernoulliTypes, .shard = ShardPointwise},
     {.name = "Multinomial", .domain = kGradloomDomain, .traits = kRandomTraits, .infer = MultinomialTypes, .samples = "0.>0"},
     {.name = "RandomUniform", .domain = "", .traits = kRandomTraits},

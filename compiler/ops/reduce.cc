@@ -141,8 +141,6 @@ void CumProd(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("CumProdGrad", {c.in(0), c.grad(0), c.in(1)}, Running(c, /*turned=*/false)));
 }
 
-std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
-
 // Returns the axes of a reduction, non-negative.
 std::vector<int64_t> AxesOf(const ShardQuery& query) {
   const int rank = query.shape(0).rank();

@@ -7,9 +7,7 @@
 namespace gradloom {
 namespace {
 
-std::vector<ValueType> InferReorder(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
-
-const Op kOps[] = {{.name = "Reorder", .domain = kGradloomDomain, .infer = InferReorder}};
+const Op kOps[] = {{.name = "Reorder", .domain = kGradloomDomain, .infer = InferLikeFirst}};
 
 }  // namespace
 

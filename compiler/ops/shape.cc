@@ -6,6 +6,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {

@@ -133,6 +133,11 @@ void ShardView(ShardQuery& query) {
   query.SetAll(Shard::Split(axis, together / step));
 }
 
+void ShardGrowing(ShardQuery& query) {
+  const int axis = query.growing(0);
+  query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
+}
+
 void ShardAlongAxis(ShardQuery& query) {
   const int rank = query.shape(0).rank();
   const int axis = query.AxisAttribute("axis", -1, rank);

@@ -129,6 +129,9 @@ void ShardPointwise(ShardQuery& query);
 // The output has the elements of input 0 in the same row-major order.
 void ShardView(ShardQuery& query);
 
+// The operands do not decide how the output is divided: it is split if an axis grows with the batch, else whole.
+void ShardGrowing(ShardQuery& query);
+
 // Elements are combined only along the axis of attribute "axis". All operands and outputs have the shape of operand 0, up to that axis.
 void ShardAlongAxis(ShardQuery& query);
 

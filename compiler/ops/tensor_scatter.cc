@@ -1,6 +1,7 @@
 // TensorScatter, and gradloom.TensorGather(cache, places) {axis, mode, shape}, which reads the elements that TensorScatter would write.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 
 namespace gradloom {
 namespace {

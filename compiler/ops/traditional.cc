@@ -18,8 +18,6 @@ std::vector<ValueType> InferFeatures(const Graph& graph, const Node& node) {
   return {type};
 }
 
-std::vector<ValueType> InferLikeInput(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
-
 std::vector<ValueType> InferTrees(const Graph& graph, const Node& node) {
   ExpectRank(graph, node, 0, 2);
   const ValueType x = InputType(graph, node, 0);
@@ -92,7 +90,7 @@ const Op kOps[] = {
     {.name = "Adam", .domain = kTraining, .traits = kNoGradient, .infer = InferUpdate<2>},
     {.name = "Momentum", .domain = kTraining, .traits = kNoGradient, .infer = InferUpdate<1>},
     {.name = "ArrayFeatureExtractor", .domain = kMl, .traits = kNoGradient, .infer = InferFeatures},
-    {.name = "Binarizer", .domain = kMl, .traits = kPointwise | kNoGradient, .infer = InferLikeInput},
+    {.name = "Binarizer", .domain = kMl, .traits = kPointwise | kNoGradient, .infer = InferLikeFirst},
     {.name = "TfIdfVectorizer", .domain = "", .since_version = 9, .traits = kNoGradient, .infer = InferCounts},
     {.name = "TreeEnsemble", .domain = kMl, .since_version = 5, .traits = kNoGradient, .infer = InferTrees, .samples = "0>0"},
 };

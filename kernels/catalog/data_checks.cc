@@ -4,6 +4,8 @@
 #include <iterator>
 #include <limits>
 
+#include "kernels/catalog/operands.h"
+
 namespace gradloom {
 namespace {
 
@@ -14,8 +16,6 @@ constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 
 // The shape of an operand, or a scalar's if it is absent.
 Shape ShapeOf(const std::vector<OperandType>& operands, size_t i) { return i < operands.size() ? operands[i].shape : Shape(); }
-
-bool Has(const KernelCall& call, size_t input) { return input < call.inputs.size() && call.inputs[input].present(); }
 
 // -1 if there is no such axis; the kernel then refuses the call when it is prepared.
 int64_t Extent(const Shape& shape, int64_t axis) {
@@ -54,7 +54,7 @@ Checks OnnxLoss(const KernelCall& call) { return Labels(call, 1, ShapeOf(call.in
 
 Checks Recurrent(const KernelCall& call) {
   constexpr size_t kLengths = 4;
-  if (!Has(call, kLengths)) return {};
+  if (!HasInput(call, kLengths)) return {};
   return {{kLengths, Kind::kLength, {Extent(ShapeOf(call.inputs, 0), call.attributes.Int("layout", 0) != 0 ? 1 : 0)}}};
 }
 
@@ -69,7 +69,7 @@ Checks Regions(const KernelCall& call) {
 
 // The first rows of ranges in a cache, which must not extend past its end.
 Checks Starts(const KernelCall& call, size_t starts, const Shape& rows) {
-  if (!Has(call, starts)) return {};
+  if (!HasInput(call, starts)) return {};
   const int64_t axis = call.attributes.Int("axis", -2);
   return {{starts, Kind::kLength, {Extent(ShapeOf(call.inputs, 0), axis), Extent(rows, axis)}}};
 }

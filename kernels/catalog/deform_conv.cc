@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "kernels/catalog/operands.h"
+
 namespace gradloom {
 
 const Shape& DeformOutputShape(const KernelCall& call) {
@@ -18,12 +20,12 @@ DeformSizes::DeformSizes(const KernelCall& call) {
 bool DeformFits(const KernelCall& call) {
   const DeformSizes s(call);
   const auto two = [&](const char* name) { return call.attributes.Ints(name, {1, 1}).size() == 2; };
-  const bool has_mask = static_cast<size_t>(kDeformMask) < call.inputs.size() && call.inputs[kDeformMask].present();
   return two("strides") && two("dilations") && call.attributes.Ints("pads", {0, 0, 0, 0}).size() == 4 && s.groups > 0 &&
          s.offset_groups > 0 && s.channels % s.offset_groups == 0 && s.filters % s.groups == 0 &&
          call.inputs[kDeformW].shape[1] * s.groups == s.channels &&
          call.inputs[kDeformOffset].shape == Shape{s.images, s.offset_groups * s.taps() * 2, s.out[0], s.out[1]} &&
-         (!has_mask || call.inputs[kDeformMask].shape == Shape{s.images, s.offset_groups * s.taps(), s.out[0], s.out[1]});
+         (!HasInput(call, kDeformMask) ||
+          call.inputs[kDeformMask].shape == Shape{s.images, s.offset_groups * s.taps(), s.out[0], s.out[1]});
 }
 
 }  // namespace gradloom

@@ -47,6 +47,14 @@ bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape) {
   return Walked(OrderOf(a, shape.rank()), shape) == Walked(OrderOf(b, shape.rank()), shape);
 }
 
+std::string RejectsView(const KernelCall& call) {
+  const OperandType &in = call.inputs[0], &out = call.outputs[0];
+  if (in.bytes() != out.bytes()) return "input and output of different size";
+  if (in.layout.plain() && out.layout.plain()) return "";
+  if (in.shape == out.shape && SameMemoryOrder(in.layout, out.layout, in.shape)) return "";
+  return "layout " + in.layout.ToString() + " to " + out.layout.ToString();
+}
+
 std::optional<PhysicalCall> PhysicalOf(const KernelCall& call) {
   PhysicalCall physical{call, {}};
   const Layout* permuted = nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
@@ -15,6 +16,10 @@ Layout ChannelsLast(int rank);
 // Whether two layouts put every element of a tensor of this shape at the same offset. Dimensions of extent 1 do not matter. Returns false
 // if either has blocks and they differ.
 bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape);
+
+// "" if the output can have the bytes of the input in the same order: the same shape and layout, or row-major on both sides; else the
+// reason. For the rows of operators that only reinterpret elements.
+std::string RejectsView(const KernelCall& call);
 
 struct PhysicalCall {
   KernelCall call;        // plain operands; if dimensions were permuted, all of the same rank, with leading ones

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "kernels/catalog/operands.h"
+
 namespace gradloom {
 namespace {
 
@@ -14,7 +16,6 @@ int64_t GatesOf(const KernelCall& call) {
 }  // namespace
 
 RecurrentExtents::RecurrentExtents(const KernelCall& call) {
-  const auto has = [&](size_t i) { return i < call.inputs.size() && call.inputs[i].present(); };
   gates = GatesOf(call);
   inputs = gates == 4 ? 8 : 6;
   outputs = gates == 4 ? 3 : 2;
@@ -28,11 +29,11 @@ RecurrentExtents::RecurrentExtents(const KernelCall& call) {
   directions = r[0];
   hidden = r[2];
   reversed = call.attributes.String("direction", "forward") == "reverse";
-  has_lengths = has(4);
+  has_lengths = HasInput(call, 4);
   linear = gates == 3 && call.attributes.Int("linear_before_reset", 0) != 0;
   const std::vector<std::string> activations = call.attributes.Strings("activations");
   relu = gates == 1 && !activations.empty() && activations.front() == "Relu";
-  recomputes = gradient && !(has(saved_y()) && (gates == 1 || has(saved_rows())));
+  recomputes = gradient && !(HasInput(call, saved_y()) && (gates == 1 || HasInput(call, saved_rows())));
   kept = gates + (gates == 4 || linear ? 1 : 0);
 }
 

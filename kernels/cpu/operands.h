@@ -4,12 +4,10 @@
 #include <string>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/operands.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
-
-inline bool HasInput(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
-inline bool HasOutput(const KernelCall& call, size_t i) { return i < call.outputs.size() && call.outputs[i].present(); }
 
 // "" if every operand is plain, else the reason.
 inline std::string RejectsLayouts(const KernelCall& call) {

@@ -48,8 +48,10 @@ struct Sequences {
   }
 
   GRADLOOM_DEVICE int64_t XAt(int64_t t, int64_t b) const { return (batch_first ? b * steps + t : t * batch + b) * input; }
-  GRADLOOM_DEVICE int64_t YAt(int64_t t, int64_t d, int64_t b) const {
-    return (batch_first ? (b * steps + t) * directions + d : (t * directions + d) * batch + b) * hidden;
+  // The element of Y that step s makes.
+  GRADLOOM_DEVICE int64_t YAt(int64_t s, const Cell& at) const {
+    const int64_t t = Time(at.d, s, at.b);
+    return (batch_first ? (at.b * steps + t) * directions + at.d : (t * directions + at.d) * batch + at.b) * hidden + at.j;
   }
   GRADLOOM_DEVICE int64_t StateAt(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
 };
@@ -163,10 +165,10 @@ struct Recurrence {
   GRADLOOM_DEVICE int64_t StateOf(int64_t s, const Sequences::Cell& at) const {
     return at.d * n.state_stride() + (s * n.batch + at.b) * n.hidden + at.j;
   }
-  GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j; }
+  GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(s, at); }
   // The gradient of the state after a step within the sequence.
   GRADLOOM_DEVICE A Upstream(int64_t s, const Sequences::Cell& at, int64_t i) const {
-    return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j]));
+    return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(s, at)]));
   }
 
   GRADLOOM_DEVICE A Clipped(A value) const { return clip <= 0 ? value : value < -clip ? -clip : value > clip ? clip : value; }

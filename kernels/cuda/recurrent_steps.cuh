@@ -106,7 +106,7 @@ struct Steps {
   GRADLOOM_DEVICE int64_t OrderedRow(int64_t s, const Sequences::Cell& at) const { return at.d * n.rows() + Place(s) * n.batch + at.b; }
 
   GRADLOOM_DEVICE A* Kept(const Sequences::Cell& at, int64_t row) const { return kept + (at.d * n.rows() + row) * kept_row + at.j; }
-  GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j; }
+  GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(s, at); }
   GRADLOOM_DEVICE T* Dz(const Sequences::Cell& at, int64_t row) const { return dz + (row * n.directions + at.d) * n.width + at.j; }
   GRADLOOM_DEVICE T* Dr(int64_t s, const Sequences::Cell& at) const { return dr + OrderedRow(s, at) * n.width + at.j; }
   GRADLOOM_DEVICE A Initial(const T* from, const Sequences::Cell& at) const {
@@ -240,7 +240,7 @@ struct Steps {
   // On entry to a backward cell, dh and dc are the gradients of the states after step s, on exit of those before it; the contribution to dh
   // through R is added later.
   GRADLOOM_DEVICE A Upstream(int64_t s, const Sequences::Cell& at, int64_t i) const {
-    return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j]));
+    return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(s, at)]));
   }
   // Sets the gradients of a gate's pre-activation and of its product with R.
   GRADLOOM_DEVICE void SetGradient(int64_t s, const Sequences::Cell& at, int64_t row, int64_t gate, A value, A of_product) const {

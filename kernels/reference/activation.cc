@@ -1,4 +1,6 @@
 // Activation functions of one operand, with attributes; PRelu and SwiGLU have two.
+#include "kernels/reference/activation.h"
+
 #include <cmath>
 
 #include "kernels/reference/families.h"
@@ -22,22 +24,6 @@ T SigmoidElement(T x) {
   if (x >= 0) return 1 / (1 + std::exp(-x));
   const T e = std::exp(x);
   return e / (1 + e);
-}
-
-template <typename T>
-T SoftplusElement(T x) {
-  return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::fabs(x)));
-}
-
-template <typename T>
-T GeluElement(T x) {
-  return x * std::erfc(-x * T(0.70710678118654752440)) / 2;
-}
-
-// Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016, section 2.
-template <typename T>
-T GeluTanhElement(T x) {
-  return x / 2 * (1 + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
 }
 
 void Gelu(const KernelCall& call, const void* const* in, void* const* out) {
@@ -84,11 +70,6 @@ template <typename T>
 auto ThresholdedRelu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
   return [=](T x) { return x > alpha ? x : T{0}; };
-}
-
-template <typename T>
-T Clamp01(T x) {
-  return x < 0 ? T{0} : x > 1 ? T{1} : x;
 }
 
 template <typename T>

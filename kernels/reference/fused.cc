@@ -4,6 +4,7 @@
 
 #include "kernels/catalog/pointwise.h"
 #include "kernels/catalog/pointwise_tensors.h"
+#include "kernels/reference/activation.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
@@ -18,21 +19,6 @@ T Expm1Left(T x, T alpha) {
 template <typename T>
 T SigmoidOf(T x) {
   return 1 / (1 + std::exp(-x));
-}
-
-template <typename T>
-T SoftplusOf(T x) {
-  return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::fabs(x)));
-}
-
-template <typename T>
-T Clamp01(T x) {
-  return x < 0 ? T{0} : x > 1 ? T{1} : x;
-}
-
-template <typename T>
-T GeluTanhOf(T x) {
-  return x / 2 * (1 + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
 }
 
 template <typename T>
@@ -52,11 +38,11 @@ T Apply(PointwiseOp op, T a, T b, T c) {
     case PointwiseOp::kErf: return std::erf(a);
     case PointwiseOp::kExp: return std::exp(a);
     case PointwiseOp::kFloor: return std::floor(a);
-    case PointwiseOp::kGelu: return a * std::erfc(-a * T(0.70710678118654752440)) / 2;
+    case PointwiseOp::kGelu: return GeluElement(a);
     case PointwiseOp::kHardSwish: return a * Clamp01(a / 6 + T(0.5));
     case PointwiseOp::kIsNaN: return truth(a != a);
     case PointwiseOp::kLog: return std::log(a);
-    case PointwiseOp::kMish: return a * std::tanh(SoftplusOf(a));
+    case PointwiseOp::kMish: return a * std::tanh(SoftplusElement(a));
     case PointwiseOp::kNeg: return -a;
     case PointwiseOp::kNot: return truth(a == 0);
     case PointwiseOp::kReciprocal: return 1 / a;
@@ -64,7 +50,7 @@ T Apply(PointwiseOp op, T a, T b, T c) {
     case PointwiseOp::kRound: return std::nearbyint(a);
     case PointwiseOp::kSigmoid: return SigmoidOf(a);
     case PointwiseOp::kSign: return a != a ? a : truth(a > 0) - truth(a < 0);
-    case PointwiseOp::kSoftplus: return SoftplusOf(a);
+    case PointwiseOp::kSoftplus: return SoftplusElement(a);
     case PointwiseOp::kSoftsign: return a / (1 + std::fabs(a));
     case PointwiseOp::kSqrt: return std::sqrt(a);
     case PointwiseOp::kTanh: return std::tanh(a);
@@ -104,7 +90,7 @@ T Apply(PointwiseOp op, T a, T b, T c) {
     case PointwiseOp::kClip: return (a < b ? b : a) > c ? c : (a < b ? b : a);
     case PointwiseOp::kHardSigmoid: return Clamp01(b * a + c);
     case PointwiseOp::kSelu: return c * Expm1Left(a, b);
-    case PointwiseOp::kGeluTanh: return GeluTanhOf(a);
+    case PointwiseOp::kGeluTanh: return GeluTanhElement(a);
     case PointwiseOp::kSquare: return a * a;
     case PointwiseOp::kFmod: return std::fmod(a, b);
     case PointwiseOp::kMulAdd: return a * b + c;

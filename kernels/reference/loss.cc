@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
@@ -44,7 +45,7 @@ struct Rows {
 
 Rows RowsOf(const KernelCall& call, const void* const* inputs, const Shape& shape, size_t target, size_t weight) {
   return {shape[0], shape[1], call.attributes.Int("ignore_index", -100), static_cast<const int64_t*>(inputs[target]),
-          weight < call.inputs.size() && call.inputs[weight].present() ? inputs[weight] : nullptr};
+          HasInput(call, weight) ? inputs[weight] : nullptr};
 }
 
 // Log-probabilities of n scores that are `step` apart; y may be x. Does not overflow for finite scores.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/reference/activation.h"
 #include "kernels/reference/batched_product.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
@@ -91,8 +92,7 @@ void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// GELU with the tanh approximation, and its derivative.
-double GeluTanhOf(double x) { return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
+// The derivative of GELU's tanh form.
 double GeluTanhSlope(double x) {
   const double t = std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
   return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
@@ -116,7 +116,7 @@ void GemmActivation(const KernelCall& call, const void* const* in, void* const* 
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) {
       if (has_bias) sum += static_cast<double>(In<T>(in, 2)[j]);
-      Out<T>(out, 0)[i * n + j] = Rounded<T>(gelu ? GeluTanhOf(sum) : sum < 0 ? 0 : sum);
+      Out<T>(out, 0)[i * n + j] = Rounded<T>(gelu ? GeluTanhElement(sum) : sum < 0 ? 0 : sum);
       if (keeps) Out<T>(out, 1)[i * n + j] = Rounded<T>(sum);
     });
   });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/catalog/batch_slice.h"
+#include "kernels/catalog/operands.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wide.h"
@@ -35,7 +36,7 @@ struct Channels {
 // Null if the output is not wanted.
 template <typename T>
 T* Out(const KernelCall& call, void* const* outputs, size_t i) {
-  return i < call.outputs.size() && call.outputs[i].present() ? static_cast<T*>(outputs[i]) : nullptr;
+  return HasOutput(call, i) ? static_cast<T*>(outputs[i]) : nullptr;
 }
 
 template <typename T>

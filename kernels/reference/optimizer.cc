@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/catalog/update.h"
 #include "kernels/reference/families.h"
 #include "runtime/base/dispatch.h"
@@ -10,14 +11,12 @@
 namespace gradloom {
 namespace {
 
-bool Present(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
-
 double ScalarInput(const KernelCall& call, const void* const* inputs, size_t i) {
   return ElementAsDouble({call.inputs[i].dtype, call.inputs[i].shape, inputs[i]}, 0);
 }
 
 bool Applies(const KernelCall& call, const void* const* inputs, size_t i) {
-  return !Present(call, i) || *static_cast<const bool*>(inputs[i]);
+  return !HasInput(call, i) || *static_cast<const bool*>(inputs[i]);
 }
 
 double LearningRate(const KernelCall& call, const void* const* inputs, size_t i) {
@@ -33,7 +32,7 @@ template <size_t N, typename T, typename Options, typename F>
 void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* outputs, const Options& options, F f) {
   const double lr = LearningRate(call, inputs, kUpdateLr);
   const auto step = scalar::MakeStep<T>(options, lr, *static_cast<const int64_t*>(inputs[kUpdateStep]));
-  const T clip = Present(call, kUpdateClip) ? static_cast<T>(ScalarInput(call, inputs, kUpdateClip)) : T(1);
+  const T clip = HasInput(call, kUpdateClip) ? static_cast<T>(ScalarInput(call, inputs, kUpdateClip)) : T(1);
   const T* parameter = static_cast<const T*>(inputs[kUpdateParameter]);
   const OperandType& given = call.inputs[kUpdateGradient];
   Tensor widened;  // a 16-bit gradient, widened

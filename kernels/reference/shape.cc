@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
@@ -78,7 +79,7 @@ void Split(const KernelCall& call, const void* const* in, void* const* out) {
   for (int64_t o = 0; o < outer; ++o) {
     for (size_t k = 0; k < parts.size(); ++k) {
       const int64_t bytes = parts[k] * inner;
-      if (k < call.outputs.size() && call.outputs[k].present()) CopyBytes(Out<char>(out, k) + o * bytes, x, bytes);
+      if (HasOutput(call, k)) CopyBytes(Out<char>(out, k) + o * bytes, x, bytes);
       x += bytes;
     }
   }

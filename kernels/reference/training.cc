@@ -1,6 +1,7 @@
 // The optimizers of ai.onnx.preview.training: (R, T, X..., G..., states...) -> (X..., states...).
 #include <cmath>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/numbers.h"
 
@@ -33,7 +34,7 @@ void Update(const KernelCall& call, const void* const* in, void* const* out, F&&
     if (call.outputs[k].present()) StoreNumbers(call, k, x, out);
     for (size_t s = 0; s < kStates; ++s) {
       const size_t output = (1 + s) * count + k;
-      if (output < call.outputs.size() && call.outputs[output].present()) StoreNumbers(call, output, states[s], out);
+      if (HasOutput(call, output)) StoreNumbers(call, output, states[s], out);
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <vector>
 
 #include "runtime/plan/plan.h"
 
@@ -32,47 +31,25 @@ D CosineBetween(double from, double to, D share) {
 
 template <typename D, typename N>
 D OneCycle(const Schedule& s, N step) {
-  const Attributes& a = s.attributes;
   const double total = static_cast<double>(TotalSteps(s));
-  const double pct_start = a.has("warmup_steps") ? static_cast<double>(WarmupSteps(s)) / total : a.Float("pct_start", 0.3);
-  const double first = s.lr / a.Float("div_factor", 25), last = first / a.Float("final_div_factor", 1e4);
-  const double top = pct_start * total - 1, end = total - 1;
+  const double rise = s.attributes.has("warmup_steps") ? static_cast<double>(WarmupSteps(s)) : 0.3 * total;
+  const double first = s.lr / 25, last = first / 1e4;
+  const double top = rise - 1, end = total - 1;
   const D at = Smaller(D(step), D(end));
   const D up = top > 0 ? CosineBetween(first, s.lr, D(at / top)) : D(s.lr);
   const D down = end > top ? CosineBetween(s.lr, last, D((at - top) / (end - top))) : D(last);
   return Select(at <= top, up, down);
 }
 
-// The factor of the schedule "step" after t steps.
-template <typename D, typename N>
-D Decays(const Schedule& s, N t) {
-  using std::pow;
-  D count = D(0);
-  if (s.attributes.has("milestones")) {
-    for (const int64_t milestone : s.attributes.Ints("milestones")) {
-      count += Select(N(static_cast<double>(milestone)) <= t, D(1), D(0));
-    }
-  } else {
-    count = D(t / StepSize(s));
-  }
-  return pow(D(s.attributes.Float("gamma", 0.1)), count);
-}
-
 template <typename D, typename N>
 D AfterWarmup(const Schedule& s, N step, int64_t warmup) {
+  using std::pow;
   const double lr = s.lr;
-  const Attributes& a = s.attributes;
-  if (s.kind == "factors") {
-    const std::vector<double> factors = a.Floats("factors");
-    D factor = D(factors.back());
-    for (size_t i = factors.size() - 1; i-- > 0;) factor = Select(step <= static_cast<int64_t>(i), D(factors[i]), factor);
-    return lr * factor;
-  }
-  if (s.kind == "step") return lr * Decays<D>(s, N(step - warmup));
+  if (s.kind == "step") return lr * pow(D(s.attributes.Float("gamma", 0.1)), D(N(step - warmup) / StepSize(s)));
   const int64_t length = TotalSteps(s) - warmup;
   const D share = length < 1 ? D(1) : Smaller(D(1), D(D(step - warmup) / static_cast<double>(length)));
-  if (s.kind == "linear") return lr * (1 - (1 - a.Float("end_factor", 0)) * share);
-  return CosineBetween(lr, a.Float("min_lr", 0), share);
+  if (s.kind == "linear") return lr * (1 - share);
+  return CosineBetween(lr, s.attributes.Float("min_lr", 0), share);
 }
 
 // The learning rate of the update that follows `step` (at least 0) updates. The schedule must pass CheckSchedule.
@@ -82,8 +59,7 @@ D Rate(const Schedule& s, N step) {
   const int64_t warmup = WarmupSteps(s);
   const D behind = s.kind == "constant" ? D(s.lr) : AfterWarmup<D>(s, step, warmup);
   if (warmup == 0) return behind;
-  const double start = s.attributes.Float("warmup_start", 0);
-  return Select(step < warmup, s.lr * (start + (1 - start) * D(step) / static_cast<double>(warmup)), behind);
+  return Select(step < warmup, s.lr * (D(step) / static_cast<double>(warmup)), behind);
 }
 
 }  // namespace gradloom::schedule_formula

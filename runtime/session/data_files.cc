@@ -14,11 +14,10 @@
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
 #include "runtime/session/tokens.h"
+#include "runtime/session/unpacked_file.h"
 
 namespace gradloom {
 namespace {
-
-std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
 
 std::string Warning(const std::string& column, int64_t count, const std::string& first) {
   if (count == 1) return "1 value of column '" + Escaped(column) + "' is NaN or infinite, at " + first;

@@ -44,8 +44,6 @@ void SwapBytes(Tensor& tensor) {
   for (int64_t i = 0; i < tensor.bytes(); i += width) std::reverse(bytes + i, bytes + i + width);
 }
 
-std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
-
 // The start of a suffix such as "-idx3-ubyte"; npos for other names.
 size_t SuffixOf(std::string_view name) {
   const std::string_view stem = WithoutGz(name);

@@ -6,6 +6,11 @@
 #include "runtime/base/error.h"
 
 namespace gradloom {
+namespace {
+
+constexpr double kLeastReduction = 1e-8;  // PyTorch's default; smaller reductions are skipped
+
+}  // namespace
 
 Plateau::Plateau(const PlateauOptions& options, double lr) : options_(options), lr_(lr) {
   if (options.factor > 0 && options.factor < 1) return;
@@ -16,7 +21,7 @@ bool Plateau::IsBetter(double value) const {
   // Comparisons with NaN are false.
   if (!has_best_) return value == value;
   const double sign = options_.larger ? 1 : -1;
-  const double bound = options_.absolute ? best_ + sign * options_.threshold : best_ * (1 + sign * options_.threshold);
+  const double bound = best_ * (1 + sign * options_.threshold);
   return options_.larger ? value > bound : value < bound;
 }
 
@@ -34,7 +39,7 @@ double Plateau::Step(double value) {
   }
   if (bad_ > options_.patience) {
     const double reduced = std::max(lr_ * options_.factor, options_.min_lr);
-    if (lr_ - reduced > options_.eps) lr_ = reduced;
+    if (lr_ - reduced > kLeastReduction) lr_ = reduced;
     cooling_ = options_.cooldown;
     bad_ = 0;
   }

@@ -10,11 +10,9 @@ struct PlateauOptions {
   bool larger = false;  // whether a larger value is better
   double factor = 0.1;
   int64_t patience = 10;    // evaluations without progress that are tolerated
-  double threshold = 1e-4;  // least progress that counts: a share of the best value, or with `absolute` a difference
-  bool absolute = false;
-  int64_t cooldown = 0;  // evaluations after a reduction that do not count
+  double threshold = 1e-4;  // least progress that counts, as a share of the best value
+  int64_t cooldown = 0;     // evaluations after a reduction that do not count
   double min_lr = 0;
-  double eps = 1e-8;  // smaller reductions are skipped
 };
 
 // Throws Error(kConfig) if factor is not within (0, 1).

@@ -19,11 +19,10 @@ using schedule_formula::WarmupSteps;
 
 }  // namespace
 
-std::vector<std::string> ScheduleKinds() { return {"constant", "linear", "cosine", "step", "factors", "one_cycle"}; }
+std::vector<std::string> ScheduleKinds() { return {"constant", "linear", "cosine", "step", "one_cycle"}; }
 
 void CheckSchedule(const Schedule& schedule) {
   const std::string& kind = schedule.kind;
-  const Attributes& a = schedule.attributes;
   const std::vector<std::string> kinds = ScheduleKinds();
   if (std::ranges::find(kinds, kind) == kinds.end()) {
     std::string known;
@@ -41,16 +40,12 @@ void CheckSchedule(const Schedule& schedule) {
              "use --warmup 5%, or a longer run");
     }
   }
-  if (kind == "step" && !a.has("milestones")) {
-    if (total < 1 && !a.has("step_size")) Refuse(schedule, "the number of steps and step_size are both unknown");
-    if (StepSize(schedule) < 1) Refuse(schedule, "step_size must be at least 1");
-  }
-  if (kind == "factors" && a.Floats("factors").empty()) Refuse(schedule, "the list of factors is empty");
-  if (kind == "one_cycle") {
-    const double pct_start = a.Float("pct_start", 0.3);
-    if (!(pct_start >= 0 && pct_start <= 1)) Refuse(schedule, "pct_start must be in [0, 1]");
-    if (!(a.Float("div_factor", 25) > 0 && a.Float("final_div_factor", 1e4) > 0))
-      Refuse(schedule, "div_factor and final_div_factor must be above 0");
+  if (kind == "step") {
+    if (total < 1 && !schedule.attributes.has("step_size")) {
+      Refuse(schedule, "the number of steps and step_size are both unknown",
+             "set --step-size N, or train.steps (--steps N), or --epochs N of a run");
+    }
+    if (StepSize(schedule) < 1) Refuse(schedule, "step_size must be at least 1, got " + std::to_string(StepSize(schedule)));
   }
 }
 

@@ -19,18 +19,14 @@ void CheckSchedule(const Schedule& schedule);
 // warmup_steps, where t is at most T:
 //
 //   constant   lr
-//   linear     lr * (1 - (1 - end_factor) * t / T)                      end_factor 0
+//   linear     lr * (1 - t / T)
 //   cosine     min_lr + (lr - min_lr) * (1 + cos(pi * t / T)) / 2       min_lr 0
-//   step       lr * gamma ^ (t / step_size, rounded down), or to the power of the number of `milestones`
-//              that t has reached                                       gamma 0.1, step_size T / 3 rounded up
-//   factors    lr * factors[step]; the last one goes on
-//   one_cycle  from lr / div_factor up to lr in the first pct_start * total_steps, then down to
-//              lr / div_factor / final_div_factor, both along a cosine
-//              pct_start 0.3 (or warmup_steps / total_steps), div_factor 25, final_div_factor 1e4
+//   step       lr * gamma ^ (t / step_size, rounded down)               gamma 0.1, step_size T / 3 rounded up
+//   one_cycle  from lr / 25 up to lr in the first warmup_steps (or 0.3 * total_steps), then down to lr / 250,000, both along a cosine
 //
-// These are torch.optim.lr_scheduler's LinearLR, CosineAnnealingLR, StepLR, MultiStepLR, LambdaLR and OneCycleLR. Except in one_cycle, the
-// first warmup_steps rise linearly from warmup_start * lr (default 0) to lr, like LinearLR in a SequentialLR. linear, cosine and one_cycle
-// need total_steps; step needs that or step_size. Throws like CheckSchedule.
+// These are torch.optim.lr_scheduler's LinearLR, CosineAnnealingLR, StepLR and OneCycleLR. Except in one_cycle, the first warmup_steps rise
+// linearly from 0 to lr, like a LambdaLR in a SequentialLR. linear, cosine and one_cycle need total_steps; step needs that or step_size.
+// Throws like CheckSchedule.
 double LearningRate(const Schedule& schedule, int64_t step);
 
 }  // namespace gradloom

@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/file.h"
 
 namespace gradloom {
+
+// The name of a packed file without the ending of gzip, and any other name as it is.
+inline std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
 
 // A file as a stream of bytes, unpacked if it starts like gzip (whatever its name), including several members one after another. For one
 // thread.

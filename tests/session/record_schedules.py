@@ -8,15 +8,13 @@ def run(make,lr,n):
     return out
 def seq(first,second,m): return lambda o: SequentialLR(o,[first(o),second(o)],[m])
 cases={
- "linear":(lambda o: LinearLR(o,1.0,0.1,total_iters=8),0.2,11),
+ "linear":(lambda o: LinearLR(o,1.0,0.0,total_iters=8),0.2,11),
  "cosine":(lambda o: CosineAnnealingLR(o,8,eta_min=0.001),0.2,9),
  "step":(lambda o: StepLR(o,3,gamma=0.5),0.2,10),
- "milestones":(lambda o: MultiStepLR(o,[2,5,6],gamma=0.1),0.2,8),
  "one_cycle":(lambda o: OneCycleLR(o,0.2,total_steps=10),0.2/25,10),
- "one_cycle_options":(lambda o: OneCycleLR(o,0.2,total_steps=12,pct_start=0.25,div_factor=10,final_div_factor=100),0.2/10,12),
- "warmup_cosine":(seq(lambda o: LinearLR(o,0.25,1.0,total_iters=4),lambda o: CosineAnnealingLR(o,6),4),0.2,10),
+ "one_cycle_warmup":(lambda o: OneCycleLR(o,0.2,total_steps=12,pct_start=0.25),0.2/25,12),
+ "warmup_cosine":(seq(lambda o: LambdaLR(o,lambda k: k/4),lambda o: CosineAnnealingLR(o,6),4),0.2,10),
  "warmup_constant":(lambda o: LambdaLR(o,lambda k: min(1,k/5)),0.2,8),
- "factors":(lambda o: LambdaLR(o,lambda k:[1, .5, .25, 2, 2][k]),0.2,4),
 }
 for k,(m,lr,n) in cases.items():
     print('    {"%s", {%s}},'%(k,", ".join(repr(float(x)) for x in run(m,lr,n))))
@@ -35,7 +33,7 @@ rng=random.Random(7)
 noisy=[round(3/(1+i/4)+rng.gauss(0,.15),3) for i in range(24)]
 flat=[1,.9,.90005,.8999,.95,.9,.9,.85,.85,.85,.85,.85,math.nan,.85,.85,.1]
 for name,values,options in (("noisy",noisy,dict(patience=1,factor=.5)),("flat",flat,dict(patience=2,factor=.1)),
-                            ("cooldown",noisy,dict(patience=0,cooldown=2,factor=.3)),("absolute",noisy,dict(patience=1,threshold=.2,threshold_mode="abs",factor=.5)),
+                            ("cooldown",noisy,dict(patience=0,cooldown=2,factor=.3)),
                             ("larger",[-v for v in noisy],dict(patience=1,mode="max",factor=.5,threshold=.01)),
                             ("floor",[1]*8,dict(patience=0,factor=.1,min_lr=.005)),("tiny",[1]*9,dict(patience=0,factor=1e-4))):
     print('    {"%s", {%s}, {%s}, {%s}},'%(name,", ".join(".%s = %s"%kv for kv in options.items()),", ".join(map(repr,values)),", ".join(map(repr,plateau(values,**options)))))

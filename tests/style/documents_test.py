@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that what pages mention exists: tests, files, links, headings, error classes; and that page sections mentioned in code exist.
+"""Checks that what pages mention exists: tests, files, links, headings, error classes; that page sections mentioned in code exist; and that
+docs/architecture.md lists the compiler's passes in their order.
 
 Argument: WORKSPACE, whose real path leads to the source tree.
 """
@@ -59,6 +60,14 @@ def missing_files(root, text):
             yield path
 
 
+def pass_order(pipeline, page):
+    """The passes of the compiler, and those that the page lists."""
+    in_code = re.findall(r'^    \{"(\w+)", Run', pipeline, re.M)
+    section = page.partition("### The passes, in order\n")[2].partition("\n### ")[0]
+    rows = "\n".join(re.findall(r"^\| (`.*?) \|", section, re.M))
+    return in_code, re.findall(r"`(\w+)`", rows)
+
+
 def faults(root):
     for page in map(root.joinpath, pages(root)):
         text = page.read_text()
@@ -74,6 +83,9 @@ def faults(root):
         table = "\n".join(line for line in (root / "docs" / name).read_text().splitlines() if line.startswith("| E-"))
         for missing in sorted(classes - set(re.findall(r"E-[A-Z-]+", table))):
             yield f"docs/{name}: no line for {missing}"
+    in_code, on_page = pass_order((root / "compiler/passes/pipeline.cc").read_text(), (root / "docs/architecture.md").read_text())
+    if len(in_code) < 20 or in_code != on_page:
+        yield f"docs/architecture.md: the passes are {', '.join(in_code)}, the page lists {', '.join(on_page)}"
     if len(classes) < 20:
         yield f"only {len(classes)} classes of errors found"
     # Every promise has a test.
@@ -90,6 +102,8 @@ def main():
     assert list(missing_anchors(root / "README.md", planted)) == ["#three", "docs/data.md#no-such"]
     assert list(missing_sections(root, '// (docs/benchmarks.md, "No such").')) == ['docs/benchmarks.md, "No such"']
     assert list(missing_files(root, "`runtime/base/no_such.h`")) == ["runtime/base/no_such.h"]
+    planted = '    {"one", RunOne},\n    {"two", RunTwo, true},', "### The passes, in order\n| `one`, `two` | `three` |\n\n### More\n| `four` |"
+    assert pass_order(*planted) == (["one", "two"], ["one", "two"])
     found = list(faults(root))
     print("\n".join(found) or "all that the pages name is there")
     return 1 if found else 0

@@ -1,10 +1,8 @@
 // Compiles a model with settings to a plan, with the same code as the command.
 #include <nlohmann/json.hpp>
 
-#include "compiler/verify_launches.h"
 #include "runtime/api/guard.h"
 #include "runtime/api/plans.h"
-#include "runtime/plan/verify_plan.h"
 #include "tools/api/compiler_table.h"
 #include "tools/api/compiling_source.h"
 #include "tools/api/default_devices.h"
@@ -12,6 +10,7 @@
 #include "tools/config/keys.h"
 #include "tools/run/compile_model.h"
 #include "tools/run/obstacles.h"
+#include "tools/run/sound_plan.h"
 
 namespace gradloom::api {
 namespace {
@@ -87,16 +86,10 @@ GradloomStatus* GetSettings(GradloomText** out) {
   });
 }
 
-// Also checks the operands of each launch, for which only the import has type rules.
-void Prove(const Plan& plan) {
-  VerifyLaunches(plan);
-  VerifyOrThrow(plan);
-}
-
-GradloomStatus* LoadPlan(const char* path, GradloomPlan** out) { return LoadPlanWith(Prove, path, out); }
+GradloomStatus* LoadPlan(const char* path, GradloomPlan** out) { return LoadPlanWith(ProveSound, path, out); }
 
 GradloomStatus* LoadPlanFromBuffer(const void* bytes, size_t num_bytes, GradloomPlan** out) {
-  return LoadPlanFromBufferWith(Prove, bytes, num_bytes, out);
+  return LoadPlanFromBufferWith(ProveSound, bytes, num_bytes, out);
 }
 
 }  // namespace

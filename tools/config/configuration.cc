@@ -251,6 +251,10 @@ std::string TomlOf(const Key& key, const KeyValue& value) {
   return "{" + table + (table.empty() ? "}" : " }");
 }
 
+std::string ValueText(const Configuration& configuration, const Key& key) {
+  return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
+}
+
 KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
   if (key.type == KeyType::kTerms) {
     for (std::string& term : std::get<std::vector<std::string>>(value)) {

@@ -100,6 +100,9 @@ std::string TomlOf(const Key& key, const KeyValue& value);
 // The value for use in any folder: paths are absolute.
 KeyValue WithAbsolutePath(const Key& key, KeyValue value);
 
+// The key's value in TOML syntax, with an absolute path; "nothing" if it has none.
+std::string ValueText(const Configuration& configuration, const Key& key);
+
 // Parses the words of a flag or of --set. `where` is named in errors. Throws Error(kConfig).
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where);
 

@@ -30,10 +30,6 @@ bool IsAmong(const Key& key, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), key.name) != names.end();
 }
 
-std::string ValueText(const Configuration& configuration, const Key& key) {
-  return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
-}
-
 // One line for each key whose value differs from that of the run.
 std::vector<std::string> Changes(const Configuration& run, const Configuration& now) {
   std::vector<std::string> changes;

@@ -23,10 +23,6 @@ bool IsKept(const Key& key) {
 // Values that are stored as numbers in a plan, so that a run may change them.
 bool MayDiffer(const Key& key) { return key.section() == "schedule" || std::string_view(key.name) == "optimizer.lr"; }
 
-std::string ValueText(const Configuration& configuration, const Key& key) {
-  return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
-}
-
 }  // namespace
 
 void KeepRecipe(const Configuration& configuration, Plan& plan) {

@@ -11,7 +11,7 @@ namespace gradloom {
 // ids relies on it. `proof_ms`: receives the time of the verification; may be null. Throws Error(kPlan), and what ReadPlan throws.
 Plan ReadSoundPlan(const std::string& path, double* proof_ms = nullptr);
 
-// The same for a plan in memory.
+// Verifies a plan in memory, including the operands of each launch, for which only the import has type rules. Throws Error(kPlan).
 void ProveSound(const Plan& plan);
 
 }  // namespace gradloom

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/cuda/rows/rows.h"
 #include "runtime/base/checked.h"
 
@@ -24,17 +25,17 @@ constexpr int64_t kMaxScoreBytes = int64_t{256} << 20, kScoreBytesOfAKey = int64
 // causal product computes 17/32 of all scores, where 1/2 is the minimum.
 constexpr int64_t kBlockQueries = 256, kMaxBlocks = 16;
 
-bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 bool IsGradient(const KernelCall& call) { return call.op.ends_with("Grad"); }
 
 std::string NotServed(const KernelCall& call) {
   if (call.inputs[kQ].dtype == DType::kFloat64) return "float64";
   for (size_t i : {kPastKey, kPastValue, kLengths}) {
-    if (Has(call, i)) return "input " + std::to_string(i);
+    if (HasInput(call, i)) return "input " + std::to_string(i);
   }
   if (IsGradient(call)) {
     if (HasLogSums(call)) return "log-sum-exps of the forward pass, which it has no use for";
-    if (!Has(call, kOperands) || Has(call, kOperands + 1) || Has(call, kOperands + 2)) return "gradients of other outputs than Y";
+    if (!HasInput(call, kOperands) || HasInput(call, kOperands + 1) || HasInput(call, kOperands + 2))
+      return "gradients of other outputs than Y";
     for (int64_t i : call.attributes.Ints("wanted")) {
       if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);
     }
@@ -64,7 +65,7 @@ struct KeyVisibility {
 
 KeyVisibility VisibilityOf(const KernelCall& call, int64_t keys) {
   const Attributes& a = call.attributes;
-  if (Has(call, kMask)) {
+  if (HasInput(call, kMask)) {
     const Shape& mask = call.inputs[kMask].shape;
     keys = std::min(keys, mask[mask.rank() - 1]);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/rows.h"
 
@@ -15,7 +16,6 @@ enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOper
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad"; }
-bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // A row-major mask, with strides of 0 along axes of extent 1; nullopt if it does not cover all keys.
@@ -36,16 +36,17 @@ std::optional<DnnTensor> MaskOf(const Shape& shape, const DnnAttention& a) {
 std::string NotServed(const KernelCall& call) {
   const DType dtype = call.inputs[kQ].dtype;
   if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
-  if (Has(call, kMask) && call.inputs[kMask].dtype != dtype && call.inputs[kMask].dtype != DType::kBool)
+  if (HasInput(call, kMask) && call.inputs[kMask].dtype != dtype && call.inputs[kMask].dtype != DType::kBool)
     return "a mask of " + std::string(DTypeName(call.inputs[kMask].dtype));
   for (size_t i : {kPastKey, kPastValue, kLengths}) {
-    if (Has(call, i)) return "input " + std::to_string(i);
+    if (HasInput(call, i)) return "input " + std::to_string(i);
   }
   const Attributes& a = call.attributes;
   if (a.Float("softcap", 0) > 0) return "attribute softcap";
   if (a.Int("left_window_size", -1) >= 0 || a.Int("right_window_size", -1) >= 0) return "a window";
   if (IsGradient(call)) {
-    if (!Has(call, kOperands) || Has(call, kOperands + 1) || Has(call, kOperands + 2)) return "gradients of other outputs than Y";
+    if (!HasInput(call, kOperands) || HasInput(call, kOperands + 1) || HasInput(call, kOperands + 2))
+      return "gradients of other outputs than Y";
     for (int64_t i : a.Ints("wanted")) {
       if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);
     }
@@ -136,7 +137,7 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
                  .kept = HasLogSums(call)};
   if (std::string reason = NotFitting(a); !reason.empty()) return no(std::move(reason));
   a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(a.q.dims[3])));
-  if (Has(call, kMask)) {
+  if (HasInput(call, kMask)) {
     const auto mask = MaskOf(call.inputs[kMask].shape, a);
     if (!mask) return no("a mask of other keys");
     a.mask = *mask;

@@ -1,6 +1,7 @@
 // Results with as many elements as the data of a step determines.
 #include "kernels/cuda/rows/extents.h"
 
+#include "kernels/catalog/operands.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -23,7 +24,7 @@ std::string RejectsUnique(const KernelCall& call) {
 
 std::string RejectsSuppression(const KernelCall& call) {
   for (size_t i : {0, 1, 3, 4}) {
-    if (i < call.inputs.size() && call.inputs[i].present() && call.inputs[i].dtype != DType::kFloat32) return "operands other than float32";
+    if (HasInput(call, i) && call.inputs[i].dtype != DType::kFloat32) return "operands other than float32";
   }
   const Shape &boxes = call.inputs[0].shape, &scores = call.inputs[1].shape;
   if (boxes.rank() != 3 || scores.rank() != 3) return "rank";

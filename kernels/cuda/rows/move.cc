@@ -51,15 +51,6 @@ std::string RejectsMade(const KernelCall& call) {
   return out.layout.plain() ? "" : "layout " + out.layout.ToString();
 }
 
-// The same shape and layout, or row-major on both sides.
-std::string RejectsView(const KernelCall& call) {
-  const OperandType &in = call.inputs[0], &out = call.outputs[0];
-  if (in.bytes() != out.bytes()) return "input and output of different size";
-  if (in.layout.plain() && out.layout.plain()) return "";
-  if (in.shape == out.shape && SameMemoryOrder(in.layout, out.layout, in.shape)) return "";
-  return "layout " + in.layout.ToString() + " to " + out.layout.ToString();
-}
-
 std::string RejectsReorder(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (from.dtype != to.dtype || from.shape != to.shape) return "operands of different types";

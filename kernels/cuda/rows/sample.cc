@@ -1,4 +1,5 @@
 // Resize, GridSample and their gradients.
+#include "kernels/catalog/operands.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/sample_scratch.h"
 
@@ -7,9 +8,7 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
 
-bool HasElements(const KernelCall& call, size_t i) {
-  return i < call.inputs.size() && call.inputs[i].present() && call.inputs[i].shape.elements() > 0;
-}
+bool HasElements(const KernelCall& call, size_t i) { return HasInput(call, i) && call.inputs[i].shape.elements() > 0; }
 
 std::string RejectsResize(const KernelCall& call) {
   const std::string common = FirstOf({Layouts(call), RankAbove(call, kMaxAxes)});

@@ -1,4 +1,5 @@
 // Writes the rows of an update to a cache, at a position per sample, and reads them again; inserts a row into a tensor.
+#include "kernels/catalog/operands.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -12,7 +13,7 @@ std::string Rejects(const KernelCall& call, const Shape& update, size_t indices)
   bool fits = axis && *axis > 0 && cache.rank() == update.rank() && update[*axis] <= cache[*axis];
   for (int i = 0; fits && i < cache.rank(); ++i) fits = i == *axis || cache[i] == update[i];
   if (!fits) return "an update that does not fit the cache";
-  if (indices < call.inputs.size() && call.inputs[indices].present()) {
+  if (HasInput(call, indices)) {
     const OperandType& places = call.inputs[indices];
     if (places.dtype != DType::kInt64 && places.dtype != DType::kInt32) return "places of type " + std::string(DTypeName(places.dtype));
     if (places.shape.elements() != cache[0]) return "not one position for each sample";
