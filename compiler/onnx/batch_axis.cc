@@ -40,6 +40,10 @@ Shape Reshaped(const Shape& in, const std::vector<int64_t>& target, bool allow_z
 
 }  // namespace
 
+bool IsDraw(const Node& node) {
+  return IsOneOf(node, {"RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli"});
+}
+
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
   if (id == kNoValue) return {};
   const Value& value = emitter.graph().value(id);
@@ -118,6 +122,7 @@ void BatchObserver::Before(Emitter& emitter, Node& node) {
     if (lost_) return;
     std::vector<BatchChange> changes = Prove(emitter, node, found_.reference[index_]);
     RecordCountedSample(changes);
+    RecordDraws(emitter, node, changes);
     for (const BatchChange& change : changes) Apply(emitter, node, change);
     if (!changes.empty()) found_.changes.emplace(index_, std::move(changes));
     return;
@@ -147,6 +152,7 @@ void BatchObserver::After(const Emitter& emitter, const Node& node, const std::v
   }
   if (mode_ != Mode::kProve || lost_) return;
   const Emitted& was = found_.reference[index];
+  if (IsDraw(node)) draw_of_.emplace(std::pair(&graph, results[0]), index);
   if (found_.declared == 1) {
     for (ValueId id : results) made_of_.emplace(std::pair(&graph, id), std::pair(index, node));
     FollowPooled(emitter, node, results, was);
@@ -195,6 +201,12 @@ void BatchObserver::Apply(Emitter& emitter, Node& node, const BatchChange& chang
     if (change.samples_in_channels) MoveSamplesToChannels(emitter, node);
     return;
   }
+  if (change.of_shape) {
+    std::vector<int64_t> shape;
+    for (const BatchChange::Entry& entry : change.entries) shape.push_back(entry.batches > 0 ? entry.batches * batch_ : entry.number);
+    node.attributes.set("shape", std::move(shape));
+    return;
+  }
   const size_t k = static_cast<size_t>(change.operand);
   const std::string name = node.origin + "/batch";
   inside_ = true;
@@ -223,7 +235,7 @@ void BatchObserver::Apply(Emitter& emitter, Node& node, const BatchChange& chang
     for (const BatchChange::Entry& entry : change.entries) values.push_back(entry.batches > 0 ? entry.batches * batch_ : entry.number);
     node.inputs[k] = numbers(values);
   } else {
-    if (mode_ == Mode::kApply) NoteCopies(emitter, node.inputs[k], change.axis);
+    if (mode_ == Mode::kApply && !IsDraw(node)) NoteCopies(emitter, node.inputs[k], change.axis);
     Shape shape = emitter.graph().value(node.inputs[k]).shape;
     const int64_t extent = shape[change.axis] / found_.declared * batch_;
     Node slice{.op = "Slice", .domain = "", .inputs = {node.inputs[k], numbers({0}), numbers({change.period}), numbers({change.axis})}};
@@ -265,6 +277,7 @@ std::vector<BatchChange> BatchObserver::Prove(Emitter& emitter, const Node& node
     ProveOperands(emitter, node, was, error, changes);
   }
   if (IsOneOf(node, {"Expand"})) KeepTarget(emitter, node, was, changes);
+  if (changes.empty()) DrawForSamples(emitter, node, was);
   return changes;
 }
 

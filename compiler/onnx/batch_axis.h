@@ -41,6 +41,11 @@ struct BatchChange {
   std::vector<int64_t> steps = {};
   // Whether `steps` are added to the operand, which is not a constant and contains no sample index of its own.
   bool added = false;
+  // Whether the change is to no operand but to the attribute `shape` of a node that draws random numbers, which becomes `entries`.
+  bool of_shape = false;
+  // For a value computed from random numbers: the nodes that draw them and their axes over samples. Other samples get numbers of their own,
+  // so these nodes are changed in the next walk, and in this one the value is repeated.
+  std::vector<std::pair<size_t, int>> draws = {};
   // If not empty, for a constant in which samples differ, such as a table of all pairs of samples: the axes that get the extents of another
   // batch size. If its elements are not those of GrownTable, or may be trained, they are repeated there, which is only right for
   // ImportOptions::compared; otherwise `refusal` is thrown.
@@ -68,6 +73,8 @@ struct BatchChanges {
   std::map<size_t, std::vector<BatchChange>> changes;
   // For a file for a single sample, by node and operand: a 0 that turned out to be the index of the sample.
   std::map<std::pair<size_t, int>, BatchChange> counted;
+  // By node that draws random numbers: the axes that turned out to have an extent per sample.
+  std::map<size_t, std::set<int>> drawn;
   // For a file for a single sample: Reshapes that may merge the sample with one of several axes. Equal ones are listed once, in the order
   // in which they are met. Possibilities are tried one after the other until one keeps samples apart: then each sample is computed as in
   // the file, whichever possibility that is.
@@ -100,8 +107,15 @@ struct BatchChanges {
 // Whether the node has one of these ONNX operators.
 bool IsOneOf(const Node& node, std::initializer_list<const char*> ops);
 
+// Whether the node draws one random number for each element of its result.
+bool IsDraw(const Node& node);
+
 // Returns a short list of integers that is computed from constants, even if those include a floating-point constant that might be trained.
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id);
+
+// Returns the axis of operand i that an axis of the node's output comes from, for an output of this rank; -1: unknown; nullopt: it comes
+// from another operand.
+std::optional<int> SourceAxis(const Graph& graph, const Node& node, size_t i, int out_rank, int axis);
 
 // Whether the data repeats bitwise along the axis with this period.
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
@@ -200,10 +214,15 @@ class BatchObserver {
     int64_t period = 1;
     std::vector<int64_t> steps = {};
     std::vector<int> table_axes = {};
+    std::vector<std::pair<size_t, int>> draws = {};
   };
   std::vector<Follows> WaysToFollow(Emitter& emitter, ValueId id, bool may_tile) const;
   std::vector<Follows> TablesOf(Emitter& emitter, ValueId id) const;
   std::vector<std::vector<BatchChange>> Fitting(Emitter& emitter, const Node& node, const std::vector<std::vector<Follows>>& ways);
+  std::vector<std::pair<size_t, int>> DrawsBehind(const Emitter& emitter, ValueId id, int axis) const;
+  bool NoteDraws(const std::vector<std::pair<size_t, int>>& draws);
+  void DrawForSamples(const Emitter& emitter, const Node& node, const Emitted& was);
+  void RecordDraws(Emitter& emitter, const Node& node, std::vector<BatchChange>& changes) const;
   bool MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const;
   void NoteCopies(const Emitter& emitter, ValueId id, int axis);
   std::vector<int64_t> CountedSteps(Emitter& emitter, ValueId id, int axis) const;
@@ -231,6 +250,8 @@ class BatchObserver {
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, BatchChange>> repeated_;
   // The difference between the integers of one sample and of the next, if it is always the same.
   std::map<std::pair<const Graph*, ValueId>, int64_t> counted_;
+  // The nodes that draw the value's random numbers.
+  std::map<std::pair<const Graph*, ValueId>, size_t> draw_of_;
   bool again_ = false;
   // In mode kProve, for a single sample: the sharding of computed values, and whether samples were combined.
   std::map<std::pair<const Graph*, ValueId>, Shard> shards_;

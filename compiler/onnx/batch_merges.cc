@@ -117,9 +117,14 @@ void BatchObserver::FollowSamples(const Emitter& emitter, const Node& node, cons
       growing.push_back(axes.empty() ? -1 : axes[0]);
     }
     try {
-      // Becomes an operator with a sharding rule when random numbers are seeded.
+      // These become operators with a sharding rule when random numbers are seeded.
       if (IsOneOf(node, {"Dropout"})) {
         for (ValueId id : results) shards_[{&graph, id}] = inputs[0];
+        return;
+      }
+      if (IsDraw(node)) {
+        const int axis = growing[0];
+        shards_[{&graph, results[0]}] = axis < 0 ? Shard::Whole() : Shard::Split(axis, graph.value(results[0]).shape[axis] / batch_);
         return;
       }
       // Statistics of the batch, which have no sample axis, keep samples where they are.

@@ -16,16 +16,20 @@ namespace {
 
 constexpr int64_t kMaxTrials = 256;
 
-// Returns the axis of the viewed operand with the same extent and stride as `axis` of the view.
+// Returns the axis of the viewed operand with the same extent and stride as `axis` of the view; -1 if there are several, of extent 1.
 std::optional<int> AxisOfView(const Shape& from, const Shape& to, int axis) {
   const auto behind = to.strides()[static_cast<size_t>(axis)];
+  int found = -1;
   for (int i = 0; i < from.rank(); ++i) {
-    if (from[i] == to[axis] && from.strides()[static_cast<size_t>(i)] == behind) return i;
+    if (from[i] != to[axis] || from.strides()[static_cast<size_t>(i)] != behind) continue;
+    if (found >= 0) return -1;
+    found = i;
   }
-  return -1;  // unknown
+  return found;
 }
 
-// Returns the axis of operand i that an axis of the node's output comes from; -1: unknown; nullopt: it comes from another operand.
+}  // namespace
+
 std::optional<int> SourceAxis(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
   const int rank = graph.value(node.inputs[i]).shape.rank();
   if (axis < 0) return -1;
@@ -69,6 +73,8 @@ std::optional<int> SourceAxis(const Graph& graph, const Node& node, size_t i, in
   }
   return -1;
 }
+
+namespace {
 
 // Whether an unknown value is an Expand along the axis, or a Tile of extent 1, so that all positions are equal.
 bool ExpandsAlong(const Emitter& emitter, ValueId id, int axis) {
@@ -257,7 +263,11 @@ std::vector<BatchObserver::Follows> BatchObserver::WaysToFollow(Emitter& emitter
     // All positions of the only sample are repeated, even if they are equal: every sample has as many.
     if (found_.declared == 1 && period > 0) period = shape[axis];
     std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, id, axis);
-    if (period > 0 || !steps.empty()) ways.push_back({axis, period, std::move(steps)});
+    if (period > 0 || !steps.empty()) {
+      ways.push_back({axis, period, std::move(steps)});
+    } else if (auto draws = DrawsBehind(emitter, id, axis); !draws.empty()) {
+      ways.push_back({.axis = axis, .period = 1, .draws = std::move(draws)});
+    }
   }
   return ways;
 }
@@ -300,9 +310,14 @@ std::vector<std::vector<BatchChange>> BatchObserver::Fitting(Emitter& emitter, c
       const int64_t choice = rest % choices;
       rest /= choices;
       if (choice == 0) continue;
-      const auto& [axis, period, steps, table_axes] = ways[k][static_cast<size_t>(choice - 1)];
-      candidate.push_back(
-          {.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}, .steps = steps, .table_axes = table_axes});
+      const Follows& way = ways[k][static_cast<size_t>(choice - 1)];
+      candidate.push_back({.operand = static_cast<int>(k),
+                           .axis = way.axis,
+                           .period = way.period,
+                           .entries = {},
+                           .steps = way.steps,
+                           .draws = way.draws,
+                           .table_axes = way.table_axes});
     }
     try {
       for (const BatchChange& change : candidate) Apply(emitter, changed, change);
@@ -341,6 +356,8 @@ void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emit
   changes = std::move(fits[0]);
   for (BatchChange& change : changes) {
     if (!change.table_axes.empty()) change.refusal = Refusal(node, error.message());
+    // Their nodes were changed, and the value still has no number for each sample.
+    if (!change.draws.empty() && !NoteDraws(change.draws)) Refuse(node, error.message());
   }
   if (found_.declared == 1 && std::any_of(changes.begin(), changes.end(), [](const BatchChange& change) { return change.period > 1; })) {
     tiled_ = true;

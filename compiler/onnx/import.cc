@@ -45,8 +45,15 @@ bool SamplesStaySeparate(const Graph& graph, const std::vector<Shape>& single) {
 
 // Finds what in the file depends on its batch size without being declared so.
 BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
-  BatchChanges found{
-      .declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}, .loops = {}, .alike = {}};
+  BatchChanges found{.declared = declared,
+                     .reference = {},
+                     .changes = {},
+                     .counted = {},
+                     .drawn = {},
+                     .merges = {},
+                     .ambiguous = {},
+                     .loops = {},
+                     .alike = {}};
   std::vector<Shape> declared_outputs;
   for (const BatchObserver::Mode mode : {BatchObserver::Mode::kRecord, BatchObserver::Mode::kProve}) {
     // The declared batch size is imported first, so that one that exceeds the limits is refused before another one is tried.
