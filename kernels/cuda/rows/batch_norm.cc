@@ -17,7 +17,7 @@ std::string Rejects(const KernelCall& call) {
 // Operators on per-channel numbers only: input 1 has the type of their results.
 std::string RejectsVectors(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call, 1)}); }
 
-// The records of all parts, then at most four numbers per channel.
+// The records of all parts, then at most four numbers per channel of the arithmetic type, or eight of float32.
 template <int kX>
 int64_t Scratch(const KernelCall& call) {
   const auto s = cuda::Slices::OfChannels(call.inputs[kX]);
@@ -26,6 +26,8 @@ int64_t Scratch(const KernelCall& call) {
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
+// The first pass reads what the masked gradient is made of, the second one that and x, or the gradient and x.
+constexpr Aliasing kMaskedInPlace[] = {{3, 0}, {3, 1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}, {3, 2}};
 
 struct Row {
   std::string_view name, op, domain;
@@ -49,6 +51,7 @@ constexpr KernelRow kRows[] = {
     Row{"cuda.gradloom.BatchNormTrain", "BatchNormTrain", "gradloom", Rejects<0>, kInPlace, Scratch<0>},
     Row{"cuda.gradloom.BatchNormLine", "BatchNormLine", "gradloom", Rejects<0>, {}, Scratch<0>},
     Row{"cuda.gradloom.BatchNormTrainGrad", "BatchNormTrainGrad", "gradloom", Rejects<1>, kGradInPlace, Scratch<1>},
+    Row{"cuda.gradloom.MaskedBatchNormGrad", "MaskedBatchNormGrad", "gradloom", Rejects<3>, kMaskedInPlace, Scratch<3>},
     Row{"cuda.gradloom.BatchNormSums", "BatchNormSums", "gradloom", Rejects<0>, {}, Scratch<0>},
     Row{"cuda.gradloom.BatchNormStatistics", "BatchNormStatistics", "gradloom", RejectsVectors},
     Row{"cuda.gradloom.BatchNormApply", "BatchNormApply", "gradloom", Rejects<0>, kInPlace, Scratch<0>},
