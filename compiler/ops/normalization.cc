@@ -6,6 +6,10 @@
 //   gradloom.BatchNormTrain(x [N,C,...], scale [C], bias [C]) {epsilon} -> (y, mean [C], inv_std [C], var [C])
 //     normalizes with the statistics of the batch; var is the biased variance
 //   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
+//   gradloom.MaskedBatchNormGrad(dy, more, y, x, scale, mean, inv_std, factor, offset) {low, high} -> (dx, dscale, dbias, g)
+//     BatchNormTrainGrad of g, which is dy + more where low < y < high, and 0 elsewhere; x has float32 or 16 bits, and an attribute that is
+//     absent is no bound. `more` is optional. Either y is given, and g is returned, or factor and offset are, of BatchNormLine, and nothing
+//     else: then y is (x - mean) factor + offset, rounded to the type of x.
 //   The same in two steps, for a batch whose samples are on several devices; `count`: elements per channel over the whole batch:
 //   gradloom.BatchNormSums(x) -> float64 [2,C], sums of x and of its squares
 //   gradloom.BatchNormStatistics(sums, scale) {epsilon, count} -> (mean, inv_std, var), of the type of scale
@@ -140,6 +144,12 @@ std::vector<ValueType> Cut(std::vector<ValueType> types, const Node& node) {
   return types;
 }
 
+// Expects operand i in float32 or in 16 bits.
+void ExpectFloatOrHalf(const Graph& graph, const Node& node, int i, const Shape& shape) {
+  const DType dtype = InputType(graph, node, i).dtype;
+  ExpectInput(graph, node, i, {Is16BitFloat(dtype) ? dtype : DType::kFloat32, shape});
+}
+
 std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0), scale = InputType(graph, node, 1);
   if (x.shape.rank() < 2 || scale.shape != Shape{x.shape[1]} || InputType(graph, node, 2).shape != scale.shape) {
@@ -149,13 +159,18 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
   return Cut({x, scale, scale, scale}, node);
 }
 
+// The shape of numbers per channel that broadcast to x.
+Shape BesideChannels(const Shape& x) {
+  Shape shape{x[1]};
+  for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(1);
+  return shape;
+}
+
 // Mean, 1 / standard deviation and variance of the channels; then the centre, factor and offset of y = (x - centre) factor + offset, which
 // broadcast to x.
 std::vector<ValueType> InferBatchNormLine(const Graph& graph, const Node& node) {
   const ValueType scale = InferBatchNormTrain(graph, node)[1];
-  Shape broadcast_shape{scale.shape[0]};
-  for (int axis = 2; axis < InputType(graph, node, 0).shape.rank(); ++axis) broadcast_shape.push_back(1);
-  const ValueType line{scale.dtype, broadcast_shape};
+  const ValueType line{scale.dtype, BesideChannels(InputType(graph, node, 0).shape)};
   return Cut({scale, scale, scale, line, line, line}, node);
 }
 
@@ -180,6 +195,25 @@ std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& n
   return Cut({InputType(graph, node, 1), scale, scale}, node);
 }
 
+std::vector<ValueType> InferMaskedBatchNormGrad(const Graph& graph, const Node& node) {
+  ExpectArity(node, 7, 9, 4);
+  const ValueType x = InputType(graph, node, 3);
+  ExpectFloatOrHalf(graph, node, 3, x.shape);
+  if (x.shape.rank() < 2) throw Error(ErrorCode::kShape, "x must be [N,C,...], got " + x.shape.ToString(), Describe(node));
+  const ValueType channels{DType::kFloat32, {x.shape[1]}};
+  for (int i : {0, 1, 2}) {
+    if (i == 0 || HasInput(node, i)) ExpectInput(graph, node, i, x);
+  }
+  for (int i : {4, 5, 6}) ExpectInput(graph, node, i, channels);
+  const bool kept = HasInput(node, 2), returned = node.outputs.size() > 3 && node.outputs[3] != kNoValue;
+  if (kept != returned || kept == HasInput(node, 7) || kept == HasInput(node, 8) || (!kept && HasInput(node, 1)))
+    throw Error(ErrorCode::kArity, "needs either y and a fourth result, or factor and offset", Describe(node));
+  for (int i : {7, 8}) {
+    if (!kept) ExpectInput(graph, node, i, {DType::kFloat32, BesideChannels(x.shape)});
+  }
+  return Cut({x, channels, channels, x}, node);
+}
+
 // The type of the part of x that is normalized together.
 ValueType NormalizedRow(const Node& node, const ValueType& x) {
   const auto axis = NormalAxis(node.attributes.Int("axis", -1), x.shape.rank());
@@ -193,12 +227,6 @@ std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) 
   ExpectInput(graph, node, 0, {narrow ? dy.dtype : x.dtype, x.shape});
   const ValueType normalized = NormalizedRow(node, x);
   return Cut({x, normalized, normalized}, node);
-}
-
-// Expects operand i in float32 or in 16 bits.
-void ExpectFloatOrHalf(const Graph& graph, const Node& node, int i, const Shape& shape) {
-  const DType dtype = InputType(graph, node, i).dtype;
-  ExpectInput(graph, node, i, {Is16BitFloat(dtype) ? dtype : DType::kFloat32, shape});
 }
 
 DType RoundedType(const Node& node) {
@@ -271,6 +299,7 @@ const Op kOps[] = {
      .samples = "0..>0lll"},
     {.name = "BatchNormLine", .domain = kGradloomDomain, .infer = InferBatchNormLine},
     {.name = "BatchNormTrainGrad", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad, .samples = "00.ll>0++"},
+    {.name = "MaskedBatchNormGrad", .domain = kGradloomDomain, .infer = InferMaskedBatchNormGrad},
     {.name = "BatchNormSums", .domain = kGradloomDomain, .infer = InferChannelSums<0>, .samples = "0>+"},
     {.name = "BatchNormApply", .domain = kGradloomDomain, .infer = InferBatchNormTrain, .samples = "0...>0"},
     {.name = "BatchNormStatistics", .domain = kGradloomDomain, .infer = InferBatchNormStatistics},

@@ -275,11 +275,41 @@ class LayoutAssigner {
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
 };
 
+// Makes a cast write the layout into which its result, which nothing else reads, is reordered, where a kernel does both. The cast's operand
+// must be an input of the step, or be cast just before the reorder, so that it is not kept longer.
+void CastIntoLayouts(Graph& graph, ProgramPlan& plan) {
+  const Uses uses(graph);
+  const std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
+  std::set<size_t> gone;
+  for (size_t at = 0; at < graph.nodes.size(); ++at) {
+    Node& reorder = graph.nodes[at];
+    if (reorder.op != "Reorder" || reorder.domain != kGradloomDomain) continue;
+    const ValueId narrow = reorder.inputs[0];
+    const int made = uses.producer[static_cast<size_t>(narrow)];
+    if (made < 0 || uses.consumers[static_cast<size_t>(narrow)].size() != 1 || outputs.contains(narrow)) continue;
+    const Node& cast = graph.nodes[static_cast<size_t>(made)];
+    if (cast.op != "Cast" || !cast.domain.empty() || graph.value(reorder.outputs[0]).next_of != kNoValue) continue;
+    const ValueId wide = cast.inputs[0];
+    if (uses.producer[static_cast<size_t>(wide)] >= 0 && static_cast<size_t>(made) + 1 != at) continue;
+    Node both = cast;
+    both.outputs = reorder.outputs;
+    if (!HasOwnKernel(CallOf(graph, both, plan), plan.device)) continue;
+    gone.insert(static_cast<size_t>(made));
+    reorder = std::move(both);
+  }
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
+  for (size_t at = 0; at < nodes.size(); ++at) {
+    if (!gone.contains(at)) graph.nodes.push_back(std::move(nodes[at]));
+  }
+}
+
 }  // namespace
 
 void AssignLayouts(Graph& graph, const Plan& whole, ProgramPlan& plan) {
   const bool given = std::any_of(whole.state.begin(), whole.state.end(), [](const StateTensor& s) { return !s.layout.plain(); });
-  if (given || AnyPreference(graph, plan.device)) LayoutAssigner(graph, whole, plan).Run();
+  if (!given && !AnyPreference(graph, plan.device)) return;
+  LayoutAssigner(graph, whole, plan).Run();
+  CastIntoLayouts(graph, plan);
 }
 
 }  // namespace gradloom

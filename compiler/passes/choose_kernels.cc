@@ -51,6 +51,22 @@ KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan)
   return call;
 }
 
+bool HasOwnKernel(const KernelCall& call, DeviceKind device) {
+  const KernelRow* const row = ChooseKernel(device, call);
+  return row != nullptr && !row->name.starts_with("reference.");
+}
+
+bool HasOwnKernel(const Graph& graph, const Node& node, const std::vector<ValueType>& outputs, DeviceKind device) {
+  KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+  const auto operand = [](const ValueType& type) { return OperandType{type.dtype, type.shape, {}}; };
+  for (ValueId id : node.inputs) call.inputs.push_back(id == kNoValue ? OperandType() : operand(graph.type(id)));
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const bool made = k < node.outputs.size() && node.outputs[k] != kNoValue;
+    call.outputs.push_back(made ? operand(outputs[k]) : OperandType());
+  }
+  return HasOwnKernel(call, device);
+}
+
 std::string_view FamilyOf(const KernelRow& row) {
   std::string_view name = row.name;
   name.remove_suffix(row.op.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/graph_match.h"
 #include "compiler/passes/node_order.h"
 
@@ -73,13 +74,7 @@ class SumFuser {
 
   // Whether the device has a kernel for the node: its rows are held in registers.
   bool HasKernel(const Node& node, const std::vector<ValueType>& outputs) const {
-    KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
-    for (ValueId id : node.inputs) {
-      call.inputs.push_back(id == kNoValue ? OperandType() : OperandType{b_.dtype(id), b_.shape(id), {}});
-    }
-    for (const ValueType& type : outputs) call.outputs.push_back({type.dtype, type.shape, {}});
-    const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, call);
-    return row != nullptr && !row->name.starts_with("reference.");
+    return HasOwnKernel(graph_, node, outputs, DeviceKind::kCuda);
   }
 
   bool IsRead(ValueId id) const { return id != kNoValue && (match_->IsKept(id) || match_->num_readers(id) > 0); }

@@ -10,6 +10,8 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/join_nodes.h"
+#include "compiler/passes/node_order.h"
+#include "compiler/passes/refusals.h"
 #include "kernels/catalog/pointwise.h"
 #include "kernels/catalog/pointwise_tensors.h"
 
@@ -107,8 +109,22 @@ class Joiner {
   std::set<ValueId> outputs_, taken_;
 };
 
+// A step that refuses its batch keeps all state. So a next value that is computed before the last node that may refuse is copied to the
+// state at the end of the step, one by one; behind that node it is computed in place. Devices that learn of a refusal by a collective copy
+// anyway.
+void MoveBehindRefusals(Graph& graph) {
+  const std::vector<int> refusing = RefusingNodes(graph);
+  if (refusing.empty() || std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCollective)) return;
+  const auto last = graph.nodes.begin() + refusing.back() + 1;
+  std::stable_partition(graph.nodes.begin(), last,
+                        [](const Node& node) { return node.op != "FusedTensors" || node.domain != kGradloomDomain; });
+}
+
 }  // namespace
 
-void JoinPointwise(Graph& graph, const ProgramPlan& plan) { Joiner(graph, plan).Run(); }
+void JoinPointwise(Graph& graph, const ProgramPlan& plan) {
+  Joiner(graph, plan).Run();
+  MoveBehindRefusals(graph);
+}
 
 }  // namespace gradloom

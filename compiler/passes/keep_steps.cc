@@ -17,12 +17,6 @@ bool IsForward(const Node& node, const RecurrentKind& kind) {
   return (node.domain.empty() && node.op == kind.op) || (node.domain == kGradloomDomain && node.op == kind.training);
 }
 
-// Whether a kernel other than the reference kernel serves the call. The reference kernel ignores kept values.
-bool HasOwnKernel(const KernelCall& call, DeviceKind device) {
-  const KernelRow* row = ChooseKernel(device, call);
-  return row != nullptr && !row->name.starts_with("reference.");
-}
-
 // The CPU's kernels compute in float32, but the kept values would be rounded to 16 bits; the CUDA kernels round their operands in both
 // phases.
 bool KeepsType(DType dtype, DeviceKind device) {

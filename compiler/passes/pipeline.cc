@@ -26,6 +26,7 @@
 #include "compiler/passes/fuse_linear.h"
 #include "compiler/passes/fuse_loss_gradient.h"
 #include "compiler/passes/fuse_moves.h"
+#include "compiler/passes/fuse_norm_masks.h"
 #include "compiler/passes/fuse_norm_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
@@ -316,6 +317,12 @@ void RunFuseNormSums(PassContext& c) {
   FuseNormSums(builder, c.recipe.memory_limit == 0 && c.recipe.recompute != RecomputeMode::kFull);
 }
 
+void RunFuseNormMasks(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseNormMasks(builder);
+}
+
 void RunKeepWeightCopies(PassContext& c) {
   // With --gather-to, devices of one place have different nodes, but must keep the same states.
   if (c.recipe.gather_to >= 0) return;
@@ -465,6 +472,8 @@ constexpr Pass kPasses[] = {
     {"keep_log_sums", RunKeepLogSums, true},
     // After fuse_casts, which makes the normalizations, and pack_attention, which moves casts; before pointwise fusion, which takes sums.
     {"fuse_norm_sums", RunFuseNormSums, true},
+    // After split_batch_norm, whose numbers the masks are computed from; before pointwise operators are remade or fused, which takes masks.
+    {"fuse_norm_masks", RunFuseNormMasks, true},
     // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.

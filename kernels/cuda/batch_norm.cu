@@ -1,4 +1,6 @@
 // Batch normalization: sums over each channel in parts, then coefficients for each channel, then a linear function of each element.
+#include <limits>
+
 #include "kernels/cuda/moments.cuh"
 
 namespace gradloom::cuda {
@@ -62,7 +64,7 @@ void MapPlanes(const Slices& s, const Map& map, const ElementInputs<T, kInputs>&
         for (int v = 0; v < kWidth; ++v) {
           R elements[kInputs];
           for (int k = 0; k < kInputs; ++k) elements[k] = static_cast<R>(loaded[k].at[v]);
-          result.at[v] = static_cast<T>(Map::Of(own, elements));
+          result.at[v] = static_cast<T>(map.Of(own, elements));
         }
         *reinterpret_cast<AlignedVector<T, kWidth>*>(to + i * kWidth) = result;
       });
@@ -139,35 +141,40 @@ std::unique_ptr<Kernel> MakeLine(const KernelCall& call, const KernelSite&) {
 }
 
 // RecordRowGradients for slices that are not rows.
-template <int kWidth, typename T>
-void RecordPlaneGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream) {
+template <int kWidth, typename T, typename Source>
+void RecordPlaneGradients(const Slices& s, const Source& gradient, const T* x, FloatOperand means, double* records, cudaStream_t stream) {
   using R = Arithmetic<T>;
   const WordsOfSlices word(s, kWidth);
   RecordParts(
       s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t c, int64_t first, int64_t n) {
         const R mean = static_cast<R>(means[c]);
+        const typename Source::Channel channel = gradient.ChannelOf(c);
         return InDouble(SumOf<Pair<R>>(block, n / kWidth, [=](int64_t k) {
           const int64_t at = word(c, first / kWidth + k);
-          const AlignedVector<T, kWidth> slopes = WordAt<kWidth>(dy + at), values = WordAt<kWidth>(x + at);
+          const auto slopes = gradient.template Load<kWidth>(at);
+          const AlignedVector<T, kWidth> values = WordAt<kWidth>(x + at);
+          AlignedVector<T, kWidth> made;
           Pair<R> sums{};
           for (int v = 0; v < kWidth; ++v) {
-            const R g = static_cast<R>(slopes.at[v]);
+            made.at[v] = gradient.Of(slopes, v, values.at[v], channel);
+            const R g = static_cast<R>(made.at[v]);
             sums = sums + Pair<R>{g, g * (static_cast<R>(values.at[v]) - mean)};
           }
+          gradient.Keep(at, made);
           return sums;
         }));
       });
 }
 
-// Sums dy and dy (x - mean) over each channel.
-template <typename T, typename Finish>
-void SumGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream,
+// Sums dy and dy (x - mean) over each channel, where `gradient` is the source of dy.
+template <typename T, typename Source, typename Finish>
+void SumGradients(const Slices& s, const Source& gradient, const T* x, FloatOperand means, double* records, cudaStream_t stream,
                   const Finish& finish) {
   WithWidth<T>(s.is_rows() ? s.slices : s.points, [&]<int kWidth>(std::integral_constant<int, kWidth>) {
     if (s.is_rows())
-      RecordRowGradients<kWidth>(s, dy, x, means, records, stream);
+      RecordRowGradients<kWidth>(s, gradient, x, means, records, stream);
     else
-      RecordPlaneGradients<kWidth>(s, dy, x, means, records, stream);
+      RecordPlaneGradients<kWidth>(s, gradient, x, means, records, stream);
   });
   SumRecords(s, records, stream, finish);
 }
@@ -182,7 +189,7 @@ void TrainGradient(const Slices& s, const FloatVectors& v, const Launch& l) {
     dscale.Set(c, product * inv_stds[c]);
     dbias.Set(c, sum);
   };
-  SumGradients(s, l.In<T>(0), l.In<T>(1), means, Records(l), l.stream, finish);
+  SumGradients(s, StoredGradient<T>{l.In<T>(0)}, l.In<T>(1), means, Records(l), l.stream, finish);
   if (v.out[0] != DType::kUndefined) ApplyGradient(s, slopes, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream);
 }
 
@@ -191,6 +198,170 @@ std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&)
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,
                       [&]<typename T>(std::type_identity<T>) { return MakeKernel([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
+}
+
+// The gradient passes where low < y < high. A bound that is NaN is none.
+struct GradientBounds {
+  float low, high;
+
+  explicit GradientBounds(const Attributes& attributes)
+      : low(static_cast<float>(attributes.Float("low", kNone))), high(static_cast<float>(attributes.Float("high", kNone))) {}
+  GRADLOOM_DEVICE bool Pass(float y) const { return !(y <= low || y >= high); }
+
+ private:
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+};
+
+// (x - mean) factor + offset, rounded to T, with the bits of the pointwise program of the forward pass, where no product and sum are one
+// operation.
+template <typename T>
+GRADLOOM_DEVICE float LineOf(float x, float mean, float factor, float offset) {
+#ifdef __CUDA_ARCH__
+  const float product = __fmul_rn(x - mean, factor);
+#else
+  const float product = (x - mean) * factor;
+#endif
+  return static_cast<float>(static_cast<T>(product + offset));
+}
+
+// A gradient behind a mask that is computed from x.
+template <typename T>
+struct RemaskedGradient {
+  const T* dy;
+  FloatOperand mean;
+  const float *factor, *offset;
+  GradientBounds bounds;
+
+  struct Channel {
+    float mean, factor, offset;
+  };
+  GRADLOOM_DEVICE Channel ChannelOf(int64_t c) const { return {static_cast<float>(mean[c]), factor[c], offset[c]}; }
+
+  template <int kWidth>
+  using Words = typename StoredGradient<T>::template Words<kWidth>;
+  template <int kWidth>
+  GRADLOOM_DEVICE Words<kWidth> Load(int64_t at) const {
+    return {WordAt<kWidth>(dy + at)};
+  }
+  template <int kWidth>
+  GRADLOOM_DEVICE T Of(const Words<kWidth>& words, int v, T x, const Channel& c) const {
+    return bounds.Pass(LineOf<T>(static_cast<float>(x), c.mean, c.factor, c.offset)) ? words.dy.at[v] : T(0.0F);
+  }
+  template <int kWidth>
+  GRADLOOM_DEVICE void Keep(int64_t, const AlignedVector<T, kWidth>&) const {}
+};
+
+// A gradient, or with kSum the sum of two, behind a mask by y. Writes it to `g`, which may be any of the operands.
+template <typename T, bool kSum>
+struct MaskedGradient {
+  const T *dy, *more, *y;
+  T* g;
+  GradientBounds bounds;
+
+  using Channel = typename StoredGradient<T>::Channel;
+  GRADLOOM_DEVICE Channel ChannelOf(int64_t) const { return {}; }
+
+  template <int kWidth>
+  struct Words {
+    AlignedVector<T, kWidth> dy, more, y;
+  };
+  template <int kWidth>
+  GRADLOOM_DEVICE Words<kWidth> Load(int64_t at) const {
+    Words<kWidth> words;
+    words.dy = WordAt<kWidth>(dy + at);
+    if constexpr (kSum) words.more = WordAt<kWidth>(more + at);
+    words.y = WordAt<kWidth>(y + at);
+    return words;
+  }
+  template <int kWidth>
+  GRADLOOM_DEVICE T Of(const Words<kWidth>& words, int v, T, const Channel&) const {
+    T sum = words.dy.at[v];
+    if constexpr (kSum) sum = static_cast<T>(static_cast<float>(sum) + static_cast<float>(words.more.at[v]));
+    return bounds.Pass(static_cast<float>(words.y.at[v])) ? sum : T(0.0F);
+  }
+  template <int kWidth>
+  GRADLOOM_DEVICE void Keep(int64_t at, const AlignedVector<T, kWidth>& made) const {
+    *reinterpret_cast<AlignedVector<T, kWidth>*>(g + at) = made;
+  }
+};
+
+// ChannelSlopes for a RemaskedGradient.
+template <typename T>
+struct RemaskedSlopes {
+  static constexpr int kNumbers = 6;
+  float* numbers;  // [kNumbers, channels]: those of ChannelSlopes, the factor and the offset
+  int64_t channels;
+  GradientBounds bounds;
+
+  GRADLOOM_DEVICE void Set(int64_t c, double sum, double product, double count, double scale, double mean, double inv_std, float factor,
+                           float offset) const {
+    ChannelSlopes<float>{numbers, channels}.Set(c, sum, product, count, scale, mean, inv_std);
+    numbers[4 * channels + c] = factor;
+    numbers[5 * channels + c] = offset;
+  }
+  GRADLOOM_DEVICE float Of(const float (&own)[kNumbers], const float (&in)[2]) const {
+    const float slopes[] = {own[0], own[1], own[2], own[3]};
+    const float masked[] = {bounds.Pass(LineOf<T>(in[1], own[3], own[4], own[5])) ? in[0] : 0.0F, in[1]};
+    return ChannelSlopes<float>::Of(slopes, masked);
+  }
+};
+
+// The operands and results of a masked gradient that all its forms have.
+struct MaskedOperands {
+  FloatOperand scale, means, inv_stds;
+  FloatResults dscale, dbias;
+
+  MaskedOperands(const FloatVectors& v, const Launch& l)
+      : scale(v.In(l, 4)), means(v.In(l, 5)), inv_stds(v.In(l, 6)), dscale(v.Out(l, 1)), dbias(v.Out(l, 2)) {}
+};
+
+// With the mask from x: neither the masked gradient nor y is in memory.
+template <typename T>
+void RemaskedTrainGradient(const Slices& s, const GradientBounds& bounds, const FloatVectors& v, const Launch& l) {
+  const RemaskedSlopes<T> slopes{ChannelNumbers<float>(s, l), s.slices, bounds};
+  const MaskedOperands o(v, l);
+  const RemaskedGradient<T> gradient{l.In<T>(0), o.means, l.In<float>(7), l.In<float>(8), bounds};
+  const auto finish = GRADLOOM_ON_DEVICE(int64_t c, double sum, double product) {
+    slopes.Set(c, sum, product, static_cast<double>(s.count()), o.scale[c], o.means[c], o.inv_stds[c], gradient.factor[c],
+               gradient.offset[c]);
+    o.dscale.Set(c, product * o.inv_stds[c]);
+    o.dbias.Set(c, sum);
+  };
+  SumGradients(s, gradient, l.In<T>(3), o.means, Records(l), l.stream, finish);
+  if (v.out[0] != DType::kUndefined) MapChannels(s, slopes, ElementInputs<T, 2>{{l.In<T>(0), l.In<T>(3)}}, l.Out<T>(0), l.stream);
+}
+
+// With the mask from y: the first pass writes the masked gradient.
+template <typename T, bool kSum>
+void MaskedTrainGradient(const Slices& s, const GradientBounds& bounds, const FloatVectors& v, const Launch& l) {
+  const ChannelSlopes<float> slopes{ChannelNumbers<float>(s, l), s.slices};
+  const MaskedOperands o(v, l);
+  const MaskedGradient<T, kSum> gradient{l.In<T>(0), kSum ? l.In<T>(1) : nullptr, l.In<T>(2), l.Out<T>(3), bounds};
+  const auto finish = GRADLOOM_ON_DEVICE(int64_t c, double sum, double product) {
+    slopes.Set(c, sum, product, static_cast<double>(s.count()), o.scale[c], o.means[c], o.inv_stds[c]);
+    o.dscale.Set(c, product * o.inv_stds[c]);
+    o.dbias.Set(c, sum);
+  };
+  SumGradients(s, gradient, l.In<T>(3), o.means, Records(l), l.stream, finish);
+  if (v.out[0] != DType::kUndefined) ApplyGradient<T>(s, slopes, gradient.g, l.In<T>(3), l.Out<T>(0), l.stream);
+}
+
+template <typename T>
+std::unique_ptr<Kernel> MakeMaskedGradOf(const KernelCall& call) {
+  const Slices s = Slices::OfChannels(call.inputs[3]);
+  const GradientBounds bounds(call.attributes);
+  const FloatVectors v(call);
+  if (!call.inputs[2].present()) return MakeKernel([=](const Launch& l) { RemaskedTrainGradient<T>(s, bounds, v, l); });
+  if (!call.inputs[1].present()) return MakeKernel([=](const Launch& l) { MaskedTrainGradient<T, false>(s, bounds, v, l); });
+  return MakeKernel([=](const Launch& l) { MaskedTrainGradient<T, true>(s, bounds, v, l); });
+}
+
+std::unique_ptr<Kernel> MakeMaskedGrad(const KernelCall& call, const KernelSite&) {
+  switch (call.inputs[3].dtype) {
+    case DType::kFloat16: return MakeMaskedGradOf<Half>(call);
+    case DType::kBfloat16: return MakeMaskedGradOf<Bfloat16>(call);
+    default: return MakeMaskedGradOf<float>(call);
+  }
 }
 
 // ONNX's operator with given statistics.
@@ -308,7 +479,7 @@ void GradSums(const Slices& s, const FloatVectors& v, const Launch& l) {
     sums[c] = sum;
     sums[s.slices + c] = product;
   };
-  SumGradients(s, l.In<T>(0), l.In<T>(1), v.In(l, 2), Records(l), l.stream, finish);
+  SumGradients(s, StoredGradient<T>{l.In<T>(0)}, l.In<T>(1), v.In(l, 2), Records(l), l.stream, finish);
 }
 
 std::unique_ptr<Kernel> MakeGradSums(const KernelCall& call, const KernelSite&) {
@@ -354,11 +525,17 @@ std::unique_ptr<Kernel> MakeGradParameters(const KernelCall& call, const KernelS
 }
 
 constexpr CudaKernel kBatchNormKernels[] = {
-    {"cuda.BatchNormalization", MakeBatchNormalization}, {"cuda.gradloom.BatchNormTrain", MakeTrain},
-    {"cuda.gradloom.BatchNormLine", MakeLine},           {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
-    {"cuda.gradloom.BatchNormSums", MakeSums},           {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
-    {"cuda.gradloom.BatchNormApply", MakeApply},         {"cuda.gradloom.BatchNormGradSums", MakeGradSums},
-    {"cuda.gradloom.BatchNormGradApply", MakeGradApply}, {"cuda.gradloom.BatchNormGradParameters", MakeGradParameters},
+    {"cuda.BatchNormalization", MakeBatchNormalization},
+    {"cuda.gradloom.BatchNormTrain", MakeTrain},
+    {"cuda.gradloom.BatchNormLine", MakeLine},
+    {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
+    {"cuda.gradloom.MaskedBatchNormGrad", MakeMaskedGrad},
+    {"cuda.gradloom.BatchNormSums", MakeSums},
+    {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
+    {"cuda.gradloom.BatchNormApply", MakeApply},
+    {"cuda.gradloom.BatchNormGradSums", MakeGradSums},
+    {"cuda.gradloom.BatchNormGradApply", MakeGradApply},
+    {"cuda.gradloom.BatchNormGradParameters", MakeGradParameters},
 };
 
 }  // namespace

@@ -181,32 +181,67 @@ void RecordRowMoments(const Slices& s, const T* x, double* records, cudaStream_t
       });
 }
 
+// The gradient that arrives at a normalization, as it is in memory. Other sources (batch_norm.cu) have the same members.
+template <typename T>
+struct StoredGradient {
+  const T* dy;
+
+  // What the gradient's elements depend on besides their words: numbers of their channel.
+  struct Channel {};
+  GRADLOOM_DEVICE Channel ChannelOf(int64_t) const { return {}; }
+
+  template <int kWidth>
+  struct Words {
+    AlignedVector<T, kWidth> dy;
+  };
+  template <int kWidth>
+  GRADLOOM_DEVICE Words<kWidth> Load(int64_t at) const {
+    return {WordAt<kWidth>(dy + at)};
+  }
+  // Element v of the words, whose x is given.
+  template <int kWidth>
+  GRADLOOM_DEVICE T Of(const Words<kWidth>& words, int v, T, const Channel&) const {
+    return words.dy.at[v];
+  }
+  // Called with the elements at `at` once they are computed.
+  template <int kWidth>
+  GRADLOOM_DEVICE void Keep(int64_t, const AlignedVector<T, kWidth>&) const {}
+};
+
 // Writes the sums of dy and dy (x - mean) of each part of each slice.
-template <int kWidth, typename T>
-void RecordRowGradients(const Slices& s, const T* dy, const T* x, FloatOperand mean, double* records, cudaStream_t stream) {
+template <int kWidth, typename T, typename Source>
+void RecordRowGradients(const Slices& s, const Source& gradient, const T* x, FloatOperand mean, double* records, cudaStream_t stream) {
   using R = Arithmetic<T>;
   struct Words {
-    AlignedVector<T, kWidth> dy, x;
+    typename Source::template Words<kWidth> dy;
+    AlignedVector<T, kWidth> x;
   };
   const RowTiles<kWidth> tiles(s);
   ForEachRow(
       tiles.blocks(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t i) {
         const auto walk = tiles.WalkOf(block.thread(), i);
         R means[kWidth] = {};
+        typename Source::Channel channels[kWidth] = {};
         Pair<R> own[kWidth] = {};
         if (!walk.empty()) {
-          for (int v = 0; v < kWidth; ++v) means[v] = static_cast<R>(mean[walk.channel + v]);
+          for (int v = 0; v < kWidth; ++v) {
+            means[v] = static_cast<R>(mean[walk.channel + v]);
+            channels[v] = gradient.ChannelOf(walk.channel + v);
+          }
         }
         ForEachStep<2>(
             walk.first, walk.end, walk.step,
             [&](int64_t at) {
-              return Words{WordAt<kWidth>(dy + at), WordAt<kWidth>(x + at)};
+              return Words{gradient.template Load<kWidth>(at), WordAt<kWidth>(x + at)};
             },
-            [&](const Words& words, int64_t) {
+            [&](const Words& words, int64_t at) {
+              AlignedVector<T, kWidth> made;
               for (int v = 0; v < kWidth; ++v) {
-                const R g = static_cast<R>(words.dy.at[v]);
+                made.at[v] = gradient.Of(words.dy, v, words.x.at[v], channels[v]);
+                const R g = static_cast<R>(made.at[v]);
                 own[v] = own[v] + Pair<R>{g, g * (static_cast<R>(words.x.at[v]) - means[v])};
               }
+              gradient.Keep(at, made);
             });
         const ThreadNumbers<kWidth, 2, R> numbers;
         for (int v = 0; v < kWidth; ++v) {
@@ -231,7 +266,7 @@ struct ElementInputs {
   const T* at[kInputs];
 };
 
-// to = Map::Of(numbers of the channel, elements of the inputs) for elements in the arithmetic type; `map.numbers` is
+// to = map.Of(numbers of the channel, elements of the inputs) for elements in the arithmetic type; `map.numbers` is
 // [Map::kNumbers, channels]. `to` may be one of the inputs. Blocks start with the end of the tensor, which a pass over it has just left in
 // the L2 cache.
 template <int kWidth, typename T, int kInputs, typename Map>
@@ -261,7 +296,7 @@ void MapRows(const Slices& s, const Map& map, const ElementInputs<T, kInputs>& f
                 R own[Map::kNumbers], elements[kInputs];
                 for (int k = 0; k < Map::kNumbers; ++k) own[k] = numbers[k][v];
                 for (int k = 0; k < kInputs; ++k) elements[k] = static_cast<R>(words.input[k].at[v]);
-                result.at[v] = static_cast<T>(Map::Of(own, elements));
+                result.at[v] = static_cast<T>(map.Of(own, elements));
               }
               *reinterpret_cast<AlignedVector<T, kWidth>*>(to + at) = result;
             });

@@ -232,11 +232,12 @@ struct FloatResults {
 
 // The types of a call's operands, to access them as FloatOperand and FloatResults.
 struct FloatVectors {
-  DType in[6] = {}, out[6] = {};
+  static constexpr size_t kMost = 7;
+  DType in[kMost] = {}, out[kMost] = {};
 
   explicit FloatVectors(const KernelCall& call) {
-    for (size_t i = 0; i < 6 && i < call.inputs.size(); ++i) in[i] = call.inputs[i].dtype;
-    for (size_t i = 0; i < 6 && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
+    for (size_t i = 0; i < kMost && i < call.inputs.size(); ++i) in[i] = call.inputs[i].dtype;
+    for (size_t i = 0; i < kMost && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
   }
   FloatOperand In(const Launch& l, size_t i) const { return {l.inputs[i], in[i]}; }
   FloatResults Out(const Launch& l, size_t i) const { return {out[i], out[i] == DType::kUndefined ? nullptr : l.outputs[i]}; }

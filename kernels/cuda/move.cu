@@ -222,6 +222,7 @@ std::unique_ptr<Kernel> MakeReverseSequence(const KernelCall& call, const Kernel
 constexpr CudaKernel kMoveKernels[] = {
     {"cuda.BitCast", MakeView},
     {"cuda.Concat", MakeConcat},
+    {"cuda.CastIntoWords", MakeCastIntoWords},
     {"cuda.ConstantOfShape", MakeConstantOfShape},
     {"cuda.DepthToSpace", MakeDepthToSpace},
     {"cuda.Expand", MakeExpand},

@@ -20,5 +20,6 @@ std::unique_ptr<Kernel> MakeSize(const KernelCall& call, const KernelSite& site)
 
 // Defined in reorder.cu.
 std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeCastIntoWords(const KernelCall& call, const KernelSite& site);
 
 }  // namespace gradloom::cuda

@@ -1,5 +1,6 @@
-// gradloom.Reorder: copies a tensor to another layout.
+// gradloom.Reorder: copies a tensor to another layout. Casts that do so as well.
 #include "kernels/cuda/move.cuh"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/strided_copy.cuh"
 #include "kernels/cuda/words.cuh"
 
@@ -66,9 +67,9 @@ void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts
 }
 
 // The same for a target whose innermost part is its only block, of kSize elements, and a source without blocks, which advances by `step`
-// with an element of the block. A thread writes a block, with zeros as padding.
-template <int kSize, typename T>
-void ReorderBlocks(int64_t blocks, const T* in, T* out, const Parts& from, const Parts& to, const AxisArray& extents, int64_t step,
+// with an element of the block. A thread writes a block, with zeros as padding. Elements are converted to To.
+template <int kSize, typename From, typename To>
+void ReorderBlocks(int64_t blocks, const From* in, To* out, const Parts& from, const Parts& to, const AxisArray& extents, int64_t step,
                    cudaStream_t stream) {
   ForEachElement(
       blocks, stream, GRADLOOM_ON_DEVICE(int64_t i) {
@@ -83,18 +84,24 @@ void ReorderBlocks(int64_t blocks, const T* in, T* out, const Parts& from, const
         for (int k = 0; k < from.count; ++k) offset += index[from.at[k].dim] * from.at[k].stride;
         const int dim = to.at[to.count - 1].dim;
         const int64_t left = extents[dim] - index[dim];
-        AlignedVector<T, kSize> block = {};
+        AlignedVector<To, kSize> block = {};
         GRADLOOM_UNROLL
         for (int k = 0; k < kSize; ++k) {
-          if (k < left) block.at[k] = in[offset + k * step];
+          if (k < left) block.at[k] = static_cast<To>(in[offset + k * step]);
         }
-        *reinterpret_cast<AlignedVector<T, kSize>*>(out + i * kSize) = block;
+        *reinterpret_cast<AlignedVector<To, kSize>*>(out + i * kSize) = block;
       });
 }
 
-// Whether a layout has one block, of 16 bytes.
-bool HasWordBlock(const OperandType& operand) {
-  return operand.layout.blocks.size() == 1 && operand.layout.blocks[0].size * DTypeBytes(operand.dtype) == kMaxWordBytes;
+// Reorders from elements of the type From into words of elements of the type To.
+template <typename From, typename To>
+std::unique_ptr<Kernel> MakeIntoWords(const OperandType& in, const OperandType& out) {
+  static_assert(kMaxWordBytes == kRowAlignmentBytes);
+  constexpr int kSize = kMaxWordBytes / sizeof(To);
+  const Parts from(in), to(out);
+  const AxisArray extents(out.shape.dims());
+  const int64_t blocks = out.layout.elements(out.shape) / kSize, step = StridesOf(in)[static_cast<size_t>(out.layout.blocks[0].dim)];
+  return MakeKernel([=](const Launch& l) { ReorderBlocks<kSize>(blocks, l.In<From>(0), l.Out<To>(0), from, to, extents, step, l.stream); });
 }
 
 }  // namespace
@@ -105,20 +112,19 @@ std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
     const StridedCopy copy(out.shape, DTypeBytes(out.dtype), {StridesOf(in), 0}, {StridesOf(out), 0});
     return MakeKernel([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
   }
+  if (in.layout.blocks.empty() && HasWordBlock(out))
+    return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) { return MakeIntoWords<T, T>(in, out); });
   const Parts from(in), to(out);
   const AxisArray extents(out.shape.dims());
   const int64_t n = out.layout.elements(out.shape);
-  if (in.layout.blocks.empty() && HasWordBlock(out)) {
-    const int64_t step = StridesOf(in)[static_cast<size_t>(out.layout.blocks[0].dim)];
-    return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
-      constexpr int kSize = kMaxWordBytes / sizeof(T);
-      return MakeKernel(
-          [=](const Launch& l) { ReorderBlocks<kSize>(n / kSize, l.In<T>(0), l.Out<T>(0), from, to, extents, step, l.stream); });
-    });
-  }
   return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });
   });
+}
+
+std::unique_ptr<Kernel> MakeCastIntoWords(const KernelCall& call, const KernelSite&) {
+  const OperandType &in = call.inputs[0], &out = call.outputs[0];
+  return out.dtype == DType::kFloat16 ? MakeIntoWords<float, Half>(in, out) : MakeIntoWords<float, Bfloat16>(in, out);
 }
 
 }  // namespace gradloom::cuda

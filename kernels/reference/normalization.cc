@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,6 +113,42 @@ void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, vo
       });
     }
   });
+}
+
+// The gradient g that arrives behind a mask, in the type of x; y is the operand, or a linear function of x for each channel.
+template <typename T>
+Tensor MaskedGradient(const KernelCall& call, const void* const* inputs) {
+  using R = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();  // compares false with everything
+  const double low = call.attributes.Float("low", kNone), high = call.attributes.Float("high", kNone);
+  const Channels shape(call.inputs[3].shape);
+  const T *dy = In<T>(inputs, 0), *more = Has(call.inputs, 1) ? In<T>(inputs, 1) : nullptr, *x = In<T>(inputs, 3);
+  const T* const y = Has(call.inputs, 2) ? In<T>(inputs, 2) : nullptr;
+  const auto number = [&](size_t input, int64_t c) {
+    return static_cast<R>(ElementAsDouble({call.inputs[input].dtype, call.inputs[input].shape, inputs[input]}, c));
+  };
+  Tensor g(call.inputs[3].dtype, call.inputs[3].shape);
+  for (int64_t c = 0; c < shape.channels; ++c) {
+    const R mean = number(5, c), factor = y == nullptr ? number(7, c) : R(0), offset = y == nullptr ? number(8, c) : R(0);
+    shape.ForEach(c, [&](int64_t i) {
+      const T of_x = static_cast<T>((static_cast<R>(x[i]) - mean) * factor + offset);
+      const double value = static_cast<double>(static_cast<R>(y == nullptr ? of_x : y[i]));
+      const bool hidden = value <= low || value >= high;
+      const T sum = more == nullptr ? dy[i] : static_cast<T>(static_cast<R>(dy[i]) + static_cast<R>(more[i]));
+      g.as<T>()[static_cast<size_t>(i)] = hidden ? static_cast<T>(R(0)) : sum;
+    });
+  }
+  return g;
+}
+
+void RunMaskedBatchNormGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Tensor g = WithFloating(call.inputs[3].dtype, [&]<typename T>(std::type_identity<T>) { return MaskedGradient<T>(call, inputs); });
+  KernelCall plain = call;
+  plain.inputs = {call.inputs[3], call.inputs[3], call.inputs[4], call.inputs[5], call.inputs[6]};
+  plain.outputs.resize(3);
+  const void* const operands[] = {g.data(), inputs[3], inputs[4], inputs[5], inputs[6]};
+  Wide<RunBatchNormTrainGrad>(plain, operands, outputs);
+  if (Has(call.outputs, 3)) std::memcpy(outputs[3], g.data(), static_cast<size_t>(g.bytes()));
 }
 
 // Sums [2, C] in double: of x and of its squares.
@@ -475,6 +513,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"BatchNormGradSums", "gradloom", RunBatchNormGradSums},
     {"BatchNormGradApply", "gradloom", RunBatchNormGradApply},
     {"BatchNormTrainGrad", "gradloom", RunBatchNormTrainGrad},
+    {"MaskedBatchNormGrad", "gradloom", RunMaskedBatchNormGrad},
     {"LayerNormalization", "", RunLayerNormalization},
     {"LayerNormGrad", "gradloom", RunLayerNormGradOfAny},
     {"LayerNormCast", "gradloom", RunLayerNormCast},

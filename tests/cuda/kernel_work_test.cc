@@ -1,12 +1,14 @@
-// The launches from which the times of attention and products are predicted are those that the kernels make.
+// The launches from which the times of attention, products and batch normalization are predicted are those that the kernels make.
 #include "kernels/catalog/kernel_work.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/physical.h"
 #include "tests/cuda/attention_calls.h"
 #include "tests/cuda/emulated_runtime.h"
 #include "tests/cuda/run_kernel.h"
@@ -64,6 +66,59 @@ TEST(KernelWork, CountsThePassesAfterAProduct) {
     EXPECT_EQ(launches, static_cast<double>(LaunchesSince(before)));
     // Three runs of rows.
     EXPECT_EQ(bytes, 2 * (40 * 8 + 8 * 16 + 4 * (40 * 16)) + (sums ? 2 * 4 * (3 * 16) + 2 * 16 : 0));
+  }
+}
+
+// A batch normalization of 6 channels, in both layouts: the launches of every form, and the passes over memory of the larger ones.
+TEST(KernelWork, CountsThePassesOfBatchNormalization) {
+  const Shape shape{5, 6, 7, 4};
+  const OperandType none, full{DType::kBfloat16, shape, {}}, c{DType::kFloat32, {6}, {}}, line{DType::kFloat32, {6, 1, 1}, {}},
+      sums{DType::kFloat64, {2, 6}, {}};
+  struct Form {
+    std::string op;
+    std::vector<OperandType> inputs, outputs;
+    int64_t passes;  // over tensors of the shape
+    std::string domain = "gradloom";
+    Attributes attributes = {};
+  };
+  const Form forms[] = {
+      {"BatchNormLine", {full, c, c}, {c, c, c, line, line, line}, 1},
+      {"BatchNormTrain", {full, c, c}, {full, c, c, c}, 3},
+      {"BatchNormTrainGrad", {full, full, c, c, c}, {full, c, c}, 5},
+      {"BatchNormTrainGrad", {full, full, c, c, c}, {none, c, c}, 2},
+      {"MaskedBatchNormGrad", {full, none, none, full, c, c, c, line, line}, {full, c, c, none}, 5},
+      {"MaskedBatchNormGrad", {full, full, full, full, c, c, c}, {full, c, c, full}, 8},
+      {"MaskedBatchNormGrad", {full, none, full, full, c, c, c}, {none, c, c, full}, 4},
+      {"BatchNormSums", {full}, {sums}, 1},
+      {"BatchNormStatistics", {sums, c}, {c, c, c}, 0},
+      {"BatchNormApply", {full, c, c, sums}, {full}, 2},
+      {"BatchNormGradSums", {full, full, c}, {sums}, 2},
+      {"BatchNormGradApply", {full, full, c, c, c, sums}, {full}, 3},
+      {"BatchNormGradParameters", {sums, c}, {c, c}, 0},
+      {"BatchNormalization", {full, c, c, c, c}, {full}, 2, ""},
+      {"BatchNormalization", {full, c, c, c, c}, {full, c, c}, 3, "", {{"training_mode", kOne}}},
+  };
+  for (const Form& form : forms) {
+    for (const Layout& layout : {Layout{}, ChannelsLast(4)}) {
+      SCOPED_TRACE(form.op + " " + layout.ToString());
+      KernelCall call{.op = form.op, .domain = form.domain, .attributes = form.attributes, .inputs = form.inputs, .outputs = form.outputs};
+      for (auto* operands : {&call.inputs, &call.outputs}) {
+        for (OperandType& operand : *operands) operand.layout = operand.shape == shape ? layout : Layout{};
+      }
+      std::vector<Tensor> operands;
+      for (const OperandType& input : call.inputs)
+        operands.push_back(input.present() ? Converted(Tensor(DType::kFloat32, input.shape).view(), input.dtype) : Tensor());
+      const KernelRow& row = *ChooseKernel(DeviceKind::kCuda, call);
+      const size_t before = emulated::Calls().size();
+      RunKernel(row, call, operands);
+      double launches = 0, bytes = 0;
+      for (const KernelWork& work : WorkOf(row, call, {})) launches += work.launches, bytes += work.bytes;
+      EXPECT_EQ(launches, static_cast<double>(LaunchesSince(before)));
+      // What belongs to a channel is far less than a pass.
+      const double pass = static_cast<double>(full.bytes());
+      EXPECT_GE(bytes, static_cast<double>(form.passes) * pass);
+      EXPECT_LT(bytes, (static_cast<double>(form.passes) + 0.9) * pass);
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Products and losses over matrices whose rows are padded, and the compiler's choice of them.
+// Products and losses over matrices whose rows are padded, and the compiler's choice of them; casts and reorders into padded words.
 #include "kernels/cuda/rows/padded_rows.h"
 
 #include <gtest/gtest.h>
@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/catalog/pointwise.h"
 #include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/plain_product.h"
 #include "kernels/cuda/rows/blas.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "tests/cuda/random_calls.h"
 
 namespace gradloom {
@@ -41,6 +43,27 @@ struct Rounding {
 Rounding AnyType(Random& r) {
   const Rounding types[] = {{DType::kFloat32, 1.2e-7}, {DType::kFloat16, 1e-3}, {DType::kBfloat16, 8e-3}};
   return types[r.Int(0, 2)];
+}
+
+// Words of channels or of rows, from either order of dimensions.
+TEST(PaddedRows, CastsAndReordersIntoWords) {
+  ForEachSeed(40, [](Random& r) {
+    Shape shape{r.Int(1, 3), r.Int(1, 17)};
+    for (int64_t axes = r.Int(0, 2); axes > 0; --axes) shape.push_back(r.Int(1, 9));
+    const int rank = shape.rank();
+    const DType dtype = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
+    const Tensor x = r.Reals(shape, -1, 1, DType::kFloat32);
+    Case cast("Cast", "", {x}, {Out(dtype, shape)}, {{"to", static_cast<int64_t>(dtype)}});
+    Case reorder("Reorder", "gradloom", {Converted(x.view(), dtype)}, {Out(dtype, shape)});
+    const Layout from = rank > 2 && r.Coin() ? ChannelsLast(rank) : Layout{};
+    const Layout to = rank > 2 && r.Coin() ? PaddedChannels(dtype, rank) : PaddedRows(dtype, rank);
+    for (Case* each : {&cast, &reorder}) {
+      each->call.inputs[0].layout = from;
+      each->call.outputs[0].layout = to;
+      Compare(*each);
+    }
+    EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, cast.call)->name, "cuda.CastIntoWords");
+  });
 }
 
 TEST(PaddedRows, ProductsAgreeWithTheReference) {

@@ -92,6 +92,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.SumLayerNorm",
       "gradloom.SumLayerNormGrad",
       "gradloom.BatchNormLine",
+      "gradloom.MaskedBatchNormGrad",
       "gradloom.GemmBiasGrad",
       "gradloom.GemmGelu",
       "gradloom.GemmGeluGrad",

@@ -1,5 +1,6 @@
 // Data movement without arithmetic.
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -57,6 +58,14 @@ std::string RejectsReorder(const KernelCall& call) {
   return RankAbove(call, kMaxAxes);
 }
 
+// Into words of 16-bit elements, such as the channels of images: a cast that is also a reorder. Other casts are pointwise programs.
+std::string RejectsCastIntoWords(const KernelCall& call) {
+  const OperandType &from = call.inputs[0], &to = call.outputs[0];
+  if (from.dtype != DType::kFloat32 || !Is16BitFloat(to.dtype)) return "operands of types other than float32 and one of 16 bits";
+  if (from.shape != to.shape || !from.layout.blocks.empty() || !HasWordBlock(to)) return "layout " + to.layout.ToString();
+  return RankAbove(call, kMaxAxes);
+}
+
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string (*rejects)(const KernelCall&)) {
   return {.name = name, .op = op, .domain = "", .device = DeviceKind::kCuda, .rejects = rejects};
 }
@@ -74,6 +83,7 @@ constexpr KernelRow InPlace(KernelRow row) {
 
 constexpr KernelRow kRows[] = {
     InPlace(Row("cuda.BitCast", "BitCast", RejectsView)),
+    Row("cuda.CastIntoWords", "Cast", RejectsCastIntoWords),
     Row("cuda.Concat", "Concat", RejectsStrided),
     Row("cuda.ConstantOfShape", "ConstantOfShape", RejectsMade),
     Row("cuda.DepthToSpace", "DepthToSpace", RejectsPlain),

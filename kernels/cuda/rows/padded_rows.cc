@@ -11,6 +11,11 @@ bool HasAlignedRows(const OperandType& rows) { return rows.shape[rows.shape.rank
 
 Layout PaddedRows(DType dtype, int rank) { return {.order = {}, .blocks = {{rank - 1, BlockOf(dtype)}}}; }
 
+bool HasWordBlock(const OperandType& operand) {
+  const std::vector<Layout::Block>& blocks = operand.layout.blocks;
+  return blocks.size() == 1 && blocks[0].size * DTypeBytes(operand.dtype) == kRowAlignmentBytes;
+}
+
 std::optional<int64_t> RowStrideOf(const OperandType& rows) {
   const int last = rows.shape.rank() - 1;
   if (last < 0) return std::nullopt;

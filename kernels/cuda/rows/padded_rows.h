@@ -18,6 +18,9 @@ bool HasAlignedRows(const OperandType& rows);
 // Row-major with padding after each row of a tensor of this rank: rows in blocks of kRowAlignmentBytes.
 Layout PaddedRows(DType dtype, int rank = 2);
 
+// Whether the innermost part of a layout is its only block, and has kRowAlignmentBytes.
+bool HasWordBlock(const OperandType& operand);
+
 // The elements from one row of a tensor of rank 1 or more to the next, for row-major layouts whose rows are not padded, or padded to a
 // multiple of kRowAlignmentBytes: those of PaddedRows, and wider ones (float32 weights have the padding of their 16-bit copies). nullopt
 // for other layouts.

@@ -8,6 +8,7 @@
 #include "kernels/catalog/recurrent.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/attention_products.h"
+#include "kernels/cuda/rows/batch_norm.h"
 #include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
@@ -160,6 +161,7 @@ std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call,
     if (const auto attention = DnnAttentionOf(call)) return WorkOfDnn(call, *attention, least);
   }
   if (row.op == "ConvGradWeight" && !is_in(CudaDnnConvRows())) return WorkOfWeightGradient(call, least);
+  if (is_in(CudaBatchNormRows())) return WorkOfBatchNorm(call);
   if (row.op == "GemmGeluGrad") return WorkOfGeluGrad(call);
   if (is_in(CudaBlasRows())) return WorkOfBlas(call, least);
   if (is_in(CudaRecurrentBlasRows()) || is_in(CudaRecurrentRows())) return {WorkOfSteps(call, least)};
