@@ -64,6 +64,12 @@ class GpuJobsTest(JobTest):
         with open(self.path("job2", "config.toml")) as file:
             kept = file.read()
         self.assertIn('use = "cuda:0,1"', kept)
+        with open(self.path("one2", "metrics.jsonl")) as file:
+            lines = [line for line in map(json.loads, file) if line["split"] == "train"]
+        with open(self.path("one2", "memory.json")) as file:
+            held = [device["allocated_bytes"] + device["cached_bytes"] for device in json.load(file)["devices"]]
+        for line in lines:
+            self.assertTrue(0 < line["gpu_mem_mb"] < 2 * max(held) / 1e6, (line, held))
         self.assertNotIn("sm_90", kept, "which GPUs there were is nothing that a run is resumed with")
         # Two processes with two devices each, given by name, and without CUDA graphs.
         self.one(self.train("one4", devices="cuda:0,1,2,3"))

@@ -72,7 +72,7 @@ class UseTest(unittest.TestCase):
             lines = [json.loads(line) for line in file]
         train, evals = ([line for line in lines if line["split"] == split] for split in ("train", "eval"))
         self.assertEqual([line["step"] for line in evals], [2, 4, 6, 8, 10, 12])
-        self.assertTrue(all(line["mem_mb"] > 1 for line in train))
+        self.assertTrue(all(line["mem_mb"] > 1 and "gpu_mem_mb" not in line for line in train))
         events = event_accumulator.EventAccumulator(glob.glob("runs/main/events.out.tfevents.*")[0]).Reload()
         tags = events.Tags()["scalars"]
         self.assertEqual(set(tags), {"train/loss", "train/lr", "train/samples_per_sec", "train/grad_norm", "eval/loss", "eval/accuracy",

@@ -120,8 +120,15 @@ Finding CheckGpu() {
   const CudaDevices machine = ThisMachinesCuda();
   if (!machine.devices.empty()) {
     std::string names;
-    for (const DeviceProperties& device : machine.devices) names += (names.empty() ? "" : ", ") + device.name;
-    return {Verdict::kFine, "gpu", names};
+    bool differ = false;
+    for (const DeviceProperties& device : machine.devices) {
+      names += (names.empty() ? "" : ", ") + device.name;
+      differ = differ || device.name != machine.devices.front().name;
+    }
+    const char* const order = std::getenv("CUDA_DEVICE_ORDER");
+    if (!differ || (order != nullptr && std::string_view(order) == "PCI_BUS_ID")) return {Verdict::kFine, "gpu", names};
+    return {Verdict::kWarning, "gpu",
+            names + ": CUDA numbers them by speed, nvidia-smi by their bus; CUDA_DEVICE_ORDER=PCI_BUS_ID makes the numbers agree"};
   }
   std::ifstream in("/proc/driver/nvidia/version");
   std::string line;

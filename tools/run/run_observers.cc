@@ -47,7 +47,7 @@ void ReportLines::OnStep(const StepReport& report) {
   const bool due = PassesMultiple(last_step_, report.result.step, every_);
   last_step_ = report.result.step;
   if (!due) return;
-  std::printf("%s\n", TrainLine(report, report.result.loss).dump().c_str());
+  std::printf("%s\n", TrainLine(report, report.result.loss, gpu_bytes_).dump().c_str());
   std::fflush(stdout);
 }
 

@@ -47,13 +47,15 @@ class KernelNotes : public TrainerObserver {
 // evaluation.
 class ReportLines : public TrainerObserver {
  public:
-  explicit ReportLines(int64_t every) : every_(every) {}
+  // `gpu_bytes`: see TrainLine.
+  ReportLines(int64_t every, int64_t gpu_bytes) : every_(every), gpu_bytes_(gpu_bytes) {}
 
   void OnStep(const StepReport& report) override;
   void OnEvaluation(const EvaluationReport& report) override;
 
  private:
   const int64_t every_;
+  const int64_t gpu_bytes_;
   int64_t last_step_ = -1;  // of an update
   double epochs_done_ = 0;
 };

@@ -46,15 +46,17 @@ class UnsyncedCalls : public FileCalls {
 
 }  // namespace
 
-nlohmann::json TrainLine(const StepReport& step, double loss) {
-  return {{"t", Timestamp()},
-          {"step", step.result.step},
-          {"epoch", step.epochs_done},
-          {"split", "train"},
-          {"loss", Number(loss)},
-          {"lr", step.result.lr},
-          {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
-          {"samples_per_s", Number(step.samples_per_s)}};
+nlohmann::json TrainLine(const StepReport& step, double loss, int64_t gpu_bytes) {
+  nlohmann::json line{{"t", Timestamp()},
+                      {"step", step.result.step},
+                      {"epoch", step.epochs_done},
+                      {"split", "train"},
+                      {"loss", Number(loss)},
+                      {"lr", step.result.lr},
+                      {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
+                      {"samples_per_s", Number(step.samples_per_s)}};
+  if (gpu_bytes > 0) line["gpu_mem_mb"] = static_cast<double>(gpu_bytes / 1000) / 1000;
+  return line;
 }
 
 nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done) {
@@ -121,7 +123,7 @@ void RunRecords::WriteTrainLine() {
   if (rows_ == 0) return;
   const double loss = loss_sum_ / static_cast<double>(rows_);
   const StepResult& result = last_.result;
-  WriteJsonLine(TrainLine(last_, loss).dump());
+  WriteJsonLine(TrainLine(last_, loss, options_.gpu_bytes).dump());
   if (events_ != nullptr) {
     std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
     if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;

@@ -19,14 +19,17 @@ struct RecordOptions {
   bool tensorboard = true;
   std::map<std::string, Hparam> hparams;  // hyperparameters of the run, for TensorBoard
   std::vector<std::string> eval_columns;  // columns of results.csv: "loss" and the metrics, or none
+  int64_t gpu_bytes = 0;                  // see TrainLine
 };
 
-// The objects of metrics.jsonl's lines; `loss`: mean over the batches that a line covers.
-nlohmann::json TrainLine(const StepReport& step, double loss);
+// The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers. `gpu_bytes`: the memory that the run's plan takes
+// on the GPU that holds most of it; 0 if it runs on the CPU.
+nlohmann::json TrainLine(const StepReport& step, double loss, int64_t gpu_bytes);
 nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
 
-// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","samples_per_s"} for every `every` updates and at the
-// end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each evaluation.
+// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","gpu_mem_mb","samples_per_s"} for every `every` updates
+// and at the end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each
+// evaluation. mem_mb is what this process has resident; gpu_mem_mb is only there if the run has GPUs.
 // results.csv has a line per epoch. Both are appended to. The event file has the same numbers as train/loss, train/lr,
 // train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
 class RunRecords : public TrainerObserver {

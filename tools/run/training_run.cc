@@ -12,6 +12,7 @@
 #include "compiler/onnx/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_training.h"
 #include "tools/run/deterministic.h"
@@ -299,10 +300,22 @@ class TrainingRun {
     return options;
   }
 
+  // The memory that the plan takes on the GPU that holds most of it; 0 if it runs on the CPU.
+  int64_t PlannedGpuBytes() const {
+    const Plan& plan = session_->plan();
+    int64_t most = 0;
+    if (plan.targets.front().device != DeviceKind::kCuda) return most;
+    for (size_t place = 0; place < plan.places.size(); ++place)
+      most = std::max(most, ArenasOf(plan, static_cast<int>(place)).total_bytes());
+    return most;
+  }
+
   void TrainAll() {
+    const int64_t gpu_bytes = PlannedGpuBytes();
     RecordOptions records{.every = configuration_.Integer("log.every"),
                           .tensorboard = configuration_.Switch("log.tensorboard"),
-                          .hparams = HparamsOf(configuration_, set_up_.options.batch)};
+                          .hparams = HparamsOf(configuration_, set_up_.options.batch),
+                          .gpu_bytes = gpu_bytes};
     if (set_up_.data.eval.rows() > 0) {
       records.eval_columns.emplace_back("loss");
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.shown());
@@ -319,7 +332,7 @@ class TrainingRun {
     std::vector<TrainerObserver*> listening = instruments_->first();
     listening.insert(listening.end(), {&*screen_, &*recorder, &*checkpoints_});
     instruments_->AddTo(listening);
-    ReportLines report_lines(configuration_.Integer("log.report_every"));
+    ReportLines report_lines(configuration_.Integer("log.report_every"), gpu_bytes);
     if (configuration_.Integer("log.report_every") > 0) listening.push_back(&report_lines);
     if (const std::string page = instruments_->page(); !page.empty()) log_.Line("metrics " + page);
     JobLog job_log(*job_, log_, false, [this] { screen_->Clear(); });

@@ -21,8 +21,12 @@ using Streams = std::span<void* const>;
 void CheckNccl(ncclResult_t result, const char* call) {
   // A communicator with work in progress is not an error.
   if (result == ncclSuccess || result == ncclInProgress) return;
-  throw Error(ErrorCode::kDevice, std::string(call) + " failed: " + ncclGetErrorString(result), ncclGetLastError(nullptr),
-              "run again with NCCL_DEBUG=INFO");
+  const std::string reason = ncclGetLastError(nullptr);
+  // Containers have 64 MiB of it unless they are given more.
+  const bool shared_memory = reason.find("shared memory") != std::string::npos || reason.find("/dev/shm") != std::string::npos;
+  throw Error(
+      ErrorCode::kDevice, std::string(call) + " failed: " + ncclGetErrorString(result), reason,
+      shared_memory ? "give the container more shared memory (docker run --shm-size=1g, or --ipc=host)" : "run again with NCCL_DEBUG=INFO");
 }
 
 ncclDataType_t TypeOf(DType dtype) {
