@@ -319,7 +319,9 @@ TEST(JoinPointwise, ChangesNoBit) {
       }
     }
     // The labels are checked before. Accumulated gradients begin as copies.
-    if (setting.streams == 1 && setting.accumulate == 1) EXPECT_EQ(copies, 0);
+    if (setting.streams == 1 && setting.accumulate == 1) {
+      EXPECT_EQ(copies, 0);
+    }
     if (setting.accumulate == 1) {
       EXPECT_EQ(joined_launches, 1);
     } else {
