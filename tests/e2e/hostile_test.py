@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUNS = subprocess.Popen([sys.executable, "-S", os.path.join(HERE, "measured_runs.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                         env={**os.environ, "OMP_NUM_THREADS": "1", "GRADLOOM_CUDA_LIBRARY": "/nowhere/libgradloom_cuda.so"})
 sys.path.insert(0, HERE)
+import hostile_build  # noqa: E402
 import hostile_external  # noqa: E402
 import hostile_models  # noqa: E402
 
@@ -88,6 +89,21 @@ class HostileTest(unittest.TestCase):
                     model_folder = hostile_external.layout(folder, place)
                     model = put(entries(model_folder))
                     self.check(f"{name} in {place}", model, classes, words if classes == () else [*words, "tensor '"], model_folder)
+
+    def test_a_cache_of_links(self):
+        """Hugging Face's: model and data are links to files of one folder of blobs."""
+        model = hostile_external.PLACES["initializer"]([("location", "w.bin")])
+        for data, classes, words in (("../../blobs/data", (), ["trained  w"]), ("../../secret.bin", "E-PATH", ["'w'", "through a link"])):
+            with self.subTest(data), tempfile.TemporaryDirectory() as folder:
+                snapshot = os.path.join(folder, "snapshots", "revision")
+                os.makedirs(snapshot)
+                os.mkdir(os.path.join(folder, "blobs"))
+                for name in ("blobs/data", "secret.bin"):
+                    with open(os.path.join(folder, name), "wb") as file:
+                        file.write(hostile_build.floats(12))
+                os.symlink("../../blobs/model", os.path.join(snapshot, "model.onnx"))
+                os.symlink(data, os.path.join(snapshot, "w.bin"))
+                self.check("a cache of links", model, classes, words, snapshot)
 
     def test_a_hard_link_is_a_decision(self):
         with tempfile.TemporaryDirectory() as folder:

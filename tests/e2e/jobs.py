@@ -49,7 +49,7 @@ def write_png(path, rows):
 def without_times(path):
     """The lines of a metrics.jsonl without the fields that differ between runs."""
     with open(path) as file:
-        return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
+        return re.sub(r'"(t|samples_per_s|(?:gpu_)?mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
 
 
 def assert_same_run(test, ours, theirs):
