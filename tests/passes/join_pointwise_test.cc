@@ -102,6 +102,21 @@ TEST(JoinPointwise, JoinsEqualPrograms) {
   EXPECT_EQ(shared.graph.nodes.back().attributes.Int("tensors", 0), 6);
 }
 
+// State is written in place only behind the last node that may refuse the batch: here an index that may be out of range.
+TEST(JoinPointwise, RunsBehindNodesThatMayRefuse) {
+  Statistics s(Shapes(5), [](B& b, const Statistic& of, size_t) { return Average(b, of); });
+  FusePointwise(s.graph);
+  const ValueId index = s.graph.AddValue("index", DType::kInt64, {1}, Role::kInput);
+  s.graph.inputs.push_back(index);
+  s.feeds.emplace(index, Tensor::From(std::vector<int64_t>{1}, {1}));
+  const ValueId read = s.b.Op("Gather", {s.all[0].batch, index});
+  s.graph.outputs = {s.b.Op("Exp", {read})};
+  EXPECT_EQ(s.Join(), 1);
+  std::vector<std::string> order;
+  for (const Node& node : s.graph.nodes) order.push_back(node.op);
+  EXPECT_EQ(order, (std::vector<std::string>{"Gather", "FusedTensors", "Exp"}));
+}
+
 TEST(JoinPointwise, LeavesOthers) {
   // Large ones.
   Statistics large({{300, 300}, {300, 301}}, [](B& b, const Statistic& of, size_t) { return Average(b, of); });
