@@ -114,9 +114,12 @@ class GradientOrder {
     return bytes;
   }
 
-  // The most bytes that two neighbors need at once, besides those that exist before.
-  int64_t PeakBytes(int first, int second) const {
-    return MadeBytes(first) + std::max<int64_t>(0, MadeBytes(second) - EndedBytes(first, second));
+  // Whether neither of two neighbors would run beside more bytes in the other order, and one of them beside fewer, whatever scratch memory
+  // they have.
+  bool GainsByExchange(int first, int second) const {
+    const int64_t without_first = MadeBytes(first) - EndedBytes(first, second),
+                  after_second = EndedBytes(second, first) - MadeBytes(second);
+    return without_first >= 0 && after_second >= 0 && without_first + after_second > 0;
   }
 
   // Exchanges the node at position `at` with the one before it, apart from views, if that needs less memory. `at` follows the node.
@@ -128,7 +131,7 @@ class GradientOrder {
     if (before == 0) return false;
     const int first = order_[before - 1];
     if (!MayMove(first) || sent_[static_cast<size_t>(first)] || DependsOn(second, first)) return false;
-    if (PeakBytes(second, first) >= PeakBytes(first, second)) return false;
+    if (!GainsByExchange(first, second)) return false;
     // Views of what the first one makes stay behind it.
     const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(before) - 1, end = order_.begin() + static_cast<std::ptrdiff_t>(at) + 1;
     const auto moved = std::stable_partition(begin, end, [&](int i) { return i != first && !DependsOn(i, first); });

@@ -56,17 +56,15 @@ TEST(PaddedLayouts, ScoresOfLargeProducts) {
   }
 }
 
-// Pointwise operators between a large product and the loss keep the padding, with a bias of each class. A larger operand is not padded for
-// them.
+// Pointwise operators between a large product and the loss keep the padding. A larger operand is not padded for them.
 TEST(PaddedLayouts, PointwiseOperatorsOverScores) {
   std::mt19937 random(9);
   for (const bool shifted : {false, true}) {
-    SCOPED_TRACE(shifted ? "by an input" : "by a bias");
-    const Model model = ModelOf(
-        "g (float[N, 64] x" + std::string(shifted ? ", float[N, 67] b" : "") + ") => (float[N, 67] z)\n<" + Weights(random, "v", {64, 64}) +
-        ",\n" + Weights(random, "w", {64, 67}) + (shifted ? "" : ",\n" + Weights(random, "b", {67})) +
-        ", float cap = {30}>\n{\n h = MatMul (x, v)\n s = MatMul (h, w)\n d = Div (s, cap)\n t = Tanh (d)\n m = Mul (t, cap)\n"
-        " z = Add (m, b)\n}\n");
+    SCOPED_TRACE(shifted ? "shifted by an input" : "capped");
+    const Model model = ModelOf("g (float[N, 64] x" + std::string(shifted ? ", float[N, 67] b" : "") + ") => (float[N, 67] z)\n<" +
+                                Weights(random, "v", {64, 64}) + ",\n" + Weights(random, "w", {64, 67}) +
+                                ", float cap = {30}>\n{\n h = MatMul (x, v)\n s = MatMul (h, w)\n d = Div (s, cap)\n t = Tanh (d)\n" +
+                                (shifted ? " m = Mul (t, cap)\n z = Add (m, b)\n" : " z = Mul (t, cap)\n") + "}\n");
     const Plan plan = Compile(model, OnlyTraining(OnGpu(Precision::kBfloat16, {int64_t{1} << 18})));
     const Program& program = plan.programs[0];
     int moved = 0, wide = 0;
