@@ -435,6 +435,7 @@ constexpr Pass kPasses[] = {
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
     // After differentiation, to include gradients.
     {"allow_tf32", RunAllowTf32, true, true, PassStage::kBatch},
+    // Before the batch is divided, which may forbid it to a node that each device computes for itself.
     {"relax_order", RunRelaxOrder, true, true, PassStage::kBatch},
     // After differentiation, since the gradient has its own sums.
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},

@@ -206,7 +206,8 @@ class DevicePreparation {
     switch (instruction.kind) {
       case InstructionKind::kLaunch: {
         const KernelRow* const row = FindKernel(instruction.kernel);
-        if (row == nullptr) throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'");
+        if (row == nullptr)
+          throw Error(ErrorCode::kPlan, "this build has no kernel '" + Escaped(instruction.kernel) + "'", "", "compile the model again");
         places_.push_back({&instruction});
         prepared.kernel = memories_.rank(rank).device->NewKernel(
             *row, CallOf(plan_, program, instruction), static_cast<int>(places_.size()) - 1, PreservesState(*row, program, instruction));

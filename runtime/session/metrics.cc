@@ -151,7 +151,7 @@ class Perplexity : public MeanMetric {
   using MeanMetric::MeanMetric;
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets");
+    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets", "", "use rmse or mae for numbers");
     const ClassScores scores(spec_, output, target);
     for (int64_t position = 0; position < scores.positions(); ++position) {
       const int64_t right = scores.Class(position);
