@@ -110,7 +110,8 @@ const MaskedWrite* MaskedWrites::Find(const onnx::NodeProto& node) const {
   return found == writes_.end() ? nullptr : &found->second;
 }
 
-// A value that is the same for all true elements of the mask. Anything else is imported as it is written.
+// A value that is the same for all true elements of the mask becomes a Where, and rows that the mask selected are scattered to their
+// positions. Anything else is imported as it is written.
 void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& proto, Scope& scope) {
   const Graph& graph = emitter().graph();
   ValueId data = TensorOf(proto.input(0), proto, scope), value = TensorOf(write.value, *write.copies, scope);
@@ -126,7 +127,12 @@ void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& p
     fits = extent == 1 || extent == whole[whole.rank() - 1 - axis];
   }
   for (const ValueId id : {data, value, mask}) fits = fits && emitter().extents().Of(id).empty();
-  if (!fits) {
+  // As many rows as the mask selects, such as those that it selected before.
+  const Axes counted = emitter().extents().Of(value);
+  const bool rows_of_mask = !fits && counted.size() == 1 && counted.contains(0) && given.rank() == behind + 1 &&
+                            std::equal(given.begin() + 1, given.end(), whole.begin() + rows, whole.end()) &&
+                            emitter().extents().Of(data).empty() && emitter().extents().Of(chosen).empty();
+  if (!fits && !rows_of_mask) {
     for (const onnx::NodeProto* node : write.only) RunNode(*node, scope);
     return RunNode(proto, scope);
   }
@@ -137,6 +143,13 @@ void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& p
   };
   stop(data, proto);
   stop(value, *write.copies);
+  if (rows_of_mask) {
+    const ValueId places = EmitOp("NonZero", {chosen}, {}, origin, "");
+    const ValueId tuples = EmitOp("Transpose", {places}, {{"perm", std::vector<int64_t>{1, 0}}}, origin, "");
+    const ValueId written = EmitOp("ScatterND", {data, tuples, value}, {}, origin, NameOf(proto.output(0), scope));
+    scope.names.insert_or_assign(proto.output(0), Binding{written, nullptr});
+    return;
+  }
   if (given.rank() > behind) {
     const std::vector<int64_t> target(given.begin() + 1, given.end());
     value = EmitOp("Reshape", {value, Ints(origin, target)}, {}, origin, "");

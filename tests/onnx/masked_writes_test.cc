@@ -86,6 +86,24 @@ TEST(MaskedWrites, TrainLikeWhere) {
   }
 }
 
+// Rows that the mask selects are computed and written back; they are counted, so on one device.
+TEST(MaskedWrites, SelectedRows) {
+  for (const Written& written :
+       {Written{"steps", "float[2, 2] v = {1, 0.5, -0.5, 2}", 2}, Written{"samples", "float[2, 2] v = {1, 0.5, -0.5, 2}", 1}}) {
+    SCOPED_TRACE(written.what);
+    std::string scattered = ModelOf(written, "N", true), chosen = ModelOf(written, "N", false);
+    const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
+      text.replace(text.find(from), from.size(), to);
+    };
+    replace(scattered, "y = Expand (v, g)",
+            "b = NonZero (m) i = Transpose <perm = [1, 0]> (b) rows = GatherND (h, i) new = MatMul (rows, v) y = Expand (new, g)");
+    replace(chosen, "a = Where", "new = MatMul (h, v) a = Where");
+    replace(chosen, ", v, h)", ", new, h)");
+    const std::vector<double> expected = Losses(chosen, written, 5, 1), losses = Losses(scattered, written, 5, 1);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << "step " << i;
+  }
+}
+
 // Three rows fit only a mask with three true elements, which are not known.
 TEST(MaskedWrites, RowsAreNotRepeated) {
   const Written rows{"rows", "float[3, 2] v = {0.5, -1, 2, 0.25, 1, -0.5}", 2};
