@@ -5,6 +5,7 @@
 
 #include "compiler/onnx/detached.h"
 #include "compiler/onnx/keep_outputs.h"
+#include "compiler/onnx/masked_writes.h"
 #include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
@@ -42,9 +43,7 @@ ImportedGraph Importer::Run() {
     for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
   } else {
     const std::vector<bool> needed = NodesNeededFor(*graphs[0], options_.outputs);
-    for (int i = 0; i < graphs[0]->node_size(); ++i) {
-      needed[static_cast<size_t>(i)] ? RunNode(graphs[0]->node(i), scope) : stops_.RecordSkipped(graphs[0]->node(i));
-    }
+    RunNodes(graphs[0]->node(), scope, &needed);
   }
   stops_.Check();
   AddBindings(scope);
@@ -195,8 +194,18 @@ ValueId Importer::NeededTensorOf(const std::string& name, const onnx::NodeProto&
   return TensorOf(name, proto, scope);
 }
 
-void Importer::RunNodes(const NodeList& nodes, Scope& scope) {
-  for (const onnx::NodeProto& node : nodes) RunNode(node, scope);
+void Importer::RunNodes(const NodeList& nodes, Scope& scope, const std::vector<bool>* needed) {
+  const MaskedWrites writes(nodes);
+  for (int i = 0; i < nodes.size(); ++i) {
+    const onnx::NodeProto& node = nodes[i];
+    if ((needed != nullptr && !(*needed)[static_cast<size_t>(i)]) || writes.IsOnlyFor(node)) {
+      stops_.RecordSkipped(node);
+    } else if (const MaskedWrite* write = writes.Find(node)) {
+      RunMaskedWrite(*write, node, scope);
+    } else {
+      RunNode(node, scope);
+    }
+  }
 }
 
 void Importer::RunNode(const onnx::NodeProto& proto, Scope& scope) {

@@ -72,6 +72,8 @@ struct LoopParts {
   std::function<ValueId(ValueId trip, size_t output)> place = {};
 };
 
+struct MaskedWrite;
+
 // The arguments of a function body.
 struct Call {
   std::string origin;
@@ -129,7 +131,8 @@ class Importer {
   void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
   ValueId AddOutput(const std::string& name, ValueId id);
   void AddExtents(const std::string& name, ValueId value, ValueId output);
-  void RunNodes(const NodeList& nodes, Scope& scope);
+  // `needed`: the nodes to import, by position; null: all.
+  void RunNodes(const NodeList& nodes, Scope& scope, const std::vector<bool>* needed = nullptr);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
   void RunAsWritten(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;
@@ -147,6 +150,9 @@ class Importer {
   ValueId NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId ConstantOf(const void* site);
   std::string NameOf(const std::string& name, const Scope& scope) const;
+
+  // masked_writes.cc
+  void RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& proto, Scope& scope);
 
   // training_info.cc
   void FindUpdated(const std::vector<const onnx::GraphProto*>& graphs);

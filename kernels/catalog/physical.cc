@@ -42,7 +42,7 @@ Layout ChannelsLast(int rank) {
 }
 
 bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape) {
-  if (a == b) return true;
+  if (a == b || shape.elements() == 0) return true;
   if (!a.blocks.empty() || !b.blocks.empty()) return false;
   return Walked(OrderOf(a, shape.rank()), shape) == Walked(OrderOf(b, shape.rank()), shape);
 }

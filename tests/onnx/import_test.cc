@@ -492,6 +492,16 @@ TEST(Import, ErrorsNameTheNode) {
   EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Relu<alpha=1.0>(x) }"), {}, &message), ErrorCode::kAttr);
 }
 
+// As converters to older opsets leave them behind.
+TEST(Import, AcceptsDefaultsOfNewerAttributes) {
+  const auto reduced = [](const std::string& attribute) {
+    return Onnx("g (float[2, 3] x) => (float[2] y) { y = ReduceMean <axes = [1], keepdims = 0, " + attribute + "> (x) }", 17);
+  };
+  EXPECT_EQ(Import(Model::FromText(reduced("noop_with_empty_axes = 0")), {}).graph->nodes.size(), 1U);
+  std::string message;
+  EXPECT_EQ(FailureOf(reduced("noop_with_empty_axes = 1"), {}, &message), ErrorCode::kAttr);
+}
+
 // PyTorch's scale of ones for a norm without weights.
 TEST(Import, ScalesOfAllExtents) {
   const auto text = [](const std::string& scale) {

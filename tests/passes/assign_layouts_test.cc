@@ -187,6 +187,31 @@ TEST(AssignLayouts, RandomConvolutionNetworks) {
   EXPECT_GT(states, 0) << "no weight is kept in a layout of its kernel";
 }
 
+// A roll by nothing cuts a part without elements from a value in the layout of its convolution.
+TEST(AssignLayouts, PartsWithoutElements) {
+  std::string text = "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 3, 12, 10] x) => (float[N, 5] y) <";
+  const auto weight = [&](const std::string& name, const std::string& shape, int count) {
+    text += "float" + shape + " " + name + " = {";
+    for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(0.1 * std::sin(i + 1.0));
+    text += "}, ";
+  };
+  weight("w0", "[8, 3, 3, 3]", 216);
+  weight("w1", "[5, 8, 3, 3]", 360);
+  text +=
+      "int64[1] zero = {0}, int64[1] end = {9223372036854775807}, int64[1] two = {2}>\n{ a = Conv <pads = [1, 1, 1, 1]> (x, w0) "
+      "b = Sigmoid (a) first = Slice (b, zero, zero, two) rest = Slice (b, zero, end, two) c = Concat <axis = 2> (rest, first) "
+      "d = Conv <pads = [1, 1, 1, 1]> (c, w1) e = GlobalAveragePool (d) y = Flatten (e) }";
+  Session with(PlanOf(text, true, 1)), without(PlanOf(text, false, 1));
+  for (int step = 0; step < 2; ++step) {
+    Tensor x(DType::kFloat32, {4, 3, 12, 10}), t(DType::kInt64, {4});
+    for (int64_t i = 0; i < x.elements(); ++i)
+      x.as<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sin(0.7 * static_cast<double>(i)));
+    for (int64_t i = 0; i < 4; ++i) t.as<int64_t>()[static_cast<size_t>(i)] = i;
+    const Feeds feeds = {{"x", x.view()}, {"t", t.view()}};
+    EXPECT_NEAR(with.Step(feeds).loss, without.Step(feeds).loss, 1e-5);
+  }
+}
+
 // In bfloat16 the weight itself has no blocks: its copies have, and they are made from 16 bits, also for a filter of 1 x 1, whose order is
 // that of the forward convolution.
 TEST(AssignLayouts, WeightsReadAsCopies) {
