@@ -32,9 +32,11 @@ class Names {
     const auto found = reads_.find(name);
     return found == reads_.end() ? 0 : found->second;
   }
-  // The name of what the value is a view, a copy or a number type of.
+  // The name of what the value is a view or a copy of. Exporters write few such nodes after each other; a hostile file may have a cycle.
   std::string Base(std::string name, std::initializer_list<const char*> ops) const {
-    for (const onnx::NodeProto* node = Maker(name); IsOp(node, ops); node = Maker(name)) name = node->input(0);
+    constexpr int kMaxSteps = 8;
+    const onnx::NodeProto* node = Maker(name);
+    for (int step = 0; step < kMaxSteps && IsOp(node, ops); ++step, node = Maker(name)) name = node->input(0);
     return name;
   }
 

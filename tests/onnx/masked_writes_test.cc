@@ -115,5 +115,14 @@ TEST(MaskedWrites, RowsAreNotRepeated) {
   }
 }
 
+// A hostile file, in which the nodes that are looked through follow from themselves.
+TEST(MaskedWrites, ACycleIsAnError) {
+  const Written& token = kWritten[0];
+  std::string text = ModelOf(token, "N", true);
+  const std::string node = "f = Reshape (m, minus)";
+  text.replace(text.find(node), node.size(), "f = Reshape (again, minus) again = Reshape (f, minus)");
+  EXPECT_THROW(Losses(text, token, 5, 1), Error);
+}
+
 }  // namespace
 }  // namespace gradloom
