@@ -118,12 +118,12 @@ void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& p
   const Graph& graph = emitter().graph();
   ValueId data = TensorOf(proto.input(0), proto, scope), value = TensorOf(write.value, *write.copies, scope);
   const ValueId mask = TensorOf(write.mask, proto, scope), chosen = TensorOf(write.chosen, proto, scope);
-  const Shape whole = graph.value(data).shape, places = graph.value(chosen).shape, given = graph.value(value).shape;
-  const int rows = places.rank(), behind = whole.rank() - rows;
+  const Shape whole = graph.value(data).shape, given = graph.value(value).shape;
+  // The mask may have the batch size of the file, so its extents decide nothing.
+  const int rows = graph.value(chosen).shape.rank(), behind = whole.rank() - rows;
   bool fits = graph.value(mask).dtype == DType::kBool && graph.value(mask).shape.rank() == whole.rank() && behind >= 0 &&
               graph.value(value).dtype == graph.value(data).dtype &&
               (given.rank() <= behind || (given.rank() == behind + 1 && given[0] == 1));
-  for (int axis = 0; fits && axis < rows; ++axis) fits = places[axis] == whole[axis] && graph.value(mask).shape[axis] == whole[axis];
   for (int axis = 0; fits && axis < std::min(behind, given.rank()); ++axis) {
     const int64_t extent = given[given.rank() - 1 - axis];
     fits = extent == 1 || extent == whole[whole.rank() - 1 - axis];

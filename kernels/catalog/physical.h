@@ -13,8 +13,8 @@ namespace gradloom {
 // [N, C, spatial...] with the channels innermost; plain for ranks below 3.
 Layout ChannelsLast(int rank);
 
-// Whether two layouts put every element of a tensor of this shape at the same offset. Dimensions of extent 1 do not matter. Returns false
-// if either has blocks and they differ.
+// Whether two layouts put every element of a tensor of this shape at the same offset. Dimensions of extent 1 do not matter, and without
+// elements nothing does. Otherwise returns false if either has blocks and they differ.
 bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape);
 
 // "" if the output can have the bytes of the input in the same order: the same shape and layout, or row-major on both sides; else the
