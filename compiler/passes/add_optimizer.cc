@@ -74,6 +74,29 @@ void CheckRanges(const OptimizerOptions& o) {
   check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "the betas must be in [0, 1)");
   check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be finite and at least 0");
   check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be finite and at least 0");
+  check(std::isfinite(o.dampening), "the dampening must be finite");
+  check(!(o.nesterov || o.type == "nesterov") || o.dampening == 0, "nesterov has no dampening");
+  check(o.alpha >= 0 && o.alpha <= 1, "alpha must be in [0, 1]");
+  check(o.rho >= 0 && o.rho <= 1, "rho must be in [0, 1]");
+  check(std::isfinite(o.lr_decay) && o.lr_decay >= 0, "the decay of the learning rate must be finite and at least 0");
+  check(std::isfinite(o.initial_accumulator_value) && o.initial_accumulator_value >= 0,
+        "the initial sum of squares must be finite and at least 0");
+  for (const ParameterGroup& group : o.groups) {
+    for (const std::optional<double>& option : {group.lr_scale, group.weight_decay}) {
+      if (option && !(std::isfinite(*option) && *option >= 0))
+        Refuse("the options of '" + Escaped(group.pattern) + "' must be finite and at least 0");
+    }
+  }
+}
+
+void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, const std::map<ValueId, ValueId>& gradients) {
+  for (const ParameterGroup& group : groups) {
+    const bool any =
+        std::ranges::any_of(gradients, [&](const auto& each) { return MatchesPattern(group.pattern, graph.value(each.first).name); });
+    if (any) continue;
+    throw Error(ErrorCode::kConfig, "optimizer: '" + Escaped(group.pattern) + "' matches no parameter that is trained", "",
+                "gradloom check MODEL lists the parameters; patterns are like 'encoder.*' or '*bias'");
+  }
 }
 
 class Updates {
@@ -146,26 +169,29 @@ class Updates {
     return Converted(doubles.view(), type.dtype);
   }
 
-  const ParameterGroup* GroupOf(const std::string& name) const {
+  std::optional<double> InGroups(const std::string& name, std::optional<double> ParameterGroup::*option) const {
     for (const ParameterGroup& group : options_.groups) {
-      if (MatchesPattern(group.pattern, name)) return &group;
+      if (group.*option && MatchesPattern(group.pattern, name)) return group.*option;
     }
-    return nullptr;
+    return std::nullopt;
+  }
+
+  void SetLrScale(const std::string& name, Attributes& attributes) const {
+    const double scale = InGroups(name, &ParameterGroup::lr_scale).value_or(1);
+    if (scale != 1) attributes.set("lr_scale", scale);
   }
 
   void SetGroup(const std::string& name, const Shape& shape, Attributes& attributes) const {
-    const ParameterGroup* group = GroupOf(name);
-    double decay = group != nullptr && group->weight_decay >= 0 ? group->weight_decay : options_.weight_decay;
+    double decay = InGroups(name, &ParameterGroup::weight_decay).value_or(options_.weight_decay);
     if (options_.no_decay_1d && shape.rank() < 2) decay = 0;
     if (decay != 0) attributes.set("weight_decay", decay);
-    if (group != nullptr && group->lr_scale != 1) attributes.set("lr_scale", group->lr_scale);
+    SetLrScale(name, attributes);
   }
 
   ValueId LambApply(ValueId parameter, ValueId direction, const std::string& name) {
     const auto squares = [&](ValueId x) { return b_.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}}); };
-    const ParameterGroup* group = GroupOf(name);
     Attributes attributes;
-    if (group != nullptr && group->lr_scale != 1) attributes.set("lr_scale", group->lr_scale);
+    SetLrScale(name, attributes);
     return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), apply_}, std::move(attributes));
   }
 
@@ -188,6 +214,7 @@ ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, con
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
   Updates updates(builder, options);
+  CheckGroups(builder.graph(), options.groups, gradients);
   ValueId norm = kNoValue;
   const bool scaled = scale.initial > 0;
   if (scaled || options.clip_norm > 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,12 @@
 
 namespace gradloom {
 
-// Options of parameters whose names match a pattern; the first group that matches applies.
+// Options of the parameters whose names match a pattern. A parameter has each option of the first group that matches it and states the
+// option; without one, that of the optimizer.
 struct ParameterGroup {
   std::string pattern;
-  double lr_scale = 1;
-  double weight_decay = -1;  // below 0: the optimizer's
+  std::optional<double> lr_scale = {};  // factor of the learning rate
+  std::optional<double> weight_decay = {};
 };
 
 // The fields are torch.optim's arguments, with its defaults.
@@ -43,7 +45,8 @@ std::vector<std::string> OptimizerTypes();
 // Appends one update for each parameter (`gradients`: parameter -> gradient), in phase kUpdate: next values of the parameter and of its
 // states, which are created here as "<parameter>/exp_avg" and so on. With clipping, gradients are scaled by min(1, clip_norm / (norm +
 // 1e-6)), and the norm before clipping is returned; otherwise kNoValue. `scale`: the scale of the loss whose gradients these are. They are
-// divided by it, and nothing is updated if one of them is not finite. Throws Error(kConfig) for an unknown type or an option out of range.
+// divided by it, and nothing is updated if one of them is not finite. Throws Error(kConfig) for an unknown type, an option out of range, or
+// a group without parameters.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
                      const LossScale& scale = {});
 

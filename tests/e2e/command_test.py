@@ -166,6 +166,34 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(known["enum"], key["words"])
         self.assertFalse(sections["optimizer"]["additionalProperties"])
 
+    def updates(self, *flags):
+        """The attributes of each parameter's update."""
+        self.run_command(["compile", "model.onnx", *LOSS, "-o", "options.plan", *flags])
+        text = self.run_command(["inspect", "options.plan"]).stdout
+        lines = re.findall(r"s\d+ \S*\.(?:Sgd|Adam|RmsProp|Adadelta|Adagrad)\(.* \{(.*)\} ; (\S+)$", text, re.M)
+        return {name: dict(pair.split("=") for pair in attributes.split(", ") if pair) for attributes, name in lines}
+
+    def test_options_of_optimizers(self):
+        decayed = self.updates("--optimizer", "adamw", "--weight-decay", "0.1", "--no-decay", "1d", "--lr-scale", "w*=0.5", "--lr-scale", "w2=0.25",
+                               "--amsgrad")
+        self.assertEqual({name: (u.get("weight_decay"), u.get("lr_scale")) for name, u in decayed.items()},
+                         {"w1": ("0.1", "0.5"), "b1": (None, None), "w2": ("0.1", "0.25"), "b2": (None, None)})
+        self.assertIn("max_exp_avg_sq", self.run_command(["inspect", "options.plan"]).stdout)
+        chosen = self.updates("--optimizer", "sgd", "--weight-decay", "0.1", "--no-decay", "w1", "--no-decay", "b*")
+        self.assertEqual([name for name, u in chosen.items() if "weight_decay" in u], ["w2"])
+        for rule, flags, wanted in (("momentum", ["--dampening", "0.25"], {"dampening": "0.25"}),
+                                    ("rmsprop", ["--alpha", "0.5", "--centered"], {"alpha": "0.5", "centered": "1"}),
+                                    ("adadelta", ["--rho", "0.5"], {"rho": "0.5"}),
+                                    ("adagrad", ["--lr-decay", "0.25", "--initial-accumulator-value", "2"], {"lr_decay": "0.25"})):
+            for update in self.updates("--optimizer", rule, *flags).values():
+                self.assertEqual({**update, **wanted}, update, rule)
+        # Weights whose learning rate is 0 keep their bits, also in a resumed run.
+        self.train_with("scaled", "--lr-scale", "w*=0", "--steps", "2")
+        self.run_command(["resume", "runs/scaled", "--steps", "4", "--progress", "none"])
+        initial = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load("model.onnx").graph.initializer}
+        self.assertEqual({name for name, value in self.weights("scaled").items() if name in initial and not np.array_equal(value, initial[name])},
+                         {"b1", "b2"})
+
     def test_errors_in_maps_have_a_location(self):
         sample_files.write("map.toml", "version = 1\n[data]\nmap = { input = 'a..d', label = 'label' }\n")
         words = ["train", "-c", "map.toml", "model.onnx", "--data", "train.csv", *LOSS]

@@ -157,6 +157,9 @@ namespace {
 // The default of the rules "momentum" and "nesterov".
 constexpr double kMomentum = 0.9;
 
+// In the list of patterns of parameters without weight decay: those with fewer than two dimensions.
+constexpr std::string_view kOneDimension = "1d";
+
 // "encoder.*=cpu:1", or "encoder.*=cuda:3" if that is one of the devices.
 PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
   const size_t equals = text.rfind('=');
@@ -170,7 +173,54 @@ PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
   return {Trimmed(text.substr(0, equals)), index};
 }
 
+// Options that only some of the rules have.
+constexpr struct {
+  const char *key, *rules;
+} kRuleOptions[] = {
+    {"optimizer.dampening", "momentum"},
+    {"optimizer.amsgrad", "adam, adamw"},
+    {"optimizer.alpha", "rmsprop"},
+    {"optimizer.centered", "rmsprop"},
+    {"optimizer.rho", "adadelta"},
+    {"optimizer.lr_decay", "adagrad"},
+    {"optimizer.initial_accumulator_value", "adagrad"},
+};
+
+// Whether a comma-separated list has the word.
+bool IsListed(const std::string& word, const std::string& list) { return (", " + list + ",").find(" " + word + ",") != std::string::npos; }
+
+void CheckRuleOptions(const Configuration& c) {
+  const std::string& rule = c.Text("optimizer.name");
+  for (const auto& [key, rules] : kRuleOptions) {
+    if (!c.is_set(key) || IsListed(rule, rules)) continue;
+    Reading(c, key, [&, name = std::string(key), list = std::string(rules)] {
+      throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the optimizer is " + rule, "",
+                  "leave it out, or choose another --optimizer");
+    });
+  }
+}
+
+std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
+  std::vector<ParameterGroup> groups;
+  for (const std::string& pattern : c.Texts("optimizer.no_decay")) {
+    if (pattern != kOneDimension) groups.push_back({.pattern = pattern, .weight_decay = 0});
+  }
+  const size_t scales = groups.size();
+  Reading(c, "optimizer.lr_scale", [&] {
+    for (const auto& [pattern, factors] : c.Named("optimizer.lr_scale"))
+      groups.push_back({.pattern = pattern, .lr_scale = Number(factors[0], "the factor of " + Escaped(pattern))});
+  });
+  // The most specific ones first.
+  const auto letters = [](const ParameterGroup& group) {
+    return std::count_if(group.pattern.begin(), group.pattern.end(), [](char c) { return c != '*' && c != '?'; });
+  };
+  std::stable_sort(groups.begin() + static_cast<std::ptrdiff_t>(scales), groups.end(),
+                   [&](const ParameterGroup& a, const ParameterGroup& b) { return letters(a) > letters(b); });
+  return groups;
+}
+
 OptimizerOptions OptimizerOf(const Configuration& c) {
+  CheckRuleOptions(c);
   OptimizerOptions o;
   o.type = c.Text("optimizer.name");
   o.lr = c.Number("optimizer.lr");
@@ -184,6 +234,16 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   } else if (o.type == "momentum" || o.type == "nesterov") {
     o.momentum = kMomentum;
   }
+  o.dampening = c.Number("optimizer.dampening");
+  o.amsgrad = c.Switch("optimizer.amsgrad");
+  o.alpha = c.Number("optimizer.alpha");
+  o.centered = c.Switch("optimizer.centered");
+  o.rho = c.Number("optimizer.rho");
+  o.lr_decay = c.Number("optimizer.lr_decay");
+  o.initial_accumulator_value = c.Number("optimizer.initial_accumulator_value");
+  const std::vector<std::string>& no_decay = c.Texts("optimizer.no_decay");
+  o.no_decay_1d = std::find(no_decay.begin(), no_decay.end(), kOneDimension) != no_decay.end();
+  o.groups = GroupsOf(c);
   return o;
 }
 
