@@ -48,6 +48,7 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
     std::string value = word.substr(equals + 1);
     // 007 is not a valid TOML number, so the parsed value is stored.
     if (key.type == KeyType::kNamedCounts) value = std::to_string(Parsed<int64_t>(key, value, "a whole number for each name", where));
+    if (key.type == KeyType::kNamedNumbers) value = NumberText(Parsed<double>(key, value, "a number for each name", where));
     values.push_back(std::move(value));
   }
   return named;
@@ -68,14 +69,6 @@ void CheckText(const Key& key, const std::string& text, const std::string& where
   if (key.type == KeyType::kPath && (text.starts_with("~") || text.starts_with("$"))) {
     Refuse(key, "is '" + Escaped(text) + "', but '~' and '$' are not expanded here", where, "write the path out");
   }
-}
-
-std::string NumberText(double number) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
-  std::string out(text, end);
-  // A TOML float needs a fraction or an exponent. Without one it would be an integer, which is accepted as well up to 64 bits.
-  return std::abs(number) < 1e18 || out.find('e') != std::string::npos ? out : out + ".0";
 }
 
 std::string Quoted(const std::string& text) {
@@ -111,12 +104,21 @@ KeyValue Nothing(KeyType type) {
     case KeyType::kTerms: return std::vector<std::string>();
     case KeyType::kNamed:
     case KeyType::kNamedLists:
-    case KeyType::kNamedCounts: return NamedTexts();
+    case KeyType::kNamedCounts:
+    case KeyType::kNamedNumbers: return NamedTexts();
     default: return std::string();
   }
 }
 
 }  // namespace
+
+std::string NumberText(double number) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
+  std::string out(text, end);
+  // A TOML float needs a fraction or an exponent. Without one it would be an integer, which is accepted as well up to 64 bits.
+  return std::abs(number) < 1e18 || out.find('e') != std::string::npos ? out : out + ".0";
+}
 
 std::string Origin::ToString() const {
   return (kind == OriginKind::kDefault ? "default" : place) + (overridden.empty() ? "" : " (over " + overridden + ")");
@@ -130,8 +132,7 @@ size_t FileLengthOf(const std::string& term) {
 }
 
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where) {
-  const bool repeats = key.type == KeyType::kTexts || key.type == KeyType::kTerms || key.type == KeyType::kNamed ||
-                       key.type == KeyType::kNamedLists || key.type == KeyType::kNamedCounts;
+  const bool repeats = key.type == KeyType::kTexts || key.type == KeyType::kTerms || IsNamed(key.type);
   if (!repeats && words.size() != 1) Refuse(key, "is given twice", where);
   KeyValue value;
   switch (key.type) {
@@ -145,7 +146,8 @@ KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const
     case KeyType::kTerms: value = words; break;
     case KeyType::kNamed:
     case KeyType::kNamedLists:
-    case KeyType::kNamedCounts: value = ParseNamed(key, words, where); break;
+    case KeyType::kNamedCounts:
+    case KeyType::kNamedNumbers: value = ParseNamed(key, words, where); break;
     default: value = words[0];
   }
   CheckValue(key, value, where);
@@ -165,8 +167,10 @@ void CheckValue(const Key& key, const KeyValue& value, const std::string& where)
   if (const auto* number = std::get_if<double>(&value)) within(*number, NumberText(*number));
   if (const auto* text = std::get_if<std::string>(&value)) CheckText(key, *text, where);
   const auto* named = std::get_if<NamedTexts>(&value);
-  if (named == nullptr || key.type != KeyType::kNamedCounts) return;
+  if (named == nullptr) return;
   for (const auto& [name, values] : *named) {
+    if (key.type == KeyType::kNamedNumbers) within(Parsed<double>(key, values[0], "a number for each name", where), values[0]);
+    if (key.type != KeyType::kNamedCounts) continue;
     if (Parsed<int64_t>(key, values[0], "a whole number for each name", where) < 1) {
       Refuse(key, "must be at least 1 for '" + Escaped(name) + "'", where);
     }
@@ -245,7 +249,8 @@ std::string TomlOf(const Key& key, const KeyValue& value) {
     return texts->size() == 1 ? Quoted(texts->front()) : ListOf(*texts);
   std::string table;
   for (const auto& [name, texts] : std::get<NamedTexts>(value)) {
-    const std::string text = key.type == KeyType::kNamedCounts ? texts[0] : texts.size() == 1 ? Quoted(texts[0]) : ListOf(texts);
+    const bool bare = key.type == KeyType::kNamedCounts || key.type == KeyType::kNamedNumbers;
+    const std::string text = bare ? texts[0] : texts.size() == 1 ? Quoted(texts[0]) : ListOf(texts);
     table += (table.empty() ? " " : ", ") + (IsPlainKey(name) ? name : Quoted(name)) + " = " + text;
   }
   return "{" + table + (table.empty() ? "}" : " }");

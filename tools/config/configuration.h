@@ -94,6 +94,9 @@ class Configuration {
 // The length in bytes of the ONNX file name at the beginning of a loss term; 0 if there is none.
 size_t FileLengthOf(const std::string& term);
 
+// The shortest text from which the number is read again, as TOML writes it.
+std::string NumberText(double number);
+
 // The value in TOML syntax.
 std::string TomlOf(const Key& key, const KeyValue& value);
 

@@ -15,14 +15,20 @@ enum class KeyType : uint8_t {
   kText,
   kPath,  // a file or folder; in a configuration file, relative to that file's folder
   kInteger,
-  kNumber,       // finite
-  kSwitch,       // true or false; the bare flag means true
-  kTexts,        // one text or a list; the flag may be repeated
-  kTerms,        // as kTexts; the ONNX file that a text may begin with is as kPath: "my_loss.onnx(y=label)*0.5"
-  kNamed,        // name -> text; the flag takes NAME=TEXT and may be repeated
-  kNamedLists,   // name -> texts; a name may be repeated
-  kNamedCounts,  // name -> whole number of at least 1
+  kNumber,        // finite
+  kSwitch,        // true or false; the bare flag means true
+  kTexts,         // one text or a list; the flag may be repeated
+  kTerms,         // as kTexts; the ONNX file that a text may begin with is as kPath: "my_loss.onnx(y=label)*0.5"
+  kNamed,         // name -> text; the flag takes NAME=TEXT and may be repeated
+  kNamedLists,    // name -> texts; a name may be repeated
+  kNamedCounts,   // name -> whole number of at least 1
+  kNamedNumbers,  // name -> finite number within the key's bounds
 };
+
+// Whether values are tables of names; the flag takes NAME=VALUE and may be repeated.
+constexpr bool IsNamed(KeyType type) {
+  return type == KeyType::kNamed || type == KeyType::kNamedLists || type == KeyType::kNamedCounts || type == KeyType::kNamedNumbers;
+}
 
 // The verbs that use a key.
 enum KeyUse : uint8_t {

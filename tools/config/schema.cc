@@ -28,6 +28,7 @@ Json TypeOf(const Key& key) {
     case KeyType::kNamed: return TableOf({{"type", Json::array({"string", "integer"})}});
     case KeyType::kNamedLists: return TableOf(TextOrTexts());
     case KeyType::kNamedCounts: return TableOf({{"type", "integer"}, {"minimum", 1}});
+    case KeyType::kNamedNumbers: return TableOf({{"type", "number"}, {"minimum", key.least}});
     case KeyType::kText: break;
   }
   // warmup = 500 is parsed as text but written as a number.

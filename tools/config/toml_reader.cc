@@ -39,6 +39,7 @@ const char* Wanted(KeyType type) {
     case KeyType::kNamed: return "a table of names and strings";
     case KeyType::kNamedLists: return "a table of names and strings or lists of strings";
     case KeyType::kNamedCounts: return "a table of names and whole numbers";
+    case KeyType::kNamedNumbers: return "a table of names and numbers";
     default: return "a string";
   }
 }
@@ -119,6 +120,7 @@ class TomlReader {
       case KeyType::kNamed:
       case KeyType::kNamedLists:
       case KeyType::kNamedCounts:
+      case KeyType::kNamedNumbers:
         if (const toml::table* table = node.as_table()) return NamedOf(key, *table);
         break;
       default:
@@ -152,6 +154,8 @@ class TomlReader {
         texts = {std::to_string(integer->get())};
       } else if (key.type == KeyType::kNamedLists) {
         texts = TextsOf(key, node);
+      } else if (const auto* number = node.as_floating_point(); number != nullptr && key.type == KeyType::kNamedNumbers) {
+        texts = {NumberText(number->get())};
       } else if (const auto* text = node.as_string(); text != nullptr && key.type == KeyType::kNamed) {
         texts = {text->get()};
       }
@@ -209,9 +213,8 @@ void Configuration::SetAssignment(const std::string& assignment) {
   const size_t last = name.rfind('.');
   if (key == nullptr && last != std::string::npos) {
     const Key* table = FindKey(name.substr(0, last));
-    const bool named =
-        table != nullptr && (table->type == KeyType::kNamed || table->type == KeyType::kNamedLists || table->type == KeyType::kNamedCounts);
-    if (named) return Assign(*table, ParseWords(*table, {name.substr(last + 1) + "=" + value}, where), OriginKind::kSet, where);
+    if (table != nullptr && IsNamed(table->type))
+      return Assign(*table, ParseWords(*table, {name.substr(last + 1) + "=" + value}, where), OriginKind::kSet, where);
   }
   if (key == nullptr) {
     const std::string near = NearKey(name);

@@ -47,6 +47,7 @@ const char* TypeName(KeyType type) {
     case KeyType::kNamed: return "table of texts";
     case KeyType::kNamedLists: return "table of texts or lists";
     case KeyType::kNamedCounts: return "table of whole numbers";
+    case KeyType::kNamedNumbers: return "table of numbers";
   }
   return "";
 }

@@ -15,6 +15,7 @@
 #include "runtime/base/nearest.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/device_spec.h"
+#include "tools/config/keys.h"
 #include "tools/config/topology.h"
 #include "tools/run/loss_guess.h"
 #include "tools/run/memory_limit.h"
@@ -189,10 +190,14 @@ constexpr struct {
 // Whether a comma-separated list has the word.
 bool IsListed(const std::string& word, const std::string& list) { return (", " + list + ",").find(" " + word + ",") != std::string::npos; }
 
+// The file of a run contains all keys, so only values other than the default are refused.
 void CheckRuleOptions(const Configuration& c) {
   const std::string& rule = c.Text("optimizer.name");
+  const Configuration defaults;
   for (const auto& [key, rules] : kRuleOptions) {
-    if (!c.is_set(key) || IsListed(rule, rules)) continue;
+    const bool same =
+        FindKey(key)->type == KeyType::kSwitch ? c.Switch(key) == defaults.Switch(key) : c.Number(key) == defaults.Number(key);
+    if (same || IsListed(rule, rules)) continue;
     Reading(c, key, [&, name = std::string(key), list = std::string(rules)] {
       throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the optimizer is " + rule, "",
                   "leave it out, or choose another --optimizer");
@@ -206,10 +211,8 @@ std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
     if (pattern != kOneDimension) groups.push_back({.pattern = pattern, .weight_decay = 0});
   }
   const size_t scales = groups.size();
-  Reading(c, "optimizer.lr_scale", [&] {
-    for (const auto& [pattern, factors] : c.Named("optimizer.lr_scale"))
-      groups.push_back({.pattern = pattern, .lr_scale = Number(factors[0], "the factor of " + Escaped(pattern))});
-  });
+  for (const auto& [pattern, factors] : c.Named("optimizer.lr_scale"))
+    groups.push_back({.pattern = pattern, .lr_scale = Number(factors[0], "optimizer.lr_scale")});
   // The most specific ones first.
   const auto letters = [](const ParameterGroup& group) {
     return std::count_if(group.pattern.begin(), group.pattern.end(), [](char c) { return c != '*' && c != '?'; });
