@@ -129,6 +129,8 @@ void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& p
     fits = extent == 1 || extent == whole[whole.rank() - 1 - axis];
   }
   for (const ValueId id : {data, value, mask}) fits = fits && emitter().extents().Of(id).empty();
+  // The positions of a mask that the file knows are constants, so the write can be imported as it is.
+  fits = fits && graph.value(mask).role != Role::kConst;
   // As many rows as the mask selects, such as those that it selected before.
   const Axes counted = emitter().extents().Of(value);
   const bool rows_of_mask = !fits && counted.size() == 1 && counted.contains(0) && given.rank() == behind + 1 &&
