@@ -103,7 +103,7 @@ class Drawn:
         forms = {"text": word, "path": text, "whole number": self.integer, "number": lambda: rng.choice([self.number, self.number, self.integer])(),
                  "true, false": lambda: rng.choice(["true", "false"] * 5 + ["True", "1", "yes"]), "text or list": lambda: rng.choice([text, lambda: self.list_of(text)])(),
                  "table of texts": lambda: self.table(rng.choice([text, text, self.integer])), "table of texts or lists": lambda: self.table(lambda: rng.choice([text, lambda: self.list_of(text)])()),
-                 "table of whole numbers": lambda: self.table(self.integer)}
+                 "table of whole numbers": lambda: self.table(self.integer), "table of numbers": lambda: self.table(lambda: rng.choice([self.number, self.integer])())}
         odd = [text, self.integer, self.number, lambda: "true", lambda: self.list_of(self.integer), lambda: self.table(text), lambda: "1979-05-27",
                lambda: "1979-05-27T07:32:00.123456789Z", lambda: "07:32:00", lambda: "", lambda: "[" * 40 + "]" * 40]
         return forms[key["type"]]() if rng.random() < 0.93 else rng.choice(odd)()
@@ -122,8 +122,13 @@ def read(data, sections):
     return version, found
 
 
+def as_printed(value, key):
+    """What the command prints, with tables of numbers as numbers."""
+    return {name: [float(one) for one in texts] for name, texts in value.items()} if value and key["type"] == "table of numbers" else value
+
+
 def as_held(value, key):
-    """The value in the form in which the command prints it. Raises ValueError if the key has another type."""
+    """The value in the form of as_printed. Raises ValueError if the key has another type."""
     kind = key["type"]
     whole = isinstance(value, int) and not isinstance(value, bool)
 
@@ -150,6 +155,9 @@ def as_held(value, key):
         made = {name: texts(one) for name, one in value.items()}
         if all(made.values()):
             return made
+    elif isinstance(value, dict) and kind == "table of numbers":
+        if all(isinstance(one, (int, float)) and not isinstance(one, bool) and math.isfinite(one) for one in value.values()):
+            return {name: [float(one)] for name, one in value.items()}
     elif isinstance(value, dict) and kind.startswith("table"):
         if all(isinstance(one, int) and not isinstance(one, bool) or isinstance(one, str) and kind == "table of texts" for one in value.values()):
             return {name: [str(one)] for name, one in value.items()}

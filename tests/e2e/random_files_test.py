@@ -193,7 +193,7 @@ class RandomFilesTest(unittest.TestCase):
                     self.assertRegex(done["said"], random_configurations.LEFT_OUT)
                     ends["refused"] += 1
                     continue
-                told = {name: entry["value"] for name, entry in json.loads(done["said"]).items()}
+                told = {name: random_configurations.as_printed(entry["value"], by_name[name]) for name, entry in json.loads(done["said"]).items()}
                 for name, value in wanted.items():
                     self.assertEqual(told[name], None if value in ("", [], {}) else value, name)
                 # As a run stores it and is resumed from it.
@@ -206,7 +206,7 @@ class RandomFilesTest(unittest.TestCase):
                     file.write(written["said"])
                 again = self.gradloom("config", "-c", "again.toml", "--json", cwd=folder)
                 self.assertEqual(again["code"], 0, again["said"])
-                back = {name: entry["value"] for name, entry in json.loads(again["said"]).items()}
+                back = {name: random_configurations.as_printed(entry["value"], by_name[name]) for name, entry in json.loads(again["said"]).items()}
                 for name, value in told.items():
                     # By then a path is absolute, and a list with one element is a text. An empty text is rejected for a key with a default.
                     if by_name[name]["type"] not in ("path", "text or list") and (value is not None or not by_name[name]["default"]):
