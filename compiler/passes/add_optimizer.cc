@@ -89,13 +89,24 @@ void CheckRanges(const OptimizerOptions& o) {
   }
 }
 
+// The names of the first parameters.
+std::string Listing(const Graph& graph, const std::map<ValueId, ValueId>& gradients) {
+  constexpr size_t kMax = 12;
+  std::string names;
+  size_t count = 0;
+  for (const auto& [parameter, gradient] : gradients) {
+    if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(graph.value(parameter).name, 80);
+  }
+  return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
+}
+
 void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, const std::map<ValueId, ValueId>& gradients) {
   for (const ParameterGroup& group : groups) {
     const bool any =
         std::ranges::any_of(gradients, [&](const auto& each) { return MatchesPattern(group.pattern, graph.value(each.first).name); });
     if (any) continue;
     throw Error(ErrorCode::kConfig, "optimizer: '" + Escaped(group.pattern) + "' matches no parameter that is trained", "",
-                "gradloom check MODEL lists the parameters; patterns are like 'encoder.*' or '*bias'");
+                "these are trained: " + Listing(graph, gradients));
   }
 }
 
