@@ -153,7 +153,7 @@ constexpr Key kKeys[] = {
     {"optimizer.lr_scale", "--lr-scale", kNamedNumbers, kAll, "",
      "PATTERN=FACTOR of the learning rate of these parameters; of several patterns that match, the one with the most letters applies", "",
      0, "lr_mult param_groups layer_decay"},
-    {"optimizer.dampening", "--dampening", kNumber, kAll, "0", "of the momentum, for momentum"},
+    {"optimizer.dampening", "--dampening", kNumber, kAll, "0", "of the momentum, for sgd and momentum"},
     {"optimizer.amsgrad", "--amsgrad", kSwitch, kAll, "false", "for adam and adamw: divide by the largest average so far"},
     {"optimizer.alpha", "--alpha", kNumber, kAll, "0.99", "smoothing of rmsprop", "", 0, "smoothing_constant decay_rate"},
     {"optimizer.centered", "--centered", kSwitch, kAll, "false", "for rmsprop: subtract the mean gradient"},

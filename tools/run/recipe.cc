@@ -178,7 +178,7 @@ PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
 constexpr struct {
   const char *key, *rules;
 } kRuleOptions[] = {
-    {"optimizer.dampening", "momentum"},
+    {"optimizer.dampening", "sgd, momentum"},
     {"optimizer.amsgrad", "adam, adamw"},
     {"optimizer.alpha", "rmsprop"},
     {"optimizer.centered", "rmsprop"},
