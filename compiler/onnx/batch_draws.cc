@@ -1,6 +1,5 @@
 // Random numbers in a file for one batch size: a mask per sample, noise added to each sample. Their extents are numbers that no operand
-// shows
-// (`torch.rand(len(x), 1)`); the node that combines them with samples does.
+// shows (`torch.rand(len(x), 1)`); the node that combines them with samples does.
 #include <set>
 #include <utility>
 

@@ -5,12 +5,13 @@
 #include <unordered_map>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
 namespace {
 
 bool IsOp(const onnx::NodeProto* node, std::initializer_list<const char*> ops) {
-  return node != nullptr && (node->domain().empty() || node->domain() == "ai.onnx") && node->input_size() > 0 &&
+  return node != nullptr && IsStandardDomain(node->domain()) && node->input_size() > 0 &&
          std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node->op_type() == op; });
 }
 
