@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/batch/batch_axis.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/dynamic.h"

@@ -1,5 +1,5 @@
 // Appends nodes to a graph that is being imported: infers their types, folds constants, and records which values may be weights. Private to
-// this directory.
+// compiler/onnx.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
-#include "compiler/onnx/extents.h"
+#include "compiler/onnx/extents/extents.h"
 #include "compiler/onnx/import.h"
 
 namespace gradloom {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/cost/simulate.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/memory_json.h"

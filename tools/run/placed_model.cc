@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {

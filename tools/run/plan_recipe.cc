@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/run/recipe.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "compiler/training_algorithm.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/memory_report.h"
