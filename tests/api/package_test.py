@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tomllib
 import unittest
 import weakref
 import zipfile
@@ -252,9 +253,12 @@ class SessionTest(unittest.TestCase):
         np.testing.assert_array_equal(session.parameter("layer1.bias"), np.arange(16, dtype=np.float32))
 
     def test_settings_read_as_toml(self):
-        text = self.gradloom._plan._setting_text
-        self.assertEqual(text({"words": 16, "a b": "x", "list": [True, "y"]}), '{ "words" = 16, "a b" = "x", "list" = [true, "y"] }')
-        self.assertEqual([text(value) for value in ("x", 1.5, False, ["a", 2])], ["x", "1.5", "false", '["a", 2]'])
+        strange = "a\"b\\c\n\x7f'''d \N{SNOWMAN} \N{ROCKET}"
+        for value in ({"words": 16, "a b": "x", strange: [True, strange]}, ["a", 2, strange], [], {}, 1.5, False):
+            self.assertEqual(tomllib.loads(f"key = {self.gradloom._plan._setting_text(value)}")["key"], value)
+        for settings in ({"model.freeze": ["\N{ROCKET}"]}, {"optimizer.lr_scale": {"\N{ROCKET}": 0.5}}):
+            with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*'\N{ROCKET}' matches no"):
+                self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", settings=settings)
 
     def test_mistakes_are_errors(self):
         error = self.gradloom.Error
