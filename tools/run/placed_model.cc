@@ -4,6 +4,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export/export.h"
+#include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {

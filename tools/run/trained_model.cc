@@ -17,6 +17,8 @@
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/safetensors.h"
 #include "runtime/session/shared_batches.h"
+#include "tools/run/model_options.h"
+#include "tools/run/named_devices.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/set_up.h"

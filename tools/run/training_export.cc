@@ -7,6 +7,7 @@
 #include "compiler/training_algorithm.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
+#include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"
