@@ -106,7 +106,4 @@ class Emitter {
   DataExtents extents_;
 };
 
-// Whether an operator always gives the same result for the same inputs, according to its ONNX schema.
-bool IsDeterministic(std::string_view domain, const std::string& op);
-
 }  // namespace gradloom
