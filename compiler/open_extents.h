@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "compiler/onnx/import.h"
 
 namespace gradloom {

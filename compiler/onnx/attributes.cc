@@ -1,10 +1,10 @@
 // Converts attributes of nodes from protobuf to the graph's form, with references inside functions resolved.
 #include <type_traits>
 
-#include "compiler/onnx/attribute_form.h"
+#include "compiler/onnx/check/attribute_form.h"
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/read/tensor_data.h"
 #include "compiler/onnx/schema.h"
-#include "compiler/onnx/tensor_data.h"
 
 namespace gradloom {
 namespace {

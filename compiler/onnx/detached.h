@@ -1,5 +1,5 @@
 // Values that a file marks as detached: they are used as usual, but gradients do not flow through them. ONNX has no operator for this, but
-// exporters leave traces. Private to this directory.
+// exporters leave traces. Private to compiler/onnx.
 #pragma once
 
 #include <map>

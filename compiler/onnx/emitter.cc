@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/batch/batch_axis.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/dynamic.h"
@@ -29,14 +29,15 @@ KernelCall CallOf(const Graph& graph, const Node& node, const std::vector<ValueT
 
 int64_t BytesOf(const ValueType& type) { return type.shape.elements() * DTypeBytes(type.dtype); }
 
-}  // namespace
-
+// Whether an operator always gives the same result for the same inputs.
 bool IsDeterministic(std::string_view domain, const std::string& op) {
   const Op* row = FindOp(domain, op);
   if (row != nullptr && row->has(kRandom)) return false;
   const onnx::OpSchema* schema = FindSchema(domain, op);
   return schema == nullptr || schema->GetNodeDeterminism() != onnx::OpSchema::NodeDeterminism::NonDeterministic;
 }
+
+}  // namespace
 
 void Emitter::SetFlag(std::vector<bool>& flags, ValueId id) {
   if (flags.size() <= static_cast<size_t>(id)) flags.resize(static_cast<size_t>(id) + 1);

@@ -1,5 +1,5 @@
 // Appends nodes to a graph that is being imported: infers their types, folds constants, and records which values may be weights. Private to
-// this directory.
+// compiler/onnx.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
-#include "compiler/onnx/extents.h"
+#include "compiler/onnx/extents/extents.h"
 #include "compiler/onnx/import.h"
 
 namespace gradloom {
@@ -105,8 +105,5 @@ class Emitter {
   int64_t folded_bytes_ = 0;
   DataExtents extents_;
 };
-
-// Whether an operator always gives the same result for the same inputs, according to its ONNX schema.
-bool IsDeterministic(std::string_view domain, const std::string& op);
 
 }  // namespace gradloom

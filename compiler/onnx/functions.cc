@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/onnx/check/node_rules.h"
 #include "compiler/onnx/importer.h"
-#include "compiler/onnx/node_rules.h"
 #include "compiler/onnx/operator_support.h"
-#include "compiler/onnx/own_bodies.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/translate/own_bodies.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
 #include "onnx/defs/function.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/onnx/batch_axis.h"
-#include "compiler/onnx/find_batch.h"
+#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/find_batch.h"
 #include "compiler/onnx/importer.h"
 
 namespace gradloom {

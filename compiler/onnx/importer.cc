@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "compiler/onnx/detached.h"
+#include "compiler/onnx/extents/masked_writes.h"
 #include "compiler/onnx/keep_outputs.h"
-#include "compiler/onnx/masked_writes.h"
 #include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/training_info.h"
-#include "compiler/onnx/upgrade.h"
+#include "compiler/onnx/translate/upgrade.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-// Converts the nodes of a model to a Graph. Private to this directory.
+// Converts the nodes of a model to a Graph. Private to compiler/onnx.
 #pragma once
 
 #include <functional>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "compiler/onnx/find_batch.h"
+#include "compiler/onnx/batch/find_batch.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/training_info.h"

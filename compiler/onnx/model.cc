@@ -6,16 +6,16 @@
 #include <span>
 #include <utility>
 
-#include "compiler/onnx/check_model.h"
-#include "compiler/onnx/content_hash.h"
-#include "compiler/onnx/external_data.h"
+#include "compiler/onnx/check/check_model.h"
+#include "compiler/onnx/check/node_order.h"
 #include "compiler/onnx/import.h"
-#include "compiler/onnx/linear_models.h"
 #include "compiler/onnx/model_file.h"
-#include "compiler/onnx/node_order.h"
 #include "compiler/onnx/proto_convert.h"
-#include "compiler/onnx/tensor_data.h"
-#include "compiler/onnx/wire_reader.h"
+#include "compiler/onnx/read/content_hash.h"
+#include "compiler/onnx/read/external_data.h"
+#include "compiler/onnx/read/tensor_data.h"
+#include "compiler/onnx/read/wire_reader.h"
+#include "compiler/onnx/translate/linear_models.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"

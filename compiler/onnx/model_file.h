@@ -1,4 +1,4 @@
-// The data of a Model. Private to this directory.
+// The data of a Model. Private to compiler/onnx.
 #pragma once
 
 #include <functional>

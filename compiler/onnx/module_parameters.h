@@ -1,4 +1,4 @@
-// torch.export's metadata about the tensors of a module. Private to this directory.
+// torch.export's metadata about the tensors of a module. Private to compiler/onnx.
 #pragma once
 
 #include <map>

@@ -1,8 +1,7 @@
 #include "compiler/onnx/named_stops.h"
 
-#include <algorithm>
-
 #include "runtime/base/error.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
 
@@ -15,10 +14,9 @@ std::string NearestIn(const std::string& name, const std::set<std::string>& know
 }
 
 std::string Listed(const std::vector<std::string>& names) {
-  constexpr size_t kMax = 12;
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMax); ++i) list += (list.empty() ? "" : ", ") + Escaped(names[i], 200);
-  return names.size() > kMax ? list + " and " + std::to_string(names.size() - kMax) + " more" : list;
+  Listing list(12);
+  for (const std::string& name : names) list.Add(Escaped(name));
+  return list.text();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Values that the user declares as detached, for files that do not mark them. Private to this directory.
+// Values that the user declares as detached, for files that do not mark them. Private to compiler/onnx.
 #pragma once
 
 #include <set>

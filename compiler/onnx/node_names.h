@@ -1,4 +1,4 @@
-// The names of a file's nodes in a Graph. Private to this directory.
+// The names of a file's nodes in a Graph. Private to compiler/onnx.
 #pragma once
 
 #include <set>

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "compiler/onnx/contrib_operators.h"
-#include "compiler/onnx/own_bodies.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/translate/contrib_operators.h"
+#include "compiler/onnx/translate/own_bodies.h"
 #include "compiler/ops/op.h"
 #include "runtime/base/nearest.h"
 

@@ -1,4 +1,4 @@
-// Which of a model's operators are defined by ONNX, by the model's own functions, and supported by Gradloom. Private to this directory.
+// Which of a model's operators are defined by ONNX, by the model's own functions, and supported by Gradloom. Private to compiler/onnx.
 #pragma once
 
 #include <functional>

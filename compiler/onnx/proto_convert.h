@@ -1,4 +1,4 @@
-// Conversion between ONNX's protobuf messages and the types of the graph. Private to this directory.
+// Conversion between ONNX's protobuf messages and the types of the graph. Private to compiler/onnx.
 #pragma once
 
 #include <optional>

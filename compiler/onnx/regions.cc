@@ -3,9 +3,9 @@
 #include <limits>
 #include <utility>
 
-#include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/extents/joined_branches.h"
 #include "compiler/onnx/importer.h"
-#include "compiler/onnx/joined_branches.h"
 
 namespace gradloom {
 namespace {

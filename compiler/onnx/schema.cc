@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "compiler/onnx/contrib_operators.h"
+#include "compiler/onnx/translate/contrib_operators.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-// ONNX schemas: the operands and attributes of operators, and the check of a node against its schema. Private to this directory.
+// ONNX schemas: the operands and attributes of operators, and the check of a node against its schema. Private to compiler/onnx.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include <limits>
 #include <map>
 
-#include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/batch/batch_axis.h"
 #include "compiler/onnx/importer.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-// The domain of ONNX's own operators, which has two spellings. Private to this directory.
+// The domain of ONNX's own operators, which has two spellings. Private to compiler/onnx.
 #pragma once
 
 #include <string_view>

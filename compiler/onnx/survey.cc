@@ -11,6 +11,7 @@
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/standard_domain.h"
+#include "runtime/base/listing.h"
 
 namespace gradloom {
 namespace {
@@ -19,12 +20,10 @@ using onnx::GraphProto;
 using onnx::NodeProto;
 using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
-constexpr size_t kNamesShown = 5;
-
 std::string ListOf(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) text += (i == 0 ? "'" : ", '") + Escaped(names[i]) + "'";
-  return names.size() <= kNamesShown ? text : text + " and " + std::to_string(names.size() - kNamesShown) + " more";
+  Listing list(5);
+  for (const std::string& name : names) list.Add("'" + Escaped(name) + "'");
+  return list.text();
 }
 
 std::string Count(const std::vector<std::string>& names, const char* what) {

@@ -1,4 +1,4 @@
-// The training_info of a model. Private to this directory.
+// The training_info of a model. Private to compiler/onnx.
 #pragma once
 
 #include <vector>

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "compiler/onnx/node_rules.h"
+#include "compiler/onnx/check/node_rules.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"

@@ -7,6 +7,7 @@
 
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/step_params.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -89,15 +90,10 @@ void CheckRanges(const OptimizerOptions& o) {
   }
 }
 
-// The names of the first parameters.
-std::string Listing(const Graph& graph, const std::map<ValueId, ValueId>& gradients) {
-  constexpr size_t kMax = 12;
-  std::string names;
-  size_t count = 0;
-  for (const auto& [parameter, gradient] : gradients) {
-    if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(graph.value(parameter).name, 80);
-  }
-  return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
+std::string ParameterNames(const Graph& graph, const std::map<ValueId, ValueId>& gradients) {
+  Listing names(12);
+  for (const auto& [parameter, gradient] : gradients) names.Add(Escaped(graph.value(parameter).name, 80));
+  return names.text();
 }
 
 void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, const std::map<ValueId, ValueId>& gradients) {
@@ -106,7 +102,7 @@ void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, 
         std::ranges::any_of(gradients, [&](const auto& each) { return MatchesPattern(group.pattern, graph.value(each.first).name); });
     if (any) continue;
     throw Error(ErrorCode::kConfig, "optimizer: '" + Escaped(group.pattern) + "' matches no parameter that is trained", "",
-                "these are trained: " + Listing(graph, gradients));
+                "these are trained: " + ParameterNames(graph, gradients));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/fixed_tensors.h"
 #include "compiler/passes/written_norms.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -275,16 +276,12 @@ class Chooser {
   std::vector<bool> reaches_;
 };
 
-// The names of the first initializers.
-std::string Listing(const Graph& graph) {
-  constexpr int kMax = 12;
-  std::string names;
-  int count = 0;
+std::string InitializerNames(const Graph& graph) {
+  Listing names(12);
   for (const Value& value : graph.values()) {
-    if (value.role != Role::kConst) continue;
-    if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(value.name, 80);
+    if (value.role == Role::kConst) names.Add(Escaped(value.name, 80));
   }
-  return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
+  return names.text();
 }
 
 void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns, const char* flag) {
@@ -293,7 +290,7 @@ void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns,
                                   [&](const Value& value) { return value.role == Role::kConst && MatchesPattern(pattern, value.name); });
     if (!fits) {
       throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' matches no initializer of the model", "",
-                  "the model has: " + Listing(graph));
+                  "the model has: " + InitializerNames(graph));
     }
   }
 }

@@ -19,6 +19,19 @@ constexpr int kMaxStages = 64;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
 
+// The cost of a placement by the cost model, estimated before memory is planned.
+struct PlacementEstimate {
+  double seconds = 0;    // time of a step: of its slowest device, with transfers and all-reduces
+  int64_t bytes = 0;     // memory of the device that uses most: states, constants and the values live at once
+  int64_t too_much = 0;  // bytes above the limit, of the device that exceeds it most
+
+  bool better_than(const PlacementEstimate& other) const {
+    return std::tie(too_much, seconds, bytes) < std::tie(other.too_much, other.seconds, other.bytes);
+  }
+};
+
+// Estimates the placement of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
+// `copies` of the model share the batch.
 class Estimator {
  public:
   Estimator(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe)
@@ -41,6 +54,7 @@ class Estimator {
     }
   }
 
+  // `limit`: bytes of a device; 0: any.
   PlacementEstimate Run(int64_t limit) {
     PlacementEstimate made{.seconds = Seconds()};
     const std::vector<int64_t> live = PeakLiveBytes();
@@ -206,7 +220,7 @@ class CutSearch {
     }
     for (Node& node : graph_.nodes) node.device = -1;
     PlaceDevices(graph_, {}, stages);
-    const PlacementEstimate estimate = EstimatePlacement(graph_, stages, copies_, recipe_, limit_);
+    const PlacementEstimate estimate = Estimator(graph_, stages, copies_, recipe_).Run(limit_);
     return {std::move(stages), estimate};
   }
 
@@ -219,14 +233,6 @@ class CutSearch {
 };
 
 }  // namespace
-
-bool PlacementEstimate::better_than(const PlacementEstimate& other) const {
-  return std::tie(too_much, seconds, bytes) < std::tie(other.too_much, other.seconds, other.bytes);
-}
-
-PlacementEstimate EstimatePlacement(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe, int64_t limit) {
-  return Estimator(graph, stages, copies, recipe).Run(limit);
-}
 
 Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit) {
   std::pair<Stages, PlacementEstimate> best;

@@ -6,6 +6,7 @@
 #include "runtime/base/nearest.h"
 
 namespace gradloom {
+namespace {
 
 bool SameButForTrailingOnes(const Shape& a, const Shape& b) {
   const Shape& longer = a.rank() >= b.rank() ? a : b;
@@ -15,6 +16,8 @@ bool SameButForTrailingOnes(const Shape& a, const Shape& b) {
   }
   return true;
 }
+
+}  // namespace
 
 LossOperands::LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names, const OutputExtents& extents)
     : b_(builder), output_names_(output_names), extents_(extents), inputs_(FeedsOf(builder.graph())) {}

@@ -57,7 +57,4 @@ class LossOperands {
   std::map<ValueId, std::string> feed_names_;
 };
 
-// Whether the shapes are equal except for trailing ones.
-bool SameButForTrailingOnes(const Shape& a, const Shape& b);
-
 }  // namespace gradloom

@@ -519,11 +519,12 @@ PassStage StageOf(const std::string& name) {
 }
 
 void CheckControl(const PassControl& control) {
-  const std::vector<std::string> names = PassNames();
-  const auto check = [&](const std::string& name, const char* flag) {
-    if (Contains(names, name)) return;
+  const auto check = [](const std::string& name, const char* flag) {
     std::string all;
-    for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
+    for (const Pass& pass : kPasses) {
+      if (pass.name == name) return;
+      all += (all.empty() ? "" : ", ") + std::string(pass.name);
+    }
     throw Error(ErrorCode::kConfig, std::string(flag) + ": unknown pass '" + Escaped(name) + "'", "", "the passes are: " + all);
   };
   if (!control.dump_after.empty() && control.dump_after != "all") check(control.dump_after, "--dump-after");
@@ -537,12 +538,6 @@ void CheckControl(const PassControl& control) {
 }
 
 }  // namespace
-
-std::vector<std::string> PassNames() {
-  std::vector<std::string> names;
-  for (const Pass& pass : kPasses) names.emplace_back(pass.name);
-  return names;
-}
 
 void RunPipeline(PassContext& context, const PassControl& control) {
   RunStage(context, control, PassStage::kBatch);

@@ -67,7 +67,4 @@ void RunPipeline(PassContext& context, const PassControl& control);
 // Runs the passes of one stage; none if the control stops in an earlier one.
 void RunStage(PassContext& context, const PassControl& control, PassStage stage);
 
-// The names of the passes, in order.
-std::vector<std::string> PassNames();
-
 }  // namespace gradloom

@@ -26,12 +26,21 @@ size_t At(ValueId id) { return static_cast<size_t>(id); }
 class Replication::DeviceGraph {
  public:
   DeviceGraph(const Graph& whole, int64_t batch, int64_t samples, const TypeRules& rules)
-      : graph_(whole.Clone()), builder_(*graph_, rules), nodes_(std::exchange(graph_->nodes, {})), batch_(batch), samples_(samples) {}
+      : graph_(whole.Clone()),
+        builder_(*graph_, rules),
+        nodes_(std::exchange(graph_->nodes, {})),
+        batch_(batch),
+        samples_(samples),
+        lacks_(static_cast<size_t>(whole.num_values()), false) {}
 
   Graph& graph() { return *graph_; }
   GraphBuilder& builder() { return builder_; }
   std::vector<Node>& nodes() { return nodes_; }
   std::unique_ptr<Graph> Take() { return std::move(graph_); }
+
+  // Whether the device, which has no samples, does not compute this value, although it is whole: as in a loop over samples.
+  bool lacks(ValueId id) const { return lacks_[At(id)]; }
+  void SetLacks(ValueId id) { lacks_[At(id)] = true; }
 
   // Adds a node that works on the device's samples; `mean`: it computes a mean over samples.
   void Add(Node node, bool mean) {
@@ -129,6 +138,7 @@ class Replication::DeviceGraph {
   GraphBuilder builder_;
   std::vector<Node> nodes_;
   int64_t batch_, samples_;
+  std::vector<bool> lacks_;  // by value of the whole graph
 
   // A pending all-reduce; for each operand the state whose layout it is sent in; the tag, a value of the whole graph that no other
   // collective has.
@@ -432,82 +442,89 @@ void Replication::AddToPart(DeviceGraph& device, Node node, int64_t samples) con
   device.Add(std::move(node), false);
 }
 
-std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
-  DeviceGraph device(graph_, batch_, samples, rules_);
-  Graph& graph = device.graph();
-  std::vector<bool> missing(growing_.size(),
-                            false);  // whole values that a device without samples does not compute: those of a loop over samples
-  const auto kept = [&](ValueId id) { return id == kNoValue || (shard(id).whole() && !missing[At(id)]); };
-  for (ValueId id = 0; samples > 0 && id < graph_.num_values(); ++id) {
+// Gives the values of the trunk the shapes, and its constants the elements, that this number of samples has.
+void Replication::ResizeValues(Graph& graph, int64_t samples) const {
+  for (ValueId id = 0; id < graph_.num_values(); ++id) {
     if (of_tail_[At(id)]) continue;
     if (growing_[At(id)] >= 0) graph.value(id).shape = dependence_.ShapeAt(id, samples);
     if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr) {
       graph.set_data(id, dependence_.ConstantAt(id, samples, !shard(id).steps.empty()));
     }
   }
+}
+
+// Whether a device without samples has the value.
+bool Replication::IsKept(const DeviceGraph& device, ValueId id) const { return id == kNoValue || (shard(id).whole() && !device.lacks(id)); }
+
+// Whether a device without samples can run the node: it depends on no sample.
+bool Replication::IsWhole(const DeviceGraph& device, const Node& node) const {
+  const auto kept = [&](ValueId id) { return IsKept(device, id); };
+  return std::all_of(node.inputs.begin(), node.inputs.end(), kept) && std::all_of(node.outputs.begin(), node.outputs.end(), kept) &&
+         std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return NeedsAllReduce(id); });
+}
+
+// Adds node `at` of the whole graph, whose outputs are the device's parts where devices combine them. `whole`: IsWhole(node).
+void Replication::AddNode(DeviceGraph& device, size_t at, Node node, bool whole, int64_t samples) const {
+  if (IsBoundary(node)) return device.Add(Boundary(std::move(node), samples), false);
+  if (InTail(node)) return device.Add(std::move(node), false);
+  if (AddsToPart(graph_, graph_.nodes[at])) return AddToPart(device, std::move(node), samples);
+  if (samples == 0) return whole ? device.Add(std::move(node), false) : LeaveOut(device, node);
+  node.attributes = dependence_.AttributesAt(at, samples);
+  // Devices that compute the same must compute the same bits.
+  if (whole) node.attributes.erase("deterministic");
+  if (const auto bodies = bodies_.find(at); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);
+  const ValueId out = graph_.nodes[at].outputs[0];
+  const bool drawn = DrawsRandom(node) && out != kNoValue && shard(out).split();
+  drawn ? device.AddRandom(std::move(node), graph_, shard(out)) : device.Add(std::move(node), means_[at]);
+}
+
+// Leaves out a node that depends on samples, on a device without any. Throws for the next value of a state: devices would differ in it.
+void Replication::LeaveOut(DeviceGraph& device, const Node& node) const {
+  for (ValueId id : node.outputs) {
+    if (id == kNoValue || NeedsAllReduce(id)) continue;
+    device.SetLacks(id);
+    if (!shard(id).whole() || graph_.value(id).next_of == kNoValue) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the batch cannot be divided over devices: a device without samples would not compute '" + Escaped(graph_.value(id).name) + "'",
+        Describe(node), "use at most as many devices as samples");
+  }
+}
+
+// Combines the devices' values of `id`, a result of the node; `own` is the device's, kNoValue if it has no samples.
+void Replication::Combine(DeviceGraph& device, const Node& node, ValueId id, ValueId own, int64_t samples) const {
+  if (combined_[At(id)]) {
+    const ValueId rows = device.AllGatherRow(id, own, each_, node.origin, node.device);
+    device.EmitAllReduce(node.device);
+    return device.Combine(node.op, rows, id);
+  }
+  ValueId part = own == kNoValue ? device.builder().Zeros(device.graph().type(id)) : own;
+  if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
+  const auto gradient = gradient_of_.find(id);
+  device.AddToAllReduce(id, part, gradient == gradient_of_.end() ? "" : gradient->second, node.origin, node.device);
+  if (last_in_bucket_.contains(id)) device.EmitAllReduce(node.device);
+}
+
+std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
+  DeviceGraph device(graph_, batch_, samples, rules_);
+  Graph& graph = device.graph();
+  if (samples > 0) ResizeValues(graph, samples);
   size_t made = 0;  // number of nodes of the device
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     Node& node = device.nodes()[i];
-    // Whether a device without samples can run the node: it depends on no sample.
-    const bool whole = std::all_of(node.inputs.begin(), node.inputs.end(), kept) &&
-                       std::all_of(node.outputs.begin(), node.outputs.end(), kept) &&
-                       std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return NeedsAllReduce(id); });
+    const bool whole = IsWhole(device, node);
     std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices combine, and this device's part of it
-    const std::string origin = node.origin;
-    const int stage = node.device;
     for (ValueId& id : node.outputs) {
       if (!NeedsAllReduce(id)) continue;
       parts.emplace_back(id, samples > 0 ? device.Part(id) : kNoValue);
       if (samples > 0) id = parts.back().second;
     }
-    if (IsBoundary(node)) {
-      device.Add(Boundary(std::move(node), samples), false);
-    } else if (InTail(node)) {
-      device.Add(std::move(node), false);
-    } else if (AddsToPart(graph_, graph_.nodes[i])) {
-      AddToPart(device, std::move(node), samples);
-    } else if (samples > 0) {
-      node.attributes = dependence_.AttributesAt(i, samples);
-      // Devices that compute the same must compute the same bits.
-      if (whole) node.attributes.erase("deterministic");
-      if (const auto bodies = bodies_.find(i); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);
-      const ValueId out = graph_.nodes[i].outputs[0];
-      const bool drawn = DrawsRandom(node) && out != kNoValue && shard(out).split();
-      if (drawn) {
-        device.AddRandom(std::move(node), graph_, shard(out));
-      } else {
-        device.Add(std::move(node), means_[i]);
-      }
-    } else if (whole) {
-      device.Add(std::move(node), false);
-    } else {
-      for (ValueId id : node.outputs) {
-        if (id == kNoValue || NeedsAllReduce(id)) continue;
-        missing[At(id)] = true;
-        if (shard(id).whole() && graph.value(id).next_of != kNoValue)
-          throw Error(ErrorCode::kUnsupported,
-                      "the batch cannot be divided over devices: a device without samples would not compute '" +
-                          Escaped(graph.value(id).name) + "'",
-                      Describe(graph_.nodes[i]), "use at most as many devices as samples");
-      }
-    }
-    for (const auto& [id, own] : parts) {
-      if (combined_[At(id)]) {
-        const ValueId rows = device.AllGatherRow(id, own, each_, origin, stage);
-        device.EmitAllReduce(stage);
-        device.Combine(graph_.nodes[i].op, rows, id);
-        continue;
-      }
-      ValueId part = own == kNoValue ? device.builder().Zeros(graph.type(id)) : own;
-      if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
-      const auto gradient = gradient_of_.find(id);
-      device.AddToAllReduce(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin, stage);
-      if (last_in_bucket_.contains(id)) device.EmitAllReduce(stage);
-    }
+    AddNode(device, i, std::move(node), whole, samples);
+    for (const auto& [id, own] : parts) Combine(device, graph_.nodes[i], id, own, samples);
     // Nodes that were added for the node are on its stage.
-    for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = stage;
+    for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = graph_.nodes[i].device;
   }
-  if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !kept(id); });
+  if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !IsKept(device, id); });
   std::unique_ptr<Graph> taken = device.Take();
   ExpectTypesOf(*taken, rules_, samples);
   return taken;

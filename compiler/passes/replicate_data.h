@@ -73,6 +73,12 @@ class Replication {
   ValueId AddedToPart(const Node& node) const;
   bool AllReducesEndTooEarly() const;
   void AddToPart(DeviceGraph& device, Node node, int64_t samples) const;
+  void ResizeValues(Graph& graph, int64_t samples) const;
+  bool IsKept(const DeviceGraph& device, ValueId id) const;
+  bool IsWhole(const DeviceGraph& device, const Node& node) const;
+  void AddNode(DeviceGraph& device, size_t at, Node node, bool whole, int64_t samples) const;
+  void LeaveOut(DeviceGraph& device, const Node& node) const;
+  void Combine(DeviceGraph& device, const Node& node, ValueId id, ValueId own, int64_t samples) const;
   bool NeedsAllReduce(ValueId id) const {
     const auto at = static_cast<size_t>(id);
     return id != kNoValue && (summed_[at] || averaged_[at] || combined_[at]);

@@ -278,6 +278,15 @@ typedef struct GradloomFitOptions {
   size_t num_metrics;
   const char* watch; /* the value that selects the best model: "eval/loss:min"; null: the loss */
   int64_t patience;  /* above 0: stop after this many evaluations in a row without improvement */
+  /* Above 0: the factor by which the learning rate is multiplied when the watched value makes no progress, as by PyTorch's
+   * ReduceLROnPlateau; below 1. Needs evaluation data and a plan without a schedule. */
+  double plateau_factor;
+  int64_t plateau_patience; /* evaluations without progress that are tolerated */
+  double plateau_threshold; /* least progress that counts, as a share of the best value */
+  int64_t plateau_cooldown; /* evaluations after a reduction that do not count */
+  double plateau_min_lr;    /* the learning rate is not reduced further */
+  int32_t skip_non_finite;  /* not 0: leave out batches whose loss is NaN or infinite (costs a copy of all state per step); 0: E-DIVERGED */
+  int32_t reserved;
 } GradloomFitOptions;
 
 typedef struct GradloomFitResult {

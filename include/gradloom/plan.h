@@ -26,11 +26,33 @@ inline std::string TextOf(double value) {
   return std::string(text, end);
 }
 
+// A TOML string.
+inline std::string Quoted(const std::string& text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const unsigned code = static_cast<unsigned char>(c);
+    if (code < 0x20 || code == 0x7f) {
+      quoted.append("\\u00").append({kDigits[code / 16], kDigits[code % 16]});
+    } else {
+      quoted.append(c == '"' || c == '\\' ? 1 : 0, '\\').append(1, c);
+    }
+  }
+  return quoted.append("\"");
+}
+
 // A TOML list of strings.
 inline std::string ListOf(const std::vector<std::string>& texts) {
-  std::string list = "[";
-  for (const std::string& text : texts) list += (list.size() > 1 ? ", '''" : "'''") + text + "'''";
-  return list + "]";
+  std::string list;
+  for (const std::string& text : texts) list.append(list.empty() ? "[" : ", ").append(Quoted(text));
+  return list.empty() ? "[]" : list.append("]");
+}
+
+// A TOML table of numbers.
+inline std::string TableOf(const std::vector<std::pair<std::string, double>>& numbers) {
+  std::string table;
+  for (const auto& [name, number] : numbers) table.append(table.empty() ? "{ " : ", ").append(Quoted(name) + " = " + TextOf(number));
+  return table.empty() ? "{}" : table.append(" }");
 }
 
 }  // namespace internal
@@ -118,21 +140,39 @@ class Loss {
   std::vector<std::string> terms_;
 };
 
-// Optimizers, with PyTorch's formulas.
+// Optimizers, with PyTorch's formulas and arguments; Lamb, which PyTorch lacks, with those of its paper.
 struct Sgd {
   double lr = 1e-3, momentum = 0, weight_decay = 0;
   bool nesterov = false;
+  double dampening = 0;
 };
 struct Adam {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool amsgrad = false;
 };
 struct AdamW {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  bool amsgrad = false;
 };
 struct RmsProp {
-  double lr = 1e-3, momentum = 0, eps = 1e-8, weight_decay = 0;
+  double lr = 1e-3, momentum = 0, eps = 1e-8, weight_decay = 0, alpha = 0.99;
+  bool centered = false;
+};
+struct Adagrad {
+  double lr = 1e-3, lr_decay = 0, eps = 1e-10, weight_decay = 0, initial_accumulator_value = 0;
+};
+struct Adadelta {
+  double lr = 1e-3, rho = 0.9, eps = 1e-6, weight_decay = 0;
+};
+struct Adamax {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+struct Lamb {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
 };
 
+// An update rule and its options. Compile() refuses values out of range.
+//   Optimizer(AdamW{.weight_decay = 0.05}).NoDecay({"1d"}).LrScale({{"backbone.*", 0.1}}).ClipNorm(1)
 class Optimizer {
  public:
   Optimizer() = default;  // the configuration's optimizer
@@ -147,14 +187,45 @@ class Optimizer {
                                       : "sgd",
                   Common(o)) {
     if (o.momentum != 0.0) Add("momentum", o.momentum);
+    Add("dampening", o.dampening);
   }
-  Optimizer(const Adam& o) : Optimizer("adam", Common(o)) { AddBetas(o); }    // NOLINT
-  Optimizer(const AdamW& o) : Optimizer("adamw", Common(o)) { AddBetas(o); }  // NOLINT
-  Optimizer(const RmsProp& o) : Optimizer("rmsprop", Common(o)) {             // NOLINT
+  Optimizer(const Adam& o) : Optimizer("adam", Common(o)) {  // NOLINT
+    AddBetas(o);
+    Add("amsgrad", o.amsgrad);
+  }
+  Optimizer(const AdamW& o) : Optimizer("adamw", Common(o)) {  // NOLINT
+    AddBetas(o);
+    Add("amsgrad", o.amsgrad);
+  }
+  Optimizer(const RmsProp& o) : Optimizer("rmsprop", Common(o)) {  // NOLINT
     Add("eps", o.eps);
     if (o.momentum != 0.0) Add("momentum", o.momentum);
+    Add("alpha", o.alpha);
+    Add("centered", o.centered);
   }
+  Optimizer(const Adagrad& o) : Optimizer("adagrad", Common(o)) {  // NOLINT
+    Add("eps", o.eps);
+    Add("lr_decay", o.lr_decay);
+    Add("initial_accumulator_value", o.initial_accumulator_value);
+  }
+  Optimizer(const Adadelta& o) : Optimizer("adadelta", Common(o)) {  // NOLINT
+    Add("eps", o.eps);
+    Add("rho", o.rho);
+  }
+  Optimizer(const Adamax& o) : Optimizer("adamax", Common(o)) { AddBetas(o); }  // NOLINT
+  Optimizer(const Lamb& o) : Optimizer("lamb", Common(o)) { AddBetas(o); }      // NOLINT
 
+  // Parameters whose names match one of the patterns ('*': any text, '?': any byte) have no weight decay; "1d" stands for those with fewer
+  // than two dimensions, such as biases and norms. A further call replaces the patterns.
+  Optimizer& NoDecay(const std::vector<std::string>& patterns) { return Add("no_decay", internal::ListOf(patterns)); }
+
+  // Factors of the learning rate of the parameters that match a pattern; of several that match, the one with the most letters applies.
+  Optimizer& LrScale(const std::vector<std::pair<std::string, double>>& factors) { return Add("lr_scale", internal::TableOf(factors)); }
+
+  // Scales the gradients of an update so that their global L2 norm is at most `bound`; 0: never.
+  Optimizer& ClipNorm(double bound) { return Add("clip_norm", bound); }
+
+  // Keys of the configuration.
   const Settings& settings() const { return settings_; }
 
  private:
@@ -162,7 +233,12 @@ class Optimizer {
   static Settings Common(const Options& o) {
     return {{"lr", internal::TextOf(o.lr)}, {"weight_decay", internal::TextOf(o.weight_decay)}};
   }
-  void Add(const std::string& key, double value) { settings_.emplace_back("optimizer." + key, internal::TextOf(value)); }
+  Optimizer& Add(const std::string& key, const std::string& value) {
+    settings_.emplace_back("optimizer." + key, value);
+    return *this;
+  }
+  Optimizer& Add(const std::string& key, double value) { return Add(key, internal::TextOf(value)); }
+  Optimizer& Add(const std::string& key, bool value) { return Add(key, std::string(value ? "true" : "false")); }
   template <typename Options>
   void AddBetas(const Options& o) {
     Add("beta1", o.beta1);

@@ -16,6 +16,16 @@
 namespace gradloom {
 inline namespace v1 {
 
+// Multiplies the learning rate by `factor` when the watched value makes no progress, as PyTorch's ReduceLROnPlateau does. Needs evaluation
+// data and a plan without a schedule.
+struct Plateau {
+  double factor = 0.1;
+  int64_t patience = 10;    // evaluations without progress that are tolerated
+  double threshold = 1e-4;  // least progress that counts, as a share of the best value
+  int64_t cooldown = 0;     // evaluations after a reduction that do not count
+  double min_lr = 0;        // the learning rate is not reduced further
+};
+
 struct TrainerConfig {
   Dataset train;
   std::optional<Dataset> eval{};
@@ -27,6 +37,9 @@ struct TrainerConfig {
   std::vector<std::string> metrics{};  // "accuracy(logits, label)"
   std::string watch{};                 // the value that selects the best model: "eval/loss:min"; empty: the loss
   int64_t patience = 0;                // above 0: stop after this many evaluations in a row without improvement
+  std::optional<Plateau> plateau{};
+  // Leaves out batches whose loss is NaN or infinite, which costs a copy of all state per step; otherwise they end the run (E-DIVERGED).
+  bool skip_non_finite = false;
 };
 
 struct Evaluation {
@@ -80,6 +93,14 @@ class Trainer {
     options.num_metrics = metrics.size();
     options.watch = config_.watch.empty() ? nullptr : config_.watch.c_str();
     options.patience = config_.patience;
+    if (config_.plateau) {
+      options.plateau_factor = config_.plateau->factor;
+      options.plateau_patience = config_.plateau->patience;
+      options.plateau_threshold = config_.plateau->threshold;
+      options.plateau_cooldown = config_.plateau->cooldown;
+      options.plateau_min_lr = config_.plateau->min_lr;
+    }
+    options.skip_non_finite = config_.skip_non_finite ? 1 : 0;
     Listener listener{callbacks, nullptr};
     auto table = internal::Sized<GradloomCallbacks>();
     table.user = &listener;

@@ -14,14 +14,14 @@ Arrays are numpy arrays, or any DLPack tensors in host memory. The package is a 
 from ._dataset import Dataset
 from ._dlpack import DeviceTensor
 from ._errors import Error
-from ._fit import Epoch, Evaluation, FitResult
+from ._fit import Epoch, Evaluation, FitResult, Plateau
 from ._plan import Plan, TensorInfo, compile, default_devices, devices, load_plan, set_default_devices, settings, version
 from ._results import StepResult
 from ._session import Checkpoint, DeviceMemory, Location, Session
 from ._sharing import AttachedParameters
 
 __all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "DeviceTensor", "Epoch", "Error", "Evaluation", "FitResult",
-           "Location", "Plan", "Session", "StepResult", "TensorInfo", "compile", "default_devices", "devices", "load_plan",
+           "Location", "Plan", "Plateau", "Session", "StepResult", "TensorInfo", "compile", "default_devices", "devices", "load_plan",
            "set_default_devices", "settings", "version"]
 
 

@@ -5,7 +5,7 @@ import contextlib
 import ctypes
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import FrameType
 from typing import Any, Callable, Iterator, Sequence
 
@@ -39,6 +39,22 @@ class Epoch:
     lr: float
     seconds: float
     samples_per_second: float
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Multiplies the learning rate by `factor` when the watched value makes no progress, as PyTorch's ReduceLROnPlateau does. Needs evaluation
+    data and a plan without a schedule."""
+
+    factor: float = 0.1
+    patience: int = 10
+    """Evaluations without progress that are tolerated."""
+    threshold: float = 1e-4
+    """Least progress that counts, as a share of the best value."""
+    cooldown: int = 0
+    """Evaluations after a reduction that do not count."""
+    min_lr: float = 0.0
+    """The learning rate is not reduced further."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,8 @@ class _Signals:
 
 
 def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, updates: int, batch: int, evaluate_every: str,
-            metrics: Sequence[str], watch: str | None, patience: int, callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
+            metrics: Sequence[str], watch: str | None, patience: int, plateau: Plateau | None, skip_non_finite: bool,
+            callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
     """`callbacks`: for steps, evaluations and epochs, each with the function that converts the struct to its argument."""
     lib, signals = library(), _Signals()
     raised = signals.raised
@@ -131,7 +148,10 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
     names = (ctypes.c_char_p * len(metrics))(*[metric.encode() for metric in metrics])
     options = lib.struct("GradloomFitOptions", epochs=epochs, updates=updates, batch=batch, evaluate_every=evaluate_every.encode(),
                          metrics=ctypes.addressof(names), num_metrics=len(metrics), watch=None if watch is None else watch.encode(),
-                         patience=patience)
+                         patience=patience, skip_non_finite=int(skip_non_finite))
+    if plateau is not None:
+        for field in fields(plateau):
+            setattr(options, f"plateau_{field.name}", getattr(plateau, field.name))
     result = lib.struct("GradloomFitResult")
     try:
         with signals.kept() as come_here:

@@ -40,16 +40,24 @@ def settings_array(pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
     return library().array("GradloomSetting", kept), kept
 
 
+def _quoted(text: str) -> str:
+    """A TOML string. JSON's differ in DEL, and in characters written as two escapes."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _setting_text(value: Any) -> str:
     """A value in the syntax of `--set KEY=VALUE`: strings as they are, lists and mappings as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        quoted = lambda one: json.dumps(one) if isinstance(one, str) else _setting_text(one)
-        return "{ " + ", ".join(f"{json.dumps(str(key))} = {quoted(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_quoted(str(key))} = {_inner_text(one)}" for key, one in value.items()) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(json.dumps(one) if isinstance(one, str) else _setting_text(one) for one in value) + "]"
+        return "[" + ", ".join(map(_inner_text, value)) + "]"
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _inner_text(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else _setting_text(value)
 
 
 class Plan(Owner):

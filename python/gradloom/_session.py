@@ -11,7 +11,7 @@ import numpy as np
 
 from ._dataset import Dataset
 from ._errors import Error
-from ._fit import Epoch, Evaluation, FitResult, epoch_of, evaluation_of, run_fit
+from ._fit import Epoch, Evaluation, FitResult, Plateau, epoch_of, evaluation_of, run_fit
 from ._handle import Owner
 from ._library import library, path_bytes, string, taken
 from ._dlpack import DeviceTensor
@@ -194,7 +194,7 @@ class Session(Owner):
         return result_of(result)
 
     def fit(self, train: Dataset, eval: Dataset | None = None, *, epochs: int = 1, updates: int = 0, batch: int = 32, evaluate_every: str = "1ep",
-            metrics: Sequence[str] = (), watch: str | None = None, patience: int = 0,
+            metrics: Sequence[str] = (), watch: str | None = None, patience: int = 0, plateau: Plateau | None = None, skip_non_finite: bool = False,
             on_step: Callable[[StepResult], object] | None = None, on_evaluation: Callable[[Evaluation], object] | None = None,
             on_epoch: Callable[[Epoch], object] | None = None) -> FitResult:
         """Runs a whole training, starting at the session's position.
@@ -205,6 +205,8 @@ class Session(Owner):
             metrics: "accuracy(logits, label)".
             watch: the value that selects the best model: "eval/loss:min". None: the loss.
             patience: if above 0, stop after this many evaluations in a row without improvement.
+            plateau: reduces the learning rate when the watched value makes no progress.
+            skip_non_finite: leave out batches whose loss is NaN or infinite, which costs a copy of all state per step, instead of an Error.
             on_step, on_evaluation, on_epoch: called between two steps. Returning False ends the run; an exception ends it and is raised here.
         """
         for data in (train, *([] if eval is None else [eval])):
@@ -213,7 +215,7 @@ class Session(Owner):
         with self._alone():
             outer, self._fitting = self._fitting, True
             try:
-                return run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience,
+                return run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience, plateau, skip_non_finite,
                                [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
             finally:
                 self._fitting = outer

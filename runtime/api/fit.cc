@@ -8,6 +8,18 @@
 namespace gradloom::api {
 namespace {
 
+// Throws Error(kConfig).
+PlateauOptions PlateauOf(const GradloomFitOptions& given, bool larger) {
+  if (given.plateau_patience < 0 || given.plateau_cooldown < 0 || !(given.plateau_threshold >= 0) || !(given.plateau_min_lr >= 0))
+    throw Error(ErrorCode::kConfig, "the plateau's patience, threshold, cooldown and least learning rate must be at least 0");
+  return {.larger = larger,
+          .factor = given.plateau_factor,
+          .patience = given.plateau_patience,
+          .threshold = given.plateau_threshold,
+          .cooldown = given.plateau_cooldown,
+          .min_lr = given.plateau_min_lr};
+}
+
 TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int64_t rows) {
   TrainerOptions options;
   if (given.epochs < 0 || given.updates < 0 || given.batch < 0 || given.patience < 0)
@@ -31,6 +43,8 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
   }
   DisambiguateNames(options.metrics);
   if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
+  if (given.plateau_factor != 0) options.plateau = PlateauOf(given, options.watch.larger);
+  options.skip_non_finite = given.skip_non_finite != 0;
   return options;
 }
 
@@ -104,6 +118,10 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
     TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
+    if (made.plateau && (eval == nullptr || eval->data->rows() == 0)) {
+      throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau needs evaluation data", "",
+                  "pass a part of the data as evaluation data");
+    }
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());

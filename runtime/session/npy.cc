@@ -356,12 +356,4 @@ std::string NpyHeader(DType dtype, const Shape& shape) {
   return header + text;
 }
 
-void WriteNpy(const std::string& path, const TensorView& tensor) {
-  const std::string header = NpyHeader(tensor.dtype, tensor.shape);
-  AtomicFile file(path);
-  file.Write(header);
-  file.Write(tensor.data, tensor.bytes());
-  file.Commit();
-}
-
 }  // namespace gradloom

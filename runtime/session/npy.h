@@ -22,10 +22,6 @@ Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 // Opens the array of a file, which stays open; nullopt if its elements are not in row-major order. Throws like ReadNpy.
 std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// Writes a file that numpy reads with the same dtype, shape and bits. Throws Error(kType) for bfloat16, which numpy lacks, and
-// Error(kResource) like AtomicFile.
-void WriteNpy(const std::string& path, const TensorView& tensor);
-
 // The same for arrays inside other files. `read` returns exactly the requested number of bytes, at least 1, or throws; `bytes` is the size
 // of the whole array file; `where` names it in errors.
 Tensor ReadNpyFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
@@ -53,7 +49,8 @@ NpyArray ReadAnyNpyFrom(const std::function<void(void* out, int64_t bytes)>& rea
 std::optional<StoredArray> FindNpy(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where,
                                    int64_t& header_bytes);
 
-// The bytes before the elements; a multiple of 64 long, as numpy writes it.
+// The bytes before the elements of a written array; a multiple of 64 long, as numpy writes it. Throws Error(kType) for bfloat16, which
+// numpy lacks.
 std::string NpyHeader(DType dtype, const Shape& shape);
 
 }  // namespace gradloom

@@ -39,7 +39,7 @@ std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes =
 std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes,
                                    int64_t limit_bytes = kFileLimitBytes);
 
-// Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like WriteNpy and AtomicFile, and
+// Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like NpyHeader and AtomicFile, and
 // Error(kData) for a name that ReadNpz would refuse.
 void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress = false);
 void WriteNpz(const std::string& path, const std::map<std::string, Tensor>& arrays, bool compress = false);

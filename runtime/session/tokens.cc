@@ -15,8 +15,7 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr int32_t kMagic = 20240520;
 constexpr int32_t kWideMagic = 20240801;  // llm.c's files for larger vocabularies, with 32-bit tokens
 constexpr int32_t kVersion = 1;
-constexpr int64_t kHeaderWords = 256;
-constexpr int64_t kHeaderBytes = kHeaderWords * 4;
+constexpr int64_t kHeaderBytes = 256 * 4;
 
 // The offset and number of the tokens in a file.
 struct Place {
@@ -67,18 +66,6 @@ StoredArray OpenTokens(const std::string& path, int64_t limit_bytes) {
   const Place place = FindTokens(*file);
   return {DType::kUint16, false, Shape{place.tokens},
           [file, start = place.start](int64_t offset, void* out, int64_t bytes) { file->ReadAt(start + offset, out, bytes); }};
-}
-
-void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
-  if (tokens.size() > INT32_MAX) throw Error(ErrorCode::kLimit, "too many tokens for this file format", Escaped(path, 4096));
-  std::vector<int32_t> head(kHeaderWords);
-  head[0] = kMagic;
-  head[1] = kVersion;
-  head[2] = static_cast<int32_t>(tokens.size());
-  AtomicFile file(path);
-  file.Write(head.data(), kHeaderBytes);
-  file.Write(tokens.data(), static_cast<int64_t>(tokens.size()) * 2);
-  file.Commit();
 }
 
 int64_t CountWindows(int64_t tokens, int64_t length, const std::string& where) {

@@ -18,9 +18,6 @@ std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes = 
 // The same for a file that stays open, as one axis. Throws like ReadTokens.
 StoredArray OpenTokens(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// Writes llm.c's format.
-void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens);
-
 // Training data for a language model: windows of `length` tokens, one after another, and for each token the one that follows it.
 struct TokenWindows {
   Tensor tokens, next;  // int64[windows, length]

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/api/housing.h"
@@ -63,6 +64,76 @@ TEST(Compile, AcceptsSettingsAndRejectsUnknownOnes) {
   const auto both = gradloom::Compile(gradloom::Model("models/housing_mlp.onnx"), options);
   EXPECT_EQ(both.Property("loss"), "mse(value, target)*0.5 + l1(value, target)*0.25");
   EXPECT_EQ(both.Property("no such thing"), "");
+}
+
+gradloom::Plan PlanWith(const gradloom::Optimizer& optimizer, const gradloom::Settings& settings = {}) {
+  return CompileHousing({.optimizer = optimizer, .eval = false, .predict = false, .settings = settings});
+}
+
+std::string BytesOf(const gradloom::Plan& plan) {
+  const std::string path = TemporaryFile("optimizer.plan");
+  plan.Save(path);
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Each option changes the plan as its key does.
+TEST(Optimizer, SaysWhatTheKeysSay) {
+  struct Case {
+    std::string what;
+    gradloom::Optimizer plain, set;
+    gradloom::Settings keys;
+  };
+  using namespace gradloom;
+  const Case cases[] = {
+      {"sgd", Sgd{.momentum = 0.9}, Sgd{.momentum = 0.9, .dampening = 0.25}, {{"dampening", "0.25"}}},
+      {"nesterov", Sgd{.momentum = 0.9}, Sgd{.momentum = 0.9, .nesterov = true}, {{"name", "nesterov"}}},
+      {"adam", Adam{}, Adam{.amsgrad = true}, {{"amsgrad", "true"}}},
+      {"adamw", AdamW{}, AdamW{.eps = 1e-6, .amsgrad = true}, {{"amsgrad", "true"}, {"eps", "1e-6"}}},
+      {"rmsprop", RmsProp{}, RmsProp{.alpha = 0.8, .centered = true}, {{"alpha", "0.8"}, {"centered", "true"}}},
+      {"adagrad",
+       Adagrad{},
+       Adagrad{.lr_decay = 0.5, .eps = 1e-3, .initial_accumulator_value = 0.25},
+       {{"lr_decay", "0.5"}, {"eps", "1e-3"}, {"initial_accumulator_value", "0.25"}}},
+      {"adadelta", Adadelta{}, Adadelta{.lr = 1, .rho = 0.8}, {{"lr", "1"}, {"rho", "0.8"}}},
+      {"adamax", Adamax{}, Adamax{.beta1 = 0.8, .beta2 = 0.9}, {{"beta1", "0.8"}, {"beta2", "0.9"}}},
+      {"lamb", Lamb{}, Lamb{.eps = 1e-4, .weight_decay = 0.1}, {{"eps", "1e-4"}, {"weight_decay", "0.1"}}},
+      {"clipping", Adam{}, Optimizer(Adam{}).ClipNorm(0.5), {{"clip_norm", "0.5"}}},
+      {"no decay", AdamW{}, Optimizer(AdamW{}).NoDecay({"1d", "layer2.*"}), {{"no_decay", "['1d', 'layer2.*']"}}},
+      {"factors", Sgd{}, Optimizer(Sgd{}).LrScale({{"layer1.*", 0.1}, {"*.bias", 2}}), {{"lr_scale", "{'layer1.*' = 0.1, '*.bias' = 2}"}}},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    Settings keys;
+    for (const auto& [key, value] : one.keys) keys.emplace_back("optimizer." + key, value);
+    const Plan plan = PlanWith(one.set);
+    EXPECT_TRUE(BytesOf(plan) == BytesOf(PlanWith(one.plain, keys)));
+    EXPECT_NE(plan.Text(), PlanWith(one.plain).Text());
+  }
+  // The defaults of the structs are those of the keys.
+  for (const auto& [name, optimizer] : std::vector<std::pair<std::string, Optimizer>>{{"sgd", Sgd{}},
+                                                                                      {"adam", Adam{}},
+                                                                                      {"rmsprop", RmsProp{}},
+                                                                                      {"adagrad", Adagrad{}},
+                                                                                      {"adadelta", Adadelta{}},
+                                                                                      {"adamax", Adamax{}},
+                                                                                      {"lamb", Lamb{}}}) {
+    EXPECT_EQ(PlanWith(optimizer).Text(), PlanWith(Optimizer(name, {})).Text()) << name;
+  }
+}
+
+TEST(Optimizer, PatternsMayHaveAnyCharacters) {
+  const std::string strange = "a\"b\\c\n\x7f\'\'\'d";
+  for (const gradloom::Optimizer& optimizer :
+       {gradloom::Optimizer(gradloom::Adam{}).NoDecay({strange}), gradloom::Optimizer(gradloom::Adam{}).LrScale({{strange, 0.5}})}) {
+    try {
+      CompileHousing({.optimizer = optimizer});
+      FAIL() << "a pattern that matches nothing was taken";
+    } catch (const gradloom::Error& error) {
+      // The pattern arrived as it was given, and is shown without control characters.
+      EXPECT_NE(error.message().find("'a\"b\\c\\x0a\\x7f\'\'\'d'"), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST(Compile, RejectsBatchBelowOne) {

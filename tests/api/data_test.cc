@@ -127,6 +127,52 @@ TEST(Trainer, ContinuesFromACheckpoint) {
   EXPECT_EQ(second.session().FlatParameters(), whole.session().FlatParameters());
 }
 
+TEST(Trainer, ReducesTheLearningRateOnAPlateau) {
+  const gradloom::Dataset data("models/data/boston.csv",
+                               {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .eval_split = "20%"});
+  data.Read(Plain());
+  // No progress is enough with such a threshold, so every second evaluation after the first reduces the rate, down to the bound.
+  const gradloom::Plateau plateau{.factor = 0.5, .patience = 1, .threshold = 1, .min_lr = 3e-3};
+  gradloom::Trainer trainer(Plain(), {.train = data, .eval = data.Eval(), .epochs = 8, .plateau = plateau});
+  std::vector<double> rates;
+  trainer.Fit({.on_epoch = [&](const gradloom::Epoch&) {
+    rates.push_back(trainer.session().learning_rate());
+    return true;
+  }});
+  EXPECT_EQ(rates.front(), 0.01);
+  EXPECT_EQ(trainer.session().learning_rate(), 3e-3);
+  std::vector<double> distinct = rates;
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  EXPECT_EQ(distinct, (std::vector<double>{0.01, 0.005, 3e-3}));
+  for (const gradloom::Plateau& bad : {gradloom::Plateau{.factor = 1}, gradloom::Plateau{.factor = -0.1}, gradloom::Plateau{.patience = -1},
+                                       gradloom::Plateau{.threshold = std::nan("")}}) {
+    EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .eval = data.Eval(), .plateau = bad}).Fit(), gradloom::Error);
+  }
+  EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .plateau = plateau}).Fit(), gradloom::Error);
+}
+
+TEST(Trainer, LeavesOutBatchesThatAreNotFinite) {
+  const std::string path = TemporaryFile("nan.csv");
+  {
+    std::ofstream table(path);
+    table << "f0,f1,f2,f3,f4,f5,f6,f7,f8,f9,f10,f11,f12,target\n";
+    for (int row = 0; row < 96; ++row) {
+      for (int column = 0; column < 13; ++column) table << (row * 13 + column) % 7 << ",";
+      table << (row == 40 ? "nan" : "1") << "\n";
+    }
+  }
+  const gradloom::Dataset data(path, Plain(), {.columns = {{"features", "f0..f12"}, {"target", "target"}}});
+  try {
+    gradloom::Trainer(Plain(), {.train = data, .epochs = 1}).Fit();
+    FAIL() << "a loss that is not finite was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_DIVERGED) << error.what();
+  }
+  gradloom::Trainer trainer(Plain(), {.train = data, .epochs = 2, .skip_non_finite = true});
+  trainer.Fit();
+  for (const float value : trainer.session().FlatParameters()) ASSERT_TRUE(std::isfinite(value));
+}
+
 gradloom::Model ModelOfText(const std::string& name, const std::string& graph) {
   const std::string path = TemporaryFile(name + ".onnxtxt");
   std::ofstream(path) << "<ir_version: 8, opset_import: [\"\" : 17]>\n" << graph;

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tomllib
 import unittest
 import weakref
 import zipfile
@@ -252,9 +253,12 @@ class SessionTest(unittest.TestCase):
         np.testing.assert_array_equal(session.parameter("layer1.bias"), np.arange(16, dtype=np.float32))
 
     def test_settings_read_as_toml(self):
-        text = self.gradloom._plan._setting_text
-        self.assertEqual(text({"words": 16, "a b": "x", "list": [True, "y"]}), '{ "words" = 16, "a b" = "x", "list" = [true, "y"] }')
-        self.assertEqual([text(value) for value in ("x", 1.5, False, ["a", 2])], ["x", "1.5", "false", '["a", 2]'])
+        strange = "a\"b\\c\n\x7f'''d \N{SNOWMAN} \N{ROCKET}"
+        for value in ({"words": 16, "a b": "x", strange: [True, strange]}, ["a", 2, strange], [], {}, 1.5, False):
+            self.assertEqual(tomllib.loads(f"key = {self.gradloom._plan._setting_text(value)}")["key"], value)
+        for settings in ({"model.freeze": ["\N{ROCKET}"]}, {"optimizer.lr_scale": {"\N{ROCKET}": 0.5}}):
+            with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*'\N{ROCKET}' matches no"):
+                self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", settings=settings)
 
     def test_mistakes_are_errors(self):
         error = self.gradloom.Error
@@ -295,6 +299,28 @@ class SessionTest(unittest.TestCase):
 
         with self.assertRaisesRegex(ZeroDivisionError, "4"):
             session.fit(data, epochs=9, batch=16, on_step=fails)
+
+    def test_a_plateau_reduces_the_learning_rate(self):
+        data = self.gradloom.Dataset.from_arrays(features=self.x, target=self.y)
+        session = self.gradloom.Session(self.plan)
+        plateau = self.gradloom.Plateau(factor=0.5, patience=0, threshold=1.0, cooldown=1, min_lr=1e-3)
+        rates = []
+        session.fit(data, data, epochs=5, batch=16, plateau=plateau, on_epoch=lambda epoch: rates.append(session.learning_rate))
+        self.assertEqual(session.learning_rate, 0.0025)
+        self.assertEqual(rates, sorted(rates, reverse=True))
+        with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*needs evaluation data"):
+            session.fit(data, epochs=5, plateau=plateau)
+
+    def test_batches_that_are_not_finite_are_left_out(self):
+        bad = self.y.copy()
+        bad[3] = np.nan
+        data = self.gradloom.Dataset.from_arrays(features=np.tile(self.x, (3, 1)), target=np.concatenate([self.y, bad, self.y]))
+        session = self.gradloom.Session(self.plan)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-DIVERGED"):
+            session.fit(data, batch=16)
+        session = self.gradloom.Session(self.plan)
+        session.fit(data, batch=16, skip_non_finite=True)
+        self.assertTrue(all(np.isfinite(value).all() for value in session.parameters().values()))
 
     def script(self, text, within=60):
         """Runs a program that has a session on the given devices, and inputs. Returns its output and exit code."""

@@ -1,5 +1,5 @@
-"""Compares operators of onnxruntime's own domain (compiler/onnx/contrib_operators.h), in every supported form, those of TensorFlow that
-tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/own_bodies.h) and linear models (linear_models.h) with onnxruntime.
+"""Compares operators of onnxruntime's own domain (compiler/onnx/translate/contrib_operators.h), in every supported form, those of TensorFlow that
+tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/translate/own_bodies.h) and linear models (linear_models.h) with onnxruntime.
 
 contrib_operators_test.py RUNNER
 

@@ -11,7 +11,7 @@
 #include "compiler/compile.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/operator_support.h"
-#include "compiler/onnx/tensor_data.h"
+#include "compiler/onnx/read/tensor_data.h"
 #include "onnx/onnx-data.pb.h"
 #include "runtime/base/file.h"
 #include "runtime/exec/executor.h"

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "compiler/onnx/linear_models.h"
 #include "compiler/onnx/operator_support.h"
-#include "compiler/onnx/own_bodies.h"
+#include "compiler/onnx/translate/linear_models.h"
+#include "compiler/onnx/translate/own_bodies.h"
 #include "compiler/ops/op.h"
 #include "kernels/catalog/kernel.h"
 #include "kernels/reference/reference.h"

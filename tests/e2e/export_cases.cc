@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/session/npz.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"

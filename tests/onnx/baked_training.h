@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "compiler/onnx/import.h"
 #include "runtime/base/tensor.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "tests/onnx/baked_training.h"
 
 namespace gradloom {

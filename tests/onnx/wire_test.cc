@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "compiler/onnx/content_hash.h"
-#include "compiler/onnx/external_data.h"
-#include "compiler/onnx/model_bytes.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
-#include "compiler/onnx/tensor_data.h"
-#include "compiler/onnx/wire_reader.h"
+#include "compiler/onnx/read/content_hash.h"
+#include "compiler/onnx/read/external_data.h"
+#include "compiler/onnx/read/model_bytes.h"
+#include "compiler/onnx/read/tensor_data.h"
+#include "compiler/onnx/read/wire_reader.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/file.h"
 #include "tests/seed/test_seed.h"

@@ -2,12 +2,14 @@
 // the command, with the command's exit code.
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <string>
 
 #include "runtime/base/error.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
 #include "runtime/session/safetensors.h"
+#include "tests/session/write_arrays.h"
 
 namespace gradloom {
 namespace {
@@ -17,7 +19,9 @@ void Copy(const std::string& from, const std::string& to, bool compress) {
   if (from.ends_with(".npz")) return WriteNpz(to, ReadNpz(from), compress);
   if (from.ends_with(".safetensors")) {
     const SafetensorsFile file(from);
-    return WriteSafetensors(to, file.ReadAll(), file.metadata());
+    std::map<std::string, Tensor> tensors;
+    for (const auto& [name, entry] : file.entries()) tensors.emplace(name, file.Read(name));
+    return WriteSafetensors(to, tensors, file.metadata());
   }
   throw Error(ErrorCode::kConfig, "a file of another kind", from);
 }

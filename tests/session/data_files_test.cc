@@ -4,10 +4,9 @@
 
 #include <cmath>
 
-#include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
-#include "runtime/session/tokens.h"
 #include "tests/session/temporary_folder.h"
+#include "tests/session/write_arrays.h"
 
 namespace gradloom {
 namespace {

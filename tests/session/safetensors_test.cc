@@ -26,7 +26,10 @@ class SafetensorsTest : public ::testing::Test {
  protected:
   std::map<std::string, Tensor> Read(const std::string& content) {
     WriteWithoutSync(path_, content);
-    return SafetensorsFile(path_).ReadAll();
+    const SafetensorsFile file(path_);
+    std::map<std::string, Tensor> tensors;
+    for (const auto& [name, entry] : file.entries()) tensors.emplace(name, file.Read(name));
+    return tensors;
   }
 
   Error Refused(const std::string& content) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/session/temporary_folder.h"
+#include "tests/session/write_arrays.h"
 
 namespace gradloom {
 namespace {

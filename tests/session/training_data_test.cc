@@ -17,8 +17,8 @@
 #include "runtime/session/data_files.h"
 #include "runtime/session/npz.h"
 #include "runtime/session/spill_buffer.h"
-#include "runtime/session/tokens.h"
 #include "tests/session/bytes_read.h"
+#include "tests/session/write_arrays.h"
 #include "tests/session/written_files.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 
 #include "compiler/onnx/keep_outputs.h"
 #include "runtime/api/guard.h"

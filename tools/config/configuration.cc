@@ -88,6 +88,19 @@ std::string ListOf(const std::vector<std::string>& texts) {
   return "[" + list + "]";
 }
 
+// The value for use in any folder: paths are absolute.
+KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
+  if (key.type == KeyType::kTerms) {
+    for (std::string& term : std::get<std::vector<std::string>>(value)) {
+      const size_t file = FileLengthOf(term);
+      if (file > 0) term = fs::absolute(term.substr(0, file)).lexically_normal().string() + term.substr(file);
+    }
+  }
+  if (key.type != KeyType::kPath) return value;
+  const std::string& path = std::get<std::string>(value);
+  return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();
+}
+
 bool IsNothing(const KeyValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return text->empty();
   if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return texts->empty();
@@ -258,18 +271,6 @@ std::string TomlOf(const Key& key, const KeyValue& value) {
 
 std::string ValueText(const Configuration& configuration, const Key& key) {
   return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
-}
-
-KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
-  if (key.type == KeyType::kTerms) {
-    for (std::string& term : std::get<std::vector<std::string>>(value)) {
-      const size_t file = FileLengthOf(term);
-      if (file > 0) term = fs::absolute(term.substr(0, file)).lexically_normal().string() + term.substr(file);
-    }
-  }
-  if (key.type != KeyType::kPath) return value;
-  const std::string& path = std::get<std::string>(value);
-  return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();
 }
 
 namespace {

@@ -100,9 +100,6 @@ std::string NumberText(double number);
 // The value in TOML syntax.
 std::string TomlOf(const Key& key, const KeyValue& value);
 
-// The value for use in any folder: paths are absolute.
-KeyValue WithAbsolutePath(const Key& key, KeyValue value);
-
 // The key's value in TOML syntax, with an absolute path; "nothing" if it has none.
 std::string ValueText(const Configuration& configuration, const Key& key);
 

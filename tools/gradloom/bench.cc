@@ -12,8 +12,8 @@
 #include "tools/run/benchmark.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
+#include "tools/run/key_values.h"
 #include "tools/run/outputs.h"
-#include "tools/run/recipe.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 

@@ -13,7 +13,7 @@
 #include "tools/config/schema.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/initial_configuration.h"
-#include "tools/run/recipe.h"
+#include "tools/run/model_options.h"
 #include "tools/run/run_folder.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/shell_word.h"

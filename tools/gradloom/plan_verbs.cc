@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/cost/simulate.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/file.h"
+#include "runtime/base/listing.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/memory_json.h"
 #include "runtime/plan/memory_report.h"
@@ -42,16 +43,13 @@ int64_t InstructionsOf(const Plan& plan) {
   return count;
 }
 
-// "device 1", "devices 1, 3, 5 ...".
+// "device 1", "devices 1, 3, 5".
 std::string RanksOfPlace(const Plan& plan, int place) {
-  constexpr size_t kShown = 4;
-  std::string text;
-  size_t count = 0;
+  Listing ranks(4);
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
-    if (plan.PlaceOf(rank) != place || ++count > kShown) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    if (plan.PlaceOf(rank) == place) ranks.Add(std::to_string(rank));
   }
-  return (count == 1 ? "device " : "devices ") + text + (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "");
+  return (ranks.count() == 1 ? "device " : "devices ") + ranks.text();
 }
 
 int PrintMemory(const Plan& plan) {

@@ -12,7 +12,7 @@
 #include "tools/report/schedule.h"
 #include "tools/run/environment.h"
 #include "tools/run/micro_batch.h"
-#include "tools/run/recipe.h"
+#include "tools/run/named_devices.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
 

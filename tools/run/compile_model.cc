@@ -7,6 +7,7 @@
 #include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/micro_batch.h"
+#include "tools/run/model_options.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/recipe.h"
 

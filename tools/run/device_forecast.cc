@@ -1,7 +1,9 @@
 #include "tools/run/device_forecast.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "compiler/cost/cluster.h"
 #include "compiler/cost/simulate.h"
 #include "runtime/plan/device_spec.h"
 #include "runtime/plan/memory_report.h"
@@ -42,19 +44,16 @@ std::string TailMemoryLine(const Plan& plan) {
   return "memory: " + Bytes(bytes_of(0)) + " on the device that gathers, " + Bytes(bytes_of(1)) + " on each of the others";
 }
 
-}  // namespace
+// Predicted steps on several numbers of devices.
+struct DeviceForecast {
+  bool gpus = false;
+  std::vector<std::pair<int, double>> step_seconds;  // by number of devices: 1, 2, 4 ... and the requested number
 
-std::string TailLine(const CompileReport& report, DeviceKind device) {
-  if (!report.tail) return "";
-  const CompileReport::Tail& tail = *report.tail;
-  const std::string name = device == DeviceKind::kCuda ? "cuda:0" : "cpu";
-  const std::string why = "samples are related from " + tail.from + " on (" + tail.why + "): ";
-  if (tail.nodes == tail.all_nodes)
-    return "warning " + why + "nothing can be divided, so the first device computes everything; use --devices " + name;
-  return "gather  " + why + "the first device gathers all samples and computes the " + std::to_string(tail.nodes) + " of " +
-         std::to_string(tail.all_nodes) + " operators that follow, and their gradients: " + Short(100 * tail.flops_share) +
-         " % of the FLOPs of a step; the rest is divided over the devices   [--gather-to none refuses instead]";
-}
+  // "predicted step: 1 device 0.05 ms, 2 devices 0.1 ms"; empty for one device.
+  std::string Line() const;
+  // A sentence if fewer devices than requested would be faster; otherwise empty.
+  std::string Warning() const;
+};
 
 std::string DeviceForecast::Line() const {
   if (step_seconds.size() < 2) return "";
@@ -76,6 +75,8 @@ std::string DeviceForecast::Warning() const {
          " per step instead of " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " + names;
 }
 
+// Compiles the first training step for fewer devices than options.recipe has, with the same total number of threads, and simulates it, as
+// well as `plan` for all devices.
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                                const Cluster& cluster) {
   DeviceForecast forecast;
@@ -98,6 +99,20 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
   }
   forecast.step_seconds.emplace_back(devices, SimulateUpdate(plan, entry, cluster).seconds());
   return forecast;
+}
+
+}  // namespace
+
+std::string TailLine(const CompileReport& report, DeviceKind device) {
+  if (!report.tail) return "";
+  const CompileReport::Tail& tail = *report.tail;
+  const std::string name = device == DeviceKind::kCuda ? "cuda:0" : "cpu";
+  const std::string why = "samples are related from " + tail.from + " on (" + tail.why + "): ";
+  if (tail.nodes == tail.all_nodes)
+    return "warning " + why + "nothing can be divided, so the first device computes everything; use --devices " + name;
+  return "gather  " + why + "the first device gathers all samples and computes the " + std::to_string(tail.nodes) + " of " +
+         std::to_string(tail.all_nodes) + " operators that follow, and their gradients: " + Short(100 * tail.flops_share) +
+         " % of the FLOPs of a step; the rest is divided over the devices   [--gather-to none refuses instead]";
 }
 
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "tools/run/recipe.h"
+#include "tools/run/node_placement.h"
 
 namespace gradloom {
 

@@ -2,7 +2,8 @@
 
 #include "compiler/onnx/survey.h"
 #include "runtime/base/name_pattern.h"
-#include "tools/run/recipe.h"
+#include "tools/run/loss_terms.h"
+#include "tools/run/model_options.h"
 
 namespace gradloom {
 

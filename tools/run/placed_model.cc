@@ -3,7 +3,8 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
+#include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {

@@ -1,6 +1,6 @@
 #include "tools/run/plan_pages.h"
 
-#include "compiler/onnx/scheduled_model.h"
+#include "compiler/onnx/export/scheduled_model.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/entry_names.h"

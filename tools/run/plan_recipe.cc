@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
-#include "tools/run/recipe.h"
+#include "tools/run/model_options.h"
 #include "tools/run/sound_plan.h"
 #include "tools/run/training_job.h"
 

@@ -7,15 +7,18 @@
 #include <utility>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/listing.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/batches.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/safetensors.h"
 #include "runtime/session/shared_batches.h"
+#include "tools/run/model_options.h"
+#include "tools/run/named_devices.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/set_up.h"
@@ -52,19 +55,17 @@ std::string PlanPathOf(const std::string& path) {
 }
 
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
-  constexpr size_t kShown = 8;
-  std::string names;
-  size_t count = 0;
+  Listing names(8);
   for (const auto& [name, type] : stored.types()) {
     // Optimizer state is not reported if only weights are requested.
     const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
     if (plan.FindState(name) >= 0 || is_state) continue;
-    if (count++ < kShown) names += (names.empty() ? "'" : ", '") + Escaped(name, 80) + "'";
+    names.Add("'" + Escaped(name, 80) + "'");
   }
-  if (count == 0) return "";
-  if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
-  return "weights " + Escaped(stored.path(), 4096) + " has " + (count == 1 ? "a tensor" : std::to_string(count) + " tensors") +
-         " that training does not change, ignored: " + names;
+  if (names.count() == 0) return "";
+  return "weights " + Escaped(stored.path(), 4096) + " has " +
+         (names.count() == 1 ? "a tensor" : std::to_string(names.count()) + " tensors") +
+         " that training does not change, ignored: " + names.text();
 }
 
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {

@@ -3,10 +3,11 @@
 #include <map>
 #include <utility>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "compiler/training_algorithm.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
+#include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "tools/run/trained_model.h"
 
 namespace gradloom {

@@ -29,7 +29,8 @@
 #include "runtime/session/safetensors.h"
 #include "tools/run/job.h"
 #include "tools/run/job_devices.h"
-#include "tools/run/recipe.h"
+#include "tools/run/named_devices.h"
+#include "tools/run/node_placement.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/shell_word.h"
 

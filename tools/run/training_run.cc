@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "compiler/onnx/export.h"
+#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/memory_report.h"
@@ -19,8 +19,9 @@
 #include "tools/run/environment.h"
 #include "tools/run/hparams.h"
 #include "tools/run/job.h"
+#include "tools/run/key_values.h"
+#include "tools/run/named_devices.h"
 #include "tools/run/outputs.h"
-#include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_ending.h"
 #include "tools/run/run_folder.h"

@@ -123,8 +123,6 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-void PrintError(const Error& error) { PrintErrors({error}); }
-
 namespace {
 
 nlohmann::json AsJson(const Error& error) {

@@ -29,10 +29,7 @@ std::string Timestamp();
 // The lines of a table with aligned columns: the first left-aligned, the others right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
-// Prints an error block to stderr, followed by the exit line.
-void PrintError(const Error& error);
-
-// The same for several errors, of which at most a hundred are printed in full; the exit code is that of the first one.
+// Prints a block for each error to stderr, at most a hundred, followed by the exit line; the exit code is that of the first error.
 void PrintErrors(const std::vector<Error>& errors);
 
 // {"errors": [{"code", "message", "where", "help"}], "exit_code": N} on one line. Invalid UTF-8 is replaced.

@@ -1,0 +1,17 @@
+// Writes an algorithm as training_info. Private to compiler/onnx.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "compiler/onnx/export/export.h"
+#include "onnx/onnx_pb.h"
+
+namespace gradloom {
+
+// Converts the model, which contains its values, to the form for inference, with the algorithm as its only training_info. `name` is that of
+// the model, for messages. Throws like ExportWithAlgorithm.
+void WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name,
+                    onnx::ModelProto& model);
+
+}  // namespace gradloom

@@ -1,0 +1,23 @@
+// The losses of a configuration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/passes/add_loss.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+// The configured losses, which are summed. If there are none, one: that of the model's own training algorithm, unless options of an
+// optimizer are set, or else a guess from the graph's outputs. Notes say what was chosen. A loss is written as "cross_entropy(logits,
+// label, label_smoothing=0.1)*0.5", with optional operands, or as an ONNX file, "my_loss.onnx(prediction=logits)*0.5", which is loaded.
+// Throws Error(kConfig) with a suggestion, and what Model::Load throws.
+std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Model& model, const Graph& graph,
+                                  std::vector<std::string>& notes);
+
+// The ONNX files among the losses.
+std::vector<std::string> LossFilesOf(const Configuration& configuration);
+
+}  // namespace gradloom

@@ -1,0 +1,65 @@
+#include "tools/run/model_options.h"
+
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tools/run/key_values.h"
+
+namespace gradloom {
+
+const std::string& ModelPathOf(const Configuration& configuration) {
+  const std::string& path = configuration.Text("model.path");
+  if (path.empty())
+    throw Error(ErrorCode::kConfig, "no model is given", "", "pass an ONNX file, or a configuration with one: -c gradloom.toml");
+  return path;
+}
+
+LoadOptions LoadOptionsOf(const Configuration& configuration) {
+  LoadOptions options;
+  options.external_dir = configuration.Text("model.external_dir");
+  options.allow_hardlinks = configuration.Switch("model.allow_hardlinks");
+  ModelLimits& limits = options.limits;
+  const std::map<std::string, int64_t*> known = {{"nodes", &limits.nodes},
+                                                 {"node_inputs", &limits.node_inputs},
+                                                 {"name_bytes", &limits.name_bytes},
+                                                 {"attribute_elements", &limits.attribute_elements},
+                                                 {"fold_bytes", &limits.fold_bytes},
+                                                 {"fold_total_bytes", &limits.fold_total_bytes},
+                                                 {"value_bytes", &limits.value_bytes},
+                                                 {"external_files", &limits.external_files}};
+  std::vector<std::string> names;
+  for (const auto& [name, limit] : known) names.push_back(name);
+  Reading(configuration, "model.limit", [&] {
+    for (const auto& [name, values] : configuration.Named("model.limit")) {
+      CheckOneOf(name, names, "limit");
+      *known.at(name) = std::stoll(values[0]);
+    }
+  });
+  return options;
+}
+
+ImportOptions ImportOptionsOf(const Configuration& configuration) {
+  ImportOptions options;
+  options.batch = configuration.Integer("data.batch");
+  options.loop_bound = configuration.Integer("model.loop_bound");
+  options.outputs = configuration.Texts("model.outputs");
+  options.detach = !configuration.Switch("model.no_detach");
+  options.detached = configuration.Texts("model.detach");
+  for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
+  return options;
+}
+
+PassControl PassControlOf(const Configuration& configuration) {
+  PassControl control;
+  control.dump_after = configuration.Text("compiler.dump_after");
+  control.stop_after = configuration.Text("compiler.stop_after");
+  control.disabled = configuration.Texts("compiler.disable_pass");
+  control.time_passes = configuration.Switch("compiler.time_passes");
+  control.log = &std::cerr;
+  return control;
+}
+
+}  // namespace gradloom
