@@ -337,6 +337,12 @@ class UseTest(unittest.TestCase):
         self.assertFalse(runs["same"])
         self.assertTrue(any("train.seed" in line for line in runs["differences"]), runs)
         self.assertIn("w1", self.run_command(["diff", "runs/main/state.safetensors", "runs/other/state.safetensors"], 11).stdout)
+        with open("runs/main/checkpoints/LATEST") as file:
+            checkpoint = "runs/main/checkpoints/" + file.read().strip()
+        self.assertTrue(self.json(["diff", checkpoint, checkpoint.replace("main", "again"), "--json"])["same"])
+        self.assertTrue(self.json(["diff", checkpoint, checkpoint + "/rank-0.safetensors", "--json"])["same"])
+        error = self.run_command(["diff", "runs/main/state.safetensor", "runs/other/state.safetensors"], 2).stderr
+        self.assertIn("did you mean 'runs/main/state.safetensors'?", error)
 
     def test_an_interrupted_run(self):
         name = "stopped"

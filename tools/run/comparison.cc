@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kMaxLines = 40;  // of a plan's text
 
 std::string KindOf(const std::string& path) {
+  if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
   if (std::filesystem::exists(path + "/MANIFEST")) return "weights";
   if (!std::filesystem::is_regular_file(path)) return "runs";
   return path.ends_with(".safetensors") || IsShardIndex(path) ? "weights" : "plans";
