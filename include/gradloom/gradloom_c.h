@@ -417,8 +417,8 @@ typedef struct GradloomApi {
   GradloomStatus* (*GetLocation)(GradloomSession* session, GradloomTensorKind kind, const char* name, GradloomLocation* out);
 
   /* ---- Checkpoints, properties, export ---------------------------------------------------------------------------------------------- */
-  /* Loads a file that SaveCheckpoint wrote, a safetensors file of weights, the folder of a checkpoint, or the folder of a run's checkpoints
-   * (its newest one). */
+  /* Loads a file that SaveCheckpoint wrote, a safetensors file of weights, the index of several (model.safetensors.index.json; they must
+   * stay unchanged), the folder of a checkpoint, or the folder of a run's checkpoints (its newest one). */
   GradloomStatus* (*LoadCheckpoint)(const char* path, GradloomCheckpoint** out);
   /* Copies the bytes of such a file. */
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);

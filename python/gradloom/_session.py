@@ -55,7 +55,8 @@ class DeviceMemory:
 
 
 class Checkpoint(Owner):
-    """A checkpoint in memory, loaded from a file or bytes of `Session.save`, a safetensors file of weights, or the folder of a run."""
+    """A checkpoint in memory, loaded from a file or bytes of `Session.save`, a safetensors file of weights, the index of several, or the
+    folder of a run."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes):
         handle = ctypes.c_void_p()

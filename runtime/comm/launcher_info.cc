@@ -137,6 +137,13 @@ LauncherInfo InfoOfTorch(const Reader& reader) {
     // processes.
     info.launcher = "Kubernetes";
   }
+  // A log then says which attempt it belongs to.
+  const std::optional<SourcedNumber> restart = reader.Number("TORCHELASTIC_RESTART_COUNT");
+  if (info.has(kRank) && restart && restart->value > 0) {
+    const std::optional<SourcedNumber> most = reader.Number("TORCHELASTIC_MAX_RESTARTS");
+    info.notes.push_back("restart " + std::to_string(restart->value) +
+                         (most && most->value >= restart->value ? " of at most " + std::to_string(most->value) : ""));
+  }
   const std::optional<SourcedNumber> per_node = reader.Number("NPROC_PER_NODE");
   if (alone_on_its_host && info.has(kRank) && info.has(kWorld) && per_node && per_node->value > 1) {
     info.notes.push_back(info.fields[kWorld]->source + " is taken as the number of processes; if it is the number of hosts, with " +

@@ -13,6 +13,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/version.h"
 #include "runtime/session/safetensors.h"
+#include "runtime/session/shard_index.h"
 
 namespace gradloom {
 namespace {
@@ -168,12 +169,21 @@ void Checkpoint::AddFile(const CheckpointFile& described, int64_t limit_bytes) {
 Tensor Checkpoint::Read(const std::string& name) const {
   const auto view = views_.find(name);
   if (view != views_.end()) return Tensor::Copy(view->second);
+  if (shards_) return shards_->Read(name);
   const auto file = file_of_.find(name);
   if (file == file_of_.end()) Refuse("no tensor '" + Escaped(name) + "'", Escaped(folder_, 4096));
   return file->second->Read(name);
 }
 
 Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
+  if (IsShardIndex(path)) {
+    Checkpoint checkpoint;
+    checkpoint.folder_ = path;
+    checkpoint.has_manifest_ = false;
+    checkpoint.shards_ = std::make_unique<const WeightFiles>(path, limit_bytes, kMaxTensors);
+    checkpoint.types_ = checkpoint.shards_->types();
+    return checkpoint;
+  }
   return FromBytes(ReadWholeFile(path, limit_bytes), Escaped(path, 4096));
 }
 
@@ -206,7 +216,8 @@ std::vector<std::string> Checkpoint::Warnings() const {
     if (const auto file = file_of_.find(name); file != file_of_.end()) {
       bad = file->second->NonFinite(name);
     } else {
-      const TensorView& value = views_.at(name);
+      const Tensor read = shards_ ? shards_->Read(name) : Tensor();
+      const TensorView value = shards_ ? read.view() : views_.at(name);
       for (int64_t i = 0; i < value.elements(); ++i) bad += std::isfinite(ElementAsDouble(value, i)) ? 0 : 1;
     }
     if (bad > 0)
@@ -254,7 +265,8 @@ void Checkpoint::RestoreWeights(Session& session) const {
     const int index = session.plan().FindState(name);
     if (index < 0 || session.plan().state[static_cast<size_t>(index)].derived()) continue;
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
-    if (state.dtype != type.dtype || state.shape != type.shape) {
+    const bool convertible = state.dtype == type.dtype || (IsFloating(state.dtype) && IsFloating(type.dtype));
+    if (!convertible || state.shape != type.shape) {
       Refuse("'" + Escaped(name) + "' is " + TypeText(type.dtype, type.shape) + " in the file, " + TypeText(state.dtype, state.shape) +
                  " in the plan",
              Escaped(folder_, 4096), "use weights of this model");
@@ -262,7 +274,7 @@ void Checkpoint::RestoreWeights(Session& session) const {
     known.push_back(&state);
   }
   if (known.empty()) Refuse("none of its tensors is trained by the model", Escaped(folder_, 4096), "use weights of this model");
-  for (const StateTensor* state : known) session.Set(state->name, Read(state->name).view());
+  for (const StateTensor* state : known) session.Set(state->name, AsWeight(Read(state->name), state->dtype).view());
 }
 
 Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {

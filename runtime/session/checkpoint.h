@@ -15,6 +15,7 @@
 #include "runtime/session/session.h"
 #include "runtime/session/session_copy.h"
 #include "runtime/session/verified_file.h"
+#include "runtime/session/weight_files.h"
 
 namespace gradloom {
 
@@ -31,7 +32,8 @@ class Checkpoint {
   static Checkpoint Load(const std::string& folder, int64_t limit_bytes = kLimitBytes);
 
   // One safetensors file with a whole checkpoint (WriteCheckpointFile), or with weights only: any file without a manifest in its metadata.
-  // `where` names it in errors, which are as above.
+  // A path may also name an index, whose shards have weights only and stay in their files. `where` names the file in errors, which are as
+  // above, and those of WeightFiles.
   static Checkpoint FromFile(const std::string& path, int64_t limit_bytes = kLimitBytes);
   static Checkpoint FromBytes(std::string bytes, const std::string& where);
 
@@ -77,6 +79,7 @@ class Checkpoint {
   // For a checkpoint in one file: its bytes, and views into them.
   std::unique_ptr<const std::string> content_;
   std::map<std::string, TensorView> views_;
+  std::unique_ptr<const WeightFiles> shards_;  // unless null, all weights
 };
 
 // The manifest with version, plan, seed, position and learning rate; without files, data or callbacks.

@@ -81,9 +81,10 @@ struct Arrangement {
 Arrangement Arrange(const std::map<std::string, TensorView>& tensors, const std::map<std::string, std::string>& metadata,
                     const std::string& where) {
   // The position of each dtype in that order. Element sizes never increase along it, so every tensor is aligned.
-  constexpr std::array kOrder = {DType::kUint64, DType::kInt64,    DType::kFloat64, DType::kFloat32, DType::kUint32,
-                                 DType::kInt32,  DType::kBfloat16, DType::kFloat16, DType::kUint16,  DType::kInt16,
-                                 DType::kInt8,   DType::kUint8,    DType::kBool};
+  constexpr std::array kOrder = {
+      DType::kUint64,     DType::kInt64,        DType::kFloat64,    DType::kFloat32, DType::kUint32,         DType::kInt32,
+      DType::kBfloat16,   DType::kFloat16,      DType::kUint16,     DType::kInt16,   DType::kFloat8E5M2Fnuz, DType::kFloat8E4M3Fnuz,
+      DType::kFloat8E8M0, DType::kFloat8E4M3Fn, DType::kFloat8E5M2, DType::kInt8,    DType::kUint8,          DType::kBool};
   std::vector<std::tuple<size_t, const std::string*, const TensorView*>> order;
   for (const auto& [name, tensor] : tensors) {
     if (SafetensorsTypeName(tensor.dtype).empty()) {

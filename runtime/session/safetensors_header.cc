@@ -23,10 +23,24 @@ struct TypeName {
 };
 
 constexpr std::array kTypes = {
-    TypeName{DType::kBool, "BOOL"},  TypeName{DType::kUint8, "U8"},    TypeName{DType::kInt8, "I8"},       TypeName{DType::kInt16, "I16"},
-    TypeName{DType::kUint16, "U16"}, TypeName{DType::kFloat16, "F16"}, TypeName{DType::kBfloat16, "BF16"}, TypeName{DType::kInt32, "I32"},
-    TypeName{DType::kUint32, "U32"}, TypeName{DType::kFloat32, "F32"}, TypeName{DType::kFloat64, "F64"},   TypeName{DType::kInt64, "I64"},
+    TypeName{DType::kBool, "BOOL"},
+    TypeName{DType::kUint8, "U8"},
+    TypeName{DType::kInt8, "I8"},
+    TypeName{DType::kInt16, "I16"},
+    TypeName{DType::kUint16, "U16"},
+    TypeName{DType::kFloat16, "F16"},
+    TypeName{DType::kBfloat16, "BF16"},
+    TypeName{DType::kInt32, "I32"},
+    TypeName{DType::kUint32, "U32"},
+    TypeName{DType::kFloat32, "F32"},
+    TypeName{DType::kFloat64, "F64"},
+    TypeName{DType::kInt64, "I64"},
     TypeName{DType::kUint64, "U64"},
+    TypeName{DType::kFloat8E5M2, "F8_E5M2"},
+    TypeName{DType::kFloat8E4M3Fn, "F8_E4M3"},
+    TypeName{DType::kFloat8E8M0, "F8_E8M0"},
+    TypeName{DType::kFloat8E4M3Fnuz, "F8_E4M3FNUZ"},
+    TypeName{DType::kFloat8E5M2Fnuz, "F8_E5M2FNUZ"},
 };
 
 // Parses the header's JSON event by event. This detects duplicate keys, limits nesting to three levels, and does not build a tree from a

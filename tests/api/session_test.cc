@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <numeric>
 #include <span>
 #include <string>
@@ -291,6 +292,15 @@ TEST(Checkpoint, ResumesToTheSameBits) {
   gradloom::Session fresh(other, gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(weights))));
   EXPECT_EQ(fresh.FlatParameters(), session.FlatParameters());
   EXPECT_EQ(fresh.step(), 0);
+  // So do those that an index names.
+  session.SaveCheckpoint(TemporaryFile("weights.safetensors"), false);
+  std::string map;
+  for (const gradloom::TensorInfo& parameter : session.Parameters(false))
+    map += (map.empty() ? "\"" : ", \"") + parameter.name + "\": \"weights.safetensors\"";
+  std::ofstream(TemporaryFile("weights.safetensors.index.json")) << "{\"weight_map\": {" << map << "}}";
+  gradloom::Session indexed(other, gradloom::Checkpoint::Load(TemporaryFile("weights.safetensors.index.json")));
+  EXPECT_EQ(indexed.FlatParameters(), session.FlatParameters());
+  EXPECT_EQ(indexed.step(), 0);
 }
 
 // Each device holds a part of the accumulated gradients. A session that continues after a save and one restored from the checkpoint end

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
@@ -325,6 +326,53 @@ TEST_F(CheckpointTest, WarnsAboutNaN) {
   ASSERT_EQ(checkpoint.Warnings().size(), 1u);
   EXPECT_NE(checkpoint.Warnings()[0].find("Größe \"x\"\\x0a' of the checkpoint has 1 value"), std::string::npos)
       << checkpoint.Warnings()[0];
+}
+
+TEST_F(CheckpointTest, RestoresWeightsInSeveralFiles) {
+  const std::string folder = Save(7);
+  const auto tensors = SafetensorsFile(folder + "/" + RankFileName(0)).ReadAll();
+  std::map<std::string, std::map<std::string, Tensor>> shards;
+  nlohmann::json map;
+  for (const auto& [name, tensor] : tensors) {
+    const std::string shard = std::to_string(map.size() % 3) + ".safetensors";
+    map[name] = shard;
+    shards[shard].emplace(name, tensor);
+  }
+  for (const auto& [shard, part] : shards) WriteSafetensors(folder_ / shard, part);
+  const std::string path = folder_ / "weights.safetensors.index.json";
+  WriteWithoutSync(path, nlohmann::json{{"weight_map", map}}.dump());
+
+  const Checkpoint checkpoint = Checkpoint::FromFile(path);
+  EXPECT_FALSE(checkpoint.has_manifest());
+  EXPECT_EQ(checkpoint.types().size(), tensors.size());
+  EXPECT_EQ(checkpoint.Warnings(), Checkpoint::Load(folder).Warnings());
+  EXPECT_EQ(ErrorOf([&] { checkpoint.Read("absent"); }).code(), ErrorCode::kCheckpoint);
+  Session session = SampleSession();
+  checkpoint.Restore(session, kPlan);
+  EXPECT_EQ(BitsOf(session), SampleBits(7));
+  EXPECT_EQ(session.step(), 0);
+  // Other weights change nothing.
+  Plan other = SamplePlan();
+  for (StateTensor& state : other.state) state.name += "?";
+  EXPECT_NE(Refusal(checkpoint, other).message().find("none of its tensors"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, ConvertsWeightsOfOtherFloatingPointTypes) {
+  const std::string name = "Größe \"x\"\n", path = folder_ / "weights";
+  const Tensor value = Tensor::From<float>({0.1f, -3e-5f}, {2});
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
+    const Tensor stored = Converted(value.view(), dtype);
+    WriteSafetensors(path, {{name, stored}});
+    Session session = SampleSession();
+    Checkpoint::FromFile(path).Restore(session, kPlan);
+    const Tensor wanted = Converted(stored.view(), DType::kFloat32), set = session.Get(name);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(set.as<float>()[i], wanted.as<float>()[i]) << DTypeName(dtype);
+  }
+  // Eight bits need scales.
+  for (const DType dtype : {DType::kInt32, DType::kFloat8E4M3Fn}) {
+    WriteSafetensors(path, {{name, Tensor(dtype, {2})}});
+    EXPECT_NE(Refusal(Checkpoint::FromFile(path), SamplePlan()).message().find(DTypeName(dtype)), std::string::npos);
+  }
 }
 
 TEST(CheckpointNameTest, ParsesFolderNames) {

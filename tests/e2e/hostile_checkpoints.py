@@ -13,6 +13,7 @@ from hostile_files import Elsewhere, Row, read, write
 DATA = "--data train.csv --map x=a..d --map label=label"
 TRAIN = f"train model.onnx {DATA} --loss 'cross_entropy(logits, label)' --epochs 1 --batch 30 --progress none"
 WEIGHTS = f"eval runs/done --data train.csv --weights w.safetensors"
+SHARDS = "eval runs/done --data train.csv --weights shards/w.safetensors.index.json"
 RESUME = "resume runs/done --epochs 2 --progress none"
 STEP = "runs/done/checkpoints/step-000002"
 RANK = STEP + "/rank-0.safetensors"
@@ -35,7 +36,14 @@ def rows(tools):
     tools.right(TRAIN + " --save-every 1 --keep 2 --name done")
     good = safetensors.numpy.load_file("runs/done/state.safetensors")
     safetensors.numpy.save_file(good, "w.safetensors")
-    hostile_files.keep_only("model.onnx", "train.csv", "w.safetensors", "runs")
+    os.mkdir("shards")
+    parts = {f"w-0000{i + 1}-of-00002.safetensors": {name: good[name] for name in half} for i, half in enumerate((("w1", "b2"), ("b1", "w2")))}
+    first, second = parts
+    for shard, tensors in parts.items():
+        safetensors.numpy.save_file(tensors, "shards/" + shard)
+    index = {"metadata": {"total_size": 0}, "weight_map": {name: shard for shard, tensors in parts.items() for name in tensors}}
+    write("shards/w.safetensors.index.json", json.dumps(index))
+    hostile_files.keep_only("model.onnx", "train.csv", "w.safetensors", "runs", "shards")
     Manifest = tools.message(tools.checkpoint_proto, "Manifest")
 
     def weights(id, what, content, says, wanted="E-CHECKPOINT", place="w.safetensors"):
@@ -51,6 +59,25 @@ def rows(tools):
             change(state)
             safetensors.numpy.save_file(state, "w.safetensors")
         return Row(id, what, make, WEIGHTS, wanted, says, place)
+
+    def shards(id, what, make, says, wanted="E-CHECKPOINT", place="w.safetensors.index.json", command=SHARDS):
+        """Divided weights. `make`: what is done in their folder, or the text of the index, or its weight_map as changes to the good one."""
+        def change():
+            if callable(make):
+                os.chdir("shards")
+                make()
+                os.chdir("..")
+            else:
+                changed = {**index["weight_map"], **make} if isinstance(make, dict) else None
+                write("shards/w.safetensors.index.json", make if changed is None else json.dumps({"weight_map": changed}))
+        return Row(id, what, change, command, wanted, says, place)
+
+    def rewritten(shard, change):
+        def make():
+            state = safetensors.numpy.load_file(shard)
+            change(state)
+            safetensors.numpy.save_file(state, shard)
+        return make
 
     def step(id, what, make, says, place="step-000002", wanted="E-CHECKPOINT", command=RESUME + " --from step-000002", **more):
         return Row(id, what, make, command, wanted, says, place, **more)
@@ -111,8 +138,79 @@ def rows(tools):
     def set_nan(state):
         next(value for value in state.values() if value.dtype == np.float32)[...] = np.nan
 
+    def elsewhere():
+        os.mkdir("../outside")
+        shutil.move(second, "../outside")
+
+    def name_low():
+        """The index names the second shard in a folder below."""
+        changed = {name: ("low/" if shard == second else "") + shard for name, shard in index["weight_map"].items()}
+        write("w.safetensors.index.json", json.dumps({"weight_map": changed}))
+
+    def cache():
+        os.mkdir("../blobs")
+        for i, name in enumerate(os.listdir(".")):
+            shutil.move(name, f"../blobs/{i}")
+            os.symlink(f"../blobs/{i}", name)
+
     two = {"a": tensor(), "b": tensor(offsets=(8, 16))}
     return [
+        shards("S00", "good weights in two files", lambda: None, "loss", "OK"),
+        shards("S00", "in a folder below", lambda: (os.mkdir("low"), shutil.move(second, "low"), name_low()), "loss", "OK"),
+        shards("S00", "a cache of links, as Hugging Face's", cache, "loss", "OK"),
+        shards("S00", "unknown members", json.dumps({"weight_map": index["weight_map"], "more": [{"weight_map": [3]}], "n": None}), "loss", "OK"),
+        shards("S01", "an empty index", "", "not valid JSON at byte"),
+        shards("S04", "an index that is not JSON", "<html>", "not valid JSON at byte"),
+        shards("S04", "an index that is a list", "[]", "the index is an array, expected an object"),
+        shards("S04", "an index that is a number", "7", "the index is a number, expected an object"),
+        shards("S04", "no weight_map", "{}", "the index has no weight_map"),
+        shards("S04", "a weight_map that is a list", '{"weight_map": []}', "the weight_map is an array, expected an object"),
+        shards("S04", "a weight_map that is a text", '{"weight_map": "w1"}', "the weight_map is a string, expected an object"),
+        shards("S04", "a file that is a number", '{"weight_map": {"w1": 3}}', "the file of tensor 'w1' is a number, expected a string"),
+        shards("S04", "a file that is an object", '{"weight_map": {"w1": {}}}', "the file of tensor 'w1' is an object, expected a string"),
+        shards("S05", "an index that is not UTF-8", lambda: write("w.safetensors.index.json", b'{"weight_map": {"\xff": "a"}}'), "not valid JSON"),
+        shards("S07", "200,000 brackets in an index", '{"weight_map": ' + "[" * 200000, "the weight_map is an array"),
+        shards("S07", "a million ignored brackets", '{"metadata": %s%s, "weight_map": %s}' % ("[" * 1000000, "]" * 1000000, json.dumps(index["weight_map"])),
+               "loss", "OK"),
+        shards("S08", "weight_map twice", '{"weight_map": {}, "weight_map": {}}', "'weight_map' occurs twice"),
+        shards("S08", "a tensor twice in the index", '{"weight_map": {"w1": "%s", "w1": "%s"}}' % (first, second), "names the tensor 'w1' twice"),
+        shards("S08", "a tensor in two shards", rewritten(first, lambda state: state.update(b1=good["b1"])),
+               f"puts tensor 'b1' into '{second}', but this file has it, too", place=first),
+        shards("S18", "100,000 tensors in an index", json.dumps({"weight_map": {f"t{i}": "a" for i in range(100000)}}),
+               "more tensors than the limit of 65536", "E-LIMIT"),
+        shards("S18", "5,000 shards", json.dumps({"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(5000)}}),
+               "names 5000 files, more than the limit of 4096", "E-LIMIT"),
+        shards("S20", "a tensor that its shard lacks", rewritten(first, lambda state: state.pop("w1")),
+               "puts tensor 'w1' into this file, which does not have it", place=first),
+        shards("S20", "a tensor that no shard has", {"w9": second}, "puts tensor 'w9' into this file, which does not have it", place=second),
+        shards("S21", "a tensor that the index does not name", rewritten(second, lambda state: state.update({"w9\x1b[31m": good["b1"]})),
+               r"does not name tensor 'w9\\x1b\[31m' of this file", place=second),
+        shards("S22", "another shape in a shard", rewritten(first, lambda state: state.update(w1=np.zeros((8, 4), "float32"))),
+               r"w1.*\[8,4\]"),
+        shards("S15", "a shard cut off", lambda: write(second, read(second)[:-4]), "its bytes end at", place=second),
+        shards("S25", "a shard that is absent", lambda: os.remove(second),
+               f"the shard '{second}' of the index is missing, which has the tensor 'b1'", "E-IO"),
+        shards("S25", "a shard that is a folder", lambda: (os.remove(second), os.mkdir(second)), "this is a folder", "E-IO", second),
+        shards("S25", "a shard that is a pipe", lambda: (os.remove(second), os.mkfifo(second)), "not a regular file", "E-IO", second),
+        shards("S25", "a shard that is a device", lambda: (os.remove(second), os.symlink("/dev/zero", second)), "not a regular file", "E-IO", second),
+        shards("S25", "a shard that is the index", {"w9": "w.safetensors.index.json"}, "the header has \\d+ bytes", place="w.safetensors.index.json"),
+        shards("S25", "a shard above the folder", {"w1": "../w.safetensors"}, "names a file outside of its folder", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard in a folder above", {"w1": "a/../../w.safetensors"}, "names a file outside of its folder", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard by an absolute path", {"w1": "/etc/passwd"}, "names a file by an absolute path", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard without a name", {"w1": ""}, "names a file without a name", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard that is the folder", {"w1": "."}, "this is a folder", "E-IO", "shards/\\."),
+        shards("S25", "a shard with a NUL", {"w1": first + "\0/../x"}, "with a NUL byte in its name", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard from a server", {"w1": "https://example.org/" + first}, "by a URL", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard on a drive", {"w1": "C:\\" + first}, "by a Windows path", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard with a long name", {"w1": "a/" * 3000}, "longer than 4,096 bytes", "E-PATH", "tensor 'w1'"),
+        shards("S25", "a shard whose name steers a terminal", {"w1": "\x1b[31m"}, r"the shard '\\x1b\[31m' of the index is missing", "E-IO"),
+        shards("S31", "a shard that is a link to itself", lambda: link(second, second), "Too many levels of symbolic links", "E-IO", second),
+        shards("S31", "a shard that is a link out", lambda: (elsewhere(), os.symlink("../outside/" + second, second)),
+               "outside of its folder, through a link", "E-PATH", second),
+        shards("S31", "a folder that is a link out", lambda: (elsewhere(), os.symlink("../outside", "low"), name_low()),
+               "outside of its folder, through a link", "E-PATH", "low/" + second),
+        shards("S31", "a secret behind a link", lambda: (write("../secret", "mine\n" * 9), link(second, "../secret")),
+               "outside of its folder, through a link", "E-PATH", second),
         Row("S00", "good weights", lambda: None, WEIGHTS, "OK", "loss"),
         Row("S00", "a good checkpoint", lambda: None, RESUME + " --from step-000002", "OK", "step-000002"),
         forged("S00", "a manifest taken apart and put together", lambda message: None, "step-000002", wanted="OK"),

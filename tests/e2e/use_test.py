@@ -14,6 +14,7 @@ import time
 import tomllib
 import unittest
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -34,6 +35,22 @@ TRAIN_LONG[TRAIN_LONG.index("--epochs") + 1] = "6"
 def softmax(logits):
     exponentials = np.exp(logits - logits.max(1, keepdims=True))
     return exponentials / exponentials.sum(1, keepdims=True)
+
+
+def write_shards(tensors, folder):
+    """Writes the tensors as three files with an index, in the form of Hugging Face's libraries. Returns the path of the index."""
+    os.makedirs(folder)
+    parts, weight_map = [{}, {}, {}], {}
+    for i, name in enumerate(tensors):
+        parts[i % 3][name] = tensors[name]
+        weight_map[name] = f"model-0000{i % 3 + 1}-of-00003.safetensors"
+    for i, part in enumerate(parts):
+        safetensors.numpy.save_file(part, f"{folder}/model-0000{i + 1}-of-00003.safetensors", metadata={"format": "pt"})
+    index = f"{folder}/model.safetensors.index.json"
+    with open(index, "w", encoding="utf-8") as file:
+        total = sum(tensor.nbytes for tensor in tensors.values())
+        file.write(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2, sort_keys=True) + "\n")
+    return index
 
 
 class UseTest(unittest.TestCase):
@@ -229,12 +246,59 @@ class UseTest(unittest.TestCase):
         with open("runs/main/checkpoints/LATEST") as file:
             checkpoint = "runs/main/checkpoints/" + file.read().strip()
         self.run_command(["export", "runs/main", "-o", "weights.safetensors"])
+        write_shards(safetensors.numpy.load_file("weights.safetensors"), "divided")
         states = []
-        for i, start in enumerate(("weights.safetensors", "runs/main/state.safetensors", checkpoint)):
+        for i, start in enumerate(("weights.safetensors", "runs/main/state.safetensors", checkpoint, "divided/model.safetensors.index.json",
+                                   "runs/main")):
             self.run_command([*TRAIN, "--init-weights", start, "--name", f"begins{i}"])
             with open(f"runs/begins{i}/state.safetensors", "rb") as file:
                 states.append(file.read())
-        self.assertTrue(states[0] == states[1] == states[2])
+        self.assertTrue(all(state == states[0] for state in states))
+
+    def test_a_run_takes_weights_of_other_floating_point_types(self):
+        """Weights of 16 bits, as they are usually published, and of 64."""
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        floats = {name: tensor for name, tensor in tensors.items() if tensor.dtype == np.float32}
+        for dtype in (np.float16, ml_dtypes.bfloat16, np.float64):
+            states = []
+            for to in (dtype, np.float32):
+                safetensors.numpy.save_file({name: tensor.astype(dtype).astype(to) for name, tensor in floats.items()}, "typed.safetensors")
+                name = f"from_{np.dtype(dtype).name}_{np.dtype(to).name}"
+                self.run_command([*TRAIN, "--init-weights", "typed.safetensors", "--name", name])
+                with open(f"runs/{name}/state.safetensors", "rb") as file:
+                    states.append(file.read())
+            self.assertEqual(states[0], states[1], dtype)
+
+    def test_warns_of_weights_that_are_not_finite(self):
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        tensors["w1"][1, 2:4] = np.nan, -np.inf
+        tensors["b2"][0] = np.inf
+        safetensors.numpy.save_file(tensors, "infinite.safetensors")
+        warning = "warning weights infinite.safetensors has values that are NaN or infinite: "
+        found = {"1 of 'b2'", "2 of 'w1'"}
+        for words, code in ((["export", "runs/main", "-o", "other.safetensors", "--weights", "infinite.safetensors"], 0),
+                            (["eval", "runs/main", "--weights", "infinite.safetensors"], 0),
+                            ([*TRAIN, "--init-weights", "infinite.safetensors", "--name", "infinite"], 10)):
+            [line] = [line for line in self.run_command(words, code).stderr.splitlines() if line.startswith(warning)]
+            self.assertEqual(set(line.removeprefix(warning).split(", ")), found, words)
+
+    def test_weights_in_several_files(self):
+        """All uses of weights read an index with its shards like the one file."""
+        self.run_command(["export", "runs/main", "-o", "whole.safetensors"])
+        index = write_shards(safetensors.numpy.load_file("whole.safetensors"), "several")
+        self.run_command(["export", "runs/main", "--weights", index, "-o", "joined.safetensors"])
+        with open("whole.safetensors", "rb") as whole, open("joined.safetensors", "rb") as joined:
+            self.assertEqual(whole.read(), joined.read())
+        for words in (["eval", "runs/main", "--json"], ["predict", "runs/main", "--data", "train.csv", "--json"]):
+            one, several = (self.json([*words, "--weights", weights]) for weights in ("whole.safetensors", index))
+            self.assertEqual(one.pop("weights", "whole.safetensors"), "whole.safetensors")
+            self.assertEqual(several.pop("weights", index), index)
+            self.assertEqual(one, several)
+        found = self.json(["inspect", index, "--json"])
+        self.assertEqual((found["kind"], found["tensors"]), ("weights", self.json(["inspect", "whole.safetensors", "--json"])["tensors"]))
+        self.assertIn("weights in 3 safetensors files", self.run_command(["inspect", index]).stdout)
+        same = self.json(["diff", "whole.safetensors", index, "--json"])
+        self.assertEqual((same["kind"], same["same"]), ("weights", True))
 
     def test_errors_of_passes_name_the_file(self):
         words = [*TRAIN, "--name", "nowhere"]
@@ -273,6 +337,12 @@ class UseTest(unittest.TestCase):
         self.assertFalse(runs["same"])
         self.assertTrue(any("train.seed" in line for line in runs["differences"]), runs)
         self.assertIn("w1", self.run_command(["diff", "runs/main/state.safetensors", "runs/other/state.safetensors"], 11).stdout)
+        with open("runs/main/checkpoints/LATEST") as file:
+            checkpoint = "runs/main/checkpoints/" + file.read().strip()
+        self.assertTrue(self.json(["diff", checkpoint, checkpoint.replace("main", "again"), "--json"])["same"])
+        self.assertTrue(self.json(["diff", checkpoint, checkpoint + "/rank-0.safetensors", "--json"])["same"])
+        error = self.run_command(["diff", "runs/main/state.safetensor", "runs/other/state.safetensors"], 2).stderr
+        self.assertIn("did you mean 'runs/main/state.safetensors'?", error)
 
     def test_an_interrupted_run(self):
         name = "stopped"

@@ -1,7 +1,8 @@
-// Fuzzes weight files and the rank files of checkpoints, which have separate readers.
+// Fuzzes weight files and the rank files of checkpoints, which have separate readers, and the index of divided weights.
 #include <cstring>
 
 #include "runtime/session/safetensors.h"
+#include "runtime/session/shard_index.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradloom {
@@ -34,6 +35,12 @@ void ReadBothWays(const std::string& bytes) {
   });
   // From memory with the alignment of a string.
   MayRefuse([&] { ViewSafetensors(bytes, "fuzz"); });
+  MayRefuse([&] {
+    for (const auto& [tensor, shard] : ParseShardIndex(bytes, SafetensorsFile::kMaxTensors, "fuzz")) {
+      if (shard.empty() || shard.front() == '/' || ("/" + shard + "/").find("/../") != std::string::npos)
+        Finding("a shard elsewhere: " + shard);
+    }
+  });
 }
 
 }  // namespace
@@ -49,7 +56,9 @@ std::vector<std::string> FuzzSeeds() {
           R"({"a\u0000\ud83d\ude00":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"w":{"dtype":"F16","shape":[4],"data_offsets":[8,16]}})",
           16),
       File("{}", 0),
-      File(std::string(64, '[') + R"({"w":1e2})", 0)};
+      File(std::string(64, '[') + R"({"w":1e2})", 0),
+      R"({"metadata": {"total_size": 32}, "weight_map": {"b": "m-00001-of-00002.safetensors", "w": "low/m-00002-of-00002.safetensors"}})",
+      R"({"weight_map": {"w": "../w"}, "x": [[{}], null, true, -1.5]})"};
 }
 
 }  // namespace gradloom

@@ -39,6 +39,17 @@ std::vector<std::string> NotesOf(const std::string& environment, const JobFlags&
   return ResolveJobTopology(flags, Variables(environment)).notes;
 }
 
+TEST(JobTopology, RestartsAreNoted) {
+  const std::string process = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=localhost TORCHELASTIC_RUN_ID=none ";
+  using Notes = std::vector<std::string>;
+  EXPECT_EQ(NotesOf(process + "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3"), Notes{});
+  EXPECT_EQ(NotesOf(process + "TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3"), Notes{"restart 2 of at most 3"});
+  EXPECT_EQ(NotesOf(process + "TORCHELASTIC_RESTART_COUNT=2"), Notes{"restart 2"});
+  EXPECT_EQ(NotesOf(process + "TORCHELASTIC_RESTART_COUNT=many"), Notes{});
+  // Variables that are left over from another process.
+  EXPECT_EQ(NotesOf("TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3"), Notes{});
+}
+
 struct Row {
   const char* launcher;
   std::string environment;

@@ -48,7 +48,8 @@ class SafetensorsTest : public ::testing::Test {
 TEST_F(SafetensorsTest, RoundTrip) {
   std::map<std::string, Tensor> tensors;
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64, DType::kInt8, DType::kInt16, DType::kInt32,
-                            DType::kInt64, DType::kUint8, DType::kUint16, DType::kUint32, DType::kUint64, DType::kBool}) {
+                            DType::kInt64, DType::kUint8, DType::kUint16, DType::kUint32, DType::kUint64, DType::kBool,
+                            DType::kFloat8E4M3Fn, DType::kFloat8E5M2, DType::kFloat8E8M0, DType::kFloat8E4M3Fnuz, DType::kFloat8E5M2Fnuz}) {
     for (const Shape& shape : {Shape{}, Shape{3}, Shape{2, 3}, Shape{0, 4}}) {
       Tensor tensor(dtype, shape);
       auto* bytes = static_cast<unsigned char*>(tensor.data());
@@ -125,7 +126,7 @@ TEST_F(SafetensorsTest, DamagedEntries) {
   }
   RefusedHeader("{\"__metadata__\":\"x\"," + a + "," + b + "}");
   // S10
-  for (const char* dtype : {"X9", "", "f32", "F8_E4M3", "C64"}) RefusedHeader("{" + Field("a", dtype, "[8]", "[0,8]") + "}");
+  for (const char* dtype : {"X9", "", "f32", "F8_E3M4", "F4", "C64"}) RefusedHeader("{" + Field("a", dtype, "[8]", "[0,8]") + "}");
   // S11
   RefusedHeader("{" + Field("a", "U8", "[8]", "[-8,0]") + "}");
   RefusedHeader("{" + Field("a", "U8", "[8]", "[0,-8]") + "}");

@@ -53,7 +53,7 @@ constexpr Key kKeys[] = {
      kPath,
      kUseRun,
      "",
-     "start from the weights of a safetensors file or of a checkpoint's folder",
+     "start from the weights of a safetensors file, of several with an index (.index.json), of a checkpoint's folder, or of a run's",
      "",
      {},
      "weights pretrained"},

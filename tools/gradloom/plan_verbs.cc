@@ -252,7 +252,8 @@ Action DeclareVerify(CLI::App& app) {
 Action DeclareExport(CLI::App& app) {
   auto flags = std::make_shared<ExportFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", flags->source.weights, "a safetensors file or a checkpoint's folder, instead of the run's own weights");
+  app.add_option("--weights", flags->source.weights,
+                 "a safetensors file, the index of several, or a checkpoint's folder, instead of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
   app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for weights only")->required();
   app.add_flag("--training", flags->training,
@@ -265,7 +266,9 @@ Action DeclareExport(CLI::App& app) {
 Action DeclareDiff(CLI::App& app) {
   auto paths = std::make_shared<std::pair<std::string, std::string>>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("a", paths->first, "the folder of a run, a plan, or a .safetensors file")->required();
+  app.add_option("a", paths->first,
+                 "the folder of a run, a plan, or weights (a .safetensors file, the index of several, or a checkpoint's folder)")
+      ->required();
   app.add_option("b", paths->second, "another of the same kind")->required();
   app.add_flag("--json", *json, "print one JSON object");
   return [paths, json] { return Diff(paths->first, paths->second, *json); };

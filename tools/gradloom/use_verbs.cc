@@ -47,7 +47,8 @@ struct UseFlags {
 std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
   auto flags = std::make_shared<UseFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", flags->source.weights, "a safetensors file or a checkpoint's folder, instead of the run's own weights");
+  app.add_option("--weights", flags->source.weights,
+                 "a safetensors file, the index of several, or a checkpoint's folder, instead of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
   flags->keys.Declare(app, uses, false);
   return flags;

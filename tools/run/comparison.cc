@@ -12,9 +12,10 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
-#include "runtime/session/safetensors.h"
+#include "runtime/session/shard_index.h"
 #include "tools/config/configuration.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/stored_tensors.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/shell_word.h"
 
@@ -24,8 +25,10 @@ namespace {
 constexpr size_t kMaxLines = 40;  // of a plan's text
 
 std::string KindOf(const std::string& path) {
+  if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
+  if (std::filesystem::exists(path + "/MANIFEST")) return "weights";
   if (!std::filesystem::is_regular_file(path)) return "runs";
-  return path.ends_with(".safetensors") ? "weights" : "plans";
+  return path.ends_with(".safetensors") || IsShardIndex(path) ? "weights" : "plans";
 }
 
 std::vector<std::string> LinesOf(const std::string& text) {
@@ -83,21 +86,21 @@ std::optional<std::string> Distance(const Tensor& a, const Tensor& b) {
 }
 
 void CompareWeights(const std::string& a, const std::string& b, std::vector<std::string>& out) {
-  const SafetensorsFile left(a), right(b);
-  for (const auto& [name, entry] : left.entries()) {
-    const auto other = right.entries().find(name);
+  const StoredTensors left(a), right(b);
+  for (const auto& [name, type] : left.types()) {
+    const auto other = right.types().find(name);
     const std::string tensor = "tensor '" + Escaped(name) + "': ";
-    if (other == right.entries().end()) {
+    if (other == right.types().end()) {
       out.push_back(tensor + "only in " + Escaped(a, 4096));
-    } else if (entry.dtype != other->second.dtype || entry.shape != other->second.shape) {
-      out.push_back(tensor + std::string(DTypeName(entry.dtype)) + entry.shape.ToString() + " and " +
+    } else if (type.dtype != other->second.dtype || type.shape != other->second.shape) {
+      out.push_back(tensor + std::string(DTypeName(type.dtype)) + type.shape.ToString() + " and " +
                     std::string(DTypeName(other->second.dtype)) + other->second.shape.ToString());
     } else if (const auto distance = Distance(left.Read(name), right.Read(name))) {
       out.push_back(tensor + *distance);
     }
   }
-  for (const auto& [name, entry] : right.entries()) {
-    if (!left.entries().contains(name)) out.push_back("tensor '" + Escaped(name) + "': only in " + Escaped(b, 4096));
+  for (const auto& [name, type] : right.types()) {
+    if (!left.types().contains(name)) out.push_back("tensor '" + Escaped(name) + "': only in " + Escaped(b, 4096));
   }
 }
 
@@ -144,7 +147,7 @@ Comparison Compare(const std::string& a, const std::string& b) {
   comparison.kind = KindOf(a);
   if (comparison.kind != KindOf(b)) {
     throw Error(ErrorCode::kConfig, "cannot compare two kinds of files: " + comparison.kind + " and " + KindOf(b),
-                Escaped(a, 4096) + ", " + Escaped(b, 4096), "pass two folders of runs, two plans, or two .safetensors files");
+                Escaped(a, 4096) + ", " + Escaped(b, 4096), "pass two folders of runs, two plans, or two files of weights or checkpoints");
   }
   const auto compare = comparison.kind == "runs" ? CompareRuns : comparison.kind == "weights" ? CompareWeights : ComparePlans;
   compare(a, b, comparison.lines);

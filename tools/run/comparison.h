@@ -1,4 +1,4 @@
-// The differences between two plans, two weights files, or two runs.
+// The differences between two plans, two files of weights or checkpoints, or two runs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,8 +13,9 @@ struct Comparison {
   bool same() const { return lines.empty(); }
 };
 
-// Compares two folders of runs, two plans or two safetensors files. Tensors are compared element by element (NaN equals NaN), runs by
-// configuration, final results, plan and weights. Throws Error(kConfig) if they are of different kinds, and what reading them throws.
+// Compares two folders of runs, two plans, or the weights of two safetensors files, indexes or checkpoints. Tensors are compared element by
+// element (NaN equals NaN), runs by configuration, final results, plan and weights. Throws Error(kConfig) if they are of different kinds,
+// and what reading them throws.
 Comparison Compare(const std::string& a, const std::string& b);
 
 }  // namespace gradloom

@@ -15,6 +15,7 @@
 #include "runtime/session/joined_data.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
+#include "runtime/session/shard_index.h"
 #include "runtime/session/tokens.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"
@@ -154,7 +155,7 @@ InspectedKind KindOfInspected(const std::string& path) {
     if (fs::exists(path + "/MANIFEST") || IsFolderOfCheckpoints(path)) return InspectedKind::kCheckpoint;
     return IsImageFolder(path) ? InspectedKind::kData : InspectedKind::kPlan;
   }
-  if (ends(".safetensors")) return InspectedKind::kWeights;
+  if (ends(".safetensors") || IsShardIndex(path)) return InspectedKind::kWeights;
   if (ends(".onnx") || ends(".onnxtxt")) return InspectedKind::kModel;
   if (ends(".plan")) return InspectedKind::kPlan;
   try {
@@ -215,7 +216,8 @@ Inspection InspectCheckpoint(const std::string& path) {
   Inspection made;
   if (!fs::is_directory(path)) {
     const StoredTensors stored(path);
-    made.lines.push_back("a safetensors file, after " + Counted(stored.updates(), "update"));
+    const std::string file = IsShardIndex(path) ? "weights in " + Counted(stored.files(), "safetensors file") : "a safetensors file";
+    made.lines.push_back(file + ", after " + Counted(stored.updates(), "update"));
     made.json = {{"kind", "weights"}, {"step", stored.updates()}};
     AddTensors(stored.types(), made);
     return made;

@@ -23,7 +23,8 @@ struct Inspection {
 
 // Throws Error of any class that names the file, as the regular readers do.
 Inspection InspectModel(const std::string& path);
-// `path` is the folder of a checkpoint, a folder of checkpoints (uses the newest one that can be loaded), or a safetensors file.
+// `path` is the folder of a checkpoint, a folder of checkpoints (uses the newest one that can be loaded), a safetensors file, or an index
+// of several.
 Inspection InspectCheckpoint(const std::string& path);
 Inspection InspectData(const std::string& path);
 

@@ -9,6 +9,7 @@
 #include "compiler/passes/loss_info.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/session/weight_files.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
 #include "tools/run/memory_limit.h"
@@ -350,14 +351,17 @@ std::string StateNames(const Session& session) {
 void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes) {
   const StoredTensors stored(path);
   int64_t loaded = 0;
+  NonFiniteWeights non_finite;
   for (const auto& [name, type] : stored.types()) {
     const int index = session.plan().FindState(name);
     if (index < 0) continue;
     // A new run counts its updates from 0, and foreign moments would be bias-corrected as if they had been accumulated since then.
-    const StateKind kind = session.plan().state[static_cast<size_t>(index)].kind;
-    if (kind != StateKind::kParameter && kind != StateKind::kStatistic) continue;
+    const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
+    if (state.kind != StateKind::kParameter && state.kind != StateKind::kStatistic) continue;
     try {
-      session.Set(name, stored.Read(name).view());
+      const Tensor value = AsWeight(stored.Read(name), state.dtype);
+      session.Set(name, value.view());
+      non_finite.Add(name, value.view());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kShape) throw;
       throw Error(ErrorCode::kCheckpoint, error.message(), Escaped(path, 4096),
@@ -370,6 +374,7 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
                 "the model has: " + StateNames(session));
   }
   if (const std::string line = UnusedTensors(session.plan(), stored); !line.empty()) notes.push_back(line);
+  if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
 }
 
 }  // namespace gradloom

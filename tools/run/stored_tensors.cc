@@ -1,10 +1,19 @@
 #include "tools/run/stored_tensors.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <type_traits>
+
+#include "runtime/base/dispatch.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
+
+constexpr int64_t kListedTensors = 8;
 
 bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(folder + "/MANIFEST"); }
 
@@ -13,21 +22,36 @@ bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(fo
 StoredTensors::StoredTensors(const std::string& path) : path_(path) {
   if (IsCheckpoint(path)) {
     checkpoint_ = Checkpoint::Load(path);
-    types_ = checkpoint_->types();
-    return;
+  } else {
+    files_.emplace(path);
   }
-  file_.emplace(path);
-  for (const auto& [name, entry] : file_->entries()) types_.emplace(name, TensorView{entry.dtype, entry.shape, nullptr});
 }
 
-Tensor StoredTensors::Read(const std::string& name) const { return checkpoint_ ? checkpoint_->Read(name) : file_->Read(name); }
+Tensor StoredTensors::Read(const std::string& name) const { return checkpoint_ ? checkpoint_->Read(name) : files_->Read(name); }
 
 int64_t StoredTensors::updates() const {
   if (checkpoint_) return checkpoint_->manifest().step;
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   if (IsCheckpoint(folder)) return ReadManifest(folder).step;
-  const auto found = file_->metadata().find("step");
-  return found == file_->metadata().end() ? 0 : std::atoll(found->second.c_str());
+  const auto found = files_->metadata().find("step");
+  return found == files_->metadata().end() ? 0 : std::atoll(found->second.c_str());
+}
+
+void NonFiniteWeights::Add(const std::string& name, const TensorView& value) {
+  if (!IsFloating(value.dtype)) return;
+  const int64_t count = WithType(value.dtype, [&]<typename T>(std::type_identity<T>) {
+    const std::span<const T> elements = value.as<T>();
+    return std::count_if(elements.begin(), elements.end(), [](T element) { return !std::isfinite(static_cast<double>(element)); });
+  });
+  if (count == 0 || tensors_++ >= kListedTensors) return;
+  listed_ += (listed_.empty() ? "" : ", ") + std::to_string(count) + " of '" + Escaped(name, 80) + "'";
+}
+
+std::string NonFiniteWeights::Warning(const std::string& path) const {
+  if (tensors_ == 0) return "";
+  const int64_t more = tensors_ - kListedTensors;
+  return "warning weights " + Escaped(path, 4096) + " has values that are NaN or infinite: " + listed_ +
+         (more > 0 ? " and of " + std::to_string(more) + " more tensors" : "");
 }
 
 }  // namespace gradloom

@@ -1,37 +1,52 @@
-// Tensors by name from a safetensors file or from the parts of a checkpoint.
+// Tensors by name from safetensors files or from the parts of a checkpoint.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "runtime/base/tensor.h"
 #include "runtime/session/checkpoint.h"
-#include "runtime/session/safetensors.h"
+#include "runtime/session/weight_files.h"
 
 namespace gradloom {
 
 class StoredTensors {
  public:
-  // Opens a file or the folder of a checkpoint; all parts of the latter are read and verified. Errors as SafetensorsFile's and
-  // Checkpoint::Load's.
+  // Opens a safetensors file, an index with its shards, or the folder of a checkpoint; all parts of the latter are read and verified.
+  // Errors as WeightFiles' and Checkpoint::Load's.
   explicit StoredTensors(const std::string& path);
 
   const std::string& path() const { return path_; }
   // Types and shapes, without data.
-  const std::map<std::string, TensorView>& types() const { return types_; }
-  // Errors as SafetensorsFile's and Checkpoint's.
+  const std::map<std::string, TensorView>& types() const { return checkpoint_ ? checkpoint_->types() : files_->types(); }
+  // Errors as WeightFiles' and Checkpoint's.
   Tensor Read(const std::string& name) const;
+  // The number of files with weights.
+  int64_t files() const { return checkpoint_ ? std::ssize(checkpoint_->manifest().files) : files_->count(); }
   // The number of updates that the tensors have received, if known: from the checkpoint's manifest, the manifest next to the file, or the
-  // file itself.
+  // file's metadata.
   int64_t updates() const;
 
  private:
   const std::string path_;
   std::optional<Checkpoint> checkpoint_;
-  std::optional<SafetensorsFile> file_;  // unless it is a checkpoint
-  std::map<std::string, TensorView> types_;
+  std::optional<WeightFiles> files_;  // unless it is a checkpoint
+};
+
+// Collects the elements of weights that are NaN or infinite, for one warning.
+class NonFiniteWeights {
+ public:
+  void Add(const std::string& name, const TensorView& value);
+
+  // One line; "" if there are none. `path`: of the weights.
+  std::string Warning(const std::string& path) const;
+
+ private:
+  std::string listed_;
+  int64_t tensors_ = 0;
 };
 
 }  // namespace gradloom

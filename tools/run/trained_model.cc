@@ -71,6 +71,7 @@ std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   const StoredTensors stored(path);
   if (const std::string line = UnusedTensors(plan, stored); !line.empty()) notes.push_back(line);
+  NonFiniteWeights non_finite;
   std::map<std::string, Tensor> values;
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
@@ -91,8 +92,10 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
                       std::string(DTypeName(tensor.dtype)),
                   Escaped(path, 4096), "use the weights of the run that the plan belongs to");
     }
-    values.emplace(tensor.name, stored.Read(tensor.name));
+    const auto value = values.emplace(tensor.name, stored.Read(tensor.name)).first;
+    non_finite.Add(tensor.name, value->second.view());
   }
+  if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
   return values;
 }
 

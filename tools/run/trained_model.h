@@ -90,7 +90,8 @@ class TrainedModel {
 std::string PlanPathOf(const std::string& path);
 
 // The weights of a run or a file: parameters and running statistics by name. `notes` receives a line if the file has tensors that the plan
-// does not store. Throws Error(kCheckpoint) for a tensor that is missing, has another shape, or is not floating-point where it should be.
+// does not store, and a warning of values that are not finite. Throws Error(kCheckpoint) for a tensor that is missing, has another shape,
+// or is not floating-point where it should be.
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
 
 // One line that lists the file's tensors that the plan does not store; "" if there are none.

@@ -26,7 +26,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/plan_identity.h"
-#include "runtime/session/safetensors.h"
+#include "runtime/session/weight_files.h"
 #include "tools/run/job.h"
 #include "tools/run/job_devices.h"
 #include "tools/run/named_devices.h"
@@ -302,9 +302,9 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
 
 void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const {
   if (EachProcessHoldsState(plan, communicator_.get())) return;
-  const std::string file = std::filesystem::is_directory(path) ? path + "/MANIFEST" : path;
-  CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
-            "make sure that all processes read the same --init-weights");
+  // A manifest has the hashes of a checkpoint's files.
+  const uint64_t hash = std::filesystem::is_directory(path) ? HashOf(ReadWholeFile(path + "/MANIFEST")) : WeightFiles(path).ContentHash();
+  CheckSame("weights " + HashText(hash), "make sure that all processes read the same --init-weights");
 }
 
 void TrainingJob::CheckFolder(const std::string& folder) const {

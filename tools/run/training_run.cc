@@ -32,6 +32,7 @@
 #include "tools/run/run_screen.h"
 #include "tools/run/set_up.h"
 #include "tools/run/stop_signals.h"
+#include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/stderr_lines.h"
@@ -149,7 +150,11 @@ class TrainingRun {
     CheckTrainerOptions(set_up_.options, set_up_.plan->schedule);
     if (configuration_.has_value("train.chaos"))
       session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
-    const std::string& weights = configuration_.Text("model.init_weights");
+    std::string weights = configuration_.Text("model.init_weights");
+    if (RunFolder::IsRun(weights)) {
+      weights = WeightsPathOf({.path = weights, .weights = "", .from = ""});
+      set_up_.notes.push_back("weights " + Escaped(weights, 4096));
+    }
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
     if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
     parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
