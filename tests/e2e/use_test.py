@@ -245,10 +245,10 @@ class UseTest(unittest.TestCase):
         for name, values in {**model, "w1": trained["w1"]}.items():
             np.testing.assert_array_equal(head[name], values, err_msg=name)
         shutil.copytree("runs/main", "begun")
-        self.assertNotIn("weights begin", self.run_command([*TRAIN, "--init-weights", "begun", "--name", "whole"]).stderr)
+        self.assertNotIn("weights begin", self.run_command([*TRAIN, "--init-weights", "begun", "--name", "entire"]).stderr)
         shutil.rmtree("begun")
-        self.run_command(["resume", "runs/whole", "--epochs", "2"])
-        self.assertIn("begun", self.run_command(["resume", "runs/whole", "--from", "start"], 2).stderr)
+        self.run_command(["resume", "runs/entire", "--epochs", "2"])
+        self.assertIn("begun", self.run_command(["resume", "runs/entire", "--from", "start"], 2).stderr)
         error = self.run_command([*words, "none", "--init-except", "w9*"], 4).stderr
         self.assertIn("--init-except 'w9*' matches none of its tensors", error)
         self.assertIn("gradloom inspect runs/main/state.safetensors", error)

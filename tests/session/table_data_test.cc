@@ -85,8 +85,9 @@ TEST_F(TableDataTest, FillsInMissingNumbers) {
     std::vector<int64_t> order(static_cast<size_t>(data.rows()));
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
     Batches batches(data, order, data.rows());
-    const Tensor x = batches.Get(0).at("x").Clone();
-    return std::vector<float>(x.as<float>().begin(), x.as<float>().end());
+    const auto batch = batches.Get(0);
+    const auto x = batch.at("x").as<float>();
+    return std::vector<float>(x.begin(), x.end());
   };
   for (const bool on_demand : {false, true}) {
     const DataOptions options{
