@@ -178,6 +178,9 @@ PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
 constexpr struct {
   const char *key, *rules;
 } kRuleOptions[] = {
+    {"optimizer.momentum", "sgd, momentum, nesterov, rmsprop"},
+    {"optimizer.beta1", "adam, adamw, adamax, lamb"},
+    {"optimizer.beta2", "adam, adamw, adamax, lamb"},
     {"optimizer.dampening", "sgd, momentum"},
     {"optimizer.amsgrad", "adam, adamw"},
     {"optimizer.alpha", "rmsprop"},
@@ -195,9 +198,10 @@ void CheckRuleOptions(const Configuration& c) {
   const std::string& rule = c.Text("optimizer.name");
   const Configuration defaults;
   for (const auto& [key, rules] : kRuleOptions) {
-    const bool same =
-        FindKey(key)->type == KeyType::kSwitch ? c.Switch(key) == defaults.Switch(key) : c.Number(key) == defaults.Number(key);
-    if (same || IsListed(rule, rules)) continue;
+    if (!c.has_value(key) || IsListed(rule, rules)) continue;
+    const bool same = FindKey(key)->type == KeyType::kSwitch ? c.Switch(key) == defaults.Switch(key)
+                                                             : defaults.has_value(key) && c.Number(key) == defaults.Number(key);
+    if (same) continue;
     Reading(c, key, [&, name = std::string(key), list = std::string(rules)] {
       throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the optimizer is " + rule, "",
                   "leave it out, or choose another --optimizer");
