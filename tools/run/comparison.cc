@@ -69,9 +69,17 @@ std::map<std::string, int64_t> LaunchesOf(const Plan& plan) {
   return launches;
 }
 
+// The memory of the device that needs most. The plan may be unsound.
+int64_t MemoryOf(const Plan& plan) {
+  int64_t bytes = 0;
+  for (size_t place = 0; place < plan.places.size(); ++place)
+    bytes = std::max(bytes, ArenasOf(plan, static_cast<int>(place)).total_bytes());
+  return bytes;
+}
+
 // What differs in memory and kernels, before the text, which is long.
 void SumUp(const Plan& a, const Plan& b, std::vector<std::string>& out) {
-  const int64_t bytes = ReportMemory(a, 0).fullest().total_bytes(), others = ReportMemory(b, 0).fullest().total_bytes();
+  const int64_t bytes = MemoryOf(a), others = MemoryOf(b);
   if (bytes != others) out.push_back("memory of a device: " + Bytes(bytes) + " and " + Bytes(others));
   std::map<std::string, std::pair<int64_t, int64_t>> launches;
   for (const auto& [kernel, count] : LaunchesOf(a)) launches[kernel].first = count;
