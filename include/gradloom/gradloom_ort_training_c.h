@@ -147,12 +147,17 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSession(const OrtEnv* env, const
   if (out != NULL) *out = NULL;
   if (state == NULL || train_path == NULL || out == NULL)
     return GradloomOrtWrong("the state, the training model or the output pointer for the session is null");
+  /* Otherwise a program that still names the optimizer model of onnxruntime-training would train with other settings than that. */
+  if (!GradloomOrtEndsWith(train_path, ".plan") && optimizer_path != NULL && optimizer_path[0] != '\0' &&
+      !GradloomOrtEndsWith(optimizer_path, ".toml"))
+    return GradloomOrtWrong(
+        "the optimizer model must be a configuration (.toml) with loss, optimizer and batch: docs/embedding.md has one");
   if (GradloomOrtEndsWith(train_path, ".plan")) {
     status = GradloomOrtTake(GradloomOrtTable()->LoadPlan(train_path, &plan));
   } else {
     status = GradloomOrtTake(GradloomOrtTable()->LoadModel(train_path, NULL, &model));
     if (status == NULL)
-      status = GradloomOrtCompile(model, options, GradloomOrtEndsWith(optimizer_path, ".toml") ? optimizer_path : NULL, NULL, &plan);
+      status = GradloomOrtCompile(model, options, optimizer_path != NULL && optimizer_path[0] != '\0' ? optimizer_path : NULL, NULL, &plan);
   }
   return status == NULL ? GradloomOrtBegin(plan, state, out) : status;
 }

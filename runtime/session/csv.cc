@@ -177,6 +177,7 @@ struct Reading {
   bool single = false;
   DType dtype;
   std::shared_ptr<const CsvClasses> classes;
+  bool may_be_missing = false;
   SpillBuffer values;
   int64_t nan_count = 0;
   std::string first_nan;
@@ -190,6 +191,14 @@ Error NotOneColumn(const std::string& selection, const std::string& path) {
   return {ErrorCode::kConfig, "'" + Escaped(selection) + "' is more than one column", Escaped(path, 4096)};
 }
 
+// Whether the field says that its number is missing: empty, or as pandas.read_csv has it by default, or "?" as in UCI's data sets. ("nan"
+// is a number.)
+bool IsMissing(std::string_view field) {
+  constexpr std::string_view kMissing[] = {"",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN",
+                                           "<NA>", "N/A",  "NA",       "NULL", "None",    "n/a",      "null",   "?"};
+  return std::ranges::find(kMissing, Trimmed(field)) != std::ranges::end(kMissing);
+}
+
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
   const std::string shown = "'" + Escaped(field, 40) + "'";
   const bool whole = dtype == DType::kInt64;
@@ -201,10 +210,12 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
   }
   if (Trimmed(field).empty()) {
     return {ErrorCode::kData, "expected a number, got an empty field", place,
-            whole ? "fill it in, or write -100 for a class that is not known" : "fill it in, or write nan"};
+            whole ? "fill it in, or write -100 for a class that is not known"
+                  : "fill it in, or let a transform do that: --transform INPUT='fill mean'"};
   }
   std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
-                           : "fix the line, or exclude the column with --map; write nan for a missing number";
+                           : "fix the line, or exclude the column with --map; for names, an input of integers is needed";
+  if (!whole && IsMissing(field)) help = "if the number is missing, let a transform fill it in: --transform INPUT='fill mean'";
   if (field.find(',') != std::string_view::npos && IsNumber(with_point)) help = "write a decimal point instead of the comma";
   if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
   return {ErrorCode::kData, shown + " is not a number", place, help};
@@ -236,12 +247,19 @@ void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& re
       continue;
     }
     T value{};
-    const NumberFault fault = ParseNumber(fields[column], value);
+    NumberFault fault = ParseNumber(fields[column], value);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (fault == NumberFault::kNoNumber && reading.may_be_missing && IsMissing(fields[column])) {
+        fault = NumberFault::kNone;
+        value = std::numeric_limits<T>::quiet_NaN();
+      }
+    }
     if (fault != NumberFault::kNone) {
       throw NumberError(fault, fields[column], DTypeOf<T>::value, records.Place(column), records.line() == 1);
     }
     if constexpr (std::is_floating_point_v<T>) {
-      if (!std::isfinite(value) && reading.nan_count++ == 0) reading.first_nan = records.Place(column);
+      const bool expected = std::isfinite(value) || (reading.may_be_missing && std::isnan(value));
+      if (!expected && reading.nan_count++ == 0) reading.first_nan = records.Place(column);
     }
     row.push_back(value);
   }
@@ -310,7 +328,7 @@ struct Table {
 
 std::string ListedClasses(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + Escaped(names[i], 40);
+  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + (names[i].empty() ? "''" : Escaped(names[i], 40));
   return names.size() > 8 ? text + ", ..." : text;
 }
 
@@ -327,6 +345,7 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
                         .single = single,
                         .dtype = selection.dtype,
                         .classes = selection.classes,
+                        .may_be_missing = selection.may_be_missing,
                         .values = SpillBuffer(options.memory_bytes)});
   }
   int64_t rows = 0;
@@ -369,9 +388,11 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
   return values;
 }
 
-std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, int64_t max_classes,
-                                        std::optional<int64_t> ignored, const CsvOptions& options) {
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
+                                        const CsvOptions& options) {
+  const auto& [max_classes, ignored, may_be_empty] = rules;
   std::set<std::string> names;
+  bool empty = false;
   for (const std::string& path : paths) {
     Table table(path, options);
     const std::vector<size_t> columns = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column).first;
@@ -381,10 +402,14 @@ std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, c
       table.CheckWidth();
       const std::string_view field = table.fields[columns[0]];
       if (IsIgnored(field, ignored)) continue;
+      if (may_be_empty && Trimmed(field).empty()) {
+        empty = true;
+        continue;
+      }
       if (IsNumber(field) || Trimmed(field).empty()) {
         if (names.empty() || only_header) return {};
         throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(columns[0]),
-                    "a column of classes has either numbers from 0 or names" +
+                    "a column has either numbers or names, which its first row decides" +
                         (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
       }
       only_header = names.empty() && table.records.line() == 1;
@@ -394,6 +419,7 @@ std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, c
                   table.records.Place(columns[0]), "check the spelling of the names, or whether this is the column of classes: --map");
     } while (table.records.Next(table.fields));
   }
+  if (empty && !names.empty()) names.insert("");
   return {names.begin(), names.end()};
 }
 

@@ -22,7 +22,7 @@ struct CsvClasses {
   std::optional<int64_t> ignored;  // a number that means none of them
 };
 
-// "cat, dog, ..."
+// "cat, dog, ..."; an empty name is shown as ''.
 std::string ListedClasses(const std::vector<std::string>& names);
 
 // A selection of columns, and the dtype of their numbers.
@@ -36,13 +36,16 @@ struct CsvSelection {
 
   // If not null (one column): the fields are names of classes instead of numbers.
   std::shared_ptr<const CsvClasses> classes = nullptr;
+
+  // Whether a floating-point number may be missing: an empty field, "?", or what pandas reads as missing (NA, N/A, null, None ...) is NaN.
+  bool may_be_missing = false;
 };
 
 // The numbers of a selection: [rows] for a single named column, otherwise [rows, columns].
 struct CsvColumns {
   Tensor values;
   std::optional<StoredArray> stored;  // the numbers, instead of `values`, if they are too many: CsvOptions::memory_bytes
-  int64_t nan_count = 0;              // NaN and infinite elements, which are accepted and counted
+  int64_t nan_count = 0;              // NaN (unless it may be missing) and infinite elements, which are accepted and counted
   std::string first_nan;              // position of the first of them: "file:line:column"
 };
 
@@ -61,11 +64,11 @@ struct CsvOptions {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number. Throws
-// Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than the first, a field
-// that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an unterminated quote;
-// Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes in more than one column.
-// Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
+// Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
+// be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than
+// the first, a field that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an
+// unterminated quote; Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes in more
+// than one column. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
 // The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
@@ -75,12 +78,19 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 // Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
 
-// The names of classes in a column of all files, which have the same columns; none if its first field is empty or a number, or if only the
-// first line has a name (a header that was read as data), or if the selection is more than one column. Throws Error(kData) with
-// file:line:column for a name when there are already `max_classes`, and for an empty field or a number other than `ignored` among names;
-// otherwise like ReadCsv.
-std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, int64_t max_classes,
-                                        std::optional<int64_t> ignored, const CsvOptions& options = {});
+// Which names ReadCsvClasses accepts.
+struct CsvClassRules {
+  int64_t max_classes = std::numeric_limits<int64_t>::max();
+  std::optional<int64_t> ignored;  // a number among the names that is none of them
+  bool may_be_empty = false;       // whether empty fields among names are a name
+};
+
+// The names of classes in a column of all files, which have the same columns; none if its first field that may not be empty is empty or a
+// number, or if only the first line has a name (a header that was read as data), or if the selection is more than one column. Throws
+// Error(kData) with file:line:column for a name beyond `max_classes`, and for an empty field or a number among names that the rules do not
+// allow; otherwise like ReadCsv.
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
+                                        const CsvOptions& options = {});
 
 // Throws Error(kData) if the first line, split into these fields, seems to have another delimiter, or is not part of the table.
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);

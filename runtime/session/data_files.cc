@@ -25,12 +25,15 @@ std::string Warning(const std::string& column, int64_t count, const std::string&
 }
 
 // Warns of values in an array that are not finite.
-void WarnOfNans(const std::string& name, const Tensor& column, const std::string& where, std::vector<std::string>& warnings) {
+void WarnOfNans(const std::string& name, const Tensor& column, bool may_be_missing, const std::string& where,
+                std::vector<std::string>& warnings) {
   if (!IsFloating(column.dtype()) || column.elements() == 0) return;
   const int64_t row_elements = column.elements() / column.shape()[0];
   int64_t count = 0, first = 0;
   for (int64_t i = 0; i < column.elements(); ++i) {
-    if (!std::isfinite(ElementAsDouble(column.view(), i)) && count++ == 0) first = i / row_elements;
+    const double value = ElementAsDouble(column.view(), i);
+    const bool expected = std::isfinite(value) || (may_be_missing && std::isnan(value));
+    if (!expected && count++ == 0) first = i / row_elements;
   }
   if (count > 0) warnings.push_back(Warning(name, count, where + " row " + std::to_string(first)));
 }
@@ -38,7 +41,7 @@ void WarnOfNans(const std::string& name, const Tensor& column, const std::string
 std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options,
                                         LoadedData& loaded) {
   std::vector<CsvSelection> selections;
-  for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype, source.classes});
+  for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype, source.classes, source.may_be_missing});
   std::vector<CsvColumns> read = ReadCsv(path, selections, options);
   std::map<std::string, Tensor> columns;
   for (size_t i = 0; i < read.size(); ++i) {
@@ -216,7 +219,11 @@ LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sourc
     throw Error(error.code(), error.message(), where, error.help());
   }
   if (kind != DataFileKind::kTable) {
-    for (const auto& [name, column] : columns) WarnOfNans(name, column, where, loaded.warnings);
+    std::set<std::string> may_be_missing;
+    for (const ColumnSource& source : sources) {
+      if (source.may_be_missing) may_be_missing.insert(source.name);
+    }
+    for (const auto& [name, column] : columns) WarnOfNans(name, column, may_be_missing.contains(name), where, loaded.warnings);
   }
   return loaded;
 }

@@ -28,6 +28,8 @@ struct ColumnSource {
   int64_t window = 0;
   // For a table: as in CsvSelection.
   std::shared_ptr<const CsvClasses> classes = nullptr;
+  // Whether numbers may be missing: as in CsvSelection for a table, NaN in arrays. They cause no warning.
+  bool may_be_missing = false;
 };
 
 // By input or target: classes that tables have by name.
@@ -39,7 +41,8 @@ std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const Named
 struct LoadedData {
   Dataset data;
   std::map<std::string, StoredArray> stored;  // columns of a table that are too large for memory (CsvOptions::memory_bytes)
-  std::vector<std::string> warnings;          // one for each column with NaN or infinite values: how many, and where the first is
+  // One for each column with infinite values, or with NaN that may not be missing: how many, and where the first is.
+  std::vector<std::string> warnings;
 };
 
 enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages };

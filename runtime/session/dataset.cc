@@ -234,7 +234,8 @@ namespace {
 
 [[noreturn]] void RefuseTransform(std::string_view text) {
   throw Error(ErrorCode::kConfig, "unknown transform '" + Escaped(text) + "'", "",
-              "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize'");
+              "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize', "
+              "'fill mean', 'fill 0'");
 }
 
 double ParseNumber(std::string_view word, std::string_view text) {
@@ -265,22 +266,30 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
   return spread;
 }
 
-// Computes mean and standard deviation over the rows that `row` returns, in two passes.
-Transform Standardize(int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
-  std::vector<double> means(static_cast<size_t>(width)), squares(static_cast<size_t>(width));
+// Calls `use(j, value)` for each element j of each row that is not NaN.
+template <typename Use>
+void ForEachNumber(int64_t rows, const std::function<TensorView(int64_t)>& row, const Use& use) {
   for (int64_t i = 0; i < rows; ++i) {
     const TensorView values = row(i);
-    for (int64_t j = 0; j < width; ++j) means[static_cast<size_t>(j)] += ElementAsDouble(values, j);
+    for (int64_t j = 0; j < values.elements(); ++j) {
+      if (const double value = ElementAsDouble(values, j); !std::isnan(value)) use(static_cast<size_t>(j), value);
+    }
   }
-  for (double& mean : means) mean /= static_cast<double>(rows);
-  for (int64_t i = 0; i < rows; ++i) {
-    const TensorView values = row(i);
-    for (int64_t j = 0; j < width; ++j)
-      squares[static_cast<size_t>(j)] += std::pow(ElementAsDouble(values, j) - means[static_cast<size_t>(j)], 2);
-  }
+}
+
+// Computes the mean and, unless it is a fill, the standard deviation over the rows that `row` returns, in two passes.
+Transform Measure(std::string_view text, int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
+  std::vector<double> means(static_cast<size_t>(width)), squares(means), counts(means);
+  ForEachNumber(rows, row, [&](size_t j, double value) {
+    means[j] += value;
+    ++counts[j];
+  });
+  for (size_t j = 0; j < means.size(); ++j) means[j] /= std::max(counts[j], 1.0);
+  if (Transform::IsFill(text)) return {{0.0f}, {1.0f}, {means.begin(), means.end()}};
+  ForEachNumber(rows, row, [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
   Transform transform;
   for (size_t j = 0; j < means.size(); ++j) {
-    const double deviation = std::sqrt(squares[j] / static_cast<double>(rows));
+    const double deviation = std::sqrt(squares[j] / std::max(counts[j], 1.0));
     transform.shift.push_back(static_cast<float>(means[j]));
     transform.scale.push_back(deviation > 0 ? static_cast<float>(1 / deviation) : 1.0f);
   }
@@ -299,11 +308,19 @@ std::vector<std::string_view> Words(std::string_view text) {
 
 }  // namespace
 
-bool Transform::IsMeasured(std::string_view text) { return Words(text) == std::vector<std::string_view>{"standardize"}; }
+bool Transform::IsMeasured(std::string_view text) {
+  const std::vector<std::string_view> words = Words(text);
+  return words == std::vector<std::string_view>{"standardize"} || words == std::vector<std::string_view>{"fill", "mean"};
+}
 
-Transform Transform::Standardized(const RowSource& source, std::span<const int64_t> rows) {
+bool Transform::IsFill(std::string_view text) {
+  const std::vector<std::string_view> words = Words(text);
+  return !words.empty() && words[0] == "fill";
+}
+
+Transform Transform::Measured(std::string_view text, const RowSource& source, std::span<const int64_t> rows) {
   Tensor row(source.dtype(), source.row_shape());
-  return Standardize(static_cast<int64_t>(rows.size()), row.elements(), [&](int64_t i) {
+  return Measure(text, static_cast<int64_t>(rows.size()), row.elements(), [&](int64_t i) {
     source.Read(rows[static_cast<size_t>(i)], {}, row.data());
     return row.view();
   });
@@ -312,7 +329,7 @@ Transform Transform::Standardized(const RowSource& source, std::span<const int64
 Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
   if (IsMeasured(text)) {
     const int64_t rows = fitted_on.shape()[0], width = rows == 0 ? 0 : fitted_on.elements() / rows;
-    return Standardize(rows, width, [&](int64_t i) {
+    return Measure(text, rows, width, [&](int64_t i) {
       TensorView row = fitted_on.view();
       row.data = static_cast<const std::byte*>(row.data) + i * RowBytes(fitted_on);
       row.shape = WithRows(row.shape, 1);
@@ -320,6 +337,7 @@ Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
     });
   }
   const std::vector<std::string_view> words = Words(text);
+  if (words.size() == 2 && words[0] == "fill") return {{0.0f}, {1.0f}, Spread(ParseNumbers(words[1], text), fitted_on.shape(), text)};
   if (words.size() == 2 && words[0] == "scale") {
     const size_t slash = words[1].find('/');
     const double over = slash == std::string_view::npos ? 1.0 : ParseNumber(words[1].substr(slash + 1), text);
@@ -343,7 +361,10 @@ void Transform::Apply(Tensor& column) const {
   }
   Tensor changed = column.Clone();
   const std::span<float> values = changed.as<float>();
-  for (size_t i = 0; i < values.size(); ++i) values[i] = (values[i] - shift[i % shift.size()]) * scale[i % scale.size()];
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!fill.empty() && std::isnan(values[i])) values[i] = fill[i % fill.size()];
+    values[i] = (values[i] - shift[i % shift.size()]) * scale[i % scale.size()];
+  }
   column = std::move(changed);
 }
 

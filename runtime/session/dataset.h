@@ -109,17 +109,21 @@ Split TailSplit(int64_t rows, double fraction);
 // A transform of a floating-point column: (x - shift) * scale, per element of a row or for all.
 struct Transform {
   std::vector<float> shift, scale;  // one entry, or one per element of a row
+  std::vector<float> fill = {};     // if not empty, in the same form: what replaces NaN, before everything else
   // For rows from a source: the text of the transform, which the source interprets (RowSource::With).
   std::string row_transform = {};
 
-  // Parses "scale 1/255", "normalize MEAN STD" (lists per channel: "normalize 0.5,0.4 0.2,0.2" over the first dimension of a row), or
-  // "standardize": mean 0 and variance 1 per element, measured on `fitted_on` (constant elements are only shifted). Throws Error(kConfig).
+  // Parses "scale 1/255", "normalize MEAN STD", "fill NUMBER" (lists per channel: "normalize 0.5,0.4 0.2,0.2" over the first dimension of a
+  // row), or what is measured on `fitted_on`: "standardize" (mean 0 and variance 1 per element; constant elements are only shifted) and
+  // "fill mean" (the mean per element). NaN is not measured; an element that is always NaN has the mean 0. Throws Error(kConfig).
   static Transform Parse(std::string_view text, const Tensor& fitted_on);
 
-  // Whether it is measured on data: "standardize".
+  // Whether it is measured on data.
   static bool IsMeasured(std::string_view text);
-  // "standardize" for rows of a source, which are read twice.
-  static Transform Standardized(const RowSource& source, std::span<const int64_t> rows);
+  // Whether it replaces missing numbers.
+  static bool IsFill(std::string_view text);
+  // A measured transform for rows of a source, which are read twice.
+  static Transform Measured(std::string_view text, const RowSource& source, std::span<const int64_t> rows);
 
   // Throws Error(kData) for a column that is not float32.
   void Apply(Tensor& column) const;

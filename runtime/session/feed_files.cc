@@ -38,7 +38,7 @@ bool HasColumn(const DataFile& file, const std::string& name) {
 }
 
 std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
-                                    const NamedClasses& named) {
+                                    const FeedReading& reading, const NamedClasses& named) {
   std::vector<ColumnSource> sources;
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
@@ -48,7 +48,7 @@ std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed
     }
     sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
                        IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0,
-                       ClassesOf(feed.name, named)});
+                       ClassesOf(feed.name, named), reading.filled.contains(feed.name)});
   }
   return sources;
 }
@@ -112,7 +112,7 @@ Tensor WholeOf(const StoredArray& array) {
 
 Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                    const NamedClasses& named, ArrayTypes& types, std::vector<std::string>& notes) {
-  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns, named);
+  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns, reading, named);
   std::vector<ColumnSource> at_once;
   std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -193,6 +193,17 @@ void CheckClassFolders(const Dataset& data, const std::vector<std::string>& name
   }
 }
 
+// What a feed of classes may have by name in a table: the classes of a target, or the categories of an input that has one integer per row.
+// nullopt for other feeds.
+std::optional<CsvClassRules> NamesOf(const Feed& feed, const FeedReading& reading) {
+  const auto range = reading.classes.find(feed.name);
+  if (range != reading.classes.end()) return CsvClassRules{.max_classes = range->second.count, .ignored = range->second.ignored};
+  const bool integers = feed.dtype == DType::kInt64 || feed.dtype == DType::kInt32;
+  const bool one = feed.shape.rank() > 0 && WithRows(feed.shape, 1).elements() == 1;
+  if (!integers || !one || reading.targets.contains(feed.name)) return std::nullopt;
+  return CsvClassRules{.may_be_empty = true};
+}
+
 // The classes that tables have by name. Those of the training data that have no names yet are found in the files, if `reading` says so.
 NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns,
                               const FeedReading& reading, TrainingNames& names, std::vector<std::string>& notes) {
@@ -200,21 +211,19 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
   std::vector<std::string> paths;
   for (const DataFile& file : files) paths.push_back(file.path);
   for (const Feed& feed : feeds) {
-    const auto range = reading.classes.find(feed.name);
-    if (range == reading.classes.end()) continue;
+    const std::optional<CsvClassRules> rules = NamesOf(feed, reading);
+    if (!rules) continue;
     if (reading.numbers_classes && !names.labels.contains(feed.name)) {
       const auto mapped = columns.find(feed.name);
       if (mapped == columns.end() && !HasColumn(files.front(), feed.name)) continue;  // SourcesOf reports this
       const std::string& column = mapped == columns.end() ? feed.name : mapped->second;
-      std::vector<std::string> found =
-          ReadCsvClasses(paths, column, range->second.count, range->second.ignored, TableOptions(files.front()));
+      std::vector<std::string> found = ReadCsvClasses(paths, column, *rules, TableOptions(files.front()));
       if (found.empty()) continue;
       notes.push_back("classes " + Escaped(feed.name) + ": " + ListedClasses(found));
       names.labels.emplace(feed.name, std::move(found));
     }
     const auto known = names.labels.find(feed.name);
-    if (known != names.labels.end())
-      named[feed.name] = std::make_shared<const CsvClasses>(CsvClasses{known->second, range->second.ignored});
+    if (known != names.labels.end()) named[feed.name] = std::make_shared<const CsvClasses>(CsvClasses{known->second, rules->ignored});
   }
   return named;
 }

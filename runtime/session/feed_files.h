@@ -21,7 +21,8 @@ struct FeedReading {
   bool on_demand = false;
   int64_t large_bytes = kLargeBytes;
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
-  bool numbers_classes = false;         // whether names of classes that are not known are numbered: in training data
+  std::set<std::string> filled = {};    // feeds with transforms that replace missing numbers
+  bool numbers_classes = false;         // whether names that are not known are numbered: in training data
 };
 
 // "random:N" means N samples of random numbers instead of files.

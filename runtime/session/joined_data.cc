@@ -56,7 +56,7 @@ class JoinedRows : public RowSource {
   }
 
   Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
-    if (Transform::IsMeasured(text)) return Transform::Standardized(*this, rows);
+    if (Transform::IsMeasured(text)) return Transform::Measured(text, *this, rows);
     return parts_.front().column.source->Fitted(text, rows);
   }
 

@@ -251,6 +251,8 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   if (name == "accuracy") return std::make_unique<TopK>(spec, 1);
   if (const int64_t k = CountOfTop(name)) return std::make_unique<TopK>(spec, k);
   if (name == "f1") return internal::MakeF1(spec);
+  if (name == "precision") return internal::MakePrecision(spec);
+  if (name == "recall") return internal::MakeRecall(spec);
   if (name == "auroc") return internal::MakeAuroc(spec);
   if (name == "perplexity") return std::make_unique<Perplexity>(spec);
   if (name == "mse") return std::make_unique<MeanError>(spec, 2, false);
@@ -281,11 +283,14 @@ void DisambiguateNames(std::vector<MetricSpec>& specs) {
   specs = std::move(kept);
 }
 
-std::vector<std::string> MetricNames() { return {"accuracy", "top5", "f1", "auroc", "perplexity", "mse", "rmse", "mae"}; }
+std::vector<std::string> MetricNames() {
+  return {"accuracy", "top5", "f1", "precision", "recall", "auroc", "perplexity", "mse", "rmse", "mae"};
+}
 
 bool LargerIsBetter(std::string_view metric) {
   const std::string_view kind = metric.substr(0, metric.find('/'));
-  return kind == "accuracy" || kind == "f1" || kind == "auroc" || CountOfTop(kind) > 0;
+  constexpr std::string_view kLarger[] = {"accuracy", "f1", "precision", "recall", "auroc"};
+  return std::ranges::find(kLarger, kind) != std::ranges::end(kLarger) || CountOfTop(kind) > 0;
 }
 
 }  // namespace gradloom

@@ -41,5 +41,7 @@ int64_t ColumnsOf(const TensorView& output);
 
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec);
 std::unique_ptr<Metric> MakeF1(const MetricSpec& spec);
+std::unique_ptr<Metric> MakePrecision(const MetricSpec& spec);
+std::unique_ptr<Metric> MakeRecall(const MetricSpec& spec);
 
 }  // namespace gradloom::internal

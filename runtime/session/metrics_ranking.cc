@@ -1,4 +1,4 @@
-// Metrics that count per class: F1 and the area under the ROC curve.
+// Metrics that count per class: F1, precision, recall and the area under the ROC curve.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -100,6 +100,28 @@ class F1 : public ByColumn<Counts> {
   }
 };
 
+// Precision and recall. Of a class that occurs but is never predicted, or only predicted, they are 0, as in scikit-learn.
+class ShareRight : public ByColumn<Counts> {
+ public:
+  ShareRight(const MetricSpec& spec, bool of_predicted) : ByColumn(spec), of_predicted_(of_predicted) {}
+
+  std::map<std::string, double> Values() const override {
+    std::vector<double> values;
+    for (const Counts& c : columns()) {
+      const int64_t all = c.true_positive + (of_predicted_ ? c.false_positive : c.false_negative);
+      const bool occurs = c.true_positive + c.false_positive + c.false_negative > 0;
+      values.push_back(!occurs ? kNothing : static_cast<double>(c.true_positive) / static_cast<double>(std::max<int64_t>(all, 1)));
+    }
+    const std::string name = of_predicted_ ? "precision" : "recall";
+    std::map<std::string, double> named{{name, MeanOfNumbers(values)}};
+    for (size_t c = 0; values.size() > 1 && c < values.size(); ++c) named.emplace(name + "/" + std::to_string(c), values[c]);
+    return named;
+  }
+
+ private:
+  bool of_predicted_;
+};
+
 // Keeps every score, 8 bytes for each class of each sample. For classes this is the logarithm of the probability, which has the same order
 // and does not lose precision near 1.
 struct Scores {
@@ -156,6 +178,8 @@ class Auroc : public ByColumn<Scores> {
 }  // namespace
 
 std::unique_ptr<Metric> MakeF1(const MetricSpec& spec) { return std::make_unique<F1>(spec); }
+std::unique_ptr<Metric> MakePrecision(const MetricSpec& spec) { return std::make_unique<ShareRight>(spec, true); }
+std::unique_ptr<Metric> MakeRecall(const MetricSpec& spec) { return std::make_unique<ShareRight>(spec, false); }
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec) { return std::make_unique<Auroc>(spec); }
 
 }  // namespace gradloom::internal

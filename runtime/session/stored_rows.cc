@@ -48,7 +48,7 @@ class StoredRows : public RowSource {
   }
 
   Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
-    if (Transform::IsMeasured(text)) return Transform::Standardized(*this, rows);
+    if (Transform::IsMeasured(text)) return Transform::Measured(text, *this, rows);
     Shape shape{1};
     for (const int64_t extent : options_.row_shape) shape.push_back(extent);
     return Transform::Parse(text, Tensor(DType::kFloat32, shape));

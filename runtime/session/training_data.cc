@@ -209,6 +209,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   reading.numbers_classes = true;
   for (const auto& [name, texts] : options.transforms) {
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
+    if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
   }
   TrainingData data;
   data.columns = options.columns;
@@ -249,8 +250,10 @@ std::string DataToJson(const TrainingData& data) {
   nlohmann::json transforms = nlohmann::json::object();
   for (const auto& [name, list] : data.fitted) {
     for (const Transform& transform : list) {
-      transforms[name].push_back(transform.row_transform.empty() ? nlohmann::json{{"shift", transform.shift}, {"scale", transform.scale}}
-                                                                 : nlohmann::json{{"row", transform.row_transform}});
+      nlohmann::json& entry = transforms[name].emplace_back(transform.row_transform.empty()
+                                                                ? nlohmann::json{{"shift", transform.shift}, {"scale", transform.scale}}
+                                                                : nlohmann::json{{"row", transform.row_transform}});
+      if (!transform.fill.empty()) entry["fill"] = transform.fill;
     }
   }
   nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
@@ -285,6 +288,7 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
         }
         transform.shift = entry.at("shift").get<std::vector<float>>();
         transform.scale = entry.at("scale").get<std::vector<float>>();
+        transform.fill = entry.value("fill", std::vector<float>());
         if (transform.shift.empty() || transform.scale.empty()) throw Error(ErrorCode::kConfig, "a transform is empty", where);
         fitted[name].push_back(std::move(transform));
       }
@@ -326,7 +330,12 @@ Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& feeds, const Co
   ColumnMap used = columns;
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
   if (used.empty() && IsTable(files.front())) used = GuessColumns(files.front(), feeds, notes);
-  Dataset data = ReadFeeds(files, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, names, notes);
+  FeedReading reading{.targets = targets, .classes = classes, .on_demand = on_demand};
+  for (const auto& [name, transforms] : fitted) {
+    if (std::any_of(transforms.begin(), transforms.end(), [](const Transform& transform) { return !transform.fill.empty(); }))
+      reading.filled.insert(name);
+  }
+  Dataset data = ReadFeeds(files, feeds, used, reading, names, notes);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {
       if (data.has(name)) Apply(transform, name, false, data);

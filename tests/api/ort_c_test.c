@@ -169,6 +169,7 @@ int main(int argc, char** argv) {
   ort->ReleaseStatus(status);
   Good(training->LoadCheckpoint(argv[1], &state));
   Fails(training->CreateTrainingSession(env, options, state, "no such model.onnx", NULL, config, &session));
+  Fails(training->CreateTrainingSession(env, options, state, argv[1], NULL, "optimizer_model.onnx", &session));
   CHECK(session == NULL);
   /* Before there is a session, a state has only properties. */
   Good(training->AddProperty(state, "epoch", OrtStringProperty, (void*)"none"));

@@ -52,6 +52,8 @@ PARSED = {
     ("docs/coming-from.md", "import numpy as np\nimport torch"): "PyTorch",
     ("docs/coming-from.md", "import keras"): "Keras",
     ("docs/coming-from.md", "import numpy as np\nimport onnx\nfrom onnxruntime.training"): "onnxruntime-training",
+    ("docs/fine-tuning.md", "import torch"): "PyTorch",
+    ("docs/fine-tuning.md", "import safetensors.torch"): "PyTorch",
     ("docs/launching.md", "gradloom launch --nnodes 2"): "several hosts, and launchers that are not there",
     ("docs/operators.md", "bazel run //tests/conformance:onnx_node_tests"): "minutes; onnx_node_test compares the page",
     ("docs/processes.md", "GRADLOOM_RANK=0"): "two hosts",

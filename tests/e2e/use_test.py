@@ -300,6 +300,23 @@ class UseTest(unittest.TestCase):
         same = self.json(["diff", "whole.safetensors", index, "--json"])
         self.assertEqual((same["kind"], same["same"]), ("weights", True))
 
+    def test_another_run_takes_some_weights(self):
+        words = [*TRAIN, "--lr", "0", "--init-weights", "runs/main", "--name"]
+        stderr = self.run_command([*words, "head", "--init-except", "w2", "--init-except", "b?"]).stderr
+        self.assertIn("weights begin as the model has them, not from runs/main/state.safetensors: b1, w2, b2", re.sub(r"\s+", " ", stderr))
+        model = {w.name: onnx.numpy_helper.to_array(w) for w in onnx.load("model.onnx").graph.initializer}
+        trained, head = (safetensors.numpy.load_file(f"runs/{name}/state.safetensors") for name in ("main", "head"))
+        for name, values in {**model, "w1": trained["w1"]}.items():
+            np.testing.assert_array_equal(head[name], values, err_msg=name)
+        shutil.copytree("runs/main", "begun")
+        self.assertNotIn("weights begin", self.run_command([*TRAIN, "--init-weights", "begun", "--name", "entire"]).stderr)
+        shutil.rmtree("begun")
+        self.run_command(["resume", "runs/entire", "--epochs", "2"])
+        self.assertIn("begun", self.run_command(["resume", "runs/entire", "--from", "start"], 2).stderr)
+        error = self.run_command([*words, "none", "--init-except", "w9*"], 4).stderr
+        self.assertIn("--init-except 'w9*' matches none of its tensors", error)
+        self.assertIn("gradloom inspect runs/main/state.safetensors", error)
+
     def test_errors_of_passes_name_the_file(self):
         words = [*TRAIN, "--name", "nowhere"]
         words[words.index("--loss") + 1] = "cross_entropy(logits, label, class_axis=7)"
@@ -343,6 +360,8 @@ class UseTest(unittest.TestCase):
         self.assertTrue(self.json(["diff", checkpoint, checkpoint + "/rank-0.safetensors", "--json"])["same"])
         error = self.run_command(["diff", "runs/main/state.safetensor", "runs/other/state.safetensors"], 2).stderr
         self.assertIn("did you mean 'runs/main/state.safetensors'?", error)
+        self.run_command(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "--optimizer", "sgd", "-o", "sgd.plan"])
+        self.assertRegex(self.run_command(["diff", "runs/main/plan.plan", "sgd.plan"], 11).stdout, r"(?s)^plan: .*\nmemory of a device: .*\nlaunches of ")
 
     def test_an_interrupted_run(self):
         name = "stopped"
@@ -355,6 +374,7 @@ class UseTest(unittest.TestCase):
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.assertFalse(os.path.exists(f"runs/{name}/state.safetensors"))
+        self.assertIn("tensor 'w1': ", self.run_command(["diff", "runs/main", f"runs/{name}"], 11).stdout)  # by its checkpoint
         exported = self.json(["export", f"runs/{name}", "-o", "stopped.onnx", "--json"])
         # LATEST may not name the newest one yet if the process was killed.
         newest = exported["weights"].split("/")[-2]
@@ -495,6 +515,17 @@ class UseTest(unittest.TestCase):
                                  "letters.txt"]).stdout
         self.assertEqual(line, letters[5:9] + "\n")
         self.assertIn("not a token", self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", "é"], 4).stderr)
+        # Tokens of a tokenizer, in numbers.
+        numbers = ", ".join(map(str, (np.roll(np.eye(300), 1, 1) * 9).ravel()))
+        onnx.save(onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+            ring (int64[N, 8] tokens) => (float[N, 8, 300] logits) <float[300, 300] w = {{{numbers}}}> {{ logits = Gather (w, tokens) }}"""), "wide.onnx")
+        self.run_command(["train", "wide.onnx", "--data", "ring.bin", "--loss", "cross_entropy(logits, next, class_axis=-1)", "--lr", "1e-4",
+                          "--steps", "1", "--name", "wide"])
+        words = ["predict", "runs/wide", "--generate", "3", "--temperature", "0", "--prompt"]
+        self.assertEqual(self.run_command([*words, "7, 296"]).stdout, "7, 296 297 298 299\n")
+        self.assertEqual(self.json([*words, "298", "--json"])["tokens"], [299, 0, 1])
+        for prompt in ("300", "7 -1", "the", "1.5"):
+            self.assertIn("not a token", self.run_command([*words, prompt], 4).stderr)
         self.assertIn("not a language model", self.run_command(["predict", "runs/main", "--generate", "3"], 4).stderr)
 
     # Before and around a run.

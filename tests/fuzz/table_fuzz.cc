@@ -47,7 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MayRefuse([&] { ReadCsvText(file.path(), "1", options); });
     MayRefuse([&] {
       const std::string path = file.path();
-      const auto classes = std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, "-1", 3, -1, options), -1});
+      const auto classes =
+          std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, "-1", {.max_classes = 3, .ignored = -1}, options), -1});
       ReadCsv(path, {{"-1", DType::kInt64, classes}}, options);
     });
   }

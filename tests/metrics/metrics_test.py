@@ -36,6 +36,18 @@ def f1(said, yes):
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
+def share(right, of):
+    """Precision of the predicted, recall of the others; None where neither occurs."""
+    if not right.any() and not of.any():
+        return None
+    return float((right & of).sum() / of.sum()) if of.any() else 0.0
+
+
+def by_column(name, values):
+    named = {f"{name}/{c}": value for c, value in enumerate(values)} if len(values) > 1 else {}
+    return {name: mean(values), **named}
+
+
 def mean(values):
     values = [v for v in values if v is not None]
     return sum(values) / len(values) if values else None
@@ -81,10 +93,12 @@ class MetricsTest(unittest.TestCase):
         wanted = {"accuracy": float((said == target).mean()), "top3": float((before < 3).mean()),
                   "f1": mean([f1(said == c, target == c) for c in range(classes)]), "auroc": mean(per_class),
                   "perplexity": float(np.exp(-np.log(p[np.arange(n), target]).mean()))}
-        wanted.update({f"auroc/{c}": value for c, value in enumerate(per_class)})
+        wanted.update(by_column("auroc", per_class))
+        wanted.update(by_column("precision", [share(target == c, said == c) for c in range(classes)]))
+        wanted.update(by_column("recall", [share(said == c, target == c) for c in range(classes)]))
         return wanted
 
-    CLASS_METRICS = ("accuracy", "top3", "f1", "auroc", "perplexity")
+    CLASS_METRICS = ("accuracy", "top3", "f1", "precision", "recall", "auroc", "perplexity")
 
     def test_classes(self):
         for batch in (7, 50, 100, 1):
@@ -98,7 +112,7 @@ class MetricsTest(unittest.TestCase):
         # Probabilities that are mathematically equal differ in their last digits, which changes the area under the curve, so it is left out
         # here (binary columns have ties below).
         metrics = [m for m in self.CLASS_METRICS if m != "auroc"]
-        wanted = {name: value for name, value in self.wanted_of_classes(output, target).items() if name in metrics}
+        wanted = {name: value for name, value in self.wanted_of_classes(output, target).items() if name.split("/")[0] in metrics}
         self.check(self.values(output, target, metrics, 9), wanted)
         large = (output * 300).astype("float64")
         ours = self.values(large, target, ("perplexity", "accuracy"), 9)
@@ -135,9 +149,11 @@ class MetricsTest(unittest.TestCase):
                 said = output > threshold
                 areas = [auroc(output[:, c].astype(np.float64), yes[:, c]) for c in range(columns)]
                 wanted = {"accuracy": float((said == yes).mean()), "auroc": mean(areas), "f1": mean([f1(said[:, c], yes[:, c]) for c in range(columns)])}
-                if columns > 1:
-                    wanted.update({f"auroc/{c}": a for c, a in enumerate(areas)})
-                ours = self.values(output, yes.astype("float32"), ("accuracy", "auroc", "f1"), 8, threshold=threshold)
+                wanted.update(by_column("auroc", areas))
+                wanted.update(by_column("precision", [share(yes[:, c], said[:, c]) for c in range(columns)]))
+                wanted.update(by_column("recall", [share(said[:, c], yes[:, c]) for c in range(columns)]))
+                metrics = ("accuracy", "auroc", "f1", "precision", "recall")
+                ours = self.values(output, yes.astype("float32"), metrics, 8, threshold=threshold)
                 self.check(ours, wanted)
 
     def test_errors(self):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -220,6 +221,25 @@ TEST(DatasetTest, StandardizesByTheTrainingPartAlone) {
   EXPECT_FLOAT_EQ(train.as<float>()[1], 0);  // a constant feature is only shifted
   EXPECT_FLOAT_EQ(eval.as<float>()[0], 0);
   EXPECT_FLOAT_EQ(eval.as<float>()[1], 1);
+}
+
+// NaN marks what is missing: it is not measured, and only a fill replaces it.
+TEST(DatasetTest, FillsInWhatIsMissing) {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  const Tensor train = Tensor::From<float>({1, nan, nan, 5, nan, nan, 3, nan, nan}, {3, 3});
+  const auto applied = [&](const char* text, Tensor to) {
+    Transform::Parse(text, train).Apply(to);
+    return std::vector<float>(to.as<float>().begin(), to.as<float>().end());
+  };
+  EXPECT_EQ(applied("fill mean", train.Clone()), (std::vector<float>{1, 0, 0, 5, 0, 0, 3, 0, 0}));
+  EXPECT_EQ(applied("fill mean", Tensor::From<float>({nan, 7, infinity}, {1, 3})), (std::vector<float>{3, 7, infinity}));
+  EXPECT_EQ(applied("fill -2.5", Tensor::From<float>({nan, 7, nan}, {1, 3})), (std::vector<float>{-2.5F, 7, -2.5F}));
+  EXPECT_EQ(applied("fill 1,2,3", Tensor::From<float>({nan, 7, nan}, {1, 3})), (std::vector<float>{1, 7, 3}));
+  const std::vector<float> standardized = applied("standardize", train.Clone());
+  EXPECT_FLOAT_EQ(standardized[0], -2 / std::sqrt(8.0F / 3));
+  EXPECT_TRUE(std::isnan(standardized[1]));
+  for (const char* bad : {"fill", "fill median", "fill nan", "fill 1,2", "fill mean 0"})
+    EXPECT_EQ(ErrorOf([&] { Transform::Parse(bad, train); }).code(), ErrorCode::kConfig) << bad;
 }
 
 TEST(DatasetTest, ScaleAndNormalize) {

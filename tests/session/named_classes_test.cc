@@ -124,6 +124,48 @@ TEST_F(NamedClassesTest, DoNotHideThatNothingIsMapped) {
   EXPECT_EQ(error.message(), "no columns are mapped to 'y'");
 }
 
+// An input of integers, as an embedding reads it, may have names, too; a name that is missing is one as well.
+TEST_F(NamedClassesTest, AreCategoriesOfInputs) {
+  const std::vector<Feed> feeds = {{"color", DType::kInt64, {4, 1}, 0},
+                                   {"size", DType::kInt64, {4}, 0},
+                                   {"x", DType::kFloat32, {4, 1}, 0},
+                                   {"y", DType::kFloat32, {4, 1}, 0}};
+  const ColumnMap columns = {{"color", "color"}, {"size", "size"}, {"x", "x"}, {"y", "y"}};
+  const std::string train = Write("a.csv", "color,size,x,y\n,3,1,2\nred,1,1,2\nblue,0,1,2\nred,1,1,2\n");
+  const auto column = [](const Dataset& data, const char* name) {
+    const Tensor& values = data.column(name);
+    return std::vector<int64_t>(values.as<int64_t>().begin(), values.as<int64_t>().end());
+  };
+  const TrainingData data = LoadTrainingData(
+      {.train = train, .eval = Write("b.csv", "color,size,x,y\nblue,5,1,2\n,0,1,2\n"), .columns = columns, .targets = {"y"}}, feeds, 1);
+  EXPECT_EQ(column(data.train, "color"), (std::vector<int64_t>{0, 2, 1, 2}));
+  EXPECT_EQ(column(data.train, "size"), (std::vector<int64_t>{3, 1, 0, 1}));
+  EXPECT_EQ(column(data.eval, "color"), (std::vector<int64_t>{1, 0}));
+  EXPECT_NE(std::find(data.notes.begin(), data.notes.end(), "classes color: '', blue, red"), data.notes.end());
+  ColumnMap used;
+  std::map<std::string, std::vector<Transform>> fitted;
+  TrainingNames names;
+  DataFromJson(DataToJson(data), "", used, fitted, names);
+  std::vector<std::string> notes;
+  const std::vector<Feed> inputs(feeds.begin(), feeds.end() - 1);
+  const auto load = [&](const std::string& text) {
+    return LoadFeeds(Write("c.csv", text), inputs, used, fitted, notes, {}, {}, false, names);
+  };
+  EXPECT_EQ(column(load("x,size,color\n1,2,red\n"), "color"), (std::vector<int64_t>{2}));
+  const Error error = ErrorOf([&] { load("x,size,color\n1,2,green\n"); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.where(), (folder_ / "c.csv") + ":2:3");
+  EXPECT_EQ(error.help(), "its classes are '', blue, red");
+  // Among numbers nothing may be missing, and among names there is no number.
+  for (const char* rows : {"1,2,3,4\n,1,1,2\n", "red,2,3,4\n7,1,1,2\n"}) {
+    const Error mixed = ErrorOf([&] {
+      LoadTrainingData({.train = Write("d.csv", std::string("color,size,x,y\n") + rows), .columns = columns, .targets = {"y"}}, feeds, 1);
+    });
+    EXPECT_EQ(mixed.code(), ErrorCode::kData);
+    EXPECT_EQ(mixed.where(), (folder_ / "d.csv") + ":3:1");
+  }
+}
+
 TEST_F(NamedClassesTest, ReportsChangedNames) {
   const TrainingData data = Load(Write("a.csv", "a,b,c\n1,2,ant\n3,4,cat\n"));
   const std::string json = DataToJson(data);

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "runtime/session/batches.h"
 #include "runtime/session/training_data.h"
 #include "tests/session/written_files.h"
 
@@ -73,6 +75,48 @@ TEST_F(TableDataTest, OtherTablesMayReorderColumns) {
   EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
   const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names); });
   EXPECT_EQ(error.message(), "no column 'b'");
+}
+
+// In all ways in which tables mark a missing number, in memory and on demand; other data is filled with what was measured on the training
+// data, before or after it was written down.
+TEST_F(TableDataTest, FillsInMissingNumbers) {
+  const std::string path = Write("a.csv", "a,b,c\n1,,0\n?,4,1\n3,NA,2\n5, null ,0\n"), other = Write("b.csv", "a,b,c\n,8,1\nnan,N/A,0\n");
+  const auto rows = [](const Dataset& data) {
+    std::vector<int64_t> order(static_cast<size_t>(data.rows()));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+    Batches batches(data, order, data.rows());
+    const auto batch = batches.Get(0);
+    const auto x = batch.at("x").as<float>();
+    return std::vector<float>(x.begin(), x.end());
+  };
+  for (const bool on_demand : {false, true}) {
+    const DataOptions options{
+        .train = path, .eval = other, .transforms = {{"x", {"fill mean", "scale 2"}}}, .on_demand = on_demand, .large_bytes = 1};
+    const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+    EXPECT_EQ(rows(data.train), (std::vector<float>{2, 8, 6, 8, 6, 8, 10, 8}));
+    EXPECT_EQ(rows(data.eval), (std::vector<float>{6, 16, 6, 8}));
+    for (const std::string& note : data.notes) EXPECT_EQ(note.find("NaN"), std::string::npos) << note;
+    ColumnMap columns;
+    std::map<std::string, std::vector<Transform>> fitted;
+    TrainingNames names;
+    DataFromJson(DataToJson(data), "test", columns, fitted, names);
+    std::vector<std::string> notes;
+    EXPECT_EQ(rows(LoadFeeds(other, kFeeds, columns, fitted, notes, {}, {}, on_demand, names)), (std::vector<float>{6, 16, 6, 8}));
+    EXPECT_TRUE(notes.empty()) << notes.front();
+  }
+  // Without a transform it is an error, which names the remedy; infinity is not a missing number.
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = path}, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.where(), path + ":2:2");
+  EXPECT_NE(error.help().find("fill mean"), std::string::npos);
+  const TrainingData infinite =
+      LoadTrainingData({.train = Write("c.csv", "a,b,c\n1,inf,0\n2,,1\n"), .transforms = {{"x", {"fill 0"}}}}, kFeeds, 1);
+  EXPECT_EQ(infinite.notes.back(), "warning 1 value of column 'x' is NaN or infinite, at " + (folder_ / "c.csv") + ":2:2");
+  // Classes are not filled in.
+  EXPECT_EQ(ErrorOf([&] {
+              LoadTrainingData({.train = Write("d.csv", "a,b,c\n1,2,\n"), .transforms = {{"y", {"fill 0"}}}}, kFeeds, 1);
+            }).code(),
+            ErrorCode::kData);
 }
 
 // A table that pandas wrote without names of its own for the columns.

@@ -20,7 +20,7 @@ namespace gradloom {
 namespace {
 
 // Keys that determine where a run begins.
-constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "train.dry_run"};
+constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "model.init_except", "train.dry_run"};
 // Keys that affect how the command works, but not the run.
 constexpr std::string_view kOfTheCommand[] = {"run.resume",       "log.report",  "log.report_every",   "log.progress",
                                               "log.format",       "log.file",    "log.metrics_port",   "log.metrics_address",

@@ -242,11 +242,11 @@ Action DeclarePredict(CLI::App& app) {
   auto generation = std::make_shared<GenerationOptions>();
   CLI::Option* generate =
       app.add_option("--generate", generation->count, "generate this many tokens of text with a language model instead");
-  app.add_option("--prompt", generation->prompt, "the text to continue");
+  app.add_option("--prompt", generation->prompt, "the text to continue, or the numbers of its tokens: '464 3797'");
   app.add_option("--temperature", generation->temperature, "below 1: prefer likely tokens; 0: always the likeliest")->capture_default_str();
   app.add_option("--seed", generation->seed, "seed of the tokens")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
-                 "a file with the characters of the tokens, in order; not needed for 96 (ASCII) and 256 (bytes)");
+                 "a file with the characters of the tokens, in order; default: ASCII for 96 tokens, bytes for 256, otherwise numbers");
   app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
   app.add_flag("--json", flags->json, "print JSON on stdout, as without -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };

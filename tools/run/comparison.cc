@@ -10,12 +10,14 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "runtime/session/shard_index.h"
 #include "tools/config/configuration.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"
+#include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/shell_word.h"
 
@@ -59,12 +61,45 @@ void CompareText(const std::string& a, const std::string& b, std::vector<std::st
   if (differences.size() > kMaxLines) out.push_back("and " + std::to_string(differences.size() - kMaxLines) + " more lines");
 }
 
+// How often the programs of a plan launch each kernel.
+std::map<std::string, int64_t> LaunchesOf(const Plan& plan) {
+  std::map<std::string, int64_t> launches;
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    for (const Instruction& instruction : plan.programs[i].instructions) {
+      if (instruction.kind == InstructionKind::kLaunch) ++launches[instruction.kernel];
+    }
+  }
+  return launches;
+}
+
+// The memory of the device that needs most. The plan may be unsound.
+int64_t MemoryOf(const Plan& plan) {
+  int64_t bytes = 0;
+  for (size_t place = 0; place < plan.places.size(); ++place)
+    bytes = std::max(bytes, ArenasOf(plan, static_cast<int>(place)).total_bytes());
+  return bytes;
+}
+
+// What differs in memory and kernels, before the text, which is long.
+void SumUp(const Plan& a, const Plan& b, std::vector<std::string>& out) {
+  const int64_t bytes = MemoryOf(a), others = MemoryOf(b);
+  if (bytes != others) out.push_back("memory of a device: " + Bytes(bytes) + " and " + Bytes(others));
+  std::map<std::string, std::pair<int64_t, int64_t>> launches;
+  for (const auto& [kernel, count] : LaunchesOf(a)) launches[kernel].first = count;
+  for (const auto& [kernel, count] : LaunchesOf(b)) launches[kernel].second = count;
+  for (const auto& [kernel, counts] : launches) {
+    if (counts.first != counts.second)
+      out.push_back("launches of " + kernel + ": " + std::to_string(counts.first) + " and " + std::to_string(counts.second));
+  }
+}
+
 void ComparePlans(const std::string& a, const std::string& b, std::vector<std::string>& out) {
   const Plan left = ReadPlan(a), right = ReadPlan(b);
   if (PlanHash(left) == PlanHash(right)) return;
   out.push_back("plan: " + PlanHash(left).substr(0, 8) + " and " + PlanHash(right).substr(0, 8));
   if (left.model.hash != right.model.hash)
     out.push_back("model: " + Escaped(left.model.name) + " and " + Escaped(right.model.name) + ", with different contents");
+  SumUp(left, right, out);
   CompareText(PlanText(left), PlanText(right), out);
 }
 
@@ -104,8 +139,9 @@ void CompareWeights(const std::string& a, const std::string& b, std::vector<std:
   }
 }
 
-// The last line of a run's results by column.
+// The last line of a run's results by column; none if it has not written any yet.
 std::map<std::string, std::string> LastResults(const RunFolder& run) {
+  if (!std::filesystem::exists(run.File("results.csv"))) return {};
   const std::vector<std::string> lines = LinesOf(ReadWholeFile(run.File("results.csv")));
   std::map<std::string, std::string> results;
   if (lines.size() < 2) return results;
@@ -137,7 +173,7 @@ void CompareRuns(const std::string& a, const std::string& b, std::vector<std::st
   ComparePlans(left.PlanPath(), right.PlanPath(), plans);
   if (!plans.empty())
     out.push_back(plans.front() + "   (gradloom diff " + ShellWord(left.PlanPath()) + " " + ShellWord(right.PlanPath()) + ")");
-  CompareWeights(left.StatePath(), right.StatePath(), out);
+  CompareWeights(WeightsPathOf({.path = a}), WeightsPathOf({.path = b}), out);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/run/generation.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "runtime/base/error.h"
@@ -34,8 +35,8 @@ Alphabet Alphabet::Default(int64_t tokens) {
     for (int c = 0; c < kBytes; ++c) alphabet.symbols_.emplace_back(1, static_cast<char>(c));
     return alphabet;
   }
-  throw Error(ErrorCode::kConfig, "the characters of the model's " + std::to_string(tokens) + " tokens are unknown", "",
-              "pass a file with the characters in order: --alphabet FILE");
+  alphabet.numbers_ = tokens;
+  return alphabet;
 }
 
 Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::string& where) {
@@ -58,7 +59,30 @@ Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::strin
               "every line break counts as a character, including the last");
 }
 
+std::string Alphabet::Decode(int64_t token) const {
+  return numbers_ > 0 ? " " + std::to_string(token) : symbols_.at(static_cast<size_t>(token));
+}
+
+std::vector<int64_t> Alphabet::EncodeNumbers(std::string_view text) const {
+  constexpr std::string_view kBetween = " ,\t\n";
+  std::vector<int64_t> tokens;
+  for (size_t at = text.find_first_not_of(kBetween); at < text.size(); at = text.find_first_not_of(kBetween, at)) {
+    const std::string_view word = text.substr(at, text.find_first_of(kBetween, at) - at);
+    int64_t token = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+    if (error != std::errc() || end != word.data() + word.size() || token < 0 || token >= numbers_) {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(word, 40) + "' of the prompt is not a token of the model", "--prompt",
+                  "write the numbers of its tokens, from 0 to " + std::to_string(numbers_ - 1) +
+                      "; if tokens are characters, name them in order in a file: --alphabet FILE");
+    }
+    tokens.push_back(token);
+    at += word.size();
+  }
+  return tokens;
+}
+
 std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
+  if (numbers_ > 0) return EncodeNumbers(text);
   std::vector<int64_t> tokens;
   while (!text.empty()) {
     // Bytes match as they are, characters as a whole.

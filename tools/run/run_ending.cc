@@ -51,6 +51,9 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
   const DeviceMemory memory = session.device_memory().front();
   log.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
   log.Line("model   " + Escaped(ending.model, 4096) + "   run: " + Escaped(ending.run, 4096));
+  if (ending.best && ending.best->second != session.step())
+    log.Line("best    gradloom export " + ShellWord(ending.run) + " --from best -o best.onnx   writes the model of step " +
+             std::to_string(ending.best->second));
 }
 
 nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, const Session& session) {

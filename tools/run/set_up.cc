@@ -8,6 +8,7 @@
 
 #include "compiler/passes/loss_info.h"
 #include "runtime/base/error.h"
+#include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
 #include "runtime/session/weight_files.h"
 #include "tools/run/device_forecast.h"
@@ -174,12 +175,13 @@ std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& 
 }
 
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
-                         std::vector<std::string>& notes) {
+                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes) {
   if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
     throw Error(ErrorCode::kConfig, "no data is given, and the run has no evaluation data", "", "pass a file: --data test.csv");
   }
   DataOptions options = DataOptionsOf(configuration);
   options.targets = targets;
+  options.classes = classes;
   TrainingData data = LoadTrainingData(options, feeds, configuration.Integer("train.seed"));
   notes.insert(notes.end(), data.notes.begin(), data.notes.end());
   return std::move(data.eval);
@@ -335,26 +337,39 @@ TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePl
 
 namespace {
 
-std::string StateNames(const Session& session) {
+// The names of the parameters for which `is` is true, shortened; "" if there are none.
+std::string ParameterNames(const Session& session, const std::function<bool(const std::string& name)>& is) {
   constexpr size_t kMax = 8;
   std::string names;
   size_t count = 0;
   for (const StateTensor& tensor : session.plan().state) {
-    if (tensor.kind != StateKind::kParameter) continue;
+    if (tensor.kind != StateKind::kParameter || !is(tensor.name)) continue;
     if (count++ < kMax) names += (names.empty() ? "" : ", ") + Escaped(tensor.name, 80);
   }
   return count > kMax ? names + " and " + std::to_string(count - kMax) + " more" : names;
 }
 
+void CheckPatterns(const std::vector<std::string>& except, const StoredTensors& stored) {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : stored.types()) names.push_back(name);
+  for (const std::string& pattern : except) {
+    if (PatternMatchesAny(pattern, names)) continue;
+    const std::string near = Nearest(pattern, names);
+    throw Error(ErrorCode::kConfig, "--init-except '" + Escaped(pattern) + "' matches none of its tensors", Escaped(stored.path(), 4096),
+                near.empty() ? "gradloom inspect " + ShellWord(stored.path()) + "   lists them" : "did you mean '" + Escaped(near) + "'?");
+  }
+}
+
 }  // namespace
 
-void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes) {
+void LoadWeights(Session& session, const std::string& path, const std::vector<std::string>& except, std::vector<std::string>& notes) {
   const StoredTensors stored(path);
+  CheckPatterns(except, stored);
   int64_t loaded = 0;
   NonFiniteWeights non_finite;
   for (const auto& [name, type] : stored.types()) {
     const int index = session.plan().FindState(name);
-    if (index < 0) continue;
+    if (index < 0 || MatchesAnyPattern(except, name)) continue;
     // A new run counts its updates from 0, and foreign moments would be bias-corrected as if they had been accumulated since then.
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
     if (state.kind != StateKind::kParameter && state.kind != StateKind::kStatistic) continue;
@@ -365,16 +380,21 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kShape) throw;
       throw Error(ErrorCode::kCheckpoint, error.message(), Escaped(path, 4096),
-                  "use weights of this model, or remove the tensor from the file");
+                  "use weights of this model, or begin with the tensor as the model has it: --init-except " + ShellWord(name));
     }
     ++loaded;
   }
   if (loaded == 0) {
     throw Error(ErrorCode::kCheckpoint, "none of its tensors is trained by the model", Escaped(path, 4096),
-                "the model has: " + StateNames(session));
+                "the model has: " + ParameterNames(session, [](const std::string&) { return true; }));
   }
-  if (const std::string line = UnusedTensors(session.plan(), stored); !line.empty()) notes.push_back(line);
   if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
+  const auto is_kept = [&](const std::string& name) { return !stored.types().contains(name) || MatchesAnyPattern(except, name); };
+  if (const std::string kept = ParameterNames(session, is_kept); !kept.empty())
+    notes.push_back("weights begin as the model has them, not from " + Escaped(path, 4096) + ": " + kept);
+  if (const std::string line = UnusedTensors(session.plan(), stored); !line.empty())
+    notes.push_back("warning " + line +
+                    "   [frozen weights are those of the model; to begin with all of a run's weights, train its export/model.onnx]");
 }
 
 }  // namespace gradloom

@@ -40,9 +40,9 @@ std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& 
 // Whether this is one of several processes that each read their share of the rows of a batch, or of the batches (DataOptions::on_demand).
 bool ReadsOnDemand(const Configuration& configuration);
 
-// The evaluation data of a run, as in its training; `targets` as in DataOptions. Throws Error(kConfig) if there was none.
+// The evaluation data of a run, as in its training; `targets` and `classes` as in DataOptions. Throws Error(kConfig) if there was none.
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
-                         std::vector<std::string>& notes);
+                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes);
 
 // The configured metrics. Those without an output and target use those of the first loss; an empty output means the graph's first one. How
 // they read them is set by the compiled plan (MetricSpec::ReadLikeLoss).
@@ -51,9 +51,10 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
 // The valid classes of the losses' targets.
 std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
 
-// Replaces parameters and running statistics of the session with those of a safetensors file or of the folder of a checkpoint. Optimizer
-// state, accumulated gradients and loss scale are ignored. Names that the session lacks are listed in a note. Throws Error(kCheckpoint) if
-// the file has none of its weights.
-void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes);
+// Replaces parameters and running statistics of the session with those of a safetensors file or of the folder of a checkpoint, except those
+// whose names match a pattern of `except`. Optimizer state, accumulated gradients and loss scale are ignored. Notes list the names that the
+// session lacks, and the parameters that the file lacks. Throws Error(kCheckpoint) if the file has none of its weights, or one of another
+// shape or type; Error(kConfig) for a pattern that matches no tensor of the file.
+void LoadWeights(Session& session, const std::string& path, const std::vector<std::string>& except, std::vector<std::string>& notes);
 
 }  // namespace gradloom

@@ -172,6 +172,14 @@ std::string WeightsPathOf(const TrainedSource& source) {
               "gradloom resume " + ShellWord(source.path) + "   continues it");
 }
 
+std::string InitialWeightsPath(const std::string& path) {
+  if (path.ends_with(".onnx")) {
+    throw Error(ErrorCode::kCheckpoint, "this is a model, not weights", Escaped(path, 4096),
+                "to begin with its weights, train this model instead");
+  }
+  return RunFolder::IsRun(path) ? WeightsPathOf({.path = path}) : path;
+}
+
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   weights_path_ = WeightsPathOf(source);
@@ -247,8 +255,9 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
-  const Dataset rows = !data.empty() ? Load(data, compiled, notes, ClassesOf(compiled.options.recipe, *compiled.graph.graph))
-                                     : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
+  const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
+  const Dataset rows =
+      !data.empty() ? Load(data, compiled, notes, classes) : EvaluationDataOf(configuration_, compiled.feeds, targets, classes, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
   for (MetricSpec& spec : options.metrics) spec.ReadLikeLoss(session.plan().losses);
   options.loss_weight = LossWeightOf(session.plan().losses, rows);

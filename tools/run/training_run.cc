@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
@@ -111,6 +112,7 @@ class TrainingRun {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
+      if (!absent_weights_.empty()) LoadWeights(*session_, absent_weights_, {}, set_up_.notes);  // throws
       log_.Line("resume  from the start: nothing has been saved yet");
     }
     WriteEnvironment(ResumedEnvironment());
@@ -150,12 +152,12 @@ class TrainingRun {
     CheckTrainerOptions(set_up_.options, set_up_.plan->schedule);
     if (configuration_.has_value("train.chaos"))
       session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
-    std::string weights = configuration_.Text("model.init_weights");
-    if (RunFolder::IsRun(weights)) {
-      weights = WeightsPathOf({.path = weights, .weights = "", .from = ""});
-      set_up_.notes.push_back("weights " + Escaped(weights, 4096));
-    }
-    if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
+    const std::string& given = configuration_.Text("model.init_weights");
+    std::string weights = given.empty() ? "" : InitialWeightsPath(given);
+    // A run that was saved does not need them any more.
+    if (resumed_ && job_->alone() && !weights.empty() && !std::filesystem::exists(weights)) absent_weights_ = std::exchange(weights, "");
+    if (weights != given && !weights.empty()) set_up_.notes.push_back("weights " + Escaped(weights, 4096));
+    if (!weights.empty()) LoadWeights(*session_, weights, configuration_.Texts("model.init_except"), set_up_.notes);
     if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
     parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
     // All processes have written initial values; from now on none does.
@@ -417,6 +419,7 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
+  std::string absent_weights_;  // model.init_weights of a resumed run, if they are gone
   std::optional<RunParts> parts_;
   std::string trainer_state_, run_path_;
   RunEnding ending_;  // as far as the trainer reports it

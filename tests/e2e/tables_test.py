@@ -1,0 +1,134 @@
+"""Tables as they come: columns of names, missing numbers, classes by name. Training on them has the same bits as training on arrays in which names
+are numbered and missing numbers are NaN."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import safetensors.numpy
+from onnx import TensorProto, helper, numpy_helper
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+SEED = random.SystemRandom().randrange(2**32)
+COLORS, CITIES, KINDS = ["", "blue", "green", "red"], ["Bonn", "Lima", "Oslo", "Paris", "Rome"], ["setosa", "versicolor", "virginica"]
+MISSING = ["", "NA", "n/a", "?", "null", " None ", "nan"]
+
+
+def models(rng):
+    def weight(name, *shape):
+        return numpy_helper.from_array((rng.standard_normal(shape) * 0.3).astype("float32"), name)
+
+    def save(path, nodes, inputs, output, weights):
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*output)], weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    save("houses.onnx",
+         [helper.make_node("Gather", ["color.weight", "color"], ["c"]), helper.make_node("Gather", ["city.weight", "city"], ["d"]),
+          helper.make_node("Reshape", ["d", "shape"], ["e"]), helper.make_node("Concat", ["numbers", "c", "e"], ["all"], axis=1),
+          helper.make_node("Gemm", ["all", "fc1.weight", "fc1.bias"], ["h"]), helper.make_node("Tanh", ["h"], ["t"]),
+          helper.make_node("Gemm", ["t", "fc2.weight", "fc2.bias"], ["y"])],
+         [("numbers", 1, ["N", 3]), ("color", TensorProto.INT64, ["N"]), ("city", TensorProto.INT64, ["N", 1])], ("y", 1, ["N", 2]),
+         [weight("color.weight", 4, 4), weight("city.weight", 5, 4), weight("fc1.weight", 11, 8), weight("fc1.bias", 8), weight("fc2.weight", 8, 2),
+          weight("fc2.bias", 2), numpy_helper.from_array(np.array([-1, 4]), "shape")])
+    save("flowers.onnx", [helper.make_node("Gemm", ["x", "w", "b"], ["logits"])], [("x", 1, ["N", 4])], ("logits", 1, ["N", 3]),
+         [weight("w", 4, 3), weight("b", 3)])
+
+
+def houses(rng, name, rows):
+    """NAME.csv, and NAME.npz with the same rows in numbers."""
+    numbers = rng.normal(5, 2, (rows, 3)).round(2).astype("float32")
+    numbers[rng.random((rows, 3)) < 0.15] = np.nan
+    color, city = rng.integers(0, 4, rows), rng.integers(0, 5, rows)
+    if name == "train":
+        color[:4], city[:5], numbers[5] = range(4), range(5), 1
+    targets = np.stack([color + 0.5 * city, city - color], 1).astype("float32")
+    with open(name + ".csv", "w") as file:
+        file.write("age,income,height,color,city,price,rating\n")
+        for row in range(rows):
+            cells = [rng.choice(MISSING) if np.isnan(v) else f"{v:.2f}" for v in numbers[row]]
+            file.write(",".join([*cells, COLORS[color[row]], CITIES[city[row]], *map(str, targets[row])]) + "\n")
+    np.savez(name + ".npz", numbers=numbers, color=color, city=city, target=targets)
+
+
+def flowers(rng, name, rows):
+    kind = np.arange(rows) % 3
+    features = rng.normal(kind[:, None], 1, (rows, 4)).round(2)
+    with open(name, "w") as file:
+        file.write("a,b,c,d,kind\n" + "".join(",".join([*map(str, f), KINDS[k]]) + "\n" for f, k in zip(features, kind)))
+
+
+class TablesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        print("seed", SEED)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        os.chdir(folder.name)
+        rng = np.random.default_rng(SEED)
+        models(rng)
+        houses(rng, "train", 90)
+        houses(rng, "test", 31)
+        flowers(rng, "flowers.csv", 60)
+        flowers(rng, "more.csv", 30)
+
+    def run_command(self, words, code=0):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stderr}")
+        return done
+
+    COLUMNS = ["--map", "numbers=age..height", "--map", "color=color", "--map", "city=city", "--map", "target=price,rating"]
+    TRAIN = ["train", "houses.onnx", "--loss", "mse(y, target)", "--transform", "numbers=fill mean", "--transform", "numbers=standardize",
+             "--metric", "mae", "--epochs", "3", "--lr", "0.01", "--batch", "16", "--progress", "none"]
+
+    def test_names_and_missing_numbers(self):
+        done = self.run_command([*self.TRAIN, "--data", "train.csv", "--eval-data", "test.csv", *self.COLUMNS, "--name", "table"])
+        self.assertIn("classes color: '', blue, green, red", done.stderr)
+        self.assertIn("classes city: Bonn, Lima, Oslo, Paris, Rome", done.stderr)
+        self.assertNotIn("warning", done.stderr)
+        self.run_command([*self.TRAIN, "--data", "train.npz", "--eval-data", "test.npz", "--name", "arrays"])
+        table, arrays = (safetensors.numpy.load_file(f"runs/{name}/state.safetensors") for name in ("table", "arrays"))
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(table[name], values, err_msg=name)
+        # What uses the run reads other tables as it read the training data.
+        evaluated = [json.loads(self.run_command(["eval", f"runs/{run}", "--json", *data]).stdout)
+                     for run, data in (("arrays", []), ("table", []), ("table", ["--data", "test.csv"]), ("arrays", ["--data", "test.npz"]))]
+        for other in evaluated:
+            self.assertEqual((other["loss"], other["mae"]), (evaluated[0]["loss"], evaluated[0]["mae"]))
+        for run in ("table", "arrays"):
+            self.run_command(["predict", f"runs/{run}", "--data", "test.csv" if run == "table" else "test.npz", "-o", f"{run}.npz"])
+        np.testing.assert_array_equal(np.load("table.npz")["y"], np.load("arrays.npz")["y"])
+        self.run_command(["resume", "runs/table", "--epochs", "4"])
+        with open("teal.csv", "w") as file:
+            file.write("age,income,height,color,city\n1,2,3,teal,Rome\n")
+        error = self.run_command(["predict", "runs/table", "--data", "teal.csv"], 5).stderr
+        self.assertIn("'teal' is not a class of the training data\n  --> teal.csv:2:4", error)
+
+    def test_what_is_not_filled_in_is_an_error_with_the_remedy(self):
+        words = [word for word in self.TRAIN if word != "numbers=fill mean"]
+        words.remove("--transform")
+        error = self.run_command([*words, "--data", "train.csv", *self.COLUMNS, "--eval-split", "20%", "--name", "missing"], 5).stderr
+        self.assertIn("--transform INPUT='fill mean'", error)
+        # An embedding with too few rows.
+        columns = [word.replace("color=color", "color=city") for word in self.COLUMNS]
+        error = self.run_command([*self.TRAIN, "--data", "train.csv", *columns, "--eval-split", "20%", "--name", "narrow"], 5).stderr
+        self.assertIn("color", error)
+
+    def test_a_run_evaluates_classes_by_name_on_its_own_data(self):
+        data = ["--data", "flowers.csv", "--epochs", "5", "--lr", "0.05", "--metric", "accuracy", "--metric", "recall"]
+        self.run_command(["train", "flowers.onnx", *data, "--eval-data", "more.csv", "--name", "given"])
+        own, said = (json.loads(self.run_command(["eval", "runs/given", "--json", *words]).stdout) for words in ([], ["--data", "more.csv"]))
+        self.assertEqual({**own, "data": ""}, {**said, "data": ""})
+        trained = json.loads(self.run_command(["train", "flowers.onnx", *data, "--eval-split", "20%", "--name", "split", "--json"]).stdout)
+        split = json.loads(self.run_command(["eval", "runs/split", "--json"]).stdout)
+        self.assertEqual(split["rows"], 12)
+        for metric in ("accuracy", "recall", "recall/0", "recall/1", "recall/2"):
+            self.assertEqual(split[metric], trained["eval_" + metric], metric)
+
+
+if __name__ == "__main__":
+    unittest.main()
