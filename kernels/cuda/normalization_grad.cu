@@ -206,7 +206,7 @@ struct SumOfGradients {
     if (addend != nullptr) {
       const auto other = *reinterpret_cast<const FloatRows::Vector*>(addend + at);
       GRADLOOM_UNROLL
-      for (int e = 0; e < kHeldVector; ++e) results.at[e] += other.at[e];
+      for (int e = 0; e < kHeldVector; ++e) results.at[e] = SeparateSum(results.at[e], other.at[e]);
     }
     if (dx != nullptr) *reinterpret_cast<FloatRows::Vector*>(dx + at) = results;
     rounded.Store(at, results);

@@ -22,6 +22,8 @@
 namespace gradloom::cuda {
 namespace {
 
+constexpr size_t kMaxParameterBytes = 4096;  // of a kernel, on every GPU
+
 constexpr char kBefore[] = R"(
 #define __global__
 #define __launch_bounds__(threads)
@@ -37,9 +39,10 @@ class Emulated : public RuntimeFunction {
   using Function = void (*)(const void* arguments);
   explicit Emulated(Function function) : function_(function) {}
   void Launch(int64_t, int, const void* arguments, size_t bytes, cudaStream_t stream) override {
+    GRADLOOM_CHECK(bytes <= kMaxParameterBytes);
     EmulatedLaunch(stream, [function = function_, copy = std::string(static_cast<const char*>(arguments), bytes)] {
       // The struct must be aligned.
-      alignas(16) char aligned[4096];
+      alignas(16) char aligned[kMaxParameterBytes];
       copy.copy(aligned, copy.size());
       function(aligned);
     });
@@ -83,7 +86,9 @@ std::string CompileAndCache(const std::string& source, const std::string&) {
   const std::string path = PathOf(source), own = path + "." + std::to_string(getpid());
   std::ofstream(own + ".cc") << kBefore << source << "\nextern \"C\" void emulated(const void* a) { " << kPointwiseName
                              << "(*(const Arguments*)a); }\n";
-  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + own + " " + own + ".cc 2> " + own + ".log";
+  // A GPU refuses words at addresses that are no multiples of their size.
+  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=alignment" +
+                              std::string(" -shared -fPIC -o ") + own + " " + own + ".cc 2> " + own + ".log";
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(own + ".log");
     throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);

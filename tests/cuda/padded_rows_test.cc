@@ -202,9 +202,11 @@ TEST(PaddedRows, DividedProductsAgreeWithTheReference) {
   });
 }
 
-// The function follows the last product over k of each part of the result. GELU's operand is written where its result is.
+// The function follows the last product over k of each part of the result. GELU's operand is written where its result is. The library may
+// have no algorithm for a part; passes then follow the whole product, which other tests cover.
 TEST(PaddedRows, DividedEpiloguesAgreeWithTheReference) {
-  ForEachSeed(60, [](Random& r) {
+  int compared = 0;
+  ForEachSeed(60, [&](Random& r) {
     const bool gelu = r.Coin();
     const DType dtype = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
     const double epsilon = dtype == DType::kFloat16 ? 1e-3 : 8e-3;
@@ -222,7 +224,7 @@ TEST(PaddedRows, DividedEpiloguesAgreeWithTheReference) {
     const OperandsOnDevice memory(c);
     for (const ProductPart& part : AlignedParts(*BlasProductOf(c.call), 0)) {
       cuda::LtProduct product(part.product, TheLibraries());
-      ASSERT_TRUE(product.has_algorithm());
+      if (!product.has_algorithm()) return;
       const DeviceBytes scratch(BlasScratchBytes(part.product));
       const void* const addend = part.product.addend == BlasProduct::Addend::kMatrix ? memory.out(0, part.d)
                                  : has_row                                           ? memory.in(2, part.row)
@@ -234,7 +236,9 @@ TEST(PaddedRows, DividedEpiloguesAgreeWithTheReference) {
     }
     const std::vector<Tensor> wanted = RunReference(c.call, c.inputs);
     for (size_t i = 0; i < wanted.size(); ++i) ExpectNear(wanted[i], memory.Result(i), 4 * epsilon * static_cast<double>(k));
+    ++compared;
   });
+  EXPECT_GT(compared, 30);
 }
 
 // Operands of the shape of the result are padded, others are broadcast.

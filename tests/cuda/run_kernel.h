@@ -73,8 +73,9 @@ inline std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& cal
       out.push_back(memory.back()->data());
     }
   }
-  const DeviceBytes scratch(row.scratch_bytes == nullptr ? 0 : row.scratch_bytes(call));
-  kernel->Run(in.data(), out.data(), scratch.data(), nullptr);
+  // Not aligned better than in a plan.
+  const DeviceBytes scratch(kAlignmentBytes + (row.scratch_bytes == nullptr ? 0 : row.scratch_bytes(call)));
+  kernel->Run(in.data(), out.data(), static_cast<std::byte*>(scratch.data()) + kAlignmentBytes, nullptr);
   GRADLOOM_CUDA(cudaDeviceSynchronize());
   cuda::DataFault found;
   fault.Read(&found, sizeof found);

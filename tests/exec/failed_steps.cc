@@ -96,15 +96,16 @@ CompileOptions OptionsOf(const FailedStepCase& c) {
   return options;
 }
 
-// By name: the state on every device that holds it, byte for byte. Test devices use host memory.
+// By name: the state on every device that holds it, byte for byte.
 std::map<std::string, std::string> StateOf(Session& session) {
   std::map<std::string, std::string> bytes;
   const StateArena& arena = session.executor().state();
   for (const StateTensor& state : session.plan().state) {
     for (size_t rank = 0; rank < arena.ranks(); ++rank) {
       if (!state.in_place(session.plan().PlaceOf(rank))) continue;
-      const auto* const at = reinterpret_cast<const char*>(arena.at(static_cast<int>(rank), state.offset));
-      bytes.emplace(state.name + " of device " + std::to_string(rank), std::string(at, static_cast<size_t>(state.bytes)));
+      const Tensor held = arena.GetOf(rank, state);
+      bytes.emplace(state.name + " of device " + std::to_string(rank),
+                    std::string(static_cast<const char*>(held.data()), static_cast<size_t>(held.bytes())));
     }
   }
   return bytes;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares Gradloom with PyTorch eager, torch.compile and JAX on one GPU in one run: a table of step times.
 
-python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [--json-out FILE] [NAME...]
+python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [--json-out FILE] [--ops-out DIR] [NAME...]
 
 FOLDER is the output of tests/gpu/pack.sh. The Python needs torch, torchvision and onnx, and another one, or the same, needs jax with CUDA,
 flax and optax (--jax; "" leaves out that peer).
@@ -14,7 +14,9 @@ max-autotune measures are those of a busy machine for peers, and of an idle one 
 A cell is the median step, including the transfer of inputs from the host and of the loss to it. `best peer / ours` is above 1 if Gradloom is
 faster. `products` is the time that the step's products need at the rate of one large product on this card, measured in the same run, divided
 by the step time. A peer that fails, or is not ready after --limit, is listed below the table; one that lacked memory is tried again alone.
-Every result also goes to stderr as soon as it is there, and to FILE, with more fields (ms_p10, ms_p90)."""
+Every result also goes to stderr as soon as it is there, and to FILE, with more fields (ms_p10, ms_p90). With --ops-out, Gradloom then runs
+once more for each workload with single launches that are timed, and writes the times by kernel and of the slowest instructions to
+DIR/NAME.txt."""
 import argparse
 import json
 import os
@@ -200,6 +202,20 @@ class Bench:
                 repeated = True
                 planned = [{name: [who]} for name, of in self.results.items() for who in self.peers if "memory" in of[who].get("failed", "").lower()]
 
+    def write_ops(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in self.names:
+            limit = min(self.a.limit, self.left())
+            if "failed" in self.results[name]["gradloom"] or limit < 2:
+                print(f"{name}: no times of kernels", file=sys.stderr, flush=True)
+                continue
+            command = [str(word) for word in self.command("gradloom", name) if word != "--json"]
+            with open(folder / f"{name}.txt", "w") as file:
+                try:
+                    subprocess.run([*command, "--ops"], stdout=file, stderr=subprocess.STDOUT, env=self.environment, timeout=limit)
+                except subprocess.TimeoutExpired:
+                    print(f"{name}: no time left for the times of kernels", file=sys.stderr, flush=True)
+
     def timing_s(self, waves):
         """About how long it takes to time the peers of these waves, and Gradloom where that is left to do."""
         peers = [name for wave in waves for name, whos in wave.items() for _ in whos]
@@ -277,6 +293,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=10, help="of measured steps, at most, in one process")
     parser.add_argument("--modes", type=lambda text: [mode for mode in text.split(",") if mode], default=MODES,
                         help="of PyTorch, separated by commas: " + ", ".join(MODES))
+    parser.add_argument("--ops-out", type=pathlib.Path, metavar="DIR", help="times of our kernels, by workload")
     parser.add_argument("--json-out", type=pathlib.Path, metavar="FILE", help="all results")
     parser.add_argument("names", nargs="*")
     a = parser.parse_intermixed_args()
@@ -286,10 +303,12 @@ def main():
     bench = Bench(a)
     try:
         bench.run()
+        print_table(a.device, bench.results, bench.peers, bench.rates)
+        if a.ops_out:
+            bench.write_ops(a.ops_out)
     finally:
         for process in bench.processes:
             process.stop()
-    print_table(a.device, bench.results, bench.peers, bench.rates)
 
 
 def print_table(device, results, peers, rates):

@@ -12,9 +12,12 @@ SCRIPT = sys.argv.pop(1)
 PROGRAM = r"""#!/usr/bin/env python3
 import os, pathlib, signal, sys, time
 if sys.argv[1] == "tests" and "--gtest_list_tests" in sys.argv:
-    print("Running main()\nGpu.\n  Memory\nCudaKernels.\n  AgreeWithTheReference\nMath.\n  Good\n  Bad\n  Crashes\nTyped/Run.\n  One/0  # GetParam() = 1")
+    hangs = "  Hangs\n" if os.path.exists(sys.argv[0] + ".hangs") else ""
+    print("Running main()\nGpu.\n  Memory\nCudaKernels.\n  AgreeWithTheReference\nMath.\n" + hangs + "  Good\n  Bad\n  Crashes\nTyped/Run.\n  One/0  # GetParam() = 1")
 elif sys.argv[1] == "tests":
     name = sys.argv[2].split("=")[1]
+    if name == "Math.Hangs":
+        time.sleep(60)
     if name == "Math.Bad":
         print("x.cc:7: Failure\nexpected 1\n[  FAILED  ] Math.Bad")
         sys.exit(1)
@@ -39,12 +42,14 @@ else:
 
 
 class RunOnGpu(unittest.TestCase):
-    def run_script(self, cases, *arguments):
+    def run_script(self, cases, *arguments, hangs=False):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             program = folder / "gpu_programs"
             program.write_text(PROGRAM)
             program.chmod(0o755)
+            if hangs:
+                (folder / "gpu_programs.hangs").touch()
             for case in cases:
                 (folder / "recorded" / case).mkdir(parents=True)
                 (folder / "recorded" / case / "case.json").write_text("{}")
@@ -57,7 +62,7 @@ class RunOnGpu(unittest.TestCase):
             return done
 
     def test_reports_each_failure(self):
-        done = self.run_script([f"case_{i}" for i in range(20)] + ["spoils", "kinked", "worse"])
+        done = self.run_script([f"case_{i}" for i in range(20)] + ["spoils", "kinked", "worse"], "--gpus", "1")
         self.assertEqual(done.returncode, 1)
         text = done.stdout
         # Good, One/0 and the eight parts of the table of operators.
@@ -78,6 +83,13 @@ class RunOnGpu(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, "hangs: (out of time|no time left)")
         self.assertIn("== recorded trainings on cuda:0: 1 passed, 1 failed", done.stdout)
+
+
+    def test_a_test_that_hangs_leaves_time_for_the_rest(self):
+        done = self.run_script([f"case_{i}" for i in range(20)], "--seconds", "12", "--gpus", "2", hangs=True)
+        self.assertIn("Math.Hangs: out of time", done.stdout)
+        self.assertIn("== recorded trainings on cuda:0: 20 passed, 0 failed", done.stdout)
+        self.assertIn("== on cuda:0,cuda:1: 0 passed, 0 failed", done.stdout)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -78,23 +79,30 @@ class Pair {
     if (drops) AddDropout();
   }
 
-  // Where the results of both forms differ, for a message; "" if they have the same bits.
-  std::string Difference(const std::vector<Tensor>& of_separate, const std::vector<Tensor>& of_packed) const {
-    const size_t step = static_cast<size_t>(DTypeBytes(dtype_));
+  // Where the results of both forms differ, for a message; "" if they have the same bits, or with `allowed` > 0, if they agree up to this
+  // times the larger of 1 and the number.
+  std::string Difference(const std::vector<Tensor>& of_separate, const std::vector<Tensor>& of_packed, double allowed = 0) const {
     const bool gradient = of_separate.size() > 1;
+    const auto same = [&](const Tensor& a, int64_t i, const Tensor& b, int64_t k) {
+      const auto step = DTypeBytes(dtype_);
+      const auto* const at = static_cast<const char*>(a.data()) + i * step;
+      if (std::memcmp(at, static_cast<const char*>(b.data()) + k * step, static_cast<size_t>(step)) == 0) return true;
+      const double x = ElementAsDouble(a.view(), i), y = ElementAsDouble(b.view(), k);
+      return allowed > 0 && std::fabs(x - y) <= allowed * std::max(1.0, std::fabs(x));
+    };
     for (size_t k = 0; k < (gradient ? operands_.size() : 1); ++k) {
       const std::vector<Element>& elements = gradient ? operands_[k] : y_elements_;
       for (size_t i = 0; i < elements.size(); ++i) {
-        const auto* const a = static_cast<const char*>(of_separate[elements[i].part].data());
-        const auto* const b = static_cast<const char*>(of_packed[k].data());
-        if (std::memcmp(a + static_cast<size_t>(elements[i].index) * step, b + i * step, step) != 0)
+        if (!same(of_separate[elements[i].part], elements[i].index, of_packed[k], static_cast<int64_t>(i)))
           return "part " + std::to_string(elements[i].part) + " element " + std::to_string(elements[i].index) + ", " + Describe();
       }
     }
     if (of_separate.size() < 4) return "";
     const Tensor &a = of_separate[3], &b = of_packed[operands_.size()];
-    const bool same = std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
-    return same ? "" : "the gradient of the mask, " + Describe();
+    for (int64_t i = 0; i < a.elements(); ++i) {
+      if (!same(a, i, b, i)) return "the gradient of the mask, element " + std::to_string(i) + ", " + Describe();
+    }
+    return "";
   }
 
   Call separate, packed;
