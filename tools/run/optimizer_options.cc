@@ -23,6 +23,9 @@ constexpr std::string_view kOneDimension = "1d";
 constexpr struct {
   const char *key, *rules;
 } kRuleOptions[] = {
+    {"optimizer.momentum", "sgd, momentum, nesterov, rmsprop"},
+    {"optimizer.beta1", "adam, adamw, adamax, lamb"},
+    {"optimizer.beta2", "adam, adamw, adamax, lamb"},
     {"optimizer.dampening", "sgd, momentum"},
     {"optimizer.amsgrad", "adam, adamw"},
     {"optimizer.alpha", "rmsprop"},
