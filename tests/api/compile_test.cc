@@ -77,6 +77,14 @@ std::string BytesOf(const gradloom::Plan& plan) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The text without the keys that were set.
+std::string TextOf(const gradloom::Plan& plan) {
+  std::string text = plan.Text();
+  const size_t at = text.find("\nproperty configuration: ");
+  if (at == std::string::npos) return text;
+  return text.erase(at, text.find('\n', at + 1) - at);
+}
+
 // Each option changes the plan as its key does.
 TEST(Optimizer, SaysWhatTheKeysSay) {
   struct Case {
@@ -108,7 +116,7 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
     for (const auto& [key, value] : one.keys) keys.emplace_back("optimizer." + key, value);
     const Plan plan = PlanWith(one.set);
     EXPECT_TRUE(BytesOf(plan) == BytesOf(PlanWith(one.plain, keys)));
-    EXPECT_NE(plan.Text(), PlanWith(one.plain).Text());
+    EXPECT_NE(TextOf(plan), TextOf(PlanWith(one.plain)));
   }
   // The defaults of the structs are those of the keys.
   for (const auto& [name, optimizer] : std::vector<std::pair<std::string, Optimizer>>{{"sgd", Sgd{}},
@@ -118,7 +126,7 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
                                                                                       {"adadelta", Adadelta{}},
                                                                                       {"adamax", Adamax{}},
                                                                                       {"lamb", Lamb{}}}) {
-    EXPECT_EQ(PlanWith(optimizer).Text(), PlanWith(Optimizer(name, {})).Text()) << name;
+    EXPECT_EQ(TextOf(PlanWith(optimizer)), TextOf(PlanWith(Optimizer(name, {})))) << name;
   }
 }
 
