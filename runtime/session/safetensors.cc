@@ -151,6 +151,12 @@ Tensor SafetensorsFile::Read(const std::string& name) const {
   return tensor;
 }
 
+std::map<std::string, Tensor> SafetensorsFile::ReadAll() const {
+  std::map<std::string, Tensor> tensors;
+  for (const auto& [name, entry] : entries_) tensors.emplace(name, Read(name));
+  return tensors;
+}
+
 std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where, int64_t max_tensors,
                                                   std::map<std::string, std::string>* metadata) {
   SafetensorsHeader header =

@@ -43,6 +43,8 @@ class SafetensorsFile {
   // The same into `out`, which has room for the entry's bytes.
   void ReadInto(const std::string& name, void* out) const;
 
+  std::map<std::string, Tensor> ReadAll() const;
+
   // Larger than the limits of data and models, since state is larger: nothing is allocated by what a header claims.
   static constexpr int64_t kLimitBytes = int64_t{1} << 50;
   static constexpr int64_t kMaxTensors = 65536;

@@ -2,7 +2,6 @@
 // the command, with the command's exit code.
 #include <cstdio>
 #include <exception>
-#include <map>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -19,9 +18,7 @@ void Copy(const std::string& from, const std::string& to, bool compress) {
   if (from.ends_with(".npz")) return WriteNpz(to, ReadNpz(from), compress);
   if (from.ends_with(".safetensors")) {
     const SafetensorsFile file(from);
-    std::map<std::string, Tensor> tensors;
-    for (const auto& [name, entry] : file.entries()) tensors.emplace(name, file.Read(name));
-    return WriteSafetensors(to, tensors, file.metadata());
+    return WriteSafetensors(to, file.ReadAll(), file.metadata());
   }
   throw Error(ErrorCode::kConfig, "a file of another kind", from);
 }

@@ -26,10 +26,7 @@ class SafetensorsTest : public ::testing::Test {
  protected:
   std::map<std::string, Tensor> Read(const std::string& content) {
     WriteWithoutSync(path_, content);
-    const SafetensorsFile file(path_);
-    std::map<std::string, Tensor> tensors;
-    for (const auto& [name, entry] : file.entries()) tensors.emplace(name, file.Read(name));
-    return tensors;
+    return SafetensorsFile(path_).ReadAll();
   }
 
   Error Refused(const std::string& content) {
