@@ -89,7 +89,7 @@ void SumUp(const Plan& a, const Plan& b, std::vector<std::string>& out) {
   for (const auto& [kernel, count] : LaunchesOf(b)) launches[kernel].second = count;
   for (const auto& [kernel, counts] : launches) {
     if (counts.first != counts.second)
-      out.push_back("launches of " + kernel + ": " + std::to_string(counts.first) + " and " + std::to_string(counts.second));
+      out.push_back("launches of " + Escaped(kernel, 200) + ": " + std::to_string(counts.first) + " and " + std::to_string(counts.second));
   }
 }
 
