@@ -6,7 +6,7 @@
 
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
-#include "runtime/session/training_data.h"
+#include "runtime/data/training_data.h"
 
 namespace gradloom::api {
 namespace {

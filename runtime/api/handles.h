@@ -13,11 +13,11 @@
 #include "include/gradloom/gradloom_c.h"
 #include "runtime/base/background.h"
 #include "runtime/base/error.h"
-#include "runtime/session/batches.h"
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/dataset.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/plan_identity.h"
+#include "runtime/data/batches.h"
+#include "runtime/data/dataset.h"
 #include "runtime/session/parameter_share.h"
-#include "runtime/session/plan_identity.h"
 #include "runtime/session/session.h"
 
 struct GradloomStatus {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/base/tensor.h"
+#include "runtime/data/batches.h"
 #include "runtime/plan/plan.h"
-#include "runtime/session/batches.h"
 
 namespace gradloom {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/session/batches.h"
-#include "runtime/session/dataset.h"
+#include "runtime/data/batches.h"
+#include "runtime/data/dataset.h"
 #include "runtime/session/metrics.h"
 #include "runtime/session/plateau.h"
 #include "runtime/session/session.h"

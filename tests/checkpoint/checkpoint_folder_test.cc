@@ -1,4 +1,4 @@
-#include "runtime/session/checkpoint_folder.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,9 +12,9 @@
 #include <set>
 
 #include "runtime/base/file.h"
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/faulty_calls.h"
 #include "tests/checkpoint/sample_session.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

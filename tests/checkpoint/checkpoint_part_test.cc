@@ -1,6 +1,6 @@
 // Tests of checkpoints that several processes write together. Each writes its part and process 0 writes the manifest. Whatever fails or
 // dies, the previous checkpoint still loads.
-#include "runtime/session/checkpoint_part.h"
+#include "runtime/checkpoint/checkpoint_part.h"
 
 #include <gtest/gtest.h>
 
@@ -16,12 +16,12 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/file.h"
-#include "runtime/session/checkpoint_folder.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
 #include "runtime/session/job_state.h"
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/faulty_calls.h"
 #include "tests/checkpoint/sample_session.h"
 #include "tests/comm/forked_job.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/session/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,11 +14,11 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
-#include "runtime/session/checkpoint_folder.h"
-#include "runtime/session/safetensors.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "tests/base/bytes_read.h"
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/sample_session.h"
-#include "tests/session/bytes_read.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <random>
 
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/crash_disk.h"
 #include "tests/checkpoint/sample_session.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

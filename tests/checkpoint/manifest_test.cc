@@ -1,12 +1,12 @@
-#include "runtime/session/manifest.h"
+#include "runtime/checkpoint/manifest.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/sample_session.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

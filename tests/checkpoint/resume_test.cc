@@ -12,12 +12,12 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/philox.h"
-#include "runtime/session/batches.h"
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/checkpoint_folder.h"
-#include "runtime/session/dataset.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
+#include "runtime/data/batches.h"
+#include "runtime/data/dataset.h"
+#include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/sample_session.h"
-#include "tests/session/temporary_folder.h"
 
 namespace gradloom {
 namespace {

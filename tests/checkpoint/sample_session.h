@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/checkpoint_folder.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
 
 namespace gradloom {
 

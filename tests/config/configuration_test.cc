@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "tests/session/temporary_folder.h"
+#include "tests/base/temporary_folder.h"
 #include "tools/config/keys.h"
 
 namespace gradloom {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session/npz.h"
+#include "runtime/data/npz.h"
 #include "tests/conformance/compare.h"
 #include "tests/conformance/run_case.h"
 #include "tests/conformance/training_case.h"

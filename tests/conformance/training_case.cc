@@ -5,7 +5,7 @@
 #include <set>
 
 #include "runtime/base/file.h"
-#include "runtime/session/npz.h"
+#include "runtime/data/npz.h"
 
 namespace gradloom {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export/export.h"
-#include "runtime/session/npz.h"
+#include "runtime/data/npz.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 #include "tools/api/compiling_source.h"

@@ -289,7 +289,7 @@ def rows(tools):
         Row("S31", "checkpoints that are a link to themselves", lambda: (shutil.rmtree("runs/done/checkpoints"), os.symlink("checkpoints", "runs/done/checkpoints")),
             RESUME, "E-RESOURCE", ".", "checkpoints"),
         Elsewhere("S32", "files are read, never mapped (runtime/base/file.h), so none can shrink under a mapping; tests/checkpoint:checkpoint_test "
-                         "and tests/session:safetensors_test cut files at every byte"),
+                         "and tests/checkpoint:safetensors_test cut files at every byte"),
         forged("S33", "step 2^63 - 1", lambda m: setattr(m, "step", (1 << 63) - 1), "step is 9223372036854775807", "MANIFEST"),
         forged("S33", "step -1", lambda m: setattr(m, "step", -1), "step is -1", "MANIFEST"),
         forged("S33", "a learning rate that is NaN", lambda m: setattr(m, "fixed_learning_rate", float("nan")), "is out of range", "MANIFEST"),

@@ -1,8 +1,8 @@
 // Fuzzes IDX files, also compressed, and token files. Each input is read as both.
 #include <cstring>
 
-#include "runtime/session/idx.h"
-#include "runtime/session/tokens.h"
+#include "runtime/data/idx.h"
+#include "runtime/data/tokens.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradloom {

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "runtime/session/image_rows.h"
+#include "runtime/data/image_rows.h"
+#include "tests/data/image_files.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/session/image_files.h"
 
 namespace gradloom {
 namespace {

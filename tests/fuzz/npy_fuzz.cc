@@ -3,8 +3,8 @@
 #include <map>
 
 #include "runtime/base/file.h"
-#include "runtime/session/npy.h"
-#include "runtime/session/npz.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/npz.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradloom {

@@ -1,8 +1,8 @@
 // Fuzzes weight files and the rank files of checkpoints, which have separate readers, and the index of divided weights.
 #include <cstring>
 
-#include "runtime/session/safetensors.h"
-#include "runtime/session/shard_index.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/shard_index.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradloom {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/session/csv.h"
+#include "runtime/data/csv.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradloom {

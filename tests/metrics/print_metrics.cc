@@ -6,10 +6,10 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/session/batches.h"
-#include "runtime/session/dataset.h"
+#include "runtime/data/batches.h"
+#include "runtime/data/dataset.h"
+#include "runtime/data/npz.h"
 #include "runtime/session/metrics.h"
-#include "runtime/session/npz.h"
 
 namespace gradloom {
 namespace {

@@ -10,7 +10,7 @@
 #include "compiler/compile.h"
 #include "compiler/onnx_loss.h"
 #include "runtime/base/philox.h"
-#include "runtime/session/plan_identity.h"
+#include "runtime/checkpoint/plan_identity.h"
 #include "runtime/session/session.h"
 
 namespace gradloom {

@@ -17,7 +17,7 @@
 #include "runtime/plan/plan.pb.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_plan.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/base/temporary_folder.h"
 #include "tests/verify/plan_builder.h"
 
 namespace gradloom {

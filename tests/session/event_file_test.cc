@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/file.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/base/temporary_folder.h"
 
 namespace gradloom {
 namespace {

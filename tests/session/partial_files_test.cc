@@ -10,7 +10,7 @@
 #include <string>
 
 #include "runtime/base/file.h"
-#include "tests/session/temporary_folder.h"
+#include "tests/base/temporary_folder.h"
 
 namespace gradloom {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/session/npz.h"
+#include "runtime/data/npz.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/job.h"

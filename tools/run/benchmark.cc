@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "runtime/base/error.h"
-#include "runtime/session/batches.h"
+#include "runtime/data/batches.h"
 #include "runtime/session/session.h"
 #include "tools/report/schedule.h"
 #include "tools/run/environment.h"

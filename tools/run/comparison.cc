@@ -10,10 +10,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/checkpoint/shard_index.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
-#include "runtime/session/shard_index.h"
 #include "tools/config/configuration.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "runtime/base/background.h"
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/checkpoint_folder.h"
-#include "runtime/session/checkpoint_part.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
+#include "runtime/checkpoint/checkpoint_part.h"
 #include "runtime/session/session_copy.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"

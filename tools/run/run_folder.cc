@@ -13,7 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
-#include "runtime/session/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 
 namespace gradloom {
 namespace {

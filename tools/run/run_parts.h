@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "runtime/base/background.h"
+#include "runtime/checkpoint/checkpoint_part.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/session/checkpoint_part.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/session.h"
 #include "runtime/session/session_copy.h"

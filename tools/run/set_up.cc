@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
-#include "runtime/session/weight_files.h"
+#include "runtime/checkpoint/weight_files.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
 #include "tools/run/memory_limit.h"

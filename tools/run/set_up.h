@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/data/training_data.h"
 #include "runtime/session/trainer.h"
-#include "runtime/session/training_data.h"
 #include "tools/config/configuration.h"
 #include "tools/run/plan_recipe.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "runtime/base/tensor.h"
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/weight_files.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/weight_files.h"
 
 namespace gradloom {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/training_data.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
-#include "runtime/session/training_data.h"
 #include "tools/config/configuration.h"
 #include "tools/run/generation.h"
 #include "tools/run/stored_tensors.h"

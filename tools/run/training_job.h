@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/device_spec.h"
-#include "runtime/session/checkpoint.h"
 #include "runtime/session/session.h"
 #include "runtime/session/shared_training.h"
 #include "tools/config/configuration.h"

@@ -1,0 +1,136 @@
+#include "runtime/checkpoint/weight_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+#include "runtime/checkpoint/shard_index.h"
+
+namespace gradloom {
+namespace {
+
+// The limit of a safetensors file's header, which lists the same names.
+constexpr int64_t kMaxIndexBytes = 100'000'000;
+constexpr int64_t kPieceBytes = 1 << 20;
+constexpr char kReload[] = "the index and its shards are not of the same version: get all of them again, from one place";
+
+[[noreturn]] void Refuse(const std::string& message, const std::string& path) {
+  throw Error(ErrorCode::kCheckpoint, message, Escaped(path, 4096), kReload);
+}
+
+std::string RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> resolved(::realpath(path.c_str(), nullptr), &std::free);
+  return resolved ? resolved.get() : "";
+}
+
+// Throws unless `file`, which was opened under `path`, is in one of these folders, given by their real paths. The system is asked where the
+// path leads after the file was opened, and whether that is the same file, so no link that changes meanwhile leads elsewhere.
+void CheckStaysBelow(const std::vector<std::string>& folders, const InputFile& file, const std::string& path) {
+  const std::string target = RealPath(path);
+  struct stat opened, there;
+  const bool same = ::fstat(file.fd(), &opened) == 0 && ::stat(target.c_str(), &there) == 0 && opened.st_dev == there.st_dev &&
+                    opened.st_ino == there.st_ino;
+  const auto within = [&](const std::string& folder) {
+    return !folder.empty() && target.starts_with(folder.ends_with('/') ? folder : folder + "/");
+  };
+  if (same && std::any_of(folders.begin(), folders.end(), within)) return;
+  throw Error(ErrorCode::kPath, "a shard of the index is outside of its folder, through a link", Escaped(path, 4096),
+              "put the file itself into the folder of the index");
+}
+
+void HashFile(const InputFile& file, Hash& hash) {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(file.bytes(), kPieceBytes)));
+  for (int64_t at = 0; at < file.bytes(); at += kPieceBytes) {
+    const int64_t bytes = std::min(file.bytes() - at, kPieceBytes);
+    file.ReadAt(at, piece.data(), bytes);
+    hash.Add(piece.data(), bytes);
+  }
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::string& path, int64_t limit_bytes, int64_t max_tensors) : path_(path) {
+  if (IsShardIndex(path)) {
+    AddShards(limit_bytes, max_tensors);
+  } else {
+    Add(std::make_unique<SafetensorsFile>(path, limit_bytes, max_tensors));
+  }
+}
+
+const SafetensorsFile& WeightFiles::Add(std::unique_ptr<SafetensorsFile> file) {
+  const SafetensorsFile& added = *files_.emplace_back(std::move(file));
+  for (const auto& [name, entry] : added.entries()) {
+    types_.emplace(name, TensorView{entry.dtype, entry.shape, nullptr});
+    file_of_.emplace(name, &added);
+  }
+  return added;
+}
+
+void WeightFiles::AddShards(int64_t limit_bytes, int64_t max_tensors) {
+  const std::string where = Escaped(path_, 4096), folder = FolderOf(path_);
+  const ShardIndex index = ParseShardIndex(ReadWholeFile(path_, kMaxIndexBytes), max_tensors, where);
+  // In order, with the first tensor of each, which stands for it in messages.
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : index) shards.emplace(shard, tensor);
+  if (std::ssize(shards) > kMaxShards) {
+    throw Error(ErrorCode::kLimit,
+                "the index names " + std::to_string(shards.size()) + " files, more than the limit of " + std::to_string(kMaxShards), where);
+  }
+  const std::vector<std::string> folders = {RealPath(folder), FolderOf(RealPath(path_))};
+  for (const auto& [shard, tensor] : shards) {
+    const std::string path = folder + "/" + shard;
+    std::error_code error;
+    if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found) {
+      throw Error(ErrorCode::kIo,
+                  "the shard '" + Escaped(shard) + "' of the index is missing, which has the tensor '" + Escaped(tensor) + "'", where,
+                  "put all files that the index names into its folder");
+    }
+    // Also before the header is read, so that errors quote nothing of a file elsewhere.
+    CheckStaysBelow(folders, InputFile(path, limit_bytes), path);
+    const SafetensorsFile& file = Add(std::make_unique<SafetensorsFile>(path, limit_bytes, max_tensors));
+    CheckStaysBelow(folders, file.file(), path);
+    limit_bytes -= file.file().bytes();
+    for (const auto& [name, entry] : file.entries()) {
+      const auto named = index.find(name);
+      if (named == index.end()) Refuse("the index does not name tensor '" + Escaped(name) + "' of this file", path);
+      if (named->second != shard)
+        Refuse("the index puts tensor '" + Escaped(name) + "' into '" + Escaped(named->second) + "', but this file has it, too", path);
+    }
+  }
+  for (const auto& [tensor, shard] : index) {
+    if (!file_of_.contains(tensor))
+      Refuse("the index puts tensor '" + Escaped(tensor) + "' into this file, which does not have it", folder + "/" + shard);
+  }
+}
+
+Tensor WeightFiles::Read(const std::string& name) const {
+  const auto file = file_of_.find(name);
+  if (file == file_of_.end()) throw Error(ErrorCode::kCheckpoint, "no tensor '" + Escaped(name) + "'", Escaped(path_, 4096));
+  return file->second->Read(name);
+}
+
+const std::map<std::string, std::string>& WeightFiles::metadata() const {
+  static const std::map<std::string, std::string> none;
+  return IsShardIndex(path_) ? none : files_.front()->metadata();
+}
+
+uint64_t WeightFiles::ContentHash() const {
+  Hash hash;
+  for (const auto& file : files_) HashFile(file->file(), hash);
+  return hash.value();
+}
+
+Tensor AsWeight(Tensor stored, DType wanted) {
+  if (stored.dtype() == wanted || !IsFloating(stored.dtype()) || !IsFloating(wanted)) return stored;
+  return Converted(stored.view(), wanted);
+}
+
+}  // namespace gradloom

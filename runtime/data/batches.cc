@@ -1,0 +1,192 @@
+#include "runtime/data/batches.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// The random stream of rows that are made for training, separate from all others.
+constexpr uint64_t kRowStream = 0x726F7773;
+
+// Small rows are taken in groups of this many bytes, because taking a row costs more than making it.
+constexpr int64_t kBytesAtOnce = 4096;
+
+Shape BatchShape(const Shape& row, int64_t rows) {
+  Shape shape{rows};
+  for (int64_t extent : row) shape.push_back(extent);
+  return shape;
+}
+
+}  // namespace
+
+PhiloxKey RowDraw(uint64_t seed, uint64_t epoch) { return NodeKey(seed, epoch, kRowStream); }
+
+// A ring of batches: the one in use and those in preparation. Threads take rows in order, so that all of them work on the batch that is
+// needed next.
+class Batches::Loader {
+ public:
+  Loader(const Batches& batches, const BatchesOptions& options)
+      : batches_(batches),
+        draw_(options.draw),
+        reads_(options.reads),
+        keeps_(options.kept),
+        slots_(static_cast<size_t>(std::max(options.ahead, 1) + options.kept)) {
+    const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
+    int64_t row_bytes = 1;
+    for (const auto& [name, column] : batches.data_.lazy_columns())
+      row_bytes += column.source->row_shape().elements() * DTypeBytes(column.source->dtype());
+    rows_at_once_ = std::max<int64_t>(kBytesAtOnce / row_bytes, 1);
+    for (Slot& slot : slots_) {
+      for (const auto& [name, column] : batches.data_.lazy_columns()) {
+        slot.columns.emplace(name, Tensor(column.source->dtype(), BatchShape(column.source->row_shape(), rows)));
+      }
+    }
+    for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  ~Loader() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Waits for a batch, which stays valid for as many further calls as batches are kept.
+  const std::map<std::string, Tensor>& Get(int64_t index) {
+    std::unique_lock lock(mutex_);
+    if (index != current_ && index != current_ + 1) {
+      // Out of order: waits for the rows in progress, then starts again at `index`.
+      next_batch_ = batches_.count();
+      done_.wait(lock, [&] { return busy_ == 0; });
+      for (Slot& slot : slots_) slot.made = 0, slot.failure = nullptr;
+      next_batch_ = index;
+      next_row_ = 0;
+      first_ = index;
+    } else if (index == current_ + 1 && current_ >= 0) {
+      const int64_t used = index - keeps_;
+      if (used >= first_) SlotOf(used).made = 0, SlotOf(used).failure = nullptr;
+    }
+    current_ = index;
+    work_.notify_all();
+    Slot& slot = SlotOf(index);
+    const auto [first, last] = ReadOf(index);
+    done_.wait(lock, [&, rows = last - first] { return slot.made == rows; });
+    if (slot.failure != nullptr) std::rethrow_exception(slot.failure);
+    return slot.columns;
+  }
+
+ private:
+  struct Slot {
+    std::map<std::string, Tensor> columns;
+    int64_t made = 0;  // rows, including failed ones
+    std::exception_ptr failure;
+  };
+
+  Slot& SlotOf(int64_t batch) { return slots_[static_cast<size_t>(batch % static_cast<int64_t>(slots_.size()))]; }
+
+  std::pair<int64_t, int64_t> ReadOf(int64_t batch) const {
+    const int64_t rows = batches_.size(batch);
+    return reads_ ? reads_(rows) : std::pair<int64_t, int64_t>(0, rows);
+  }
+
+  bool HasWork() const {
+    const int64_t first = std::max<int64_t>(current_, 0);
+    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size()) - (keeps_ - 1);
+  }
+
+  void Work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      work_.wait(lock, [&] { return closing_ || HasWork(); });
+      if (closing_) return;
+      const auto [first, last] = ReadOf(next_batch_);
+      const int64_t batch = next_batch_, row = first + next_row_;
+      const int64_t rows = std::min(rows_at_once_, last - row);
+      next_row_ += rows;
+      if (next_row_ == last - first) ++next_batch_, next_row_ = 0;
+      Slot& slot = SlotOf(batch);
+      ++busy_;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        for (int64_t i = 0; i < rows; ++i) Make(slot, batch, row + i);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure != nullptr && slot.failure == nullptr) slot.failure = failure;
+      slot.made += rows;
+      --busy_;
+      done_.notify_all();
+    }
+  }
+
+  void Make(Slot& slot, int64_t batch, int64_t row) {
+    const int64_t sample = batches_.order_[static_cast<size_t>(batch * batches_.batch_ + row)];
+    for (const auto& [name, column] : batches_.data_.lazy_columns()) {
+      Tensor& to = slot.columns.at(name);
+      const int64_t bytes = column.source->row_shape().elements() * DTypeBytes(to.dtype());
+      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, static_cast<std::byte*>(to.data()) + row * bytes);
+    }
+  }
+
+  const Batches& batches_;
+  const PhiloxKey draw_;
+  const ReadRows reads_;
+  const int64_t keeps_;
+  int64_t rows_at_once_ = 1;  // number of rows that a thread takes at a time
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  int64_t current_ = -1;                   // the batch that was requested last
+  int64_t first_ = 0;                      // the first batch of the current sequence
+  int64_t next_batch_ = 0, next_row_ = 0;  // the next row to make, and its batch
+  int busy_ = 0;                           // threads that are making rows
+  bool closing_ = false;
+  std::vector<std::thread> threads_;  // last member: they use all of the above
+};
+
+Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options)
+    : data_(data), order_(order), batch_(batch), buffers_(static_cast<size_t>(options.kept)) {
+  GRADLOOM_CHECK(batch > 0);
+  for (const auto& [name, column] : data.columns()) {
+    for (auto& buffers : buffers_) {
+      buffers.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
+    }
+  }
+  if (!data.lazy_columns().empty() && !order.empty()) loader_ = std::make_unique<Loader>(*this, options);
+}
+
+Batches::~Batches() = default;
+
+int64_t Batches::count() const { return (static_cast<int64_t>(order_.size()) + batch_ - 1) / batch_; }
+
+int64_t Batches::size(int64_t index) const { return std::min(batch_, static_cast<int64_t>(order_.size()) - index * batch_); }
+
+std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
+  GRADLOOM_CHECK(index >= 0 && index < count());
+  const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
+  std::map<std::string, TensorView, std::less<>> feeds;
+  turn_ = (turn_ + 1) % buffers_.size();
+  for (auto& [name, buffer] : buffers_[turn_]) {
+    GatherRows(data_.column(name), rows, buffer.data());
+    feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
+  }
+  if (loader_ == nullptr) return feeds;
+  for (const auto& [name, tensor] : loader_->Get(index)) {
+    feeds.emplace(name, TensorView{tensor.dtype(), WithRows(tensor.shape(), size(index)), tensor.data()});
+  }
+  return feeds;
+}
+
+}  // namespace gradloom

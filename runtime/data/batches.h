@@ -1,0 +1,63 @@
+// The batches of an epoch, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+#include "runtime/data/dataset.h"
+
+namespace gradloom {
+
+// The random key for the rows of an epoch.
+PhiloxKey RowDraw(uint64_t seed, uint64_t epoch);
+
+// The rows [first, last) that are read of a batch of this number of rows; at least one.
+using ReadRows = std::function<std::pair<int64_t, int64_t>(int64_t rows)>;
+
+struct BatchesOptions {
+  PhiloxKey draw{};  // random key for the rows of this epoch
+  // Threads that make rows ahead of their use, if rows come from a source, and how many batches they may be ahead.
+  int workers = 2;
+  int ahead = 3;
+  // The rows that this process reads, if other processes read the others; empty: all. Applies to rows from a source; the other rows are
+  // then undefined.
+  ReadRows reads;
+  int kept = 1;  // number of batches that stay valid: only the last one requested, or also the one before it
+};
+
+// Rows in memory are copied when a batch is requested; rows of a source are made ahead by threads.
+class Batches {
+ public:
+  // `order`: the rows of the epoch. The last batch has the rest. Both must outlive this object.
+  Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options = {});
+  ~Batches();
+  Batches(const Batches&) = delete;
+  Batches& operator=(const Batches&) = delete;
+
+  int64_t count() const;              // batches of the epoch
+  int64_t size(int64_t index) const;  // rows of one
+
+  // Batch `index`, valid until `kept` further calls. Requests in order are fast; a jump discards the batches made ahead. If the threads
+  // could not read a row, the error is thrown here, for its batch.
+  std::map<std::string, TensorView, std::less<>> Get(int64_t index);
+
+ private:
+  class Loader;  // the threads
+
+  const Dataset& data_;
+  std::span<const int64_t> order_;
+  int64_t batch_;
+  std::vector<std::map<std::string, Tensor>> buffers_;  // `kept` buffers of full batches, used in turn
+  size_t turn_ = 0;
+  std::unique_ptr<Loader> loader_;  // null if all rows are in memory
+};
+
+}  // namespace gradloom

@@ -1,0 +1,31 @@
+#include "runtime/data/class_range.h"
+
+#include <algorithm>
+
+namespace gradloom {
+
+std::optional<ClassRange> ClassesOf(const LossInfo& loss, const Shape& output) {
+  // One of two classes for each sample.
+  if (loss.type == "bce" || loss.type == "bce_with_logits")
+    return output.rank() > 0 && output.elements() == output[0] ? std::optional(ClassRange()) : std::nullopt;
+  const int64_t axis = loss.class_axis < 0 ? loss.class_axis + output.rank() : loss.class_axis;
+  if (!loss.classes || axis < 0 || axis >= output.rank()) return std::nullopt;
+  return ClassRange{std::max<int64_t>(output[static_cast<int>(axis)], 1), loss.ignore_index.value_or(kIgnoredClass)};
+}
+
+int64_t FirstOutOfRange(const TensorView& labels, const ClassRange& range) {
+  for (int64_t i = 0; i < labels.elements(); ++i) {
+    const int64_t label = ElementAsInt(labels, i);
+    if ((label < 0 || label >= range.count) && label != range.ignored) return i;
+  }
+  return -1;
+}
+
+Error ClassError(int64_t row, int64_t label, const std::string& column, const ClassRange& range, const std::string& file) {
+  return {ErrorCode::kData,
+          "row " + std::to_string(row) + " (counted from 0) has class " + std::to_string(label) + " in '" + Escaped(column) +
+              "'; the model has classes 0 to " + std::to_string(range.count - 1),
+          file, "classes count from 0" + (range.ignored ? "; to exclude a row, give it the class " + std::to_string(*range.ignored) : "")};
+}
+
+}  // namespace gradloom

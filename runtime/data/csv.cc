@@ -1,0 +1,468 @@
+#include "runtime/data/csv.h"
+
+#include <locale.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
+#include "runtime/data/csv_records.h"
+#include "runtime/data/spill_buffer.h"
+
+namespace gradloom {
+namespace {
+
+std::string_view Trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+enum class NumberFault { kNone, kNoNumber, kRange };
+
+// A value that from_chars calls out of range is either too large, which is an error, or so small that it rounds to 0 or a subnormal, which
+// is not. This is rare, so it is parsed slowly, with C's rules and independent of the process's locale.
+double ParseExtreme(std::string_view text) {
+  static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+  return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
+}
+
+template <typename T>
+NumberFault ParseNumber(std::string_view text, T& value) {
+  text = Trimmed(text);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (error == std::errc::result_out_of_range && stop == end) {
+      value = static_cast<T>(ParseExtreme(text));
+      return std::isinf(value) ? NumberFault::kRange : NumberFault::kNone;
+    }
+  }
+  if (error == std::errc() && stop == end) return NumberFault::kNone;
+  if constexpr (std::is_integral_v<T>) {
+    if (error == std::errc::result_out_of_range && stop == end) return NumberFault::kRange;
+    double number = 0;
+    if (ParseNumber(text, number) != NumberFault::kNone) return NumberFault::kNoNumber;
+    constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to it are doubles
+    if (!(std::abs(number) <= kExact) || number != std::floor(number)) return NumberFault::kRange;
+    value = static_cast<T>(number);
+    return NumberFault::kNone;
+  }
+  return NumberFault::kNoNumber;
+}
+
+bool IsNumber(std::string_view text) {
+  double value;
+  return ParseNumber(text, value) == NumberFault::kNone;
+}
+
+// The first row is a header unless at least half of its non-empty fields are numbers: a first row with a damaged number must not disappear
+// as a header.
+bool LooksLikeHeader(const std::vector<std::string_view>& fields) {
+  size_t numbers = 0, words = 0;
+  for (const std::string_view field : fields) {
+    if (Trimmed(field).empty()) continue;
+    ++(IsNumber(field) ? numbers : words);
+  }
+  return words > numbers;
+}
+
+bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& options) {
+  if (options.header == CsvOptions::Header::kGuess) return LooksLikeHeader(first);
+  return options.header == CsvOptions::Header::kPresent;
+}
+
+// Converts Latin-1 to UTF-8. Any byte sequence is valid, and no two give the same text.
+std::string FromLatin1(std::string_view text) {
+  std::string utf8;
+  for (const char c : text) utf8 += Utf8Of(static_cast<unsigned char>(c));
+  return utf8;
+}
+
+// Names of columns and classes are stored with runs, and those of columns are typed at --map, so they must be UTF-8.
+std::string NameOf(std::string_view field) {
+  const std::string_view name = Trimmed(field);
+  return IsUtf8(name) ? std::string(name) : FromLatin1(name);
+}
+
+std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
+  std::vector<std::string> names;
+  for (const std::string_view field : fields) names.push_back(NameOf(field));
+  return names;
+}
+
+// Column names and counts of one file, used to resolve selections.
+class CsvColumnNames {
+ public:
+  CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
+      : names_(std::move(names)), columns_(columns), where_(std::move(where)) {}
+
+  // The selected indices, and whether the selection is the name of one column.
+  std::pair<std::vector<size_t>, bool> Resolve(const std::string& selection) const {
+    if (const auto column = Find(selection)) return {{*column}, true};
+    std::vector<size_t> columns;
+    std::string_view rest = selection;
+    while (true) {
+      const size_t comma = rest.find(',');
+      AddPiece(Trimmed(rest.substr(0, comma)), columns);
+      if (comma == std::string_view::npos) return {columns, false};
+      rest.remove_prefix(comma + 1);
+    }
+  }
+
+ private:
+  void AddPiece(std::string_view piece, std::vector<size_t>& columns) const {
+    if (const auto column = Find(piece)) {
+      columns.push_back(*column);
+      return;
+    }
+    // A name may itself contain dots, so every ".." is tried.
+    for (size_t dots = piece.find(".."); dots != std::string_view::npos; dots = piece.find("..", dots + 1)) {
+      const auto first = Find(piece.substr(0, dots)), last = Find(piece.substr(dots + 2));
+      if (!first || !last) continue;
+      if (*first > *last) {
+        throw Error(ErrorCode::kData, "the column range '" + Escaped(piece) + "' runs backwards", where_, "write the left column first");
+      }
+      for (size_t column = *first; column <= *last; ++column) columns.push_back(column);
+      return;
+    }
+    if (!names_.empty()) CheckFirstLine(names_, where_);
+    throw Error(ErrorCode::kData, "no column '" + Escaped(piece) + "'", where_, "the file has " + Listing());
+  }
+
+  // Looks up by name first, then by index.
+  std::optional<size_t> Find(std::string_view text) const {
+    const auto found = std::find(names_.begin(), names_.end(), text);
+    if (found != names_.end()) {
+      if (std::find(found + 1, names_.end(), text) != names_.end()) {
+        throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, counted from 0");
+      }
+      return static_cast<size_t>(found - names_.begin());
+    }
+    int64_t index = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+    if (text.empty() || error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+    const int64_t count = static_cast<int64_t>(columns_);
+    if (index < -count || index >= count) return std::nullopt;
+    return static_cast<size_t>(index < 0 ? index + count : index);
+  }
+
+  std::string Listing() const {
+    std::string text = std::to_string(columns_) + (columns_ == 1 ? " column" : " columns");
+    if (names_.empty()) return text + " and no header; select by index, counted from 0";
+    constexpr size_t kShown = 12;
+    for (size_t i = 0; i < std::min(names_.size(), kShown); ++i) text += (i == 0 ? ": " : ", ") + Escaped(names_[i], 40);
+    return names_.size() > kShown ? text + ", ... " + Escaped(names_.back(), 40) : text;
+  }
+
+  std::vector<std::string> names_;
+  size_t columns_;
+  std::string where_;
+};
+
+// A selection with the numbers read so far.
+struct Reading {
+  std::vector<size_t> columns;
+  bool single = false;
+  DType dtype;
+  std::shared_ptr<const CsvClasses> classes;
+  bool may_be_missing = false;
+  SpillBuffer values;
+  int64_t nan_count = 0;
+  std::string first_nan;
+};
+
+Error NoRows(const std::string& path) {
+  return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "check that it was written completely: wc -l counts its lines"};
+}
+
+Error NotOneColumn(const std::string& selection, const std::string& path) {
+  return {ErrorCode::kConfig, "'" + Escaped(selection) + "' is more than one column", Escaped(path, 4096)};
+}
+
+// Whether the field says that its number is missing: empty, or as pandas.read_csv has it by default, or "?" as in UCI's data sets. ("nan"
+// is a number.)
+bool IsMissing(std::string_view field) {
+  constexpr std::string_view kMissing[] = {"",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN",
+                                           "<NA>", "N/A",  "NA",       "NULL", "None",    "n/a",      "null",   "?"};
+  return std::ranges::find(kMissing, Trimmed(field)) != std::ranges::end(kMissing);
+}
+
+Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
+  const std::string shown = "'" + Escaped(field, 40) + "'";
+  const bool whole = dtype == DType::kInt64;
+  std::string with_point(field);
+  std::replace(with_point.begin(), with_point.end(), ',', '.');
+  if (fault == NumberFault::kRange) {
+    return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place,
+            whole ? "classes and tokens are whole numbers; write -100 for a class that is not known" : ""};
+  }
+  if (Trimmed(field).empty()) {
+    return {ErrorCode::kData, "expected a number, got an empty field", place,
+            whole ? "fill it in, or write -100 for a class that is not known"
+                  : "fill it in, or let a transform do that: --transform INPUT='fill mean'"};
+  }
+  std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
+                           : "fix the line, or exclude the column with --map; for names, an input of integers is needed";
+  if (!whole && IsMissing(field)) help = "if the number is missing, let a transform fill it in: --transform INPUT='fill mean'";
+  if (field.find(',') != std::string_view::npos && IsNumber(with_point)) help = "write a decimal point instead of the comma";
+  if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
+  return {ErrorCode::kData, shown + " is not a number", place, help};
+}
+
+// Whether the field is the number of no class.
+bool IsIgnored(std::string_view field, std::optional<int64_t> ignored) {
+  int64_t value = 0;
+  return ignored && ParseNumber(field, value) == NumberFault::kNone && value == *ignored;
+}
+
+int64_t ClassOf(std::string_view field, const CsvClasses& classes, const CsvRecords& records, size_t column) {
+  const std::vector<std::string>& names = classes.names;
+  const std::string name = NameOf(field);
+  const auto found = std::lower_bound(names.begin(), names.end(), name);
+  if (found != names.end() && *found == name) return found - names.begin();
+  if (IsIgnored(field, classes.ignored)) return *classes.ignored;
+  throw Error(ErrorCode::kData, "'" + Escaped(name, 40) + "' is not a class of the training data", records.Place(column),
+              "its classes are " + ListedClasses(names));
+}
+
+// `row`: space for the row.
+template <typename T>
+void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& row) {
+  row.clear();
+  for (const size_t column : reading.columns) {
+    if (reading.classes) {
+      row.push_back(static_cast<T>(ClassOf(fields[column], *reading.classes, records, column)));
+      continue;
+    }
+    T value{};
+    NumberFault fault = ParseNumber(fields[column], value);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (fault == NumberFault::kNoNumber && reading.may_be_missing && IsMissing(fields[column])) {
+        fault = NumberFault::kNone;
+        value = std::numeric_limits<T>::quiet_NaN();
+      }
+    }
+    if (fault != NumberFault::kNone) {
+      throw NumberError(fault, fields[column], DTypeOf<T>::value, records.Place(column), records.line() == 1);
+    }
+    if constexpr (std::is_floating_point_v<T>) {
+      const bool expected = std::isfinite(value) || (reading.may_be_missing && std::isnan(value));
+      if (!expected && reading.nan_count++ == 0) reading.first_nan = records.Place(column);
+    }
+    row.push_back(value);
+  }
+  reading.values.Append(row.data(), static_cast<int64_t>(row.size() * sizeof(T)));
+}
+
+// A row for each dtype that a selection may have.
+struct Rows {
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;
+};
+
+void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, Rows& rows) {
+  switch (reading.dtype) {
+    case DType::kFloat64: return ReadRowAs(fields, records, reading, rows.doubles);
+    case DType::kInt64: return ReadRowAs(fields, records, reading, rows.integers);
+    default: return ReadRowAs(fields, records, reading, rows.floats);
+  }
+}
+
+CsvColumns Finished(Reading&& reading, int64_t rows) {
+  const Shape shape = reading.single ? Shape{rows} : Shape{rows, static_cast<int64_t>(reading.columns.size())};
+  CsvColumns columns{.nan_count = reading.nan_count, .first_nan = std::move(reading.first_nan)};
+  if (reading.values.spilled()) {
+    const auto values = std::make_shared<const SpillBuffer>(std::move(reading.values));
+    columns.stored = StoredArray{reading.dtype, false, shape,
+                                 [values](int64_t offset, void* out, int64_t bytes) { values->ReadAt(offset, out, bytes); }};
+    return columns;
+  }
+  columns.values = Tensor(reading.dtype, shape);
+  reading.values.ReadAt(0, columns.values.data(), columns.values.bytes());
+  reading.values = SpillBuffer();  // released now, since the next selection needs memory as well
+  return columns;
+}
+
+// A table positioned at its first row.
+struct Table {
+  CsvRecords records;
+  std::vector<std::string_view> fields;
+  size_t columns = 0;
+  std::vector<std::string> header;
+
+  Table(const std::string& path, const CsvOptions& options) : records(path, options) {
+    bool more = records.Next(fields);
+    columns = fields.size();
+    if (more && HasHeader(fields, options)) {
+      header = Names(fields);
+      more = records.Next(fields);
+    }
+    if (!more) throw NoRows(path);
+  }
+
+  // Throws Error(kData) if the row does not have as many fields as the first one.
+  void CheckWidth() const {
+    if (fields.size() == columns) return;
+    throw Error(ErrorCode::kData,
+                "a row of " + std::to_string(fields.size()) + " fields; expected as many as the first row, " + std::to_string(columns),
+                records.Place(std::min(fields.size(), columns)),
+                columns == 1 ? "check whether the fields are separated by something other than a comma"
+                             : "fix or remove this line; a field with a comma must be quoted");
+  }
+};
+
+}  // namespace
+
+std::string ListedClasses(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + (names[i].empty() ? "''" : Escaped(names[i], 40));
+  return names.size() > 8 ? text + ", ..." : text;
+}
+
+std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options) {
+  Table table(path, options);
+  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+
+  std::vector<Reading> readings;
+  for (const CsvSelection& selection : selections) {
+    GRADLOOM_CHECK(selection.dtype == DType::kFloat32 || selection.dtype == DType::kFloat64 || selection.dtype == DType::kInt64);
+    auto [columns, single] = names.Resolve(selection.columns);
+    if (selection.classes && columns.size() != 1) throw NotOneColumn(selection.columns, path);
+    readings.push_back({.columns = std::move(columns),
+                        .single = single,
+                        .dtype = selection.dtype,
+                        .classes = selection.classes,
+                        .may_be_missing = selection.may_be_missing,
+                        .values = SpillBuffer(options.memory_bytes)});
+  }
+  int64_t rows = 0;
+  Rows row;
+  do {
+    table.CheckWidth();
+    for (Reading& reading : readings) ReadRow(table.fields, table.records, reading, row);
+    ++rows;
+  } while (table.records.Next(table.fields));
+  std::vector<CsvColumns> result;
+  for (Reading& reading : readings) result.push_back(Finished(std::move(reading), rows));
+  return result;
+}
+
+std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names) {
+  std::vector<size_t> columns;
+  try {
+    columns = CsvColumnNames(names, names.size(), "").Resolve(selection).first;
+  } catch (const Error&) {
+    return selection;  // the reader of the table reports what is wrong with it
+  }
+  if (selection.find("..") == std::string::npos || columns.size() < 2) return selection;
+  std::string text;
+  for (const size_t column : columns) {
+    if (names[column].find(',') != std::string::npos) return selection;
+    text += (text.empty() ? "" : ",") + names[column];
+  }
+  return text;
+}
+
+std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {
+  Table table(path, options);
+  const auto [columns, single] = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column);
+  if (!single) throw NotOneColumn(column, path);
+  std::vector<std::string> values;
+  do {
+    table.CheckWidth();
+    values.emplace_back(table.fields[columns[0]]);
+  } while (table.records.Next(table.fields));
+  return values;
+}
+
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
+                                        const CsvOptions& options) {
+  const auto& [max_classes, ignored, may_be_empty] = rules;
+  std::set<std::string> names;
+  bool empty = false;
+  for (const std::string& path : paths) {
+    Table table(path, options);
+    const std::vector<size_t> columns = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column).first;
+    if (columns.size() != 1) return {};
+    bool only_header = false;  // only the first line has a name
+    do {
+      table.CheckWidth();
+      const std::string_view field = table.fields[columns[0]];
+      if (IsIgnored(field, ignored)) continue;
+      if (may_be_empty && Trimmed(field).empty()) {
+        empty = true;
+        continue;
+      }
+      if (IsNumber(field) || Trimmed(field).empty()) {
+        if (names.empty() || only_header) return {};
+        throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(columns[0]),
+                    "a column has either numbers or names, which its first row decides" +
+                        (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
+      }
+      only_header = names.empty() && table.records.line() == 1;
+      if (!names.insert(NameOf(field)).second || std::ssize(names) <= max_classes) continue;
+      throw Error(ErrorCode::kData,
+                  "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
+                  table.records.Place(columns[0]), "check the spelling of the names, or whether this is the column of classes: --map");
+    } while (table.records.Next(table.fields));
+  }
+  if (empty && !names.empty()) names.insert("");
+  return {names.begin(), names.end()};
+}
+
+void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where) {
+  const std::string& first = fields.front();
+  // A column may be named "#".
+  if ((fields.size() == 1 && first.starts_with('#')) || first.starts_with("sep=")) {
+    throw Error(ErrorCode::kData, "the first line is a comment or a note for a spreadsheet: '" + Escaped(first, 40) + "'", where + ":1",
+                "remove it; the first line must have the names of the columns, or numbers");
+  }
+  if (fields.size() != 1) return;
+  // In a file that is delimited by tabs according to its name.
+  const auto has = [&](char delimiter) { return first.find(delimiter) != std::string::npos; };
+  if (!has(',') && !has(';')) return;
+  throw Error(ErrorCode::kData, "the first line is one field, with " + std::string(has(',') ? "commas" : "semicolons") + " in it",
+              where + ":1", "name the file .csv, or set its format: --data-format csv");
+}
+
+bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields) || fields.size() < 3 || HasHeader(fields, options)) return false;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (Trimmed(fields[i]) != std::to_string(i)) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields) || !HasHeader(fields, options)) return {};
+  return Names(fields);
+}
+
+std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields)) throw NoRows(path);
+  if (HasHeader(fields, options)) return Names(fields);
+  std::vector<std::string> indices;
+  for (size_t i = 0; i < fields.size(); ++i) indices.push_back(std::to_string(i));
+  return indices;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,107 @@
+// Tables of numbers in comma-separated text, plain or gzipped (RFC 4180: quotes, doubled quotes, line breaks within quotes; a byte order
+// mark and blank lines are skipped). As in other readers, a quote that does not begin its field is text, and if the first line ends with a
+// carriage return alone, so do the others.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file.h"
+#include "runtime/base/tensor.h"
+#include "runtime/data/stored_array.h"
+
+namespace gradloom {
+
+// Classes by name. A field is the index of its name.
+struct CsvClasses {
+  std::vector<std::string> names;  // sorted
+  std::optional<int64_t> ignored;  // a number that means none of them
+};
+
+// "cat, dog, ..."; an empty name is shown as ''.
+std::string ListedClasses(const std::vector<std::string>& names);
+
+// A selection of columns, and the dtype of their numbers.
+struct CsvSelection {
+  // Comma-separated pieces, each a column or an inclusive range: "label", "p0..p63", "CRIM..LSTAT", "0..63", "-1", "age,income..zip". A
+  // column is a name in the header or an index from 0; -1 is the last one. A name takes precedence over an index.
+  std::string columns;
+
+  // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused.
+  DType dtype = DType::kFloat32;
+
+  // If not null (one column): the fields are names of classes instead of numbers.
+  std::shared_ptr<const CsvClasses> classes = nullptr;
+
+  // Whether a floating-point number may be missing: an empty field, "?", or what pandas reads as missing (NA, N/A, null, None ...) is NaN.
+  bool may_be_missing = false;
+};
+
+// The numbers of a selection: [rows] for a single named column, otherwise [rows, columns].
+struct CsvColumns {
+  Tensor values;
+  std::optional<StoredArray> stored;  // the numbers, instead of `values`, if they are too many: CsvOptions::memory_bytes
+  int64_t nan_count = 0;              // NaN (unless it may be missing) and infinite elements, which are accepted and counted
+  std::string first_nan;              // position of the first of them: "file:line:column"
+};
+
+struct CsvOptions {
+  enum class Header { kGuess, kPresent, kAbsent };
+  // kGuess: a first line in which every field is a number is data.
+  Header header = Header::kGuess;
+  // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
+  static constexpr char kGuessDelimiter = '\0';
+  char delimiter = ',';
+  int64_t max_field_bytes = 64 << 10;
+  int64_t max_columns = 1 << 20;
+  // Limit for the file, and for its unpacked text.
+  int64_t limit_bytes = kFileLimitBytes;
+  // Limit for the numbers of a selection; more are not kept in memory (SpillBuffer).
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();
+};
+
+// Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
+// be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than
+// the first, a field that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an
+// unterminated quote; Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes in more
+// than one column. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
+std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
+
+// The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
+// Ranges over names that a selection cannot express, because they contain a comma, stay.
+std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
+
+// Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
+std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
+
+// Which names ReadCsvClasses accepts.
+struct CsvClassRules {
+  int64_t max_classes = std::numeric_limits<int64_t>::max();
+  std::optional<int64_t> ignored;  // a number among the names that is none of them
+  bool may_be_empty = false;       // whether empty fields among names are a name
+};
+
+// The names of classes in a column of all files, which have the same columns; none if its first field that may not be empty is empty or a
+// number, or if only the first line has a name (a header that was read as data), or if the selection is more than one column. Throws
+// Error(kData) with file:line:column for a name beyond `max_classes`, and for an empty field or a number among names that the rules do not
+// allow; otherwise like ReadCsv.
+std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
+                                        const CsvOptions& options = {});
+
+// Throws Error(kData) if the first line, split into these fields, seems to have another delimiter, or is not part of the table.
+void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);
+
+// Whether the first line is read as data although it is 0,1,2 and so on, at least three fields: pandas names columns without names so.
+bool FirstLineCounts(const std::string& path, const CsvOptions& options = {});
+
+// The names in the header, or none if the file has no header. Reads only the first line.
+std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
+// The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first line. Throws
+// Error(kData) for a file without a line, and like ReadCsv.
+std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options = {});
+
+}  // namespace gradloom

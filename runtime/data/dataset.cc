@@ -1,0 +1,377 @@
+#include "runtime/data/dataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/philox.h"
+
+namespace gradloom {
+namespace {
+
+int64_t RowBytes(const Tensor& column) { return column.shape()[0] == 0 ? 0 : column.bytes() / column.shape()[0]; }
+
+// A uniform number below `bound`: 64 bits scaled down, with negligible bias.
+uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
+  const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 1, 0}, key);
+  const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32) | block[1];
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
+}
+
+// The random streams of data, separate from those of nodes (which are hashes of their names).
+constexpr uint64_t kShuffleStream = 0x73687566666C65;
+constexpr uint64_t kSplitStream = 0x73706C6974;
+
+int64_t HeldBackRows(int64_t rows, double fraction) {
+  if (!(fraction > 0 && fraction < 1))
+    throw Error(ErrorCode::kConfig, "the share held back must be between 0 and 1", "", "use --eval-split 20%");
+  if (rows < 2) throw Error(ErrorCode::kConfig, "one row cannot be split", "", "pass evaluation data with --eval-data");
+  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(rows)));
+  return std::clamp<int64_t>(held, 1, rows - 1);
+}
+
+std::vector<int64_t> Count(int64_t from, int64_t to) {
+  std::vector<int64_t> rows(static_cast<size_t>(to - from));
+  std::iota(rows.begin(), rows.end(), from);
+  return rows;
+}
+
+}  // namespace
+
+Shape WithRows(Shape column, int64_t rows) {
+  column[0] = rows;
+  return column;
+}
+
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
+  const int64_t bytes = RowBytes(column);
+  const auto* from = static_cast<const std::byte*>(column.data());
+  auto* to = static_cast<std::byte*>(out);
+  for (int64_t row : rows) {
+    std::memcpy(to, from + row * bytes, static_cast<size_t>(bytes));
+    to += bytes;
+  }
+}
+
+Dataset::Dataset(std::map<std::string, Tensor> columns) {
+  for (auto& [name, column] : columns) set_column(name, std::move(column));
+}
+
+const Tensor& Dataset::column(std::string_view name) const {
+  const auto found = columns_.find(std::string(name));
+  if (found != columns_.end()) return found->second;
+  std::string known;
+  for (const auto& [other, column] : columns_) known += (known.empty() ? "" : ", ") + Escaped(other);
+  throw Error(ErrorCode::kData, "the data has no column '" + Escaped(name) + "'", "", "it has: " + known + "   (--map NAME=COLUMNS)");
+}
+
+void Dataset::CheckRows(const std::string& name, int64_t rows) const {
+  const auto check = [&](const std::string& other, int64_t other_rows) {
+    if (other == name || other_rows == rows) return;
+    throw Error(
+        ErrorCode::kData,
+        "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " + std::to_string(other_rows),
+        "", "both must have one row per sample; write them again together");
+  };
+  for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
+  for (const auto& [other, column] : lazy_columns_) check(other, static_cast<int64_t>(column.rows.size()));
+}
+
+void Dataset::set_column(const std::string& name, Tensor column) {
+  if (column.shape().rank() == 0)
+    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' is a single number; its first dimension must be the samples");
+  CheckRows(name, column.shape()[0]);
+  rows_ = column.shape()[0];
+  columns_.insert_or_assign(name, std::move(column));
+}
+
+Tensor Dataset::TakeColumn(const std::string& name) {
+  column(name);  // throws if there is none
+  return std::move(columns_.extract(name).mapped());
+}
+
+void Dataset::set_source(const std::string& name, std::shared_ptr<const RowSource> source) {
+  const auto found = lazy_columns_.find(name);
+  if (found != lazy_columns_.end()) {
+    GRADLOOM_CHECK(found->second.source->rows() == source->rows());
+    found->second.source = std::move(source);
+    return;
+  }
+  CheckRows(name, source->rows());
+  rows_ = source->rows();
+  LazyColumn column{std::move(source), Count(0, rows_)};
+  lazy_columns_.emplace(name, std::move(column));
+}
+
+Dataset Dataset::Select(std::span<const int64_t> rows) const {
+  Dataset selected;
+  for (const auto& [name, column] : columns_) {
+    Tensor out(column.dtype(), WithRows(column.shape(), static_cast<int64_t>(rows.size())));
+    GatherRows(column, rows, out.data());
+    selected.set_column(name, std::move(out));
+  }
+  for (const auto& [name, column] : lazy_columns_) {
+    LazyColumn part{column.source, {}};
+    for (int64_t row : rows) part.rows.push_back(column.rows[static_cast<size_t>(row)]);
+    selected.rows_ = static_cast<int64_t>(rows.size());
+    selected.lazy_columns_.emplace(name, std::move(part));
+  }
+  return selected;
+}
+
+namespace {
+
+std::vector<int64_t> WithoutOnes(const Shape& shape) {
+  std::vector<int64_t> extents;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(extents), [](int64_t extent) { return extent != 1; });
+  return extents;
+}
+
+// Whether a finite value of one type may become infinite in the other.
+bool IsNarrower(DType to, DType from) {
+  if (to == DType::kFloat16) return DTypeBytes(from) > 1 && from != DType::kFloat16;
+  return (to == DType::kFloat32 && from == DType::kFloat64) ||
+         (to == DType::kBfloat16 && (from == DType::kFloat64 || from == DType::kFloat32));
+}
+
+}  // namespace
+
+void CheckNotTooLarge(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first) {
+  if (!IsNarrower(to.dtype, from.dtype)) return;
+  for (int64_t i = 0; i < from.elements(); ++i) {
+    if (std::isfinite(ElementAsDouble(to, i)) || !std::isfinite(ElementAsDouble(from, i))) continue;
+    char number[32];
+    std::snprintf(number, sizeof number, "%g", ElementAsDouble(from, i));
+    throw Error(ErrorCode::kData,
+                "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " (counted from 0) of column '" +
+                    Escaped(column) + "' is " + number + ", which does not fit " + std::string(DTypeName(to.dtype)),
+                "", "if it marks a missing value, remove the row; otherwise scale the column down");
+  }
+}
+
+bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
+  const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
+  if (a == b) return true;
+  return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.size() <= 1 || b.size() <= 1);
+}
+
+void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping) {
+  if (const auto found = lazy_columns_.find(name); found != lazy_columns_.end()) {
+    const Shape have = found->second.source->row_shape();
+    const DType made = found->second.source->dtype();
+    if (dtype == made && have == row_shape) return;
+    throw Error(dtype == made ? ErrorCode::kShape : ErrorCode::kData,
+                "column '" + Escaped(name) + "' has rows " + std::string(DTypeName(made)) + have.ToString() + ", but the model expects " +
+                    std::string(DTypeName(dtype)) + row_shape.ToString());
+  }
+  Tensor column = this->column(name);
+  const Shape have(std::vector<int64_t>(column.shape().begin() + 1, column.shape().end()));
+  Shape shape{rows_};
+  for (int64_t dim : row_shape) shape.push_back(dim);
+  if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
+    throw Error(ErrorCode::kData,
+                "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + (have.elements() == 1 ? " value" : " values") +
+                    " per row, but the model expects " + row_shape.ToString(),
+                "", "map other columns: --map " + Escaped(name) + "=COLUMNS");
+  }
+  if (!RowsFit(have, row_shape, reshaping)) {
+    throw Error(ErrorCode::kShape,
+                "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", but the model expects " + row_shape.ToString(),
+                "",
+                "rows are not broadcast or reordered: store '" + Escaped(name) + "' with rows of shape " + row_shape.ToString() +
+                    ", or map other columns: --map " + Escaped(name) + "=COLUMNS");
+  }
+  const int64_t row_elements = row_shape.elements();
+  if (column.dtype() != dtype) {
+    Tensor converted = Converted(column.view(), dtype);
+    CheckNotTooLarge(name, column.view(), converted.view(), row_elements, 0);
+    // An integer type must represent each value exactly; 2.5, NaN, or 300 as uint8 are errors in the data.
+    for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
+      const double value = ElementAsDouble(column.view(), i);
+      if (value == ElementAsDouble(converted.view(), i)) continue;
+      throw Error(ErrorCode::kData,
+                  "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) + "' is " +
+                      std::to_string(value) + ", but the model expects " + std::string(DTypeName(dtype)),
+                  "", "the column must hold whole numbers; map another one with --map " + Escaped(name) + "=COLUMN");
+    }
+    column = std::move(converted);
+  }
+  columns_.insert_or_assign(name, column.Reshaped(shape));
+}
+
+std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch) {
+  std::vector<int64_t> order = Count(0, rows);
+  const PhiloxKey key = NodeKey(seed, epoch, kShuffleStream);
+  for (int64_t i = rows - 1; i > 0; --i) {
+    const auto j = static_cast<int64_t>(Below(static_cast<uint64_t>(i) + 1, static_cast<uint64_t>(i), key));
+    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(j)]);
+  }
+  return order;
+}
+
+Split RandomSplit(int64_t rows, double fraction, uint64_t seed) {
+  const int64_t held = HeldBackRows(rows, fraction);
+  const std::vector<int64_t> order = ShuffledRows(rows, Mix64(seed ^ kSplitStream), 0);
+  Split split{{order.begin() + held, order.end()}, {order.begin(), order.begin() + held}};
+  std::sort(split.train.begin(), split.train.end());
+  std::sort(split.eval.begin(), split.eval.end());
+  return split;
+}
+
+Split TailSplit(int64_t rows, double fraction) {
+  const int64_t held = HeldBackRows(rows, fraction);
+  return {Count(0, rows - held), Count(rows - held, rows)};
+}
+
+namespace {
+
+[[noreturn]] void RefuseTransform(std::string_view text) {
+  throw Error(ErrorCode::kConfig, "unknown transform '" + Escaped(text) + "'", "",
+              "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize', "
+              "'fill mean', 'fill 0'");
+}
+
+double ParseNumber(std::string_view word, std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) RefuseTransform(text);
+  return value;
+}
+
+std::vector<double> ParseNumbers(std::string_view list, std::string_view text) {
+  std::vector<double> values;
+  while (true) {
+    const size_t comma = list.find(',');
+    values.push_back(ParseNumber(list.substr(0, comma), text));
+    if (comma == std::string_view::npos) return values;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+// One value for all, or one per channel (the first dimension of a row), expanded to the channel's elements.
+std::vector<float> Spread(const std::vector<double>& values, const Shape& shape, std::string_view text) {
+  if (values.size() == 1) return {static_cast<float>(values[0])};
+  if (shape.rank() < 2 || shape[1] != static_cast<int64_t>(values.size())) RefuseTransform(text);
+  int64_t inner = 1;
+  for (int axis = 2; axis < shape.rank(); ++axis) inner *= shape[axis];
+  std::vector<float> spread;
+  for (double value : values) spread.insert(spread.end(), static_cast<size_t>(inner), static_cast<float>(value));
+  return spread;
+}
+
+// Calls `use(j, value)` for each element j of each row that is not NaN.
+template <typename Use>
+void ForEachNumber(int64_t rows, const std::function<TensorView(int64_t)>& row, const Use& use) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const TensorView values = row(i);
+    for (int64_t j = 0; j < values.elements(); ++j) {
+      if (const double value = ElementAsDouble(values, j); !std::isnan(value)) use(static_cast<size_t>(j), value);
+    }
+  }
+}
+
+// Computes the mean and, unless it is a fill, the standard deviation over the rows that `row` returns, in two passes.
+Transform Measure(std::string_view text, int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
+  std::vector<double> means(static_cast<size_t>(width)), squares(means), counts(means);
+  ForEachNumber(rows, row, [&](size_t j, double value) {
+    means[j] += value;
+    ++counts[j];
+  });
+  for (size_t j = 0; j < means.size(); ++j) means[j] /= std::max(counts[j], 1.0);
+  if (Transform::IsFill(text)) return {{0.0f}, {1.0f}, {means.begin(), means.end()}};
+  ForEachNumber(rows, row, [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
+  Transform transform;
+  for (size_t j = 0; j < means.size(); ++j) {
+    const double deviation = std::sqrt(squares[j] / std::max(counts[j], 1.0));
+    transform.shift.push_back(static_cast<float>(means[j]));
+    transform.scale.push_back(deviation > 0 ? static_cast<float>(1 / deviation) : 1.0f);
+  }
+  return transform;
+}
+
+std::vector<std::string_view> Words(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t space = rest.find(' ');
+    if (space != 0) words.push_back(rest.substr(0, space));
+    rest = space == std::string_view::npos ? std::string_view() : rest.substr(space + 1);
+  }
+  return words;
+}
+
+}  // namespace
+
+bool Transform::IsMeasured(std::string_view text) {
+  const std::vector<std::string_view> words = Words(text);
+  return words == std::vector<std::string_view>{"standardize"} || words == std::vector<std::string_view>{"fill", "mean"};
+}
+
+bool Transform::IsFill(std::string_view text) {
+  const std::vector<std::string_view> words = Words(text);
+  return !words.empty() && words[0] == "fill";
+}
+
+Transform Transform::Measured(std::string_view text, const RowSource& source, std::span<const int64_t> rows) {
+  Tensor row(source.dtype(), source.row_shape());
+  return Measure(text, static_cast<int64_t>(rows.size()), row.elements(), [&](int64_t i) {
+    source.Read(rows[static_cast<size_t>(i)], {}, row.data());
+    return row.view();
+  });
+}
+
+Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
+  if (IsMeasured(text)) {
+    const int64_t rows = fitted_on.shape()[0], width = rows == 0 ? 0 : fitted_on.elements() / rows;
+    return Measure(text, rows, width, [&](int64_t i) {
+      TensorView row = fitted_on.view();
+      row.data = static_cast<const std::byte*>(row.data) + i * RowBytes(fitted_on);
+      row.shape = WithRows(row.shape, 1);
+      return row;
+    });
+  }
+  const std::vector<std::string_view> words = Words(text);
+  if (words.size() == 2 && words[0] == "fill") return {{0.0f}, {1.0f}, Spread(ParseNumbers(words[1], text), fitted_on.shape(), text)};
+  if (words.size() == 2 && words[0] == "scale") {
+    const size_t slash = words[1].find('/');
+    const double over = slash == std::string_view::npos ? 1.0 : ParseNumber(words[1].substr(slash + 1), text);
+    if (over == 0) RefuseTransform(text);
+    return {{0.0f}, {static_cast<float>(ParseNumber(words[1].substr(0, slash), text) / over)}};
+  }
+  if (words.size() == 3 && words[0] == "normalize") {
+    std::vector<double> deviations = ParseNumbers(words[2], text);
+    for (double& deviation : deviations) {
+      if (deviation == 0) RefuseTransform(text);
+      deviation = 1 / deviation;
+    }
+    return {Spread(ParseNumbers(words[1], text), fitted_on.shape(), text), Spread(deviations, fitted_on.shape(), text)};
+  }
+  RefuseTransform(text);
+}
+
+void Transform::Apply(Tensor& column) const {
+  if (column.dtype() != DType::kFloat32) {
+    throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
+  }
+  Tensor changed = column.Clone();
+  const std::span<float> values = changed.as<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!fill.empty() && std::isnan(values[i])) values[i] = fill[i % fill.size()];
+    values[i] = (values[i] - shift[i % shift.size()]) * scale[i % scale.size()];
+  }
+  column = std::move(changed);
+}
+
+std::vector<int64_t> BatchSizes(int64_t rows, int64_t batch) {
+  if (rows <= batch) return {rows};
+  if (rows % batch == 0) return {batch};
+  return {batch, rows % batch};
+}
+
+}  // namespace gradloom

@@ -1,0 +1,304 @@
+#include "runtime/data/feed_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/data/image_data.h"
+#include "runtime/data/joined_data.h"
+#include "runtime/data/open_file_budget.h"
+#include "runtime/data/stored_rows.h"
+#include "runtime/data/tokens.h"
+
+namespace gradloom {
+namespace {
+
+// The dtype and row shape of each array of a file, as text for messages.
+using ArrayTypes = std::map<std::string, std::string>;
+
+std::string RowType(DType dtype, const Shape& shape) {
+  return std::string(DTypeName(dtype)) + Shape(std::vector<int64_t>(shape.begin() + (shape.rank() > 0 ? 1 : 0), shape.end())).ToString();
+}
+
+// The default array for input or target `index`: the array of the same name, or the one that the format assigns to it.
+std::string DefaultArray(const DataFile& file, const std::vector<Feed>& feeds, size_t index) {
+  const DataFileKind kind = KindOfDataFile(file);
+  if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
+  if (index < 2 && kind == DataFileKind::kIdxSet) return index == 0 ? "images" : "labels";
+  return feeds[index].name;
+}
+
+bool HasColumn(const DataFile& file, const std::string& name) {
+  const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                                    const FeedReading& reading, const NamedClasses& named) {
+  std::vector<ColumnSource> sources;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    if (mapped == columns.end() && IsTable(file) && !HasColumn(file, feed.name)) {
+      throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
+                  "--map " + Escaped(feed.name) + "=COLUMNS");
+    }
+    sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
+                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0,
+                       ClassesOf(feed.name, named), reading.filled.contains(feed.name)});
+  }
+  return sources;
+}
+
+// Checked before the rows are shuffled, so that the message can name the row in the file.
+void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& classes, const DataFile& file) {
+  for (const auto& [name, range] : classes) {
+    const auto found = data.columns().find(name);
+    if (found == data.columns().end() || IsFloating(found->second.dtype())) continue;
+    const TensorView column = found->second.view();
+    const int64_t wrong = FirstOutOfRange(column, range);
+    if (wrong < 0) continue;
+    throw ClassError(wrong * data.rows() / column.elements(), ElementAsInt(column, wrong), name, range, Escaped(file.path, 4096));
+  }
+}
+
+// Smaller rows are faster in memory, unless there are many of them.
+constexpr int64_t kMinStoredBytes = 256;
+
+// The rows of a feed, read from the array that it is mapped to; null if their values must be checked, or if they do not have the required
+// shape.
+std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file, const ColumnSource& source, const Feed& feed,
+                                        const FeedReading& reading) {
+  if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
+  StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
+  options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
+  if (KindOfDataFile(file) == DataFileKind::kTokens) {
+    if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
+    options.rows = CountWindows(array.shape[0], source.window, Escaped(file.path, 4096));
+    options.first = source.source == "next" ? 1 : 0;
+  } else {
+    if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
+    const Shape have(std::vector<int64_t>(array.shape.begin() + 1, array.shape.end()));
+    const bool strict = reading.targets.contains(feed.name) && !IsTable(file);
+    if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
+    options.rows = array.shape[0];
+  }
+  const auto range = reading.classes.find(feed.name);
+  if (range != reading.classes.end() && !IsFloating(feed.dtype)) options.classes = range->second;
+  return MakeStoredRows(std::move(array), std::move(options));
+}
+
+// The rows of a feed that may stay in the file; null if they must be read now.
+std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const ColumnSource& source, const Feed& feed,
+                                              const FeedReading& reading, ArrayTypes& types) {
+  if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
+  std::optional<StoredArray> array = OpenArray(file, source, reading.large_bytes);
+  if (!array) return nullptr;
+  types[feed.name] = RowType(array->dtype, array->shape);
+  const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
+  const bool large_rows = row_bytes >= kMinStoredBytes && !reading.measured.contains(feed.name);
+  if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
+  return RowsOf(std::move(*array), file, source, feed, reading);
+}
+
+Tensor WholeOf(const StoredArray& array) {
+  Tensor values(array.dtype, array.shape);
+  array.read(0, values.data(), values.bytes());
+  return values;
+}
+
+Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                   const NamedClasses& named, ArrayTypes& types, std::vector<std::string>& notes) {
+  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns, reading, named);
+  std::vector<ColumnSource> at_once;
+  std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    auto rows = StoredColumn(file, sources[i], feeds[i], reading, types);
+    if (rows == nullptr) {
+      at_once.push_back(sources[i]);
+    } else {
+      stored.emplace_back(sources[i].name, std::move(rows));
+    }
+  }
+  LoadedData loaded;
+  if (!at_once.empty()) {
+    CsvOptions options = TableOptions(file);
+    if (reading.on_demand) options.memory_bytes = reading.large_bytes;
+    loaded = LoadData(file, at_once, options);
+    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+  }
+  Dataset data = std::move(loaded.data);
+  for (const auto& [name, column] : data.columns()) types[name] = RowType(column.dtype(), column.shape());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto found = loaded.stored.find(sources[i].name);
+    if (found == loaded.stored.end()) continue;
+    if (auto rows = RowsOf(found->second, file, sources[i], feeds[i], reading); rows != nullptr) {
+      stored.emplace_back(found->first, std::move(rows));
+    } else {
+      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or reports what is wrong with it
+    }
+  }
+  try {
+    for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
+  } catch (const Error& error) {
+    // Adds the file, which the data set does not know.
+    throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
+  }
+  return data;
+}
+
+// Throws Error(kData) if a table does not have the same columns as the first one.
+void CheckSameColumns(const DataFile& file, const std::vector<std::string>& own, const DataFile& first,
+                      const std::vector<std::string>& wanted) {
+  if (own == wanted) return;
+  std::string message =
+      std::to_string(own.size()) + " columns; '" + Escaped(first.path, 4096) + "' of the same data has " + std::to_string(wanted.size());
+  const auto [here, there] = std::mismatch(own.begin(), own.end(), wanted.begin(), wanted.end());
+  if (here != own.end() && there != wanted.end()) {
+    message = "column " + std::to_string(here - own.begin()) + " (counted from 0) is '" + Escaped(*here, 80) + "'; in '" +
+              Escaped(first.path, 4096) + "' of the same data it is '" + Escaped(*there, 80) + "'";
+  }
+  throw Error(ErrorCode::kData, message, Escaped(file.path, 4096),
+              "tables that are read together must have the same columns in the same order");
+}
+
+// Throws Error(kData) if an array does not have the same type as in the first file.
+void CheckSameTypes(const DataFile& file, const ArrayTypes& own, const DataFile& first, const ArrayTypes& wanted) {
+  for (const auto& [name, type] : own) {
+    const auto found = wanted.find(name);
+    if (found == wanted.end() || found->second == type) continue;
+    throw Error(ErrorCode::kData,
+                "the rows for '" + Escaped(name) + "' are " + type + "; in '" + Escaped(first.path, 4096) + "' of the same data they are " +
+                    found->second,
+                Escaped(file.path, 4096), "files that are read together must have arrays of the same types; convert one of them");
+  }
+}
+
+// Throws Error(kData) if a folder of images has more classes than the model.
+void CheckClassFolders(const Dataset& data, const std::vector<std::string>& names, const std::map<std::string, ClassRange>& classes,
+                       const DataFile& file) {
+  for (const auto& [name, range] : classes) {
+    const auto found = data.columns().find(name);
+    if (found == data.columns().end() || std::ssize(names) <= range.count) continue;
+    const std::string& extra = names[static_cast<size_t>(range.count)];
+    throw Error(
+        ErrorCode::kData,
+        "the folder has " + std::to_string(names.size()) + " sub-folders, each a class, but the model has " + std::to_string(range.count) +
+            (range.count == 1 ? " class" : " classes"),
+        Escaped(file.path, 4096),
+        "in the order of their names, '" + Escaped(extra, 80) + "' is the first that the model lacks: move what is no class elsewhere");
+  }
+}
+
+// What a feed of classes may have by name in a table: the classes of a target, or the categories of an input that has one integer per row.
+// nullopt for other feeds.
+std::optional<CsvClassRules> NamesOf(const Feed& feed, const FeedReading& reading) {
+  const auto range = reading.classes.find(feed.name);
+  if (range != reading.classes.end()) return CsvClassRules{.max_classes = range->second.count, .ignored = range->second.ignored};
+  const bool integers = feed.dtype == DType::kInt64 || feed.dtype == DType::kInt32;
+  const bool one = feed.shape.rank() > 0 && WithRows(feed.shape, 1).elements() == 1;
+  if (!integers || !one || reading.targets.contains(feed.name)) return std::nullopt;
+  return CsvClassRules{.may_be_empty = true};
+}
+
+// The classes that tables have by name. Those of the training data that have no names yet are found in the files, if `reading` says so.
+NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                              const FeedReading& reading, TrainingNames& names, std::vector<std::string>& notes) {
+  NamedClasses named;
+  std::vector<std::string> paths;
+  for (const DataFile& file : files) paths.push_back(file.path);
+  for (const Feed& feed : feeds) {
+    const std::optional<CsvClassRules> rules = NamesOf(feed, reading);
+    if (!rules) continue;
+    if (reading.numbers_classes && !names.labels.contains(feed.name)) {
+      const auto mapped = columns.find(feed.name);
+      if (mapped == columns.end() && !HasColumn(files.front(), feed.name)) continue;  // SourcesOf reports this
+      const std::string& column = mapped == columns.end() ? feed.name : mapped->second;
+      std::vector<std::string> found = ReadCsvClasses(paths, column, *rules, TableOptions(files.front()));
+      if (found.empty()) continue;
+      notes.push_back("classes " + Escaped(feed.name) + ": " + ListedClasses(found));
+      names.labels.emplace(feed.name, std::move(found));
+    }
+    const auto known = names.labels.find(feed.name);
+    if (known != names.labels.end()) named[feed.name] = std::make_shared<const CsvClasses>(CsvClasses{known->second, rules->ignored});
+  }
+  return named;
+}
+
+Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                 const NamedClasses& named, TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
+  const bool images = HasImages(file, columns);
+  Dataset data = images ? LoadImageData(file, feeds, columns, named, names.classes, notes)
+                        : ReadArrays(file, feeds, columns, reading, named, types, notes);
+  // Tables and token files are converted when they are read, so their original types do not matter.
+  if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
+  if (images && KindOfDataFile(file) == DataFileKind::kImages) CheckClassFolders(data, names.classes, reading.classes, file);
+  FitToFeeds(data, feeds, file, reading.targets);
+  CheckClasses(data, reading.classes, file);
+  return data;
+}
+
+}  // namespace
+
+bool IsTable(const DataFile& file) { return !file.path.starts_with(kRandomData) && KindOfDataFile(file) == DataFileKind::kTable; }
+
+// Table rows have no shape that could mismatch.
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets) {
+  for (const Feed& feed : feeds) {
+    const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+    try {
+      const bool strict = targets.contains(feed.name) && !IsTable(file);
+      data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
+    } catch (const Error& error) {
+      // Adds the file, which the data set does not know.
+      throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
+    }
+  }
+}
+
+Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                  TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts) {
+  const DataFile& first = files.front();
+  ColumnMap used = columns;
+  std::vector<std::string> table;
+  if (IsTable(first)) {
+    table = CsvSelectors(first.path, TableOptions(first));
+    if (names.columns.empty()) names.columns = table;
+    if (FirstLineCounts(first.path, TableOptions(first))) {
+      notes.push_back(
+          "warning the first line of '" + Escaped(first.path, 4096) +
+          "' is 0, 1, 2 ... and is read as data: if it numbers the columns, remove it (with pandas: to_csv(..., header=False))");
+    }
+    if (table != names.columns) {
+      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
+    }
+  }
+  const NamedClasses named = IsTable(first) ? FindNamedClasses(files, feeds, used, reading, names, notes) : NamedClasses();
+  FeedReading each = reading;
+  // The memory limit is shared by all of them.
+  each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
+  std::vector<DataPart> parts;
+  ArrayTypes first_types;
+  const OpenFileBudget kept;
+  for (const DataFile& file : files) {
+    if (&file != &first && KindOfDataFile(file) != KindOfDataFile(first)) {
+      throw Error(ErrorCode::kData, "not the same kind of file as '" + Escaped(first.path, 4096) + "' of the same data",
+                  Escaped(file.path, 4096), "a pattern must match files of one kind; set --data-format if their names do not tell it");
+    }
+    if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
+    ArrayTypes types;
+    parts.push_back({file.path, ReadFile(file, feeds, used, each, named, names, types, notes)});
+    if (&file == &first) {
+      first_types = types;
+      if (reading.on_demand) kept.CheckAllFit(file.path, std::ssize(files));
+    }
+    CheckSameTypes(file, types, first, first_types);
+    if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});
+  }
+  return Joined(std::move(parts));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,112 @@
+#include "runtime/data/image.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/data/image_formats.h"
+
+namespace gradloom {
+namespace {
+
+// For each sample of the output, the first input sample that it uses, and weights that sum to 1.
+struct Filter {
+  struct Taps {
+    int64_t first;
+    std::vector<float> weights;
+  };
+  std::vector<Taps> taps;
+
+  Filter(int64_t in, int64_t out) {
+    const double scale = static_cast<double>(in) / static_cast<double>(out), support = std::max(scale, 1.0);
+    for (int64_t o = 0; o < out; ++o) {
+      const double center = (static_cast<double>(o) + 0.5) * scale;
+      const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(center - support + 0.5)));
+      const auto past = std::min<int64_t>(in, static_cast<int64_t>(std::floor(center + support + 0.5)));
+      Taps t{first, {}};
+      double sum = 0;
+      for (int64_t i = first; i < past; ++i) {
+        const double weight = std::max(0.0, 1 - std::fabs((static_cast<double>(i) + 0.5 - center) / support));
+        t.weights.push_back(static_cast<float>(weight));
+        sum += weight;
+      }
+      for (float& weight : t.weights) weight = static_cast<float>(weight / sum);
+      taps.push_back(std::move(t));
+    }
+  }
+};
+
+uint8_t Rounded(float value) { return static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
+
+}  // namespace
+
+Image ReadImage(const std::string& path, int channels) {
+  return DecodeImage(ReadWholeFile(path, kImageFileLimitBytes), channels, Escaped(path, 4096));
+}
+
+Image DecodeImage(const std::string& bytes, int channels, const std::string& where) {
+  GRADLOOM_CHECK(channels == 1 || channels == 3);
+  if (bytes.starts_with("\xFF\xD8\xFF")) return DecodeJpeg(bytes, channels, where);
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return DecodePng(bytes, channels, where);
+  throw Error(ErrorCode::kData, bytes.empty() ? "the file is empty" : "neither a JPEG nor a PNG image", where,
+              "convert it, or remove it from the data");
+}
+
+void CheckImageSize(int64_t height, int64_t width, const std::string& where) {
+  if (height < 1 || width < 1) throw Error(ErrorCode::kData, "the image has no pixels", where);
+  if (height <= kMaxPixels / width) return;
+  throw Error(ErrorCode::kLimit,
+              std::to_string(width) + " x " + std::to_string(height) + " pixels, more than " + std::to_string(kMaxPixels), where,
+              "shrink the image first");
+}
+
+Image Resized(const Image& image, int64_t height, int64_t width) {
+  if (image.height == height && image.width == width) return image;
+  const Filter across(image.width, width), down(image.height, height);
+  const int channels = image.channels;
+  // Rows are resized first, and rounded to 8 bits in between, as in Pillow.
+  Image narrow{image.height, width, channels, std::vector<uint8_t>(static_cast<size_t>(image.height * width * channels))};
+  for (int64_t y = 0; y < image.height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      const Filter::Taps& t = across.taps[static_cast<size_t>(x)];
+      for (int c = 0; c < channels; ++c) {
+        float sum = 0;
+        for (size_t k = 0; k < t.weights.size(); ++k) sum += t.weights[k] * image.at(y, t.first + static_cast<int64_t>(k))[c];
+        narrow.at(y, x)[c] = Rounded(sum);
+      }
+    }
+  }
+  Image out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
+  for (int64_t y = 0; y < height; ++y) {
+    const Filter::Taps& t = down.taps[static_cast<size_t>(y)];
+    for (int64_t i = 0; i < width * channels; ++i) {
+      float sum = 0;
+      for (size_t k = 0; k < t.weights.size(); ++k) {
+        sum += t.weights[k] * narrow.samples[static_cast<size_t>((t.first + static_cast<int64_t>(k)) * width * channels + i)];
+      }
+      out.samples[static_cast<size_t>(y * width * channels + i)] = Rounded(sum);
+    }
+  }
+  return out;
+}
+
+Image Cropped(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width) {
+  const int channels = image.channels;
+  Image out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
+  const int64_t first = std::max<int64_t>(0, -left), past = std::min(width, image.width - left);
+  for (int64_t y = std::max<int64_t>(0, -top); y < std::min(height, image.height - top); ++y) {
+    if (first < past) std::copy_n(image.at(top + y, left + first), (past - first) * channels, out.at(y, first));
+  }
+  return out;
+}
+
+Image Flipped(const Image& image) {
+  Image out = image;
+  for (int64_t y = 0; y < image.height; ++y) {
+    for (int64_t x = 0; x < image.width; ++x) std::copy_n(image.at(y, image.width - 1 - x), image.channels, out.at(y, x));
+  }
+  return out;
+}
+
+}  // namespace gradloom

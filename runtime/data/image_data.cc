@@ -1,0 +1,150 @@
+#include "runtime/data/image_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/data/csv.h"
+#include "runtime/data/data_files.h"
+#include "runtime/data/image_rows.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::string_view kImages = "images:";
+
+Shape RowShape(const Feed& feed) {
+  return Shape(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+}
+
+// Throws Error(kData) if the sub-folders are the parts of a data set (train, val), each with folders of classes.
+void CheckAreClasses(const ImageFolder& images, const std::string& path) {
+  constexpr std::string_view kParts[] = {"eval", "evaluation", "test", "testing", "train", "training", "val", "valid", "validation"};
+  for (const std::string& name : images.classes) {
+    if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return;
+  }
+  const std::filesystem::path folder(path);
+  for (size_t i = 0; i < images.paths.size(); ++i) {
+    const std::filesystem::path part = folder / images.classes[static_cast<size_t>(images.labels[i])];
+    if (std::filesystem::path(images.paths[i]).parent_path() == part) return;
+  }
+  std::string parts;
+  for (const std::string& name : images.classes) parts += (parts.empty() ? "--data " : " or ") + Escaped((folder / name).string(), 4096);
+  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + ListedClasses(images.classes),
+              Escaped(path, 4096), "name the folder whose sub-folders are the classes: " + parts);
+}
+
+// The labels of images, numbered by the class names of the data that was trained on.
+std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const ImageFolder& images, const std::string& path) {
+  std::vector<int64_t> labels;
+  for (const int64_t own : images.labels) {
+    const std::string& name = images.classes[static_cast<size_t>(own)];
+    const auto found = std::find(class_names.begin(), class_names.end(), name);
+    if (found == class_names.end()) {
+      throw Error(ErrorCode::kData, "unknown class '" + Escaped(name, 40) + "'; the model was trained on: " + ListedClasses(class_names),
+                  Escaped(path, 4096), "name each sub-folder after a class of the training data");
+    }
+    labels.push_back(found - class_names.begin());
+  }
+  return labels;
+}
+
+Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
+                 std::vector<std::string>& notes) {
+  ImageFolder images = ListImages(path);
+  CheckAreClasses(images, path);
+  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes));
+  if (!images.first_other.empty()) {
+    const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
+    notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
+                    (images.others > 1 ? "' and others" : "'"));
+  }
+  if (images.loose > 0) {
+    const std::string count = images.loose == 1 ? "1 image is" : std::to_string(images.loose) + " images are";
+    notes.push_back("warning " + count + " skipped, outside the folders of the classes: '" + Escaped(images.first_loose, 4096) +
+                    (images.loose > 1 ? "' and others" : "'"));
+  }
+  const std::set<int64_t> present(images.labels.begin(), images.labels.end());
+  // An empty class still counts, since training and evaluation data must number classes alike.
+  for (size_t i = 0; i < images.classes.size(); ++i) {
+    if (!present.contains(static_cast<int64_t>(i)))
+      notes.push_back("warning no images of the class '" + Escaped(images.classes[i], 40) + "'");
+  }
+  Dataset data;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const auto mapped = columns.find(feeds[i].name);
+    const std::string array = mapped != columns.end() ? mapped->second : i == 0 ? "images" : "labels";
+    if (array == "images") {
+      data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i]), Escaped(path, 4096)));
+    } else if (array == "labels") {
+      if (class_names.empty()) class_names = images.classes;
+      const std::vector<int64_t> labels = LabelsBy(class_names, images, path);
+      data.set_column(feeds[i].name, Tensor::From(labels, {static_cast<int64_t>(labels.size())}));
+    } else {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is not an array of a folder of images", Escaped(path, 4096),
+                  "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
+    }
+  }
+  return data;
+}
+
+Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
+                std::vector<std::string>& notes) {
+  std::vector<ColumnSource> numbers;
+  std::vector<std::pair<const Feed*, std::string>> images;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    if (mapped == columns.end()) {
+      throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
+                  "--map " + Escaped(feed.name) + "=COLUMNS");
+    }
+    if (mapped->second.starts_with(kImages)) {
+      images.emplace_back(&feed, mapped->second.substr(kImages.size()));
+    } else {
+      numbers.push_back({.name = feed.name,
+                         .source = mapped->second,
+                         .dtype = IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64,
+                         .classes = ClassesOf(feed.name, named)});
+    }
+  }
+  Dataset data;
+  if (!numbers.empty()) {
+    LoadedData loaded = LoadData(file, numbers);
+    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+    data = std::move(loaded.data);
+  }
+  const std::filesystem::path folder = FolderOf(file.path);
+  for (const auto& [feed, column] : images) {
+    std::vector<std::string> paths;
+    for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
+    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed), Escaped(file.path, 4096), file.path));
+  }
+  return data;
+}
+
+}  // namespace
+
+bool HasImages(const DataFile& file, const ColumnMap& columns) {
+  if (KindOfDataFile(file) == DataFileKind::kImages) return true;
+  for (const auto& [name, source] : columns) {
+    if (source.starts_with(kImages)) return true;
+  }
+  return false;
+}
+
+Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
+                      std::vector<std::string>& class_names, std::vector<std::string>& notes) {
+  switch (KindOfDataFile(file)) {
+    case DataFileKind::kImages: return OfFolder(file.path, feeds, columns, class_names, notes);
+    case DataFileKind::kTable: return OfTable(file, feeds, columns, named, notes);
+    default: break;
+  }
+  throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),
+              "use --data list.csv --map image=images:path");
+}
+
+}  // namespace gradloom

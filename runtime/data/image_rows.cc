@@ -1,0 +1,246 @@
+#include "runtime/data/image_rows.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/base/error.h"
+#include "runtime/data/image.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Step { kResize, kResizeCrop, kRandomCrop, kRandomFlip };
+
+struct Geometric {
+  Step step;
+  int64_t pad = 0;
+};
+
+// Refuses to scale an image if the intermediate result is too large: an image with few pixels may be very long, and rows are scaled first,
+// at full height.
+Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
+  const int64_t most = std::max(image.height, height);
+  if (most > kMaxPixels / width) {
+    throw Error(ErrorCode::kLimit,
+                "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " needs " + std::to_string(width) +
+                    " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMaxPixels),
+                Escaped(path, 4096), "crop the image, or remove it from the data");
+  }
+  return Resized(image, height, width);
+}
+
+// Scales the image until it covers the model's size, then crops the centre.
+Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const std::string& path) {
+  const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.height),
+                                static_cast<double>(width) / static_cast<double>(image.width));
+  const int64_t tall = std::max(height, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.height))));
+  const int64_t wide = std::max(width, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.width))));
+  return Cropped(ResizedWithin(image, tall, wide, path), (tall - height) / 2, (wide - width) / 2, height, width);
+}
+
+class ImageRows : public RowSource {
+ public:
+  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where, std::string list)
+      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))), list_(std::move(list)) {
+    const auto are_channels = [](int64_t extent) { return extent == 1 || extent == 3; };
+    channels_last_ = shape.rank() == 3 && !are_channels(shape[0]) && are_channels(shape[2]);
+    if (shape.rank() != 3 || !(are_channels(shape[0]) || channels_last_) || shape.elements() < 1) {
+      throw Error(ErrorCode::kConfig, "images cannot fill rows of shape " + shape.ToString(), where,
+                  "an input for images must be [batch, 1 or 3 channels, height, width], or have the channels last");
+    }
+    const int first = channels_last_ ? 0 : 1;
+    channels_ = static_cast<int>(shape[channels_last_ ? 2 : 0]);
+    height_ = shape[first];
+    width_ = shape[first + 1];
+  }
+
+  int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
+  Shape row_shape() const override { return channels_last_ ? Shape{height_, width_, channels_} : Shape{channels_, height_, width_}; }
+
+  void Read(int64_t row, PhiloxKey draw, void* to) const override {
+    std::vector<float> planes(channels_last_ ? static_cast<size_t>(row_shape().elements()) : 0);
+    float* const out = channels_last_ ? planes.data() : static_cast<float*>(to);
+    const std::string& path = (*paths_)[static_cast<size_t>(row)];
+    Image image = Opened(path);
+    uint32_t number = 0;
+    for (const Geometric& step : steps_) {
+      const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
+      image = Applied(step, std::move(image), random, path);
+    }
+    if (image.height != height_ || image.width != width_) image = ResizedWithin(image, height_, width_, path);
+    const int64_t plane = height_ * width_;
+    for (int64_t i = 0; i < plane; ++i) {
+      for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];
+    }
+    for (const Transform& t : numeric_) {
+      for (int64_t i = 0; i < plane * channels_; ++i) {
+        const auto at = static_cast<size_t>(i);
+        out[i] = (out[i] - t.shift[at % t.shift.size()]) * t.scale[at % t.scale.size()];
+      }
+    }
+    if (!channels_last_) return;
+    for (int64_t i = 0; i < plane; ++i) {
+      for (int c = 0; c < channels_; ++c) static_cast<float*>(to)[i * channels_ + c] = out[c * plane + i];
+    }
+  }
+
+  // Kept as text: random transforms do not apply in evaluation.
+  Transform Fitted(const std::string& text, std::span<const int64_t>) const override { return {.row_transform = text}; }
+
+  std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
+    const std::string& transform = given.row_transform;
+    auto with = std::make_shared<ImageRows>(*this);
+    if (transform == "resize" || transform == "resize_crop") {
+      with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});
+    } else if (transform == "random_flip") {
+      if (training) with->steps_.push_back({Step::kRandomFlip});
+    } else if (transform.starts_with("random_crop")) {
+      const int64_t pad = PadOf(transform);
+      if (training) with->steps_.push_back({Step::kRandomCrop, pad});
+    } else if (transform.starts_with("scale ") || transform.starts_with("normalize ")) {
+      with->numeric_.push_back(Transform::Parse(transform, Tensor(DType::kFloat32, {1, channels_, height_, width_})));
+    } else {
+      Refuse(transform);
+    }
+    return with;
+  }
+
+ private:
+  [[noreturn]] static void Refuse(const std::string& transform) {
+    throw Error(ErrorCode::kConfig, "unknown transform of images '" + Escaped(transform) + "'", "",
+                "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
+  }
+
+  Image Opened(const std::string& path) const {
+    try {
+      return ReadImage(path, channels_);
+    } catch (const Error& error) {
+      if (list_.empty() || error.code() != ErrorCode::kIo) throw;
+      throw Error(error.code(), error.message(), error.where(),
+                  "it is named in '" + Escaped(list_, 4096) + "'; relative paths in it start at the folder of that file");
+    }
+  }
+
+  static int64_t PadOf(const std::string& transform) {
+    const std::string_view text = std::string_view(transform).substr(std::string_view("random_crop").size());
+    int64_t pad = 0;
+    if (text.empty()) return pad;
+    const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), pad);
+    if (text[0] != ' ' || error != std::errc() || end != text.data() + text.size() || pad < 0 || pad > 4096) Refuse(transform);
+    return pad;
+  }
+
+  Image Applied(const Geometric& step, Image image, const PhiloxBlock& random, const std::string& path) const {
+    switch (step.step) {
+      case Step::kResize: return ResizedWithin(image, height_, width_, path);
+      case Step::kResizeCrop: return ResizedAndCropped(image, height_, width_, path);
+      case Step::kRandomFlip: return random[0] % 2 == 0 ? Flipped(image) : std::move(image);
+      case Step::kRandomCrop: break;
+    }
+    const int64_t down = image.height + 2 * step.pad - height_, right = image.width + 2 * step.pad - width_;
+    if (down < 0 || right < 0) {
+      throw Error(ErrorCode::kData,
+                  "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " has no window of " +
+                      std::to_string(width_) + " x " + std::to_string(height_),
+                  Escaped(path, 4096), "put 'resize_crop' before 'random_crop'");
+    }
+    const int64_t top = static_cast<int64_t>(random[0]) % (down + 1), left = static_cast<int64_t>(random[1]) % (right + 1);
+    return Cropped(image, top - step.pad, left - step.pad, height_, width_);
+  }
+
+  std::shared_ptr<const std::vector<std::string>> paths_;
+  std::string list_;
+  int channels_ = 3;
+  bool channels_last_ = false;
+  int64_t height_ = 0, width_ = 0;
+  std::vector<Geometric> steps_;
+  std::vector<Transform> numeric_;
+};
+
+enum class ImageKind : uint8_t { kNone, kRead, kOther };
+
+ImageKind KindOfImage(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (ending == ".jpg" || ending == ".jpeg" || ending == ".png") return ImageKind::kRead;
+  for (const char* other : {".avif", ".bmp", ".gif", ".heic", ".jfif", ".jp2", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}) {
+    if (ending == other) return ImageKind::kOther;
+  }
+  return ImageKind::kNone;
+}
+
+bool IsHidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// Adds the images of one class, from its folder and the folders below it.
+void ListClass(const fs::path& folder, std::vector<std::string>& paths, ImageFolder& images) {
+  for (fs::recursive_directory_iterator it(folder), end; it != end; ++it) {
+    if (IsHidden(it->path())) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    const ImageKind kind = KindOfImage(it->path());
+    // A link whose image is missing is reported when that is read.
+    if (kind == ImageKind::kNone || !(it->is_regular_file() || it->is_symlink())) continue;
+    if (kind == ImageKind::kRead) {
+      paths.push_back(it->path().string());
+    } else if (images.others++ == 0 || it->path().string() < images.first_other) {
+      images.first_other = it->path().string();
+    }
+  }
+}
+
+}  // namespace
+
+bool IsImageFolder(const std::string& path) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_directory(error)) return true;
+  }
+  return false;
+}
+
+ImageFolder ListImages(const std::string& folder) {
+  ImageFolder images;
+  std::vector<fs::path> classes;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      // A broken link is not a folder.
+      std::error_code error;
+      if (IsHidden(entry.path())) continue;
+      if (entry.is_directory(error)) {
+        classes.push_back(entry.path());
+      } else if (KindOfImage(entry.path()) == ImageKind::kRead) {
+        if (images.loose++ == 0 || entry.path().string() < images.first_loose) images.first_loose = entry.path().string();
+      }
+    }
+    std::sort(classes.begin(), classes.end());
+    for (const fs::path& one : classes) {
+      std::vector<std::string> paths;
+      ListClass(one, paths, images);
+      std::sort(paths.begin(), paths.end());
+      images.labels.insert(images.labels.end(), paths.size(), static_cast<int64_t>(images.classes.size()));
+      images.paths.insert(images.paths.end(), paths.begin(), paths.end());
+      images.classes.push_back(one.filename().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorCode::kIo, "cannot read the folder: " + error.code().message(), Escaped(folder, 4096));
+  }
+  if (images.paths.empty()) {
+    throw Error(ErrorCode::kData, "no images in the sub-folders", Escaped(folder, 4096),
+                "a folder of images must have one sub-folder per class, with .jpg and .png files in it");
+  }
+  return images;
+}
+
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where,
+                                               const std::string& list) {
+  return std::make_shared<ImageRows>(std::move(paths), row_shape, where, list);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,47 @@
+// Numpy's .npz files: a zip file of .npy files.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file.h"
+#include "runtime/base/tensor.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/stored_array.h"
+
+namespace gradloom {
+
+// Reads the arrays of numbers by name (without ".npy"), stored or deflated; text arrays are left out. Nothing is unpacked to disk. Throws
+// Error(kData) naming file and entry for a file that is not a zip file, a wrong checksum, an entry that is shorter or longer than it
+// claims, encrypted or compressed in another way, two entries of one name, a name with a ".." component, and what ReadNpy refuses. Throws
+// Error(kLimit) if the file, or all arrays unpacked, exceed `limit_bytes`: before any is unpacked, and no entry is ever unpacked beyond its
+// claim.
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+// Only the arrays of these names that exist. Throws Error(kData) for text among them.
+std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
+
+// All arrays, those of text apart.
+struct NpzArrays {
+  std::map<std::string, Tensor> numbers;
+  std::map<std::string, NpyText> texts;
+};
+NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// The names of the arrays, in the order of the file. Throws like ReadNpz, but unpacks nothing.
+std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// Opens one array of a file, which stays open; nullopt if there is none of this name, or like OpenNpy. Checksums are not compared. A
+// compressed array is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more; nullopt if it has fewer. Throws like
+// ReadNpz.
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes,
+                                   int64_t limit_bytes = kFileLimitBytes);
+
+// Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like NpyHeader and AtomicFile, and
+// Error(kData) for a name that ReadNpz would refuse.
+void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress = false);
+void WriteNpz(const std::string& path, const std::map<std::string, Tensor>& arrays, bool compress = false);
+
+}  // namespace gradloom

@@ -1,0 +1,33 @@
+// Rows of a data set that stay in their file until they are needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/data/class_range.h"
+#include "runtime/data/dataset.h"
+#include "runtime/data/stored_array.h"
+
+namespace gradloom {
+
+struct StoredRowsOptions {
+  DType dtype = DType::kFloat32;  // dtype and shape of a row as needed; see CanBeStored
+  Shape row_shape;
+  int64_t rows = 0;
+  // Row i has the elements from first + i * row_shape.elements() on.
+  int64_t first = 0;
+  // A row with any other class is Error(kData), which names the row and `column`.
+  std::optional<ClassRange> classes;
+  std::string column;
+};
+
+// Whether elements of a file can be converted without looking at their values: any numbers to floating point, and integers that cannot be
+// larger to int64.
+bool CanBeStored(DType have, DType wanted);
+
+// A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply).
+std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options);
+
+}  // namespace gradloom

@@ -1,0 +1,347 @@
+#include "runtime/data/training_data.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+#include "runtime/base/philox.h"
+#include "runtime/data/data_files.h"
+#include "runtime/data/feed_files.h"
+#include "runtime/data/joined_data.h"
+
+namespace gradloom {
+namespace {
+
+template <typename Value>
+void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<Feed>& feeds, const std::string& flag) {
+  std::vector<std::string> names;
+  std::string known;
+  for (const Feed& feed : feeds) {
+    names.push_back(feed.name);
+    known += (known.empty() ? "" : ", ") + Escaped(feed.name);
+  }
+  for (const auto& [name, value] : by_name) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string near = Nearest(name, names);
+    throw Error(ErrorCode::kConfig, "the model has no input or target '" + Escaped(name) + "'", flag,
+                near.empty() ? "it has: " + known : "did you mean '" + Escaped(near) + "'?   it has: " + known);
+  }
+}
+
+// The random stream of random data, separate from all others.
+constexpr uint64_t kRandomStream = 0x72616E646F6D;
+
+// Numbers with mean 0 and variance 1, or integers below `bound`.
+Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key) {
+  Shape shape = feed.shape;
+  if (shape.rank() > 0) shape[0] = rows;
+  const bool floating = IsFloating(feed.dtype);
+  Tensor column(floating ? DType::kFloat32 : DType::kInt64, shape);
+  for (int64_t i = 0; i < column.elements(); ++i) {
+    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0}, key);
+    if (floating) {
+      // Box-Muller transform.
+      const double u = (static_cast<double>(block[0]) + 1) * 0x1p-32, turn = static_cast<double>(block[1]) * 0x1p-32;
+      column.as<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * turn));
+    } else {
+      column.as<int64_t>()[static_cast<size_t>(i)] = static_cast<int64_t>(block[0] % static_cast<uint64_t>(bound));
+    }
+  }
+  return column;
+}
+
+// The name of a column, or its index if the name cannot be part of a selection.
+std::string SelectorOf(const std::vector<std::string>& names, size_t column) {
+  const std::string& name = names[column];
+  const bool plain = name.find(',') == std::string::npos && std::count(names.begin(), names.end(), name) == 1;
+  return plain ? name : std::to_string(column);
+}
+
+// A selection of all columns but one.
+std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
+  std::string text;
+  const auto add = [&](size_t begin, size_t end) {
+    if (begin >= end) return;
+    text += (text.empty() ? "" : ",") + SelectorOf(names, begin) + (end - begin > 1 ? ".." + SelectorOf(names, end - 1) : "");
+  };
+  add(0, std::min(left_out, names.size()));
+  add(left_out + 1, names.size());
+  return text;
+}
+
+// Guesses columns if no map is given: columns that have the names of feeds; or else the column with the target's name, or the last one, is
+// the target, and the others are the input.
+ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
+  const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
+  CheckFirstLine(names, Escaped(file.path, 4096));
+  if (names.size() < feeds.size()) {
+    throw Error(ErrorCode::kData,
+                "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", but the model needs " +
+                    std::to_string(feeds.size()) + " or more",
+                Escaped(file.path, 4096), "separate fields by commas, or by tabs in a .tsv file");
+  }
+  ColumnMap columns;
+  for (const Feed& feed : feeds) {
+    if (std::find(names.begin(), names.end(), feed.name) != names.end()) columns[feed.name] = feed.name;
+  }
+  if (columns.size() == feeds.size()) return columns;
+  if (feeds.size() > 2) {
+    std::string help;
+    for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
+    throw Error(ErrorCode::kConfig, "the columns that feed the model are not specified", Escaped(file.path, 4096), help);
+  }
+  // If no target is needed, a surplus last column is taken to be the target.
+  const Shape& shape = feeds[0].shape;
+  const int64_t wanted = shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
+  const bool only_last_left = feeds.size() == 2 || std::ssize(names) == wanted + 1;
+  size_t target = only_last_left ? names.size() - 1 : names.size();
+  if (feeds.size() == 2 && columns.contains(feeds[1].name))
+    target = static_cast<size_t>(std::find(names.begin(), names.end(), feeds[1].name) - names.begin());
+  columns = {{feeds[0].name, AllBut(names, target)}};
+  if (feeds.size() == 2) columns[feeds[1].name] = SelectorOf(names, target);
+  std::string note;
+  for (const Feed& feed : feeds) note += (note.empty() ? "columns " : "  ") + Escaped(feed.name) + "=" + Escaped(columns[feed.name]);
+  notes.push_back(note + "   [guessed: set --map to change]");
+  return columns;
+}
+
+Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
+                    int64_t seed) {
+  int64_t rows = 0;
+  const std::string count = text.substr(kRandomData.size());
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
+  if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
+                "expected random:N, for example random:256");
+  }
+  Dataset data;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const auto range = classes.find(feeds[i].name);
+    const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
+    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == classes.end() ? 2 : range->second.count, key));
+  }
+  return data;
+}
+
+// Random transforms of row sources apply only to training.
+void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
+  if (data.rows() == 0) return;
+  if (data.is_lazy(name)) {
+    data.set_source(name, data.lazy_columns().at(name).source->With(transform, training));
+    return;
+  }
+  Tensor column = data.column(name);
+  // Transforms written for row sources may also apply to other columns, for example with images to train on and an array to evaluate with.
+  (transform.row_transform.empty() ? transform : Transform::Parse(transform.row_transform, column)).Apply(column);
+  data.set_column(name, std::move(column));
+}
+
+Transform FittedOn(const Dataset& data, const std::string& name, const std::string& text) {
+  if (!data.is_lazy(name)) return Transform::Parse(text, data.column(name));
+  const Dataset::LazyColumn& column = data.lazy_columns().at(name);
+  return column.source->Fitted(text, column.rows);
+}
+
+std::vector<DataFile> FilesAt(const std::string& path, const std::string& format) {
+  std::vector<DataFile> files;
+  if (path.empty() || path.starts_with(kRandomData)) return {DataFile(path)};
+  for (std::string& file : FilesOf(path)) files.emplace_back(std::move(file), format);
+  return files;
+}
+
+void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
+  const bool tail = text.starts_with("tail:");
+  const double share = ParseShare(tail ? text.substr(5) : text);
+  const Split split = tail ? TailSplit(data.train.rows(), share) : RandomSplit(data.train.rows(), share, static_cast<uint64_t>(seed));
+  data.eval = data.train.Select(split.eval);
+  data.train = data.train.Select(split.train);
+}
+
+using ClassNames = std::map<std::string, std::vector<std::string>>;
+
+// The named classes of a folder of images (under ""), or of a table by target.
+ClassNames ClassNamesIn(const nlohmann::json& data) {
+  ClassNames names = data.value("labels", ClassNames());
+  if (data.contains("classes")) names[""] = data.at("classes").get<std::vector<std::string>>();
+  return names;
+}
+
+// In a sentence; empty if there is none.
+std::string DifferenceOfClasses(ClassNames before, ClassNames now) {
+  const auto shown = [](const std::vector<std::string>& names) { return names.empty() ? "numbers" : ListedClasses(names); };
+  for (const auto& [target, names] : now) before.try_emplace(target);
+  for (const auto& [target, names] : before) {
+    if (names == now[target]) continue;
+    return "the classes" + (target.empty() ? "" : " of '" + Escaped(target) + "'") + " were " + shown(names) + "; now they are " +
+           shown(now[target]);
+  }
+  return "";
+}
+
+}  // namespace
+
+double ParseShare(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string rest(end, text.data() + text.size());
+  if (error != std::errc() || (!rest.empty() && rest != "%") || !std::isfinite(value)) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a share", "", "expected 20% or 0.2");
+  }
+  return rest == "%" ? value / 100 : value;
+}
+
+TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
+  CheckNames(options.columns, feeds, "--map");
+  CheckNames(options.transforms, feeds, "--transform");
+  if (!options.eval.empty() && !options.eval_split.empty()) {
+    throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
+                "leave out --eval-data or --eval-split");
+  }
+  FeedReading reading{
+      .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
+  reading.numbers_classes = true;
+  for (const auto& [name, texts] : options.transforms) {
+    if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
+    if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
+  }
+  TrainingData data;
+  data.columns = options.columns;
+  const std::vector<DataFile> train = FilesAt(options.train, options.format);
+  if (data.columns.empty() && IsTable(train.front())) data.columns = GuessColumns(train.front(), feeds, data.notes);
+  if (options.train.starts_with(kRandomData)) {
+    data.train = RandomFeeds(options.train, options.classes, feeds, seed);
+    FitToFeeds(data.train, feeds, options.train, options.targets);
+    data.notes.push_back("data    random numbers: set data.train to your own data");
+  } else {
+    data.train = ReadFeeds(train, feeds, data.columns, reading, data.names, data.notes, train.size() > 1 ? &data.files : nullptr);
+  }
+  if (options.eval.starts_with(kRandomData)) {
+    data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
+    FitToFeeds(data.eval, feeds, options.eval, options.targets);
+  } else if (!options.eval.empty()) {
+    const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
+    // Without a map, the defaults for the training data's format do not fit evaluation data of another format.
+    ColumnMap columns = data.columns;
+    if (options.columns.empty() && IsTable(eval.front()) != IsTable(train.front()))
+      columns = IsTable(eval.front()) ? GuessColumns(eval.front(), feeds, data.notes) : ColumnMap();
+    reading.numbers_classes = false;
+    data.eval = ReadFeeds(eval, feeds, columns, reading, data.names, data.notes);
+  }
+  if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
+  for (const auto& [name, texts] : options.transforms) {
+    for (const std::string& text : texts) {
+      const Transform transform = FittedOn(data.train, name, text);
+      Apply(transform, name, true, data.train);
+      Apply(transform, name, false, data.eval);
+      data.fitted[name].push_back(transform);
+    }
+  }
+  return data;
+}
+
+std::string DataToJson(const TrainingData& data) {
+  nlohmann::json transforms = nlohmann::json::object();
+  for (const auto& [name, list] : data.fitted) {
+    for (const Transform& transform : list) {
+      nlohmann::json& entry = transforms[name].emplace_back(transform.row_transform.empty()
+                                                                ? nlohmann::json{{"shift", transform.shift}, {"scale", transform.scale}}
+                                                                : nlohmann::json{{"row", transform.row_transform}});
+      if (!transform.fill.empty()) entry["fill"] = transform.fill;
+    }
+  }
+  nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
+  if (!data.names.classes.empty()) json["classes"] = data.names.classes;
+  if (!data.names.columns.empty()) json["table"] = data.names.columns;
+  if (!data.names.labels.empty()) json["labels"] = data.names.labels;
+  for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
+  // A name that is not UTF-8 cannot match a class of other data anyway.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void DataFromJson(const std::string& text, const std::string& where, ColumnMap& columns,
+                  std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    columns = json.at("columns").get<ColumnMap>();
+    names = {.classes = json.value("classes", std::vector<std::string>()),
+             .columns = json.value("table", std::vector<std::string>()),
+             .labels = json.value("labels", std::map<std::string, std::vector<std::string>>())};
+    for (const auto& [target, classes] : names.labels) {
+      if (!std::is_sorted(classes.begin(), classes.end()))
+        throw Error(ErrorCode::kConfig, "the classes of '" + Escaped(target) + "' are not sorted", where);
+    }
+    fitted.clear();
+    for (const auto& [name, list] : json.at("transforms").items()) {
+      for (const nlohmann::json& entry : list) {
+        Transform transform;
+        if (entry.contains("row")) {
+          transform.row_transform = entry.at("row").get<std::string>();
+          fitted[name].push_back(std::move(transform));
+          continue;
+        }
+        transform.shift = entry.at("shift").get<std::vector<float>>();
+        transform.scale = entry.at("scale").get<std::vector<float>>();
+        transform.fill = entry.value("fill", std::vector<float>());
+        if (transform.shift.empty() || transform.scale.empty()) throw Error(ErrorCode::kConfig, "a transform is empty", where);
+        fitted[name].push_back(std::move(transform));
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kConfig, "cannot read the columns and transforms of the run: " + Escaped(error.what()), where);
+  }
+}
+
+std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data) {
+  std::vector<FileRows> before;
+  std::string classes;
+  try {
+    const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
+    for (const nlohmann::json& file : then.value("files", nlohmann::json::array()))
+      before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
+    classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
+  }
+  if (!classes.empty()) return classes;
+  const std::vector<FileRows>& files = data.files;
+  if (before.empty() || files.empty() || before == files) return "";
+  const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
+  const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };
+  return "file " + std::to_string(then - before.begin() + 1) + " of the data was " + (then == before.end() ? "none" : shown(*then)) +
+         ", now it is " + (now == files.end() ? "none" : shown(*now)) + ": the rows would be in a different order";
+}
+
+Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
+                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
+                  TrainingNames names) {
+  if (file.path.starts_with(kRandomData)) {
+    Dataset data = RandomFeeds(file.path, classes, feeds, 0);
+    FitToFeeds(data, feeds, file, targets);
+    return data;
+  }
+  ColumnMap used = columns;
+  const std::vector<DataFile> files = FilesAt(file.path, file.format);
+  if (used.empty() && IsTable(files.front())) used = GuessColumns(files.front(), feeds, notes);
+  FeedReading reading{.targets = targets, .classes = classes, .on_demand = on_demand};
+  for (const auto& [name, transforms] : fitted) {
+    if (std::any_of(transforms.begin(), transforms.end(), [](const Transform& transform) { return !transform.fill.empty(); }))
+      reading.filled.insert(name);
+  }
+  Dataset data = ReadFeeds(files, feeds, used, reading, names, notes);
+  for (const auto& [name, transforms] : fitted) {
+    for (const Transform& transform : transforms) {
+      if (data.has(name)) Apply(transform, name, false, data);
+    }
+  }
+  return data;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,93 @@
+// The data of a run: which files and columns feed which inputs and targets of the model, the part held back for evaluation, and the
+// transforms, fitted on the training part.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/data/class_range.h"
+#include "runtime/data/data_files.h"
+#include "runtime/data/dataset.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// Model input or target -> the source of its values in a file (ColumnSource::source).
+using ColumnMap = std::map<std::string, std::string>;
+
+// The default of DataOptions::large_bytes.
+inline constexpr int64_t kLargeBytes = int64_t{32} << 20;
+
+struct DataOptions {
+  std::string train;       // files that LoadData reads (FilesOf), or "random:N" for N samples of random numbers
+  std::string eval;        // the same for evaluation data; empty: none
+  std::string eval_split;  // "20%", "0.2", or "tail:20%" for the last rows; empty: none. Not together with `eval`.
+  std::string format;      // format of both, as in DataFile
+  ColumnMap columns;
+  std::map<std::string, std::vector<std::string>> transforms;  // by input or target, in the syntax of Transform::Parse
+  std::map<std::string, ClassRange> classes;                   // for targets that hold classes
+  std::set<std::string> targets;                               // feeds whose rows must have the needed shape, up to ones
+  // For one of several processes: large rows, and rows of large arrays and tables, stay in their file if it allows reading single rows
+  // (.npy, .npz, IDX, tokens). Tables and compressed arrays go to an unnamed file (SpillBuffer). Processes then read the rows that they
+  // need. The bits are the same. NaN (except in tables) and classes out of range are found when a row is read.
+  bool on_demand = false;
+  int64_t large_bytes = kLargeBytes;  // size from which an array, or the columns of a table for one feed, counts as large
+};
+
+// Names that the training data defines by their order; other data is read with them.
+struct TrainingNames {
+  std::vector<std::string> classes;  // of a folder of images: its subfolders, by label
+  std::vector<std::string> columns;  // of a table: the selector of each column (CsvSelectors)
+  // Of a table, by target: the classes that its column has by name, in the order of their numbers.
+  std::map<std::string, std::vector<std::string>> labels;
+};
+
+// One of several files of data.
+struct FileRows {
+  std::string name;  // without its folder
+  int64_t rows = 0;
+
+  bool operator==(const FileRows&) const = default;
+};
+
+struct TrainingData {
+  Dataset train, eval;                                   // eval may have no rows
+  ColumnMap columns;                                     // the columns used, including defaults
+  std::map<std::string, std::vector<Transform>> fitted;  // in the order in which they are applied
+  TrainingNames names;
+  std::vector<FileRows> files;     // files to train on, in the order of their rows; empty if there is only one
+  std::vector<std::string> notes;  // one line each: defaults chosen, NaN in the data
+};
+
+// Reads the files into columns of the feeds' names, dtypes and shapes, splits them, and applies the transforms, fitted on the training part
+// only. Without a map, a .npz file's arrays are used by their names; in a table with a header, the last column is the only target and all
+// others the only input. Classes that a table has by name are numbered in the order of their names. Throws Error(kData, kShape, kIo,
+// kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range, Error(kConfig) for names that are not
+// feeds and unknown transforms.
+TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
+
+// Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly.
+std::string DataToJson(const TrainingData& data);
+// Throws Error(kConfig) with `where` for an invalid text.
+void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
+                  std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
+
+// The difference between the files and classes recorded by DataToJson and those of `data`, in a sentence; empty if there is none. Single
+// files are not compared, since their rows can be counted. Throws like DataFromJson.
+std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
+
+// The columns of files (FilesOf) for these feeds, with transforms that were fitted before. `notes` gets warnings. `targets` and
+// `on_demand`: as in DataOptions. `names`: those of the training data; empty: the data's own. Throws Error(kData) naming the row of a class
+// that is not among `classes`.
+Dataset LoadFeeds(const DataFile& data, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
+                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,
+                  TrainingNames names = {});
+
+// "20%" or "0.2" -> 0.2. Throws Error(kConfig).
+double ParseShare(const std::string& text);
+
+}  // namespace gradloom

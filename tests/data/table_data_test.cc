@@ -1,0 +1,134 @@
+// Training data from tables: their separators, headers and columns.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/data/batches.h"
+#include "runtime/data/training_data.h"
+#include "tests/base/written_files.h"
+
+namespace gradloom {
+namespace {
+
+class TableDataTest : public WrittenFilesTest {};
+
+TEST_F(TableDataTest, LastColumnIsTheDefaultTarget) {
+  const std::string path = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n5,6,2\n");
+  const TrainingData guessed = LoadTrainingData({.train = path}, kFeeds, 1);
+  EXPECT_EQ(guessed.columns, (ColumnMap{{"x", "a..b"}, {"y", "c"}}));
+  EXPECT_EQ(guessed.train.column("x").shape(), (Shape{3, 2}));
+  EXPECT_EQ(guessed.train.column("y").as<int64_t>()[2], 2);
+  ASSERT_EQ(guessed.notes.size(), 1u);
+  const TrainingData said = LoadTrainingData({.train = path, .columns = {{"x", "b..c"}, {"y", "a"}}}, kFeeds, 1);
+  EXPECT_EQ(said.train.column("y").as<int64_t>()[2], 5);
+  EXPECT_TRUE(said.notes.empty());
+}
+
+TEST_F(TableDataTest, GuessesColumnsWithNamesThatNoSelectionCanHave) {
+  for (const char* header : {"\"a, m\",b,c", "a,\"b, m\",c", "a,b,\"c, m\"", "a,a,c", "a,c,c"}) {
+    const TrainingData data = LoadTrainingData({.train = Write("a.csv", header + std::string("\n1,2,0\n3,4,1\n"))}, kFeeds, 1);
+    EXPECT_EQ(data.train.column("x").as<float>()[3], 4) << header;
+    EXPECT_EQ(data.train.column("y").as<int64_t>()[1], 1) << header;
+  }
+}
+
+TEST_F(TableDataTest, FindsTheSeparator) {
+  for (const char* text :
+       {"a;b;c\n1;2;0\n", "a\tb\tc\n1\t2\t0\n", "\xEF\xBB\xBF\"a,x\";\"b\ny\";c\n1;2;0\n", "\"a;x\",b,c\n1,2,0\n", "1;2;0"}) {
+    const TrainingData data = LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1);
+    EXPECT_EQ(data.train.column("x").as<float>()[1], 2) << text;
+  }
+}
+
+TEST_F(TableDataTest, ReportsOtherSeparatorsAndEncodings) {
+  const auto refused = [&](const std::string& text, const std::string& name = "a.csv") {
+    const Error error = ErrorOf([&] { LoadTrainingData({.train = Write(name, text)}, kFeeds, 1); });
+    return error.message() + " " + error.help();
+  };
+  EXPECT_NE(refused("a,b,c\n1,2,0\n", "a.tsv").find("commas"), std::string::npos);
+  EXPECT_NE(refused("a;b;c\n1;2;0\n", "a.tsv").find("semicolons"), std::string::npos);
+  EXPECT_NE(refused("a;b;c\n1,5;2;0\n").find("decimal point"), std::string::npos);
+  // Single carriage returns are valid line ends.
+  EXPECT_EQ(LoadTrainingData({.train = Write("r.csv", "a,b,c\r1,2,0\r3,4,1\r")}, kFeeds, 1).train.rows(), 2);
+  EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = Write("e.csv", "")}, kFeeds, 1); }).message(), "the table has no rows");
+}
+
+// A range selects the columns that lay between its ends in the training data.
+TEST_F(TableDataTest, OtherTablesMayReorderColumns) {
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3}, 0}, {"y", DType::kInt64, {4}, 0}};
+  const std::string path = Write("a.csv", "a,b,c,y\n1,2,3,0\n"), other = Write("b.csv", "y,a,c,more,b\n1,1,3,9,2\n");
+  const TrainingData data = LoadTrainingData({.train = path, .eval = other}, feeds, 1);
+  EXPECT_EQ(data.columns, (ColumnMap{{"x", "a..c"}, {"y", "y"}}));
+  ColumnMap columns;
+  std::map<std::string, std::vector<Transform>> fitted;
+  TrainingNames names;
+  DataFromJson(DataToJson(data), "test", columns, fitted, names);
+  std::vector<std::string> notes;
+  const Dataset later = LoadFeeds(Write("c.csv", "c,b,a\n3,2,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names);
+  for (const Dataset* read : {&data.eval, &later}) {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(read->column("x").as<float>()[static_cast<size_t>(i)], static_cast<float>(i + 1));
+  }
+  EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
+  const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names); });
+  EXPECT_EQ(error.message(), "no column 'b'");
+}
+
+// In all ways in which tables mark a missing number, in memory and on demand; other data is filled with what was measured on the training
+// data, before or after it was written down.
+TEST_F(TableDataTest, FillsInMissingNumbers) {
+  const std::string path = Write("a.csv", "a,b,c\n1,,0\n?,4,1\n3,NA,2\n5, null ,0\n"), other = Write("b.csv", "a,b,c\n,8,1\nnan,N/A,0\n");
+  const auto rows = [](const Dataset& data) {
+    std::vector<int64_t> order(static_cast<size_t>(data.rows()));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+    Batches batches(data, order, data.rows());
+    const auto batch = batches.Get(0);
+    const auto x = batch.at("x").as<float>();
+    return std::vector<float>(x.begin(), x.end());
+  };
+  for (const bool on_demand : {false, true}) {
+    const DataOptions options{
+        .train = path, .eval = other, .transforms = {{"x", {"fill mean", "scale 2"}}}, .on_demand = on_demand, .large_bytes = 1};
+    const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+    EXPECT_EQ(rows(data.train), (std::vector<float>{2, 8, 6, 8, 6, 8, 10, 8}));
+    EXPECT_EQ(rows(data.eval), (std::vector<float>{6, 16, 6, 8}));
+    for (const std::string& note : data.notes) EXPECT_EQ(note.find("NaN"), std::string::npos) << note;
+    ColumnMap columns;
+    std::map<std::string, std::vector<Transform>> fitted;
+    TrainingNames names;
+    DataFromJson(DataToJson(data), "test", columns, fitted, names);
+    std::vector<std::string> notes;
+    EXPECT_EQ(rows(LoadFeeds(other, kFeeds, columns, fitted, notes, {}, {}, on_demand, names)), (std::vector<float>{6, 16, 6, 8}));
+    EXPECT_TRUE(notes.empty()) << notes.front();
+  }
+  // Without a transform it is an error, which names the remedy; infinity is not a missing number.
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = path}, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.where(), path + ":2:2");
+  EXPECT_NE(error.help().find("fill mean"), std::string::npos);
+  const TrainingData infinite =
+      LoadTrainingData({.train = Write("c.csv", "a,b,c\n1,inf,0\n2,,1\n"), .transforms = {{"x", {"fill 0"}}}}, kFeeds, 1);
+  EXPECT_EQ(infinite.notes.back(), "warning 1 value of column 'x' is NaN or infinite, at " + (folder_ / "c.csv") + ":2:2");
+  // Classes are not filled in.
+  EXPECT_EQ(ErrorOf([&] {
+              LoadTrainingData({.train = Write("d.csv", "a,b,c\n1,2,\n"), .transforms = {{"y", {"fill 0"}}}}, kFeeds, 1);
+            }).code(),
+            ErrorCode::kData);
+}
+
+// A table that pandas wrote without names of its own for the columns.
+TEST_F(TableDataTest, WarnsOfAFirstLineThatNumbersTheColumns) {
+  const auto warns = [&](const std::string& text) {
+    const std::vector<std::string> notes = LoadTrainingData({.train = Write("numbered.csv", text)}, kFeeds, 1).notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) { return note.find("header=False") != std::string::npos; });
+  };
+  EXPECT_TRUE(warns("0,1,2\n3,4,0\n5,6,1\n"));
+  EXPECT_FALSE(warns("0,1,3\n3,4,0\n5,6,1\n"));
+  EXPECT_FALSE(warns("a,b,c\n0,1,2\n5,6,1\n"));
+}
+
+}  // namespace
+}  // namespace gradloom
