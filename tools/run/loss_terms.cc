@@ -115,6 +115,15 @@ std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Mode
   return losses;
 }
 
+std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
+
+const Value& OutputOf(const LossTerm& term, const Graph& graph) {
+  for (const ValueId id : graph.outputs) {
+    if (graph.value(id).name == term.output) return graph.value(id);
+  }
+  return graph.value(graph.outputs.front());
+}
+
 std::vector<std::string> LossFilesOf(const Configuration& configuration) {
   std::vector<std::string> files;
   for (const std::string& text : configuration.Texts("loss.name")) {

@@ -17,6 +17,10 @@ namespace gradloom {
 std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Model& model, const Graph& graph,
                                   std::vector<std::string>& notes);
 
+// The name of a term's target, and the output of the graph that it reads: the first one if it names none.
+std::string TargetOf(const LossTerm& term);
+const Value& OutputOf(const LossTerm& term, const Graph& graph);
+
 // The ONNX files among the losses.
 std::vector<std::string> LossFilesOf(const Configuration& configuration);
 

@@ -17,6 +17,8 @@
 #include "runtime/data/batches.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_batches.h"
+#include "tools/run/data_options.h"
+#include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
 #include "tools/run/named_devices.h"
 #include "tools/run/recipe.h"
@@ -170,14 +172,6 @@ std::string WeightsPathOf(const TrainedSource& source) {
   if (at_end >= 0) return run.StatePath();
   throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded", Escaped(source.path, 4096),
               "gradloom resume " + ShellWord(source.path) + "   continues it");
-}
-
-std::string InitialWeightsPath(const std::string& path) {
-  if (path.ends_with(".onnx")) {
-    throw Error(ErrorCode::kCheckpoint, "this is a model, not weights", Escaped(path, 4096),
-                "to begin with its weights, train this model instead");
-  }
-  return RunFolder::IsRun(path) ? WeightsPathOf({.path = path}) : path;
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {

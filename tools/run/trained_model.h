@@ -27,10 +27,6 @@ struct TrainedSource {
 // without weights, Error(kCheckpoint) if the run has no checkpoint that can be loaded.
 std::string WeightsPathOf(const TrainedSource& source);
 
-// The path for StoredTensors of what a new run begins with: a safetensors file, the folder of a checkpoint, or the folder of a run, which
-// stands for its newest state. Throws like WeightsPathOf, and Error(kCheckpoint) for a model.
-std::string InitialWeightsPath(const std::string& path);
-
 class TrainedModel {
  public:
   // `configuration`: that of the run with the flags on top, or only the flags for a plan. Throws Error(kConfig) for a plan without weights,

@@ -19,6 +19,7 @@
 #include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
 #include "tools/run/hparams.h"
+#include "tools/run/initial_weights.h"
 #include "tools/run/job.h"
 #include "tools/run/key_values.h"
 #include "tools/run/named_devices.h"

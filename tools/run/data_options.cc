@@ -1,0 +1,63 @@
+#include "tools/run/data_options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compiler/passes/loss_info.h"
+#include "runtime/base/error.h"
+#include "tools/run/job.h"
+#include "tools/run/loss_terms.h"
+
+namespace gradloom {
+
+// Without locks a process may take any batch of the run.
+bool ReadsOnDemand(const Configuration& configuration) {
+  return TopologyOf(configuration).world > 1 && configuration.Text("train.sync") != "hogwild";
+}
+
+DataOptions DataOptionsOf(const Configuration& configuration) {
+  DataOptions options{.train = configuration.Text("data.train"),
+                      .eval = configuration.Text("data.eval"),
+                      .eval_split = configuration.Text("data.eval_split"),
+                      .format = configuration.Text("data.format")};
+  if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data is given", "", "pass a file: --data train.csv");
+  for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
+  options.transforms = configuration.Named("data.transform");
+  options.on_demand = ReadsOnDemand(configuration);
+  return options;
+}
+
+std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
+  std::map<std::string, ClassRange> classes;
+  for (const LossTerm& term : recipe.losses) {
+    if (graph.outputs.empty()) continue;
+    const LossInfo loss{
+        .type = term.type, .classes = TargetIsClass(term), .class_axis = term.class_axis, .ignore_index = term.ignore_index};
+    if (const auto range = ClassesOf(loss, OutputOf(term, graph).shape)) classes[TargetOf(term)] = *range;
+  }
+  return classes;
+}
+
+std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model) {
+  std::set<std::string> targets;
+  for (const Feed& feed : feeds) {
+    const auto is_it = [&](ValueId id) { return model.value(id).name == feed.name; };
+    if (std::none_of(model.inputs.begin(), model.inputs.end(), is_it)) targets.insert(feed.name);
+  }
+  return targets;
+}
+
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
+                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes) {
+  if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
+    throw Error(ErrorCode::kConfig, "no data is given, and the run has no evaluation data", "", "pass a file: --data test.csv");
+  }
+  DataOptions options = DataOptionsOf(configuration);
+  options.targets = targets;
+  options.classes = classes;
+  TrainingData data = LoadTrainingData(options, feeds, configuration.Integer("train.seed"));
+  notes.insert(notes.end(), data.notes.begin(), data.notes.end());
+  return std::move(data.eval);
+}
+
+}  // namespace gradloom

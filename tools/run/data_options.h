@@ -1,0 +1,31 @@
+// The data of a configuration.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/data/training_data.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+// Whether this is one of several processes that each read their share of the rows of a batch, or of the batches (DataOptions::on_demand).
+bool ReadsOnDemand(const Configuration& configuration);
+
+// Without targets and classes, which depend on the model. Throws Error(kConfig) if there is no training data.
+DataOptions DataOptionsOf(const Configuration& configuration);
+
+// The valid classes of the losses' targets.
+std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
+
+// The feeds that are not inputs of the model.
+std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
+
+// The evaluation data of a run, as in its training; `targets` and `classes` as in DataOptions. Throws Error(kConfig) if there was none.
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
+                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes);
+
+}  // namespace gradloom
