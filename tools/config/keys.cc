@@ -231,6 +231,17 @@ constexpr Key kKeys[] = {
      "use_deterministic_algorithms cudnn_deterministic"},
     {"train.chaos", "--chaos", kInteger, kUseRun, "", "delay every instruction at random, with this seed; no bit of the result may change",
      "", 0},
+    {"train.check_numerics",
+     "--check-numerics",
+     kSwitch,
+     kUseRun,
+     "false",
+     "if a loss or state becomes NaN or infinite, name the node and tensor where that began: looks at all numbers of a step, which makes "
+     "it "
+     "many times slower, and changes no bit",
+     "",
+     {},
+     "detect_anomaly debug_nans check_nan"},
     {"train.seed", "--seed", kInteger, kUseRun, "1234", "seed of shuffling, splits and dropout", "", {}, "random_seed"},
     {"train.collective_timeout",
      "--collective-timeout",
