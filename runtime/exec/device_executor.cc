@@ -47,6 +47,7 @@ class DeviceExecutor : public Executor {
         options_(options),
         memories_(*plan_, options, OwnRanks(*plan_, options.communicator.get()), std::move(state)),
         issuer_(*plan_, memories_, options.communicator.get(), [this] { DropGraphs(); }),
+        numerics_(options.check_numerics ? std::make_unique<NumericsLog>(OwnRanks(*plan_, options.communicator.get())) : nullptr),
         prepared_(plan_->entries.size()),
         copy_streams_(memories_.ranks()),
         copied_(memories_.ranks()) {
@@ -69,6 +70,7 @@ class DeviceExecutor : public Executor {
   std::vector<int64_t> nanoseconds(int program) const override;
   std::vector<TimedInstruction> LastTimes(int entry) const override;
   void SetChaos(uint64_t seed) override { issuer_.SetChaos(seed); }
+  const NumericsLog* numerics() const override { return numerics_.get(); }
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
   std::vector<std::string> TakeNotes() override;
@@ -100,6 +102,7 @@ class DeviceExecutor : public Executor {
   ExecutorOptions options_;
   DeviceMemories memories_;
   DeviceIssuer issuer_;
+  std::unique_ptr<NumericsLog> numerics_;               // null: numbers are not looked at
   std::vector<KernelPlace> places_;                     // indexed by site
   std::vector<std::unique_ptr<DeviceEntry>> prepared_;  // indexed as Plan::entries
   std::vector<DeviceStream> copy_streams_;              // indexed by rank
@@ -262,6 +265,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   };
   // Entries with decisions are enqueued while they run.
   if (entry.decides) copy_ahead();
+  if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
   Launch(entry, slot);
   if (!entry.decides) copy_ahead();
   issuer_.Await();
@@ -269,12 +273,13 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   if (timed_) NoteTimes(entry_index, entry, begin);
   if (options_.communicator != nullptr) CountWaits(entry);
   CheckFault();
+  if (numerics_ != nullptr) numerics_->EndRun();
 }
 
 // The first run of an entry is not captured, because it loads code that its kernels need, which a capture does not permit.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
-  const bool graphs = options_.graph && !timed_ && !issuer_.chaotic();
-  if (!graphs || entry.decides || entry.runs == 0) return issuer_.Issue(entry, {slot, timed_, graphs && entry.decides});
+  const bool graphs = options_.graph && !timed_ && !issuer_.chaotic() && numerics_ == nullptr;
+  if (!graphs || entry.decides || entry.runs == 0) return issuer_.Issue(entry, {slot, timed_, numerics_.get(), graphs && entry.decides});
   std::unique_ptr<DeviceGraph>& graph = entry.graphs[static_cast<size_t>(slot)];
   if (graph == nullptr) graph = issuer_.Capture(entry, slot);
   graph->Launch(issuer_.origin());

@@ -199,8 +199,10 @@ void DeviceIssuer::Enqueue(Lane& lane) {
     front.piece_loaded = true;
   }
   const DeviceRange range(*memories_.rank(lane.rank).device, front.name);
+  LookAtReads(lane);
   Begin(lane);
   EnqueueWork(front, lane);
+  LookAtWrites(lane);
   End(lane);
 }
 
@@ -216,6 +218,26 @@ void DeviceIssuer::EnqueueWork(const DeviceInstruction& prepared, const Lane& la
   } else {
     prepared.kernel->Run(prepared.inputs[s].data(), prepared.outputs[s].data(), prepared.scratch, lane.stream);
   }
+}
+
+NumericsLog::OnHost DeviceIssuer::OnHost(const Lane& lane) {
+  return [this, &device = *memories_.rank(lane.rank).device, stream = lane.stream](const Buffer& buffer, const void* address) {
+    looked_at_.resize(static_cast<size_t>(buffer.bytes));
+    if (buffer.bytes > 0) device.Copy(looked_at_.data(), address, buffer.bytes, stream);
+    groups_.Await(device, stream);
+    return static_cast<const void*>(looked_at_.data());
+  };
+}
+
+// What the stream still has to do comes first, and may end in an error of its own.
+void DeviceIssuer::LookAtReads(Lane& lane) {
+  if (options_.numerics == nullptr) return;
+  lane.reads = NumericsLog::Reads(SiteOf(lane), lane.front().inputs[static_cast<size_t>(options_.slot)], OnHost(lane));
+}
+
+void DeviceIssuer::LookAtWrites(Lane& lane) {
+  if (options_.numerics == nullptr) return;
+  options_.numerics->Note(SiteOf(lane), std::move(lane.reads), lane.front().outputs[static_cast<size_t>(options_.slot)], OnHost(lane));
 }
 
 void DeviceIssuer::EnqueuePiece(Lane& lane) {
@@ -257,6 +279,7 @@ bool DeviceIssuer::IssueCollective(Lane& lane) {
   std::vector<std::vector<DeviceGroup::Operand>> operands;
   std::vector<void*> streams;
   for (Lane* member : members) {
+    LookAtReads(*member);
     Begin(*member);
     operands.push_back(member->front().operands[static_cast<size_t>(options_.slot)]);
     streams.push_back(member->stream);
@@ -267,6 +290,7 @@ bool DeviceIssuer::IssueCollective(Lane& lane) {
     case Collective::kReduceScatterSum: group.ReduceScatterSum(operands, streams); break;
     case Collective::kAllGather: group.AllGather(operands, streams); break;
   }
+  for (Lane* member : members) LookAtWrites(*member);
   for (Lane* member : members) End(*member);
   return true;
 }
@@ -292,6 +316,8 @@ bool DeviceIssuer::Transfer(Lane& lane) {
   Device& receiver = *memories_.rank(to.rank).device;
   auto& [sent, taken] = transfers_[{from.rank, to.rank}];
   if (sent.get() == nullptr) sent = DeviceEvent(sender, false), taken = DeviceEvent(receiver, false);
+  LookAtReads(from);
+  LookAtReads(to);
   Begin(from);
   Begin(to);
   sender.Record(sent.get(), from.stream);
@@ -301,6 +327,8 @@ bool DeviceIssuer::Transfer(Lane& lane) {
   receiver.Copy(put.outputs[s][0], from.front().inputs[s][0], put.bytes, to.stream);
   receiver.Record(taken.get(), to.stream);
   sender.Wait(from.stream, taken.get());
+  LookAtWrites(from);
+  LookAtWrites(to);
   End(from);
   End(to);
   return true;
@@ -310,6 +338,7 @@ void DeviceIssuer::TransferOver(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   const auto s = static_cast<size_t>(options_.slot), peer = static_cast<size_t>(mine.peer);
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
+  LookAtReads(lane);
   Begin(lane);
   DeviceGroup::Operand operand{.dtype = DType::kUint8, .read_bytes = mine.bytes, .write_bytes = mine.bytes};
   // The root of a broadcast also passes its own buffer as output, in place.
@@ -319,6 +348,7 @@ void DeviceIssuer::TransferOver(Lane& lane) {
   const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
   DeviceGroup& group = sends ? groups_.Between(lane.rank, peer) : groups_.Between(peer, lane.rank);
   group.Broadcast(0, operands, std::span<void* const>(&lane.stream, 1));
+  LookAtWrites(lane);
   End(lane);
 }
 

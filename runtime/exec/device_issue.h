@@ -10,6 +10,7 @@
 
 #include "runtime/exec/device_groups.h"
 #include "runtime/exec/device_prepare.h"
+#include "runtime/exec/numerics.h"
 
 namespace gradloom {
 
@@ -19,7 +20,8 @@ struct IssueOptions {
   // Record a timed event before and after each instruction of a program, except in its bodies. Operations with devices of other processes
   // always have them.
   bool timed = false;
-  bool pieces = false;  // launch adjacent work of a stream as a graph if it has run before; for entries with decisions
+  NumericsLog* numerics = nullptr;  // if not null, looks at the numbers of each instruction, and waits for each
+  bool pieces = false;              // launch adjacent work of a stream as a graph if it has run before; for entries with decisions
 };
 
 // All work begins after the origin, a stream of this process's first rank, and ends there. One thread feeds all streams. An instruction is
@@ -65,6 +67,7 @@ class DeviceIssuer {
     size_t rank = 0;
     void* stream = nullptr;
     std::vector<Frame> frames;
+    std::vector<ScannedValue> reads = {};  // of the instruction that is being enqueued, if the step looks at numbers
     bool done() const { return frames.front().ends(); }
     bool in_body() const { return frames.size() > 1; }
     DeviceInstruction& front() const { return (*frames.back().instructions)[frames.back().next]; }
@@ -84,6 +87,13 @@ class DeviceIssuer {
   void TransferOver(Lane& lane);
   void Enqueue(Lane& lane);
   void EnqueuePiece(Lane& lane);
+  // Before an instruction is enqueued, and after: looks at its numbers, if the step does.
+  void LookAtReads(Lane& lane);
+  void LookAtWrites(Lane& lane);
+  NumericsLog::Site SiteOf(const Lane& lane) const {
+    return {static_cast<int>(lane.rank), lane.index(), lane.front().program, lane.front().instruction};
+  }
+  NumericsLog::OnHost OnHost(const Lane& lane);
   void EnqueueWork(const DeviceInstruction& prepared, const Lane& lane);
   bool Decide(Lane& lane);
   // Copies the operands that decide an if or a loop to the host: all, or those that an iteration may have changed.
@@ -114,6 +124,7 @@ class DeviceIssuer {
   const Instruction* overrun_loop_ = nullptr;
   bool chaotic_ = false;
   std::mt19937_64 random_;
+  std::vector<std::byte> looked_at_;  // a value on the host
 };
 
 }  // namespace gradloom

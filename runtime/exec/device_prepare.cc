@@ -180,6 +180,7 @@ class DevicePreparation {
   DeviceInstruction Bound(const Program& program, const Instruction& instruction, int index, size_t rank) {
     DeviceInstruction prepared;
     prepared.instruction = &instruction;
+    prepared.program = &program;
     prepared.index = index;
     prepared.name = NameForProfilers(instruction, index);
     for (const Use& use : instruction.uses) {

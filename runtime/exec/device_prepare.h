@@ -61,9 +61,10 @@ struct DecisionOperands {
 
 struct DeviceInstruction {
   const Instruction* instruction = nullptr;
-  int index = 0;                   // position in the program
-  std::string name;                // for profilers: "#12 MatMul 'dense_1'"
-  std::unique_ptr<Kernel> kernel;  // of a launch
+  const Program* program = nullptr;  // that has it: the rank's, or a body
+  int index = 0;                     // position in the program
+  std::string name;                  // for profilers: "#12 MatMul 'dense_1'"
+  std::unique_ptr<Kernel> kernel;    // of a launch
   // By input slot; they differ only for operands in a slot.
   std::array<std::vector<const void*>, 2> inputs;
   std::array<std::vector<void*>, 2> outputs;

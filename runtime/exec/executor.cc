@@ -18,7 +18,7 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
   if (on_host && state == nullptr) CheckMachine(*plan, OwnRanks(*plan, options.communicator.get()));
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
-  return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator);
+  return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator, options.check_numerics);
 }
 
 namespace {

@@ -19,6 +19,7 @@
 namespace gradloom {
 
 class Communicator;
+class NumericsLog;
 
 // The parameters that change from step to step, besides the feeds.
 struct StepParams {
@@ -60,6 +61,9 @@ struct ExecutorOptions {
   // Memory for parameters and running statistics that is shared with other processes (exec/shared_parameters.h); null: private memory. For
   // one CPU device.
   std::shared_ptr<std::byte> parameters;
+  // Look at what every instruction reads and writes, so that numerics() knows where a NaN or infinity came from. Changes no bit of a
+  // result; each step takes many times as long.
+  bool check_numerics = false;
   // The following are for devices with their own memory; the CPU ignores them.
   std::vector<int> ordinals;  // ordinals of the physical devices, by rank, each as its process numbers them; several ranks may share one;
                               // empty: 0, 1, 2 ...
@@ -114,6 +118,9 @@ class Executor {
   // From now on every instruction of every stream waits for a random time before it begins, to test the order that the plan gives: nothing
   // that a step computes may change. `seed` decides the delays.
   virtual void SetChaos(uint64_t seed) = 0;
+
+  // What the instructions have written that is not finite; null without ExecutorOptions::check_numerics.
+  virtual const NumericsLog* numerics() const { return nullptr; }
 
   // By rank of this process. Constants, which the CPU devices of a place share, count for the first of them.
   virtual std::vector<DeviceMemory> memory() const = 0;

@@ -8,12 +8,15 @@
 
 namespace gradloom {
 
-HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state, std::shared_ptr<Communicator> communicator)
+HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state, std::shared_ptr<Communicator> communicator,
+                           bool check_numerics)
     : plan_(std::move(plan)),
       communicator_(std::move(communicator)),
       memory_(*plan_, std::move(state), OwnRanks(*plan_, communicator_.get())),
+      numerics_(check_numerics ? std::make_unique<NumericsLog>(memory_.own()) : nullptr),
       prepared_(plan_->entries.size()) {
   step_.communicator = communicator_.get();
+  step_.numerics = numerics_.get();
 }
 
 HostExecutor::~HostExecutor() = default;
@@ -122,6 +125,12 @@ void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const
   if (next && memory_.has_inputs()) {
     background_.Start([this, next = std::move(next), step = step_.number + 1] { PrefetchFeeds(next, step); });
   }
+  if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
+  RunLanes(entry);
+  if (numerics_ != nullptr) numerics_->EndRun();
+}
+
+void HostExecutor::RunLanes(PreparedEntry& entry) {
   if (entry.lanes.size() == 1) return entry.lanes[0]->Run(step_);
   errors_.assign(entry.lanes.size(), nullptr);
   threads_.Run(static_cast<int>(entry.lanes.size()), [&](int i) {

@@ -8,6 +8,7 @@
 #include "runtime/base/background.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/memory.h"
+#include "runtime/exec/numerics.h"
 #include "runtime/exec/prepare.h"
 #include "runtime/exec/stream_threads.h"
 
@@ -17,9 +18,9 @@ namespace gradloom {
 // thread; the first uses the caller's.
 class HostExecutor : public Executor {
  public:
-  // `communicator`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
+  // `communicator`, `check_numerics`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
   explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr,
-                        std::shared_ptr<Communicator> communicator = nullptr);
+                        std::shared_ptr<Communicator> communicator = nullptr, bool check_numerics = false);
   ~HostExecutor() override;
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
@@ -32,6 +33,7 @@ class HostExecutor : public Executor {
   std::vector<int64_t> nanoseconds(int program) const override;
   std::vector<TimedInstruction> LastTimes(int entry) const override;
   void SetChaos(uint64_t seed) override;
+  const NumericsLog* numerics() const override { return numerics_.get(); }
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
   int64_t transient_bytes(size_t rank = 0) const override { return memory_.transient_bytes(rank); }
@@ -43,10 +45,13 @@ class HostExecutor : public Executor {
   // Runs an entry's copy streams for a step.
   void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
   void PrefetchFeeds(const NextRun& next, uint32_t step);
+  // Runs the lanes of a step to their ends. Throws the first error.
+  void RunLanes(PreparedEntry& entry);
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Communicator> communicator_;  // null: all ranks are in this process
   Memory memory_;
+  std::unique_ptr<NumericsLog> numerics_;  // null: numbers are not looked at
   StepState step_;
   uint64_t chaos_seed_ = 0;
   std::vector<const void*> feeds_;                        // of the last run

@@ -9,8 +9,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/exec/numerics.h"
 #include "runtime/exec/rethrow.h"
 
 namespace gradloom {
@@ -87,7 +90,7 @@ void Lane::RunAll(StepState& step) {
     if (step.chaos) Delay();
     [[maybe_unused]] const auto start = kTimed ? Clock::now() : Clock::time_point();
     try {
-      RunOne(prepared, step, step.failed.load(std::memory_order_relaxed));
+      RunAndLook(prepared, step, step.failed.load(std::memory_order_relaxed));
     } catch (...) {
       step.failed.store(true, std::memory_order_relaxed);
       error = std::current_exception();
@@ -103,6 +106,15 @@ void Lane::RunAll(StepState& step) {
     }
   }
   if (error) std::rethrow_exception(error);
+}
+
+void Lane::RunAndLook(PreparedInstruction& prepared, StepState& step, bool failed) {
+  if (step.numerics == nullptr || failed || !NumericsLog::Applies(*prepared.instruction)) return RunOne(prepared, step, failed);
+  const NumericsLog::Site site{rank, top < 0 ? prepared.index : top, program, prepared.instruction};
+  // Before it runs, since it may overwrite what it reads.
+  std::vector<ScannedValue> reads = NumericsLog::Reads(site, prepared.inputs);
+  RunOne(prepared, step, failed);
+  step.numerics->Note(site, std::move(reads), prepared.outputs);
 }
 
 void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
@@ -171,7 +183,7 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
 void Lane::RunBody(StepState& step) {
   for (PreparedInstruction& prepared : instructions) {
     const InstructionKind kind = prepared.instruction->kind;
-    if (kind != InstructionKind::kRecord && kind != InstructionKind::kWait) RunOne(prepared, step, false);
+    if (kind != InstructionKind::kRecord && kind != InstructionKind::kWait) RunAndLook(prepared, step, false);
   }
 }
 

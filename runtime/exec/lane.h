@@ -17,6 +17,7 @@
 namespace gradloom {
 
 class Communicator;
+class NumericsLog;
 
 // Copies samples between the tensor of the whole batch and a device's part: `runs` pieces of `bytes` bytes, at different distances in the
 // two.
@@ -55,6 +56,7 @@ struct StepState {
   bool timed = false;
   bool chaos = false;
   std::atomic<bool> failed{false};
+  NumericsLog* numerics = nullptr;       // looks at all numbers; null: does not
   Communicator* communicator = nullptr;  // with several processes: an error ends the job for all
 };
 
@@ -76,6 +78,8 @@ class Lane {
   int rank = 0;
   int stream = 0;
   int threads = 1;
+  const Program* program = nullptr;  // of its instructions: the rank's, or a body
+  int top = -1;                      // of a body: index of the rank's instruction that has it
   std::vector<PreparedInstruction> instructions;
   std::vector<FeedOperand> feeds;
   std::vector<SlotOperand> slots;
@@ -102,6 +106,8 @@ class Lane {
   // Adds the place of the collective or transfer to the error.
   [[noreturn]] void RethrowAtCommunication(const Error& error, const PreparedInstruction& prepared) const;
   void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
+  // The same, and looks at the numbers if the step does.
+  void RunAndLook(PreparedInstruction& prepared, StepState& step, bool failed);
   void RunLoop(PreparedInstruction& prepared, StepState& step);
   void Delay();
 

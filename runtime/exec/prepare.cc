@@ -195,6 +195,7 @@ class Preparation {
       lane.rank = rank;
       lane.stream = static_cast<int>(s);
       lane.threads = program.streams[s].threads;
+      lane.program = &program;
     }
     std::vector<Event*> events;
     for (int i = 0; i < program.num_events; ++i) events.push_back(result_.events.emplace_back(std::make_unique<Event>()).get());
@@ -233,6 +234,8 @@ class Preparation {
       body.rank = lane.rank;
       body.stream = lane.stream;
       body.threads = lane.threads;
+      body.program = &program;
+      body.top = lane.top < 0 ? prepared.index : lane.top;
       for (size_t i = 0; i < program.instructions.size(); ++i) {
         PreparedInstruction inner;
         inner.instruction = &program.instructions[i];

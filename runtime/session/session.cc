@@ -215,6 +215,18 @@ void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   executor_->Run(entry_index, bound_, params, std::move(next));
   last_entry_ = entry_index;
   overrun_ = false;
+  if (const NumericsLog* log = executor_->numerics()) KeepLossOrigin(*log, entry);
+}
+
+// An update that runs after it keeps the origin of the batch's loss.
+void Session::KeepLossOrigin(const NumericsLog& log, const Entry& entry) {
+  bool first = true;
+  for (size_t f = 0; f < entry.fetches.size(); ++f) {
+    const std::string& name = entry.fetches[f].name;
+    if (name != kLoss && !name.starts_with(std::string(kLoss) + "/")) continue;
+    if (std::exchange(first, false)) loss_origin_.reset();
+    if (!loss_origin_) loss_origin_ = log.OriginOfFetch(f);
+  }
 }
 
 // Copies the fetches of the last entry, because another entry is about to run in the same memory.
@@ -369,16 +381,45 @@ StepResult Session::SkipBatch() {
   return result;
 }
 
-std::string Session::NonFiniteState() const {
+std::string Session::OwnNonFiniteState() const {
   SavedState saved = SavedStateOf(*this);
   saved.get = [this](const StateTensor& state) { return executor_->state().Get(state); };
-  std::string found = gradloom::NonFiniteState(saved);
+  return gradloom::NonFiniteState(saved);
+}
+
+std::string Session::NonFiniteState() const {
+  std::string found = OwnNonFiniteState();
   if (communicator() == nullptr || (EachProcessHoldsState(*plan_, communicator()) && !plan_->HasPartialState())) return found;
   const std::vector<std::string> all = communicator()->AllGather(found);
   for (const StateTensor& state : plan_->state) {
     if (std::find(all.begin(), all.end(), state.name) != all.end()) return state.name;
   }
   return "";
+}
+
+std::optional<NonFiniteOrigin> Session::OriginOfState(const std::string& state) const {
+  const int index = state.empty() ? -1 : plan_->FindState(state);
+  if (index < 0 || executor_->numerics() == nullptr) return std::nullopt;
+  return executor_->numerics()->OriginOfState(plan_->state[static_cast<size_t>(index)]);
+}
+
+std::string Session::NonFiniteOrigin(const std::string& state) const {
+  if (executor_->numerics() == nullptr) return "";
+  const std::optional<gradloom::NonFiniteOrigin> own = loss_origin_ ? loss_origin_ : OriginOfState(state);
+  if (communicator() == nullptr) return own ? own->text : "";
+  // The kind in front makes the best origin the least text; of equal ones, that of the first process is taken.
+  const std::string sent = own ? std::to_string(static_cast<int>(own->kind)) + own->text : "";
+  std::string best;
+  for (const std::string& text : communicator()->AllGather(sent)) {
+    if (!text.empty() && (best.empty() || text[0] < best[0])) best = text;
+  }
+  return best.empty() ? "" : best.substr(1);
+}
+
+std::string Session::OwnNonFiniteOrigin() const {
+  if (executor_->numerics() == nullptr) return "";
+  const std::optional<gradloom::NonFiniteOrigin> own = OriginOfState(OwnNonFiniteState());
+  return own ? own->text : "";
 }
 
 std::optional<Session::LossScaleCounts> Session::loss_scale() const {

@@ -12,6 +12,7 @@
 
 #include "runtime/base/tensor.h"
 #include "runtime/exec/executor.h"
+#include "runtime/exec/numerics.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -132,6 +133,13 @@ class Session {
   // there is none. If processes of a job hold parts of the state, all call it together and get the same result.
   std::string NonFiniteState() const;
 
+  // Where the NaN or infinity of the last step's loss came from or, if the loss is finite, that of the state with this name: "Log '/log' in
+  // the forward pass of step 3: ...". "" if nothing is known: without ExecutorOptions::check_numerics, or if nobody asked for numbers to be
+  // looked at when they were made. All processes of a job call it together and get the same text.
+  std::string NonFiniteOrigin(const std::string& state) const;
+  // The same for the first state that NonFiniteState would name, as far as this process knows.
+  std::string OwnNonFiniteOrigin() const;
+
   // The loss scale, and the number of updates skipped because of it; nullopt if losses are not scaled, or this process does not hold it.
   struct LossScaleCounts {
     double scale = 0;
@@ -173,6 +181,9 @@ class Session {
   Communicator* communicator() const { return options_.executor.communicator.get(); }
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
+  void KeepLossOrigin(const NumericsLog& log, const Entry& entry);
+  std::string OwnNonFiniteState() const;
+  std::optional<gradloom::NonFiniteOrigin> OriginOfState(const std::string& state) const;
   std::map<std::string, Tensor> FetchAll() const;
   // The index of a fetch of the entry that ran last. Throws Error(kConfig) listing the fetches.
   int FetchIndex(std::string_view name) const;
@@ -190,6 +201,7 @@ class Session {
   int64_t accumulated_ = 0;
   bool parts_pending_ = false;  // whether devices hold parts of accumulated gradients
   double fixed_lr_ = -1;
+  std::optional<gradloom::NonFiniteOrigin> loss_origin_;  // of the loss of the last run that had one; nullopt if that is finite
   Kept kept_;
 };
 

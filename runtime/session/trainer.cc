@@ -103,7 +103,7 @@ StopReason Trainer::Run() {
       better = EvaluateAndCompare(step.epoch);
     }
     if (epoch_ended || last) EndEpoch(step.epoch);
-    if (better) observer_.OnSave(SaveReason::kBest);
+    if (better) AskToSave(SaveReason::kBest);
     const bool enough = IsStagnant();
     stop_ |= options_.stop_requested && options_.stop_requested();
     if (last || enough) {
@@ -214,10 +214,12 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
     skipped_in_a_row_ = 0;
     return;
   }
+  const std::string origin = session_.NonFiniteOrigin(state);
+  const std::string after = state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'";
   const Error diverged(ErrorCode::kDiverged,
                        "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
                            std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch),
-                       state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'",
+                       origin + (origin.empty() || after.empty() ? "" : "; ") + after,
                        "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
   if (!options_.skip_non_finite) throw diverged;
   if (++skipped_in_a_row_ == kMaxSkippedInARow) {
@@ -309,7 +311,18 @@ std::pair<double, double> Trainer::EpochLoss() const {
 void Trainer::Save(SaveReason reason) {
   saved_at_ = Now();
   save_is_due_ = false;
-  observer_.OnSave(reason);
+  AskToSave(reason);
+}
+
+void Trainer::AskToSave(SaveReason reason) {
+  try {
+    observer_.OnSave(reason);
+  } catch (const Error& error) {
+    // A checkpoint of state that is not finite is refused, perhaps before a loss shows it.
+    const std::string origin = error.code() == ErrorCode::kDiverged ? session_.OwnNonFiniteOrigin() : "";
+    if (origin.empty()) throw;
+    throw Error(error.code(), error.message(), origin + (error.where().empty() ? "" : "; " + error.where()), error.help());
+  }
 }
 
 std::string Trainer::state() const {

@@ -161,6 +161,8 @@ class Trainer {
   // Makes those of the next batch; null if there is none, or it cannot be read, which is reported when it is needed.
   const Feeds* PrefetchNext();
   void StepOrSkip(const Feeds& feeds, StepReport& report);
+  // Tells the observer. Adds to an error about state that is not finite where that came from, if that is known.
+  void AskToSave(SaveReason reason);
   void StartEpoch(int64_t epoch);
   // Makes batches_ of the epoch from batch `index` on: all of it, or this process's part.
   void OpenBatches(int64_t index);

@@ -346,6 +346,41 @@ class NotFiniteTest(unittest.TestCase):
         said = self.train(10).stderr
         self.assertRegex(said, r"error\[E-DIVERGED\]: the loss is -?nan at step \d+, batch \d+\n +--> not finite after it: '")
 
+    def search(self, *flags, saved):
+        """The message of a run that ends with E-DIVERGED and is resumed to find the node, as its own message says."""
+        with tempfile.TemporaryDirectory() as out:
+            words = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map",
+                     "target=MEDV", "--loss", "mse(value, target)", "--optimizer", "sgd", "--batch", "16", "--out", out, "--name", "n",
+                     "--progress", "none", *flags]
+            run = lambda words: subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+            first = run(words)
+            self.assertEqual(first.returncode, 10, first.stderr)
+            self.assertEqual(bool(os.listdir(os.path.join(out, "n", "checkpoints")).count("LATEST")), saved)
+            command = re.search(r"gradloom (resume \S+ --check-numerics)", first.stderr)
+            self.assertTrue(command, first.stderr)
+            again = run(command[1].split())
+            self.assertEqual(again.returncode, 10, again.stderr)
+            line = r"error\[E-DIVERGED\]: (.*)\n"
+            self.assertEqual(re.search(line, first.stderr)[1], re.search(line, again.stderr)[1])
+            self.assertNotIn("to see which node", again.stderr)
+            self.assertNotIn("config ", again.stderr)
+            return again.stderr
+
+    def test_names_the_origin(self):
+        """Parameters grow until a product overflows: forward, backward or in the update, with and without a checkpoint."""
+        place = r" in the (forward pass|backward pass|update) of step \d+"
+        said = self.search("--lr", "10", "--epochs", "2", saved=False)
+        self.assertRegex(said, r"--> \w+ ?('\w+')?" + place + r"(, on device 0)?: '.*' float32\[.*\] has ")
+        self.assertRegex(said, "resume  from the start")
+        said = self.search("--lr", "1e-3", "--epochs", "9", "--save-every", "1", "--devices", "cpu:2", saved=True)
+        self.assertRegex(said, place)
+        self.assertRegex(said, r"resume  \S+step-\d+ ")
+
+    def test_names_the_data(self):
+        said = self.train(10, "--check-numerics").stderr
+        self.assertRegex(said, r"--> input 'features' of step \d+ has 1 NaN of 208 elements, the first at \[\d+, 3\], in sample \d+ of the batch")
+        self.train(0, "--check-numerics", "--on-nan", "skip")
+
     def test_skips_a_bad_batch(self):
         for flags in ([], ["--accumulate", "4"]):
             done = self.train(0, "--on-nan", "skip", *flags)

@@ -64,7 +64,8 @@ constexpr ErrorText kTexts[] = {
     {ErrorCode::kDevice, "a device or its driver fails or is absent", "a device that this machine does not have\n",
      "gradloom devices, gradloom doctor"},
     {ErrorCode::kDiverged, "the loss is NaN or infinite", "a learning rate too large\nNaN in the data, a logarithm of 0, a division by 0\n",
-     "a smaller --lr, --clip-norm 1, --warmup 5%; look for warnings about NaN in the data"},
+     "a smaller --lr, --clip-norm 1, --warmup 5%; look for warnings about NaN in the data; gradloom resume RUN --check-numerics "
+     "repeats the run from its last checkpoint and names the node and tensor where the NaN or infinity began"},
     {ErrorCode::kCheckFailed, "a check failed", "files that differ (gradloom diff), a machine that fails a test (gradloom doctor)\n",
      "the lines above say which"},
     {ErrorCode::kPeer, "another process of the job has ended or does not answer", "it was killed, or ran out of memory\n",

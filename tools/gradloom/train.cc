@@ -22,9 +22,9 @@ namespace {
 // Keys that determine where a run begins.
 constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "model.init_except", "train.dry_run"};
 // Keys that affect how the command works, but not the run.
-constexpr std::string_view kOfTheCommand[] = {"run.resume",       "log.report",  "log.report_every",   "log.progress",
-                                              "log.format",       "log.file",    "log.metrics_port",   "log.metrics_address",
-                                              "log.trace_format", "train.chaos", "train.deterministic"};
+constexpr std::string_view kOfTheCommand[] = {"run.resume",       "log.report",  "log.report_every",    "log.progress",
+                                              "log.format",       "log.file",    "log.metrics_port",    "log.metrics_address",
+                                              "log.trace_format", "train.chaos", "train.deterministic", "train.check_numerics"};
 
 bool IsAmong(const Key& key, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), key.name) != names.end();

@@ -37,6 +37,7 @@
 #include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
 #include "tools/screen/json_line.h"
+#include "tools/screen/shell_word.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -237,7 +238,7 @@ class TrainingRun {
       if (complete && !parts_->needed() && job_->leads()) Save();
     } catch (const Error& error) {
       if (checkpoints_) checkpoints_->WaitIgnoringErrors();
-      const Error explained = shared_ == nullptr ? job_->Explained(error, session_->step(), run_path_, SavedStep())
+      const Error explained = shared_ == nullptr ? WithSearch(job_->Explained(error, session_->step(), run_path_, SavedStep()))
                                                  : job_->Explained(error, shared_->done(), run_path_, shared_->saved_step());
       if (screen_) screen_->Clear();
       log_.Record(explained.Describe());
@@ -251,6 +252,13 @@ class TrainingRun {
       if (json_) std::printf("%s\n", JsonLine(ReportOf(ending, set_up_, *session_)).c_str());
     }
     return stopped ? StopSignals::ExitCodeOf(ending_.signal) : 0;
+  }
+
+  // Adds to an error about numbers that are not finite how to find where they came from. A run that is repeated gets there again.
+  Error WithSearch(const Error& error) const {
+    if (error.code() != ErrorCode::kDiverged || run_path_.empty() || configuration_.Switch("train.check_numerics")) return error;
+    return {error.code(), error.message(), error.where(),
+            error.help() + "; to see which node it came from:   gradloom resume " + ShellWord(run_path_) + " --check-numerics"};
   }
 
   // Keeps this rank's log next to rank 0's files; false if this host does not see the run's folder.
