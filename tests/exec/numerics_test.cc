@@ -82,6 +82,17 @@ TEST_F(Numerics, FindsTheForwardNode) {
   }
 }
 
+// The second device multiplies what the first one sends.
+TEST_F(Numerics, FindsTheNodeOfAnotherDevice) {
+  TrainedNet net(LogNet(random_), {2, 1}, [](CompileOptions& options) { options.recipe.place = {{.pattern = "u", .stage = 1}}; });
+  Batch batch = Data();
+  EXPECT_TRUE(std::isfinite(net.Step(batch)));
+  batch.at("x").as<float>()[5 * 4 + 2] = 0;
+  EXPECT_FALSE(std::isfinite(net.Step(batch)));
+  StartsWith(net.Origin(), "Log");
+  Contains(net.Origin(), " in the forward pass of step 2, on device 0");
+}
+
 TEST_F(Numerics, FindsTheBackwardNode) {
   const std::string graph = "g (float[N, 4] x) => (float[N, 3] z)\n<" + Weights(random_, "u", {4, 3}) +
                             ", float[3] p = {1, 0, 4}>\n{\n s = Sqrt (p)\n y = MatMul (x, u)\n z = Add (y, s)\n}\n";

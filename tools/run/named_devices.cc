@@ -72,8 +72,8 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
 
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
   std::vector<std::string> notes;
-  return {.ordinals = DevicesOf(configuration, notes).devices.ordinals,
-          .check_numerics = configuration.Switch("train.check_numerics"),
+  return {.check_numerics = configuration.Switch("train.check_numerics"),
+          .ordinals = DevicesOf(configuration, notes).devices.ordinals,
           .graph = configuration.Text("devices.cuda_graph") != "off",
           .pin_memory = configuration.Text("devices.pin_memory") != "off",
           .autotune = configuration.Text("devices.autotune") == "on"};
