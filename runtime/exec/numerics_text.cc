@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string_view>
 
@@ -58,23 +60,41 @@ std::string RangeOf(const ScannedValue& value) {
   return text;
 }
 
-// The instructions from which a buffer follows.
-bool LeadsTo(const Program& program, const std::vector<int>& targets, int top) {
-  std::set<int> wanted;
-  const auto whole = [&](int buffer) {
-    const int outer = program.buffers[static_cast<size_t>(buffer)].whole;
+bool IsLoss(const std::string& name) { return name == "loss" || name.starts_with("loss/"); }
+
+// Whether a loss of the entry, on whatever rank, follows from an instruction of a rank's program.
+bool LeadsToLoss(const Plan& plan, const Entry& entry, size_t rank, int top) {
+  std::vector<std::set<int>> wanted(entry.ranks.size());  // by rank: buffers, none of them a part
+  std::set<int> tags;                                     // of what moves values to others
+  const auto program = [&](size_t r) -> const Program& { return plan.programs[static_cast<size_t>(entry.ranks[r].program)]; };
+  const auto whole = [&](size_t r, int buffer) {
+    const int outer = program(r).buffers[static_cast<size_t>(buffer)].whole;
     return outer < 0 ? buffer : outer;
   };
-  for (const int target : targets) wanted.insert(whole(target));
-  for (size_t i = program.instructions.size(); i-- > 0;) {
-    const Instruction& instruction = program.instructions[i];
-    const bool found = std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
-      return use.access == Access::kWrite && use.buffer >= 0 && wanted.contains(whole(use.buffer));
-    });
-    if (!found) continue;
-    if (static_cast<int>(i) == top) return true;
-    for (const Use& use : instruction.uses) {
-      if (use.access == Access::kRead && use.buffer >= 0) wanted.insert(whole(use.buffer));
+  for (size_t r = 0; r < wanted.size(); ++r) {
+    for (size_t f = 0; f < entry.fetches.size(); ++f) {
+      const int id = FetchedBuffer(entry, r, f);
+      if (id >= 0 && IsLoss(entry.fetches[f].name)) wanted[r].insert(whole(r, id));
+    }
+  }
+  // Each pass may find more of what other ranks send.
+  for (size_t known = SIZE_MAX; known != tags.size();) {
+    known = tags.size();
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      const std::vector<Instruction>& instructions = program(r).instructions;
+      for (size_t i = instructions.size(); i-- > 0;) {
+        const Instruction& instruction = instructions[i];
+        const bool leads = (Communicates(instruction) && tags.contains(instruction.tag)) ||
+                           std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+                             return use.access == Access::kWrite && use.buffer >= 0 && wanted[r].contains(whole(r, use.buffer));
+                           });
+        if (!leads) continue;
+        if (r == rank && static_cast<int>(i) == top) return true;
+        if (Communicates(instruction)) tags.insert(instruction.tag);
+        for (const Use& use : instruction.uses) {
+          if (use.access == Access::kRead && use.buffer >= 0) wanted[r].insert(whole(r, use.buffer));
+        }
+      }
     }
   }
   return false;
@@ -114,14 +134,7 @@ std::string NonFiniteText::Phase() const {
     });
     if (updates) return "update";
   }
-  std::vector<int> losses;
-  const Entry& stated = entry_of_plan();
-  for (size_t f = 0; f < stated.fetches.size(); ++f) {
-    const int id = FetchedBuffer(stated, static_cast<size_t>(site.rank), f);
-    const std::string& name = stated.fetches[f].name;
-    if (id >= 0 && (name == "loss" || name.starts_with("loss/"))) losses.push_back(id);
-  }
-  return LeadsTo(program(), losses, site.top) ? "forward pass" : "backward pass";
+  return LeadsToLoss(plan, entry_of_plan(), static_cast<size_t>(site.rank), site.top) ? "forward pass" : "backward pass";
 }
 
 std::string NonFiniteText::Device() const { return plan.num_ranks() > 1 ? ", on device " + std::to_string(site.rank) : ""; }
