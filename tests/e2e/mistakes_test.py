@@ -35,8 +35,8 @@ def rows():
 
 
 def without_sizes(line):
-    """Replaces file sizes and line numbers, which change for unrelated reasons."""
-    return re.sub(r"(?<=config.toml:)\d+|\d{3,}", "N", line)
+    """Replaces file sizes, line numbers and numbers of runs, which change for unrelated reasons."""
+    return re.sub(r"(?<=config.toml:)\d+|(?<=runs/exp)\d+|\d{3,}", "N", line)
 
 
 def words_of(command):
@@ -127,6 +127,8 @@ class MistakesTest(unittest.TestCase):
 
     def check_help(self, text, words, repair):
         for command in re.findall(r"\bgradloom [a-z]+(?: .*?)?(?=   |'|\?|$)", text):
+            if command.endswith(" --check-numerics"):
+                continue  # it repeats the error; tests/e2e/resume_test.py follows it
             self.fresh()
             self.right(shlex.split(command)[1:])
         near = re.search(r"did you mean '([^']*)'\?", text)
