@@ -73,14 +73,14 @@ void RunForward(const AttentionForward<T>& forward, cudaStream_t stream) {
       GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { forward(block, tile); });
 }
 
-// Writes the log-sum-exp of each query's scores; minus infinity if it sees no key.
+// Writes the log-sum-exp of each query's scores; infinity if it sees no key.
 template <typename T>
 void WriteLogSums(const AttentionData<T>& a, Arithmetic<T>* log_sums, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
       a.batch * a.at_q.heads * a.at_q.length, stream, GRADLOOM_ON_DEVICE(int64_t n) {
         const RowStatistics<A> row = a.statistics[n];
-        log_sums[n] = row.inverse == 0 ? -std::numeric_limits<A>::infinity() : row.highest - ::log(row.inverse);
+        log_sums[n] = row.inverse == 0 ? std::numeric_limits<A>::infinity() : row.highest - ::log(row.inverse);
       });
 }
 

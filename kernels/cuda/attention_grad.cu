@@ -225,7 +225,7 @@ struct KeptStatistics {
       mean += static_cast<A>(y[at + e]) * static_cast<A>(backward.dy[at + e]);
     mean = warp.Reduce(mean, Sum());
     if (warp.thread() != 0) return;
-    const bool sees = log_sums[n] != -std::numeric_limits<A>::infinity();
+    const bool sees = log_sums[n] != std::numeric_limits<A>::infinity();
     a.statistics[n] = sees ? RowStatistics<A>{log_sums[n], 1, mean} : RowStatistics<A>{0, 0, 0};
   }
 };

@@ -117,7 +117,7 @@ struct AttentionCall {
   // Rows of `total` scores: scaled, after the soft cap, and with the bias; and the probabilities.
   struct Rows {
     std::vector<T> raw, capped, biased, probability;
-    T log_sum;  // of the exponentials of the biased scores
+    T log_sum;  // of the exponentials of the biased scores; infinity if the query sees no key
   };
 
   void Row(int64_t b, int64_t h, int64_t i, Rows* rows) const {
@@ -134,12 +134,12 @@ struct AttentionCall {
       rows->biased[j] = rows->capped[j] + Bias(b, h, i, static_cast<int64_t>(j));
       highest = std::max(highest, rows->biased[j]);
     }
-    rows->log_sum = highest;
+    rows->log_sum = std::numeric_limits<T>::infinity();
     if (std::isinf(highest) && highest < 0) return;  // the result is zero if the query sees no key
     T sum = 0;
     for (size_t j = 0; j < n; ++j) sum += rows->probability[j] = std::exp(rows->biased[j] - highest);
     for (T& p : rows->probability) p /= sum;
-    rows->log_sum += std::log(sum);
+    rows->log_sum = highest + std::log(sum);
   }
 
   template <typename F>

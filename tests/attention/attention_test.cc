@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -120,7 +121,7 @@ TEST(Attention, Gradients) {
                    {{"is_causal", kOn}}});
 }
 
-// The training form also returns the log-sum-exp of each query's scores, minus infinity if the query sees no key.
+// The training form also returns the log-sum-exp of each query's scores, infinity if the query sees no key.
 TEST(Attention, TrainingFormReturnsLogSums) {
   const Tensor blind = Tensor::From<bool>({true, false, true, false, false, false, true, true, true}, {3, 3});
   for (const Tensor& mask : {Tensor(), Wave({3, 3}, 4), blind}) {
@@ -133,7 +134,7 @@ TEST(Attention, TrainingFormReturnsLogSums) {
     for (size_t i = 0; i < 6; ++i) {
       double sum = 0;
       for (size_t j = 0; j < 3; ++j) sum += std::exp(scores.as<double>()[3 * i + j]);
-      const double expected = std::log(sum), got = log_sums.as<double>()[i];
+      const double expected = sum > 0 ? std::log(sum) : std::numeric_limits<double>::infinity(), got = log_sums.as<double>()[i];
       EXPECT_TRUE(got == expected || std::fabs(got - expected) < 1e-12) << got << " instead of " << expected;
     }
     for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(SameBits(p.Run(training[i], p.feeds), p.Run(p.outputs[i], p.feeds))) << "output " << i;
