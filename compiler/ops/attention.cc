@@ -5,10 +5,10 @@
 //       -> the gradients of the wanted inputs
 //   gradloom.AttentionTraining(Attention's seven inputs) {Attention's} -> Attention's four outputs, log_sums
 //
-// log_sums [batch, heads of Q, queries] has the log-sum-exp of each query's scores with scale, cap and mask, in the type of the computation:
-// float32 for 16-bit operands. If the query sees no key, it is plus infinity: then exp(score - log_sum), by which gradients compute a
-// probability, is 0 for every score. A gradient without Y and log_sums repeats the forward pass as far as it needs it; keep_log_sums hands
-// them over.
+// log_sums [batch, heads of Q, queries] has the log-sum-exp of each query's scores with scale, cap and mask, in the type of the
+// computation: float32 for 16-bit operands. If the query sees no key, it is plus infinity: then exp(score - log_sum), by which gradients
+// compute a probability, is 0 for every score. A gradient without Y and log_sums repeats the forward pass as far as it needs it;
+// keep_log_sums hands them over.
 //
 //   gradloom.AttentionDropout(Attention's seven inputs, seed int64[], batch int64[], first int64[]?) {Attention's, ratio, origin, samples}
 //       -> Y
