@@ -1,0 +1,149 @@
+"""Runs that begin with the weights of others: in several files, of other types, in part, or unusable."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import ml_dtypes
+import numpy as np
+import onnx
+import safetensors.numpy
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sample_files  # noqa: E402
+from sample_files import TRAIN  # noqa: E402
+
+
+def write_shards(tensors, folder):
+    """Writes the tensors as three files with an index, in the form of Hugging Face's libraries. Returns the path of the index."""
+    os.makedirs(folder)
+    parts, weight_map = [{}, {}, {}], {}
+    for i, name in enumerate(tensors):
+        parts[i % 3][name] = tensors[name]
+        weight_map[name] = f"model-0000{i % 3 + 1}-of-00003.safetensors"
+    for i, part in enumerate(parts):
+        safetensors.numpy.save_file(part, f"{folder}/model-0000{i + 1}-of-00003.safetensors", metadata={"format": "pt"})
+    index = f"{folder}/model.safetensors.index.json"
+    with open(index, "w", encoding="utf-8") as file:
+        total = sum(tensor.nbytes for tensor in tensors.values())
+        file.write(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2, sort_keys=True) + "\n")
+    return index
+
+
+class WeightsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = sample_files.in_folder_of(cls)
+        cls.run_command(cls, [*TRAIN, "--eval-split", "20%", "--name", "main"])
+
+    def run_command(self, words, code=0):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        if done.returncode != code:
+            raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+        return done
+
+    def json(self, words, code=0):
+        return json.loads(self.run_command(words, code).stdout)
+
+    def test_foreign_weights(self):
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        words = ["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"]
+        safetensors.numpy.save_file(tensors, "other.safetensors")
+        self.assertNotIn("ignored: ", self.run_command(words).stderr)
+        safetensors.numpy.save_file({**tensors, "head.bias": np.zeros(3, np.float32), "w1/ema": tensors["w1"]}, "other.safetensors")
+        for words in (words, ["eval", "runs/main", "--data", "train.csv", "--weights", "other.safetensors"],
+                      [*TRAIN, "--init-weights", "other.safetensors", "--name", "initial"]):
+            lines = [line for line in self.run_command(words).stderr.splitlines() if "ignored: " in line]
+            self.assertEqual(len(lines), 1, words)
+            self.assertIn("'head.bias'", lines[0])
+            self.assertNotIn("w1", lines[0])
+        safetensors.numpy.save_file({**tensors, "w1": tensors["w1"].astype(np.int32)}, "other.safetensors")
+        for words in (["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"],
+                      [*TRAIN, "--init-weights", "other.safetensors", "--name", "integers"]):
+            error = self.run_command(words, 7).stderr
+            for part in ("'w1'", "int32", "other.safetensors"):
+                self.assertIn(part, error)
+
+    def test_another_run_takes_weights_alone(self):
+        """Without the optimizer's state, since updates that count from 1 would apply its bias correction as if they were the first."""
+        with open("runs/main/checkpoints/LATEST") as file:
+            checkpoint = "runs/main/checkpoints/" + file.read().strip()
+        self.run_command(["export", "runs/main", "-o", "weights.safetensors"])
+        write_shards(safetensors.numpy.load_file("weights.safetensors"), "divided")
+        states = []
+        for i, start in enumerate(("weights.safetensors", "runs/main/state.safetensors", checkpoint, "divided/model.safetensors.index.json",
+                                   "runs/main")):
+            self.run_command([*TRAIN, "--init-weights", start, "--name", f"begins{i}"])
+            with open(f"runs/begins{i}/state.safetensors", "rb") as file:
+                states.append(file.read())
+        self.assertTrue(all(state == states[0] for state in states))
+
+    def test_a_run_takes_weights_of_other_floating_point_types(self):
+        """Weights of 16 bits, as they are usually published, and of 64."""
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        floats = {name: tensor for name, tensor in tensors.items() if tensor.dtype == np.float32}
+        for dtype in (np.float16, ml_dtypes.bfloat16, np.float64):
+            states = []
+            for to in (dtype, np.float32):
+                safetensors.numpy.save_file({name: tensor.astype(dtype).astype(to) for name, tensor in floats.items()}, "typed.safetensors")
+                name = f"from_{np.dtype(dtype).name}_{np.dtype(to).name}"
+                self.run_command([*TRAIN, "--init-weights", "typed.safetensors", "--name", name])
+                with open(f"runs/{name}/state.safetensors", "rb") as file:
+                    states.append(file.read())
+            self.assertEqual(states[0], states[1], dtype)
+
+    def test_warns_of_weights_that_are_not_finite(self):
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        tensors["w1"][1, 2:4] = np.nan, -np.inf
+        tensors["b2"][0] = np.inf
+        safetensors.numpy.save_file(tensors, "infinite.safetensors")
+        warning = "warning weights infinite.safetensors has values that are NaN or infinite: "
+        found = {"1 of 'b2'", "2 of 'w1'"}
+        for words, code in ((["export", "runs/main", "-o", "other.safetensors", "--weights", "infinite.safetensors"], 0),
+                            (["eval", "runs/main", "--weights", "infinite.safetensors"], 0),
+                            ([*TRAIN, "--init-weights", "infinite.safetensors", "--name", "infinite"], 10)):
+            [line] = [line for line in self.run_command(words, code).stderr.splitlines() if line.startswith(warning)]
+            self.assertEqual(set(line.removeprefix(warning).split(", ")), found, words)
+
+    def test_weights_in_several_files(self):
+        """All uses of weights read an index with its shards like the one file."""
+        self.run_command(["export", "runs/main", "-o", "whole.safetensors"])
+        index = write_shards(safetensors.numpy.load_file("whole.safetensors"), "several")
+        self.run_command(["export", "runs/main", "--weights", index, "-o", "joined.safetensors"])
+        with open("whole.safetensors", "rb") as whole, open("joined.safetensors", "rb") as joined:
+            self.assertEqual(whole.read(), joined.read())
+        for words in (["eval", "runs/main", "--json"], ["predict", "runs/main", "--data", "train.csv", "--json"]):
+            one, several = (self.json([*words, "--weights", weights]) for weights in ("whole.safetensors", index))
+            self.assertEqual(one.pop("weights", "whole.safetensors"), "whole.safetensors")
+            self.assertEqual(several.pop("weights", index), index)
+            self.assertEqual(one, several)
+        found = self.json(["inspect", index, "--json"])
+        self.assertEqual((found["kind"], found["tensors"]), ("weights", self.json(["inspect", "whole.safetensors", "--json"])["tensors"]))
+        self.assertIn("weights in 3 safetensors files", self.run_command(["inspect", index]).stdout)
+        same = self.json(["diff", "whole.safetensors", index, "--json"])
+        self.assertEqual((same["kind"], same["same"]), ("weights", True))
+
+    def test_another_run_takes_some_weights(self):
+        words = [*TRAIN, "--lr", "0", "--init-weights", "runs/main", "--name"]
+        stderr = self.run_command([*words, "head", "--init-except", "w2", "--init-except", "b?"]).stderr
+        self.assertIn("weights begin as the model has them, not from runs/main/state.safetensors: b1, w2, b2", re.sub(r"\s+", " ", stderr))
+        model = {w.name: onnx.numpy_helper.to_array(w) for w in onnx.load("model.onnx").graph.initializer}
+        trained, head = (safetensors.numpy.load_file(f"runs/{name}/state.safetensors") for name in ("main", "head"))
+        for name, values in {**model, "w1": trained["w1"]}.items():
+            np.testing.assert_array_equal(head[name], values, err_msg=name)
+        shutil.copytree("runs/main", "begun")
+        self.assertNotIn("weights begin", self.run_command([*TRAIN, "--init-weights", "begun", "--name", "entire"]).stderr)
+        shutil.rmtree("begun")
+        self.run_command(["resume", "runs/entire", "--epochs", "2"])
+        self.assertIn("begun", self.run_command(["resume", "runs/entire", "--from", "start"], 2).stderr)
+        error = self.run_command([*words, "none", "--init-except", "w9*"], 4).stderr
+        self.assertIn("--init-except 'w9*' matches none of its tensors", error)
+        self.assertIn("gradloom inspect runs/main/state.safetensors", error)
+
+
+if __name__ == "__main__":
+    unittest.main()
