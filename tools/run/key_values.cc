@@ -16,13 +16,13 @@ double ParseNumber(const std::string& text, const std::string& what) {
   return value;
 }
 
-void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& what) {
+void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   std::string all;
-  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + other;
+  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + Escaped(other);
   const std::string near = Nearest(name, known);
-  throw Error(ErrorCode::kConfig, "unknown " + what + " '" + Escaped(name) + "'", "",
-              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
+  throw Error(ErrorCode::kConfig, message, where,
+              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("expected one of: " + all));
 }
 
 bool IsChanged(const Configuration& configuration, const Key& key) {

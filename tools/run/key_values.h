@@ -12,8 +12,8 @@ namespace gradloom {
 // The number in a text of the configuration; `what` names it in errors. Throws Error(kConfig).
 double ParseNumber(const std::string& text, const std::string& what);
 
-// Throws Error(kConfig), with the nearest name and all of them, for one that is not in `known`; `what` says what is named.
-void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& what);
+// Throws Error(kConfig) with this message, the nearest name and all of them, for a name that is not in `known`.
+void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where = "");
 
 // Whether a key differs from its default. The stored configuration of a run sets every key, so a value equal to the default does not count.
 bool IsChanged(const Configuration& configuration, const Key& key);

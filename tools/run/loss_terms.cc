@@ -47,7 +47,7 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
   } else {
     CheckOneOf(
         key, {"reduction", "class_axis", "ignore_index", "label_smoothing", "probabilities", "class_weight", "pos_weight", "beta", "delta"},
-        "option of a loss");
+        "unknown option of a loss '" + Escaped(key) + "'");
   }
 }
 
@@ -79,7 +79,7 @@ LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>
   if (FileLengthOf(call.name) > 0) {
     term = FileTerm(call, shapes);
   } else {
-    CheckOneOf(call.name, LossTypes(), "loss");
+    CheckOneOf(call.name, LossTypes(), "unknown loss '" + Escaped(call.name) + "'");
     term.type = call.name;
     term.output = call.output;
     term.target = call.target;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "tools/run/key_values.h"
 #include "tools/run/loss_terms.h"
 
 namespace gradloom {
@@ -32,16 +32,6 @@ std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
   const std::vector<std::string> names = MetricNames();
   if (!known && std::find(names.begin(), names.end(), name) != names.end()) wanted.push_back({.name = name});
   return wanted;
-}
-
-// Throws Error(kConfig) for a name that is not in `known`.
-void CheckName(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  std::string all;
-  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + Escaped(other);
-  const std::string near = Nearest(name, known);
-  throw Error(ErrorCode::kConfig, message, where,
-              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("expected one of: " + all));
 }
 
 }  // namespace
@@ -72,14 +62,14 @@ void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::
   for (const Feed& feed : feeds) inputs.push_back(feed.name);
   for (const MetricSpec& spec : options.metrics) {
     const std::string where = "metric " + Escaped(spec.name);
-    CheckName(spec.output, outputs, "the model has no output '" + Escaped(spec.output) + "'", where);
-    CheckName(spec.target, inputs, "the model has no input or target '" + Escaped(spec.target) + "'", where);
+    CheckOneOf(spec.output, outputs, "the model has no output '" + Escaped(spec.output) + "'", where);
+    CheckOneOf(spec.target, inputs, "the model has no input or target '" + Escaped(spec.target) + "'", where);
     measured.push_back("eval/" + spec.shown());
     // A part of a metric, which is known only once values are computed.
     if (options.watch.name.starts_with(spec.shown() + "/")) measured.push_back("eval/" + options.watch.name);
   }
-  CheckName("eval/" + options.watch.name, measured,
-            "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
+  CheckOneOf("eval/" + options.watch.name, measured,
+             "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
 }
 
 void CheckMetricShapes(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Configuration& configuration) {

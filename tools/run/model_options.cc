@@ -34,7 +34,7 @@ LoadOptions LoadOptionsOf(const Configuration& configuration) {
   for (const auto& [name, limit] : known) names.push_back(name);
   Reading(configuration, "model.limit", [&] {
     for (const auto& [name, values] : configuration.Named("model.limit")) {
-      CheckOneOf(name, names, "limit");
+      CheckOneOf(name, names, "unknown limit '" + Escaped(name) + "'");
       *known.at(name) = std::stoll(values[0]);
     }
   });
