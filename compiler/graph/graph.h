@@ -53,8 +53,9 @@ struct Value {
   bool partial = false;
 };
 
-// kCopy: copies an input before the step, while the previous step runs.
-enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm, kCopy };
+// The part of a step that a node belongs to, in the order of the data: a node reads nothing of a later phase. What is communicated belongs
+// to the phase that made it. kCopy: copies an input before the step, while the previous step runs.
+enum class Phase : uint8_t { kForward, kBackward, kUpdate, kCopy };
 
 class Graph;
 

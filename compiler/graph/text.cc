@@ -34,7 +34,6 @@ std::string_view PhaseName(Phase phase) {
     case Phase::kForward: return "";
     case Phase::kBackward: return "backward";
     case Phase::kUpdate: return "update";
-    case Phase::kComm: return "comm";
     case Phase::kCopy: return "copy";
   }
   return "";

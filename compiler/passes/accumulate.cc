@@ -136,7 +136,7 @@ void SumPartialValues(Graph& graph, int64_t bucket_bytes) {
     if (bytes + own > bucket_bytes) close();
     if (states.empty()) {
       collectives.emplace_back(at,
-                               Node{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm, .device = device});
+                               Node{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kUpdate, .device = device});
       collectives.back().second.attributes.set("tag", int64_t{id});
     }
     // In the layout of the parameter, like its gradient.

@@ -15,6 +15,7 @@ struct BodyContext {
   int place = 0;
   std::vector<Buffer> operands;  // operands of its node: the inputs after the first, then the outputs
   int64_t scratch_offset = 0;
+  PlanPhase phase = PlanPhase::kNone;
 };
 
 class Emitter {
@@ -53,6 +54,7 @@ class Emitter {
       } else {
         IsCollective(graph_.nodes[i]) ? Communicate(graph_.nodes[i], stream) : Launch(i, stream);
       }
+      program_.instructions.back().phase = PhaseOf(graph_.nodes[i]);
       if (!waited_for[i]) continue;
       event_of.emplace(static_cast<int>(i), program_.num_events);
       Signal(InstructionKind::kRecord, stream, program_.num_events++);
@@ -66,6 +68,17 @@ class Emitter {
   }
 
  private:
+  PlanPhase PhaseOf(const Node& node) const {
+    if (around_ != nullptr) return around_->phase;
+    switch (node.phase) {
+      case Phase::kForward: return PlanPhase::kForward;
+      case Phase::kBackward: return PlanPhase::kBackward;
+      case Phase::kUpdate: return PlanPhase::kUpdate;
+      case Phase::kCopy: return PlanPhase::kNone;
+    }
+    return PlanPhase::kNone;
+  }
+
   // Finds, by value id, the value whose bytes a view shows, at the end of a chain of views.
   void FindViews() {
     viewed_.resize(static_cast<size_t>(graph_.num_values()));
@@ -159,7 +172,8 @@ class Emitter {
     }
     BodyContext around{.place = program_.place,
                        .operands = {},
-                       .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset)};
+                       .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset),
+                       .phase = PhaseOf(node)};
     const auto add = [&](ValueId id, Access access) {
       const int buffer = BufferOf(id);
       decision.uses.push_back({buffer, access});
@@ -216,6 +230,7 @@ class Emitter {
     for (const StateCopy& copy : scheduled_.copies) {
       Instruction instruction;
       instruction.kind = InstructionKind::kCopy;
+      instruction.phase = PlanPhase::kUpdate;
       // The state's new value is a different buffer at the same address.
       Buffer next = program_.buffers[static_cast<size_t>(BufferOf(copy.from))];
       Place(scheduled_.placement[static_cast<size_t>(copy.to)], next);

@@ -144,7 +144,7 @@ class Part {
       node.attributes.set("dtype", static_cast<int64_t>(value.dtype));
       node.attributes.set("shape", std::vector<int64_t>(value.shape.begin(), value.shape.end()));
     }
-    node.phase = boundary.phase == Phase::kUpdate ? Phase::kUpdate : Phase::kComm;
+    node.phase = boundary.phase;
     node.origin = boundary.origin;
     graph_->AddNode(std::move(node));
   }

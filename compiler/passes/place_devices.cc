@@ -223,14 +223,13 @@ class Splitter {
     const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;
     received_.emplace(std::pair(id, stage), copy);
     const std::string domain(kGradloomDomain);
-    const Phase phase = cause.phase == Phase::kUpdate ? Phase::kUpdate : Phase::kComm;
     const std::string origin = cause.origin.empty() ? value.name : cause.origin;
     const int64_t tag = ++transfers_;
     Node send{.op = "Send",
               .domain = domain,
               .inputs = {id},
               .attributes = {{"peer", int64_t{stage}}, {"tag", tag}},
-              .phase = phase,
+              .phase = cause.phase,
               .origin = origin};
     result_[static_cast<size_t>(Home(id))]->AddNode(std::move(send));
     const std::vector<int64_t> dims(value.shape.begin(), value.shape.end());
@@ -238,7 +237,7 @@ class Splitter {
               .domain = domain,
               .outputs = {copy},
               .attributes = {{"peer", int64_t{Home(id)}}, {"tag", tag}, {"dtype", static_cast<int64_t>(value.dtype)}, {"shape", dims}},
-              .phase = phase,
+              .phase = cause.phase,
               .origin = origin};
     to.AddNode(std::move(recv));
   }

@@ -53,7 +53,8 @@ class Replication::DeviceGraph {
     graph_->AddNode(std::move(node));
   }
 
-  // Adds to the pending all-reduce of a stage: value `id` becomes the sum of `part` over the devices that have the stage.
+  // Adds to the pending all-reduce of a stage: value `id` becomes the sum of `part` over the devices that have the stage. The phase is that
+  // of the builder.
   void AddToAllReduce(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
     auto& [all_reduce, states, tag] = open_.emplace(stage, Open{}).first->second;
     if (states.empty()) tag = id;
@@ -61,6 +62,7 @@ class Replication::DeviceGraph {
     all_reduce.outputs.push_back(id);
     all_reduce.origin = origin;
     all_reduce.device = stage;
+    all_reduce.phase = std::max(all_reduce.phase, builder_.phase());
     states.push_back(state);
   }
 
@@ -121,7 +123,7 @@ class Replication::DeviceGraph {
   void Combine(const std::string& op, ValueId rows, ValueId id) {
     const DType dtype = graph_->value(id).dtype;
     const ValueId made = builder_.Op(op, {rows, builder_.Ints({0})}, {{"keepdims", int64_t{0}}});
-    Node as{.op = "Cast", .inputs = {made}, .outputs = {id}};
+    Node as{.op = "Cast", .inputs = {made}, .outputs = {id}, .phase = builder_.phase()};
     as.attributes.set("to", static_cast<int64_t>(dtype));
     graph_->AddNode(std::move(as));
   }
@@ -143,7 +145,7 @@ class Replication::DeviceGraph {
   // A pending all-reduce; for each operand the state whose layout it is sent in; the tag, a value of the whole graph that no other
   // collective has.
   struct Open {
-    Node all_reduce{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
+    Node all_reduce{.op = "AllReduce", .domain = std::string(kGradloomDomain)};
     std::vector<std::string> states;
     ValueId tag = kNoValue;
   };
@@ -512,6 +514,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   size_t made = 0;  // number of nodes of the device
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     Node& node = device.nodes()[i];
+    device.builder().set_phase(node.phase);
     const bool whole = IsWhole(device, node);
     std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices combine, and this device's part of it
     for (ValueId& id : node.outputs) {

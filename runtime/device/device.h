@@ -98,9 +98,10 @@ class Device {
   virtual std::unique_ptr<DeviceGraph> EndCapture(void* stream) = 0;
   virtual void AbandonCapture(void* stream) noexcept = 0;
 
-  // For profilers (NVTX): the name of a stream, and nested ranges of this thread's work. Nearly free without a profiler.
+  // For profilers (NVTX): the name of a stream, and nested ranges of this thread's work. Nearly free without a profiler. `step`: the number
+  // of the update that the work belongs to, the range's payload; -1: none.
   virtual void NameStream(void* stream, const std::string& name) = 0;
-  virtual void BeginRange(const std::string& name) = 0;
+  virtual void BeginRange(const char* name, int64_t step) = 0;
   virtual void EndRange() noexcept = 0;
 
   // Which algorithms of the libraries the kernels use that are made from now on. All of them fit into the plan's scratch memory and give
@@ -139,7 +140,7 @@ class Device {
 // A range for profilers, as long as the object lives.
 class DeviceRange {
  public:
-  DeviceRange(Device& device, const std::string& name) : device_(device) { device.BeginRange(name); }
+  DeviceRange(Device& device, const char* name, int64_t step) : device_(device) { device.BeginRange(name, step); }
   ~DeviceRange() { device_.EndRange(); }
   DeviceRange(const DeviceRange&) = delete;
   DeviceRange& operator=(const DeviceRange&) = delete;

@@ -41,7 +41,7 @@ bool DeviceIssuer::Decide(Lane& lane) {
 void DeviceIssuer::CopyConditions(Lane& lane, bool all) {
   const DeviceInstruction& front = lane.front();
   Device& device = *memories_.rank(lane.rank).device;
-  const DeviceRange range(device, front.name);
+  const DeviceRange range = RangeOf(lane);
   const std::vector<const void*>& operands = front.inputs[static_cast<size_t>(options_.slot)];
   const bool loops = front.instruction->kind == InstructionKind::kLoop;
   const void* const trips = loops ? operands[0] : nullptr;

@@ -85,7 +85,7 @@ class DeviceExecutor : public Executor {
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
   void PrefetchFeeds(const NextRun& next, int slot);
-  void Launch(DeviceEntry& entry, int slot);
+  void Launch(DeviceEntry& entry, int slot, int64_t step);
   // NCCL keeps a communicator as long as a graph contains its collectives.
   void DropGraphs();
   void CheckFault();
@@ -128,7 +128,7 @@ DeviceEntry& DeviceExecutor::Prepared(int entry) {
   if (slot == nullptr) {
     // Compiles generated code unless it is cached. The other processes wait for this; they may already have had it in their caches.
     const Busy busy(options_.communicator.get());
-    const DeviceRange range(memories_.device(), "prepare");
+    const DeviceRange range(memories_.device(), "prepare", -1);
     slot = Prepare(entry);
   }
   return *slot;
@@ -248,7 +248,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   CheckFeeds(stated, feeds);
   DeviceEntry& entry = Prepared(entry_index);
   range_name_.assign("step ").append(std::to_string(params.step)).append(", ").append(entry.name);
-  const DeviceRange range(memories_.device(), range_name_);
+  const DeviceRange range(memories_.device(), range_name_.c_str(), params.step);
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);
@@ -266,7 +266,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   // Entries with decisions are enqueued while they run.
   if (entry.decides) copy_ahead();
   if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
-  Launch(entry, slot);
+  Launch(entry, slot, params.step);
   if (!entry.decides) copy_ahead();
   issuer_.Await();
   ++entry.runs;
@@ -277,9 +277,10 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
 }
 
 // The first run of an entry is not captured, because it loads code that its kernels need, which a capture does not permit.
-void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
+void DeviceExecutor::Launch(DeviceEntry& entry, int slot, int64_t step) {
   const bool graphs = options_.graph && !timed_ && !issuer_.chaotic() && numerics_ == nullptr;
-  if (!graphs || entry.decides || entry.runs == 0) return issuer_.Issue(entry, {slot, timed_, numerics_.get(), graphs && entry.decides});
+  if (!graphs || entry.decides || entry.runs == 0)
+    return issuer_.Issue(entry, {slot, step, timed_, numerics_.get(), graphs && entry.decides});
   std::unique_ptr<DeviceGraph>& graph = entry.graphs[static_cast<size_t>(slot)];
   if (graph == nullptr) graph = issuer_.Capture(entry, slot);
   graph->Launch(issuer_.origin());

@@ -41,14 +41,31 @@ void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
 void DeviceIssuer::Issue(DeviceEntry& entry, const IssueOptions& options) {
   options_ = options;
   overrun_loop_ = nullptr;
+  // Ranges are nested, so that of the last phase ends before its step's, also after an error.
+  const auto end_phase = [](DeviceIssuer* issuer) {
+    issuer->phase_range_.reset();
+    issuer->phase_ = PlanPhase::kNone;
+  };
+  const std::unique_ptr<DeviceIssuer, decltype(end_phase)> at_end(this, end_phase);
   Fork(entry);
   IssueLanes(entry);
   Join(entry);
 }
 
+DeviceRange DeviceIssuer::RangeOf(const Lane& lane) {
+  static constexpr const char* kNames[] = {"", "fwd", "bwd", "opt"};
+  const PlanPhase phase = lane.front().instruction->phase;
+  if (phase != phase_ && phase != PlanPhase::kNone) {
+    phase_range_.reset();
+    phase_range_.emplace(memories_.device(), kNames[static_cast<size_t>(phase)], options_.step);
+    phase_ = phase;
+  }
+  return {*memories_.rank(lane.rank).device, lane.front().name.c_str(), options_.step};
+}
+
 std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot) {
   Device& device = memories_.device();
-  const DeviceRange range(device, "capture");
+  const DeviceRange range(device, "capture", -1);
   device.BeginCapture(origin());
   try {
     Issue(entry, {.slot = slot});
@@ -198,7 +215,7 @@ void DeviceIssuer::Enqueue(Lane& lane) {
     if (front.piece_loaded) return EnqueuePiece(lane);
     front.piece_loaded = true;
   }
-  const DeviceRange range(*memories_.rank(lane.rank).device, front.name);
+  const DeviceRange range = RangeOf(lane);
   LookAtReads(lane);
   Begin(lane);
   EnqueueWork(front, lane);
@@ -243,7 +260,7 @@ void DeviceIssuer::LookAtWrites(Lane& lane) {
 void DeviceIssuer::EnqueuePiece(Lane& lane) {
   Device& device = *memories_.rank(lane.rank).device;
   DeviceInstruction& head = lane.front();
-  const DeviceRange range(device, head.name);
+  const DeviceRange range = RangeOf(lane);
   std::unique_ptr<DeviceGraph>& graph = head.piece_graphs[head.piece_in_slots ? static_cast<size_t>(options_.slot) : 0];
   Frame& frame = lane.frames.back();
   if (graph == nullptr) {
@@ -275,7 +292,7 @@ bool DeviceIssuer::IssueCollective(Lane& lane) {
     members.push_back(&*found);
   }
   DeviceGroup& group = groups_.Of(mine.group);
-  const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
+  const DeviceRange range = RangeOf(lane);
   std::vector<std::vector<DeviceGroup::Operand>> operands;
   std::vector<void*> streams;
   for (Lane* member : members) {
@@ -318,6 +335,7 @@ bool DeviceIssuer::Transfer(Lane& lane) {
   if (sent.get() == nullptr) sent = DeviceEvent(sender, false), taken = DeviceEvent(receiver, false);
   LookAtReads(from);
   LookAtReads(to);
+  const DeviceRange range = RangeOf(lane);
   Begin(from);
   Begin(to);
   sender.Record(sent.get(), from.stream);
@@ -345,7 +363,7 @@ void DeviceIssuer::TransferOver(Lane& lane) {
   operand.write = sends ? const_cast<void*>(mine.inputs[s][0]) : mine.outputs[s][0];
   operand.read = operand.write;
   const std::vector<DeviceGroup::Operand> operands[] = {{operand}};
-  const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
+  const DeviceRange range = RangeOf(lane);
   DeviceGroup& group = sends ? groups_.Between(lane.rank, peer) : groups_.Between(peer, lane.rank);
   group.Broadcast(0, operands, std::span<void* const>(&lane.stream, 1));
   LookAtWrites(lane);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -16,7 +17,8 @@ namespace gradloom {
 
 // How a step is enqueued.
 struct IssueOptions {
-  int slot = 0;  // input slot of the step
+  int slot = 0;       // input slot of the step
+  int64_t step = -1;  // number of the update, for profilers; -1: none
   // Record a timed event before and after each instruction of a program, except in its bodies. Operations with devices of other processes
   // always have them.
   bool timed = false;
@@ -102,6 +104,8 @@ class DeviceIssuer {
   std::vector<DeviceInstruction>* NextBody(Lane& lane);
   // Waits for the operands of a decision without which nothing else can continue.
   void AwaitConditions();
+  // A range for profilers while an instruction of this lane is enqueued. It is within that of its phase, as long as one phase lasts.
+  DeviceRange RangeOf(const Lane& lane);
   bool IsTimed(const Lane& lane) const { return (options_.timed || lane.front().apart) && !lane.in_body(); }
   void Begin(Lane& lane);
   void End(Lane& lane);
@@ -125,6 +129,8 @@ class DeviceIssuer {
   bool chaotic_ = false;
   std::mt19937_64 random_;
   std::vector<std::byte> looked_at_;  // a value on the host
+  PlanPhase phase_ = PlanPhase::kNone;
+  std::optional<DeviceRange> phase_range_;
 };
 
 }  // namespace gradloom

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -60,46 +59,6 @@ std::string RangeOf(const ScannedValue& value) {
   return text;
 }
 
-bool IsLoss(const std::string& name) { return name == "loss" || name.starts_with("loss/"); }
-
-// Whether a loss of the entry, on whatever rank, follows from an instruction of a rank's program.
-bool LeadsToLoss(const Plan& plan, const Entry& entry, size_t rank, int top) {
-  std::vector<std::set<int>> wanted(entry.ranks.size());  // by rank: buffers, none of them a part
-  std::set<int> tags;                                     // of what moves values to others
-  const auto program = [&](size_t r) -> const Program& { return plan.programs[static_cast<size_t>(entry.ranks[r].program)]; };
-  const auto whole = [&](size_t r, int buffer) {
-    const int outer = program(r).buffers[static_cast<size_t>(buffer)].whole;
-    return outer < 0 ? buffer : outer;
-  };
-  for (size_t r = 0; r < wanted.size(); ++r) {
-    for (size_t f = 0; f < entry.fetches.size(); ++f) {
-      const int id = FetchedBuffer(entry, r, f);
-      if (id >= 0 && IsLoss(entry.fetches[f].name)) wanted[r].insert(whole(r, id));
-    }
-  }
-  // Each pass may find more of what other ranks send.
-  for (size_t known = SIZE_MAX; known != tags.size();) {
-    known = tags.size();
-    for (size_t r = 0; r < wanted.size(); ++r) {
-      const std::vector<Instruction>& instructions = program(r).instructions;
-      for (size_t i = instructions.size(); i-- > 0;) {
-        const Instruction& instruction = instructions[i];
-        const bool leads = (Communicates(instruction) && tags.contains(instruction.tag)) ||
-                           std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
-                             return use.access == Access::kWrite && use.buffer >= 0 && wanted[r].contains(whole(r, use.buffer));
-                           });
-        if (!leads) continue;
-        if (r == rank && static_cast<int>(i) == top) return true;
-        if (Communicates(instruction)) tags.insert(instruction.tag);
-        for (const Use& use : instruction.uses) {
-          if (use.access == Access::kRead && use.buffer >= 0) wanted[r].insert(whole(r, use.buffer));
-        }
-      }
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 std::vector<int64_t> IndexOf(const Shape& shape, int64_t element) {
@@ -119,22 +78,9 @@ std::string NonFiniteText::Node() const {
   return NodeOf(instruction);
 }
 
-std::string NonFiniteText::Phase() const {
-  const EntryKind kind = entry_of_plan().kind;
-  if (kind == EntryKind::kUpdate) return "update";
-  if (kind == EntryKind::kEval || kind == EntryKind::kPredict) return "forward pass";
-  const Instruction& top = program().instructions[static_cast<size_t>(site.top)];
-  for (const Use& use : top.uses) {
-    if (use.access != Access::kWrite || use.buffer < 0) continue;
-    const Buffer& buffer = program().buffers[static_cast<size_t>(use.buffer)];
-    if (buffer.arena != Arena::kState) continue;
-    const bool updates = std::any_of(plan.state.begin(), plan.state.end(), [&](const StateTensor& state) {
-      return (state.kind == StateKind::kParameter || state.kind == StateKind::kOptimizer) && state.in_place(program().place) &&
-             state.offset < buffer.offset + buffer.bytes && buffer.offset < state.offset + state.bytes;
-    });
-    if (updates) return "update";
-  }
-  return LeadsToLoss(plan, entry_of_plan(), static_cast<size_t>(site.rank), site.top) ? "forward pass" : "backward pass";
+std::string NonFiniteText::When() const {
+  const std::string_view phase = PhaseName(program().instructions[static_cast<size_t>(site.top)].phase);
+  return phase.empty() ? " in" : " in the " + std::string(phase) + (phase == "update" ? " of" : " pass of");
 }
 
 std::string NonFiniteText::Device() const { return plan.num_ranks() > 1 ? ", on device " + std::to_string(site.rank) : ""; }
@@ -166,7 +112,7 @@ std::string NonFiniteText::SampleOf(const Buffer& buffer, int64_t element) const
 }
 
 std::string NonFiniteText::Made() const {
-  std::string text = Node() + " in the " + Phase() + " of step " + std::to_string(step) + Device();
+  std::string text = Node() + When() + " step " + std::to_string(step) + Device();
   const auto bad = std::find_if(writes.begin(), writes.end(), [](const ScannedValue& value) { return !value.finite(); });
   if (bad != writes.end()) text += ": " + TypeOf(*bad) + " has " + CountsOf(*bad);
   size_t shown = 0;

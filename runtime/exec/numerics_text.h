@@ -34,8 +34,8 @@ struct NonFiniteText {
   const Program& program() const { return plan.programs[static_cast<size_t>(binding().program)]; }
 
   std::string Node() const;
-  // "forward pass", "backward pass" or "update".
-  std::string Phase() const;
+  // " in the forward pass of"; " in" if the plan does not note phases.
+  std::string When() const;
   std::string Device() const;
   // The feed whose samples a buffer has: it is one, or lies in the slot that a copy stream fills. -1: none.
   int FeedOf(const Buffer& buffer) const;

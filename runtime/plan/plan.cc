@@ -163,6 +163,16 @@ std::vector<std::vector<int>> IndependentRanks(const Plan& plan) {
   return result;
 }
 
+std::string_view PhaseName(PlanPhase phase) {
+  switch (phase) {
+    case PlanPhase::kNone: return "";
+    case PlanPhase::kForward: return "forward";
+    case PlanPhase::kBackward: return "backward";
+    case PlanPhase::kUpdate: return "update";
+  }
+  return "";
+}
+
 bool Communicates(const Instruction& instruction) {
   return instruction.kind == InstructionKind::kCollective || instruction.kind == InstructionKind::kSend ||
          instruction.kind == InstructionKind::kRecv;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,10 @@ struct Stream {
 
 enum class InstructionKind : uint8_t { kLaunch, kCopy, kRecord, kWait, kCollective, kSend, kRecv, kIf, kLoop };
 
+// The part of a step that an instruction belongs to. It orders nothing, but no instruction reads what a later phase writes. kNone: records,
+// waits, input copies, and all instructions of a plan by a program that did not note phases.
+enum class PlanPhase : uint8_t { kNone, kForward, kBackward, kUpdate };
+
 enum class Collective : uint8_t { kAllReduceSum, kBroadcast, kReduceScatterSum, kAllGather };
 
 struct Program;
@@ -94,14 +99,15 @@ struct Instruction {
   std::vector<Use> uses;
   int event = -1;  // kRecord, kWait
   Collective collective = Collective::kAllReduceSum;
-  int root = 0;                 // kBroadcast: index into the group's ranks
-  int group = -1;               // kCollective: slot of the group, which the entry binds for each rank
-  int peer = -1;                // kSend, kRecv: slot of the peer
-  int tag = 0;                  // kCollective, kSend, kRecv: the same for all members, so that none is mistaken for another
-  std::vector<Program> bodies;  // kIf: then, else; kLoop: body. They use the arenas of the enclosing program
-                                // at the same offsets, and access only what `uses` names
-  int64_t trip_bound = 0;       // kLoop: the largest possible number of iterations
-  std::string origin;           // the ONNX node, for messages and traces
+  int root = 0;                        // kBroadcast: index into the group's ranks
+  int group = -1;                      // kCollective: slot of the group, which the entry binds for each rank
+  int peer = -1;                       // kSend, kRecv: slot of the peer
+  int tag = 0;                         // kCollective, kSend, kRecv: the same for all members, so that none is mistaken for another
+  std::vector<Program> bodies;         // kIf: then, else; kLoop: body. They use the arenas of the enclosing program
+                                       // at the same offsets, and access only what `uses` names
+  int64_t trip_bound = 0;              // kLoop: the largest possible number of iterations
+  std::string origin;                  // the ONNX node, for messages and traces
+  PlanPhase phase = PlanPhase::kNone;  // for messages and traces; that of an if or a loop is its bodies'
 };
 
 struct Program {
@@ -343,6 +349,9 @@ std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inne
 // Groups of ranks that are independent in every entry: no collective, no transfer and no state connects two groups. In a plan that the
 // verifier has found sound, each group does what it would do alone.
 std::vector<std::vector<int>> IndependentRanks(const Plan& plan);
+
+// "forward", "backward", "update", or "" for none.
+std::string_view PhaseName(PlanPhase phase);
 
 // Whether it is a collective or a transfer.
 bool Communicates(const Instruction& instruction);

@@ -256,6 +256,7 @@ class Decoder {
     for (const file::Program& body : from.bodies()) instruction.bodies.push_back(Decode(body));
     instruction.trip_bound = from.trip_bound();
     instruction.origin = Name(from.origin());
+    instruction.phase = Enum<PlanPhase>(from.phase(), 4, "phase");
     return instruction;
   }
 

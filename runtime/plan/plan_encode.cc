@@ -158,6 +158,7 @@ class Encoder {
     for (const Program& body : instruction.bodies) Encode(body, *to.add_bodies());
     to.set_trip_bound(instruction.trip_bound);
     to.set_origin(instruction.origin);
+    to.set_phase(static_cast<int>(instruction.phase));
   }
 
   void Encode(const Program& program, file::Program& to) {

@@ -116,6 +116,7 @@ class ProgramWriter {
       if (const std::string scratch = Operands(i, Access::kScratch); !scratch.empty()) line += " scratch " + scratch;
     }
     line += List(i.attributes);
+    if (i.phase != PlanPhase::kNone && i.phase != PlanPhase::kForward) line += " " + std::string(PhaseName(i.phase));
     if (!i.origin.empty()) line += " ; " + Escaped(i.origin);
     Line(line);
     for (size_t k = 0; k < i.bodies.size(); ++k) {

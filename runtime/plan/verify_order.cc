@@ -295,7 +295,11 @@ class Sweep {
       return false;
     };
     if (segment.writer >= 0 && Family(segment.buffer) == family) {
-      if (index == kEnd || clocks_.Before(segment.writer, index)) return true;
+      if (index == kEnd) return true;
+      if (IsOfLaterPhase(segment.writer, index)) {
+        return fault("values", ", in an earlier phase than " + Describe(program_, segment.writer) + ", which writes it");
+      }
+      if (clocks_.Before(segment.writer, index)) return true;
       return fault("order", ", but nothing makes it wait for " + Describe(program_, segment.writer) +
                                 ", which writes it. A failing order: " + clocks_.OrderWithout(segment.writer, index));
     }
@@ -307,6 +311,12 @@ class Sweep {
     }
     if (writer >= 0) return fault("values", " before " + Describe(program_, writer) + " writes it");
     return fault("values", ", which is never written");
+  }
+
+  // Instructions without a phase read and write for all of them.
+  bool IsOfLaterPhase(int a, int b) const {
+    const auto phase = [&](int i) { return program_.instructions[static_cast<size_t>(i)].phase; };
+    return phase(b) != PlanPhase::kNone && phase(a) > phase(b);
   }
 
   void Write(int index, int buffer, ProgramFacts& facts) {

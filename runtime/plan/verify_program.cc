@@ -170,6 +170,9 @@ void CheckUses(const Scope& scope, int index, FaultList& faults) {
     fault("names",
           "stream " + std::to_string(instruction.stream) + " is out of range: the program has " + std::to_string(program.streams.size()));
   }
+  if (scope.owner != nullptr && instruction.phase != PlanPhase::kNone && instruction.phase != scope.owner->phase) {
+    fault("values", "is of phase '" + std::string(PhaseName(instruction.phase)) + "', unlike the instruction around it");
+  }
   const bool is_event = instruction.kind == InstructionKind::kRecord || instruction.kind == InstructionKind::kWait;
   if (is_event ? instruction.event < 0 || instruction.event >= program.num_events : instruction.event != -1) {
     fault("names",

@@ -1,5 +1,5 @@
 // Records what a profiler would see of NVTX. The program loads this library from NVTX_INJECTION64_PATH. It writes ranges, indented by their
-// depth, and names of streams to the file GRADLOOM_TEST_RANGES.
+// depth, with their payloads, and names of streams to the file GRADLOOM_TEST_RANGES.
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCudaRt.h>
 
@@ -19,7 +19,9 @@ nvtxDomainHandle_t Create(const char* name) {
 }
 
 int Push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t* range) {
-  std::fprintf(record, "%*s%s: %s\n", 2 * depth, "", reinterpret_cast<const char*>(domain), range->message.ascii);
+  std::fprintf(record, "%*s%s: %s", 2 * depth, "", reinterpret_cast<const char*>(domain), range->message.ascii);
+  if (range->payloadType == NVTX_PAYLOAD_TYPE_INT64) std::fprintf(record, " = %lld", static_cast<long long>(range->payload.llValue));
+  std::fprintf(record, "\n");
   return depth++;
 }
 

@@ -195,11 +195,16 @@ class GpuJobsTest(JobTest):
             lines = file.read().splitlines()
         self.assertIn("stream steps", lines)
         self.assertIn("stream rank 0 stream 0", lines)
-        runs = [line for line in lines if re.fullmatch(r"gradloom: step \d+, (accumulate|update|step) of \d+", line)]
+        runs = [line for line in lines if re.fullmatch(r"gradloom: step (\d+), (accumulate|update|step) of \d+ = \1", line)]
         self.assertEqual(len(runs), 8, runs)
-        # Within the first step, one level deeper, each instruction with its node.
-        first = lines[lines.index(runs[0]):][:200]
-        self.assertTrue(any(re.fullmatch(r"  gradloom: #\d+ \S*Conv '\S+'", line) for line in first), first[:20])
+        # Within a step its phases, and within these each instruction with its node.
+        step = re.search(r"step (\d+)", runs[-1]).group(1)
+        last = lines[lines.index(runs[-1]) + 1:]
+        phases = [line for line in last if re.fullmatch(rf"  gradloom: (fwd|bwd|opt) = {step}", line)]
+        self.assertEqual([phases[0][12:15], phases[-1][12:15]], ["fwd", "opt"], phases)
+        self.assertIn(f"  gradloom: bwd = {step}", phases)
+        self.assertTrue(any(re.fullmatch(rf"    gradloom: #\d+ \S*Conv '\S+' = {step}", line) for line in last), last[:20])
+        self.assertFalse(any(line.startswith("  gradloom: #") for line in last), "an instruction outside of a phase")
 
 
 if __name__ == "__main__":

@@ -158,9 +158,11 @@ class ScheduleTest(unittest.TestCase):
                 self.assertNotIn(name, made)
                 made.add(name)
             told = {entry.key: entry.value for entry in node.metadata_props}
-            self.assertLessEqual({"device", "stream", "instruction"}, set(told), node.name)
+            self.assertLessEqual({"device", "stream", "instruction", "phase"}, set(told), node.name)
         self.assertEqual({entry.value for node in model.graph.node for entry in node.metadata_props if entry.key == "device"},
                          {"0", "1", "2", "3"})
+        phases = {entry.value for node in model.graph.node for entry in node.metadata_props if entry.key == "phase"}
+        self.assertEqual(phases, {"forward", "backward", "update"})
         self.assertTrue({"Conv", "AllReduce", "Send", "Recv"} <= {node.op_type for node in model.graph.node})
         self.assertTrue(any(entry.key == "waits" for node in model.graph.node for entry in node.metadata_props))
         onnx.helper.printable_graph(model.graph)
@@ -215,6 +217,10 @@ class ScheduleTest(unittest.TestCase):
             self.assertGreater(many["samples_per_second"], few["samples_per_second"])
         for run in runs:
             self.assertLessEqual(run["exposed_ms"], run["communication_ms"] + 1e-9)
+            phases = run["phases_of_a_batch"]
+            self.assertEqual(set(phases), {"forward_ms", "backward_ms", "update_ms"})
+            self.assertGreater(phases["backward_ms"], phases["forward_ms"])
+            self.assertGreater(phases["forward_ms"], 0)
             self.assertLess(run["simulated_in_ms"], 5000)
         # A step of three accumulated batches sums its gradients once.
         three = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--accumulate", "3")

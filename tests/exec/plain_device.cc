@@ -137,7 +137,7 @@ class PlainDevice : public Device {
   void AbandonCapture(void*) noexcept override { queue_.End(); }
 
   void NameStream(void*, const std::string&) override {}
-  void BeginRange(const std::string&) override {}
+  void BeginRange(const char*, int64_t) override {}
   void EndRange() noexcept override {}
 
   std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int, bool preserves_state) override {

@@ -176,7 +176,7 @@ TEST(FuseLossGradient, WaitsForNoCollectiveAfterTheLoss) {
     graph.inputs = {scores, target, sent};
     const auto receive = [&] {
       graph.AddNode(
-          {.op = "AllReduce", .domain = std::string(kGradloomDomain), .inputs = {sent}, .outputs = {received}, .phase = Phase::kComm});
+          {.op = "AllReduce", .domain = std::string(kGradloomDomain), .inputs = {sent}, .outputs = {received}, .phase = Phase::kBackward});
     };
     if (!after) receive();
     const std::vector<ValueId> sums = b.Ops("CrossEntropy", kGradloomDomain, {scores, target, kNoValue}, 3);

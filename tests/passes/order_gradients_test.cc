@@ -59,7 +59,7 @@ bool WeightFirst(const Variant& variant) {
                    .inputs = {result},
                    .outputs = {},
                    .attributes = {{"peer", int64_t{0}}, {"tag", int64_t{0}}},
-                   .phase = Phase::kComm});
+                   .phase = Phase::kBackward});
   }
   OrderGradients(graph);
   VerifyGraph(graph);

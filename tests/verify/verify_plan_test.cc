@@ -81,6 +81,23 @@ TEST(VerifyPlan, FindsRaceBetweenTwoStreams) {
             "which writes it. A failing order: stream 1 up to #1, and only then #0");
 }
 
+TEST(VerifyPlan, NoInstructionReadsWhatALaterPhaseWrites) {
+  using enum PlanPhase;
+  for (const PlanPhase writes : {kNone, kForward, kBackward, kUpdate}) {
+    for (const PlanPhase reads : {kNone, kForward, kBackward, kUpdate}) {
+      Plan plan = Hazard(true);
+      std::vector<Instruction>& instructions = plan.programs.Mutable(0).instructions;
+      instructions.front().phase = writes;
+      instructions.back().phase = reads;
+      if (reads == kNone || writes <= reads) {
+        EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
+      } else {
+        ExpectFault(plan, "values", {"launch test.Map", "reads 'filled'", "in an earlier phase than #0 launch test.Fill"});
+      }
+    }
+  }
+}
+
 TEST(VerifyPlan, FindsEarlyReuse) {
   // On one stream: h's memory is reused before its last reader.
   Plan plan = Sample("training");
@@ -486,6 +503,19 @@ TEST(VerifyPlan, ChecksBodies) {
   plan = Sample("control");
   plan.programs.Mutable(0).instructions[5].uses[3].buffer = 3;  // a carried value without initial value
   ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first iteration"});
+}
+
+TEST(VerifyPlan, BodiesAreOfThePhaseOfTheirInstruction) {
+  Plan plan = Sample("branch");
+  Instruction* outer = nullptr;
+  for (Instruction& instruction : plan.programs.Mutable(0).instructions) {
+    if (!instruction.bodies.empty()) outer = &instruction;
+  }
+  ASSERT_NE(outer, nullptr);
+  outer->bodies[0].instructions[0].phase = PlanPhase::kBackward;
+  ExpectFault(plan, "values", {"body 0", "is of phase 'backward', unlike the instruction around it"});
+  outer->phase = PlanPhase::kBackward;
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
 }
 
 TEST(VerifyPlan, RejectsDeepNesting) {

@@ -32,12 +32,18 @@ struct Flags {
   bool json = false;
 };
 
-nlohmann::ordered_json JsonOf(const SimulatedUpdate& simulated, double took_ms) {
+nlohmann::ordered_json JsonOf(const Plan& plan, const SimulatedUpdate& simulated, double took_ms) {
+  nlohmann::ordered_json phases = nlohmann::ordered_json::object();
+  const SimulatedProgram& first = simulated.batch.programs.front();
+  for (const auto& [phase, seconds] : SecondsByPhase(plan.programs[static_cast<size_t>(first.program)], first)) {
+    if (phase != PlanPhase::kNone) phases[std::string(PhaseName(phase)) + "_ms"] = seconds * 1e3;
+  }
   return {{"devices", simulated.batch.devices},
           {"step_ms", simulated.seconds() * 1e3},
           {"batches", simulated.batches},
           {"samples", simulated.samples()},
           {"samples_per_second", static_cast<double>(simulated.samples()) / simulated.seconds()},
+          {"phases_of_a_batch", phases},
           {"communication_ms", simulated.communication() * 1e3},
           {"exposed_ms", simulated.exposed() * 1e3},
           {"critical_instructions", static_cast<size_t>(simulated.before()) * simulated.batch.critical.size() +
@@ -70,7 +76,7 @@ int Simulate(const Flags& flags) {
     const auto start = std::chrono::steady_clock::now();
     const SimulatedUpdate simulated = SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    lines.push_back(JsonOf(simulated, ms));
+    lines.push_back(JsonOf(plan, simulated, ms));
     if (flags.json) continue;
     const int on = simulated.batch.devices;
     const double rate = static_cast<double>(simulated.samples()) / simulated.seconds();

@@ -141,6 +141,7 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
       return &annotation;
     };
     if (!instruction.origin.empty()) annotate("node")->set_string_value(Escaped(instruction.origin, 200));
+    if (instruction.phase != PlanPhase::kNone) annotate("phase")->set_string_value(std::string(PhaseName(instruction.phase)));
     annotate("step")->set_int_value(step);
     const std::pair<int, int> key(timed.rank, timed.instruction);
     for (uint64_t flow : from[key]) begin.add_flow_ids(flow);

@@ -41,6 +41,7 @@ Json JsonOf(const Program& program, const Instruction& instruction) {
           {"name", name},
           {"op", instruction.op},
           {"origin", instruction.origin},
+          {"phase", PhaseName(instruction.phase)},
           {"stream", instruction.stream},
           {"reads", reads},
           {"writes", writes},

@@ -91,6 +91,14 @@ std::string StreamTables(const Program& program, const SimulatedProgram& simulat
   return text;
 }
 
+std::map<PlanPhase, double> SecondsByPhase(const Program& program, const SimulatedProgram& simulated) {
+  std::map<PlanPhase, double> seconds;
+  for (const SimulatedSpan& span : simulated.spans) {
+    seconds[program.instructions[static_cast<size_t>(span.instruction)].phase] += span.end - span.start;
+  }
+  return seconds;
+}
+
 std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest) {
   std::string text;
   for (const SimulatedProgram& simulated : simulation.programs) {
@@ -102,6 +110,12 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
       std::snprintf(busy, sizeof busy, "busy %5.1f %%", simulation.seconds > 0 ? 100 * simulated.busy[s] / simulation.seconds : 0.0);
       text += "  " + Padded(StreamName(program, s), 12) + busy + "\n";
     }
+    std::string phases;
+    for (const auto& [phase, seconds] : SecondsByPhase(program, simulated)) {
+      if (phase == PlanPhase::kNone) continue;
+      phases += (phases.empty() ? "  " : ", ") + std::string(PhaseName(phase)) + " " + Milliseconds(seconds);
+    }
+    if (!phases.empty()) text += phases + "\n";
     if (simulated.communication > 0) {
       text += "  communication " + Milliseconds(simulated.communication) + ", exposed " + Milliseconds(simulated.exposed) + "\n";
     }

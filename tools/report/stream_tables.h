@@ -1,6 +1,7 @@
 // A program as one text table per stream.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "compiler/cost/simulate.h"
@@ -12,7 +13,11 @@ namespace gradloom {
 // must belong to this program.
 std::string StreamTables(const Program& program, const SimulatedProgram& simulated);
 
-// Summarizes a simulated step: the utilization of each stream, exposed communication, and the longest instructions of the critical path.
+// Seconds of the instructions of each phase, all streams together. `simulated` must belong to this program.
+std::map<PlanPhase, double> SecondsByPhase(const Program& program, const SimulatedProgram& simulated);
+
+// Summarizes a simulated step: the time of each phase, the utilization of each stream, exposed communication, and the longest instructions
+// of the critical path.
 std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest = 5);
 
 // "12.34 ms", "21.4 s": four significant digits.

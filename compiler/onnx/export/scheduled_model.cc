@@ -120,6 +120,7 @@ class Writer {
       if (!drawn_.contains(peer)) graph().add_input()->set_name(node.input(0));
     }
     Tell(node, "stream", std::to_string(instruction.stream));
+    if (instruction.phase != PlanPhase::kNone) Tell(node, "phase", std::string(PhaseName(instruction.phase)));
     Tell(node, "instruction", std::to_string(index));
     if (!instruction.kernel.empty()) Tell(node, "kernel", instruction.kernel);
     if (!instruction.origin.empty()) Tell(node, "origin", instruction.origin);

@@ -226,12 +226,16 @@ class CudaDevice : public Device {
   }
 
   void NameStream(void* stream, const std::string& name) override { nvtxNameCudaStreamA(Stream(stream), name.c_str()); }
-  void BeginRange(const std::string& name) override {
+  void BeginRange(const char* name, int64_t step) override {
     nvtxEventAttributes_t range{};
     range.version = NVTX_VERSION;
     range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
     range.messageType = NVTX_MESSAGE_TYPE_ASCII;
-    range.message.ascii = name.c_str();
+    range.message.ascii = name;
+    if (step >= 0) {
+      range.payloadType = NVTX_PAYLOAD_TYPE_INT64;
+      range.payload.llValue = step;
+    }
     nvtxDomainRangePushEx(OurDomain(), &range);
   }
   void EndRange() noexcept override { nvtxDomainRangePop(OurDomain()); }
