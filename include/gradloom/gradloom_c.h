@@ -174,6 +174,9 @@ typedef struct GradloomSessionOptions {
   int32_t any_plan; /* 1: also accept a checkpoint of a plan with other options (same model and state); the session continues, but not to
                        the same bits */
   int32_t reserved;
+  int32_t check_numerics; /* 1: look at the numbers of every instruction, for GetNonFiniteOrigin and the texts of E-DIVERGED; steps give
+                             the same bits, but are far slower */
+  int32_t reserved_2;
 } GradloomSessionOptions;
 
 typedef struct GradloomStepResult {
@@ -496,6 +499,11 @@ typedef struct GradloomApi {
   /* The devices of this machine: device 0 is the CPU, and the GPUs follow. */
   GradloomStatus* (*GetDeviceCount)(size_t* out);
   GradloomStatus* (*GetDeviceInfo)(size_t index, GradloomDeviceInfo* out);
+  /* Where the NaN or infinity of the last step's loss came from or, if the loss is finite, that of a parameter, optimizer state or
+   * accumulated gradient: "Log '/log' in the forward pass of step 3: 'y' float32[4] has 1 infinity of 4 elements, the first at [2]; of its
+   * inputs, 'x' is from 0 to 1". "" if all are finite, or if it was made when nobody looked. E-CONFIG for a session without check_numerics.
+   */
+  GradloomStatus* (*GetNonFiniteOrigin)(GradloomSession* session, GradloomText** out);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

@@ -21,6 +21,7 @@ struct SessionOptions {
   int64_t seed = 0;                 // seed of everything random; a checkpoint with a position uses its own seed
   std::vector<int32_t> ordinals{};  // CUDA devices by rank; empty: 0, 1, 2 ...
   bool any_plan = false;            // also accept a checkpoint of a plan that was compiled with other options
+  bool check_numerics = false;      // look at the numbers of every instruction (NonFiniteOrigin): the same bits, but far slower
 };
 
 struct StepResult {
@@ -243,6 +244,15 @@ class Session {
     internal::Check(internal::Api().ExportModelForInferencing(c(), path.c_str(), names.data(), names.size()));
   }
 
+  // Where the NaN or infinity of the last step's loss came from or, if the loss is finite, that of a parameter, optimizer state or
+  // accumulated gradient: "Log '/log' in the forward pass of step 3: ...". "" if all are finite. Throws Error E-CONFIG without
+  // SessionOptions::check_numerics.
+  std::string NonFiniteOrigin() const {
+    GradloomText* text = nullptr;
+    internal::Check(internal::Api().GetNonFiniteOrigin(c(), &text));
+    return internal::Take(text);
+  }
+
   // Until the session ends or is shared under another name, other processes of this user on this host can attach its parameters under
   // `name` (AttachedParameters) and see them change. For sessions on one CPU device.
   void ShareParameters(const std::string& name) { internal::Check(internal::Api().ShareParameters(c(), name.c_str())); }
@@ -260,6 +270,7 @@ class Session {
     given.ordinals = options.ordinals.data();
     given.num_ordinals = options.ordinals.size();
     given.any_plan = options.any_plan ? 1 : 0;
+    given.check_numerics = options.check_numerics ? 1 : 0;
     GradloomSession* handle = nullptr;
     internal::Check(internal::Api().CreateTrainingSession(plan.c(), &given, checkpoint, &handle));
     handle_ = {handle, internal::Api().ReleaseTrainingSession};

@@ -84,12 +84,14 @@ class Session(Owner):
         checkpoint: the checkpoint to continue from, as a `Checkpoint`, a path or bytes. None: the model's initial weights.
         any_plan: also accept a checkpoint of a plan with other options (same model and state); the session continues, but not to the same bits.
         ordinals: CUDA devices by rank; empty: 0, 1, 2 ...
+        check_numerics: look at the numbers of every instruction, for non_finite_origin and the texts of E-DIVERGED; steps give the same bits,
+            but are far slower.
     """
 
     _copy_hint = ": save_bytes() returns its state, from which another session can continue"
 
     def __init__(self, plan: Plan, *, seed: int = 0, checkpoint: Checkpoint | str | os.PathLike[str] | bytes | None = None, any_plan: bool = False,
-                 ordinals: Sequence[int] = ()):
+                 ordinals: Sequence[int] = (), check_numerics: bool = False):
         if not isinstance(plan, Plan):
             raise TypeError(f"a session needs a Plan, from compile or load_plan, not a {type(plan).__name__}")
         self.plan = plan
@@ -97,7 +99,7 @@ class Session(Owner):
             checkpoint = Checkpoint(checkpoint)
         numbers = (ctypes.c_int32 * len(ordinals))(*ordinals)
         options = library().struct("GradloomSessionOptions", seed=seed, ordinals=ctypes.addressof(numbers), num_ordinals=len(ordinals),
-                                   any_plan=int(any_plan))
+                                   any_plan=int(any_plan), check_numerics=int(check_numerics))
         handle = ctypes.c_void_p()
         library().CreateTrainingSession(plan._handle, ctypes.byref(options), None if checkpoint is None else checkpoint._handle, ctypes.byref(handle))
         self._own(handle, library().ReleaseTrainingSession)
@@ -297,6 +299,13 @@ class Session(Owner):
         array = np.empty(info.shape, numpy_dtype(_NUMBERS[info.dtype]))
         self._call(function, name.encode(), array.ctypes.data, array.nbytes)
         return array
+
+    def non_finite_origin(self) -> str:
+        """Where the NaN or infinity of the last step's loss came from or, if the loss is finite, that of a parameter, optimizer state or
+        accumulated gradient: "Log '/log' in the forward pass of step 3: ...". "" if all are finite. E-CONFIG without check_numerics."""
+        text = ctypes.c_void_p()
+        self._call("GetNonFiniteOrigin", ctypes.byref(text))
+        return taken(text.value).decode("utf-8", "replace")
 
     def share(self, name: str | None) -> None:
         """Shares the parameters with other processes of this user on this host: `AttachedParameters(name)`. None stops sharing."""

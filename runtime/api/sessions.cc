@@ -11,6 +11,7 @@ namespace {
 
 SessionOptions OptionsFor(const GradloomPlan& plan, const GradloomSessionOptions& given, const GradloomCheckpoint* checkpoint) {
   SessionOptions options{.seed = given.seed, .source = plan.source};
+  options.executor.check_numerics = given.check_numerics != 0;
   Array(given.ordinals, given.num_ordinals, "the array of device ordinals");
   options.executor.ordinals.assign(given.ordinals, given.ordinals + given.num_ordinals);
   if (checkpoint != nullptr && checkpoint->checkpoint.has_manifest()) options.seed = checkpoint->checkpoint.manifest().seed;
@@ -82,6 +83,18 @@ GradloomStatus* GetDeviceMemory(GradloomSession* session, size_t device, Gradloo
   });
 }
 
+GradloomStatus* GetNonFiniteOrigin(GradloomSession* session, GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    const Call call(session);
+    if (!call->checks_numerics()) {
+      throw Error(ErrorCode::kConfig, "the session does not look at the numbers of its steps", "",
+                  "create it with check_numerics, from the last checkpoint, and repeat the steps");
+    }
+    text = new GradloomText{call->NonFiniteOrigin(call->NonFiniteState())};
+  });
+}
+
 GradloomStatus* ReleaseMemory(GradloomSession* session) {
   return Guarded([&] {
     const Call call(session);
@@ -99,6 +112,7 @@ void AddSessions(GradloomApi& api) {
   api.SetSeed = SetSeed;
   api.GetDeviceMemory = GetDeviceMemory;
   api.ReleaseMemory = ReleaseMemory;
+  api.GetNonFiniteOrigin = GetNonFiniteOrigin;
 }
 
 }  // namespace gradloom::api

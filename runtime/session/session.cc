@@ -399,12 +399,12 @@ std::string Session::NonFiniteState() const {
 
 std::optional<NonFiniteOrigin> Session::OriginOfState(const std::string& state) const {
   const int index = state.empty() ? -1 : plan_->FindState(state);
-  if (index < 0 || executor_->numerics() == nullptr) return std::nullopt;
+  if (index < 0 || !checks_numerics()) return std::nullopt;
   return executor_->numerics()->OriginOfState(plan_->state[static_cast<size_t>(index)]);
 }
 
 std::string Session::NonFiniteOrigin(const std::string& state) const {
-  if (executor_->numerics() == nullptr) return "";
+  if (!checks_numerics()) return "";
   const std::optional<gradloom::NonFiniteOrigin> own = loss_origin_ ? loss_origin_ : OriginOfState(state);
   if (communicator() == nullptr) return own ? own->text : "";
   // The kind in front makes the best origin the least text; of equal ones, that of the first process is taken.
@@ -416,8 +416,10 @@ std::string Session::NonFiniteOrigin(const std::string& state) const {
   return best.empty() ? "" : best.substr(1);
 }
 
+bool Session::checks_numerics() const { return executor_->numerics() != nullptr; }
+
 std::string Session::OwnNonFiniteOrigin() const {
-  if (executor_->numerics() == nullptr) return "";
+  if (!checks_numerics()) return "";
   const std::optional<gradloom::NonFiniteOrigin> own = OriginOfState(OwnNonFiniteState());
   return own ? own->text : "";
 }

@@ -137,6 +137,8 @@ class Session {
   // the forward pass of step 3: ...". "" if nothing is known: without ExecutorOptions::check_numerics, or if nobody asked for numbers to be
   // looked at when they were made. All processes of a job call it together and get the same text.
   std::string NonFiniteOrigin(const std::string& state) const;
+  // Whether the numbers of each instruction are looked at.
+  bool checks_numerics() const;
   // The same for the first state that NonFiniteState would name, as far as this process knows.
   std::string OwnNonFiniteOrigin() const;
 

@@ -322,6 +322,20 @@ class SessionTest(unittest.TestCase):
         session.fit(data, batch=16, skip_non_finite=True)
         self.assertTrue(all(np.isfinite(value).all() for value in session.parameters().values()))
 
+    def test_names_where_a_nan_began(self):
+        bad = self.y.copy()
+        bad[3] = np.nan
+        session = self.gradloom.Session(self.plan, check_numerics=True)
+        session.step(features=self.x, target=self.y)
+        self.assertEqual(session.non_finite_origin(), "")
+        session.step(features=self.x, target=bad)
+        self.assertRegex(session.non_finite_origin(), r"^input 'target' of step 2 has 1 NaN of 16 elements, .* in sample 3 of the batch")
+        data = self.gradloom.Dataset.from_arrays(features=self.x, target=bad)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-DIVERGED.*input 'target' of step 1 has 1 NaN"):
+            self.gradloom.Session(self.plan, check_numerics=True).fit(data, batch=16)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*check_numerics"):
+            self.gradloom.Session(self.plan).non_finite_origin()
+
     def script(self, text, within=60):
         """Runs a program that has a session on the given devices, and inputs. Returns its output and exit code."""
         begin = f"""

@@ -135,6 +135,40 @@ TEST(Session, OutputsAndGradientsByName) {
   EXPECT_EQ(session.Gradient("layer3.bias").as<float>()[0], 0);
 }
 
+// Steps with and without the search have the same bits, and each NaN or infinity is named where it began: in the data or in the update.
+TEST(Session, NamesWhereANaNBegan) {
+  for (const char* devices : {"cpu", "cpu:2"}) {
+    const gradloom::Plan plan = CompileHousing({.optimizer = gradloom::Sgd{.lr = 0.01}, .devices = devices});
+    gradloom::Session quick(plan), session(plan, {.check_numerics = true});
+    Samples samples(5);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(session.Step(samples.feeds()).loss, quick.Step(samples.feeds()).loss);
+    EXPECT_EQ(session.FlatParameters(), quick.FlatParameters());
+    EXPECT_EQ(session.NonFiniteOrigin(), "");
+    const auto expect = [&](std::initializer_list<const char*> parts) {
+      const std::string origin = session.NonFiniteOrigin();
+      for (const char* part : parts) EXPECT_NE(origin.find(part), std::string::npos) << part << " in: " << origin;
+    };
+    session.set_learning_rate(1e38);
+    session.Step(samples.feeds());
+    EXPECT_TRUE(std::isfinite(quick.Step(samples.feeds()).loss));
+    while (session.NonFiniteOrigin().empty()) session.Step(samples.feeds());
+    expect({" of step ", "; of its inputs, "});
+
+    gradloom::Session fresh(plan, {.check_numerics = true});
+    std::swap(session, fresh);
+    samples.features[4 * 13 + 3] = std::nanf("");
+    EXPECT_TRUE(std::isnan(session.Step(samples.feeds()).loss));
+    expect({"input 'features' of step 1 has 1 NaN of ", "in sample 4 of the batch"});
+    try {
+      static_cast<void>(quick.NonFiniteOrigin());
+      FAIL();
+    } catch (const gradloom::Error& error) {
+      EXPECT_EQ(error.name(), "E-CONFIG");
+      EXPECT_NE(error.help().find("check_numerics"), std::string::npos) << error.help();
+    }
+  }
+}
+
 // Separate backward and update calls on four devices, each of which keeps its own partial sums, match one device.
 TEST(Session, AccumulatesOnSeveralDevices) {
   gradloom::Session one(WithGradients()), four(CompileHousing({.devices = "cpu:4", .gradients = true}));

@@ -506,7 +506,7 @@ TEST(VerifyPlan, ChecksBodies) {
 }
 
 TEST(VerifyPlan, BodiesAreOfThePhaseOfTheirInstruction) {
-  Plan plan = Sample("branch");
+  Plan plan = Sample("control");
   Instruction* outer = nullptr;
   for (Instruction& instruction : plan.programs.Mutable(0).instructions) {
     if (!instruction.bodies.empty()) outer = &instruction;
