@@ -65,10 +65,16 @@ std::set<PlanPhase> CheckPhases(const Plan& plan, const Program& program, EntryK
     EXPECT_EQ(instruction.phase == PlanPhase::kNone, signals || IsCopiedAhead(program, instruction));
     if (instruction.phase == PlanPhase::kNone) continue;
     found.insert(instruction.phase);
-    if (kind == EntryKind::kUpdate || WritesTrainedState(plan, program, instruction)) EXPECT_EQ(instruction.phase, PlanPhase::kUpdate);
-    if (kind == EntryKind::kEval || kind == EntryKind::kPredict) EXPECT_EQ(instruction.phase, PlanPhase::kForward);
+    if (kind == EntryKind::kUpdate || WritesTrainedState(plan, program, instruction)) {
+      EXPECT_EQ(instruction.phase, PlanPhase::kUpdate);
+    }
+    if (kind == EntryKind::kEval || kind == EntryKind::kPredict) {
+      EXPECT_EQ(instruction.phase, PlanPhase::kForward);
+    }
     // No operator of this name computes anything of a forward pass.
-    if (instruction.op.ends_with("Grad")) EXPECT_EQ(instruction.phase, PlanPhase::kBackward);
+    if (instruction.op.ends_with("Grad")) {
+      EXPECT_EQ(instruction.phase, PlanPhase::kBackward);
+    }
     for (const Program& body : instruction.bodies) {
       for (const Instruction& inner : body.instructions) EXPECT_EQ(inner.phase, instruction.phase);
     }
@@ -88,7 +94,9 @@ void CheckPlan(const Plan& plan) {
         for (const Instruction& instruction : program.instructions) {
           const bool writes = std::any_of(instruction.uses.begin(), instruction.uses.end(),
                                           [&](const Use& use) { return loss >= 0 && use.access == Access::kWrite && use.buffer == loss; });
-          if (writes) EXPECT_EQ(instruction.phase, PlanPhase::kForward) << instruction.op;
+          if (writes) {
+            EXPECT_EQ(instruction.phase, PlanPhase::kForward) << instruction.op;
+          }
         }
       }
     }
