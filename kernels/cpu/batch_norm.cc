@@ -86,16 +86,15 @@ class BatchNormTrain : public Kernel {
       }
     });
     const Lines lines(lines_, channels);
-    for (int64_t c = 0; c < channels; ++c) {
-      double mean = 0, squares = 0;
-      for (int64_t g = 0; g < groups; ++g) {
-        const int64_t before = rows * g / groups, after = rows * (g + 1) / groups;
-        Join(mean, squares, static_cast<double>(before), sums.first(scratch, g)[c], sums.second(scratch, g)[c],
-             static_cast<double>(after - before));
-      }
-      const Line line = Finish(c, mean, squares / static_cast<double>(rows), scale[c], bias[c], outputs);
-      lines.Set(c, line);
-    }
+    sums.Combine(
+        scratch, threads_,
+        [&](int64_t group, double& mean, double& squares, double part_mean, double part_squares) {
+          const int64_t before = rows * group / groups, after = rows * (group + 1) / groups;
+          Join(mean, squares, static_cast<double>(before), part_mean, part_squares, static_cast<double>(after - before));
+        },
+        [&](int64_t c, double mean, double squares) {
+          lines.Set(c, Finish(c, mean, squares / static_cast<double>(rows), scale[c], bias[c], outputs));
+        });
     if (line_alone_) return;
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
       float* const y = sums.Destination(outputs[0], scratch, group, 0, row);
@@ -170,12 +169,12 @@ class BatchNormTrainGrad : public Kernel {
       }
     });
     float *grad_scales = lines_.data(), *mean_g = grad_scales + channels, *proj_scale = mean_g + channels;
-    for (int64_t c = 0; c < channels; ++c) {
-      double sum = 0, product = 0;
-      for (int64_t g = 0; g < shape_.groups(); ++g) sum += sums.first(scratch, g)[c], product += sums.second(scratch, g)[c];
-      const GradientLine line = Finish(c, sum, product, inputs, outputs);
-      grad_scales[c] = line.grad_scale, mean_g[c] = line.mean_g, proj_scale[c] = line.proj_scale;
-    }
+    sums.Combine(
+        scratch, threads_, [](int64_t, double& sum, double& product, double first, double second) { sum += first, product += second; },
+        [&](int64_t c, double sum, double product) {
+          const GradientLine line = Finish(c, sum, product, inputs, outputs);
+          grad_scales[c] = line.grad_scale, mean_g[c] = line.mean_g, proj_scale[c] = line.proj_scale;
+        });
     if (!wanted_[0]) return;
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
       const float *dy = sums.Load(loops_, inputs[0], scratch, group, 0, row, n),

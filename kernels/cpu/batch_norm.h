@@ -21,6 +21,7 @@ inline constexpr int64_t kElementsPerThread = 1 << 13;
 inline constexpr int64_t kPartElements = 1 << 12;
 inline constexpr int64_t kMaxRows = 32;
 inline constexpr int64_t kMaxGroups = 64;
+inline constexpr int64_t kJoinedPerThread = 1 << 11;
 
 // A tensor [N, C, ...] as images, channels and points.
 struct Channels {
@@ -84,6 +85,25 @@ class GroupSums {
       const int64_t end = rows * (group + 1) / groups;
       for (int64_t row = rows * group / groups; row < end; row += shape_.part()) {
         part(group, row, std::min(shape_.part(), end - row), floats, floats + shape_.channels);
+      }
+    });
+  }
+
+  // Combines the sums of the groups in order, channels in parallel: join(group, one, two, first, second) adds the sums of a group to the
+  // totals `one` and `two` of a channel, which begin as zeros, and finish(channel, one, two) gets the totals.
+  template <typename Join, typename Finish>
+  void Combine(void* scratch, int threads, Join join, Finish finish) const {
+    constexpr int64_t kBlock = 16;
+    const int64_t groups = shape_.groups(), channels = shape_.channels;
+    ParallelRanges(channels, kBlock, ThreadsFor(groups * channels, kJoinedPerThread, threads), [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; c += kBlock) {
+        const int64_t n = std::min(kBlock, end - c);
+        double one[kBlock] = {}, two[kBlock] = {};
+        for (int64_t g = 0; g < groups; ++g) {
+          const double *of_first = first(scratch, g) + c, *of_second = second(scratch, g) + c;
+          for (int64_t i = 0; i < n; ++i) join(g, one[i], two[i], of_first[i], of_second[i]);
+        }
+        for (int64_t i = 0; i < n; ++i) finish(c + i, one[i], two[i]);
       }
     });
   }

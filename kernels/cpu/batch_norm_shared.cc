@@ -38,12 +38,12 @@ struct PairSums {
         second[c] += b;
       }
     });
-    for (int64_t c = 0; c < channels; ++c) {
-      double one = 0, two = 0;
-      for (int64_t g = 0; g < shape.groups(); ++g) one += sums.first(scratch, g)[c], two += sums.second(scratch, g)[c];
-      out[c] = one;
-      out[channels + c] = two;
-    }
+    sums.Combine(
+        scratch, threads, [](int64_t, double& one, double& two, double first, double second) { one += first, two += second; },
+        [&](int64_t c, double one, double two) {
+          out[c] = one;
+          out[channels + c] = two;
+        });
   }
 };
 

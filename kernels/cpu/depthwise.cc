@@ -10,15 +10,17 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/window_axis.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kChunk = 64;  // channels of which the rows of a window stay in the L1 cache
 constexpr int64_t kProductsPerThread = 1 << 16;
+constexpr int64_t kMaxGroups = 8;  // of images; several threads share the channels of a chunk
 
-// dw[C, 1, KH, KW] from x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image and the batch are separate and
-// added in this order, whatever the number of threads.
+// dw[C, 1, KH, KW] from x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image, a group of images and the
+// batch are separate and added in this order, whatever the number of threads.
 class DepthwiseGradWeight : public Kernel {
  public:
   explicit DepthwiseGradWeight(const KernelCall& call) : loops_(BestLoops()) {
@@ -26,6 +28,8 @@ class DepthwiseGradWeight : public Kernel {
     images_ = x[0], channels_ = x[1];
     std::tie(height_, width_) = WindowAxesOf(call.attributes, x, y, w);
     for (int64_t kw = 0; kw < width_.taps; ++kw) under_.push_back(width_.OutputRange(kw));
+    groups_ = GroupsOf(call);
+    chunks_ = CeilDiv(channels_, kChunk);
     threads_ = ThreadsFor(images_ * height_.out * width_.out * channels_ * taps(), kProductsPerThread, call.threads);
     std::vector<int64_t> index(static_cast<size_t>(w.rank()), 0);
     for (int64_t tap = 0; tap < taps(); ++tap) {
@@ -35,27 +39,41 @@ class DepthwiseGradWeight : public Kernel {
     }
   }
 
-  static int64_t Scratch(const KernelCall& call) { return 2 * call.outputs[0].shape.elements() * static_cast<int64_t>(sizeof(float)); }
+  static int64_t Scratch(const KernelCall& call) {
+    return 2 * GroupsOf(call) * call.outputs[0].shape.elements() * static_cast<int64_t>(sizeof(float));
+  }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const auto *x = static_cast<const float*>(inputs[0]), *dy = static_cast<const float*>(inputs[1]);
     auto *dw = static_cast<float*>(outputs[0]), *sums = static_cast<float*>(scratch);
-    ParallelRanges(channels_, kChunk / 4, threads_, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; c += kChunk) Sum(x, dy, c, std::min(kChunk, end - c), sums, dw);
-    });
+    ParallelFor(groups_ * chunks_, threads_, [&](int64_t task) { SumImages(x, dy, task % groups_, task / groups_, sums); });
+    ParallelFor(chunks_, threads_, [&](int64_t chunk) { SumGroups(chunk, sums, dw); });
   }
 
  private:
   int64_t taps() const { return height_.taps * width_.taps; }
+  static int64_t GroupsOf(const KernelCall& call) { return std::min(call.inputs[0].shape[0], kMaxGroups); }
+  int64_t ChannelsOf(int64_t chunk) const { return std::min(kChunk, channels_ - chunk * kChunk); }
+  // The sums of a group of images over a chunk's channels; behind them there is room for those of one image.
+  float* SumsOf(int64_t group, int64_t chunk, float* sums) const { return sums + 2 * taps() * (group * channels_ + chunk * kChunk); }
 
-  // Channels [c, c + n).
-  void Sum(const float* x, const float* dy, int64_t c, int64_t n, float* sums, float* dw) const {
-    float *const image = sums + 2 * taps() * c, *const all = image + taps() * n;
+  void SumImages(const float* x, const float* dy, int64_t group, int64_t chunk, float* sums) const {
+    const int64_t c = chunk * kChunk, n = ChannelsOf(chunk);
+    float *const all = SumsOf(group, chunk, sums), *const image = all + taps() * n;
     std::fill_n(all, taps() * n, 0.0f);
-    for (int64_t i = 0; i < images_; ++i) {
+    for (int64_t i = images_ * group / groups_; i < images_ * (group + 1) / groups_; ++i) {
       std::fill_n(image, taps() * n, 0.0f);
       AddImage(x + i * height_.in * width_.in * channels_ + c, dy + i * height_.out * width_.out * channels_ + c, n, image);
       for (int64_t j = 0; j < taps() * n; ++j) all[j] += image[j];
+    }
+  }
+
+  void SumGroups(int64_t chunk, float* sums, float* dw) const {
+    const int64_t c = chunk * kChunk, n = ChannelsOf(chunk);
+    float* const all = SumsOf(0, chunk, sums);
+    for (int64_t group = 1; group < groups_; ++group) {
+      const float* const more = SumsOf(group, chunk, sums);
+      for (int64_t j = 0; j < taps() * n; ++j) all[j] += more[j];
     }
     for (int64_t tap = 0; tap < taps(); ++tap) {
       for (int64_t j = 0; j < n; ++j) dw[weight_offsets_[static_cast<size_t>(tap * channels_ + c + j)]] = all[tap * n + j];
@@ -78,7 +96,7 @@ class DepthwiseGradWeight : public Kernel {
   }
 
   const Loops& loops_;
-  int64_t images_, channels_;
+  int64_t images_, channels_, groups_, chunks_;
   WindowAxis height_, width_;
   std::vector<WindowAxis::Range> under_;  // by tap of the width
   int threads_;

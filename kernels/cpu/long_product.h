@@ -23,19 +23,19 @@ class LongProduct : public Kernel {
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
 
  private:
-  // The length of a part is floor(k / parts), or one more. The scratch memory contains the sums of all parts, followed by the memory of
-  // each thread.
+  // The length of a part is floor(k / parts), or one more. Each part is divided into `strips` of the columns of b, all but the last with
+  // strip_columns of them. The scratch memory contains the sums of all parts, followed by the memory of each thread.
   struct Parts {
-    int64_t count, sums_bytes, thread_bytes = 0;
+    int64_t count, strips = 1, strip_columns, sums_bytes, thread_bytes = 0;
     int threads;
-    std::vector<ProductPlan> lengths;
+    std::vector<ProductPlan> kinds;  // by length, then by whether it is the last strip
 
     Parts(const MatrixProduct& product, int threads);
   };
 
   MatrixProduct product_;
   Parts parts_;
-  std::vector<PreparedProduct> products_;  // of each thread and length
+  std::vector<PreparedProduct> products_;  // of each thread and kind
 };
 
 }  // namespace gradloom

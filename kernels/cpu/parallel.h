@@ -26,6 +26,11 @@ inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
   return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));
 }
 
+// The number of threads with which to begin a region in which `threads` have work: all threads of the stream. libgomp ends the threads that
+// a smaller team leaves over, and the next larger one creates them again, which takes longer than many kernels; passing a barrier without
+// work does not.
+inline int TeamOf(int threads) { return std::max(threads, omp_get_max_threads()); }
+
 // Calls f(begin, end) on disjoint ranges that cover [0, n), one range per thread. All begins are multiples of `unit`. f must not throw.
 template <typename F>
 void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
@@ -33,11 +38,11 @@ void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(TeamOf(threads))
   {
-    const int64_t team = omp_get_num_threads(), units = (n + unit - 1) / unit, me = omp_get_thread_num();
+    const int64_t team = std::min(omp_get_num_threads(), threads), units = (n + unit - 1) / unit, me = omp_get_thread_num();
     const int64_t begin = units * me / team * unit, end = std::min(n, units * (me + 1) / team * unit);
-    if (begin < end) f(begin, end);
+    if (me < team && begin < end) f(begin, end);
   }
 }
 

@@ -28,12 +28,13 @@ void ForEachTile(const Sizes& n, const Loops& loops, const Partition& parts, F&&
   const WorkTile all{0, n.batch, 0, n.hidden};
   const int threads = parts.rows * parts.units;
   if (!kTeams || threads == 1) return f(all, false);
-#pragma omp parallel num_threads(threads)
+    // All threads of a team must pass a barrier.
+#pragma omp parallel num_threads(parts.units > 1 ? threads : TeamOf(threads))
   {
     const int me = omp_get_thread_num();
     if (omp_get_num_threads() < threads) {
       if (me == 0) f(all, false);
-    } else {
+    } else if (me < threads) {
       const int64_t r = me / parts.units, u = me % parts.units, panel = loops.matrix_panel;
       const int64_t panels = (n.hidden + panel - 1) / panel;
       f(WorkTile{n.batch * r / parts.rows, n.batch * (r + 1) / parts.rows, panels * u / parts.units * panel,
