@@ -9,6 +9,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "kernels/reference/wanted.h"
 
 namespace gradloom {
@@ -188,7 +189,7 @@ class AttentionGrad : public WideAttention {
                           GradientOutputIndex(call, kMask)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    ZeroOutputs(call_, outputs);
+    ZeroAllOutputs(call_, outputs);
     if (inputs[kGradY] == nullptr) return;
     const RandomDraws draws = drops_ ? source_(inputs) : RandomDraws{};
     const int64_t together = gradient_outputs_[kMask] >= 0 && n_.mask_strides[0] == 0 ? n_.batch : 1;

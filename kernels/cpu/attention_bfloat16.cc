@@ -14,6 +14,7 @@
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "kernels/reference/wanted.h"
 
 namespace gradloom {
@@ -276,7 +277,7 @@ class AttentionGrad : public PairAttention {
       : PairAttention(call), gradient_outputs_{GradientOutput(call, n_, kQ), GradientOutput(call, n_, kK), GradientOutput(call, n_, kV)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    ZeroOutputs(call_, outputs);
+    ZeroAllOutputs(call_, outputs);
     if (inputs[kGradY] == nullptr) return;
     const RandomDraws draws = drops_ ? source_(inputs) : RandomDraws{};
     ParallelRanges(n_.batch * n_.k.heads, 1, call_.threads, [&](int64_t begin, int64_t end) {

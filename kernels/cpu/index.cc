@@ -7,6 +7,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -204,19 +205,18 @@ std::string RejectsIndices(const KernelCall& call, size_t indices, const Shape& 
 // gradloom.SetRow(x, i, row): in place, only the row is copied.
 class SetRow : public Kernel {
  public:
-  explicit SetRow(const KernelCall& call)
-      : call_(call), bytes_(static_cast<size_t>(call.outputs[0].bytes())), row_bytes_(static_cast<size_t>(call.inputs[2].bytes())) {}
+  explicit SetRow(const KernelCall& call) : call_(call), row_bytes_(static_cast<size_t>(call.inputs[2].bytes())) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const int64_t place = *static_cast<const int64_t*>(inputs[1]), extent = call_.inputs[0].shape[0];
     if (place < 0 || place >= extent) RefuseIndex(call_, place, extent);
-    if (inputs[0] != outputs[0] && bytes_ > 0) std::memcpy(outputs[0], inputs[0], bytes_);
+    CopyBytes(outputs[0], inputs[0], call_.outputs[0].bytes(), call_.threads);
     if (row_bytes_ > 0) std::memcpy(static_cast<char*>(outputs[0]) + static_cast<size_t>(place) * row_bytes_, inputs[2], row_bytes_);
   }
 
  private:
   KernelCall call_;
-  size_t bytes_, row_bytes_;
+  size_t row_bytes_;
 };
 
 std::string RejectsSetRow(const KernelCall& call) {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "kernels/reference/scatter_reduction.h"
 #include "runtime/base/error.h"
 
@@ -92,15 +93,12 @@ class GatherElements : public ElementKernel {
 class ScatterElements : public ElementKernel {
  public:
   explicit ScatterElements(const KernelCall& call)
-      : ElementKernel(call),
-        adds_(ScatterReductionOf(call) == ScatterReduction::kAdd),
-        by_columns_(n_.outer < threads_),
-        copy_threads_(ThreadsFor(call.inputs[0].bytes(), int64_t{1} << 16, call.threads)) {}
+      : ElementKernel(call), adds_(ScatterReductionOf(call) == ScatterReduction::kAdd), by_columns_(n_.outer < threads_) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     WithIndices(inputs[1], [&](const auto* indices) {
       Check(indices);
-      if (inputs[0] != outputs[0]) Copy(inputs[0], outputs[0]);
+      CopyBytes(outputs[0], inputs[0], call_.inputs[0].bytes(), call_.threads);
       if (adds_) {
         Scatter(indices, static_cast<const float*>(inputs[2]), static_cast<float*>(outputs[0]), [](float& to, float from) { to += from; });
         return;
@@ -112,12 +110,6 @@ class ScatterElements : public ElementKernel {
   }
 
  private:
-  void Copy(const void* from, void* to) const {
-    ParallelRanges(call_.inputs[0].bytes(), kAlignmentBytes, copy_threads_, [&](int64_t begin, int64_t end) {
-      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, static_cast<size_t>(end - begin));
-    });
-  }
-
   template <typename I, typename T, typename F>
   void Scatter(const I* indices, const T* updates, T* to, F combine) const {
     const auto part = [&](int64_t o, int64_t begin, int64_t end) {
@@ -134,7 +126,6 @@ class ScatterElements : public ElementKernel {
   }
 
   bool adds_, by_columns_;
-  int copy_threads_;
 };
 
 std::string Rejects(const KernelCall& call, size_t inputs) {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "kernels/reference/scatter_reduction.h"
 #include "runtime/base/error.h"
 
@@ -130,8 +131,7 @@ class GatherNdGrad : public Kernel {
     tuples_.Check("GatherNDGrad", indices, threads_);
     const auto* from = static_cast<const float*>(inputs[1]);
     auto* to = static_cast<float*>(outputs[0]);
-    ParallelRanges(elements_, kColumns, threads_,
-                   [&](int64_t begin, int64_t end) { std::memset(to + begin, 0, static_cast<size_t>(end - begin) * sizeof(float)); });
+    ZeroBytes(to, elements_ * static_cast<int64_t>(sizeof(float)), threads_);
     tuples_.ForEachPiece(indices, threads_, [&](int64_t offset, int64_t piece, int64_t n) {
       for (int64_t j = 0; j < n; ++j) to[offset + j] += from[piece + j];
     });
@@ -150,18 +150,14 @@ class ScatterNd : public Kernel {
         bytes_(call.inputs[0].bytes()),
         element_bytes_(DTypeBytes(call.inputs[0].dtype)),
         adds_(ScatterReductionOf(call) == ScatterReduction::kAdd),
-        copy_threads_(ThreadsFor(call.inputs[0].bytes(), kBytesPerThread, call.threads)),
+        copy_threads_(call.threads),
         threads_(ThreadsFor(call.inputs[1].bytes() + call.inputs[2].bytes(), kBytesPerThread, call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const auto* indices = static_cast<const int64_t*>(inputs[1]);
     tuples_.Check("ScatterND", indices, threads_);
     auto* to = static_cast<char*>(outputs[0]);
-    if (inputs[0] != outputs[0]) {
-      ParallelRanges(bytes_, kAlignmentBytes, copy_threads_, [&](int64_t begin, int64_t end) {
-        std::memcpy(to + begin, static_cast<const char*>(inputs[0]) + begin, static_cast<size_t>(end - begin));
-      });
-    }
+    CopyBytes(to, inputs[0], bytes_, copy_threads_);
     if (adds_) {
       const auto* from = static_cast<const float*>(inputs[2]);
       auto* sums = static_cast<float*>(outputs[0]);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
@@ -407,12 +408,13 @@ class NllGrad : public Kernel {
       : rows_(call.outputs[0].shape[0]),
         classes_(call.outputs[0].shape[1]),
         per_row_(call.inputs[2].shape.rank()),
+        threads_(call.threads),
         labels_(call, call.outputs[0].shape, 1) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     labels_.Bind(inputs, 0);
     float* gradient = static_cast<float*>(outputs[0]);
-    std::memset(gradient, 0, static_cast<size_t>(rows_ * classes_) * sizeof(float));
+    ZeroBytes(gradient, rows_ * classes_ * static_cast<int64_t>(sizeof(float)), threads_);
     for (int64_t row = 0; row < rows_; ++row) {
       const int64_t label = labels_.At(row);
       if (label < 0) continue;
@@ -423,6 +425,7 @@ class NllGrad : public Kernel {
 
  private:
   int64_t rows_, classes_, per_row_;
+  int threads_;
   Labels labels_;
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/parallel_bytes.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -113,7 +114,7 @@ class Slice : public Kernel {
     const StridedView view(part.shape, strides.data());
     const int64_t offset = first * DTypeBytes(part.dtype);
     if (kGradient) {
-      std::memset(outputs[0], 0, static_cast<size_t>(whole_.bytes()));
+      ZeroBytes(outputs[0], whole_.bytes(), call_.threads);
       ScatterStrided(view, part.dtype, inputs[0], static_cast<char*>(outputs[0]) + offset, call_.threads);
     } else {
       GatherStrided(view, part.dtype, static_cast<const char*>(inputs[0]) + offset, outputs[0], call_.threads);
