@@ -230,7 +230,7 @@ class Emitter {
     for (const StateCopy& copy : scheduled_.copies) {
       Instruction instruction;
       instruction.kind = InstructionKind::kCopy;
-      instruction.phase = PlanPhase::kUpdate;
+      instruction.phase = around_ != nullptr ? around_->phase : PlanPhase::kUpdate;
       // The state's new value is a different buffer at the same address.
       Buffer next = program_.buffers[static_cast<size_t>(BufferOf(copy.from))];
       Place(scheduled_.placement[static_cast<size_t>(copy.to)], next);
