@@ -16,7 +16,7 @@ constexpr int64_t kLengthOfPart = 256, kFewParts = 4, kMaxParts = 16, kSumsOfAll
 constexpr int64_t kSumsPerThread = 1 << 14;
 // Parts are divided into strips of columns for about this many tasks, whatever the number of threads: the library may sum a strip of
 // another width in another order.
-constexpr int64_t kTasks = 16, kStripUnit = 128;
+constexpr int64_t kTasks = 16, kStripUnit = 64;
 
 int64_t PartsOf(const MatrixProduct& p) {
   return std::min(p.k / kLengthOfPart, std::clamp(kSumsOfAll / (p.m * p.n), kFewParts, kMaxParts));

@@ -3,7 +3,7 @@
 //
 //   serial SECONDS                                   of that thread between the regions
 //   OBJECT OFFSET RUNS ALL LONGEST THREADS BEFORE    for each region: where its code is; seconds of all its threads, of the longest of each
-//                                                    run, the threads that took any time, and the serial seconds before its runs
+//                                                    run, the threads that took a twentieth of that, and the serial seconds before its runs
 //
 // Processor time does not depend on the number of cores, so this says for more threads than the machine has cores how much work they could
 // not share. It says nothing about barriers and memory. tests/bench/balance.py reads the file.
@@ -83,10 +83,11 @@ void End() {
   Region& region = state.regions[state.function];
   ++region.runs;
   region.before += state.gap;
-  region.longest += *std::max_element(state.seconds.begin(), state.seconds.end());
+  const double longest = *std::max_element(state.seconds.begin(), state.seconds.end());
+  region.longest += longest;
   for (const double seconds : state.seconds) {
     region.all += seconds;
-    region.threads += seconds > 0 ? 1 : 0;
+    region.threads += seconds > longest / 20 ? 1 : 0;
   }
   state.ended = Now();
 }
