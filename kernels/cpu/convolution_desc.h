@@ -26,6 +26,9 @@ struct PreparedConvolution {
   std::string implementation;  // oneDNN's name of the implementation
 };
 
+// Whether that is one of the library's plain loops or copies windows for a matrix product.
+bool IsSlowConvolution(const PreparedConvolution& convolution);
+
 // For call.threads threads. The gradient of the weights is for one thread, because it is divided before (convolution_weights.h) and summed
 // in float32. Operands are row-major, or x and y have the channels innermost and the weights are in the library's preferred layout. Results
 // are cached for equal calls: compiling, proving and loading a plan ask several times about each call, and the library needs a fraction of

@@ -50,6 +50,7 @@ constexpr Rows kFamilies[] = {
     CpuWinogradKernels,
     CpuWinogradWeightKernels,
     CpuDenseWeightKernels,
+    CpuWindowWeightKernels,
     CpuGroupedConvolutionKernels,
     CpuConvolutionKernels,
     CpuFastPairWeightKernels,

@@ -40,6 +40,7 @@ std::span<const CpuKernel> CpuDepthwiseKernels();           // depthwise.cc
 std::span<const CpuKernel> CpuWinogradKernels();            // winograd.cc
 std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.cc
 std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc
+std::span<const CpuKernel> CpuWindowWeightKernels();        // window_weights.cc
 std::span<const CpuKernel> CpuGroupedConvolutionKernels();  // grouped_convolution.cc
 std::span<const CpuKernel> CpuConvolutionKernels();         // convolution.cc
 std::span<const CpuKernel> CpuFastPairWeightKernels();      // pair_weights.cc: with AMX

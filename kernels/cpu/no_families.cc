@@ -36,6 +36,7 @@ std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
+std::span<const CpuKernel> CpuWindowWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuGroupedConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastPairWeightKernels() { return {}; }

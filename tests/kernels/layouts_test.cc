@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -340,6 +341,39 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
       ExpectSameAsReference(call, random, {.absolute = 1e-3, .relative = 1e-4}, "cpu.DenseConvGradWeight");
     }
   }
+}
+
+// The weight gradient of convolutions with few channels, of one to three dimensions: windows and strides of every kind, windows outside the
+// input, gaps within windows, chunks of several rows, of one, and of a part of a row, and weights in any layout.
+TEST(ChannelsLast, WeightGradientsOfFewChannels) {
+  std::mt19937_64 random(TestSeed());
+  const KernelRow& row = *FindKernel("cpu.WindowConvGradWeight");
+  const auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  std::array<int, 6> served{};
+  for (int i = 0; i < 300; ++i) {
+    const int rank = 3 + i % 3;
+    Shape x{pick(1, 3), pick(1, 20)};
+    std::vector<int64_t> kernel, strides, dilations, begin, end;
+    for (int axis = 2; axis < rank; ++axis) {
+      x.push_back(axis + 1 < rank ? pick(1, 9) : rank == 3 ? pick(16, 400) : pick(1, 40));
+      strides.push_back(pick(1, 3)), dilations.push_back(pick(1, 3)), kernel.push_back(pick(1, axis + 1 < rank ? 4 : 6));
+      const int64_t reach = (kernel.back() - 1) * dilations.back() + 1;
+      begin.push_back(pick(0, reach));
+      end.push_back(std::max<int64_t>(0, reach - x[axis] - begin.back()) + pick(0, 2));
+    }
+    begin.insert(begin.end(), end.begin(), end.end());
+    const Attributes attributes = {{"strides", strides}, {"pads", begin}, {"dilations", dilations}};
+    const Shape w = Filters(pick(1, 20), x[1], kernel), y = Convolved(x, w, attributes);
+    OperandType weights = Float(w);
+    if (rank == 5 && i % 2 == 0) weights.layout = Layout::FromString("02341:0x8");
+    KernelCall call = Call("ConvGradWeight", "gradloom", {Last(x), Last(y)}, {weights}, attributes);
+    if (!Rejection(row, call).empty()) continue;
+    ++served[static_cast<size_t>(rank)];
+    SCOPED_TRACE(x.ToString() + " " + w.ToString());
+    ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.WindowConvGradWeight");
+  }
+  const bool avx2 = BestLoops().name == std::string_view("avx2");
+  for (size_t rank = 3; rank <= 5; ++rank) EXPECT_EQ(served[rank] > 0, avx2) << rank << "; seed " << TestSeed();
 }
 
 // The same with the library's kernel, in parts of images and rows: fewer images than parts, rows whose windows see only padding, and last
