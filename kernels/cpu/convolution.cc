@@ -23,6 +23,7 @@
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/pair_weights.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/window_convolution.h"
 #include "kernels/cpu/window_weights.h"
 #include "kernels/cpu/winograd.h"
 
@@ -138,7 +139,7 @@ Layout ForwardWeightLayoutOrPlain(const KernelCall& gradient) {
 
 // Whether a plain call is faster channels-last: if the library, or one of our kernels, has an optimized implementation for it.
 bool Prefers(KernelCall& call) {
-  if (PrefersWinograd(call) || PrefersGroupedConvolution(call)) return true;
+  if (PrefersWinograd(call) || PrefersGroupedConvolution(call) || PrefersWindowConvolution(call)) return true;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;

@@ -159,6 +159,14 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
   return known.emplace(key, std::move(prepared)).first->second;
 }
 
+bool IsSlowChannelsLast(const KernelCall& call) {
+  try {
+    return IsSlowConvolution(PrepareConvolution(call, true));
+  } catch (const dnnl::error&) {
+    return true;
+  }
+}
+
 std::optional<Layout> ConvolutionWeightLayout(const Desc& desc, bool grouped) {
   const Dims dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
   if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || (grouped && dims != padded)) return std::nullopt;

@@ -35,6 +35,10 @@ bool IsSlowConvolution(const PreparedConvolution& convolution);
 // a millisecond to answer. Throws dnnl::error if the library has no implementation.
 PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_last);
 
+// Whether the library has no other implementation of a call with channels innermost, whatever its layouts: for example, if there is more
+// padding than its tiles have points.
+bool IsSlowChannelsLast(const KernelCall& call);
+
 // The layout of [O, I, ...] that corresponds to oneDNN's layout of weights, [O, I, ...] or in groups [G, O / G, I, ...]; nullopt if oneDNN
 // pads groups or divides a dimension that is one dimension here.
 std::optional<Layout> ConvolutionWeightLayout(const dnnl::memory::desc& desc, bool grouped);

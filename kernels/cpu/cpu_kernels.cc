@@ -45,6 +45,7 @@ constexpr Rows kFamilies[] = {
     CpuAttentionKernels,
     CpuMatMulKernels,
     CpuLongConvolutionKernels,
+    CpuWindowConvolutionKernels,
     CpuConvolutionRowKernels,
     CpuDepthwiseKernels,
     CpuWinogradKernels,

@@ -35,6 +35,7 @@ std::span<const CpuKernel> CpuFastAttentionKernels();       // attention_bfloat1
 std::span<const CpuKernel> CpuAttentionKernels();           // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();              // matmul.cc
 std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.cc
+std::span<const CpuKernel> CpuWindowConvolutionKernels();   // window_convolution.cc
 std::span<const CpuKernel> CpuConvolutionRowKernels();      // convolution_rows.cc
 std::span<const CpuKernel> CpuDepthwiseKernels();           // depthwise.cc
 std::span<const CpuKernel> CpuWinogradKernels();            // winograd.cc

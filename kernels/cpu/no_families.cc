@@ -31,6 +31,7 @@ std::span<const CpuKernel> CpuFastAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuLongConvolutionKernels() { return {}; }
+std::span<const CpuKernel> CpuWindowConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradKernels() { return {}; }

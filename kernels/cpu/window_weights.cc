@@ -293,15 +293,6 @@ bool HasFewChannels(const Sizes& n) {
   return n.contiguous() >= kFewElements && 4 * ours <= 3 * library;
 }
 
-// Whether the library has no optimized implementation with channels innermost, as for padding of more points than its tiles have.
-bool LibraryIsSlow(const KernelCall& call) {
-  try {
-    return IsSlowConvolution(PrepareConvolution(call, true));
-  } catch (const dnnl::error&) {
-    return true;
-  }
-}
-
 std::string RejectsShapes(const KernelCall& call) {
   // Only compared with the library's kernels for AVX2.
   if (BestLoops().name != std::string_view("avx2")) return "not a machine with AVX2 and without AVX-512";
@@ -318,7 +309,7 @@ std::string RejectsShapes(const KernelCall& call) {
   if (n.depth.taps <= n.depth.stride && n.height.taps <= n.height.stride && n.width.taps <= n.width.stride) return "separate windows";
   if (n.rows * n.columns < kFewPoints) return "few points";
   if (n.sums() > kMaxSums) return "many weights: their sums leave the cache";
-  if (rank == 4 && !HasFewChannels(n) && !LibraryIsSlow(call)) return "many channels";
+  if (rank == 4 && !HasFewChannels(n) && !IsSlowChannelsLast(call)) return "many channels";
   return "";
 }
 

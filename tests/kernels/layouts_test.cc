@@ -376,8 +376,48 @@ TEST(ChannelsLast, WeightGradientsOfFewChannels) {
   for (size_t rank = 3; rank <= 5; ++rank) EXPECT_EQ(served[rank] > 0, avx2) << rank << "; seed " << TestSeed();
 }
 
-// The same with the library's kernel, in parts of images and rows: fewer images than parts, rows whose windows see only padding, and last
-// windows that end before the input does.
+// Forward convolutions that the library has no optimized kernel for: more padding than its tiles have points, long windows of one channel,
+// few channels of y, rows that see only padding, and chunks of several rows, the last one smaller.
+TEST(ChannelsLast, ConvolutionsByRowsOfWindows) {
+  std::mt19937_64 random(TestSeed());
+  const KernelRow& row = *FindKernel("cpu.WindowConv");
+  struct Case {
+    Shape x;
+    int64_t outputs;
+    std::vector<int64_t> kernel, strides, pads, dilations;
+  };
+  const Case cases[] = {{{3, 1, 7, 90}, 8, {1, 64}, {1, 1}, {0, 32, 0, 32}, {1, 1}},
+                        {{2, 1, 21, 60}, 5, {2, 51}, {2, 1}, {3, 25, 0, 20}, {2, 1}},
+                        {{2, 3, 23, 20}, 3, {9, 9}, {1, 1}, {4, 4, 4, 4}, {1, 1}},
+                        {{2, 3, 19, 20}, 64, {9, 9}, {1, 1}, {4, 4, 4, 4}, {1, 1}},
+                        {{2, 3, 40, 47}, 20, {11, 11}, {4, 4}, {2, 2, 2, 2}, {1, 1}},
+                        {{2, 2, 300}, 3, {33}, {1}, {16, 16}, {1}},
+                        {{2, 1, 900}, 9, {251}, {1}, {125, 125}, {1}},
+                        {{1, 1, 3, 4, 70}, 17, {2, 3, 40}, {1, 2, 1}, {1, 0, 20, 0, 1, 20}, {1, 1, 1}}};
+  int served = 0;
+  for (const Case& c : cases) {
+    const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}};
+    const Shape w = Filters(c.outputs, c.x[1], c.kernel), y = Convolved(c.x, w, attributes);
+    for (const bool bias : {false, true}) {
+      std::vector<OperandType> inputs = {Last(c.x), Float(w)};
+      if (bias) inputs.push_back(Float({c.outputs}));
+      const KernelCall call = Call("Conv", "", std::move(inputs), {Last(y)}, attributes);
+      if (!Rejection(row, call).empty()) continue;
+      ++served;
+      SCOPED_TRACE(c.x.ToString() + " " + w.ToString());
+      ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.WindowConv");
+      // As a plain call asks for it.
+      KernelCall plain = call;
+      plain.inputs[0].layout = plain.outputs[0].layout = {};
+      ASSERT_TRUE(ChooseKernel(DeviceKind::kCpu, plain)->prefers(plain));
+      EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, plain)->name, "cpu.WindowConv");
+    }
+  }
+  EXPECT_EQ(served > 8, BestLoops().name == std::string_view("avx2")) << served;
+}
+
+// The weight gradient of dense convolutions with the library's kernel, in parts of images and rows: fewer images than parts, rows whose
+// windows see only padding, and last windows that end before the input does.
 TEST(ChannelsLast, WeightGradientsInParts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
