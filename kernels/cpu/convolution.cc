@@ -23,6 +23,8 @@
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/pair_weights.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/window_convolution.h"
+#include "kernels/cpu/window_weights.h"
 #include "kernels/cpu/winograd.h"
 
 namespace gradloom {
@@ -112,17 +114,32 @@ std::string Rejects(const KernelCall& call) {
   return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
 }
 
-// The layout in which the forward convolution reads the weights, since the optimizer needs the gradient in it.
-std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
+PreparedConvolution PrepareForward(const KernelCall& gradient) {
   KernelCall forward = gradient;
   forward.op = "Conv", forward.domain = "";
   forward.inputs = {gradient.inputs[0], gradient.outputs[0]}, forward.outputs = {gradient.inputs[1]};
-  return ConvolutionWeightLayout(PrepareConvolution(forward, true).weights, false);
+  return PrepareConvolution(forward, true);
+}
+
+// The layout in which the forward convolution reads the weights, since the optimizer needs the gradient in it.
+std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
+  return ConvolutionWeightLayout(PrepareForward(gradient).weights, false);
+}
+
+// The same, plain if the forward convolution has no optimized implementation with channels innermost.
+Layout ForwardWeightLayoutOrPlain(const KernelCall& gradient) {
+  try {
+    const PreparedConvolution forward = PrepareForward(gradient);
+    if (!IsSlowConvolution(forward)) return ConvolutionWeightLayout(forward.weights, false).value_or(Layout());
+  } catch (const dnnl::error&) {
+    // A plain convolution, too.
+  }
+  return {};
 }
 
 // Whether a plain call is faster channels-last: if the library, or one of our kernels, has an optimized implementation for it.
 bool Prefers(KernelCall& call) {
-  if (PrefersWinograd(call) || PrefersGroupedConvolution(call)) return true;
+  if (PrefersWinograd(call) || PrefersGroupedConvolution(call) || PrefersWindowConvolution(call)) return true;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;
@@ -131,11 +148,11 @@ bool Prefers(KernelCall& call) {
       weights = last;
     } else if (ServesDenseWeights(call)) {
       weights = ForwardWeightLayout(call);
+    } else if (ServesWindowWeights(call)) {
+      weights = ForwardWeightLayoutOrPlain(call);
     } else {
       const PreparedConvolution prepared = PrepareConvolution(call, true);
-      for (const char* slow : {"ref", "gemm"}) {
-        if (prepared.implementation.find(slow) != std::string::npos) return PrefersDepthwise(call);
-      }
+      if (IsSlowConvolution(prepared)) return PrefersDepthwise(call);
       weights = ConvolutionWeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
     }
   } catch (const dnnl::error&) {

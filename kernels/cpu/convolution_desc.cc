@@ -139,6 +139,11 @@ bool HasConvolutionBias(const KernelCall& call) { return call.domain.empty() && 
 
 bool IsChannelsLast(const KernelCall& call) { return !RejectsLayouts(call).empty(); }
 
+bool IsSlowConvolution(const PreparedConvolution& convolution) {
+  const std::string& name = convolution.implementation;
+  return name.find("ref") != std::string::npos || name.find("gemm") != std::string::npos;
+}
+
 PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_last) {
   constexpr size_t kMaxKnown = 1024;
   static std::mutex mutex;
@@ -152,6 +157,14 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
   const std::lock_guard lock(mutex);
   if (known.size() >= kMaxKnown) known.clear();
   return known.emplace(key, std::move(prepared)).first->second;
+}
+
+bool IsSlowChannelsLast(const KernelCall& call) {
+  try {
+    return IsSlowConvolution(PrepareConvolution(call, true));
+  } catch (const dnnl::error&) {
+    return true;
+  }
 }
 
 std::optional<Layout> ConvolutionWeightLayout(const Desc& desc, bool grouped) {

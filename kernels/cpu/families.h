@@ -35,11 +35,13 @@ std::span<const CpuKernel> CpuFastAttentionKernels();       // attention_bfloat1
 std::span<const CpuKernel> CpuAttentionKernels();           // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();              // matmul.cc
 std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.cc
+std::span<const CpuKernel> CpuWindowConvolutionKernels();   // window_convolution.cc
 std::span<const CpuKernel> CpuConvolutionRowKernels();      // convolution_rows.cc
 std::span<const CpuKernel> CpuDepthwiseKernels();           // depthwise.cc
 std::span<const CpuKernel> CpuWinogradKernels();            // winograd.cc
 std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.cc
 std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc
+std::span<const CpuKernel> CpuWindowWeightKernels();        // window_weights.cc
 std::span<const CpuKernel> CpuGroupedConvolutionKernels();  // grouped_convolution.cc
 std::span<const CpuKernel> CpuConvolutionKernels();         // convolution.cc
 std::span<const CpuKernel> CpuFastPairWeightKernels();      // pair_weights.cc: with AMX

@@ -31,11 +31,13 @@ std::span<const CpuKernel> CpuFastAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuLongConvolutionKernels() { return {}; }
+std::span<const CpuKernel> CpuWindowConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
+std::span<const CpuKernel> CpuWindowWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuGroupedConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastPairWeightKernels() { return {}; }

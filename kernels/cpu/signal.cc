@@ -40,9 +40,9 @@ int64_t IntOf(const KernelCall& call, const void* const* inputs, size_t i, int64
   return call.inputs[i].dtype == DType::kInt64 ? *static_cast<const int64_t*>(inputs[i]) : int64_t{*static_cast<const int32_t*>(inputs[i])};
 }
 
-class Transform : public Kernel {
+class SignalTransform : public Kernel {
  public:
-  explicit Transform(const KernelCall& call)
+  explicit SignalTransform(const KernelCall& call)
       : call_(call),
         longest_(MaxTransformLength(call)),
         threads_(ThreadsFor(call.inputs[0].shape.elements() + call.outputs[0].shape.elements(), kElementsPerThread, call.threads)),
@@ -82,9 +82,9 @@ class Transform : public Kernel {
 };
 
 // (x [..., 1 or 2], length, axis), as in kernels/reference/signal.cc.
-class Dft : public Transform {
+class Dft : public SignalTransform {
  public:
-  using Transform::Transform;
+  using SignalTransform::SignalTransform;
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const Shape &from = call_.inputs[0].shape, &to = call_.outputs[0].shape;
@@ -139,9 +139,9 @@ class Dft : public Transform {
 };
 
 // (signal [batch, samples, 1 or 2], step, window, length) -> [batch, frames, bins, 2].
-class Stft : public Transform {
+class Stft : public SignalTransform {
  public:
-  using Transform::Transform;
+  using SignalTransform::SignalTransform;
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const Shape &from = call_.inputs[0].shape, &to = call_.outputs[0].shape;

@@ -342,8 +342,8 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
   }
 }
 
-// The same with the library's kernel, in parts of images and rows: fewer images than parts, rows whose windows see only padding, and last
-// windows that end before the input does.
+// The weight gradient of dense convolutions with the library's kernel, in parts of images and rows: fewer images than parts, rows whose
+// windows see only padding, and last windows that end before the input does.
 TEST(ChannelsLast, WeightGradientsInParts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
