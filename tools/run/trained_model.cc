@@ -56,47 +56,57 @@ std::string PlanPathOf(const std::string& path) {
   return file ? path : RunFolder::Open(path).PlanPath();
 }
 
-std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known) {
   Listing names(8);
   for (const auto& [name, type] : stored.types()) {
     // Optimizer state is not reported if only weights are requested.
     const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
-    if (plan.FindState(name) >= 0 || is_state) continue;
+    if (plan.FindState(name) >= 0 || is_state || known.contains(name)) continue;
     names.Add("'" + Escaped(name, 80) + "'");
   }
   if (names.count() == 0) return "";
   return "weights " + Escaped(stored.path(), 4096) + " has " +
          (names.count() == 1 ? "a tensor" : std::to_string(names.count()) + " tensors") +
-         " that training does not change, ignored: " + names.text();
+         " that the model does not have, ignored: " + names.text();
 }
 
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   const StoredTensors stored(path);
-  if (const std::string line = UnusedTensors(plan, stored); !line.empty()) notes.push_back(line);
+  const std::string where = Escaped(path, 4096);
   NonFiniteWeights non_finite;
   std::map<std::string, Tensor> values;
+  const auto read = [&](const std::string& name, const TensorView& type, DType dtype, const Shape& shape) {
+    if (type.shape != shape) {
+      throw Error(ErrorCode::kCheckpoint,
+                  "tensor '" + Escaped(name) + "' is " + type.shape.ToString() + ", but the plan has " + shape.ToString(), where,
+                  "use the weights of the run that the plan belongs to");
+    }
+    if (IsFloating(dtype) != IsFloating(type.dtype)) {
+      throw Error(
+          ErrorCode::kCheckpoint,
+          "tensor '" + Escaped(name) + "' is " + std::string(DTypeName(type.dtype)) + ", but the plan has " + std::string(DTypeName(dtype)),
+          where, "use the weights of the run that the plan belongs to");
+    }
+    const auto value = values.emplace(name, stored.Read(name)).first;
+    non_finite.Add(name, value->second.view());
+  };
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
     const auto found = stored.types().find(tensor.name);
     if (found == stored.types().end()) {
-      throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains",
-                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
+      throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains", where,
+                  "use the weights of the run that the plan belongs to");
     }
-    if (found->second.shape != tensor.shape) {
-      throw Error(
-          ErrorCode::kCheckpoint,
-          "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", but the plan has " + tensor.shape.ToString(),
-          Escaped(path, 4096), "use the weights of the run that the plan belongs to");
-    }
-    if (IsFloating(tensor.dtype) != IsFloating(found->second.dtype)) {
-      throw Error(ErrorCode::kCheckpoint,
-                  "tensor '" + Escaped(tensor.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the plan has " +
-                      std::string(DTypeName(tensor.dtype)),
-                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
-    }
-    const auto value = values.emplace(tensor.name, stored.Read(tensor.name)).first;
-    non_finite.Add(tensor.name, value->second.view());
+    read(tensor.name, found->second, tensor.dtype, tensor.shape);
   }
+  std::set<std::string> frozen;
+  for (const auto& [name, tensor] : KeptTensors(plan.model)) {
+    const auto found = stored.types().find(name);
+    if (found == stored.types().end()) continue;
+    read(name, found->second, tensor.dtype(), tensor.shape());
+    frozen.insert(name);
+  }
+  if (const std::string line = UnusedTensors(plan, stored, frozen); !line.empty()) notes.push_back(line);
   if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
   return values;
 }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,12 +90,12 @@ class TrainedModel {
 // A plan file, or the plan of a run's folder.
 std::string PlanPathOf(const std::string& path);
 
-// The weights of a run or a file: parameters and running statistics by name. `notes` receives a line if the file has tensors that the plan
-// does not store, and a warning of values that are not finite. Throws Error(kCheckpoint) for a tensor that is missing, has another shape,
-// or is not floating-point where it should be.
+// The weights of a run or a file, by name: parameters, running statistics, and those that the plan keeps frozen, if the file has them.
+// `notes` receives a line if the file has tensors that the model does not have, and a warning of values that are not finite. Throws
+// Error(kCheckpoint) for a tensor that is missing, has another shape, or is not floating-point where it should be.
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
 
-// One line that lists the file's tensors that the plan does not store; "" if there are none.
-std::string UnusedTensors(const Plan& plan, const StoredTensors& stored);
+// One line that lists the file's tensors that are neither state of the plan nor among `known`; "" if there are none.
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known);
 
 }  // namespace gradloom
