@@ -59,7 +59,8 @@ struct DataFile {
 };
 
 // Determines the kind by the format, or else by the ending of the name, without reading the file: .bin is a token file. A name without a
-// known ending is the prefix of a set of IDX files if such files exist (IdxFilesOf); a folder of folders has images (image_data.h). Throws
+// known ending is the prefix of a set of IDX files if such files exist (IdxFilesOf); a folder of folders or of images, and an image, are
+// kImages (image_data.h). Throws
 // Error(kData) for anything else, Error(kConfig) for an unknown format.
 DataFileKind KindOfDataFile(const DataFile& file);
 

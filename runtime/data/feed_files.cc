@@ -262,6 +262,11 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& f
 Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                   TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts) {
   const DataFile& first = files.front();
+  if (KindOfDataFile(first) == DataFileKind::kImages && !std::filesystem::is_directory(first.path)) {
+    Dataset data = LoadImageFiles(files, feeds, columns);
+    FitToFeeds(data, feeds, first, reading.targets);
+    return data;
+  }
   ColumnMap used = columns;
   std::vector<std::string> table;
   if (IsTable(first)) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "compiler/compile.h"
@@ -15,6 +17,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/batches.h"
+#include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_batches.h"
 #include "tools/run/data_options.h"
@@ -186,6 +189,7 @@ std::string WeightsPathOf(const TrainedSource& source) {
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
+  losses_ = plan.losses;
   weights_path_ = WeightsPathOf(source);
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
@@ -254,10 +258,13 @@ Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches(
 
 }  // namespace
 
-TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const {
+TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes,
+                                                const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
+  Evaluation made;
+  if (confusion) made.confusion.emplace(ComparedClasses());
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
   const Dataset rows =
@@ -267,11 +274,67 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   options.loss_weight = LossWeightOf(session.plan().losses, rows);
   options.batch = compiled.batch;
   CheckSame(job, rows, options.batch);
-  return {rows.rows(), EvaluateShared(session, rows, options, SharesBatches(job))};
+  made.rows = rows.rows();
+  made.values = EvaluateShared(session, rows, options, SharesBatches(job), made.confusion ? &*made.confusion : nullptr);
+  if (made.confusion) made.classes = NamesOfClasses(made.confusion->spec().target, std::ssize(made.confusion->counts()));
+  return made;
 }
 
-std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes,
-                                                    const TrainingJob& job) const {
+MetricSpec TrainedModel::ComparedClasses() const {
+  for (const LossInfo& loss : losses_) {
+    const bool binary = loss.type == "bce" || loss.type == "bce_with_logits";
+    if (loss.output.empty() || (!loss.classes && !binary)) continue;
+    MetricSpec spec{.name = "confusion", .output = loss.output, .target = loss.target};
+    spec.ReadLikeLoss({&loss, 1});
+    return spec;
+  }
+  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes", "--confusion",
+              "omit it; a model of numbers is measured by --metric rmse");
+}
+
+std::vector<std::string> TrainedModel::NamesOfClasses(const std::string& target, int64_t count) const {
+  const auto found = names_.labels.find(target);
+  // A folder of images has one target.
+  std::vector<std::string> names = found != names_.labels.end() ? found->second : names_.classes;
+  for (int64_t c = std::ssize(names); c < count; ++c) names.push_back(std::to_string(c));
+  return names;
+}
+
+void TrainedModel::ClassifyOutputs(Predictions& predictions) const {
+  bool any = false;
+  for (const LossInfo& loss : losses_) {
+    const auto output = predictions.outputs.find(loss.output);
+    if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target)) continue;
+    std::optional<PredictedClasses> predicted = PredictClasses(loss, output->second.view());
+    if (!predicted) continue;
+    any = true;
+    predictions.outputs.erase(output);
+    predictions.classes.emplace(loss.target, NamesOfClasses(loss.target, 0));
+    predictions.outputs.emplace(loss.target, std::move(predicted->classes));
+    predictions.outputs.emplace(loss.target + ".probability", std::move(predicted->probabilities));
+  }
+  if (any) return;
+  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes", "--classes",
+              "omit it to write the outputs as they are");
+}
+
+namespace {
+
+// By row, where the images of a data set are; empty if it has none, or if they are named several times.
+std::vector<std::string> FilesOfRows(const Dataset& data) {
+  std::vector<std::string> files;
+  for (const auto& [name, column] : data.lazy_columns()) {
+    const std::vector<std::string>* paths = ImagePathsOf(*column.source);
+    if (paths == nullptr) continue;
+    if (!files.empty()) return {};
+    for (const int64_t row : column.rows) files.push_back((*paths)[static_cast<size_t>(row)]);
+  }
+  return files;
+}
+
+}  // namespace
+
+Predictions TrainedModel::Predict(const std::string& data, bool classes, std::vector<std::string>& notes, const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
@@ -304,9 +367,11 @@ std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std
       parts[names[k]].push_back(tensor);
     }
   });
-  std::map<std::string, Tensor> outputs;
-  for (const auto& [name, list] : parts) outputs.emplace(name, Concatenated(list));
-  return outputs;
+  Predictions predictions;
+  predictions.files = FilesOfRows(rows);
+  for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
+  if (classes && job.leads()) ClassifyOutputs(predictions);
+  return predictions;
 }
 
 }  // namespace gradloom
