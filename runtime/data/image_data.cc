@@ -81,16 +81,18 @@ Dataset OfImages(const std::vector<std::string>& paths, const Labels& labels, co
 Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
                  std::vector<std::string>& notes) {
   const ImageFolder images = ListImages(path);
+  if (!images.classes.empty()) {
+    CheckAreClasses(images, path);
+    const std::string classes = "classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes);
+    // Training and evaluation data usually have the same.
+    if (std::find(notes.begin(), notes.end(), classes) == notes.end()) notes.push_back(classes);
+  }
   if (!images.first_other.empty()) {
     const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
     notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
                     (images.others > 1 ? "' and others" : "'"));
   }
   if (images.classes.empty()) return OfImages(images.paths, nullptr, path, feeds, columns);
-  CheckAreClasses(images, path);
-  const std::string classes = "classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes);
-  // Training and evaluation data usually have the same.
-  if (std::find(notes.begin(), notes.end(), classes) == notes.end()) notes.push_back(classes);
   if (images.loose > 0) {
     const std::string count = images.loose == 1 ? "1 image is" : std::to_string(images.loose) + " images are";
     notes.push_back("warning " + count + " skipped, outside the folders of the classes: '" + Escaped(images.first_loose, 4096) +
