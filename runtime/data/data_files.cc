@@ -125,9 +125,9 @@ DataFileKind KindOfFormat(const DataFile& file) {
 
 }  // namespace
 
-std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const NamedClasses& named) {
+std::vector<std::shared_ptr<const CsvClasses>> ClassesOf(const std::string& feed, const NamedClasses& named) {
   const auto found = named.find(feed);
-  return found == named.end() ? nullptr : found->second;
+  return found == named.end() ? std::vector<std::shared_ptr<const CsvClasses>>() : found->second;
 }
 
 DataFileKind KindOfDataFile(const DataFile& file) {
