@@ -213,6 +213,20 @@ class WeightsTest(unittest.TestCase):
         evaluated = [self.json(["eval", f"runs/{name}", "--data", "train.csv", "--json"])["loss"] for name in ("once", "parts")]
         self.assertEqual(*evaluated)
 
+    def test_jobs_begin_with_the_frozen_weights_of_a_file(self):
+        """Two processes that each hold a copy of the model, and after a resume."""
+        self.others("job.safetensors")
+        words = [*TRAIN, "--freeze", "?1", "--init-weights", "job.safetensors"]
+        self.run_command([*words, "--devices", "cpu:2", "--name", "one_process"])
+        launched = ["launch", "--nproc-per-node", "2", "--"]
+        self.run_command([*launched, *words, "--name", "two_processes"])
+        for run in ("one_process", "two_processes"):
+            self.others("job.safetensors")
+            self.run_command([*(launched if run == "two_processes" else []), "resume", f"runs/{run}", "--epochs", "2"])
+        one, two = self.exported("one_process"), self.exported("two_processes")
+        for name, values in one.items():
+            np.testing.assert_array_equal(two[name], values, err_msg=name)
+
     def test_frozen_weights_that_do_not_fit(self):
         tensors = self.others("fits.safetensors")
         words = [*TRAIN, "--freeze", "w1", "--init-weights", "other.safetensors", "--name", "misfit"]
