@@ -114,7 +114,8 @@ class ClassesTest(unittest.TestCase):
         np.testing.assert_allclose([float(row[f"scores.{c}"]) for c in range(3)], scores[2], rtol=1e-4, atol=1e-5)
         told = self.json(["predict", "runs/images", "--data", "new", "--classes"])
         self.assertEqual((told["file"], told["label"]), (files, [CLASSES[c] for c in said]))
-        self.run_command(["predict", "runs/images", "--data", "new", "--classes", "-o", "y.npz"])
+        said_of_numbers = self.run_command(["predict", "runs/images", "--data", "new", "--classes", "-o", "y.npz"]).stderr
+        self.assertIn("classes label from 0: big horse, 'cat, small', dög", said_of_numbers)
         with np.load("y.npz") as arrays:
             np.testing.assert_array_equal(arrays["label"], said)
         # Folders of classes have files, too.

@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/data/csv.h"
 #include "runtime/data/npz.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
@@ -129,6 +130,11 @@ void Write(const UseFlags& flags, const Predictions& predictions) {
     std::printf("%s\n", JsonOf(predictions).c_str());
   } else {
     WriteFileAtomically(flags.out, JsonOf(predictions) + "\n");
+  }
+  if (flags.out.ends_with(".npz")) {
+    for (const auto& [name, classes] : predictions.classes) {
+      if (!classes.empty()) LogToStderr("classes " + Escaped(name) + " from 0: " + ListedClasses(classes));
+    }
   }
   for (const auto& [name, tensor] : predictions.outputs) {
     LogToStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +

@@ -276,7 +276,11 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
   CheckSame(job, rows, options.batch);
   made.rows = rows.rows();
   made.values = EvaluateShared(session, rows, options, SharesBatches(job), made.confusion ? &*made.confusion : nullptr);
-  if (made.confusion) made.classes = NamesOfClasses(made.confusion->spec().target, std::ssize(made.confusion->counts()));
+  if (made.confusion) {
+    const auto count = made.confusion->counts().size();
+    made.classes = NamesOfClasses(made.confusion->spec().target, static_cast<int64_t>(count));
+    made.classes.resize(count);  // the data may have named classes that this model does not have
+  }
   return made;
 }
 
