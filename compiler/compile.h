@@ -64,6 +64,9 @@ struct CompileReport {
 // The inputs of an entry, without compiling it: the model's inputs and the targets of the losses.
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request);
 
+// What Compile would report about the weights: which are trained, which are not, and the warnings. Compiles nothing.
+CompileReport ReportWeights(const Model& model, const CompileOptions& options);
+
 // If the batch cannot be divided over devices because nodes relate samples, and the recipe permits it (Recipe::MayGatherRelated), these
 // nodes and all that follow from them run on the first device, which gathers the samples. Throws Error of any class for a bad model or
 // option. The plan has passed VerifyOrThrow.

@@ -1,4 +1,4 @@
-// Finds the request for an entry from its feeds, and the feeds from a request, without compiling the entry.
+// What can be said without compiling an entry: its request from its feeds, its feeds from a request, and which weights are trained.
 #include <utility>
 
 #include "compiler/batch_importer.h"
@@ -26,6 +26,17 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
   } catch (const Error& error) {
     throw WithFileName(model, error);
   }
+}
+
+CompileReport ReportWeights(const Model& model, const CompileOptions& options) {
+  Plan plan;
+  CompileReport report;
+  try {
+    BatchImporter(model, options, plan, report).Import({EntryKind::kStep, options.import.batch}, options.import);
+  } catch (const Error& error) {
+    throw WithFileName(model, error);
+  }
+  return report;
 }
 
 std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,

@@ -54,6 +54,12 @@ class Model {
   static Model FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options = {});
   static Model FromText(std::string_view text, const std::string& name = "text", const LoadOptions& options = {});
 
+  // This model with other elements of its tensors, by the names of values in a Graph: initializers, and tensors of Constant nodes of the
+  // main graph. They are converted to the element types of the file, and repeated where the file holds a copy for each sample. Names that
+  // the file does not have are ignored, and so are sparse tensors. The hash becomes another one if an element differs, which only depends
+  // on the file's hash and the tensors that differ. Throws Error(kShape) for another shape.
+  Model WithTensors(const std::map<std::string, Tensor>& values) const;
+
   // The data of the model that a plan stores. The bytes do not contain the tensors of the values named in `replaced`, which are passed to
   // the export later. They contain all other tensors, including external ones.
   ModelInfo info(const std::vector<std::string>& replaced = {}) const;

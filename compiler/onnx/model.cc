@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <set>
 #include <span>
@@ -244,6 +245,37 @@ std::vector<std::string> Model::input_names() const {
 }
 
 const std::vector<std::string>& Model::warnings() const { return file_->warnings; }
+
+Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
+  auto file = std::make_shared<ModelFile>(ModelFile{file_->path, file_->options, "", file_->proto, {}, file_->warnings});
+  ContentHash hash;
+  hash.Add(file_->hash);
+  bool differs = false;
+  std::vector<TensorSite> sites;
+  ForEachTensor(file->proto, [&](const TensorSite& site) { sites.push_back(site); });
+  // Both walks visit the same tensors in the same order.
+  size_t i = 0;
+  ForEachTensor(const_cast<onnx::ModelProto&>(file_->proto), [&](const TensorSite& original) {
+    const TensorSite& site = sites[i++];
+    const auto key = [](const TensorSite& of) { return of.dense != nullptr ? static_cast<const void*>(of.dense) : of.sparse; };
+    Tensor data = file_->tensors.at(key(original)).data;
+    const auto found = values.find(site.name);
+    if (found != values.end() && site.parameter_like && site.dense != nullptr) {
+      const std::string where = Escaped(file_->path, 1000) + ", tensor '" + Escaped(site.name) + "'";
+      const Tensor value = ValueInFile(found->second, data.shape(), site.dense->data_type(), where);
+      if (std::memcmp(value.data(), data.data(), static_cast<size_t>(data.bytes())) != 0) {
+        differs = true;
+        hash.Add(site.name);
+        hash.Add(value.data(), static_cast<size_t>(value.bytes()));
+        data = value;
+      }
+    }
+    file->tensors.emplace(key(site), ModelTensor{site.name, std::move(data)});
+  });
+  if (!differs) return *this;
+  file->hash = hash.Hex();
+  return Model(std::move(file));
+}
 
 ModelInfo Model::info(const std::vector<std::string>& replaced) const {
   const std::set<std::string> left_out(replaced.begin(), replaced.end());

@@ -1,6 +1,7 @@
 // The data of a Model. Private to compiler/onnx.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,5 +50,10 @@ struct TensorSite {
 // main graph, it is the name of the initializer or of the Constant's output; elsewhere, it follows the path of the owners. Equal files give
 // equal names.
 void ForEachTensor(onnx::ModelProto& model, const std::function<void(const TensorSite&)>& f);
+
+// A new value for a tensor of a model: of the shape and the element type (TensorProto.DataType) that the tensor has in the file, repeated
+// if the file holds a copy for each sample. `where` names the tensor in messages. Throws Error(kShape) if the shape differs otherwise,
+// Error(kUnsupported) for an element type that a Graph cannot hold.
+Tensor ValueInFile(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where);
 
 }  // namespace gradloom

@@ -81,6 +81,9 @@ class Dataset(Owner):
             lib.GetBatch(handle, index, ctypes.byref(names), ctypes.byref(tensors), ctypes.byref(columns))
             yield {string(names[i]): copied(tensors[i]) for i in range(columns.value)}
 
+    def __repr__(self) -> str:
+        return f"<gradloom.Dataset: {len(self)} rows>"
+
     def __len__(self) -> int:
         rows = ctypes.c_int64()
         library().GetDatasetRows(self._handle, ctypes.byref(rows))

@@ -393,5 +393,15 @@ class Session(Owner):
     def __enter__(self) -> Session:
         return self
 
+    def __repr__(self) -> str:
+        # A notebook or a debugger must not wait for the call of another thread, such as a long fit.
+        if os.getpid() != self._process or not self._calls.acquire(blocking=False):
+            return "<gradloom.Session: in use elsewhere>"
+        try:
+            what = f"{self.num_updates} updates, {self.plan.num_devices} device(s)" if self._handle else "closed"
+            return f"<gradloom.Session: {what}>"
+        finally:
+            self._calls.release()
+
     def __exit__(self, *_: object) -> None:
         self.close()

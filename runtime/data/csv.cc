@@ -176,7 +176,7 @@ struct Reading {
   std::vector<size_t> columns;
   bool single = false;
   DType dtype;
-  std::shared_ptr<const CsvClasses> classes;
+  std::vector<std::shared_ptr<const CsvClasses>> classes;
   bool may_be_missing = false;
   SpillBuffer values;
   int64_t nan_count = 0;
@@ -241,9 +241,10 @@ int64_t ClassOf(std::string_view field, const CsvClasses& classes, const CsvReco
 template <typename T>
 void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& row) {
   row.clear();
-  for (const size_t column : reading.columns) {
-    if (reading.classes) {
-      row.push_back(static_cast<T>(ClassOf(fields[column], *reading.classes, records, column)));
+  for (size_t i = 0; i < reading.columns.size(); ++i) {
+    const size_t column = reading.columns[i];
+    if (!reading.classes.empty() && reading.classes[i] != nullptr) {
+      row.push_back(static_cast<T>(ClassOf(fields[column], *reading.classes[i], records, column)));
       continue;
     }
     T value{};
@@ -328,7 +329,10 @@ struct Table {
 
 std::string ListedClasses(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + (names[i].empty() ? "''" : Escaped(names[i], 40));
+  for (size_t i = 0; i < names.size() && i < 8; ++i) {
+    const bool plain = !names[i].empty() && names[i].find(',') == std::string::npos;
+    text += (i > 0 ? ", " : "") + (plain ? Escaped(names[i], 40) : "'" + Escaped(names[i], 40) + "'");
+  }
   return names.size() > 8 ? text + ", ..." : text;
 }
 
@@ -340,7 +344,7 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
   for (const CsvSelection& selection : selections) {
     GRADLOOM_CHECK(selection.dtype == DType::kFloat32 || selection.dtype == DType::kFloat64 || selection.dtype == DType::kInt64);
     auto [columns, single] = names.Resolve(selection.columns);
-    if (selection.classes && columns.size() != 1) throw NotOneColumn(selection.columns, path);
+    if (!selection.classes.empty() && columns.size() != selection.classes.size()) throw NotOneColumn(selection.columns, path);
     readings.push_back({.columns = std::move(columns),
                         .single = single,
                         .dtype = selection.dtype,
@@ -374,6 +378,17 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
     text += (text.empty() ? "" : ",") + names[column];
   }
   return text;
+}
+
+std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options) {
+  const Table table(path, options);
+  const std::vector<std::string>& names = table.header;
+  std::vector<std::string> selected;
+  for (const size_t column : CsvColumnNames(names, table.columns, Escaped(path, 4096)).Resolve(selection).first) {
+    const bool named = !names.empty() && std::count(names.begin(), names.end(), names[column]) == 1;
+    selected.push_back(named ? names[column] : std::to_string(column));
+  }
+  return selected;
 }
 
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {

@@ -22,7 +22,7 @@ struct CsvClasses {
   std::optional<int64_t> ignored;  // a number that means none of them
 };
 
-// "cat, dog, ..."; an empty name is shown as ''.
+// "cat, dog, ..."; an empty name is shown as '', and one with a comma in quotes.
 std::string ListedClasses(const std::vector<std::string>& names);
 
 // A selection of columns, and the dtype of their numbers.
@@ -34,8 +34,8 @@ struct CsvSelection {
   // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused.
   DType dtype = DType::kFloat32;
 
-  // If not null (one column): the fields are names of classes instead of numbers.
-  std::shared_ptr<const CsvClasses> classes = nullptr;
+  // By column: if not null, its fields are names of classes instead of numbers. Empty: there are none.
+  std::vector<std::shared_ptr<const CsvClasses>> classes = {};
 
   // Whether a floating-point number may be missing: an empty field, "?", or what pandas reads as missing (NA, N/A, null, None ...) is NaN.
   bool may_be_missing = false;
@@ -67,13 +67,18 @@ struct CsvOptions {
 // Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
 // be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than
 // the first, a field that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an
-// unterminated quote; Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes in more
-// than one column. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
+// unterminated quote; Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes of
+// another number of columns than those selected. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that
+// unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
 // The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
 // Ranges over names that a selection cannot express, because they contain a comma, stay.
 std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
+
+// The columns of a selection, each as a selection of its own: its name, or its index if there is no header or several have the name. Throws
+// like ReadCsv for an unknown column.
+std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options = {});
 
 // Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});

@@ -125,9 +125,9 @@ DataFileKind KindOfFormat(const DataFile& file) {
 
 }  // namespace
 
-std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const NamedClasses& named) {
+std::vector<std::shared_ptr<const CsvClasses>> ClassesOf(const std::string& feed, const NamedClasses& named) {
   const auto found = named.find(feed);
-  return found == named.end() ? nullptr : found->second;
+  return found == named.end() ? std::vector<std::shared_ptr<const CsvClasses>>() : found->second;
 }
 
 DataFileKind KindOfDataFile(const DataFile& file) {
@@ -139,7 +139,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   if (IsIdxName(path)) return DataFileKind::kIdx;
   const std::string_view name = WithoutGz(path);
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
-  if (IsImageFolder(path)) return DataFileKind::kImages;
+  if (IsImageFolder(path) || IsImageName(path)) return DataFileKind::kImages;
   if (!IdxFilesOf(path).empty()) return DataFileKind::kIdxSet;
   if (std::filesystem::is_directory(path)) {
     throw Error(ErrorCode::kData, std::filesystem::is_empty(path) ? "the folder is empty" : "the folder contains no known kind of data",
@@ -151,7 +151,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   }
   if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
   throw Error(ErrorCode::kData, "the file's name does not tell what kind of data it holds", Escaped(path, 4096),
-              "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, or set the format: --data-format csv");
+              "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx, .bin, .jpg or .png, or set the format: --data-format csv");
 }
 
 CsvOptions TableOptions(const DataFile& file) {

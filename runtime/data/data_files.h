@@ -27,16 +27,16 @@ struct ColumnSource {
   // For a token file: the number of tokens per row.
   int64_t window = 0;
   // For a table: as in CsvSelection.
-  std::shared_ptr<const CsvClasses> classes = nullptr;
+  std::vector<std::shared_ptr<const CsvClasses>> classes = {};
   // Whether numbers may be missing: as in CsvSelection for a table, NaN in arrays. They cause no warning.
   bool may_be_missing = false;
 };
 
-// By input or target: classes that tables have by name.
-using NamedClasses = std::map<std::string, std::shared_ptr<const CsvClasses>>;
+// By input or target, for each of its columns: the classes that tables have by name, or null.
+using NamedClasses = std::map<std::string, std::vector<std::shared_ptr<const CsvClasses>>>;
 
-// Null if the feed's classes have no names.
-std::shared_ptr<const CsvClasses> ClassesOf(const std::string& feed, const NamedClasses& named);
+// Empty if the feed's classes have no names.
+std::vector<std::shared_ptr<const CsvClasses>> ClassesOf(const std::string& feed, const NamedClasses& named);
 
 struct LoadedData {
   Dataset data;
@@ -59,7 +59,8 @@ struct DataFile {
 };
 
 // Determines the kind by the format, or else by the ending of the name, without reading the file: .bin is a token file. A name without a
-// known ending is the prefix of a set of IDX files if such files exist (IdxFilesOf); a folder of folders has images (image_data.h). Throws
+// known ending is the prefix of a set of IDX files if such files exist (IdxFilesOf); a folder of folders or of images, and an image, are
+// kImages (image_data.h). Throws
 // Error(kData) for anything else, Error(kConfig) for an unknown format.
 DataFileKind KindOfDataFile(const DataFile& file);
 

@@ -193,14 +193,13 @@ void CheckClassFolders(const Dataset& data, const std::vector<std::string>& name
   }
 }
 
-// What a feed of classes may have by name in a table: the classes of a target, or the categories of an input that has one integer per row.
-// nullopt for other feeds.
+// What a feed of classes may have by name in a table: the classes of a target, or the categories of an input of integers, each column its
+// own. nullopt for other feeds.
 std::optional<CsvClassRules> NamesOf(const Feed& feed, const FeedReading& reading) {
   const auto range = reading.classes.find(feed.name);
   if (range != reading.classes.end()) return CsvClassRules{.max_classes = range->second.count, .ignored = range->second.ignored};
   const bool integers = feed.dtype == DType::kInt64 || feed.dtype == DType::kInt32;
-  const bool one = feed.shape.rank() > 0 && WithRows(feed.shape, 1).elements() == 1;
-  if (!integers || !one || reading.targets.contains(feed.name)) return std::nullopt;
+  if (!integers || feed.shape.rank() == 0 || reading.targets.contains(feed.name)) return std::nullopt;
   return CsvClassRules{.may_be_empty = true};
 }
 
@@ -212,18 +211,28 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
   for (const DataFile& file : files) paths.push_back(file.path);
   for (const Feed& feed : feeds) {
     const std::optional<CsvClassRules> rules = NamesOf(feed, reading);
-    if (!rules) continue;
-    if (reading.numbers_classes && !names.labels.contains(feed.name)) {
-      const auto mapped = columns.find(feed.name);
-      if (mapped == columns.end() && !HasColumn(files.front(), feed.name)) continue;  // SourcesOf reports this
-      const std::string& column = mapped == columns.end() ? feed.name : mapped->second;
-      std::vector<std::string> found = ReadCsvClasses(paths, column, *rules, TableOptions(files.front()));
-      if (found.empty()) continue;
-      notes.push_back("classes " + Escaped(feed.name) + ": " + ListedClasses(found));
-      names.labels.emplace(feed.name, std::move(found));
+    const auto mapped = columns.find(feed.name);
+    if (!rules || (mapped == columns.end() && !HasColumn(files.front(), feed.name))) continue;  // SourcesOf reports what is not mapped
+    const CsvOptions options = TableOptions(files.front());
+    const std::string& selection = mapped == columns.end() ? feed.name : mapped->second;
+    const bool one = reading.classes.contains(feed.name) || WithRows(feed.shape, 1).elements() == 1;
+    const std::vector<std::string> selected = one ? std::vector{selection} : CsvSelected(files.front().path, selection, options);
+    std::vector<std::shared_ptr<const CsvClasses>> by_column;
+    for (const std::string& column : selected) {
+      const std::string key = one ? feed.name : feed.name + "[" + column + "]";
+      if (reading.numbers_classes && !names.labels.contains(key)) {
+        std::vector<std::string> found = ReadCsvClasses(paths, column, *rules, options);
+        if (!found.empty()) {
+          notes.push_back("classes " + Escaped(key) + ": " + ListedClasses(found));
+          names.labels.emplace(key, std::move(found));
+        }
+      }
+      const auto known = names.labels.find(key);
+      by_column.push_back(known == names.labels.end() ? nullptr
+                                                      : std::make_shared<const CsvClasses>(CsvClasses{known->second, rules->ignored}));
     }
-    const auto known = names.labels.find(feed.name);
-    if (known != names.labels.end()) named[feed.name] = std::make_shared<const CsvClasses>(CsvClasses{known->second, rules->ignored});
+    const bool any = std::any_of(by_column.begin(), by_column.end(), [](const auto& classes) { return classes != nullptr; });
+    if (any) named.emplace(feed.name, std::move(by_column));
   }
   return named;
 }
@@ -262,6 +271,11 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& f
 Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                   TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts) {
   const DataFile& first = files.front();
+  if (KindOfDataFile(first) == DataFileKind::kImages && !std::filesystem::is_directory(first.path)) {
+    Dataset data = LoadImageFiles(files, feeds, columns);
+    FitToFeeds(data, feeds, first, reading.targets);
+    return data;
+  }
   ColumnMap used = columns;
   std::vector<std::string> table;
   if (IsTable(first)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <string_view>
@@ -53,16 +54,45 @@ std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const
   return labels;
 }
 
+// Null if the images have no classes.
+using Labels = std::function<Tensor()>;
+
+Dataset OfImages(const std::vector<std::string>& paths, const Labels& labels, const std::string& path, const std::vector<Feed>& feeds,
+                 const ColumnMap& columns) {
+  Dataset data;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const auto mapped = columns.find(feeds[i].name);
+    const std::string array = mapped != columns.end() ? mapped->second : i == 0 ? "images" : "labels";
+    if (array == "images") {
+      data.set_source(feeds[i].name, MakeImageRows(paths, RowShape(feeds[i]), Escaped(path, 4096)));
+    } else if (array != "labels") {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is not an array of a folder of images", Escaped(path, 4096),
+                  "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
+    } else if (labels == nullptr) {
+      throw Error(ErrorCode::kData, "the images are in no sub-folders, which would be their classes", Escaped(path, 4096),
+                  "put the images of each class into a folder named after it; only gradloom predict needs no classes");
+    } else {
+      data.set_column(feeds[i].name, labels());
+    }
+  }
+  return data;
+}
+
 Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
                  std::vector<std::string>& notes) {
-  ImageFolder images = ListImages(path);
-  CheckAreClasses(images, path);
-  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes));
+  const ImageFolder images = ListImages(path);
+  if (!images.classes.empty()) {
+    CheckAreClasses(images, path);
+    const std::string classes = "classes " + std::to_string(images.classes.size()) + ": " + ListedClasses(images.classes);
+    // Training and evaluation data usually have the same.
+    if (std::find(notes.begin(), notes.end(), classes) == notes.end()) notes.push_back(classes);
+  }
   if (!images.first_other.empty()) {
     const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
     notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
                     (images.others > 1 ? "' and others" : "'"));
   }
+  if (images.classes.empty()) return OfImages(images.paths, nullptr, path, feeds, columns);
   if (images.loose > 0) {
     const std::string count = images.loose == 1 ? "1 image is" : std::to_string(images.loose) + " images are";
     notes.push_back("warning " + count + " skipped, outside the folders of the classes: '" + Escaped(images.first_loose, 4096) +
@@ -74,22 +104,12 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
     if (!present.contains(static_cast<int64_t>(i)))
       notes.push_back("warning no images of the class '" + Escaped(images.classes[i], 40) + "'");
   }
-  Dataset data;
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    const auto mapped = columns.find(feeds[i].name);
-    const std::string array = mapped != columns.end() ? mapped->second : i == 0 ? "images" : "labels";
-    if (array == "images") {
-      data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i]), Escaped(path, 4096)));
-    } else if (array == "labels") {
-      if (class_names.empty()) class_names = images.classes;
-      const std::vector<int64_t> labels = LabelsBy(class_names, images, path);
-      data.set_column(feeds[i].name, Tensor::From(labels, {static_cast<int64_t>(labels.size())}));
-    } else {
-      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is not an array of a folder of images", Escaped(path, 4096),
-                  "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
-    }
-  }
-  return data;
+  const auto labels = [&] {
+    if (class_names.empty()) class_names = images.classes;
+    const std::vector<int64_t> numbers = LabelsBy(class_names, images, path);
+    return Tensor::From(numbers, {static_cast<int64_t>(numbers.size())});
+  };
+  return OfImages(images.paths, labels, path, feeds, columns);
 }
 
 Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
@@ -139,12 +159,26 @@ bool HasImages(const DataFile& file, const ColumnMap& columns) {
 Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
                       std::vector<std::string>& class_names, std::vector<std::string>& notes) {
   switch (KindOfDataFile(file)) {
-    case DataFileKind::kImages: return OfFolder(file.path, feeds, columns, class_names, notes);
+    case DataFileKind::kImages:
+      return IsImageName(file.path) && !std::filesystem::is_directory(file.path) ? LoadImageFiles({file}, feeds, columns)
+                                                                                 : OfFolder(file.path, feeds, columns, class_names, notes);
     case DataFileKind::kTable: return OfTable(file, feeds, columns, named, notes);
     default: break;
   }
   throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),
               "use --data list.csv --map image=images:path");
+}
+
+Dataset LoadImageFiles(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns) {
+  std::vector<std::string> paths;
+  for (const DataFile& file : files) {
+    if (!IsImageName(file.path)) {
+      throw Error(ErrorCode::kData, "not an image, unlike '" + Escaped(files.front().path, 4096) + "' of the same data",
+                  Escaped(file.path, 4096), "a pattern must match files of one kind: 'new/*.{jpg,png}'");
+    }
+    paths.push_back(file.path);
+  }
+  return OfImages(paths, nullptr, files.front().path, feeds, columns);
 }
 
 }  // namespace gradloom

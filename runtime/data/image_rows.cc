@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "runtime/base/error.h"
@@ -60,6 +61,7 @@ class ImageRows : public RowSource {
     width_ = shape[first + 1];
   }
 
+  const std::vector<std::string>& paths() const { return *paths_; }
   int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
   Shape row_shape() const override { return channels_last_ ? Shape{height_, width_, channels_} : Shape{channels_, height_, width_}; }
 
@@ -197,16 +199,18 @@ void ListClass(const fs::path& folder, std::vector<std::string>& paths, ImageFol
 
 }  // namespace
 
+bool IsImageName(const std::string& path) { return KindOfImage(path) == ImageKind::kRead; }
+
 bool IsImageFolder(const std::string& path) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_directory(error)) return true;
+    if (entry.is_directory(error) || (!IsHidden(entry.path()) && IsImageName(entry.path().string()))) return true;
   }
   return false;
 }
 
 ImageFolder ListImages(const std::string& folder) {
-  ImageFolder images;
+  ImageFolder images, flat;
   std::vector<fs::path> classes;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -215,10 +219,14 @@ ImageFolder ListImages(const std::string& folder) {
       if (IsHidden(entry.path())) continue;
       if (entry.is_directory(error)) {
         classes.push_back(entry.path());
-      } else if (KindOfImage(entry.path()) == ImageKind::kRead) {
-        if (images.loose++ == 0 || entry.path().string() < images.first_loose) images.first_loose = entry.path().string();
+        continue;
       }
+      const ImageKind kind = KindOfImage(entry.path());
+      if (kind == ImageKind::kRead) flat.paths.push_back(entry.path().string());
+      if (kind == ImageKind::kOther && (flat.others++ == 0 || entry.path().string() < flat.first_other))
+        flat.first_other = entry.path().string();
     }
+    std::sort(flat.paths.begin(), flat.paths.end());
     std::sort(classes.begin(), classes.end());
     for (const fs::path& one : classes) {
       std::vector<std::string> paths;
@@ -231,11 +239,19 @@ ImageFolder ListImages(const std::string& folder) {
   } catch (const fs::filesystem_error& error) {
     throw Error(ErrorCode::kIo, "cannot read the folder: " + error.code().message(), Escaped(folder, 4096));
   }
+  if (images.paths.empty() && !flat.paths.empty()) return flat;
   if (images.paths.empty()) {
     throw Error(ErrorCode::kData, "no images in the sub-folders", Escaped(folder, 4096),
                 "a folder of images must have one sub-folder per class, with .jpg and .png files in it");
   }
+  images.loose = std::ssize(flat.paths);
+  if (images.loose > 0) images.first_loose = flat.paths.front();
   return images;
+}
+
+const std::vector<std::string>* ImagePathsOf(const RowSource& rows) {
+  const auto* images = dynamic_cast<const ImageRows*>(&rows);
+  return images == nullptr ? nullptr : &images->paths();
 }
 
 std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where,

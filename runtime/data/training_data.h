@@ -41,7 +41,8 @@ struct DataOptions {
 struct TrainingNames {
   std::vector<std::string> classes;  // of a folder of images: its subfolders, by label
   std::vector<std::string> columns;  // of a table: the selector of each column (CsvSelectors)
-  // Of a table, by target: the classes that its column has by name, in the order of their numbers.
+  // Of a table, by target or input: the classes that its column has by name, in the order of their numbers. Of an input of several integers
+  // by "input[column]".
   std::map<std::string, std::vector<std::string>> labels;
 };
 

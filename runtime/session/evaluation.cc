@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/session/confusion.h"
 #include "runtime/session/shared_batches.h"
 #include "runtime/session/trainer.h"
 
@@ -98,9 +99,11 @@ std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data
 }
 
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
-                                             Communicator* communicator) {
+                                             Communicator* communicator, ConfusionMatrix* confusion) {
   SharedBatches shared(data.rows(), options.batch, communicator);
-  Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, options)});
+  TrainerOptions compared = options;
+  if (confusion != nullptr) compared.metrics.push_back(confusion->spec());
+  Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, compared)});
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
   double loss = 0, weights = 0;
@@ -112,7 +115,7 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
     for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
     const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
     std::vector<Tensor> computed{Tensor::From<double>({ElementAsDouble(outputs.at("loss"), 0), weight}, Shape{2})};
-    for (const MetricSpec& spec : options.metrics) {
+    for (const MetricSpec& spec : compared.metrics) {
       const TensorView& output = Named(outputs, spec.output, spec.name, "output");
       computed.push_back(fetched.at(spec.output));
       computed.push_back(Tensor::Copy(TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target"))));
@@ -125,6 +128,7 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
     if (weight > 0) loss += computed[0].as<double>()[0] * weight;
     weights += weight;
     for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
+    if (confusion != nullptr) confusion->Add(computed[computed.size() - 2].view(), computed.back().view());
   });
   if (communicator != nullptr && communicator->process() != 0) return {};
   std::map<std::string, double> values{{"loss", loss / weights}};

@@ -63,6 +63,12 @@ double ClassScores::Score(int64_t position, int64_t c) const {
   return spec_.probabilities ? std::log(value) : value;
 }
 
+int64_t ClassScores::Predicted(int64_t position) const {
+  int64_t said = 0;
+  for (int64_t c = 1; c < classes_; ++c) said = Score(position, c) > Score(position, said) ? c : said;
+  return said;
+}
+
 double ClassScores::LogSum(int64_t position) const {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, Score(position, c));
@@ -251,6 +257,7 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   if (name == "accuracy") return std::make_unique<TopK>(spec, 1);
   if (const int64_t k = CountOfTop(name)) return std::make_unique<TopK>(spec, k);
   if (name == "f1") return internal::MakeF1(spec);
+  if (name == "iou") return internal::MakeIou(spec);
   if (name == "precision") return internal::MakePrecision(spec);
   if (name == "recall") return internal::MakeRecall(spec);
   if (name == "auroc") return internal::MakeAuroc(spec);
@@ -284,12 +291,12 @@ void DisambiguateNames(std::vector<MetricSpec>& specs) {
 }
 
 std::vector<std::string> MetricNames() {
-  return {"accuracy", "top5", "f1", "precision", "recall", "auroc", "perplexity", "mse", "rmse", "mae"};
+  return {"accuracy", "top5", "f1", "iou", "precision", "recall", "auroc", "perplexity", "mse", "rmse", "mae"};
 }
 
 bool LargerIsBetter(std::string_view metric) {
   const std::string_view kind = metric.substr(0, metric.find('/'));
-  constexpr std::string_view kLarger[] = {"accuracy", "f1", "precision", "recall", "auroc"};
+  constexpr std::string_view kLarger[] = {"accuracy", "f1", "iou", "precision", "recall", "auroc"};
   return std::ranges::find(kLarger, kind) != std::ranges::end(kLarger) || CountOfTop(kind) > 0;
 }
 

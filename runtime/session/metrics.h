@@ -59,6 +59,7 @@ class Metric {
   //               lower class comes first)
   //   f1          2 TP / (2 TP + FP + FN): of one column of yes or no, that column's; of classes or of several
   //               columns, the mean over those that occur (in target or prediction)
+  //   iou         TP / (TP + FP + FN), with the same mean, and each class or column: "iou/0" ...
   //   precision   TP / (TP + FP), with the same mean, and each class or column: "precision/0" ...
   //   recall      TP / (TP + FN), likewise
   //   auroc       area under the ROC curve, equal scores counted half: per class against the rest or per column, and

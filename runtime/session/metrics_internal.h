@@ -20,6 +20,8 @@ class ClassScores {
   // The class at a position, or -1 if it is to be ignored. Throws Error(kData) for one that the output lacks.
   int64_t Class(int64_t position) const;
   double Score(int64_t position, int64_t c) const;
+  // The class with the largest score at a position; of equal ones the lowest.
+  int64_t Predicted(int64_t position) const;
   // log(sum(exp(scores))) at a position.
   double LogSum(int64_t position) const;
 
@@ -41,6 +43,7 @@ int64_t ColumnsOf(const TensorView& output);
 
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec);
 std::unique_ptr<Metric> MakeF1(const MetricSpec& spec);
+std::unique_ptr<Metric> MakeIou(const MetricSpec& spec);
 std::unique_ptr<Metric> MakePrecision(const MetricSpec& spec);
 std::unique_ptr<Metric> MakeRecall(const MetricSpec& spec);
 

@@ -1,4 +1,4 @@
-// Metrics that count per class: F1, precision, recall and the area under the ROC curve.
+// Metrics that count per class: F1, intersection over union, precision, recall and the area under the ROC curve.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -79,8 +79,7 @@ struct Counts {
   void AddBinary(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold.value_or(0), is); }
 
   static void AddClass(const ClassScores& scores, int64_t position, int64_t right, std::vector<Counts>& columns) {
-    int64_t said = 0;
-    for (int64_t c = 1; c < scores.classes(); ++c) said = scores.Score(position, c) > scores.Score(position, said) ? c : said;
+    const int64_t said = scores.Predicted(position);
     columns[static_cast<size_t>(right)].Count(said == right, true);
     if (said != right) columns[static_cast<size_t>(said)].Count(true, false);
   }
@@ -97,6 +96,23 @@ class F1 : public ByColumn<Counts> {
       values.push_back(all == 0 ? kNothing : 2 * static_cast<double>(c.true_positive) / static_cast<double>(all));
     }
     return {{"f1", MeanOfNumbers(values)}};
+  }
+};
+
+// By class, too, of which there are few in a segmentation.
+class Overlap : public ByColumn<Counts> {
+ public:
+  using ByColumn::ByColumn;
+
+  std::map<std::string, double> Values() const override {
+    std::vector<double> values;
+    for (const Counts& c : columns()) {
+      const int64_t all = c.true_positive + c.false_positive + c.false_negative;
+      values.push_back(all == 0 ? kNothing : static_cast<double>(c.true_positive) / static_cast<double>(all));
+    }
+    std::map<std::string, double> named{{"iou", MeanOfNumbers(values)}};
+    for (size_t c = 0; values.size() > 1 && c < values.size(); ++c) named.emplace("iou/" + std::to_string(c), values[c]);
+    return named;
   }
 };
 
@@ -178,6 +194,7 @@ class Auroc : public ByColumn<Scores> {
 }  // namespace
 
 std::unique_ptr<Metric> MakeF1(const MetricSpec& spec) { return std::make_unique<F1>(spec); }
+std::unique_ptr<Metric> MakeIou(const MetricSpec& spec) { return std::make_unique<Overlap>(spec); }
 std::unique_ptr<Metric> MakePrecision(const MetricSpec& spec) { return std::make_unique<ShareRight>(spec, true); }
 std::unique_ptr<Metric> MakeRecall(const MetricSpec& spec) { return std::make_unique<ShareRight>(spec, false); }
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec) { return std::make_unique<Auroc>(spec); }

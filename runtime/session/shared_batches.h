@@ -14,6 +14,7 @@
 namespace gradloom {
 
 class Communicator;
+class ConfusionMatrix;
 class Dataset;
 class Session;
 struct TrainerOptions;
@@ -52,8 +53,9 @@ class SharedBatches {
 // source: the loss's weight or, in an evaluation, a metric. Computed before rows are requested, since other threads request them.
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options);
 
-// EvaluateOver by all processes of a job, each with its own session: process 0 gets the values, the others an empty map.
+// EvaluateOver by all processes of a job, each with its own session: process 0 gets the values, the others an empty map. `confusion`: if
+// not null, process 0 also counts in it, as its specification says.
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
-                                             Communicator* communicator);
+                                             Communicator* communicator, ConfusionMatrix* confusion = nullptr);
 
 }  // namespace gradloom

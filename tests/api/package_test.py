@@ -210,6 +210,19 @@ class SessionTest(unittest.TestCase):
         error = pickle.loads(pickle.dumps(self.gradloom.Error("E-DATA", "what", "where", "help")))
         self.assertEqual((error.code, error.message, error.where, error.help), ("E-DATA", "what", "where", "help"))
 
+    def test_objects_show_what_they_are(self):
+        self.assertEqual(repr(self.gradloom.Dataset.from_arrays(features=self.x)), f"<gradloom.Dataset: {len(self.x)} rows>")
+        session = self.gradloom.Session(self.plan)
+        self.assertEqual(repr(session), "<gradloom.Session: 0 updates, 1 device(s)>")
+        seen = []
+        with session._calls:  # as during a call of this thread's
+            other = threading.Thread(target=lambda: seen.append(repr(session)))
+            other.start()
+            other.join()
+        self.assertEqual(seen, ["<gradloom.Session: in use elsewhere>"])
+        session.close()
+        self.assertEqual(repr(session), "<gradloom.Session: closed>")
+
     def test_accepts_dlpack_tensors(self):
         class Tensor:
             def __init__(self, array, device=1):

@@ -314,6 +314,29 @@ TEST(ImageRows, DanglingLinksAreNoClasses) {
   EXPECT_EQ(ListImages(pictures.root()).classes, ListImages(Pictures().root()).classes);
 }
 
+TEST(ImageRows, ImagesWithoutClassesHaveNoLabels) {
+  const Pictures pictures;
+  const std::vector<Feed> input = {kFeeds[0]};
+  std::vector<std::string> notes;
+  // The folder of one class, which has no folders of classes itself.
+  const std::string folder = pictures.folder / "cats";
+  const Dataset all = LoadFeeds(folder, input, {}, {}, notes);
+  const std::vector<std::string>* paths = ImagePathsOf(*all.lazy_columns().at("x").source);
+  ASSERT_NE(paths, nullptr);
+  EXPECT_EQ(std::ssize(*paths), all.rows());
+  EXPECT_TRUE(std::is_sorted(paths->begin(), paths->end()));
+  EXPECT_EQ(*paths, ListImages(folder).paths);
+  // One image, and images by a pattern.
+  EXPECT_EQ(LoadFeeds(paths->front(), input, {}, {}, notes).rows(), 1);
+  const Dataset matched = LoadFeeds(folder + "/*", input, {}, {}, notes);
+  EXPECT_EQ(*ImagePathsOf(*matched.lazy_columns().at("x").source), *paths);
+  for (const std::string& data : {folder, paths->front()}) {
+    const Error error = ErrorOf([&] { LoadTrainingData({.train = data}, kFeeds, 1); });
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.message().find("sub-folders"), std::string::npos) << error.message();
+  }
+}
+
 TEST(ImageRows, ImagesThatCannotBeUsedAreReported) {
   const Pictures pictures;
   for (const char* name : {"a.png", "b.jpg"}) WriteFileAtomically(pictures.folder / name, PngOf(Picture(8, 8, 3)));

@@ -166,6 +166,44 @@ TEST_F(NamedClassesTest, AreCategoriesOfInputs) {
   }
 }
 
+// Each column of an input of several integers has categories of its own, or numbers.
+TEST_F(NamedClassesTest, AreCategoriesOfEachColumnOfAnInput) {
+  const std::vector<Feed> feeds = {{"x", DType::kInt64, {4, 3}, 0}, {"y", DType::kFloat32, {4, 1}, 0}};
+  const ColumnMap columns = {{"x", "color..size"}, {"y", "y"}};
+  const auto elements = [](const Dataset& data) {
+    const Tensor& values = data.column("x");
+    return std::vector<int64_t>(values.as<int64_t>().begin(), values.as<int64_t>().end());
+  };
+  for (const bool on_demand : {false, true}) {
+    const TrainingData data = LoadTrainingData({.train = Write("a.csv", "color,day,size,y\nred,3,S,2\nblue,1,L,2\nred,0,,1\n"),
+                                                .eval = Write("b.csv", "color,day,size,y\nblue,5,S,2\n"),
+                                                .columns = columns,
+                                                .targets = {"y"},
+                                                .on_demand = on_demand},
+                                               feeds, 1);
+    EXPECT_EQ(elements(data.train), (std::vector<int64_t>{1, 3, 2, 0, 1, 1, 1, 0, 0}));
+    EXPECT_EQ(elements(data.eval), (std::vector<int64_t>{0, 5, 2}));
+    EXPECT_NE(std::find(data.notes.begin(), data.notes.end(), "classes x[color]: blue, red"), data.notes.end());
+    ColumnMap used;
+    std::map<std::string, std::vector<Transform>> fitted;
+    TrainingNames names;
+    DataFromJson(DataToJson(data), "", used, fitted, names);
+    std::vector<std::string> notes;
+    const auto load = [&](const std::string& text) {
+      return LoadFeeds(Write("c.csv", text), {feeds[0]}, used, fitted, notes, {}, {}, on_demand, names);
+    };
+    // In another order, with a column between them.
+    EXPECT_EQ(elements(load("size,other,day,color\nL,9,7,red\n")), (std::vector<int64_t>{1, 7, 1}));
+    const Error error = ErrorOf([&] { load("size,other,day,color\nL,9,7,green\n"); });
+    EXPECT_EQ(error.where(), (folder_ / "c.csv") + ":2:4");
+    EXPECT_EQ(error.help(), "its classes are blue, red");
+  }
+  // Without a header.
+  const TrainingData bare =
+      LoadTrainingData({.train = Write("d.csv", "a,1,x,2\nb,2,y,3\n"), .columns = {{"x", "0..2"}, {"y", "3"}}, .targets = {"y"}}, feeds, 1);
+  EXPECT_EQ(elements(bare.train), (std::vector<int64_t>{0, 1, 0, 1, 2, 1}));
+}
+
 TEST_F(NamedClassesTest, ReportsChangedNames) {
   const TrainingData data = Load(Write("a.csv", "a,b,c\n1,2,ant\n3,4,cat\n"));
   const std::string json = DataToJson(data);

@@ -1,6 +1,7 @@
 """Runs that begin with the weights of others: in several files, of other types, in part, or unusable."""
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ GRADLOOM = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import sample_files  # noqa: E402
 from sample_files import TRAIN  # noqa: E402
+
+SEED = int(os.environ.get("GRADLOOM_SEED", random.SystemRandom().randrange(1 << 31)))
 
 
 def write_shards(tensors, folder):
@@ -39,6 +42,10 @@ class WeightsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = sample_files.in_folder_of(cls)
         cls.run_command(cls, [*TRAIN, "--eval-split", "20%", "--name", "main"])
+        print("seed", SEED)
+
+    def setUp(self):
+        self.rng = np.random.default_rng(SEED)
 
     def run_command(self, words, code=0):
         done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -143,6 +150,109 @@ class WeightsTest(unittest.TestCase):
         error = self.run_command([*words, "none", "--init-except", "w9*"], 4).stderr
         self.assertIn("--init-except 'w9*' matches none of its tensors", error)
         self.assertIn("gradloom inspect runs/main/state.safetensors", error)
+
+    def state(self, name):
+        return safetensors.numpy.load_file(f"runs/{name}/state.safetensors")
+
+    def exported(self, name):
+        return {w.name: onnx.numpy_helper.to_array(w) for w in onnx.load(f"runs/{name}/export/model.onnx").graph.initializer}
+
+    def others(self, path, dtype=np.float32, names=("w1", "b1", "w2", "b2")):
+        """Random weights of the sample model, in a file."""
+        model = {w.name: onnx.numpy_helper.to_array(w) for w in onnx.load("model.onnx").graph.initializer}
+        values = {name: self.rng.standard_normal(model[name].shape).astype(dtype) for name in names}
+        safetensors.numpy.save_file(values, path)
+        return {name: value.astype(np.float32) for name, value in values.items()}
+
+    def test_frozen_weights_begin_with_those_of_the_file(self):
+        frozen = [*TRAIN, "--freeze", "?1", "--lr", "0.1"]
+        for dtype in (np.float32, np.float16, np.float64):
+            name = np.dtype(dtype).name
+            given = self.others("backbone.safetensors", dtype)
+            self.assertNotIn("ignored", self.run_command([*frozen, "--init-weights", "backbone.safetensors", "--name", name]).stderr)
+            exported = self.exported(name)
+            for weight in ("w1", "b1"):
+                np.testing.assert_array_equal(exported[weight], given[weight], err_msg=weight)
+                self.assertFalse(np.array_equal(exported[weight.replace("1", "2")], given[weight.replace("1", "2")]), weight)
+            # The weights alone are those of the whole model.
+            self.run_command(["export", f"runs/{name}", "-o", "all.safetensors"])
+            written = safetensors.numpy.load_file("all.safetensors")
+            self.assertEqual(set(written), set(exported))
+            for weight, values in exported.items():
+                np.testing.assert_array_equal(written[weight], values, err_msg=weight)
+        # A file of frozen weights alone; what it lacks begins as the model has it.
+        given = self.others("backbone.safetensors", names=("w1", "b1"))
+        said = self.run_command([*frozen, "--init-weights", "backbone.safetensors", "--init-except", "b1", "--name", "alone"]).stderr
+        self.assertIn("weights begin as the model has them, not from backbone.safetensors: w2, b2", said)
+        model = {w.name: onnx.numpy_helper.to_array(w) for w in onnx.load("model.onnx").graph.initializer}
+        np.testing.assert_array_equal(self.exported("alone")["w1"], given["w1"])
+        np.testing.assert_array_equal(self.exported("alone")["b1"], model["b1"])
+
+    def test_a_run_takes_the_frozen_weights_of_another(self):
+        """First the head of a pretrained model, then all of it."""
+        given = self.others("pretrained.safetensors")
+        self.run_command([*TRAIN, "--freeze", "*", "--trainable", "?2", "--init-weights", "pretrained.safetensors", "--name", "head_first"])
+        said = self.run_command([*TRAIN, "--lr", "0", "--init-weights", "runs/head_first", "--name", "all"]).stderr
+        self.assertNotIn("weights begin as the model has them", said)
+        after, head = self.state("all"), self.state("head_first")
+        for name, values in {**given, "w2": head["w2"], "b2": head["b2"]}.items():
+            np.testing.assert_array_equal(after[name], values, err_msg=name)
+
+    def test_a_run_with_frozen_weights_resumes_without_their_file(self):
+        self.others("source.safetensors")
+        words = [*TRAIN, "--freeze", "?1", "--init-weights", "source.safetensors", "--name", "parts"]
+        self.run_command(words)
+        words[words.index("--epochs") + 1], words[-1] = "3", "once"
+        self.run_command(words)
+        self.others("source.safetensors")  # not those that the run began with
+        self.run_command(["resume", "runs/parts", "--epochs", "2"])
+        os.remove("source.safetensors")
+        self.run_command(["resume", "runs/parts", "--epochs", "3"])
+        for name, values in self.exported("once").items():
+            np.testing.assert_array_equal(self.exported("parts")[name], values, err_msg=name)
+        evaluated = [self.json(["eval", f"runs/{name}", "--data", "train.csv", "--json"])["loss"] for name in ("once", "parts")]
+        self.assertEqual(*evaluated)
+
+    def test_jobs_begin_with_the_frozen_weights_of_a_file(self):
+        """Two processes that each hold a copy of the model, and after a resume."""
+        self.others("job.safetensors")
+        words = [*TRAIN, "--freeze", "?1", "--init-weights", "job.safetensors"]
+        self.run_command([*words, "--devices", "cpu:2", "--name", "one_process"])
+        launched = ["launch", "--nproc-per-node", "2", "--"]
+        self.run_command([*launched, *words, "--name", "two_processes"])
+        for run in ("one_process", "two_processes"):
+            self.others("job.safetensors")
+            self.run_command([*(launched if run == "two_processes" else []), "resume", f"runs/{run}", "--epochs", "2"])
+        one, two = self.exported("one_process"), self.exported("two_processes")
+        for name, values in one.items():
+            np.testing.assert_array_equal(two[name], values, err_msg=name)
+
+    def test_frozen_weights_that_do_not_fit(self):
+        tensors = self.others("fits.safetensors")
+        words = [*TRAIN, "--freeze", "w1", "--init-weights", "other.safetensors", "--name", "misfit"]
+        for wrong, part in ((tensors["w1"][:, :5], "[4,5]"), (tensors["w1"].astype(np.int32), "int32")):
+            safetensors.numpy.save_file({**tensors, "w1": np.ascontiguousarray(wrong)}, "other.safetensors")
+            error = self.run_command(words, 7).stderr
+            for word in ("'w1'", part, "other.safetensors", "--init-except"):
+                self.assertIn(word, error)
+        # A plan has its own.
+        self.run_command(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "32", "--freeze", "w1", "-o", "frozen.plan"])
+        said = self.run_command(["train", "--plan", "frozen.plan", "--data", "train.csv", "--map", "x=a..d", "--map", "label=label", "--epochs", "1",
+                                 "--init-weights", "fits.safetensors", "--name", "planned"]).stderr
+        self.assertIn("warning frozen weights are those of the plan, not from fits.safetensors: w1", said)
+
+    def test_a_model_is_used_with_all_weights_of_a_file(self):
+        """Frozen ones, too."""
+        self.others("one.safetensors")
+        self.run_command([*TRAIN, "--freeze", "?1", "--init-weights", "one.safetensors", "--name", "used"])
+        other = self.others("two.safetensors")
+        table = np.loadtxt("train.csv", delimiter=",", skiprows=1)[:, :4].astype("float32")
+        wanted = np.maximum(table @ other["w1"] + other["b1"], 0) @ other["w2"] + other["b2"]
+        predicted = self.json(["predict", "runs/used", "--data", "train.csv", "--weights", "two.safetensors"])["logits"]
+        np.testing.assert_allclose(predicted, wanted, rtol=1e-4, atol=1e-4)
+        self.run_command(["export", "runs/used", "--weights", "two.safetensors", "-o", "two.onnx"])
+        for weight in onnx.load("two.onnx").graph.initializer:
+            np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), other[weight.name], err_msg=weight.name)
 
 
 if __name__ == "__main__":

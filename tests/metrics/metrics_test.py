@@ -36,6 +36,10 @@ def f1(said, yes):
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
+def iou(said, yes):
+    return float((said & yes).sum() / (said | yes).sum()) if (said | yes).any() else None
+
+
 def share(right, of):
     """Precision of the predicted, recall of the others; None where neither occurs."""
     if not right.any() and not of.any():
@@ -94,11 +98,12 @@ class MetricsTest(unittest.TestCase):
                   "f1": mean([f1(said == c, target == c) for c in range(classes)]), "auroc": mean(per_class),
                   "perplexity": float(np.exp(-np.log(p[np.arange(n), target]).mean()))}
         wanted.update(by_column("auroc", per_class))
+        wanted.update(by_column("iou", [iou(said == c, target == c) for c in range(classes)]))
         wanted.update(by_column("precision", [share(target == c, said == c) for c in range(classes)]))
         wanted.update(by_column("recall", [share(said == c, target == c) for c in range(classes)]))
         return wanted
 
-    CLASS_METRICS = ("accuracy", "top3", "f1", "precision", "recall", "auroc", "perplexity")
+    CLASS_METRICS = ("accuracy", "top3", "f1", "iou", "precision", "recall", "auroc", "perplexity")
 
     def test_classes(self):
         for batch in (7, 50, 100, 1):
@@ -150,9 +155,10 @@ class MetricsTest(unittest.TestCase):
                 areas = [auroc(output[:, c].astype(np.float64), yes[:, c]) for c in range(columns)]
                 wanted = {"accuracy": float((said == yes).mean()), "auroc": mean(areas), "f1": mean([f1(said[:, c], yes[:, c]) for c in range(columns)])}
                 wanted.update(by_column("auroc", areas))
+                wanted.update(by_column("iou", [iou(said[:, c], yes[:, c]) for c in range(columns)]))
                 wanted.update(by_column("precision", [share(yes[:, c], said[:, c]) for c in range(columns)]))
                 wanted.update(by_column("recall", [share(said[:, c], yes[:, c]) for c in range(columns)]))
-                metrics = ("accuracy", "auroc", "f1", "precision", "recall")
+                metrics = ("accuracy", "auroc", "f1", "iou", "precision", "recall")
                 ours = self.values(output, yes.astype("float32"), metrics, 8, threshold=threshold)
                 self.check(ours, wanted)
 

@@ -37,6 +37,32 @@ TEST(Import, KeepsNamesAndTypes) {
   EXPECT_EQ(graph.data(graph.Find("w"))->as<float>()[7], 8.0f);
 }
 
+TEST(Import, OtherTensorsMakeAnotherModel) {
+  const Model model = Model::FromText(Onnx(kLinear));
+  const auto bias_of = [](const Model& of) {
+    const ImportedGraph imported = Import(of, {.batch = 4});
+    return imported.graph->data(imported.graph->Find("b"))->as<float>()[1];
+  };
+  const auto with = [&](float first) {
+    return model.WithTensors({{"b", Tensor::From<double>({first, 7}, {2})}, {"absent", Tensor::Scalar<float>(1)}});
+  };
+  EXPECT_EQ(bias_of(with(3)), 7.0f);
+  EXPECT_EQ(bias_of(model), -1.0f);
+  // A plan stores the tensors and the hash.
+  EXPECT_EQ(with(3).info().hash, with(3).info().hash);
+  EXPECT_NE(with(3).info().hash, with(4).info().hash);
+  EXPECT_NE(with(3).info().hash, model.info().hash);
+  EXPECT_EQ(bias_of(Model::FromBytes(with(3).info().bytes, "stored")), 7.0f);
+  EXPECT_EQ(model.WithTensors({{"b", Tensor::From<float>({0.5f, -1}, {2})}}).info().hash, model.info().hash);
+  try {
+    model.WithTensors({{"w", Tensor::From<float>({1, 2, 3}, {3})}});
+    FAIL() << "another shape was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kShape);
+    EXPECT_NE(error.where().find("'w'"), std::string::npos) << error.where();
+  }
+}
+
 TEST(Import, SymbolicDimensionsNeedAnExtent) {
   std::string message;
   EXPECT_EQ(FailureOf(Onnx(kLinear), {}, &message), ErrorCode::kConfig);

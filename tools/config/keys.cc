@@ -296,7 +296,7 @@ constexpr Key kKeys[] = {
      kTexts,
      kUseRun | kUseEval,
      "",
-     "metrics on the evaluation data: accuracy, top5, f1, precision, recall, auroc, perplexity, mse, rmse, mae",
+     "metrics on the evaluation data: accuracy, top5, f1, iou, precision, recall, auroc, perplexity, mse, rmse, mae",
      "",
      {},
      "metrics"},

@@ -20,6 +20,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
+#include "tools/run/initial_weights.h"
 #include "tools/run/inspection.h"
 #include "tools/run/outputs.h"
 #include "tools/run/partial_files.h"
@@ -178,7 +179,7 @@ int Export(const ExportFlags& flags) {
   CheckCanWrite(out);
   if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
   std::vector<std::string> notes;
-  const std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
+  std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
   ExportOptions options;
   Configuration configuration;
   if (training || placement) {
@@ -197,6 +198,7 @@ int Export(const ExportFlags& flags) {
     notes.clear();
     ExportTraining(source, configuration, out, options, notes);
   } else if (out.ends_with(".safetensors") && !training) {
+    values.merge(FrozenWeightsOfRun(source.path));
     WriteSafetensors(out, values);
   } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out, options);

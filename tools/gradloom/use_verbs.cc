@@ -1,6 +1,5 @@
 // gradloom eval and predict: use a trained model.
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -10,12 +9,15 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/data/csv.h"
 #include "runtime/data/npz.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/confusion_report.h"
 #include "tools/run/job.h"
 #include "tools/run/key_values.h"
 #include "tools/run/outputs.h"
+#include "tools/run/predictions.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
@@ -31,7 +33,7 @@ namespace fs = std::filesystem;
 struct UseFlags {
   TrainedSource source;
   std::string data, out;
-  bool json = false;
+  bool json = false, confusion = false, classes = false;
   ConfigurationFlags keys;
 
   Configuration Resolve() const {
@@ -82,44 +84,22 @@ int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const 
 
 void Evaluate(const UseFlags& flags, const TrainedModel& model, const TrainingJob& job) {
   std::vector<std::string> notes = model.notes();
-  const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes, job);
+  const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, flags.confusion, notes, job);
   job.Leave();
   if (!job.leads()) return;
   PrintNotes(notes);
   if (flags.json) {
     nlohmann::json line{{"run", flags.source.path}, {"weights", model.weights_path()}, {"data", flags.data}, {"rows", evaluation.rows}};
     for (const auto& [name, value] : evaluation.values) line[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+    if (evaluation.confusion) line["confusion"] = ConfusionJson(*evaluation.confusion, evaluation.classes);
     std::printf("%s\n", JsonLine(line).c_str());
     return;
   }
   std::vector<std::vector<std::string>> table;
   for (const auto& [name, value] : evaluation.values) table.push_back({name, Short(value)});
+  if (evaluation.confusion) std::printf("%s\n", ConfusionText(*evaluation.confusion, evaluation.classes).c_str());
   std::printf("%s%s rows of %s\n", Table(table).c_str(), WithCommas(evaluation.rows).c_str(),
               flags.data.empty() ? "the run's evaluation data" : Escaped(flags.data, 4096).c_str());
-}
-
-// The double with the same shortest decimal form as the float: 0.1 rather than 0.10000000149.
-double ShortestOf(float value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  double same = value;
-  std::from_chars(text, end, same);
-  return same;
-}
-
-// Nested lists, as from numpy.ndarray.tolist().
-nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
-  if (axis == tensor.shape.rank()) {
-    const int64_t at = next++;
-    if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0;
-    if (!IsFloating(tensor.dtype)) return ElementAsInt(tensor, at);
-    const double value = ElementAsDouble(tensor, at);
-    if (!std::isfinite(value)) return nullptr;
-    return tensor.dtype == DType::kFloat32 ? ShortestOf(static_cast<float>(value)) : value;
-  }
-  nlohmann::json list = nlohmann::json::array();
-  for (int64_t i = 0; i < tensor.shape[axis]; ++i) list.push_back(ListOf(tensor, axis + 1, next));
-  return list;
 }
 
 int Generate(const UseFlags& flags, const GenerationOptions& options) {
@@ -141,66 +121,22 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
   return 0;
 }
 
-std::string TextOf(const TensorView& tensor, int64_t at) {
-  if (!IsFloating(tensor.dtype)) return std::to_string(ElementAsInt(tensor, at));
-  const double value = ElementAsDouble(tensor, at);
-  if (std::isnan(value)) return "nan";
-  char text[32];
-  const bool narrow = tensor.dtype != DType::kFloat64;
-  const auto [end, error] =
-      narrow ? std::to_chars(text, text + sizeof text, static_cast<float>(value)) : std::to_chars(text, text + sizeof text, value);
-  return {text, end};
-}
-
-// A table with a header and one line per row. A column is named after its output if that has one number per row, otherwise name.0, name.1
-// ...
-std::string TableOf(const std::map<std::string, Tensor>& outputs, const std::string& path) {
-  const auto quoted = [](const std::string& name) {
-    if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
-    std::string text = "\"";
-    for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return text + "\"";
-  };
-  std::string text;
-  int64_t rows = -1;
-  for (const auto& [name, tensor] : outputs) {
-    const int64_t own = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
-    if (own == 0 || (rows >= 0 && own != rows)) {
-      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table must have one row per sample",
-                  Escaped(path, 4096), "use -o y.npz");
-    }
-    rows = own;
-    const int64_t width = tensor.elements() / rows;
-    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + quoted(width == 1 ? name : name + "." + std::to_string(i));
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    const char* before = "\n";
-    for (const auto& [name, tensor] : outputs) {
-      const int64_t width = tensor.elements() / rows;
-      for (int64_t i = 0; i < width; ++i, before = ",") text += before + TextOf(tensor.view(), row * width + i);
-    }
-  }
-  return text + "\n";
-}
-
-void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) {
+void Write(const UseFlags& flags, const Predictions& predictions) {
   if (flags.out.ends_with(".npz")) {
-    WriteNpz(flags.out, outputs);
+    WriteNpz(flags.out, predictions.outputs);
   } else if (flags.out.ends_with(".csv")) {
-    WriteFileAtomically(flags.out, TableOf(outputs, flags.out));
+    WriteFileAtomically(flags.out, TableOf(predictions, flags.out));
+  } else if (flags.out.empty()) {
+    std::printf("%s\n", JsonOf(predictions).c_str());
   } else {
-    nlohmann::json line = nlohmann::json::object();
-    for (const auto& [name, tensor] : outputs) {
-      int64_t next = 0;
-      line[name] = ListOf(tensor.view(), 0, next);
-    }
-    if (flags.out.empty()) {
-      std::printf("%s\n", line.dump().c_str());
-    } else {
-      WriteFileAtomically(flags.out, line.dump() + "\n");
+    WriteFileAtomically(flags.out, JsonOf(predictions) + "\n");
+  }
+  if (flags.out.ends_with(".npz")) {
+    for (const auto& [name, classes] : predictions.classes) {
+      if (!classes.empty()) LogToStderr("classes " + Escaped(name) + " from 0: " + ListedClasses(classes));
     }
   }
-  for (const auto& [name, tensor] : outputs) {
+  for (const auto& [name, tensor] : predictions.outputs) {
     LogToStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
                 (flags.out.empty() ? "" : "  -> " + Escaped(flags.out, 4096)));
   }
@@ -217,11 +153,11 @@ int Predict(const UseFlags& flags) {
   if (!flags.out.empty()) CheckCanWrite(flags.out);
   return InJob(flags, JobPhase::kPrediction, [&](const TrainedModel& model, const TrainingJob& job) {
     std::vector<std::string> notes = model.notes();
-    const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes, job);
+    const Predictions predictions = model.Predict(flags.data, flags.classes, notes, job);
     job.Leave();
     if (!job.leads()) return;
     PrintNotes(notes);
-    Write(flags, outputs);
+    Write(flags, predictions);
   });
 }
 
@@ -230,6 +166,7 @@ int Predict(const UseFlags& flags) {
 Action DeclareEval(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
   app.add_option("--data", flags->data, "the data to evaluate on; default: the run's evaluation data");
+  app.add_flag("--confusion", flags->confusion, "also show precision, recall and F1 of each class, and which class was taken for which");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] {
     return InJob(*flags, JobPhase::kEvaluation, [&](const TrainedModel& model, const TrainingJob& job) { Evaluate(*flags, model, job); });
@@ -247,6 +184,8 @@ Action DeclarePredict(CLI::App& app) {
   app.add_option("--seed", generation->seed, "seed of the tokens")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
                  "a file with the characters of the tokens, in order; default: ASCII for 96 tokens, bytes for 256, otherwise numbers");
+  app.add_flag("--classes", flags->classes,
+               "write the predicted class, by its name if it has one, and its probability, instead of the scores");
   app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
   app.add_flag("--json", flags->json, "print JSON on stdout, as without -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };

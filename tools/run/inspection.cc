@@ -118,8 +118,10 @@ void AddImages(const std::string& path, Inspection& made) {
   std::vector<int64_t> counts(folder.classes.size());
   for (const int64_t label : folder.labels) ++counts[static_cast<size_t>(label)];
   made.lines.push_back("a folder of images: " + Counted(std::ssize(folder.paths), "image") + ", " +
-                       (folder.classes.size() == 1 ? "1 class" : WithCommas(std::ssize(folder.classes)) + " classes"));
-  made.table.push_back({"label", "class", "images"});
+                       (folder.classes.empty()       ? "no classes"
+                        : folder.classes.size() == 1 ? "1 class"
+                                                     : WithCommas(std::ssize(folder.classes)) + " classes"));
+  if (!folder.classes.empty()) made.table.push_back({"label", "class", "images"});
   Json list = Json::array();
   for (size_t i = 0; i < counts.size(); ++i) {
     made.table.push_back({std::to_string(i), Escaped(folder.classes[i], 80), WithCommas(counts[i])});

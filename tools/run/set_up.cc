@@ -79,16 +79,18 @@ void CheckNothingIsMeasured(const Configuration& configuration) {
 // Makes a set-up, in steps that each use what the ones before have found.
 class SetUpWork {
  public:
-  // Both are borrowed; `planned`: the plan that model.plan names, or null.
-  SetUpWork(const Configuration& configuration, const RecipePlan* planned)
+  // All are borrowed; `planned`: the plan that model.plan names, or null; `frozen`: null if the model has its own.
+  SetUpWork(const Configuration& configuration, const RecipePlan* planned, const FrozenSource* frozen)
       : configuration_(configuration),
         planned_(planned),
+        frozen_(frozen),
         model_(planned != nullptr ? planned->model() : Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration))) {
     made_.model_path = planned != nullptr ? planned->path() : ModelPathOf(configuration);
   }
 
   TrainingSetUp Make() {
     ReadRecipe();
+    TakeFrozenWeights();
     DecideForResumes();
     LoadData();
     PlanEntries();
@@ -112,6 +114,12 @@ class SetUpWork {
                  : loss.type == "algorithm" ? loss.ToString()
                                             : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
     made_.options = TrainerOptionsOf(configuration_, compile_.recipe, graph(), probe_.batch > 0 ? probe_.batch : kDefaultBatch);
+  }
+
+  void TakeFrozenWeights() {
+    if (frozen_ == nullptr || planned_ != nullptr) return;
+    model_ = WithFrozenWeights(model_, compile_, *frozen_, made_.frozen);
+    if (!made_.frozen.empty()) probe_ = Import(model_, compile_.import);
   }
 
   // Another number of threads could give other bits, and a run may be resumed on a machine with another number of cores.
@@ -186,7 +194,8 @@ class SetUpWork {
 
   const Configuration& configuration_;
   const RecipePlan* const planned_;
-  const Model model_;
+  const FrozenSource* const frozen_;
+  Model model_;
   ImportedGraph probe_;  // of the model at some batch size
   CompileOptions compile_;
   std::vector<Feed> feeds_;
@@ -195,16 +204,16 @@ class SetUpWork {
 
 }  // namespace
 
-TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned) {
+TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned, const FrozenSource* frozen) {
   ApplyMicroBatch(configuration);
   if (!configuration.Text("model.plan").empty()) {
     if (!planned) planned.emplace(configuration.Text("model.plan"));
     planned->CheckModel(configuration);
     // A plan has no obstacles.
-    return SetUpWork(configuration, &*planned).Make();
+    return SetUpWork(configuration, &*planned, nullptr).Make();
   }
   TrainingSetUp made;
-  ReportingAllObstacles(configuration, [&] { made = SetUpWork(configuration, nullptr).Make(); });
+  ReportingAllObstacles(configuration, [&] { made = SetUpWork(configuration, nullptr, frozen).Make(); });
   return made;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "runtime/data/training_data.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
+#include "tools/run/initial_weights.h"
 #include "tools/run/plan_recipe.h"
 
 namespace gradloom {
@@ -27,10 +29,13 @@ struct TrainingSetUp {
   // Values that were derived from the model or this machine. A run stores them with its configuration, because a resumed run must not
   // depend on them.
   std::map<std::string, std::string> decided;
+  std::set<std::string> frozen;  // the weights that come from a FrozenSource, by name
 };
 
 // Applies --micro-batch to the configuration (ApplyMicroBatch). `planned`: the plan that model.plan names, if it has already been read.
-// Throws Error of any class that names the model, the data or a key.
-TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned = std::nullopt);
+// `frozen`: where frozen weights come from, if not from the model; a plan has its own. Throws Error of any class that names the model, the
+// data or a key.
+TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned = std::nullopt,
+                            const FrozenSource* frozen = nullptr);
 
 }  // namespace gradloom

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "compiler/compile.h"
@@ -15,6 +17,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/batches.h"
+#include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_batches.h"
 #include "tools/run/data_options.h"
@@ -56,47 +59,57 @@ std::string PlanPathOf(const std::string& path) {
   return file ? path : RunFolder::Open(path).PlanPath();
 }
 
-std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known) {
   Listing names(8);
   for (const auto& [name, type] : stored.types()) {
     // Optimizer state is not reported if only weights are requested.
     const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
-    if (plan.FindState(name) >= 0 || is_state) continue;
+    if (plan.FindState(name) >= 0 || is_state || known.contains(name)) continue;
     names.Add("'" + Escaped(name, 80) + "'");
   }
   if (names.count() == 0) return "";
   return "weights " + Escaped(stored.path(), 4096) + " has " +
          (names.count() == 1 ? "a tensor" : std::to_string(names.count()) + " tensors") +
-         " that training does not change, ignored: " + names.text();
+         " that the model does not have, ignored: " + names.text();
 }
 
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   const StoredTensors stored(path);
-  if (const std::string line = UnusedTensors(plan, stored); !line.empty()) notes.push_back(line);
+  const std::string where = Escaped(path, 4096);
   NonFiniteWeights non_finite;
   std::map<std::string, Tensor> values;
+  const auto read = [&](const std::string& name, const TensorView& type, DType dtype, const Shape& shape) {
+    if (type.shape != shape) {
+      throw Error(ErrorCode::kCheckpoint,
+                  "tensor '" + Escaped(name) + "' is " + type.shape.ToString() + ", but the plan has " + shape.ToString(), where,
+                  "use the weights of the run that the plan belongs to");
+    }
+    if (IsFloating(dtype) != IsFloating(type.dtype)) {
+      throw Error(
+          ErrorCode::kCheckpoint,
+          "tensor '" + Escaped(name) + "' is " + std::string(DTypeName(type.dtype)) + ", but the plan has " + std::string(DTypeName(dtype)),
+          where, "use the weights of the run that the plan belongs to");
+    }
+    const auto value = values.emplace(name, stored.Read(name)).first;
+    non_finite.Add(name, value->second.view());
+  };
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
     const auto found = stored.types().find(tensor.name);
     if (found == stored.types().end()) {
-      throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains",
-                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
+      throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains", where,
+                  "use the weights of the run that the plan belongs to");
     }
-    if (found->second.shape != tensor.shape) {
-      throw Error(
-          ErrorCode::kCheckpoint,
-          "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", but the plan has " + tensor.shape.ToString(),
-          Escaped(path, 4096), "use the weights of the run that the plan belongs to");
-    }
-    if (IsFloating(tensor.dtype) != IsFloating(found->second.dtype)) {
-      throw Error(ErrorCode::kCheckpoint,
-                  "tensor '" + Escaped(tensor.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the plan has " +
-                      std::string(DTypeName(tensor.dtype)),
-                  Escaped(path, 4096), "use the weights of the run that the plan belongs to");
-    }
-    const auto value = values.emplace(tensor.name, stored.Read(tensor.name)).first;
-    non_finite.Add(tensor.name, value->second.view());
+    read(tensor.name, found->second, tensor.dtype, tensor.shape);
   }
+  std::set<std::string> frozen;
+  for (const auto& [name, tensor] : KeptTensors(plan.model)) {
+    const auto found = stored.types().find(name);
+    if (found == stored.types().end()) continue;
+    read(name, found->second, tensor.dtype(), tensor.shape());
+    frozen.insert(name);
+  }
+  if (const std::string line = UnusedTensors(plan, stored, frozen); !line.empty()) notes.push_back(line);
   if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
   return values;
 }
@@ -176,6 +189,7 @@ std::string WeightsPathOf(const TrainedSource& source) {
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
+  losses_ = plan.losses;
   weights_path_ = WeightsPathOf(source);
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
@@ -244,10 +258,13 @@ Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches(
 
 }  // namespace
 
-TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const {
+TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes,
+                                                const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
+  Evaluation made;
+  if (confusion) made.confusion.emplace(ComparedClasses());
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
   const Dataset rows =
@@ -257,11 +274,71 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   options.loss_weight = LossWeightOf(session.plan().losses, rows);
   options.batch = compiled.batch;
   CheckSame(job, rows, options.batch);
-  return {rows.rows(), EvaluateShared(session, rows, options, SharesBatches(job))};
+  made.rows = rows.rows();
+  made.values = EvaluateShared(session, rows, options, SharesBatches(job), made.confusion ? &*made.confusion : nullptr);
+  if (made.confusion) {
+    const auto count = made.confusion->counts().size();
+    made.classes = NamesOfClasses(made.confusion->spec().target, static_cast<int64_t>(count));
+    made.classes.resize(count);  // the data may have named classes that this model does not have
+  }
+  return made;
 }
 
-std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes,
-                                                    const TrainingJob& job) const {
+MetricSpec TrainedModel::ComparedClasses() const {
+  for (const LossInfo& loss : losses_) {
+    const bool binary = loss.type == "bce" || loss.type == "bce_with_logits";
+    if (loss.output.empty() || (!loss.classes && !binary)) continue;
+    MetricSpec spec{.name = "confusion", .output = loss.output, .target = loss.target};
+    spec.ReadLikeLoss({&loss, 1});
+    return spec;
+  }
+  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes", "--confusion",
+              "omit it; a model of numbers is measured by --metric rmse");
+}
+
+std::vector<std::string> TrainedModel::NamesOfClasses(const std::string& target, int64_t count) const {
+  const auto found = names_.labels.find(target);
+  // A folder of images has one target.
+  std::vector<std::string> names = found != names_.labels.end() ? found->second : names_.classes;
+  for (int64_t c = std::ssize(names); c < count; ++c) names.push_back(std::to_string(c));
+  return names;
+}
+
+void TrainedModel::ClassifyOutputs(Predictions& predictions) const {
+  bool any = false;
+  for (const LossInfo& loss : losses_) {
+    const auto output = predictions.outputs.find(loss.output);
+    if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target)) continue;
+    std::optional<PredictedClasses> predicted = PredictClasses(loss, output->second.view());
+    if (!predicted) continue;
+    any = true;
+    predictions.outputs.erase(output);
+    predictions.classes.emplace(loss.target, NamesOfClasses(loss.target, 0));
+    predictions.outputs.emplace(loss.target, std::move(predicted->classes));
+    predictions.outputs.emplace(loss.target + ".probability", std::move(predicted->probabilities));
+  }
+  if (any) return;
+  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes", "--classes",
+              "omit it to write the outputs as they are");
+}
+
+namespace {
+
+// By row, where the images of a data set are; empty if it has none, or if they are named several times.
+std::vector<std::string> FilesOfRows(const Dataset& data) {
+  std::vector<std::string> files;
+  for (const auto& [name, column] : data.lazy_columns()) {
+    const std::vector<std::string>* paths = ImagePathsOf(*column.source);
+    if (paths == nullptr) continue;
+    if (!files.empty()) return {};
+    for (const int64_t row : column.rows) files.push_back((*paths)[static_cast<size_t>(row)]);
+  }
+  return files;
+}
+
+}  // namespace
+
+Predictions TrainedModel::Predict(const std::string& data, bool classes, std::vector<std::string>& notes, const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
@@ -294,9 +371,11 @@ std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std
       parts[names[k]].push_back(tensor);
     }
   });
-  std::map<std::string, Tensor> outputs;
-  for (const auto& [name, list] : parts) outputs.emplace(name, Concatenated(list));
-  return outputs;
+  Predictions predictions;
+  predictions.files = FilesOfRows(rows);
+  for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
+  if (classes && job.leads()) ClassifyOutputs(predictions);
+  return predictions;
 }
 
 }  // namespace gradloom

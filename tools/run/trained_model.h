@@ -3,14 +3,19 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/data/training_data.h"
+#include "runtime/plan/loss_info.h"
+#include "runtime/session/confusion.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
 #include "tools/run/generation.h"
+#include "tools/run/predictions.h"
 #include "tools/run/stored_tensors.h"
 
 namespace gradloom {
@@ -42,15 +47,20 @@ class TrainedModel {
   struct Evaluation {
     int64_t rows = 0;
     std::map<std::string, double> values;  // "loss" and the metrics
+    // If asked for, of the first loss that compares classes: what the model takes for what, and the names of the classes.
+    std::optional<ConfusionMatrix> confusion;
+    std::vector<std::string> classes;
   };
 
-  // Evaluates on a file, or with "" on the evaluation data of the run. `notes` receives lines for the screen. `job`: the processes that
-  // divide the batches, or run them together; rank 0 gets the values.
-  Evaluation Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const;
+  // Evaluates on a file, or with "" on the evaluation data of the run. `confusion`: whether to count which class is taken for which; throws
+  // Error(kConfig) if no loss compares classes. `notes` receives lines for the screen. `job`: the processes that divide the batches, or run
+  // them together; rank 0 gets the values.
+  Evaluation Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes, const TrainingJob& job) const;
 
-  // The outputs for the rows of a file, by name; target columns are not needed. Throws Error(kConfig) for outputs without a row per sample
+  // The outputs for the rows of a file, by name; target columns are not needed. `classes`: the predicted classes instead of the outputs
+  // that losses compare with classes; throws Error(kConfig) if there are none. Throws Error(kConfig) for outputs without a row per sample
   // if the file has several batches. `job` as for Evaluate.
-  std::map<std::string, Tensor> Predict(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const;
+  Predictions Predict(const std::string& data, bool classes, std::vector<std::string>& notes, const TrainingJob& job) const;
 
   struct Generated {
     std::vector<int64_t> tokens;  // the generated tokens, without the prompt
@@ -73,6 +83,12 @@ class TrainedModel {
   LanguageModel StartLanguageModel() const;
   Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                const std::map<std::string, ClassRange>& classes = {}) const;
+  // How the first loss that compares classes reads them. Throws Error(kConfig) if there is none.
+  MetricSpec ComparedClasses() const;
+  // The names of a target's classes in the data that was trained on, in their order; numbers where they have none.
+  std::vector<std::string> NamesOfClasses(const std::string& target, int64_t count) const;
+  // Replaces outputs by the classes that they predict.
+  void ClassifyOutputs(Predictions& predictions) const;
   // Ends the set-up phase, and the job if its processes have other weights or data than rank 0.
   void CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const;
 
@@ -84,17 +100,18 @@ class TrainedModel {
   ColumnMap columns_;
   std::map<std::string, std::vector<Transform>> fitted_;
   TrainingNames names_;
+  std::vector<LossInfo> losses_;  // of the plan
 };
 
 // A plan file, or the plan of a run's folder.
 std::string PlanPathOf(const std::string& path);
 
-// The weights of a run or a file: parameters and running statistics by name. `notes` receives a line if the file has tensors that the plan
-// does not store, and a warning of values that are not finite. Throws Error(kCheckpoint) for a tensor that is missing, has another shape,
-// or is not floating-point where it should be.
+// The weights of a run or a file, by name: parameters, running statistics, and those that the plan keeps frozen, if the file has them.
+// `notes` receives a line if the file has tensors that the model does not have, and a warning of values that are not finite. Throws
+// Error(kCheckpoint) for a tensor that is missing, has another shape, or is not floating-point where it should be.
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
 
-// One line that lists the file's tensors that the plan does not store; "" if there are none.
-std::string UnusedTensors(const Plan& plan, const StoredTensors& stored);
+// One line that lists the file's tensors that are neither state of the plan nor among `known`; "" if there are none.
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known);
 
 }  // namespace gradloom

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -96,6 +97,7 @@ class TrainingRun {
 
   int Resume(const ResumeOptions& options) {
     resumed_ = true;
+    run_ = options.run;
     if (!job_->leads()) {
       SetUp();
       return TrainAndFinish();
@@ -114,7 +116,7 @@ class TrainingRun {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
-      if (!absent_weights_.empty()) LoadWeights(*session_, absent_weights_, {}, set_up_.notes);  // throws
+      if (!absent_weights_.empty()) const InitialWeights missing(absent_weights_);  // throws
       log_.Line("resume  from the start: nothing has been saved yet");
     }
     WriteEnvironment(ResumedEnvironment());
@@ -134,7 +136,8 @@ class TrainingRun {
   void SetUp() {
     job_->CheckConfiguration(configuration_, resumed_);
     job_->ShareDevices(configuration_, resumed_);
-    set_up_ = SetUpTraining(configuration_, std::exchange(planned_, std::nullopt));
+    const std::unique_ptr<const InitialWeights> weights = OpenInitialWeights();
+    SetUpFrom(weights.get());
     for (const auto& [name, text] : set_up_.decided)
       configuration_.Decide(name, text, name == "devices.threads" ? "the cores of this machine" : set_up_.model_path);
     job_->CheckSetUp(set_up_);
@@ -154,16 +157,43 @@ class TrainingRun {
     CheckTrainerOptions(set_up_.options, set_up_.plan->schedule);
     if (configuration_.has_value("train.chaos"))
       session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
-    const std::string& given = configuration_.Text("model.init_weights");
-    std::string weights = given.empty() ? "" : InitialWeightsPath(given);
-    // A run that was saved does not need them any more.
-    if (resumed_ && job_->alone() && !weights.empty() && !std::filesystem::exists(weights)) absent_weights_ = std::exchange(weights, "");
-    if (weights != given && !weights.empty()) set_up_.notes.push_back("weights " + Escaped(weights, 4096));
-    if (!weights.empty()) LoadWeights(*session_, weights, configuration_.Texts("model.init_except"), set_up_.notes);
-    if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
+    if (weights != nullptr) {
+      if (weights->path() != configuration_.Text("model.init_weights"))
+        set_up_.notes.push_back("weights " + Escaped(weights->path(), 4096));
+      LoadWeights(*session_, *weights, configuration_.Texts("model.init_except"), set_up_.frozen, set_up_.notes);
+      if (shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights->path());
+    }
     parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
     // All processes have written initial values; from now on none does.
     if (shared_ != nullptr) shared_->Barrier();
+  }
+
+  // Null if the run begins with the weights of its model.
+  std::unique_ptr<const InitialWeights> OpenInitialWeights() {
+    const std::string& given = configuration_.Text("model.init_weights");
+    if (given.empty()) return nullptr;
+    // A run that was saved does not need them any more.
+    if (resumed_ && job_->alone() && !std::filesystem::exists(given)) {
+      absent_weights_ = given;
+      return nullptr;
+    }
+    return std::make_unique<const InitialWeights>(given);
+  }
+
+  // A resumed run has its frozen weights in its plan, whatever has become of the file or the run that they came from.
+  void SetUpFrom(const InitialWeights* weights) {
+    std::optional<RecipePlan> planned = std::exchange(planned_, std::nullopt);
+    const std::string plan = resumed_ && !configuration_.Text("model.init_weights").empty() ? RunFolder::Open(run_).PlanPath() : "";
+    if (std::filesystem::exists(plan)) {
+      const std::map<std::string, Tensor> kept = KeptTensors(ReadPlan(plan).model);
+      const FrozenSource own{plan, ValuesOf(kept), {}};
+      set_up_ = SetUpTraining(configuration_, std::move(planned), &own);
+    } else if (weights != nullptr) {
+      const FrozenSource given{weights->path(), weights->values(), configuration_.Texts("model.init_except")};
+      set_up_ = SetUpTraining(configuration_, std::move(planned), &given);
+    } else {
+      set_up_ = SetUpTraining(configuration_, std::move(planned));
+    }
   }
 
   void OpenCheckpoints() {
@@ -428,6 +458,7 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
+  std::string run_;             // the folder of a resumed run
   std::string absent_weights_;  // model.init_weights of a resumed run, if they are gone
   std::optional<RunParts> parts_;
   std::string trainer_state_, run_path_;

@@ -11,6 +11,8 @@
 #include "compiler/onnx/export/write_algorithm.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/read/external_data.h"
+#include "compiler/onnx/read/tensor_data.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/base/file.h"
@@ -67,21 +69,6 @@ Tensor RepeatedAlong(const Tensor& value, const Shape& shape, int axis) {
   const auto* from = static_cast<const std::byte*>(value.data());
   for (int64_t i = 0; i * block < whole.bytes(); ++i) std::memcpy(to + i * block, from + i / times * block, static_cast<size_t>(block));
   return whole;
-}
-
-// Returns the tensor's new value in the element type `data_type` of the file. `shape`: the shape in the file.
-Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
-  if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
-    return ValueFor(RepeatedAlong(value, shape, axis), shape, data_type, where);
-  if (value.shape() != shape) {
-    throw Error(ErrorCode::kShape, "the value has shape " + value.shape().ToString() + ", but the model's tensor has " + shape.ToString(),
-                where);
-  }
-  const auto dtype = DTypeFromProto(data_type);
-  if (!dtype)
-    throw Error(ErrorCode::kUnsupported, "a trained tensor has elements of type " + ProtoTypeName(data_type) + ", which is not supported",
-                where);
-  return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
 }
 
 // A trained sparse tensor becomes dense, because the zeros that it omits are trained too.
@@ -157,7 +144,7 @@ onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, 
       if (!given) return;
       Shape shape;
       for (int64_t dim : site.sparse->dims()) shape.push_back(dim);
-      sparse.push_back({site, ValueFor(values.read(site.name), shape, site.sparse->values().data_type(), where)});
+      sparse.push_back({site, ValueInFile(values.read(site.name), shape, site.sparse->values().data_type(), where)});
       return;
     }
     if (!given) {
@@ -167,7 +154,7 @@ onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, 
       }
       return;
     }
-    SetTensor(ValueFor(values.read(site.name), ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
+    SetTensor(ValueInFile(values.read(site.name), ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
     if (external != nullptr) external->Move(site.dense);
   });
   // After the walk, which this would disturb.
@@ -204,6 +191,33 @@ void Write(onnx::ModelProto model, const std::string& path, const ExportOptions&
 }
 
 }  // namespace
+
+Tensor ValueInFile(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
+  if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
+    return ValueInFile(RepeatedAlong(value, shape, axis), shape, data_type, where);
+  if (value.shape() != shape) {
+    throw Error(ErrorCode::kShape, "the value has shape " + value.shape().ToString() + ", but the model's tensor has " + shape.ToString(),
+                where);
+  }
+  const auto dtype = DTypeFromProto(data_type);
+  if (!dtype)
+    throw Error(ErrorCode::kUnsupported, "a trained tensor has elements of type " + ProtoTypeName(data_type) + ", which is not supported",
+                where);
+  return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
+}
+
+std::map<std::string, Tensor> KeptTensors(const ModelInfo& info) {
+  onnx::ModelProto model = Parse(info);
+  ExternalData external("", {});
+  std::map<std::string, Tensor> kept;
+  ForEachTensor(model, [&](const TensorSite& site) {
+    if (!site.parameter_like || site.dense == nullptr || !HasElements(*site.dense)) return;
+    const auto dtype = DTypeFromProto(site.dense->data_type());
+    if (!dtype || !IsFloating(*dtype)) return;
+    kept.emplace(site.name, ReadTensor(*site.dense, info.name + ", tensor '" + Escaped(site.name) + "'", external, {}));
+  });
+  return kept;
+}
 
 TrainedValues ValuesOf(const std::map<std::string, Tensor>& values) {
   TrainedValues borrowed{.types = {}, .read = [&values](const std::string& name) { return values.at(name); }};

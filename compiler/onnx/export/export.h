@@ -30,6 +30,10 @@ struct TrainedValues {
 };
 TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // borrows `values`
 
+// The floating-point tensors whose elements `info` contains, because training does not change them: frozen weights, and numbers in the
+// code. By name, as for ExportTrained; sparse ones are left out. Throws Error(kPlan) if `info` holds no model.
+std::map<std::string, Tensor> KeptTensors(const ModelInfo& info);
+
 // Writes the model stored in `info` with new values for tensors. Tensors are given by their names in a Graph: an initializer's name, or the
 // output of a Constant node. Names that are not in the file are ignored.
 //

@@ -1,0 +1,102 @@
+#include "runtime/session/confusion.h"
+
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/session/metrics_internal.h"
+
+namespace gradloom {
+namespace {
+
+double Share(int64_t part, int64_t of) { return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of); }
+
+}  // namespace
+
+void ConfusionMatrix::Resize(int64_t classes) {
+  if (!counts_.empty() && std::ssize(counts_) != classes) {
+    throw Error(ErrorCode::kConfig, Escaped(spec_.name) + ": the output had " + std::to_string(counts_.size()) + " classes and now has " +
+                                        std::to_string(classes));
+  }
+  counts_.resize(static_cast<size_t>(classes), std::vector<int64_t>(static_cast<size_t>(classes)));
+}
+
+void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
+  const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][static_cast<size_t>(said)]; };
+  if (IsFloating(target.dtype)) {
+    internal::CheckSameElements(spec_, output, target);
+    if (internal::ColumnsOf(output) != 1) {
+      throw Error(ErrorCode::kConfig,
+                  Escaped(spec_.name) + " needs a class for each row, but the target '" + Escaped(spec_.target) + "' has " +
+                      std::to_string(internal::ColumnsOf(output)) + " numbers",
+                  "", "--metric precision and --metric recall show each of several binary columns");
+    }
+    Resize(2);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      const double is = ElementAsDouble(target, i);
+      count(is > 0.5 ? 1 : 0, ElementAsDouble(output, i) > spec_.threshold.value_or(0) ? 1 : 0);
+    }
+    return;
+  }
+  const internal::ClassScores scores(spec_, output, target);
+  Resize(scores.classes());
+  for (int64_t position = 0; position < scores.positions(); ++position) {
+    if (const int64_t is = scores.Class(position); is >= 0) count(is, scores.Predicted(position));
+  }
+}
+
+std::vector<ClassResult> ConfusionMatrix::ByClass() const {
+  std::vector<ClassResult> results;
+  for (size_t c = 0; c < counts_.size(); ++c) {
+    int64_t rows = 0, said = 0;
+    for (size_t other = 0; other < counts_.size(); ++other) {
+      rows += counts_[c][other];
+      said += counts_[other][c];
+    }
+    const int64_t right = counts_[c][c];
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    const bool occurs = rows + said > 0;
+    results.push_back({rows, occurs ? Share(right, said) : nothing, occurs ? Share(right, rows) : nothing,
+                       occurs ? Share(2 * right, rows + said) : nothing});
+  }
+  return results;
+}
+
+std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output) {
+  const auto made_for = [](const Shape& shape) { return PredictedClasses{Tensor(DType::kInt64, shape), Tensor(DType::kFloat32, shape)}; };
+  const Shape& shape = output.shape;
+  if (loss.type == "bce" || loss.type == "bce_with_logits") {
+    if (shape.rank() == 0 || internal::ColumnsOf(output) != 1) return std::nullopt;
+    const bool is_probability = loss.type == "bce";
+    PredictedClasses made = made_for(shape);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      const double score = ElementAsDouble(output, i), yes = is_probability ? score : 1 / (1 + std::exp(-score));
+      const bool said = score > (is_probability ? 0.5 : 0);
+      made.classes.as<int64_t>()[static_cast<size_t>(i)] = said ? 1 : 0;
+      made.probabilities.as<float>()[static_cast<size_t>(i)] = static_cast<float>(said ? yes : 1 - yes);
+    }
+    return made;
+  }
+  const int64_t axis = loss.class_axis < 0 ? loss.class_axis + shape.rank() : loss.class_axis;
+  if (!loss.classes || axis < 0 || axis >= shape.rank()) return std::nullopt;
+  Shape positions;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis) positions.push_back(shape[i]);
+  }
+  PredictedClasses made = made_for(positions);
+  MetricSpec spec{.name = "classes", .output = loss.output, .target = loss.target};
+  spec.ReadLikeLoss({&loss, 1});
+  const TensorView classes = made.classes.view();
+  const internal::ClassScores scores(spec, output, classes);
+  for (int64_t position = 0; position < scores.positions(); ++position) {
+    const int64_t said = scores.Predicted(position);
+    made.classes.as<int64_t>()[static_cast<size_t>(position)] = said;
+    made.probabilities.as<float>()[static_cast<size_t>(position)] =
+        static_cast<float>(std::exp(scores.Score(position, said) - scores.LogSum(position)));
+  }
+  return made;
+}
+
+}  // namespace gradloom

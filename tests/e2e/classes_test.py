@@ -1,0 +1,220 @@
+"""What a classifier says of each class: predictions by name, of images with their files, and the confusion matrix; recomputed with numpy and
+onnxruntime."""
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+import PIL.Image
+from onnx import helper
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sample_files  # noqa: E402
+
+onnxruntime.disable_telemetry_events()
+SEED = int(os.environ.get("GRADLOOM_SEED", random.SystemRandom().randrange(1 << 31)))
+CLASSES = ["big horse", "cat, small", "dög"]
+
+
+def softmax(scores, axis=1):
+    exponentials = np.exp(scores - scores.max(axis, keepdims=True))
+    return exponentials / exponentials.sum(axis, keepdims=True)
+
+
+def linear_model(path, inputs, outputs, rng, activation="Identity", per_position=False):
+    """x [N, inputs] to scores [N, outputs], or of images x [N, inputs, H, W] to [N, outputs, H, W]."""
+    weights = rng.standard_normal((outputs, inputs, 1, 1) if per_position else (inputs, outputs)).astype("float32")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["z"]) if per_position else helper.make_node("MatMul", ["x", "w"], ["z"]),
+             helper.make_node(activation, ["z"], ["scores"])]
+    extents = [4, 5] if per_position else []
+    graph = helper.make_graph(nodes, "linear", [helper.make_tensor_value_info("x", 1, ["N", inputs, *extents])],
+                              [helper.make_tensor_value_info("scores", 1, ["N", outputs, *extents])], [onnx.numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+class ClassesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = sample_files.in_folder_of(cls)
+        print("seed", SEED)
+        rng = np.random.default_rng(SEED)
+        for part, count in (("photos", 8), ("new", 3)):
+            for label, name in enumerate(CLASSES):
+                folder = f"{part}/{name}" if part == "photos" else part
+                os.makedirs(folder, exist_ok=True)
+                for i in range(count):
+                    pixels = rng.integers(0, 150, (6, 5, 3))
+                    pixels[..., label] += 100
+                    PIL.Image.fromarray(pixels.astype("uint8")).save(f"{folder}/{label} {i}.png")
+        flat = helper.make_node("Flatten", ["x"], ["f"])
+        weights = onnx.numpy_helper.from_array(rng.standard_normal((90, 3)).astype("float32") / 10, "w")
+        graph = helper.make_graph([flat, helper.make_node("MatMul", ["f", "w"], ["scores"])], "images",
+                                  [helper.make_tensor_value_info("x", 1, ["N", 3, 6, 5])],
+                                  [helper.make_tensor_value_info("scores", 1, ["N", 3])], [weights])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "images.onnx")
+        cls.run_command(cls, ["train", "images.onnx", "--data", "photos", "--transform", "x=scale 1/255", "--loss", "cross_entropy(scores, label)",
+                              "--epochs", "2", "--progress", "none", "--name", "images"])
+
+    def setUp(self):
+        self.rng = np.random.default_rng(SEED)
+
+    def run_command(self, words, code=0):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        if done.returncode != code:
+            raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+        return done
+
+    def json(self, words):
+        return json.loads(self.run_command(words).stdout)
+
+    def rows(self, path):
+        with open(path, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def scores_of_images(self, files):
+        pixels = np.stack([np.asarray(PIL.Image.open(file)) for file in files]).transpose(0, 3, 1, 2).astype("float32") / 255
+        session = onnxruntime.InferenceSession("runs/images/export/model.onnx", providers=["CPUExecutionProvider"])
+        return session.run(None, {"x": pixels})[0]
+
+    def check_confusion(self, told, names, target, said):
+        """Against the definitions. target, said: numbers of classes."""
+        wanted = np.zeros((len(names), len(names)), int)
+        np.add.at(wanted, (target, said), 1)
+        self.assertEqual(told["classes"], names)
+        self.assertEqual(told["counts"], wanted.tolist())
+        for c in range(len(names)):
+            right, rows, taken = wanted[c, c], wanted[c].sum(), wanted[:, c].sum()
+            shares = {"precision": right / max(taken, 1), "recall": right / max(rows, 1), "f1": 2 * right / max(rows + taken, 1)}
+            for name, share in shares.items():
+                if rows + taken == 0:
+                    self.assertIsNone(told[name][c])
+                else:
+                    self.assertAlmostEqual(told[name][c], share, msg=f"{name} {c}")
+
+    def test_images_by_file_and_name(self):
+        files = sorted(f"new/{name}" for name in os.listdir("new"))
+        scores = self.scores_of_images(files)
+        said, probability = scores.argmax(1), softmax(scores).max(1)
+        for data in ("new", "new/*.png"):  # a folder without classes, and files by a pattern
+            self.run_command(["predict", "runs/images", "--data", data, "--classes", "--batch", "4", "-o", "y.csv"])
+            rows = self.rows("y.csv")
+            self.assertEqual(list(rows[0]), ["file", "label", "label.probability"])
+            self.assertEqual([row["file"] for row in rows], files)
+            self.assertEqual([row["label"] for row in rows], [CLASSES[c] for c in said])
+            np.testing.assert_allclose([float(row["label.probability"]) for row in rows], probability, rtol=1e-4)
+        self.run_command(["predict", "runs/images", "--data", files[2], "-o", "one.csv"])
+        [row] = self.rows("one.csv")
+        np.testing.assert_allclose([float(row[f"scores.{c}"]) for c in range(3)], scores[2], rtol=1e-4, atol=1e-5)
+        told = self.json(["predict", "runs/images", "--data", "new", "--classes"])
+        self.assertEqual((told["file"], told["label"]), (files, [CLASSES[c] for c in said]))
+        said_of_numbers = self.run_command(["predict", "runs/images", "--data", "new", "--classes", "-o", "y.npz"]).stderr
+        self.assertIn("classes label from 0: big horse, 'cat, small', dög", said_of_numbers)
+        with np.load("y.npz") as arrays:
+            np.testing.assert_array_equal(arrays["label"], said)
+        # Folders of classes have files, too.
+        self.run_command(["predict", "runs/images", "--data", "photos", "-o", "y.csv"])
+        self.assertEqual(self.rows("y.csv")[8]["file"], "photos/cat, small/1 0.png")
+
+    def test_images_without_classes_are_only_for_predictions(self):
+        words = ["train", "images.onnx", "--loss", "cross_entropy(scores, label)", "--epochs", "1", "--data"]
+        for data in ("new", "new/*.png"):
+            error = self.run_command([*words, data], 5).stderr
+            self.assertIn("the images are in no sub-folders", error)
+            self.assertIn("folder named after it", error)
+        with open("new/notes.txt", "w") as file:
+            file.write("no image\n")
+        self.assertIn("not an image", self.run_command(["predict", "runs/images", "--data", "new/*"], 5).stderr)
+        os.remove("new/notes.txt")
+        self.assertIn("9 images, no classes", self.run_command(["inspect", "new"]).stdout)
+
+    def test_confusion_of_images(self):
+        files = sorted(f"photos/{name}/{file}" for name in CLASSES for file in os.listdir(f"photos/{name}"))
+        target = [CLASSES.index(file.split("/")[1]) for file in files]
+        words = ["eval", "runs/images", "--data", "photos", "--metric", "f1", "--batch", "7", "--confusion"]
+        told = self.json([*words, "--json"])
+        self.check_confusion(told["confusion"], CLASSES, target, self.scores_of_images(files).argmax(1))
+        self.assertAlmostEqual(told["f1"], np.mean(told["confusion"]["f1"]))
+        shown = self.run_command(words).stdout
+        for name in CLASSES:
+            self.assertIn(name, shown)
+        self.assertIn("precision", shown)
+        # Several processes divide the batches.
+        launched = self.run_command(["launch", "--nproc-per-node", "2", "--", *words, "--json"]).stdout
+        self.assertEqual(json.loads(launched)["confusion"], told["confusion"])
+
+    def test_classes_of_tables(self):
+        names = ["no", "yes"]
+        for outputs, loss, activation in ((2, "cross_entropy", "Identity"), (2, "cross_entropy_of_probabilities", "Softmax"),
+                                          (2, "nll", "LogSoftmax"), (1, "bce_with_logits", "Identity"), (1, "bce", "Sigmoid")):
+            linear_model("linear.onnx", 4, outputs, self.rng, activation)
+            x = self.rng.standard_normal((40, 4)).astype("float32")
+            target = self.rng.integers(0, 2, 40)
+            with open("named.csv", "w") as file:
+                file.write("a,b,c,d,answer\n" + "".join(",".join(map(repr, map(float, row))) + f",{names[t]}\n" for row, t in zip(x, target)))
+            self.run_command(["train", "linear.onnx", "--data", "named.csv", "--map", "x=a..d", "--loss", f"{loss}(scores, answer)", "--epochs", "1",
+                              "--progress", "none", "--name", loss])
+            session = onnxruntime.InferenceSession(f"runs/{loss}/export/model.onnx", providers=["CPUExecutionProvider"])
+            scores = session.run(None, {"x": x})[0].astype(np.float64)
+            if outputs == 1:
+                yes = scores if loss == "bce" else 1 / (1 + np.exp(-scores))
+                scores = np.log(np.concatenate([1 - yes, yes], 1))
+            elif loss == "cross_entropy_of_probabilities":
+                scores = np.log(scores)
+            self.run_command(["predict", f"runs/{loss}", "--data", "named.csv", "--classes", "-o", "y.csv"])
+            rows = self.rows("y.csv")
+            self.assertEqual(list(rows[0]), ["answer", "answer.probability"])
+            self.assertEqual([row["answer"] for row in rows], [names[c] for c in scores.argmax(1)], loss)
+            np.testing.assert_allclose([float(row["answer.probability"]) for row in rows], softmax(scores).max(1), rtol=1e-4)
+            told = self.json(["eval", f"runs/{loss}", "--data", "named.csv", "--confusion", "--json"])
+            self.check_confusion(told["confusion"], names, target, scores.argmax(1))
+
+    def test_classes_of_pixels(self):
+        linear_model("pixels.onnx", 3, 4, self.rng, per_position=True)
+        images = self.rng.standard_normal((10, 3, 4, 5)).astype("float32")
+        masks = self.rng.integers(0, 4, (10, 4, 5))
+        masks[:, 0, :2] = 255
+        np.savez("pixels.npz", x=images, mask=masks)
+        said = self.run_command(["train", "pixels.onnx", "--data", "pixels.npz", "--loss", "cross_entropy(scores, mask, ignore_index=255)", "--epochs",
+                                 "1", "--eval-split", "20%", "--metric", "iou", "--best", "eval/iou:max", "--name", "pixels"]).stderr
+        self.assertIn("eval iou", said)
+        session = onnxruntime.InferenceSession("runs/pixels/export/model.onnx", providers=["CPUExecutionProvider"])
+        wanted = session.run(None, {"x": images})[0].argmax(1)
+        self.run_command(["predict", "runs/pixels", "--data", "pixels.npz", "--classes", "-o", "masks.npz"])
+        with np.load("masks.npz") as arrays:
+            np.testing.assert_array_equal(arrays["mask"], wanted)
+        told = self.json(["eval", "runs/pixels", "--data", "pixels.npz", "--confusion", "--json"])
+        counted = masks != 255
+        self.check_confusion(told["confusion"], ["0", "1", "2", "3"], masks[counted], wanted[counted])
+        overlap = [((wanted == c) & (masks == c)).sum() / (((wanted == c) | (masks == c)) & counted).sum() for c in range(4)]
+        self.assertAlmostEqual(told["iou"], np.mean(overlap))
+
+    def test_what_has_no_classes(self):
+        linear_model("numbers.onnx", 4, 1, self.rng)
+        self.run_command(["train", "numbers.onnx", "--data", "random:16", "--loss", "mse(scores, y)", "--epochs", "1", "--name", "numbers"])
+        for words in (["eval", "runs/numbers", "--data", "random:16", "--confusion"], ["predict", "runs/numbers", "--data", "random:16", "--classes"]):
+            error = self.run_command(words, 4).stderr
+            self.assertIn("does not compare an output with classes", error)
+            self.assertIn(words[-1], error)
+
+    def test_many_classes_show_what_is_confused_most(self):
+        linear_model("many.onnx", 4, 30, self.rng)
+        np.savez("many.npz", x=self.rng.standard_normal((200, 4)).astype("float32"), label=self.rng.integers(0, 30, 200))
+        self.run_command(["train", "many.onnx", "--data", "many.npz", "--loss", "cross_entropy(scores, label)", "--epochs", "1", "--name", "many"])
+        words = ["eval", "runs/many", "--data", "many.npz", "--confusion"]
+        counts = np.array(self.json([*words, "--json"])["confusion"]["counts"])
+        np.fill_diagonal(counts, 0)
+        lines = self.run_command(words).stdout.splitlines()
+        first = lines.index(next(line for line in lines if "taken for" in line)) + 1
+        is_, taken, rows = lines[first].split()
+        self.assertEqual((counts[int(is_), int(taken)], int(rows)), (counts.max(), counts.max()))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+#include "tools/run/predictions.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kFileColumn[] = "file";
+
+// The double with the same shortest decimal form as the float: 0.1 rather than 0.10000000149.
+double ShortestOf(float value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  double same = value;
+  std::from_chars(text, end, same);
+  return same;
+}
+
+// The name of a class; null if it has none.
+const std::string* ClassNameAt(const std::vector<std::string>* classes, const TensorView& tensor, int64_t at) {
+  if (classes == nullptr) return nullptr;
+  const int64_t number = ElementAsInt(tensor, at);
+  return number >= 0 && number < std::ssize(*classes) ? &(*classes)[static_cast<size_t>(number)] : nullptr;
+}
+
+nlohmann::json ListOf(const TensorView& tensor, const std::vector<std::string>* classes, int axis, int64_t& next) {
+  if (axis == tensor.shape.rank()) {
+    const int64_t at = next++;
+    if (const std::string* name = ClassNameAt(classes, tensor, at)) return *name;
+    if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0;
+    if (!IsFloating(tensor.dtype)) return ElementAsInt(tensor, at);
+    const double value = ElementAsDouble(tensor, at);
+    if (!std::isfinite(value)) return nullptr;
+    return tensor.dtype == DType::kFloat32 ? ShortestOf(static_cast<float>(value)) : value;
+  }
+  nlohmann::json list = nlohmann::json::array();
+  for (int64_t i = 0; i < tensor.shape[axis]; ++i) list.push_back(ListOf(tensor, classes, axis + 1, next));
+  return list;
+}
+
+std::string TextOf(const TensorView& tensor, int64_t at) {
+  if (!IsFloating(tensor.dtype)) return std::to_string(ElementAsInt(tensor, at));
+  const double value = ElementAsDouble(tensor, at);
+  if (std::isnan(value)) return "nan";
+  char text[32];
+  const bool narrow = tensor.dtype != DType::kFloat64;
+  const auto [end, error] =
+      narrow ? std::to_chars(text, text + sizeof text, static_cast<float>(value)) : std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+std::string Quoted(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string text = "\"";
+  for (const char c : field) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return text + "\"";
+}
+
+const std::vector<std::string>* NamesFor(const Predictions& predictions, const std::string& output) {
+  const auto found = predictions.classes.find(output);
+  return found == predictions.classes.end() ? nullptr : &found->second;
+}
+
+// A model may have an output of that name.
+bool HasFileColumn(const Predictions& predictions, int64_t rows) {
+  return std::ssize(predictions.files) == rows && rows > 0 && !predictions.outputs.contains(kFileColumn);
+}
+
+}  // namespace
+
+std::string TableOf(const Predictions& predictions, const std::string& path) {
+  std::string text;
+  int64_t rows = -1;
+  for (const auto& [name, tensor] : predictions.outputs) {
+    const int64_t own = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
+    if (own == 0 || (rows >= 0 && own != rows)) {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table must have one row per sample",
+                  Escaped(path, 4096), "use -o y.npz");
+    }
+    rows = own;
+    const int64_t width = tensor.elements() / rows;
+    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + Quoted(width == 1 ? name : name + "." + std::to_string(i));
+  }
+  const bool has_files = HasFileColumn(predictions, rows);
+  if (has_files) text = std::string(kFileColumn) + "," + text;
+  for (int64_t row = 0; row < rows; ++row) {
+    text += "\n";
+    const char* before = "";
+    if (has_files) {
+      text += Quoted(predictions.files[static_cast<size_t>(row)]);
+      before = ",";
+    }
+    for (const auto& [name, tensor] : predictions.outputs) {
+      const std::vector<std::string>* classes = NamesFor(predictions, name);
+      const int64_t width = tensor.elements() / rows;
+      for (int64_t at = row * width; at < (row + 1) * width; ++at, before = ",") {
+        const std::string* named = ClassNameAt(classes, tensor.view(), at);
+        text += before + (named != nullptr ? Quoted(*named) : TextOf(tensor.view(), at));
+      }
+    }
+  }
+  return text + "\n";
+}
+
+std::string JsonOf(const Predictions& predictions) {
+  nlohmann::json line = nlohmann::json::object();
+  for (const auto& [name, tensor] : predictions.outputs) {
+    int64_t next = 0;
+    line[name] = ListOf(tensor.view(), NamesFor(predictions, name), 0, next);
+  }
+  if (HasFileColumn(predictions, std::ssize(predictions.files))) line[kFileColumn] = predictions.files;
+  // File names need not be UTF-8.
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gradloom
