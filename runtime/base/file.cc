@@ -60,41 +60,39 @@ bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error 
   throw Error(IsShortage(error) ? ErrorCode::kResource : ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
+// O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
+Descriptor OpenForReading(const std::string& path) {
+  if (path.find('\0') != std::string::npos) FailRead("cannot open the file", path, EINVAL);
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) FailRead("cannot open the file", path, errno);
+  return file;
+}
+
 }  // namespace
 
-InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(path)) {
-  if (path_.find('\0') != std::string::npos) FailRead("cannot open the file", path_, EINVAL);
-  // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) FailRead("cannot open the file", path_, errno);
+InputFile::InputFile(std::string path, int64_t limit_bytes) : InputFile(OpenForReading(path), path, limit_bytes) {}
+
+InputFile::InputFile(Descriptor file, std::string path, int64_t limit_bytes) : path_(std::move(path)), fd_(std::move(file)) {
   struct stat status;
-  if (::fstat(fd_, &status) != 0) {
-    const int error = errno;
-    ::close(fd_);
-    FailRead("cannot read the file", path_, error);
-  }
+  if (::fstat(fd(), &status) != 0) FailRead("cannot read the file", path_, errno);
   if (!S_ISREG(status.st_mode)) {
-    ::close(fd_);
     throw Error(
         ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
         S_ISFIFO(status.st_mode) ? "a pipe cannot be read more than once; write its output to a file first" : "name the file itself");
   }
   bytes_ = status.st_size;
   if (bytes_ > limit_bytes) {
-    ::close(fd_);
     throw Error(ErrorCode::kLimit,
                 "the file has " + std::to_string(bytes_) + " bytes, more than the limit of " + std::to_string(limit_bytes),
                 Escaped(path_, 4096), "use a smaller file, or split it");
   }
 }
 
-InputFile::~InputFile() { ::close(fd_); }
-
 void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
   GRADLOOM_CHECK(offset >= 0 && bytes >= 0);
   char* to = static_cast<char*>(out);
   while (bytes > 0) {
-    const ssize_t got = ::pread(fd_, to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
+    const ssize_t got = ::pread(fd(), to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) FailRead("cannot read the file", path_, errno);
     if (got == 0) throw Error(ErrorCode::kIo, "unexpected end of file at byte " + std::to_string(offset), Escaped(path_, 4096));
@@ -104,7 +102,7 @@ void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
 
 int64_t InputFile::Read(void* out, int64_t bytes) {
   while (true) {
-    const ssize_t got = ::read(fd_, out, static_cast<size_t>(std::min(bytes, kPieceBytes)));
+    const ssize_t got = ::read(fd(), out, static_cast<size_t>(std::min(bytes, kPieceBytes)));
     if (got >= 0) return got;
     if (errno != EINTR) FailRead("cannot read the file", path_, errno);
   }

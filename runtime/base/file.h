@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file_calls.h"
 
@@ -21,12 +22,12 @@ class InputFile {
   // Throws Error(kIo) if the file is absent, unreadable, or not a regular file (a FIFO would block), and Error(kLimit) if it has more than
   // `limit_bytes`.
   explicit InputFile(std::string path, int64_t limit_bytes = kFileLimitBytes);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
+
+  // The same for a file that is open already; `path` is for messages.
+  InputFile(Descriptor file, std::string path, int64_t limit_bytes);
 
   const std::string& path() const { return path_; }
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
   // The size when it was opened.
   int64_t bytes() const { return bytes_; }
@@ -39,7 +40,7 @@ class InputFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Descriptor fd_;
   int64_t bytes_ = 0;
 };
 
