@@ -12,7 +12,6 @@
 #include <memory>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -99,7 +98,7 @@ InputFile ConfinedFolder::Open(const std::string& name, const NamedBy& by, int64
     Refuse("that is not a regular file", name, by);
   if (error == ENOENT) Refuse("that is missing", name, by, ErrorCode::kIo);
   if (error != 0) Refuse("that cannot be opened: " + std::generic_category().message(error), name, by, ErrorCode::kIo);
-  return InputFile(std::move(file), path_ + "/" + name, limit_bytes);
+  return InputFile(file.Release(), path_ + "/" + name, limit_bytes);
 }
 
 }  // namespace gradloom

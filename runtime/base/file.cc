@@ -60,21 +60,32 @@ bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error 
   throw Error(IsShortage(error) ? ErrorCode::kResource : ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
-// O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
-Descriptor OpenForReading(const std::string& path) {
+int OpenForReading(const std::string& path) {
   if (path.find('\0') != std::string::npos) FailRead("cannot open the file", path, EINVAL);
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) FailRead("cannot open the file", path, errno);
-  return file;
+  // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) FailRead("cannot open the file", path, errno);
+  return fd;
 }
 
 }  // namespace
 
-InputFile::InputFile(std::string path, int64_t limit_bytes) : InputFile(OpenForReading(path), path, limit_bytes) {}
+InputFile::InputFile(int fd, std::string path) : path_(std::move(path)), fd_(fd) {}
 
-InputFile::InputFile(Descriptor file, std::string path, int64_t limit_bytes) : path_(std::move(path)), fd_(std::move(file)) {
+// The constructors below delegate, so the destructor closes the file if Check throws.
+InputFile::InputFile(std::string path, int64_t limit_bytes) : InputFile(OpenForReading(path), path) { Check(limit_bytes); }
+
+InputFile::InputFile(int fd, std::string path, int64_t limit_bytes) : InputFile(fd, std::move(path)) { Check(limit_bytes); }
+
+InputFile::InputFile(InputFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_) {}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::Check(int64_t limit_bytes) {
   struct stat status;
-  if (::fstat(fd(), &status) != 0) FailRead("cannot read the file", path_, errno);
+  if (::fstat(fd_, &status) != 0) FailRead("cannot read the file", path_, errno);
   if (!S_ISREG(status.st_mode)) {
     throw Error(
         ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
@@ -92,7 +103,7 @@ void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
   GRADLOOM_CHECK(offset >= 0 && bytes >= 0);
   char* to = static_cast<char*>(out);
   while (bytes > 0) {
-    const ssize_t got = ::pread(fd(), to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
+    const ssize_t got = ::pread(fd_, to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) FailRead("cannot read the file", path_, errno);
     if (got == 0) throw Error(ErrorCode::kIo, "unexpected end of file at byte " + std::to_string(offset), Escaped(path_, 4096));
@@ -102,7 +113,7 @@ void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
 
 int64_t InputFile::Read(void* out, int64_t bytes) {
   while (true) {
-    const ssize_t got = ::read(fd(), out, static_cast<size_t>(std::min(bytes, kPieceBytes)));
+    const ssize_t got = ::read(fd_, out, static_cast<size_t>(std::min(bytes, kPieceBytes)));
     if (got >= 0) return got;
     if (errno != EINTR) FailRead("cannot read the file", path_, errno);
   }

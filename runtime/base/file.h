@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file_calls.h"
 
@@ -23,11 +22,15 @@ class InputFile {
   // `limit_bytes`.
   explicit InputFile(std::string path, int64_t limit_bytes = kFileLimitBytes);
 
-  // The same for a file that is open already; `path` is for messages.
-  InputFile(Descriptor file, std::string path, int64_t limit_bytes);
+  // The same for a descriptor that is open already, which it takes. `path`: the one that errors show.
+  InputFile(int fd, std::string path, int64_t limit_bytes);
+
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+  ~InputFile();
 
   const std::string& path() const { return path_; }
-  int fd() const { return fd_.get(); }
+  int fd() const { return fd_; }
 
   // The size when it was opened.
   int64_t bytes() const { return bytes_; }
@@ -39,8 +42,11 @@ class InputFile {
   int64_t Read(void* out, int64_t bytes);
 
  private:
+  InputFile(int fd, std::string path);
+  void Check(int64_t limit_bytes);
+
   std::string path_;
-  Descriptor fd_;
+  int fd_ = -1;
   int64_t bytes_ = 0;
 };
 
