@@ -94,6 +94,26 @@ bool PassesPartial(ShardQuery& query) {
   return false;
 }
 
+// The output has the elements of input 0 in the same row-major order.
+void ShardView(ShardQuery& query) {
+  const Shard shard = query.given(0);
+  if (!shard.split()) return query.SetAll(shard);
+  const Shape &from = query.shape(0), &to = query.out_shape(0);
+  const auto stride = [](const Shape& shape, int axis) {
+    int64_t product = 1;
+    for (int i = axis + 1; i < shape.rank(); ++i) product *= shape[i];
+    return product;
+  };
+  const int axis = query.growing(0);
+  if (axis < 0) query.Refuse("its result has no batch axis");
+  // Contiguous elements of one sample, in the element order of both shapes.
+  const int64_t together = shard.InnerOf(from[shard.axis], query.batch()) * stride(from, shard.axis), step = stride(to, axis);
+  if (step == 0 || together % step != 0 || to[axis] * step % (query.batch() * together) != 0) {
+    query.Refuse("its result does not keep the elements of a sample together");
+  }
+  query.SetAll(Shard::Split(axis, together / step));
+}
+
 }  // namespace
 
 void ShardPointwise(ShardQuery& query) {
@@ -112,25 +132,6 @@ void ShardPointwise(ShardQuery& query) {
   }
   if (local && made.split()) query.Refuse("it reads a statistic that each device computes over its own samples");
   query.SetAll(local ? Shard::Local() : made);
-}
-
-void ShardView(ShardQuery& query) {
-  const Shard shard = query.given(0);
-  if (!shard.split()) return query.SetAll(shard);
-  const Shape &from = query.shape(0), &to = query.out_shape(0);
-  const auto stride = [](const Shape& shape, int axis) {
-    int64_t product = 1;
-    for (int i = axis + 1; i < shape.rank(); ++i) product *= shape[i];
-    return product;
-  };
-  const int axis = query.growing(0);
-  if (axis < 0) query.Refuse("its result has no batch axis");
-  // Contiguous elements of one sample, in the element order of both shapes.
-  const int64_t together = shard.InnerOf(from[shard.axis], query.batch()) * stride(from, shard.axis), step = stride(to, axis);
-  if (step == 0 || together % step != 0 || to[axis] * step % (query.batch() * together) != 0) {
-    query.Refuse("its result does not keep the elements of a sample together");
-  }
-  query.SetAll(Shard::Split(axis, together / step));
 }
 
 void ShardGrowing(ShardQuery& query) {

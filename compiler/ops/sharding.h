@@ -126,9 +126,6 @@ Shard Joined(const ShardQuery& query, Shard one, Shard other);
 // Output elements depend only on the inputs' elements at the same position; broadcasts.
 void ShardPointwise(ShardQuery& query);
 
-// The output has the elements of input 0 in the same row-major order.
-void ShardView(ShardQuery& query);
-
 // The operands do not decide how the output is divided: it is split if an axis grows with the batch, else whole.
 void ShardGrowing(ShardQuery& query);
 

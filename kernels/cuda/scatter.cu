@@ -4,9 +4,8 @@
 // sorted lists at a time into one, which takes two passes for 65,536 updates. Then each thread processes a run of 32 updates of a few
 // columns in sorted order. If the updates of a target extend over several runs, the thread of the first run combines the partial sums. So
 // each update is read once, however the updates are distributed.
-#include <limits>
-
 #include "kernels/cuda/index.cuh"
+#include "kernels/cuda/merge_sort.cuh"
 #include "kernels/cuda/rows/scattering.h"
 #include "kernels/cuda/shared.cuh"
 #include "kernels/cuda/words.cuh"
@@ -18,8 +17,22 @@ namespace {
 // The target rows of updates, and the numbers of the updates. In a sorted list, targets are ascending, and so are the numbers of each
 // target.
 struct UpdateList {
+  struct Item {
+    int64_t target, number;
+  };
+
   int64_t* targets = nullptr;
   int64_t* numbers = nullptr;
+
+  GRADLOOM_DEVICE Item Get(int64_t position) const { return {targets[position], numbers[position]}; }
+  GRADLOOM_DEVICE void Set(int64_t position, const Item& item) const {
+    targets[position] = item.target;
+    numbers[position] = item.number;
+  }
+};
+
+struct ByTarget {
+  GRADLOOM_DEVICE bool operator()(const UpdateList::Item& a, const UpdateList::Item& b) const { return a.target < b.target; }
 };
 
 // The scratch memory described in rows/scattering.h.
@@ -56,45 +69,8 @@ void SortTiles(const Scattering& s, const Indices& indices, const P& indexer, co
     if (mine >= n) return;
     int rank = 0;
     for (int k = 0; k < n; ++k) rank += targets[k] < target + (k < mine ? 1 : 0) ? 1 : 0;
-    list.targets[begin + rank] = target;
-    list.numbers[begin + rank] = begin + mine;
+    list.Set(begin + rank, {target, begin + mine});
   });
-}
-
-// Merges each kWays neighboring sorted lists of `width` updates, a power of two. An update follows those of lower targets in the other
-// lists, and those of its own target in previous lists.
-void MergeLists(int64_t count, int64_t width, const UpdateList& from, const UpdateList& to, cudaStream_t stream) {
-  ForEachElement(
-      count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        constexpr int kWays = Scattering::kWays;
-        const int64_t target = from.targets[i], own = Divide(i, width).quotient, first = own / kWays * kWays;
-        // Steps of a binary search in all lists, so that their loads are in flight together. Its own list is not searched.
-        int64_t before[kWays] = {};
-        for (int64_t step = width; step > 0; step /= 2) {
-          int64_t seen[kWays];
-          GRADLOOM_UNROLL
-          for (int k = 0; k < kWays; ++k) {
-            const int64_t begin = (first + k) * width, next = before[k] + step;
-            const bool inside = first + k != own && next <= width && begin + next <= count;
-            seen[k] = inside ? from.targets[begin + next - 1] : std::numeric_limits<int64_t>::max();
-          }
-          GRADLOOM_UNROLL
-          for (int k = 0; k < kWays; ++k) before[k] += seen[k] < target + (first + k < own ? 1 : 0) ? step : 0;
-        }
-        int64_t at = first * width + i - own * width;
-        GRADLOOM_UNROLL
-        for (int k = 0; k < kWays; ++k) at += before[k];
-        to.targets[at] = target;
-        to.numbers[at] = from.numbers[i];
-      });
-}
-
-// Merges the sorted tiles in list 0, and returns the list with the result.
-const UpdateList& MergeTiles(const Scattering& s, const ScatterScratch& scratch, cudaStream_t stream) {
-  int now = 0;
-  for (int64_t width = kTile; width < s.count; width *= Scattering::kWays, now = 1 - now)
-    MergeLists(s.count, width, scratch.lists[now], scratch.lists[1 - now], stream);
-  return scratch.lists[now];
 }
 
 template <typename A>
@@ -288,7 +264,8 @@ std::unique_ptr<Kernel> MakeScatter(const KernelCall& call, const ScatterInputs&
       if (s.count == 0) return;
       const ScatterScratch scratch(s, l.scratch);
       SortTiles(s, Indices{l.inputs[inputs.indices], wide}, indexer, scratch.lists[0], fault, l.stream);
-      const UpdateList& list = MergeTiles(s, scratch, l.stream);
+      const UpdateList list =
+          MergeSortedLists<Scattering::kWays>(s.count, s.count, kTile, scratch.lists[0], scratch.lists[1], l.stream, ByTarget());
       const SortedUpdates<T> sorted(s, reduction, inputs.data < 0, list, l.inputs[inputs.updates], l.outputs[0], scratch.sums);
       CombineRuns(sorted, l.stream);
       JoinRuns(sorted, l.stream);

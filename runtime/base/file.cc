@@ -60,35 +60,44 @@ bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error 
   throw Error(IsShortage(error) ? ErrorCode::kResource : ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
+int OpenForReading(const std::string& path) {
+  if (path.find('\0') != std::string::npos) FailRead("cannot open the file", path, EINVAL);
+  // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) FailRead("cannot open the file", path, errno);
+  return fd;
+}
+
 }  // namespace
 
-InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(path)) {
-  if (path_.find('\0') != std::string::npos) FailRead("cannot open the file", path_, EINVAL);
-  // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) FailRead("cannot open the file", path_, errno);
+InputFile::InputFile(int fd, std::string path) : path_(std::move(path)), fd_(fd) {}
+
+// The constructors below delegate, so the destructor closes the file if Check throws.
+InputFile::InputFile(std::string path, int64_t limit_bytes) : InputFile(OpenForReading(path), path) { Check(limit_bytes); }
+
+InputFile::InputFile(int fd, std::string path, int64_t limit_bytes) : InputFile(fd, std::move(path)) { Check(limit_bytes); }
+
+InputFile::InputFile(InputFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_) {}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::Check(int64_t limit_bytes) {
   struct stat status;
-  if (::fstat(fd_, &status) != 0) {
-    const int error = errno;
-    ::close(fd_);
-    FailRead("cannot read the file", path_, error);
-  }
+  if (::fstat(fd_, &status) != 0) FailRead("cannot read the file", path_, errno);
   if (!S_ISREG(status.st_mode)) {
-    ::close(fd_);
     throw Error(
         ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
         S_ISFIFO(status.st_mode) ? "a pipe cannot be read more than once; write its output to a file first" : "name the file itself");
   }
   bytes_ = status.st_size;
   if (bytes_ > limit_bytes) {
-    ::close(fd_);
     throw Error(ErrorCode::kLimit,
                 "the file has " + std::to_string(bytes_) + " bytes, more than the limit of " + std::to_string(limit_bytes),
                 Escaped(path_, 4096), "use a smaller file, or split it");
   }
 }
-
-InputFile::~InputFile() { ::close(fd_); }
 
 void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
   GRADLOOM_CHECK(offset >= 0 && bytes >= 0);

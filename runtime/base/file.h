@@ -21,9 +21,13 @@ class InputFile {
   // Throws Error(kIo) if the file is absent, unreadable, or not a regular file (a FIFO would block), and Error(kLimit) if it has more than
   // `limit_bytes`.
   explicit InputFile(std::string path, int64_t limit_bytes = kFileLimitBytes);
+
+  // The same for a descriptor that is open already, which it takes. `path`: the one that errors show.
+  InputFile(int fd, std::string path, int64_t limit_bytes);
+
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
   int fd() const { return fd_; }
@@ -38,6 +42,9 @@ class InputFile {
   int64_t Read(void* out, int64_t bytes);
 
  private:
+  InputFile(int fd, std::string path);
+  void Check(int64_t limit_bytes);
+
   std::string path_;
   int fd_ = -1;
   int64_t bytes_ = 0;

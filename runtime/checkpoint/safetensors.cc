@@ -125,8 +125,11 @@ void WriteArranged(const WriteBytes& write, const Arrangement& arranged, const W
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path, int64_t limit_bytes, int64_t max_tensors) : file_(path, limit_bytes) {
-  SafetensorsHeader header = ReadHeader(file_.bytes(), max_tensors, Escaped(path, 4096),
+SafetensorsFile::SafetensorsFile(const std::string& path, int64_t limit_bytes, int64_t max_tensors)
+    : SafetensorsFile(InputFile(path, limit_bytes), max_tensors) {}
+
+SafetensorsFile::SafetensorsFile(InputFile file, int64_t max_tensors) : file_(std::move(file)) {
+  SafetensorsHeader header = ReadHeader(file_.bytes(), max_tensors, Escaped(path(), 4096),
                                         [&](int64_t offset, void* out, int64_t bytes) { file_.ReadAt(offset, out, bytes); });
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
@@ -149,12 +152,6 @@ Tensor SafetensorsFile::Read(const std::string& name) const {
   Tensor tensor(entry.dtype, entry.shape);
   ReadInto(name, tensor.data());
   return tensor;
-}
-
-std::map<std::string, Tensor> SafetensorsFile::ReadAll() const {
-  std::map<std::string, Tensor> tensors;
-  for (const auto& [name, entry] : entries_) tensors.emplace(name, Read(name));
-  return tensors;
 }
 
 std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where, int64_t max_tensors,

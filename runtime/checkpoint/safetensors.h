@@ -29,6 +29,7 @@ class SafetensorsFile {
   // holes, overlaps, and trailing bytes. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for more than `max_tensors`
   // tensors.
   explicit SafetensorsFile(const std::string& path, int64_t limit_bytes = kLimitBytes, int64_t max_tensors = kMaxTensors);
+  explicit SafetensorsFile(InputFile file, int64_t max_tensors = kMaxTensors);
 
   const std::string& path() const { return file_.path(); }
   const InputFile& file() const { return file_; }
@@ -42,8 +43,6 @@ class SafetensorsFile {
 
   // The same into `out`, which has room for the entry's bytes.
   void ReadInto(const std::string& name, void* out) const;
-
-  std::map<std::string, Tensor> ReadAll() const;
 
   // Larger than the limits of data and models, since state is larger: nothing is allocated by what a header claims.
   static constexpr int64_t kLimitBytes = int64_t{1} << 50;

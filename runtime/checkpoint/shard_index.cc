@@ -1,6 +1,5 @@
 #include "runtime/checkpoint/shard_index.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,26 +11,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kWeightMap = "weight_map";
-constexpr size_t kMaxNameBytes = 4096;
-
-// The same rules as for external data of a model.
-void CheckFileName(const std::string& name, const std::string& where) {
-  const auto fail = [&](const char* why) {
-    throw Error(ErrorCode::kPath, std::string("the index names a file ") + why, where + "  file \"" + Escaped(name) + "\"",
-                "put all shards into the folder of the index, and their names into the index");
-  };
-  if (name.empty()) fail("without a name");
-  if (name.size() > kMaxNameBytes) fail("with a name longer than 4,096 bytes");
-  if (name.find('\0') != std::string::npos) fail("with a NUL byte in its name");
-  if (name.find("://") != std::string::npos) fail("by a URL; only files are read");
-  if (name.front() == '/') fail("by an absolute path");
-  if (name.find('\\') != std::string::npos || (name.size() > 1 && name[1] == ':')) fail("by a Windows path");
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    if (std::string_view(name).substr(begin, end - begin) == "..") fail("outside of its folder");
-    begin = end + 1;
-  }
-}
 
 // Parses event by event, like the header of a safetensors file: this detects duplicate keys, and builds no tree of what is ignored.
 class IndexEvents : public nlohmann::json_sax<Json> {
@@ -70,7 +49,7 @@ class IndexEvents : public nlohmann::json_sax<Json> {
 
   bool string(std::string& text) override {
     if (!in_map_) return Ignored("a string");
-    CheckFileName(text, where_ + " tensor '" + Escaped(key_) + "'");
+    CheckFileName(text, NamedByIndex(where_, key_));
     index_.emplace(key_, text);
     return true;
   }
@@ -127,6 +106,11 @@ class IndexEvents : public nlohmann::json_sax<Json> {
 
 bool IsShardIndex(const std::string& path) {
   return path.ends_with(".json") && path.substr(path.rfind('/') + 1).find(".index.") != std::string::npos;
+}
+
+NamedBy NamedByIndex(const std::string& where, const std::string& tensor) {
+  return {"the index", where + " tensor '" + Escaped(tensor) + "'",
+          "put all shards into the folder of the index, and their names into the index"};
 }
 
 ShardIndex ParseShardIndex(std::string_view text, int64_t max_tensors, const std::string& where) {

@@ -1,14 +1,10 @@
 #include "runtime/checkpoint/weight_files.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
+#include "runtime/base/confined_folder.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
@@ -24,26 +20,6 @@ constexpr char kReload[] = "the index and its shards are not of the same version
 
 [[noreturn]] void Refuse(const std::string& message, const std::string& path) {
   throw Error(ErrorCode::kCheckpoint, message, Escaped(path, 4096), kReload);
-}
-
-std::string RealPath(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> resolved(::realpath(path.c_str(), nullptr), &std::free);
-  return resolved ? resolved.get() : "";
-}
-
-// Throws unless `file`, which was opened under `path`, is in one of these folders, given by their real paths. The system is asked where the
-// path leads after the file was opened, and whether that is the same file, so no link that changes meanwhile leads elsewhere.
-void CheckStaysBelow(const std::vector<std::string>& folders, const InputFile& file, const std::string& path) {
-  const std::string target = RealPath(path);
-  struct stat opened, there;
-  const bool same = ::fstat(file.fd(), &opened) == 0 && ::stat(target.c_str(), &there) == 0 && opened.st_dev == there.st_dev &&
-                    opened.st_ino == there.st_ino;
-  const auto within = [&](const std::string& folder) {
-    return !folder.empty() && target.starts_with(folder.ends_with('/') ? folder : folder + "/");
-  };
-  if (same && std::any_of(folders.begin(), folders.end(), within)) return;
-  throw Error(ErrorCode::kPath, "a shard of the index is outside of its folder, through a link", Escaped(path, 4096),
-              "put the file itself into the folder of the index");
 }
 
 void HashFile(const InputFile& file, Hash& hash) {
@@ -84,25 +60,17 @@ void WeightFiles::AddShards(int64_t limit_bytes, int64_t max_tensors) {
     throw Error(ErrorCode::kLimit,
                 "the index names " + std::to_string(shards.size()) + " files, more than the limit of " + std::to_string(kMaxShards), where);
   }
-  const std::vector<std::string> folders = {RealPath(folder), FolderOf(RealPath(path_))};
+  const ConfinedFolder files(folder, path_);
   for (const auto& [shard, tensor] : shards) {
-    const std::string path = folder + "/" + shard;
-    std::error_code error;
-    if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found) {
-      throw Error(ErrorCode::kIo,
-                  "the shard '" + Escaped(shard) + "' of the index is missing, which has the tensor '" + Escaped(tensor) + "'", where,
-                  "put all files that the index names into its folder");
-    }
-    // Also before the header is read, so that errors quote nothing of a file elsewhere.
-    CheckStaysBelow(folders, InputFile(path, limit_bytes), path);
-    const SafetensorsFile& file = Add(std::make_unique<SafetensorsFile>(path, limit_bytes, max_tensors));
-    CheckStaysBelow(folders, file.file(), path);
+    const SafetensorsFile& file =
+        Add(std::make_unique<SafetensorsFile>(files.Open(shard, NamedByIndex(where, tensor), limit_bytes), max_tensors));
     limit_bytes -= file.file().bytes();
     for (const auto& [name, entry] : file.entries()) {
       const auto named = index.find(name);
-      if (named == index.end()) Refuse("the index does not name tensor '" + Escaped(name) + "' of this file", path);
+      if (named == index.end()) Refuse("the index does not name tensor '" + Escaped(name) + "' of this file", file.path());
       if (named->second != shard)
-        Refuse("the index puts tensor '" + Escaped(name) + "' into '" + Escaped(named->second) + "', but this file has it, too", path);
+        Refuse("the index puts tensor '" + Escaped(name) + "' into '" + Escaped(named->second) + "', but this file has it, too",
+               file.path());
     }
   }
   for (const auto& [tensor, shard] : index) {

@@ -17,9 +17,8 @@ namespace gradloom {
 class WeightFiles {
  public:
   // `path`: a safetensors file, or an index (IsShardIndex) beside its shards. Throws like SafetensorsFile, with the limits for all files
-  // together, and like ParseShardIndex. For an index also throws Error(kIo) for a shard that is absent, Error(kPath) for one that is
-  // outside of the folder of the index and of the folder to which a link leads from the index (as in Hugging Face's cache), Error(kLimit)
-  // for more than kMaxShards of them, and Error(kCheckpoint) unless each shard has exactly the tensors that the index puts into it.
+  // together. For an index also like ParseShardIndex and, for its shards, like ConfinedFolder; with Error(kLimit) for more than
+  // kMaxShards of them, and Error(kCheckpoint) unless each shard has exactly the tensors that the index puts into it.
   explicit WeightFiles(const std::string& path, int64_t limit_bytes = SafetensorsFile::kLimitBytes,
                        int64_t max_tensors = SafetensorsFile::kMaxTensors);
 

@@ -10,6 +10,11 @@
 namespace gradloom {
 namespace {
 
+// Optimizer state is not shared: each process has its own.
+bool IsSharedState(const StateTensor& state) {
+  return state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic || state.kind == StateKind::kWeightCopy;
+}
+
 class PartlySharedMemory : public ArenaMemory {
  public:
   PartlySharedMemory(const Plan& plan, std::shared_ptr<std::byte> parameters, int64_t bytes)
@@ -43,10 +48,6 @@ class PartlySharedMemory : public ArenaMemory {
 };
 
 }  // namespace
-
-bool IsSharedState(const StateTensor& state) {
-  return state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic || state.kind == StateKind::kWeightCopy;
-}
 
 std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters) {
   if (plan.num_ranks() != 1 || plan.targets.front().device != DeviceKind::kCpu)

@@ -10,9 +10,6 @@
 
 namespace gradloom {
 
-// Whether a tensor is shared by processes that train one set of parameters. Optimizer state is not: each process has its own.
-bool IsSharedState(const StateTensor& state);
-
 // The state arena of a CPU plan with one rank. Parameters, their copies and running statistics are at their offsets in `parameters`, which
 // has room for the whole arena (pages without any of them are never touched); everything else is in private memory. Every tensor gets its
 // initial value, as in each other process, so none may train before all have done this. Throws Error(kUnsupported) for other plans.

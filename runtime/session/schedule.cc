@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/plan/schedule_formula.h"
@@ -13,20 +16,19 @@ using schedule_formula::StepSize;
 using schedule_formula::TotalSteps;
 using schedule_formula::WarmupSteps;
 
+constexpr std::string_view kKinds[] = {"constant", "linear", "cosine", "step", "one_cycle"};
+
 [[noreturn]] void Refuse(const Schedule& schedule, const std::string& what, const std::string& help = "") {
   throw Error(ErrorCode::kConfig, "schedule " + Escaped(schedule.kind) + ": " + what, "", help);
 }
 
 }  // namespace
 
-std::vector<std::string> ScheduleKinds() { return {"constant", "linear", "cosine", "step", "one_cycle"}; }
-
 void CheckSchedule(const Schedule& schedule) {
   const std::string& kind = schedule.kind;
-  const std::vector<std::string> kinds = ScheduleKinds();
-  if (std::ranges::find(kinds, kind) == kinds.end()) {
+  if (std::ranges::find(kKinds, kind) == std::end(kKinds)) {
     std::string known;
-    for (const std::string& name : kinds) known += (known.empty() ? "" : ", ") + name;
+    for (const std::string_view name : kKinds) known.append(known.empty() ? "" : ", ").append(name);
     throw Error(ErrorCode::kConfig, "unknown schedule '" + Escaped(kind) + "'", "", "expected one of: " + known);
   }
   if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be finite and at least 0");

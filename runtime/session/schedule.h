@@ -2,15 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
-
-// The names of the kinds.
-std::vector<std::string> ScheduleKinds();
 
 // Throws Error(kConfig) for an unknown kind, or an attribute that is missing or out of range.
 void CheckSchedule(const Schedule& schedule);

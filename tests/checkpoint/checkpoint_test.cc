@@ -18,6 +18,7 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "tests/base/bytes_read.h"
 #include "tests/base/temporary_folder.h"
+#include "tests/checkpoint/read_all.h"
 #include "tests/checkpoint/sample_session.h"
 
 namespace gradloom {
@@ -330,7 +331,7 @@ TEST_F(CheckpointTest, WarnsAboutNaN) {
 
 TEST_F(CheckpointTest, RestoresWeightsInSeveralFiles) {
   const std::string folder = Save(7);
-  const auto tensors = SafetensorsFile(folder + "/" + RankFileName(0)).ReadAll();
+  const auto tensors = ReadAll(SafetensorsFile(folder + "/" + RankFileName(0)));
   std::map<std::string, std::map<std::string, Tensor>> shards;
   nlohmann::json map;
   for (const auto& [name, tensor] : tensors) {

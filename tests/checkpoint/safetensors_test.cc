@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/base/temporary_folder.h"
+#include "tests/checkpoint/read_all.h"
 
 namespace gradloom {
 namespace {
@@ -26,7 +27,7 @@ class SafetensorsTest : public ::testing::Test {
  protected:
   std::map<std::string, Tensor> Read(const std::string& content) {
     WriteWithoutSync(path_, content);
-    return SafetensorsFile(path_).ReadAll();
+    return ReadAll(SafetensorsFile(path_));
   }
 
   Error Refused(const std::string& content) {

@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
+#include "tests/checkpoint/read_all.h"
 #include "tests/data/write_arrays.h"
 
 namespace gradloom {
@@ -18,7 +19,7 @@ void Copy(const std::string& from, const std::string& to, bool compress) {
   if (from.ends_with(".npz")) return WriteNpz(to, ReadNpz(from), compress);
   if (from.ends_with(".safetensors")) {
     const SafetensorsFile file(from);
-    return WriteSafetensors(to, file.ReadAll(), file.metadata());
+    return WriteSafetensors(to, ReadAll(file), file.metadata());
   }
   throw Error(ErrorCode::kConfig, "a file of another kind", from);
 }

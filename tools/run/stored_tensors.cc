@@ -13,8 +13,6 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kListedTensors = 8;
-
 bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(folder + "/MANIFEST"); }
 
 }  // namespace
@@ -43,15 +41,12 @@ void NonFiniteWeights::Add(const std::string& name, const TensorView& value) {
     const std::span<const T> elements = value.as<T>();
     return std::count_if(elements.begin(), elements.end(), [](T element) { return !std::isfinite(static_cast<double>(element)); });
   });
-  if (count == 0 || tensors_++ >= kListedTensors) return;
-  listed_ += (listed_.empty() ? "" : ", ") + std::to_string(count) + " of '" + Escaped(name, 80) + "'";
+  if (count > 0) tensors_.Add(std::to_string(count) + " of '" + Escaped(name, 80) + "'");
 }
 
 std::string NonFiniteWeights::Warning(const std::string& path) const {
-  if (tensors_ == 0) return "";
-  const int64_t more = tensors_ - kListedTensors;
-  return "warning weights " + Escaped(path, 4096) + " has values that are NaN or infinite: " + listed_ +
-         (more > 0 ? " and of " + std::to_string(more) + " more tensors" : "");
+  if (tensors_.count() == 0) return "";
+  return "warning weights " + Escaped(path, 4096) + " has values that are NaN or infinite: " + tensors_.text();
 }
 
 }  // namespace gradloom

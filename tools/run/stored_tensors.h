@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/listing.h"
 #include "runtime/base/tensor.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/weight_files.h"
@@ -45,8 +46,7 @@ class NonFiniteWeights {
   std::string Warning(const std::string& path) const;
 
  private:
-  std::string listed_;
-  int64_t tensors_ = 0;
+  Listing tensors_{8};
 };
 
 }  // namespace gradloom

@@ -1,61 +1,22 @@
 #include "compiler/onnx/read/external_data.h"
 
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
+#include <limits>
 
 #include "runtime/base/checked.h"
-#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {
 
-constexpr size_t kMaxLocationBytes = 4096;
-
-std::string RealPath(const std::string& path) {
-  char* resolved = realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) return "";
-  std::string text = resolved;
-  std::free(resolved);
-  return text;
+NamedBy NamedByTensor(const std::string& where) {
+  return {"external data", where, "put the file beside the model, or name its folder with --external-dir"};
 }
 
-[[noreturn]] void FailPath(const std::string& message, const std::string& location, const std::string& where) {
-  throw Error(ErrorCode::kPath, message, where + "  location \"" + Escaped(location) + "\"",
-              "put the file beside the model, or name its folder with --external-dir");
-}
-
-// A location must be a relative path inside the model's folder.
-void CheckLocation(const std::string& location, const std::string& where) {
-  const auto fail = [&](const char* why) { FailPath(std::string("external data ") + why, location, where); };
-  if (location.empty()) fail("has an empty location");
-  if (location.size() > kMaxLocationBytes) fail("has a location longer than 4,096 bytes");
-  if (location.find('\0') != std::string::npos) fail("has a location with a NUL byte");
-  if (location.find("_ORT_MEM_ADDR_") != std::string::npos) fail("points into the memory of another process");
-  if (location.find("://") != std::string::npos) fail("is a URL; only files are read");
-  if (location.front() == '/') fail("has an absolute location");
-  if (location.find('\\') != std::string::npos || (location.size() > 1 && location[1] == ':')) fail("has a Windows path as location");
-  bool names_file = false;
-  for (size_t begin = 0; begin <= location.size();) {
-    const size_t end = std::min(location.find('/', begin), location.size());
-    const std::string_view part = std::string_view(location).substr(begin, end - begin);
-    if (part == "..") fail("leaves the model's folder");
-    names_file = part != "." && !part.empty();
-    begin = end + 1;
-  }
-  if (!names_file) fail("names a folder");
-}
+// For errors about a file.
+std::string AtFile(const std::string& where, const std::string& location) { return where + "  file \"" + Escaped(location) + "\""; }
 
 int64_t ParseNumber(const std::string& text, const char* key, const std::string& where) {
   int64_t value = -1;
@@ -68,49 +29,13 @@ int64_t ParseNumber(const std::string& text, const char* key, const std::string&
   return value;
 }
 
-int OpenAt2(int folder, const std::string& location, uint64_t resolve) {
-  open_how how{};
-  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  how.resolve = resolve;
-  return static_cast<int>(syscall(SYS_openat2, folder, location.c_str(), &how, sizeof how));
-}
-
-// For systems without openat2: opens each path component separately and follows no links.
-int OpenByComponents(int folder, const std::string& location) {
-  int at = dup(folder);
-  size_t begin = 0;
-  while (at >= 0) {
-    const size_t end = location.find('/', begin);
-    const std::string part = location.substr(begin, end == std::string::npos ? end : end - begin);
-    const bool last = end == std::string::npos;
-    if (!part.empty()) {
-      const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | (last ? 0 : O_DIRECTORY);
-      const int next = openat(at, part.c_str(), flags);
-      const int error = errno;
-      close(at);
-      errno = error;
-      at = next;
-    }
-    if (last) return at;
-    begin = end + 1;
-  }
-  return -1;
-}
-
 }  // namespace
 
 ExternalData::ExternalData(const std::string& model_path, const LoadOptions& options) : options_(options) {
-  const std::string folder = !options.external_dir.empty() ? options.external_dir : model_path.empty() ? "" : FolderOf(model_path);
-  if (folder.empty()) return;
-  folder_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  real_folders_ = {RealPath(folder)};
-  if (!options.external_dir.empty() || model_path.empty()) return;
-  // In a cache of links (Hugging Face's snapshots/), model and data are links to files of one folder of blobs.
-  real_folders_.push_back(FolderOf(RealPath(model_path)));
-}
-
-ExternalData::~ExternalData() {
-  if (folder_ >= 0) close(folder_);
+  if (!options.external_dir.empty())
+    folder_.emplace(options.external_dir);
+  else if (!model_path.empty())
+    folder_.emplace(FolderOf(model_path), model_path);
 }
 
 ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const std::string& where) const {
@@ -119,7 +44,7 @@ ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const s
   bool located = false;
   for (const auto& entry : tensor.external_data()) {
     if (!keys.insert(entry.key()).second) {
-      FailPath("external data has the key '" + Escaped(entry.key()) + "' twice", entry.value(), where);
+      throw Error(ErrorCode::kPath, "external data has the key '" + Escaped(entry.key()) + "' twice", AtFile(where, entry.value()));
     }
     if (entry.key() == "location") {
       located = true;
@@ -132,38 +57,16 @@ ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const s
     // Other keys (a checksum, or marks of other tools) are not needed.
   }
   if (!located) throw Error(ErrorCode::kTensor, "external data has no location", where);
-  CheckLocation(range.location, where);
+  if (range.location.find("_ORT_MEM_ADDR_") != std::string::npos) {
+    throw Error(ErrorCode::kPath, "external data points into the memory of another process", AtFile(where, range.location),
+                "save the model with its tensors in it, or in files");
+  }
+  CheckFileName(range.location, NamedByTensor(where));
   return range;
 }
 
-int ExternalData::OpenThroughLinks(const std::string& location) const {
-  const Descriptor path(openat(folder_, location.c_str(), O_PATH | O_CLOEXEC));
-  if (path.get() < 0) return -1;
-  const std::string self = "/proc/self/fd/" + std::to_string(path.get());
-  const std::string target = RealPath(self);
-  const auto within = [&](const std::string& folder) { return !folder.empty() && folder != "." && target.starts_with(folder + "/"); };
-  if (std::none_of(real_folders_.begin(), real_folders_.end(), within)) return -1;
-  return open(self.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-}
-
-int ExternalData::OpenBeneath(const std::string& location, const std::string& where) {
-  int fd = OpenAt2(folder_, location, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) fd = OpenByComponents(folder_, location);
-  if (fd >= 0) return fd;
-  const int error = errno;
-  if (error == EXDEV || error == ELOOP) {
-    // To the system an absolute link leaves the folder, wherever it leads.
-    fd = OpenThroughLinks(location);
-    if (fd >= 0) return fd;
-    FailPath("external data leaves the model's folder through a link", location, where);
-  }
-  if (error == ENXIO) FailPath("external data is not a regular file", location, where);
-  throw Error(ErrorCode::kIo, std::string("external data cannot be opened: ") + std::strerror(error),
-              where + "  location \"" + Escaped(location) + "\"", "put the file beside the model, or name its folder with --external-dir");
-}
-
-int ExternalData::Open(const Range& range, const std::string& where, int64_t bytes) {
-  if (folder_ < 0) {
+InputFile ExternalData::Open(const Range& range, const std::string& where, int64_t bytes) {
+  if (!folder_) {
     throw Error(ErrorCode::kIo, "the model stores tensors in other files, but their folder is unknown", where,
                 "name the folder with --external-dir, or in external_dir of the library's options");
   }
@@ -181,39 +84,27 @@ int ExternalData::Open(const Range& range, const std::string& where, int64_t byt
   if (!end)
     throw Error(ErrorCode::kTensor, "external data has offset " + std::to_string(range.offset) + ", which is past the end of any file",
                 where);
-  Descriptor fd(OpenBeneath(range.location, where));
+  InputFile file = folder_->Open(range.location, NamedByTensor(where), std::numeric_limits<int64_t>::max());
   struct stat status;
-  if (fstat(fd.get(), &status) != 0) throw Error(ErrorCode::kIo, std::string("external data: ") + std::strerror(errno), where);
-  if (!S_ISREG(status.st_mode)) FailPath("external data is not a regular file", range.location, where);
-  if (status.st_nlink != 1 && !options_.allow_hardlinks) {
-    throw Error(ErrorCode::kPath, "external data is a file with several names (hard links)",
-                where + "  location \"" + Escaped(range.location) + "\"",
+  if (!options_.allow_hardlinks && (::fstat(file.fd(), &status) != 0 || status.st_nlink != 1)) {
+    throw Error(ErrorCode::kPath, "external data is a file with several names (hard links)", AtFile(where, range.location),
                 "one of them may be outside the model's folder; caches and backups also use hard links: --allow-hardlinks allows them");
   }
-  if (*end > status.st_size) {
+  if (*end > file.bytes()) {
     throw Error(ErrorCode::kTensor,
-                "external data ends at byte " + std::to_string(*end) + ", but the file has " + std::to_string(status.st_size) + " bytes",
-                where + "  location \"" + Escaped(range.location) + "\"");
+                "external data ends at byte " + std::to_string(*end) + ", but the file has " + std::to_string(file.bytes()) + " bytes",
+                AtFile(where, range.location));
   }
-  return fd.Release();
+  return file;
 }
 
 void ExternalData::Check(const onnx::TensorProto& tensor, const std::string& where, int64_t bytes) {
-  const Descriptor fd(Open(Parse(tensor, where), where, bytes));
+  Open(Parse(tensor, where), where, bytes);
 }
 
 void ExternalData::Read(const onnx::TensorProto& tensor, const std::string& where, void* out, int64_t bytes) {
   const Range range = Parse(tensor, where);
-  const Descriptor fd(Open(range, where, bytes));
-  for (int64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(fd.get(), static_cast<char*>(out) + done, static_cast<size_t>(bytes - done), range.offset + done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      throw Error(ErrorCode::kIo, got == 0 ? "external data ends early" : std::string("external data: ") + std::strerror(errno),
-                  where + "  location \"" + Escaped(range.location) + "\"");
-    }
-    done += got;
-  }
+  Open(range, where, bytes).ReadAt(range.offset, out, bytes);
 }
 
 }  // namespace gradloom
