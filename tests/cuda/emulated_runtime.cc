@@ -1,6 +1,5 @@
 #include "tests/cuda/emulated_runtime.h"
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -378,18 +377,6 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) { return *device = the_device, cudaSuccess; }
-CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-  *flags = 0;
-  *active = Contexts().contains(device) ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* result) {
-  const bool known = std::strcmp(name, "cuDevicePrimaryCtxGetState") == 0;
-  *function = known ? reinterpret_cast<void*>(&cuDevicePrimaryCtxGetState) : nullptr;
-  if (result != nullptr) *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
