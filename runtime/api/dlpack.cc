@@ -82,7 +82,10 @@ struct Owned {
   DLManagedTensor managed;
 };
 
-void Delete(DLManagedTensor* managed) { delete static_cast<Owned*>(managed->manager_ctx); }
+void Delete(DLManagedTensor* managed) {
+  const CallersDevice keep;
+  delete static_cast<Owned*>(managed->manager_ctx);
+}
 
 // Describes the memory that `owned` holds as a tensor of this type and shape.
 DLManagedTensor* MakeManagedTensor(std::unique_ptr<Owned> owned, DType dtype, const Shape& shape) {

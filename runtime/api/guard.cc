@@ -4,6 +4,7 @@
 #include <new>
 
 #include "runtime/base/thrown.h"
+#include "runtime/device/device.h"
 
 namespace gradloom::api {
 namespace {
@@ -20,6 +21,8 @@ const GradloomStatus* const kPreallocated = &OutOfMemory();
 }  // namespace
 
 bool IsConstant(const GradloomStatus* status) { return status == kPreallocated; }
+
+CallersDevice::~CallersDevice() { RestoreCurrentDevice(); }
 
 GradloomStatus* StatusOf(const Error& error) noexcept {
   try {

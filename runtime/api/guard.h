@@ -20,9 +20,19 @@ GradloomStatus* CurrentStatus() noexcept;
 // Whether it is the constant status, which is never freed.
 bool IsConstant(const GradloomStatus* status);
 
+// At its end, the thread's current GPU is what it was when the caller called.
+class CallersDevice {
+ public:
+  CallersDevice() = default;
+  ~CallersDevice();
+  CallersDevice(const CallersDevice&) = delete;
+  CallersDevice& operator=(const CallersDevice&) = delete;
+};
+
 // Runs the body of a function of the table, and turns an exception into a status.
 template <typename Body>
 GradloomStatus* Guarded(Body&& body) noexcept {
+  const CallersDevice keep;
   try {
     body();
     return nullptr;

@@ -48,6 +48,7 @@ GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSe
 
 void ReleaseTrainingSession(GradloomSession* session) {
   if (session == nullptr) return;
+  const CallersDevice keep;
   session->background.Wait();
   delete session;
 }

@@ -44,6 +44,13 @@ DevicePlatform* CudaPlatform(std::string* why) {
   return opened.platform;
 }
 
+void RestoreCurrentDevice() noexcept {
+  Opened& opened = TheLibrary();
+  const std::lock_guard lock(opened.mutex);
+  DevicePlatform* const platform = opened.replaced != nullptr ? opened.replaced : opened.platform;
+  if (platform != nullptr) platform->RestoreCurrentDevice();
+}
+
 void SetCudaPlatform(DevicePlatform* platform) {
   Opened& opened = TheLibrary();
   const std::lock_guard lock(opened.mutex);

@@ -209,11 +209,17 @@ class DevicePlatform {
   virtual std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DistributedGroup& distributed) = 0;
   // An id for one group, to pass to the other processes.
   virtual std::string NewGroupId() = 0;
+
+  // Calls of a platform and its objects change the thread's current device, on which other libraries of the process rely. This makes the
+  // one current again that was so before the thread's first of these calls since the last RestoreCurrentDevice.
+  virtual void RestoreCurrentDevice() noexcept {}
 };
 
 // The platform of CUDA devices, from libgradloom_cuda.so, which is opened at the first call: beside the program, where
 // GRADLOOM_CUDA_LIBRARY says, or in the system's search path. Null if there is none; `why`, if given, gets the reason.
 DevicePlatform* CudaPlatform(std::string* why = nullptr);
+// Calls RestoreCurrentDevice of that platform, unless it has never been opened. For functions that are called from other programs.
+void RestoreCurrentDevice() noexcept;
 // For tests: the result of CudaPlatform from now on; null: the library again.
 void SetCudaPlatform(DevicePlatform* platform);
 

@@ -21,7 +21,7 @@ void* OpenPlugin(const PluginLibrary& library, std::string& why);
 
 // The entry symbol of the CUDA device's library. Library and program must be of one build: the version changes with every change of
 // device.h or kernel.h.
-inline constexpr int kPluginVersion = 5;
+inline constexpr int kPluginVersion = 6;
 inline constexpr char kCudaPlatformEntry[] = "gradloom_cuda_platform";
 
 extern "C" {

@@ -266,7 +266,12 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   // Entries with decisions are enqueued while they run.
   if (entry.decides) copy_ahead();
   if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
-  Launch(entry, slot, params.step);
+  try {
+    Launch(entry, slot, params.step);
+  } catch (...) {
+    issuer_.Abort();
+    throw;
+  }
   if (!entry.decides) copy_ahead();
   issuer_.Await();
   ++entry.runs;

@@ -89,11 +89,10 @@ void DeviceGroups::Await(Device& device, void* stream) {
 }
 
 void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
-  if (communicator_ == nullptr && streams.size() == 1) return streams[0].device->Synchronize(streams[0].stream);
   try {
+    if (communicator_ == nullptr && streams.size() == 1) return streams[0].device->Synchronize(streams[0].stream);
     Watch(streams);
   } catch (const Error& error) {
-    if (communicator_ == nullptr) throw;
     Abort();
     Explain(error);
     throw;
@@ -103,12 +102,14 @@ void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
 // Aborts all groups at once: a group waits for the end of the graph that contains its collectives, which does not come before the
 // collectives of the other groups have been aborted.
 void DeviceGroups::Abort() noexcept {
+  if (groups_.empty()) return;
   before_abort_();
   std::vector<std::thread> aborts;
   for (const auto& [key, group] : groups_) {
     if (group != nullptr) aborts.emplace_back([&group = *group] { group.Abort(); });
   }
   for (std::thread& abort : aborts) abort.join();
+  if (communicator_ == nullptr) groups_.clear();
 }
 
 void DeviceGroups::Watch(std::span<const PendingStream> streams) const {

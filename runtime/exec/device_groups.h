@@ -30,6 +30,10 @@ class DeviceGroups {
   // notice this first, and does not know which process.
   void Explain(const Error& error) const;
 
+  // Ends what has been enqueued for the groups, after an error: it may wait for members that never come, and memory can be freed only when
+  // nothing runs any more. Groups within this process are made again when they are needed, the others cannot be used afterwards.
+  void Abort() noexcept;
+
   // Waits until the stream of a device has done all enqueued work. With other processes: throws Error(kPeer) as soon as the job has failed
   // or takes too long, and Error(kDevice) like DeviceGroup::Check. Enqueued work is then ended, and nothing can run any more.
   void Await(Device& device, void* stream);
@@ -45,7 +49,6 @@ class DeviceGroups {
   using Key = std::pair<int, int>;
 
   void Watch(std::span<const PendingStream> streams) const;
-  void Abort() noexcept;
   // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 

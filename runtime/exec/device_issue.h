@@ -45,6 +45,8 @@ class DeviceIssuer {
 
   // Enqueues a step; waits for the values that decide branches and loops. Throws Error(kDevice) naming the instruction.
   void Issue(DeviceEntry& entry, const IssueOptions& options);
+  // Ends a step of which a part has been enqueued: as DeviceGroups::Abort.
+  void Abort() noexcept { groups_.Abort(); }
   // Captures a step as a graph, for an entry without decisions.
   std::unique_ptr<DeviceGraph> Capture(DeviceEntry& entry, int slot);
   // A loop that reached its bound and was stopped, in a step since the last call; null: there was none.

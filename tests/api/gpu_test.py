@@ -146,6 +146,30 @@ class GpuTest(unittest.TestCase):
         with self.assertRaisesRegex(gradloom.Error, "E-CONFIG.*no state 'nothing'"):
             session.on_device("nothing", "state")
 
+    def test_the_threads_current_gpu_stays(self):
+        """Another library makes its next tensor on the current GPU, whatever Gradloom has done in between."""
+        def current():
+            device = ctypes.c_int(-1)
+            self.runtime.cudaGetDevice(ctypes.byref(device))
+            return device.value
+
+        for mine, devices in ((0, "cuda:1"), (1, "cuda:0"), (0, "cuda:0,1")):
+            self.on_gpu(self.x, mine)
+            plan = self.compiled(devices)
+            session = gradloom.Session(plan)
+            self.assertEqual(current(), mine)
+            for _ in range(3):
+                session.step(features=self.x, target=self.y)
+                self.assertEqual(current(), mine)
+            session.evaluate(features=self.x, target=self.y)
+            self.assertEqual(current(), mine)
+            bias = self.taken(session.on_device("layer1.bias", "state"))
+            self.assertEqual(current(), mine)
+            del session
+            self.assertEqual(current(), mine)
+            self.doCleanups()  # frees the copy of the bias
+            self.assertEqual(current(), mine)
+
     def test_unused_capsules_are_freed(self):
         session = gradloom.Session(self.compiled("cuda:0"))
         session.predict(features=self.x)

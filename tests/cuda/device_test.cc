@@ -1,6 +1,7 @@
 // What single calls of the CUDA device leave behind on an emulated GPU.
 #include "runtime/device/device.h"
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -90,6 +91,49 @@ TEST_F(DeviceCalls, AskingWhereMemoryIsMakesNoContext) {
   EXPECT_EQ(ordinal, 1);
   EXPECT_EQ(emulated::Contexts(), std::set<int>{1});
   device->Free(memory);
+}
+
+TEST_F(DeviceCalls, ReleasingInAnotherThreadMakesNoContext) {
+  auto device = CudaPlatform()->Open(1);
+  std::byte* const memory = device->Allocate(1);
+  std::byte* const pinned = device->AllocatePinned(1);
+  void* const stream = device->NewStream();
+  void* const event = device->NewEvent(true);
+  device->BeginCapture(stream);
+  device->Delay(1, stream);
+  std::unique_ptr<DeviceGraph> graph = device->EndCapture(stream);
+  const auto in_new_thread = [](auto release) { std::thread(release).join(); };
+  in_new_thread([&] { graph.reset(); });
+  in_new_thread([&] { device->DeleteEvent(event); });
+  in_new_thread([&] { device->DeleteStream(stream); });
+  in_new_thread([&] { device->FreePinned(pinned); });
+  in_new_thread([&] { device->Free(memory); });
+  in_new_thread([&] { device.reset(); });
+  EXPECT_EQ(emulated::Contexts(), std::set<int>{1});
+}
+
+// Whatever another library makes next in this thread, it makes on the thread's current device.
+TEST_F(DeviceCalls, TheCallersDeviceIsRestored) {
+  RestoreCurrentDevice();  // what earlier tests left
+  const auto current = [] {
+    int device = -1;
+    cudaGetDevice(&device);
+    return device;
+  };
+  auto device = CudaPlatform()->Open(1);
+  RestoreCurrentDevice();
+  EXPECT_EQ(current(), 1) << "device 0 has no context, which would take memory";
+  cudaSetDevice(0);  // now it has one
+  for (int round = 0; round < 2; ++round) {
+    device->Free(device->Allocate(1));
+    EXPECT_EQ(current(), 1);
+    RestoreCurrentDevice();
+    EXPECT_EQ(current(), 0);
+  }
+  cudaSetDevice(1);
+  auto other = CudaPlatform()->Open(0);
+  RestoreCurrentDevice();
+  EXPECT_EQ(current(), 1);
 }
 
 }  // namespace

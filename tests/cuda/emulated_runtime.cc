@@ -220,6 +220,7 @@ constexpr int kPoison = 0xCB;  // reads as a large negative float, and as an ind
 
 cudaError_t AllocateMemory(void** address, size_t bytes, int device) {
   const auto lock = Locked();
+  NeedContext();
   World& world = TheWorld();
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   int64_t taken = 0;
@@ -237,6 +238,7 @@ cudaError_t FreeMemory(void* address) {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   AdvanceWaiting([] { return false; });
   const auto lock = Locked();
+  NeedContext();
   if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
   std::free(address);
   return cudaSuccess;
@@ -374,6 +376,7 @@ cudaError_t cudaSetDevice(int device) {
   NeedContext();
   return cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) { return *device = the_device, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
@@ -452,6 +455,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const auto lock = Locked();
+  NeedContext();
   auto& streams = TheWorld().streams;
   auto made = std::make_unique<CUstream_st>();
   made->number = streams.empty() ? 1 : streams.back()->number + 1;
@@ -462,6 +466,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Synchronize(stream);
   const auto lock = Locked();
+  NeedContext();
   auto& streams = TheWorld().streams;
   std::erase_if(streams, [&](const auto& mine) { return mine.get() == stream; });
   return cudaSuccess;
@@ -480,6 +485,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const auto lock = Locked();
+  NeedContext();
   *event = new CUevent_st;
   (*event)->device = the_device;
   TheWorld().events.insert(*event);
@@ -487,6 +493,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const auto lock = Locked();
+  NeedContext();
   TheWorld().events.erase(event);
   delete event;
   return cudaSuccess;
@@ -575,6 +582,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const auto lock = Locked();
+  NeedContext();
   delete exec;
   return cudaSuccess;
 }

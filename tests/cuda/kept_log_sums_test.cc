@@ -15,7 +15,9 @@
 #include "kernels/catalog/kernel.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/reference/reference.h"
+#ifndef ON_GPU
 #include "tests/cuda/emulated_dnn.h"
+#endif
 #include "tests/cuda/random_calls.h"
 #include "tests/cuda/run_kernel.h"
 #include "tests/kernels/packed_attention.h"
@@ -73,9 +75,24 @@ std::vector<const KernelRow*> RowsOf(const KernelCall& call) {
 
 bool SameBits(const Tensor& a, const Tensor& b) { return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0; }
 
+#ifdef ON_GPU
+// cuDNN takes long to prepare a call, and rounds more often than its emulation. It may choose another kernel for a forward pass that keeps
+// nothing.
+constexpr int kRounds = 8, kLeast = 1;
+constexpr bool kLibraryBits = false;
+constexpr double kOfFloat16 = 0.01, kOfBfloat16 = 0.06, kOfLibraryLogSums = 1e-3;
+#else
+constexpr int kRounds = 30, kLeast = 4;
+constexpr bool kLibraryBits = true;
+constexpr double kOfFloat16 = 4e-3, kOfBfloat16 = 3e-2, kOfLibraryLogSums = 1e-5;
+#endif
+
 // Y is rounded, and probabilities are computed from one number per query instead of two.
 void ExpectNear(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, DType dtype, const std::string& what) {
-  const double allowed = dtype == DType::kFloat64 ? 1e-13 : dtype == DType::kFloat32 ? 1e-5 : dtype == DType::kFloat16 ? 4e-3 : 3e-2;
+  const double allowed = dtype == DType::kFloat64   ? 1e-13
+                         : dtype == DType::kFloat32 ? 1e-5
+                         : dtype == DType::kFloat16 ? kOfFloat16
+                                                    : kOfBfloat16;
   for (size_t k = 0; k < wanted.size(); ++k) {
     double largest = 1;
     for (int64_t i = 0; i < wanted[k].elements(); ++i) largest = std::max(largest, std::fabs(ElementAsDouble(wanted[k].view(), i)));
@@ -88,7 +105,7 @@ void ExpectNear(const std::vector<Tensor>& got, const std::vector<Tensor>& wante
 
 // Queries that see no key have an infinite log-sum-exp by Gradloom's kernels, and about the lowest number by cuDNN.
 void ExpectLogSums(const Tensor& got, const Tensor& wanted, const KernelRow& row) {
-  const double allowed = wanted.dtype() == DType::kFloat64 ? 1e-13 : 1e-5;
+  const double allowed = wanted.dtype() == DType::kFloat64 ? 1e-13 : row.name.starts_with("cudnn.") ? kOfLibraryLogSums : 1e-5;
   for (int64_t i = 0; i < wanted.elements(); ++i) {
     const double w = ElementAsDouble(wanted.view(), i), g = ElementAsDouble(got.view(), i);
     if (std::isfinite(w)) {
@@ -144,7 +161,12 @@ void CompareKept(const Call& gradient, Tally& tally) {
     ExpectLogSums(kept[kLogSumsOutput], log_sums, *forward);
     for (const KernelRow* row : RowsOf(plain)) {
       if (FamilyOf(*row) != FamilyOf(*forward)) continue;
-      EXPECT_TRUE(SameBits(RunKernel(*row, plain, training.inputs)[0], kept[0])) << row->name;
+      const Tensor y = RunKernel(*row, plain, training.inputs)[0];
+      if (kLibraryBits || !row->name.starts_with("cudnn.")) {
+        EXPECT_TRUE(SameBits(y, kept[0])) << row->name;
+      } else {
+        ExpectNear({y}, {kept[0]}, dtype, std::string(row->name));
+      }
     }
     const Call given = Given(gradient, kept);
     for (const KernelRow* row : RowsOf(given.call)) {
@@ -155,7 +177,7 @@ void CompareKept(const Call& gradient, Tally& tally) {
       const std::vector<Tensor> got = RunKernel(*row, given.call, given.inputs);
       const std::vector<Tensor> wanted = RunKernel(repeating, gradient.call, gradient.inputs);
       ExpectNear(got, wanted, dtype, what);
-      if (!row->name.starts_with("cudnn.") || !forward->name.starts_with("cudnn.")) continue;
+      if (!kLibraryBits || !row->name.starts_with("cudnn.") || !forward->name.starts_with("cudnn.")) continue;
       for (size_t k = 0; k < wanted.size(); ++k) EXPECT_TRUE(SameBits(got[k], wanted[k])) << what << " output " << k;
     }
   }
@@ -163,7 +185,7 @@ void CompareKept(const Call& gradient, Tally& tally) {
 
 TEST(KeptLogSums, GiveTheSameGradients) {
   Tally tally;
-  random_calls::ForEachSeed(30, [&](random_calls::Random& draw) {
+  random_calls::ForEachSeed(kRounds, [&](random_calls::Random& draw) {
     std::mt19937_64 random(static_cast<uint64_t>(draw.Int(0, int64_t{1} << 60)));
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kFloat64}) {
       const Pair pair(random, dtype, true);
@@ -176,7 +198,7 @@ TEST(KeptLogSums, GiveTheSameGradients) {
                           "cuda.gradloom.AttentionGrad after cuda.gradloom.AttentionTraining",
                           "cuda.gradloom.AttentionGrad after cudnn.gradloom.AttentionTraining",
                           "cudnn.gradloom.AttentionGrad after cuda.gradloom.AttentionTraining"}) {
-    EXPECT_GT(tally[row], 3) << row;
+    EXPECT_GE(tally[row], kLeast) << row;
   }
   EXPECT_EQ(tally.size(), 4U);
 }
@@ -223,10 +245,12 @@ TEST(KeptLogSums, GiveTheSameGradientsInParts) {
     const DnnAttention all = *DnnAttentionOf(given.call), part = *DnnGradientPart(all);
     EXPECT_LT(part.q.dims[0] * part.q.dims[1], all.q.dims[0] * all.q.dims[1]);
     const std::vector<Tensor> got = RunKernel(row, given.call, given.inputs), wanted = RunKernel(row, gradient.call, gradient.inputs);
-    for (size_t k = 0; k < wanted.size(); ++k) EXPECT_TRUE(SameBits(got[k], wanted[k])) << "output " << k;
+    ExpectNear(got, wanted, gradient.call.inputs[0].dtype, "parts");
+    for (size_t k = 0; k < wanted.size() && kLibraryBits; ++k) EXPECT_TRUE(SameBits(got[k], wanted[k])) << "output " << k;
   }
 }
 
+#ifndef ON_GPU
 // Gradloom's kernels take all calls that cuDNN's rows take, and need no more scratch memory.
 TEST(KeptLogSums, FallBackToOwnKernels) {
   std::mt19937_64 random(4);
@@ -243,6 +267,7 @@ TEST(KeptLogSums, FallBackToOwnKernels) {
   ExpectNear({own[0], own[kLogSumsOutput]}, {kept[0], kept[kLogSumsOutput]}, DType::kBfloat16, "the forward pass");
   ExpectNear(got, wanted, DType::kBfloat16, "the gradient");
 }
+#endif
 
 }  // namespace
 }  // namespace gradloom

@@ -18,6 +18,7 @@
 #include "kernels/cuda/delay.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/step_refusal.h"
+#include "runtime/device/cuda/use_device.h"
 #include "runtime/device/cuda/versions.h"
 
 namespace gradloom::cuda {
@@ -65,9 +66,12 @@ class CudaGraph : public DeviceGraph {
     cudaGraphDestroy(graph);
     CheckCuda(error, "cudaGraphInstantiate");
   }
-  ~CudaGraph() override { cudaGraphExecDestroy(exec_); }
+  ~CudaGraph() override {
+    UseDevice(ordinal_);
+    cudaGraphExecDestroy(exec_);
+  }
   void Launch(void* stream) override {
-    GRADLOOM_CUDA(cudaSetDevice(ordinal_));
+    GRADLOOM_CUDA(UseDevice(ordinal_));
     GRADLOOM_CUDA(cudaGraphLaunch(exec_, Stream(stream)));
   }
 
@@ -81,8 +85,9 @@ class CudaGraph : public DeviceGraph {
 class KernelOnDevice : public Kernel {
  public:
   KernelOnDevice(int ordinal, std::unique_ptr<Kernel> kernel) : ordinal_(ordinal), kernel_(std::move(kernel)) {}
+  ~KernelOnDevice() override { UseDevice(ordinal_); }  // a kernel may own memory
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
-    GRADLOOM_CUDA(cudaSetDevice(ordinal_));
+    GRADLOOM_CUDA(UseDevice(ordinal_));
     kernel_->Run(inputs, outputs, scratch, stream);
   }
 
@@ -101,6 +106,7 @@ class CudaDevice : public Device {
     reported_.reset(reinterpret_cast<int32_t*>(AllocatePinned(sizeof(int32_t))));
     SetRefusalWords({});
   }
+  ~CudaDevice() override { UseDevice(ordinal_); }  // its members are released
 
   int ordinal() const override { return ordinal_; }
 
@@ -111,7 +117,7 @@ class CudaDevice : public Device {
     return static_cast<std::byte*>(memory);
   }
   void Free(std::byte* memory) noexcept override {
-    cudaSetDevice(ordinal_);
+    UseDevice(ordinal_);
     cudaFree(memory);
   }
   std::byte* AllocatePinned(int64_t bytes) override {
@@ -123,7 +129,10 @@ class CudaDevice : public Device {
     }
     return static_cast<std::byte*>(memory);
   }
-  void FreePinned(std::byte* memory) noexcept override { cudaFreeHost(memory); }
+  void FreePinned(std::byte* memory) noexcept override {
+    UseDevice(ordinal_);
+    cudaFreeHost(memory);
+  }
   int64_t free_bytes() override {
     Use();
     size_t free = 0, total = 0;
@@ -138,14 +147,20 @@ class CudaDevice : public Device {
     GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     return stream;
   }
-  void DeleteStream(void* stream) noexcept override { cudaStreamDestroy(Stream(stream)); }
+  void DeleteStream(void* stream) noexcept override {
+    UseDevice(ordinal_);
+    cudaStreamDestroy(Stream(stream));
+  }
   void* NewEvent(bool timed) override {
     Use();
     cudaEvent_t event = nullptr;
     GRADLOOM_CUDA(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
     return event;
   }
-  void DeleteEvent(void* event) noexcept override { cudaEventDestroy(Event(event)); }
+  void DeleteEvent(void* event) noexcept override {
+    UseDevice(ordinal_);
+    cudaEventDestroy(Event(event));
+  }
 
   void Record(void* event, void* stream) override {
     Use();
@@ -178,7 +193,7 @@ class CudaDevice : public Device {
   }
 
   void WaitForDefaultStream(void* stream, int ordinal) override {
-    GRADLOOM_CUDA(cudaSetDevice(ordinal));
+    GRADLOOM_CUDA(UseDevice(ordinal));
     cudaEvent_t event = nullptr;
     GRADLOOM_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     const cudaError_t recorded = cudaEventRecord(event, nullptr);
@@ -299,7 +314,7 @@ class CudaDevice : public Device {
   void SetSharedRefusal(std::shared_ptr<int32_t> shared) { shared_ = std::move(shared); }
 
  private:
-  void Use() { GRADLOOM_CUDA(cudaSetDevice(ordinal_)); }
+  void Use() { GRADLOOM_CUDA(UseDevice(ordinal_)); }
   DataFault* fault() const { return reinterpret_cast<DataFault*>(fault_.get()); }
   void ClearFault() {
     DataFault none;

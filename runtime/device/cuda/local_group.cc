@@ -6,6 +6,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/collective.h"
 #include "runtime/device/cuda/device.h"
+#include "runtime/device/cuda/use_device.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -99,7 +100,7 @@ class LocalGroup : public DeviceGroup {
   void Sum(Operands operands, size_t m, size_t k, int64_t begin, int64_t end, void* to, void* stream) {
     std::vector<const void*> from;
     for (const auto& member : operands) from.push_back(member[k].read);
-    GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
+    GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
     EnqueueTreeSum(operands[m][k].dtype, from, begin, end - begin, to, static_cast<cudaStream_t>(stream));
   }
 

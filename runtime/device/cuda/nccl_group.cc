@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/check.h"
+#include "runtime/device/cuda/use_device.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -79,7 +80,7 @@ class NcclGroup : public DeviceGroup {
     try {
       Asking asking;
       for (size_t m = 0; m < members_.size(); ++m) {
-        GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
+        GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
         CheckNccl(ncclCommInitRankConfig(&communicators_[m], distributed.size, id, distributed.positions[m], &config),
                   "ncclCommInitRankConfig");
       }
@@ -97,7 +98,9 @@ class NcclGroup : public DeviceGroup {
     if (waiting_) {
       Abort();
     } else {
-      for (ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
+      for (ncclComm_t communicator : communicators_) {
+        if (communicator != nullptr) ncclCommDestroy(communicator);
+      }
     }
   }
 
@@ -142,7 +145,7 @@ class NcclGroup : public DeviceGroup {
   void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
     Asking asking;
     for (size_t m = 0; m < members_.size(); ++m) {
-      GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
+      GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
       for (const Operand& operand : operands[m]) CheckNccl(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), name);
     }
     asking.End(name);

@@ -11,6 +11,7 @@
 #include "runtime/device/cuda/device.h"
 #include "runtime/device/cuda/nccl_group.h"
 #include "runtime/device/cuda/sensors.h"
+#include "runtime/device/cuda/use_device.h"
 #include "runtime/device/cuda/versions.h"
 #include "runtime/device/plugin.h"
 
@@ -106,10 +107,12 @@ class CudaDevicePlatform : public DevicePlatform {
   }
   std::string NewGroupId() override { return NewNcclId(); }
 
+  void RestoreCurrentDevice() noexcept override { RestoreDevice(); }
+
  private:
   cudaPointerAttributes AttributesOf(const void* memory) const {
     // The call makes a context on the thread's device, which takes memory; a thread that has chosen none is on device 0.
-    if (const int opened = opened_.load(); opened >= 0) cudaSetDevice(opened);
+    if (const int opened = opened_.load(); opened >= 0) UseDevice(opened);
     cudaPointerAttributes attributes{};
     const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
     cudaGetLastError();
@@ -131,7 +134,7 @@ class CudaDevicePlatform : public DevicePlatform {
     int can = 0;
     GRADLOOM_CUDA(cudaDeviceCanAccessPeer(&can, reader, other));
     if (can == 0) return false;
-    GRADLOOM_CUDA(cudaSetDevice(reader));
+    GRADLOOM_CUDA(UseDevice(reader));
     const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     cudaGetLastError();
     return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
@@ -159,7 +162,7 @@ class CudaDevicePlatform : public DevicePlatform {
     p.memory_free_bytes = -1;
     ReadSensors(p);
     size_t free = 0, total = 0;
-    if (p.memory_free_bytes < 0 && cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
+    if (p.memory_free_bytes < 0 && UseDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
       p.memory_free_bytes = static_cast<int64_t>(free);
     for (int other = 0; other < count; ++other) {
       int can = 0;
