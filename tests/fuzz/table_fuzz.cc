@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const std::string path = file.path();
       const auto classes =
           std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, "-1", {.max_classes = 3, .ignored = -1}, options), -1});
-      ReadCsv(path, {{"-1", DType::kInt64, classes}}, options);
+      ReadCsv(path, {{"-1", DType::kInt64, {classes}}}, options);
     });
   }
   return 0;
