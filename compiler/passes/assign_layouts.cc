@@ -63,6 +63,7 @@ class LayoutAssigner {
     DecideByCopies(nodes);
     for (Node& node : nodes) {
       Visit(node);
+      for (ValueId id : node.outputs) phases_[id] = node.phase;
       graph_.nodes.push_back(std::move(node));
     }
     reader_ = nullptr;
@@ -248,7 +249,9 @@ class LayoutAssigner {
     const ValueId made = graph_.AddValue(value.name + "@" + wanted.ToString(), value.dtype, value.shape, role);
     plan_.layouts.push_back(wanted);
     Node node{.op = "Reorder", .domain = std::string(kGradloomDomain), .inputs = {id}, .outputs = {made}};
-    node.phase = reader_ != nullptr ? reader_->phase : Phase::kUpdate;
+    // Later readers may be of an earlier phase than the one that it is made for.
+    const auto found = phases_.find(id);
+    node.phase = phases_[made] = found == phases_.end() ? Phase::kForward : found->second;
     node.origin = reader_ != nullptr ? reader_->origin : value.name;
     graph_.AddNode(std::move(node));
     return made;
@@ -270,6 +273,7 @@ class LayoutAssigner {
   Graph& graph_;
   ProgramPlan& plan_;
   const Node* reader_ = nullptr;      // the node that a reorder serves
+  std::map<ValueId, Phase> phases_;   // of the nodes that compute values
   std::set<ValueId> decided_;         // states whose layout is decided
   std::map<ValueId, ValueId> pairs_;  // a parameter's copy, and the parameter of a copy
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;

@@ -22,7 +22,11 @@ class Emitter {
  public:
   // `around`: null for a program that is not a body.
   Emitter(const Graph& graph, const ProgramPlan& scheduled, const BodyContext* around)
-      : graph_(graph), scheduled_(scheduled), around_(around), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
+      : graph_(graph),
+        scheduled_(scheduled),
+        around_(around),
+        buffer_of_(static_cast<size_t>(graph.num_values()), -1),
+        phase_of_(buffer_of_.size(), PlanPhase::kNone) {
     for (int s = 0; s < std::max(scheduled.streams, 1); ++s) {
       const StreamKind kind = s == scheduled.comm_stream   ? StreamKind::kComm
                               : s == scheduled.copy_stream ? StreamKind::kCopy
@@ -55,6 +59,9 @@ class Emitter {
         IsCollective(graph_.nodes[i]) ? Communicate(graph_.nodes[i], stream) : Launch(i, stream);
       }
       program_.instructions.back().phase = PhaseOf(graph_.nodes[i]);
+      for (ValueId id : graph_.nodes[i].outputs) {
+        if (id != kNoValue) phase_of_[static_cast<size_t>(id)] = program_.instructions.back().phase;
+      }
       if (!waited_for[i]) continue;
       event_of.emplace(static_cast<int>(i), program_.num_events);
       Signal(InstructionKind::kRecord, stream, program_.num_events++);
@@ -68,15 +75,27 @@ class Emitter {
   }
 
  private:
-  PlanPhase PhaseOf(const Node& node) const {
-    if (around_ != nullptr) return around_->phase;
-    switch (node.phase) {
+  static PlanPhase Noted(Phase phase) {
+    switch (phase) {
       case Phase::kForward: return PlanPhase::kForward;
       case Phase::kBackward: return PlanPhase::kBackward;
       case Phase::kUpdate: return PlanPhase::kUpdate;
       case Phase::kCopy: return PlanPhase::kNone;
     }
     return PlanPhase::kNone;
+  }
+
+  // The node's phase, or a later one if it reads values of that. Where a file describes its own training, only the data tells.
+  PlanPhase PhaseOf(const Node& node) const {
+    if (around_ != nullptr) return around_->phase;
+    PlanPhase phase = Noted(node.phase);
+    if (phase == PlanPhase::kNone) return phase;
+    for (ValueId id : node.outputs) {
+      const ValueId old = id == kNoValue ? kNoValue : graph_.value(id).next_of;
+      if (old != kNoValue && graph_.value(old).role == Role::kParam) return PlanPhase::kUpdate;
+    }
+    ForEachUse(node, [&](ValueId id) { phase = std::max(phase, phase_of_[static_cast<size_t>(viewed_[static_cast<size_t>(id)])]); });
+    return phase;
   }
 
   // Finds, by value id, the value whose bytes a view shows, at the end of a chain of views.
@@ -246,7 +265,8 @@ class Emitter {
   const BodyContext* around_;
   Program program_;
   std::vector<ValueId> viewed_;
-  std::vector<int> buffer_of_;  // by value id
+  std::vector<int> buffer_of_;       // by value id
+  std::vector<PlanPhase> phase_of_;  // by value id: of the instruction that computes it; none if it is given
 };
 
 }  // namespace

@@ -66,9 +66,10 @@ class HostileTest(unittest.TestCase):
         given = {"data": array.ctypes.data, "shape": ctypes.addressof(shape), "rank": array.ndim, "dtype": 1, **fields}
         return cls.g.struct("GradloomTensor", **given)
 
-    def session(self):
+    def session(self, **options):
         made = ctypes.c_void_p()
-        self.g.CreateTrainingSession(self.plan, None, None, ctypes.byref(made))
+        given = self.g.struct("GradloomSessionOptions", **options)
+        self.g.CreateTrainingSession(self.plan, ctypes.byref(given), None, ctypes.byref(made))
         self.addCleanup(self.g.ReleaseTrainingSession, made)
         return made
 
@@ -86,7 +87,7 @@ class HostileTest(unittest.TestCase):
         bias = np.zeros(16, np.float32)
         flat = np.zeros(13 * 16 + 16 + 16 * 32 + 32 + 32 + 1, np.float32)
         self.keep += [handle, number, text, bias, flat]
-        session = self.session()
+        session = self.session(check_numerics=int(name == "GetNonFiniteOrigin"))
         out = {"TypeAndShape": "GradloomTensorInfo", "DeviceInfo": "GradloomDeviceInfo", "Info": "GradloomTensorInfo", "Location": "GradloomLocation",
                "DeviceMemory": "GradloomDeviceMemory", "GetOutput": "GradloomTensor", "FromDLPack": "GradloomTensor"}
         struct = next((kind for part, kind in out.items() if name.endswith(part)), None)

@@ -170,7 +170,7 @@ class CommandTest(unittest.TestCase):
         """The attributes of each parameter's update."""
         self.run_command(["compile", "model.onnx", *LOSS, "-o", "options.plan", *flags])
         text = self.run_command(["inspect", "options.plan"]).stdout
-        lines = re.findall(r"s\d+ \S*\.(?:Sgd|Adam|RmsProp|Adadelta|Adagrad)\(.* \{(.*)\} ; (\S+)$", text, re.M)
+        lines = re.findall(r"s\d+ \S*\.(?:Sgd|Adam|RmsProp|Adadelta|Adagrad)\(.* \{(.*)\} update ; (\S+)$", text, re.M)
         return {name: dict(pair.split("=") for pair in attributes.split(", ") if pair) for attributes, name in lines}
 
     def test_options_of_optimizers(self):
