@@ -10,6 +10,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/node_order.h"
 #include "kernels/catalog/physical.h"
 
 namespace gradloom {
@@ -63,7 +64,9 @@ class LayoutAssigner {
     DecideByCopies(nodes);
     for (Node& node : nodes) {
       Visit(node);
-      for (ValueId id : node.outputs) phases_[id] = node.phase;
+      if (!IsInputCopy(node)) {
+        for (ValueId id : node.outputs) phases_[id] = node.phase;
+      }
       graph_.nodes.push_back(std::move(node));
     }
     reader_ = nullptr;
@@ -273,7 +276,7 @@ class LayoutAssigner {
   Graph& graph_;
   ProgramPlan& plan_;
   const Node* reader_ = nullptr;      // the node that a reorder serves
-  std::map<ValueId, Phase> phases_;   // of the nodes that compute values
+  std::map<ValueId, Phase> phases_;   // of the nodes that compute values in the step
   std::set<ValueId> decided_;         // states whose layout is decided
   std::map<ValueId, ValueId> pairs_;  // a parameter's copy, and the parameter of a copy
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
