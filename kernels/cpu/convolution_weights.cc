@@ -10,14 +10,12 @@
 #include "kernels/cpu/convolution_desc.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/weight_gradients.h"
 #include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
 
-// A part needs this many products to be worth a primitive of its own. There are at most kFewParts parts, and up to kMaxParts as long as
-// all their sums together have at most 1 / kShare as many elements as the operands.
-constexpr int64_t kProductsPerPart = 1 << 18, kFewParts = 4, kMaxParts = 32, kShare = 8;
 constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
 
 // A range of images; or a range of rows along the first spatial axis of one image, with the rows of x under their windows.
@@ -35,7 +33,7 @@ bool EqualCalls(const KernelCall& a, const KernelCall& b) {
 int64_t PartsFor(const KernelCall& call) {
   const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
   const int64_t read = x.elements() + y.elements(), products = y.elements() * (w.elements() / w[0]);
-  return std::clamp<int64_t>(products / kProductsPerPart, 1, std::clamp(read / (kShare * w.elements()), kFewParts, kMaxParts));
+  return PartsOfWeightGradient(products, read, w.elements());
 }
 
 Part Images(const KernelCall& call, int64_t begin, int64_t end) {

@@ -10,6 +10,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/weight_gradients.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
 
@@ -299,14 +300,8 @@ class DenseGradWeight : public Kernel {
 std::string RejectsShapes(const KernelCall& call) {
   const std::string_view machine = BestLoops().name;
   if (machine == "baseline") return "a machine without AVX2";
+  if (std::string why = RejectsUngroupedGradient(call, 4); !why.empty()) return why;
   const OperandType &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
-  for (const OperandType* operand : {&x, &y, &w}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
-    if (operand->shape.elements() == 0) return "nothing to compute";
-  }
-  const int rank = x.shape.rank();
-  if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
-  if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
   const Sizes n(call);
   // Bounds of the measured gain (docs/benchmarks.md, "The weights' gradient of dense convolutions").
   const bool few_sums = w.shape.elements() * kReadForEachSum < x.shape.elements() + y.shape.elements();
@@ -319,10 +314,7 @@ std::string RejectsShapes(const KernelCall& call) {
 
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsShapes(call); !why.empty()) return why;
-  for (const OperandType& input : call.inputs) {
-    if (!SameMemoryOrder(input.layout, ChannelsLast(input.shape.rank()), input.shape)) return "layout " + input.layout.ToString();
-  }
-  return "";
+  return RejectsGradientLayouts(call);
 }
 
 constexpr CpuKernel kKernels[] = {

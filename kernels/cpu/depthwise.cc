@@ -8,7 +8,9 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/weight_gradients.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
 
@@ -104,11 +106,8 @@ class DepthwiseGradWeight : public Kernel {
 };
 
 std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const OperandType &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
-  for (const OperandType* operand : {&x, &y, &w}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
-    if (operand->shape.elements() == 0) return "nothing to compute";
-  }
   const int rank = x.shape.rank();
   if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
   const int64_t channels = x.shape[1];
@@ -116,9 +115,7 @@ std::string Rejects(const KernelCall& call) {
     return "other than a filter for each channel";
   }
   if (y.shape[0] != x.shape[0]) return "another batch";
-  for (const OperandType* operand : {&x, &y}) {
-    if (!SameMemoryOrder(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
-  }
+  if (std::string why = RejectsGradientLayouts(call); !why.empty()) return why;
   if (w.layout.elements(w.shape) != w.shape.elements()) return "padded layout " + w.layout.ToString();
   return "";
 }

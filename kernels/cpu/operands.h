@@ -32,6 +32,18 @@ inline std::string RejectsAllBut(const KernelCall& call, DType dtype, int input 
   return "";
 }
 
+// "" if every operand is float32 and has elements, else the reason.
+inline std::string RejectsElements(const KernelCall& call) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.present()) continue;
+      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
+      if (operand.shape.elements() == 0) return "nothing to compute";
+    }
+  }
+  return "";
+}
+
 // Whether elements can be moved as unsigned integers of their width by WithWidth.
 inline bool HasWidth(DType dtype) {
   const int64_t bytes = DTypeBytes(dtype);

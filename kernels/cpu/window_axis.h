@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -27,16 +28,22 @@ struct WindowAxis {
   }
 };
 
-// Height and width of x[N, C, H, W], y[N, O, OH, OW] and w[O, C, KH, KW]; a missing height is 1.
-inline std::pair<WindowAxis, WindowAxis> WindowAxesOf(const Attributes& attributes, const Shape& x, const Shape& y, const Shape& w) {
+// Depth, height and width of x[N, C, D, H, W], y[N, O, OD, OH, OW] and w[O, C, KD, KH, KW]; a missing depth or height is 1.
+inline std::array<WindowAxis, 3> VolumeAxesOf(const Attributes& attributes, const Shape& x, const Shape& y, const Shape& w) {
   const Windows windows = WindowsOf(attributes, x, {w.begin() + 2, w.end()});
-  WindowAxis axes[2];
+  std::array<WindowAxis, 3> axes;
   for (int i = 0; i < windows.rank(); ++i) {
     const auto at = static_cast<size_t>(i);
-    axes[2 - windows.rank() + i] = {
+    axes[at + 3 - static_cast<size_t>(windows.rank())] = {
         x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
   }
-  return {axes[0], axes[1]};
+  return axes;
+}
+
+// Height and width, where there is no depth.
+inline std::pair<WindowAxis, WindowAxis> WindowAxesOf(const Attributes& attributes, const Shape& x, const Shape& y, const Shape& w) {
+  const std::array<WindowAxis, 3> axes = VolumeAxesOf(attributes, x, y, w);
+  return {axes[1], axes[2]};
 }
 
 // For each index along a dimension: its contribution to the offset of an element, which is the sum over all dimensions.

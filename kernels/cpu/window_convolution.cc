@@ -3,6 +3,7 @@
 #include "kernels/cpu/window_convolution.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "kernels/cpu/convolution_desc.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
@@ -32,14 +34,9 @@ struct Sizes {
 
   explicit Sizes(const KernelCall& call) {
     const Shape &x = call.inputs[0].shape, &w = call.inputs[1].shape, &y = call.outputs[0].shape;
-    const Windows windows = WindowsOf(call.attributes, x, {w.begin() + 2, w.end()});
     images = x[0], inputs = x[1], outputs = y[1];
-    WindowAxis* const axes[] = {&depth, &height, &width};
-    for (int i = 0; i < windows.rank(); ++i) {
-      const auto at = static_cast<size_t>(i);
-      *axes[3 - windows.rank() + i] = {
-          x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
-    }
+    const std::array<WindowAxis, 3> axes = VolumeAxesOf(call.attributes, x, y, w);
+    depth = axes[0], height = axes[1], width = axes[2];
     const int64_t together = std::clamp<int64_t>(kPoints / width.out, 1, height.out);
     rows = CeilDiv(height.out, CeilDiv(height.out, together));
   }
@@ -170,13 +167,7 @@ class WindowConvolution : public Kernel {
 std::string RejectsShapes(const KernelCall& call) {
   // Only compared with the library's kernels for AVX2.
   if (BestLoops().name != std::string_view("avx2")) return "not a machine with AVX2 and without AVX-512";
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (!operand.present()) continue;
-      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
-      if (operand.shape.elements() == 0) return "nothing to compute";
-    }
-  }
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const Shape &x = call.inputs[0].shape, &w = call.inputs[1].shape, &y = call.outputs[0].shape;
   const int rank = x.rank();
   if (rank < 3 || rank > 5 || y.rank() != rank || w.rank() != rank) return "rank " + std::to_string(rank);

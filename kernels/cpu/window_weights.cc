@@ -15,6 +15,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/weight_gradients.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
 
@@ -23,21 +24,8 @@ namespace {
 
 constexpr int64_t kPanel = 16;    // columns of a tile: two vectors of AVX2
 constexpr int64_t kPoints = 128;  // of y at most, whose outer products a tile computes at once: its operands stay in the L1 cache
-constexpr int64_t kProductsPerPart = 1 << 18, kFewParts = 4, kMaxParts = 32, kShare = 8;  // as in convolution_weights.cc
 constexpr int64_t kFewPoints = 16, kFewElements = 12, kMaxSums = 1 << 19;
 constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
-
-std::array<WindowAxis, 3> AxesOf(const KernelCall& call) {
-  const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-  const Windows windows = WindowsOf(call.attributes, x, {w.begin() + 2, w.end()});
-  std::array<WindowAxis, 3> axes;
-  for (int i = 0; i < windows.rank(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    axes[at + 3 - static_cast<size_t>(windows.rank())] = {
-        x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
-  }
-  return axes;
-}
 
 // dw[O, I, KD, KH, KW] from x[N, D, H, W, I] and dy[N, OD, OH, OW, O]; a missing depth or height is 1. Points are processed in chunks: of
 // rows of dy, or of a part of a row.
@@ -48,7 +36,8 @@ struct Sizes {
   int64_t panel_rows = BestLoops().panel_rows;
   int64_t parts;  // sums over ranges of chunks, whose number depends only on the shapes
 
-  explicit Sizes(const KernelCall& call) : Sizes(call, AxesOf(call)) {}
+  explicit Sizes(const KernelCall& call)
+      : Sizes(call, VolumeAxesOf(call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape)) {}
   Sizes(const KernelCall& call, const std::array<WindowAxis, 3>& axes)
       : images(call.inputs[0].shape[0]),
         inputs(call.inputs[0].shape[1]),
@@ -61,8 +50,7 @@ struct Sizes {
     rows = CeilDiv(height.out, CeilDiv(height.out, together));
     const int64_t products = call.inputs[1].shape.elements() * inputs * taps() * width.taps;
     const int64_t read = call.inputs[0].shape.elements() + call.inputs[1].shape.elements();
-    parts = std::clamp<int64_t>(products / kProductsPerPart, 1, std::clamp(read / (kShare * sums()), kFewParts, kMaxParts));
-    parts = std::min(parts, chunks());
+    parts = std::min(PartsOfWeightGradient(products, read, sums()), chunks());
   }
 
   int64_t taps() const { return depth.taps * height.taps; }
@@ -296,29 +284,19 @@ bool HasFewChannels(const Sizes& n) {
 std::string RejectsShapes(const KernelCall& call) {
   // Only compared with the library's kernels for AVX2.
   if (BestLoops().name != std::string_view("avx2")) return "not a machine with AVX2 and without AVX-512";
-  const OperandType &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
-  for (const OperandType* operand : {&x, &y, &w}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
-    if (operand->shape.elements() == 0) return "nothing to compute";
-  }
-  const int rank = x.shape.rank();
-  if (rank < 3 || rank > 5 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
-  if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
+  if (std::string why = RejectsUngroupedGradient(call, 5); !why.empty()) return why;
   // Bounds of the measured gain (docs/benchmarks.md, "Weight gradients of few channels").
   const Sizes n(call);
   if (n.depth.taps <= n.depth.stride && n.height.taps <= n.height.stride && n.width.taps <= n.width.stride) return "separate windows";
   if (n.rows * n.columns < kFewPoints) return "few points";
   if (n.sums() > kMaxSums) return "many weights: their sums leave the cache";
-  if (rank == 4 && !HasFewChannels(n) && !IsSlowChannelsLast(call)) return "many channels";
+  if (call.inputs[0].shape.rank() == 4 && !HasFewChannels(n) && !IsSlowChannelsLast(call)) return "many channels";
   return "";
 }
 
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsShapes(call); !why.empty()) return why;
-  for (const OperandType& input : call.inputs) {
-    if (!SameMemoryOrder(input.layout, ChannelsLast(input.shape.rank()), input.shape)) return "layout " + input.layout.ToString();
-  }
-  return "";
+  return RejectsGradientLayouts(call);
 }
 
 constexpr CpuKernel kKernels[] = {
