@@ -246,7 +246,7 @@ typedef struct GradloomBatchOptions {
 } GradloomBatchOptions;
 
 typedef struct GradloomEvaluation {
-  const char* const* names; /* "loss", and the metrics; the arrays are valid during the call */
+  const char* const* names; /* "loss", its terms if there are several ("loss/box"), and the metrics; valid during the call, as values are */
   const double* values;
   size_t count;
   int64_t step, epoch;
