@@ -63,7 +63,7 @@ class AlgorithmBuilder {
                   "export without --training, or compute the loss in the model");
     }
     LossOperands operands(b_, imported_.output_names, imported_.extents);
-    made.loss = AddLoss(b_, recipe_.losses, imported_.batch, operands);
+    made.loss = AddLoss(b_, recipe_.losses, imported_.batch, operands).sum;
     made.target_names = operands.feed_names();
     std::map<ValueId, ValueId> gradients;
     for (const ValueId parameter : Reached(made.loss, choice.parameters)) {

@@ -1,6 +1,9 @@
 #include "compiler/passes/add_loss.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 #include <string_view>
 
 #include "compiler/ops/loss_rows.h"
@@ -229,6 +232,23 @@ class LossBuilder {
   ValueId output_;
 };
 
+// What `name` says of each term; a graph has the name of its file.
+template <typename Name>
+std::vector<std::string> NamesOf(std::span<const LossTerm> terms, const Name& name) {
+  std::vector<std::string> names;
+  for (const LossTerm& term : terms) {
+    std::string text = name(term);
+    if (term.graph != nullptr) {
+      text = term.graph->name().substr(term.graph->name().rfind('/') + 1);
+      if (text.ends_with(".onnx")) text.resize(text.size() - 5);
+    }
+    names.push_back(Escaped(text));
+  }
+  return names;
+}
+
+bool Differ(const std::vector<std::string>& names) { return std::set<std::string>(names.begin(), names.end()).size() == names.size(); }
+
 }  // namespace
 
 std::vector<std::string> LossTypes() {
@@ -256,24 +276,46 @@ std::string LossTerm::ToString() const {
   return weight == 1 ? text : text + "*" + Attributes::ToString(weight);
 }
 
-ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
+AddedLoss AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
   if (terms.empty())
     throw Error(ErrorCode::kConfig, "no loss is given", "", "give one, for example: --loss 'cross_entropy(OUTPUT, TARGET)'");
-  ValueId total = kNoValue;
+  AddedLoss added;
   for (size_t i = 0; i < terms.size(); ++i) {
     const LossTerm& term = terms[i];
     builder.set_origin(i == 0 ? "loss" : "loss" + std::to_string(i + 1));
     ValueId value = term.graph != nullptr ? AddLossGraph(builder, *term.graph, term.bindings, batch, operands)
                                           : LossBuilder(builder, term, operands).Build();
     if (term.weight != 1) value = builder.Scale(value, term.weight);
-    if (total != kNoValue) {
+    if (terms.size() > 1) {
+      if (i > 0) value = builder.Cast(value, builder.dtype(added.sum));
+      added.terms.push_back(value);
       builder.set_origin(kLossSum);
-      value = builder.Add(total, builder.Cast(value, builder.dtype(total)));
     }
-    total = value;
+    added.sum = i == 0 ? value : builder.Add(added.sum, value);
   }
   builder.set_origin("");
-  return total;
+  return added;
+}
+
+std::vector<std::string> LossTermFetches(std::span<const LossTerm> terms, std::vector<std::string> outputs) {
+  if (terms.size() < 2) return {};
+  const auto output = [&](const LossTerm& term) { return !term.output.empty() ? term.output : outputs.empty() ? "" : outputs.front(); };
+  std::vector<std::string> names = NamesOf(terms, output);
+  const std::vector<std::string> others[] = {
+      NamesOf(terms, [](const LossTerm& term) { return term.type; }),
+      NamesOf(terms, [](const LossTerm& term) { return term.target.empty() ? "target" : term.target; })};
+  if (!Differ(names)) {
+    const auto* const found = std::find_if(std::begin(others), std::end(others), Differ);
+    if (found != std::end(others)) names = *found;
+  }
+  for (std::string& name : names) {
+    const std::string fetch = "loss/" + name;
+    name = fetch;
+    for (int number = 2; std::find(outputs.begin(), outputs.end(), name) != outputs.end(); ++number)
+      name = fetch + "_" + std::to_string(number);
+    outputs.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace gradloom

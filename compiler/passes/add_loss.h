@@ -51,11 +51,22 @@ std::vector<std::string> LossTypes();
 // The origin of the nodes that sum several terms.
 inline constexpr char kLossSum[] = "losses";
 
-// Appends the weighted sum of the terms and returns it, a scalar. A mean is a sum divided by an explicit denominator, so parts of a batch
+// A loss in a graph.
+struct AddedLoss {
+  ValueId sum = kNoValue;      // a scalar
+  std::vector<ValueId> terms;  // if there are several: the scalars whose sum it is, each times its weight
+};
+
+// Appends the weighted sum of the terms. A mean is a sum divided by an explicit denominator, so parts of a batch
 // add up. Targets become inputs of the graph: int64 classes for cross_entropy and nll, otherwise of the output's type and shape. A target
 // that several terms name is one input. Throws Error(kConfig) for an unknown type or output, Error(kShape, kType) for an output that a term
 // cannot use, and for a target that two terms need in different forms (LossOperands::Target). `batch`: of the model, for graphs
 // (AddLossGraph).
-ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands);
+AddedLoss AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands);
+
+// The names under which several terms are fetched: "loss/NAME", all different; none for a single term. NAME is that of the term's output
+// or, if terms share one, its type or its target, whichever differ; for a graph, that of its file. `outputs`: the names of the model's
+// outputs.
+std::vector<std::string> LossTermFetches(std::span<const LossTerm> terms, std::vector<std::string> outputs);
 
 }  // namespace gradloom

@@ -149,17 +149,32 @@ void UseFileLoss(PassContext& c) {
   if (Trains(c.kind)) BindFileUpdates(c);
 }
 
+// `terms`: of a loss that has several.
+void NameTerms(PassContext& c, const std::vector<ValueId>& terms) {
+  std::vector<std::string> outputs;
+  for (ValueId id : c.graph.outputs) {
+    const auto named = c.fetch_names.find(id);
+    outputs.push_back(named != c.fetch_names.end() ? named->second : c.graph.value(id).name);
+  }
+  c.plan.loss_terms = LossTermFetches(c.recipe.losses, std::move(outputs));
+  for (size_t i = 0; i < terms.size(); ++i) c.fetch_names.emplace(terms[i], c.plan.loss_terms[i]);
+}
+
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
   c.first_loss_node = c.graph.next_node_id();
+  std::vector<ValueId> terms;
   if (c.recipe.UsesFileAlgorithm()) {
     UseFileLoss(c);
   } else {
     GraphBuilder builder(c.graph, c.rules);
     LossOperands operands(builder, c.fetch_names, c.extents);
-    c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
+    AddedLoss added = AddLoss(builder, c.recipe.losses, c.batch, operands);
+    c.loss = added.sum;
+    terms = std::move(added.terms);
     c.feed_names = operands.feed_names();
   }
+  NameTerms(c, terms);
   std::map<ValueId, std::string> names = c.fetch_names;
   names.insert(c.feed_names.begin(), c.feed_names.end());
   c.plan.losses = LossInfosOf(c.graph, c.recipe.losses, c.loss, names);
@@ -167,6 +182,7 @@ void RunAddLoss(PassContext& c) {
     if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && node.id >= c.first_loss_node) node.device = kTail;
   }
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
+  c.graph.outputs.insert(c.graph.outputs.begin(), terms.begin(), terms.end());
   c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
   c.fetch_names.emplace(c.loss, "loss");
 }
@@ -245,9 +261,7 @@ void RunPlaceDevices(PassContext& c) {
   if (c.stages == nullptr) return;
   if (c.recipe.gather_to < 0) {
     PlaceDevices(c.graph, c.recipe.place, *c.stages);
-    if (c.loss == kNoValue) return;
-    const std::vector<ValueId> terms = PartLoss(c.graph, c.first_loss_node);
-    for (size_t i = 0; i < terms.size(); ++i) c.fetch_names[terms[i]] = "loss/" + std::to_string(i);
+    if (c.loss != kNoValue) PartLoss(c.graph, c.first_loss_node);
     return;
   }
   std::vector<PlaceRule> rules = c.recipe.place;

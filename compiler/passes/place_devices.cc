@@ -275,33 +275,29 @@ int CountStages(const std::vector<PlaceRule>& rules) {
 
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { Placer(graph, rules, stages).Run(); }
 
-std::vector<ValueId> PartLoss(Graph& graph, NodeId first_loss_node) {
-  if (graph.outputs.empty()) return {};
+void PartLoss(Graph& graph, NodeId first_loss_node) {
+  if (graph.outputs.empty()) return;
   const auto sums = [&](const Node& node) {
     return node.id >= first_loss_node && node.phase == Phase::kForward && node.origin == kLossSum && node.op == "Add";
   };
   const Uses uses(graph);
-  std::vector<ValueId> terms;
   std::set<int> stages;
   std::vector<ValueId> open{graph.outputs[0]};
   while (!open.empty()) {
     const ValueId id = open.back();
     open.pop_back();
     const int made = uses.producer[static_cast<size_t>(id)];
-    if (made < 0) return {};
+    if (made < 0) return;
     const Node& node = graph.nodes[static_cast<size_t>(made)];
     if (sums(node)) {
       open.insert(open.end(), {node.inputs[1], node.inputs[0]});
     } else {
-      terms.push_back(id);
       stages.insert(node.device);
     }
   }
-  if (stages.size() < 2) return {};
+  if (stages.size() < 2) return;
   graph.outputs.erase(graph.outputs.begin());
-  graph.outputs.insert(graph.outputs.begin(), terms.begin(), terms.end());
   std::erase_if(graph.nodes, sums);
-  return terms;
 }
 
 std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages) { return Splitter(graph, stages).Run(); }

@@ -42,10 +42,9 @@ int CountStages(const std::vector<PlaceRule>& rules);
 // new names are added. Throws Error(kConfig) for a rule that matches nothing, if `stages` was empty.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
-// If the terms of the loss, the graph's first output, are computed on several stages, they become outputs in its place, so that stages that
-// share nothing else need not communicate for it. Nodes of the model come before `first_loss_node`. Returns the terms; empty: nothing was
-// changed.
-std::vector<ValueId> PartLoss(Graph& graph, NodeId first_loss_node);
+// If the terms of the loss, the graph's first output, are computed on several stages, the sum is no output any more, and only the terms
+// are, so that stages that share nothing else need not communicate for it. Nodes of the model come before `first_loss_node`.
+void PartLoss(Graph& graph, NodeId first_loss_node);
 
 // Splits a graph whose nodes are placed into the graphs of the stages. Each has its own nodes, and gradloom.Send and gradloom.Recv where a
 // value is produced on one stage and read on another. A parameter is sent once per step, before it is first read. All transfers and

@@ -12,6 +12,11 @@
 // ownership. The rules for threads are those of gradloom_c.h.
 #pragma once
 
+// Of GCC 10, whose C++20 has all that is needed.
+#if __cplusplus < 201709L
+#error "gradloom.h needs C++20: compile with -std=c++20. gradloom_c.h is for C99 and older C++."
+#endif
+
 #include "gradloom/dataset.h"  // IWYU pragma: export
 #include "gradloom/error.h"    // IWYU pragma: export
 #include "gradloom/plan.h"     // IWYU pragma: export

@@ -246,7 +246,7 @@ typedef struct GradloomBatchOptions {
 } GradloomBatchOptions;
 
 typedef struct GradloomEvaluation {
-  const char* const* names; /* "loss", and the metrics; the arrays are valid during the call */
+  const char* const* names; /* "loss", its terms if there are several ("loss/box"), and the metrics; valid during the call, as values are */
   const double* values;
   size_t count;
   int64_t step, epoch;
@@ -357,7 +357,7 @@ typedef struct GradloomApi {
    * weights that it has. */
   GradloomStatus* (*CreateTrainingSession)(const GradloomPlan* plan, const GradloomSessionOptions* options,
                                            const GradloomCheckpoint* checkpoint, GradloomSession** out);
-  /* Waits for a running step. */
+  /* Waits for a running step. Does nothing in a child of the process that made the session (fork), where every other call is refused. */
   void (*ReleaseTrainingSession)(GradloomSession* session);
   /* Trains on one batch: forward, backward and update as one program. `inputs` are borrowed, not copied. With `names` null, inputs are in
    * the plan's order. With names, inputs that the plan does not have are ignored, so that a batch of a data set can be passed to every

@@ -44,7 +44,7 @@ struct TrainerConfig {
 
 struct Evaluation {
   int64_t step = 0, epoch = 0;
-  std::map<std::string, double> values;  // "loss" and the metrics
+  std::map<std::string, double> values;  // "loss", its terms if there are several ("loss/box"), and the metrics
   bool best = false;                     // better than all previous evaluations
 };
 

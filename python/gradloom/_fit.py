@@ -20,7 +20,7 @@ class Evaluation:
     """The results of an evaluation during a fit."""
 
     values: dict[str, float]
-    """ "loss" and the metrics."""
+    """ "loss", its terms if there are several ("loss/box"), and the metrics."""
     step: int
     epoch: int
     best: bool

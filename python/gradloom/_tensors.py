@@ -47,14 +47,24 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     return struct, (array, shape)
 
 
+def _same_kind(array: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any]:
+    """The array with this element type. A float is not converted to an integer; the array is then returned as it is."""
+    name = name_of(dtype)
+    if not dtype or array.dtype.name == name or array.dtype.name not in _NUMBERS:
+        return array
+    wanted = numpy_dtype(dtype)
+    return array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array
+
+
 def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
     """A GradloomTensor that borrows the elements of `value`, and the objects that must stay alive while it is used.
 
     numpy arrays and DLPack tensors (of PyTorch, JAX ...) are not copied if they are row-major; tensors on a GPU can be used by sessions on
-    that GPU. Other values, such as lists and numbers, are copied into an array, of element type `dtype` if it is known.
+    that GPU. Other values, such as lists and numbers, are copied into an array. Arrays are converted to `dtype`, if it is known and of the
+    same kind: numpy and pandas make float64 where nobody asks for a type. Tensors of other libraries have the type that was asked for.
     """
     if isinstance(value, np.ndarray):
-        return _of_array(value)
+        return _of_array(_same_kind(value, dtype))
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         device = value.__dlpack_device__()
         on_gpu = int(device[0]) == _CUDA
@@ -68,10 +78,7 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         struct = library().struct("GradloomTensor")
         library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
         return struct, (value, capsule)
-    array = np.asarray(value)
-    wanted = numpy_dtype(dtype) if dtype else array.dtype
-    # Python numbers adapt to the input's type, but a float is not converted to an integer.
-    return _of_array(array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array)
+    return _of_array(_same_kind(np.asarray(value), dtype))
 
 
 def copied(tensor: Any) -> np.ndarray[Any, Any]:

@@ -1,6 +1,9 @@
 #include "runtime/api/guard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 #include "runtime/base/thrown.h"
@@ -18,7 +21,21 @@ GradloomStatus& OutOfMemory() {
 // Constructed at load time, while memory is still available.
 const GradloomStatus* const kPreallocated = &OutOfMemory();
 
+std::atomic<int> forks{0};
+
+// At load time too: a call then only compares two numbers, where asking for the process would be a system call.
+[[maybe_unused]] const int kCounted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+
+// Throws before any lock is taken, which a thread of the parent may have held when it forked.
+GradloomSession& InItsProcess(GradloomSession& session) {
+  if (session.forks == ForkCount()) return session;
+  throw Error(ErrorCode::kConfig, "the session was created before a fork, and the child process does not have its threads", "",
+              "create sessions in the process that uses them");
+}
+
 }  // namespace
+
+int ForkCount() { return forks.load(std::memory_order_relaxed); }
 
 bool IsConstant(const GradloomStatus* status) { return status == kPreallocated; }
 
@@ -57,7 +74,7 @@ size_t EntryIndex(GradloomEntry entry) {
   return static_cast<size_t>(entry);
 }
 
-Call::Call(GradloomSession* session) : handle_(NotNull(session, "the session")), lock_(handle_.calls) {
+Call::Call(GradloomSession* session) : handle_(InItsProcess(NotNull(session, "the session"))), lock_(handle_.calls) {
   std::unique_lock lock(handle_.async);
   handle_.ended.wait(lock, [&] { return !handle_.running; });
 }

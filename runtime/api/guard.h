@@ -92,7 +92,8 @@ void WriteResult(Result made, Result* out) {
 // The index of a kind of entry in the arrays of GradloomPlan. Throws Error(kConfig).
 size_t EntryIndex(GradloomEntry entry);
 
-// Allows one call at a time on a session. Waits for a step that is running.
+// Allows one call at a time on a session. Waits for a step that is running. Throws Error(kConfig) in a child of the process that made the
+// session.
 class Call {
  public:
   explicit Call(GradloomSession* session);

@@ -41,6 +41,13 @@ struct TensorFacts {
 
 }  // namespace gradloom
 
+namespace gradloom::api {
+
+// How many forks lie between the process that loaded the library and this one.
+int ForkCount();
+
+}  // namespace gradloom::api
+
 // Constant after its construction, except for the source, which has its own lock.
 struct GradloomPlan {
   std::shared_ptr<const gradloom::Plan> plan;
@@ -72,6 +79,7 @@ struct GradloomAttached {
 };
 
 struct GradloomSession {
+  const int forks = gradloom::api::ForkCount();  // of the process that made it, whose threads no child has
   // Held during each call. A thread can hold it several times, because callbacks of Fit may call the table.
   std::recursive_mutex calls;
   gradloom::Session session;

@@ -4,17 +4,38 @@
 #include "runtime/api/gradients.h"
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom::api {
+namespace {
+
+// Programs in several languages show it, so it names no function of one of them.
+[[noreturn]] void ThrowNoParameter(const std::string& what, const std::string& wanted, const std::vector<std::string>& names) {
+  constexpr size_t kShown = 8;
+  const std::string near = Nearest(wanted, names);
+  std::string known;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) known += (known.empty() ? "" : ", ") + Escaped(names[i]);
+  if (names.size() > kShown) known += ", and " + std::to_string(names.size() - kShown) + " more";
+  throw Error(ErrorCode::kConfig, "the plan has no " + what + " '" + Escaped(wanted) + "'", "",
+              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + "it has: " + known);
+}
+
+}  // namespace
 
 const StateTensor& GradientState(const Plan& plan, const std::string& parameter) {
   const int index = plan.FindState(parameter);
   for (const StateTensor& state : plan.state) {
     if (state.kind == StateKind::kAccumulator && index >= 0 && state.parameter == index) return state;
   }
-  if (index < 0 || plan.state[static_cast<size_t>(index)].kind != StateKind::kParameter)
-    throw Error(ErrorCode::kConfig, "the plan has no trainable parameter '" + Escaped(parameter) + "'", "", "GetParameterName lists them");
-  throw Error(ErrorCode::kConfig, "the plan does not keep gradients", "", "compile it with GRADLOOM_WITH_GRADIENTS");
+  if (index < 0 || plan.state[static_cast<size_t>(index)].kind != StateKind::kParameter) {
+    std::vector<std::string> names;
+    for (const StateTensor& state : plan.state) {
+      if (state.kind == StateKind::kParameter) names.push_back(state.name);
+    }
+    ThrowNoParameter("trainable parameter", parameter, names);
+  }
+  throw Error(ErrorCode::kConfig, "the plan does not keep gradients", "",
+              "compile it with gradients: GRADLOOM_WITH_GRADIENTS, gradients=True in Python, or gradloom compile --gradients");
 }
 
 Tensor GradientOf(const Call& call, const std::string& parameter) {
@@ -54,7 +75,9 @@ const TensorFacts& Find(const Call& call, const char* name) {
   for (const TensorFacts& facts : call.handle().states) {
     if (facts.name == wanted) return facts;
   }
-  throw Error(ErrorCode::kConfig, "the plan has no parameter '" + Escaped(wanted) + "'", "", "GetParameterName lists them");
+  std::vector<std::string> names;
+  for (const TensorFacts& facts : call.handle().states) names.push_back(facts.name);
+  ThrowNoParameter("parameter", wanted, names);
 }
 
 GradloomStatus* GetParameterTypeAndShape(GradloomSession* session, const char* name, GradloomTensorInfo* out) {

@@ -47,7 +47,8 @@ GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSe
 }
 
 void ReleaseTrainingSession(GradloomSession* session) {
-  if (session == nullptr) return;
+  // The threads that it would end are not in a child of its process.
+  if (session == nullptr || session->forks != ForkCount()) return;
   const CallersDevice keep;
   session->background.Wait();
   delete session;

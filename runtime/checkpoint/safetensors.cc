@@ -42,12 +42,31 @@ void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, i
   if (at != data_bytes) throw Damaged("the last " + std::to_string(data_bytes - at) + " bytes belong to no tensor", where);
 }
 
+// Refuses files of other formats in which weights are kept, with what to do instead. `first`: the first eight bytes.
+void RefuseOtherFormats(std::string_view first, const std::string& where) {
+  const auto refuse = [&](const char* what, const char* help) { throw Error(ErrorCode::kCheckpoint, what, where, help); };
+  if (first.starts_with("PK\x03\x04") || first.starts_with("\x80\x02")) {
+    refuse("this looks like a file of torch.save, not a safetensors file",
+           "write the weights with safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')");
+  }
+  if (first.starts_with("\x89HDF\r\n"))
+    refuse("this is an HDF5 file (perhaps from Keras), not a safetensors file", "export the model to ONNX with these weights");
+  if (first.substr(4, 4) == "ODTC") {
+    refuse("this is a checkpoint of onnxruntime-training, not a safetensors file",
+           "let onnxruntime write the model with export_model_for_inferencing, and train that file");
+  }
+  if (where.ends_with(".onnx")) refuse("this is an ONNX model, not a safetensors file", "give it as the model: its weights are in it");
+}
+
 // The checked header of a file of `file_bytes` bytes; its ranges count from the start of the file. read(offset, out, bytes) reads the file.
 template <typename Read>
 SafetensorsHeader ReadHeader(int64_t file_bytes, int64_t max_tensors, const std::string& where, Read&& read) {
   if (file_bytes < 8) throw Damaged("too short for a safetensors file: " + std::to_string(file_bytes) + " bytes", where);
+  char first[8] = {};
+  read(0, first, 8);
   uint64_t length = 0;
-  read(0, &length, 8);
+  std::memcpy(&length, first, 8);
+  if (length > static_cast<uint64_t>(file_bytes)) RefuseOtherFormats({first, 8}, where);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
     throw Damaged("the header has " + std::to_string(length) + " bytes; the format allows " + std::to_string(kMaxHeaderBytes), where);
   }

@@ -368,6 +368,21 @@ void Transform::Apply(Tensor& column) const {
   column = std::move(changed);
 }
 
+void Transform::Undo(Tensor& column) const {
+  if (column.dtype() != DType::kFloat32) {
+    throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
+  }
+  if (std::find(scale.begin(), scale.end(), 0.0f) != scale.end())
+    throw Error(ErrorCode::kData, "a transform that multiplies by 0 cannot be undone");
+  Tensor changed = column.Clone();
+  const std::span<float> values = changed.as<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double before = static_cast<double>(values[i]) / static_cast<double>(scale[i % scale.size()]);
+    values[i] = static_cast<float>(before + static_cast<double>(shift[i % shift.size()]));
+  }
+  column = std::move(changed);
+}
+
 std::vector<int64_t> BatchSizes(int64_t rows, int64_t batch) {
   if (rows <= batch) return {rows};
   if (rows % batch == 0) return {batch};

@@ -127,6 +127,9 @@ struct Transform {
 
   // Throws Error(kData) for a column that is not float32.
   void Apply(Tensor& column) const;
+  // The opposite: x / scale + shift, with the arithmetic in double; missing numbers that were filled in stay. Throws Error(kData) like
+  // Apply, and for a scale of 0.
+  void Undo(Tensor& column) const;
 };
 
 // The batch sizes that occur over `rows` rows: the full one and, if there is a rest, the last one.

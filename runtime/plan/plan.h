@@ -311,6 +311,7 @@ struct Plan {
   std::vector<Entry> entries;
   std::vector<Group> groups;
   std::vector<LossInfo> losses;                   // empty if the plan has no loss
+  std::vector<std::string> loss_terms;            // fetches of the terms of a loss that has several: "loss/NAME", a scalar each
   std::map<std::string, std::string> properties;  // texts for users: options that it was compiled with, versions
 
   // The number of devices, the same for every entry.

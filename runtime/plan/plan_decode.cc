@@ -88,6 +88,7 @@ class Decoder {
       plan.groups.push_back({{group.ranks().begin(), group.ranks().end()}});
     }
     for (const file::Loss& loss : from.losses()) plan.losses.push_back(Decode(loss));
+    for (const std::string& term : from.loss_terms()) plan.loss_terms.push_back(Name(term));
     for (const file::Property& property : from.properties()) {
       if (!plan.properties.emplace(Name(property.name()), Text(property.value())).second)
         Refuse("property '" + Escaped(property.name()) + "' occurs twice");

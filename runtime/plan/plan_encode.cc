@@ -42,6 +42,7 @@ class Encoder {
     for (const Entry& entry : plan.entries) Encode(entry, *to.add_entries());
     for (const Group& group : plan.groups) to.add_groups()->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
     for (const LossInfo& loss : plan.losses) Encode(loss, *to.add_losses());
+    for (const std::string& term : plan.loss_terms) to.add_loss_terms(term);
     for (const auto& [name, value] : plan.properties) {
       file::Property& property = *to.add_properties();
       property.set_name(name);

@@ -223,6 +223,7 @@ std::string PlanText(const Plan& plan) {
   }
   for (const auto& [name, value] : plan.properties) text += "property " + Escaped(name) + ": " + Escaped(value) + "\n";
   for (const LossInfo& loss : plan.losses) text += LossText(loss);
+  for (const std::string& term : plan.loss_terms) text += "loss term: fetch " + Escaped(term) + "\n";
   text +=
       "schedule: " + Escaped(plan.schedule.kind) + ", lr " + Attributes::ToString(plan.schedule.lr) + List(plan.schedule.attributes) + "\n";
   text += "accumulate: " + Number(plan.accumulate) + "\n";

@@ -106,15 +106,19 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, compared)});
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
-  double loss = 0, weights = 0;
-  // Computes loss and weight of the batch, then the outputs and targets of each metric.
+  // Of the loss and its terms.
+  std::vector<double> sums(1 + session.plan().loss_terms.size());
+  double weights = 0;
+  // Computes weight, loss and terms of the batch, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {
     const Feeds feeds = batches.Get(own);
     const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
     Feeds outputs;
     for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
     const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
-    std::vector<Tensor> computed{Tensor::From<double>({ElementAsDouble(outputs.at("loss"), 0), weight}, Shape{2})};
+    std::vector<double> losses{weight, ElementAsDouble(outputs.at("loss"), 0)};
+    for (const double term : session.loss_terms()) losses.push_back(term);
+    std::vector<Tensor> computed{Tensor::From<double>(losses, Shape{std::ssize(losses)})};
     for (const MetricSpec& spec : compared.metrics) {
       const TensorView& output = Named(outputs, spec.output, spec.name, "output");
       computed.push_back(fetched.at(spec.output));
@@ -123,15 +127,16 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
     return computed;
   };
   shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
-    const double weight = computed[0].as<double>()[1];
+    const double weight = computed[0].as<double>()[0];
     // A batch whose targets are all ignored has the loss 0/0.
-    if (weight > 0) loss += computed[0].as<double>()[0] * weight;
+    for (size_t i = 0; weight > 0 && i < sums.size(); ++i) sums[i] += computed[0].as<double>()[1 + i] * weight;
     weights += weight;
     for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
     if (confusion != nullptr) confusion->Add(computed[computed.size() - 2].view(), computed.back().view());
   });
   if (communicator != nullptr && communicator->process() != 0) return {};
-  std::map<std::string, double> values{{"loss", loss / weights}};
+  std::map<std::string, double> values{{"loss", sums[0] / weights}};
+  for (size_t i = 1; i < sums.size(); ++i) values.emplace(session.plan().loss_terms[i - 1], sums[i] / weights);
   for (size_t m = 0; m < metrics.size(); ++m) {
     const MetricSpec& spec = options.metrics[m];
     // The first name is that of the metric, and the names of its parts begin with it.

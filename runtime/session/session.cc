@@ -223,7 +223,8 @@ void Session::KeepLossOrigin(const NumericsLog& log, const Entry& entry) {
   bool first = true;
   for (size_t f = 0; f < entry.fetches.size(); ++f) {
     const std::string& name = entry.fetches[f].name;
-    if (name != kLoss && !name.starts_with(std::string(kLoss) + "/")) continue;
+    const std::vector<std::string>& terms = plan_->loss_terms;
+    if (name != kLoss && std::find(terms.begin(), terms.end(), name) == terms.end()) continue;
     if (std::exchange(first, false)) loss_origin_.reset();
     if (!loss_origin_) loss_origin_ = log.OriginOfFetch(f);
   }
@@ -271,6 +272,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = loss();
+  result.terms = loss_terms();
   parts_pending_ = kind == EntryKind::kAccumulate && plan_->HasPartialState();
   result.updated = (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_separately = result.updated && kind == EntryKind::kAccumulate;
@@ -298,7 +300,7 @@ void Session::CheckSeparateUpdate() const {
   }
   if (plan_->FindEntry(EntryKind::kUpdate, 0) < 0) {
     throw Error(ErrorCode::kConfig, "the plan computes gradients and update only as one step", "",
-                "compile it with entries for both: GRADLOOM_WITH_GRADIENTS, or gradloom compile --gradients");
+                "compile it with gradients: GRADLOOM_WITH_GRADIENTS, gradients=True in Python, or gradloom compile --gradients");
   }
 }
 
@@ -308,6 +310,7 @@ StepResult Session::Accumulate(const Feeds& feeds) {
   result.lr = learning_rate();
   Run(FindEntry(EntryKind::kAccumulate, feeds), feeds);
   result.loss = loss();
+  result.terms = loss_terms();
   result.step = step_;
   result.batch = ++batch_;
   ++accumulated_;
@@ -434,11 +437,14 @@ std::optional<Session::LossScaleCounts> Session::loss_scale() const {
 double Session::loss() const {
   if (HasFetch(kLoss)) return ElementAsDouble(Fetched(kLoss), 0);
   double sum = 0;
-  for (int i = 0;; ++i) {
-    const std::string term = std::string(kLoss) + "/" + std::to_string(i);
-    if (!HasFetch(term)) return sum;
-    sum += ElementAsDouble(Fetched(term), 0);
-  }
+  for (const double term : loss_terms()) sum += term;
+  return sum;
+}
+
+std::vector<double> Session::loss_terms() const {
+  std::vector<double> values;
+  for (const std::string& name : plan_->loss_terms) values.push_back(ElementAsDouble(Fetched(name), 0));
+  return values;
 }
 
 void Session::Forward(EntryKind kind, const Feeds& feeds) { Run(FindEntry(kind, feeds), feeds); }
@@ -446,7 +452,7 @@ void Session::Forward(EntryKind kind, const Feeds& feeds) { Run(FindEntry(kind, 
 std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
   Forward(EntryKind::kEval, feeds);
   std::map<std::string, Tensor> values = FetchAll();
-  if (!values.contains(std::string(kLoss)) && values.contains(std::string(kLoss) + "/0")) {
+  if (!values.contains(std::string(kLoss)) && !plan_->loss_terms.empty()) {
     Tensor sum(DType::kFloat64, Shape{});
     sum.as<double>()[0] = loss();
     values.emplace(kLoss, std::move(sum));

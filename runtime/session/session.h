@@ -27,6 +27,8 @@ struct StepResult {
   int64_t step = 0;       // updates done so far, including this one
   int64_t batch = 0;      // batches done so far, including this one
   bool updated = false;   // false while gradients are being accumulated
+  // Of a loss with several terms, each term times its weight, in the order of Plan::loss_terms; otherwise empty.
+  std::vector<double> terms;
 };
 
 // The shapes of an entry's feeds, by name.
@@ -84,8 +86,10 @@ class Session {
 
   // The same without copying outputs: fetch them by name. `kind` is kEval or kPredict.
   void Forward(EntryKind kind, const Feeds& feeds);
-  // The loss of the entry that ran last; if it returns its terms separately ("loss/0" and so on), their sum.
+  // The loss of the entry that ran last; if it returns only the terms (Plan::loss_terms), their sum.
   double loss() const;
+  // The terms of that loss, as in StepResult.
+  std::vector<double> loss_terms() const;
 
   // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until the next one. Throws
   // Error(kConfig) listing the fetches.

@@ -195,6 +195,10 @@ StepReport Trainer::Step() {
   report.total_batches = total_batches();
   const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
   if (!report.skipped) {
+    const std::vector<double>& terms = report.result.terms;
+    term_sums_.resize(terms.size());
+    for (size_t i = 0; weight > 0 && i < terms.size(); ++i) term_sums_[i] += terms[i] * weight;
+    term_weight_ += weight;
     if (weight > 0) loss_sum_ += report.result.loss * weight;
     loss_weight_ += weight;
   }
@@ -292,6 +296,10 @@ void Trainer::EndEpoch(int64_t epoch) {
                      .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
                      .waited_seconds = epoch_waited_,
                      .memory = session_.device_memory()};
+  for (size_t i = 0; options_.shared == nullptr && i < term_sums_.size(); ++i)
+    report.terms.emplace(session_.plan().loss_terms[i], term_sums_[i] / term_weight_);
+  term_sums_.clear();
+  term_weight_ = 0;
   if (last_eval_batch_ == judged().batch()) report.eval = last_eval_;
   waited_seconds_ += epoch_waited_;
   loss_sum_ = loss_weight_ = 0;
@@ -329,6 +337,8 @@ std::string Trainer::state() const {
   const auto [loss_sum, loss_weight] = EpochLoss();
   nlohmann::json kept{{"loss_sum", loss_sum},
                       {"loss_weight", loss_weight},
+                      {"terms", term_sums_},
+                      {"term_weight", term_weight_},
                       {"best", best_},
                       {"best_step", best_step_},
                       {"not_better", stagnant_evaluations_},
@@ -344,6 +354,10 @@ void Trainer::set_state(const std::string& text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     loss_sum_ = json.at("loss_sum").get<double>();
     loss_weight_ = json.at("loss_weight").get<double>();
+    // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
+    term_sums_ = json.value("terms", std::vector<double>());
+    term_weight_ = json.value("term_weight", 0.0);
+    if (term_sums_.size() != session_.plan().loss_terms.size()) term_sums_.clear(), term_weight_ = 0;
     best_ = json.at("best").get<double>();
     best_step_ = json.at("best_step").get<int64_t>();
     stagnant_evaluations_ = json.at("not_better").get<int64_t>();

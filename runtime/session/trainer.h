@@ -84,7 +84,7 @@ struct StepReport {
 
 struct EvaluationReport {
   int64_t step = 0, epoch = 0;
-  std::map<std::string, double> values;  // "loss" and the metrics
+  std::map<std::string, double> values;  // "loss", the terms of a loss that has several ("loss/box"), and the metrics
   double seconds = 0;
   bool best = false;  // better than all before
   double lr = 0;      // the new learning rate, if it was reduced; 0: it was not
@@ -94,8 +94,10 @@ struct EpochReport {
   int64_t epoch = 0, step = 0;                                // epoch from 1
   double train_loss = 0, lr = 0;                              // mean over the epoch's samples; of the last update
   double seconds = 0, samples_per_s = 0, waited_seconds = 0;  // for data
-  std::map<std::string, double> eval;                         // of the evaluation at its end, if there was one
-  std::vector<DeviceMemory> memory;                           // by device, at its end
+  // By name, the means of the terms of a loss that has several; empty for shared parameters, where only sums of the whole loss are shared.
+  std::map<std::string, double> terms;
+  std::map<std::string, double> eval;  // of the evaluation at its end, if there was one
+  std::vector<DeviceMemory> memory;    // by device, at its end
 };
 
 enum class StopReason : uint8_t { kDone, kRequested, kNoImprovement };
@@ -191,6 +193,8 @@ class Trainer {
 
   // The current epoch.
   double loss_sum_ = 0, loss_weight_ = 0;
+  std::vector<double> term_sums_;  // by position in Plan::loss_terms
+  double term_weight_ = 0;         // as loss_weight_, but of what the sums cover: less if a checkpoint has no sums
   // Of this process only, in seconds on the steady clock.
   double epoch_started_ = 0, epoch_waited_ = 0, saved_at_ = 0, waited_seconds_ = 0;
   int64_t epoch_rows_ = 0;
@@ -217,8 +221,8 @@ class Trainer {
 // there is none. With several losses that have different divisors, rows are used. `losses`: the plan's.
 std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data, const Dataset* more = nullptr);
 
-// "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean over the batches, each
-// weighted by options.loss_weight.
+// "loss", its terms if there are several, and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss
+// is the mean over the batches, each weighted by options.loss_weight.
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options);
 
 }  // namespace gradloom

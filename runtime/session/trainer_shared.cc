@@ -45,7 +45,8 @@ StopReason Trainer::RunShared() {
     StepReport step = Step();
     own_updates_ = session_.step();
     const int64_t done = shared.Finish(step.rows, loss_sum_, loss_weight_, before);
-    loss_sum_ = loss_weight_ = 0;
+    loss_sum_ = loss_weight_ = term_weight_ = 0;
+    term_sums_.clear();
     step.result.step = step.result.batch = done;
     step.epochs_done = static_cast<double>(done) / static_cast<double>(batches_per_epoch());
     if (shared.leads()) HandleShared(step, seen);

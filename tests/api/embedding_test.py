@@ -55,6 +55,9 @@ def main():
             print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
             assert ran.returncode == 0, f"program {number} of the page fails"
             assert ran.stdout, f"program {number} of the page says nothing"
+        older = subprocess.run(["g++", "-std=c++17", "-fsyntax-only", f"-I{sdk}/include", os.path.join(folder, "p1.cpp")], capture_output=True,
+                               text=True)
+        assert older.returncode != 0 and "gradloom.h needs C++20" in older.stderr, older.stderr
         # The page's compile command, after the build of the archive.
         shutil.copy(os.path.join(folder, "p1.cpp"), os.path.join(folder, "train.cc"))
         subprocess.run(["bash", "-euc", commands[0].split("\n", 1)[1]], cwd=folder, env={**os.environ, "dir": sdk}, check=True)

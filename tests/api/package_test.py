@@ -176,6 +176,21 @@ class SessionTest(unittest.TestCase):
             losses.append(self.gradloom.Session(self.plan).step(features=x, target=self.y).loss)
         self.assertEqual(losses, losses[:1] * len(losses))
 
+    def test_converts_arrays_of_the_same_kind(self):
+        """numpy, pandas and scikit-learn make float64 and int32 where nobody asks for a type."""
+        wanted = self.gradloom.Session(self.plan).step(features=self.x, target=self.y).loss
+        for x in (self.x.astype(np.float64), self.x.astype(">f8"), np.asfortranarray(self.x.astype(np.float64))):
+            session = self.gradloom.Session(self.plan)
+            self.assertEqual(session.step(features=x, target=self.y.astype(np.float64)).loss, wanted)
+            session.step_async(features=x, target=self.y)
+            session.wait()
+        digits = self.gradloom.Session(self.gradloom.compile(f"{FOLDER}/digits_cnn.onnx", loss="cross_entropy(logits, label)", batch=2))
+        image, label = np.zeros((2, 1, 8, 8)), np.array([3, 1])
+        losses = [digits.evaluate(image=image, label=label.astype(kind)).loss for kind in (np.int64, np.int32, np.uint8)]
+        self.assertEqual(losses, losses[:1] * 3)
+        with self.assertRaisesRegex(self.gradloom.Error, "'label' is float64, but the model expects int64"):
+            digits.step(image=image, label=label.astype(np.float64))
+
     def test_accepts_integral_numpy_numbers_only(self):
         for batch, rows in ((np.int64(16), 16), (np.array([16, 8]), 16), ([8, 16], 8)):
             plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=batch)

@@ -2,6 +2,9 @@
 // checkpoints.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/api/housing.h"
@@ -26,6 +30,30 @@ TEST(Session, RejectsUnknownFeedsByName) {
   } catch (const gradloom::Error& error) {
     EXPECT_NE(error.message().find("'features' is missing; the plan has no input 'featurez'"), std::string::npos) << error.message();
   }
+}
+
+// The child has neither the threads of the session nor, perhaps, its locks, and must not wait for them.
+TEST(Session, IsRefusedInAChildProcess) {
+  gradloom::Session session(CompileHousing({.settings = {{"devices.threads", "2"}}}));
+  const Samples samples(3);
+  session.Step(samples.feeds());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    int code = 1;
+    try {
+      session.Step(samples.feeds());
+    } catch (const gradloom::Error& error) {
+      code = error.name() == "E-CONFIG" && error.message().find("before a fork") != std::string::npos ? 0 : 2;
+    }
+    { const gradloom::Session released = std::move(session); }
+    _exit(code);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(session.Step(samples.feeds()).step, 2);
 }
 
 // The message compares with the closest compiled batch size, however many there are. An empty batch is reported as such.

@@ -200,5 +200,24 @@ TEST_F(SafetensorsTest, RefusesToWriteUnsupportedTensors) {
   EXPECT_EQ(folder_.entries(), 0);
 }
 
+// What people take for a file of weights says what it is, and what to do.
+TEST_F(SafetensorsTest, OtherFormatsAreRefusedByName) {
+  struct Other {
+    const char* name;
+    std::string beginning;
+    const char* wanted;
+  };
+  for (const Other& other : {Other{"a.pt", {"PK\x03\x04", 4}, "torch.save"}, Other{"b.pt", {"\x80\x02", 2}, "torch.save"},
+                             Other{"c.h5", "\x89HDF\r\n\x1a\n", "HDF5"}, Other{"checkpoint", {"\x08\0\0\0ODTC", 8}, "onnxruntime-training"},
+                             Other{"d.onnx", "\x08\x0a\x12\x07pytorch", "an ONNX model"}}) {
+    const std::string path = folder_ / other.name;
+    WriteWithoutSync(path, other.beginning + std::string(64, 'x'));
+    const Error error = ErrorOf([&] { SafetensorsFile file(path); });
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_NE(error.message().find(other.wanted), std::string::npos) << error.message();
+    EXPECT_FALSE(error.help().empty()) << other.name;
+  }
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -223,6 +223,20 @@ TEST(DatasetTest, StandardizesByTheTrainingPartAlone) {
   EXPECT_FLOAT_EQ(eval.as<float>()[1], 1);
 }
 
+TEST(DatasetTest, UndoesTransforms) {
+  const Tensor train = Tensor::From<float>({1, 500, 3, 700, 8, 600}, {3, 2});
+  for (const char* text : {"standardize", "scale 1/255", "normalize 3,5 0.5,4", "fill mean"}) {
+    Tensor values = train.Clone();
+    const Transform transform = Transform::Parse(text, train);
+    transform.Apply(values);
+    transform.Undo(values);
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(values.as<float>()[i], train.as<float>()[i], 1e-6 * train.as<float>()[i]) << text;
+  }
+  Tensor integers(DType::kInt64, {3, 2}), values = train.Clone();
+  EXPECT_EQ(ErrorOf([&] { Transform::Parse("scale 2", train).Undo(integers); }).code(), ErrorCode::kData);
+  EXPECT_EQ(ErrorOf([&] { Transform::Parse("scale 0", train).Undo(values); }).code(), ErrorCode::kData);
+}
+
 // NaN marks what is missing: it is not measured, and only a fill replaces it.
 TEST(DatasetTest, FillsInWhatIsMissing) {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();

@@ -347,6 +347,16 @@ class CommandTest(unittest.TestCase):
         losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
         self.assertEqual(len(losses), 1)
 
+    def test_a_model_that_computes_its_loss(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x, float[N, 1] t) => (float loss) <float[4, 1] w = {1, 2, 3, 4}> {
+            y = MatMul (x, w)  d = Sub (y, t)  s = Mul (d, d)  loss = ReduceMean <keepdims = 0> (s) }"""
+        onnx.save(onnx.parser.parse_model(text), "own_loss.onnx")
+        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--epochs", "2", "--report", "json"]
+        guessed = self.run_command(["train", "own_loss.onnx", *data, "--name", "guessed"])
+        self.assertIn("output(loss)   [guessed from the output, a single number:", guessed.stderr)
+        told = self.run_command(["train", "own_loss.onnx", *data, "--name", "told", "--loss", "output(loss)"])
+        self.assertEqual(json.loads(guessed.stdout)["train_loss"], json.loads(told.stdout)["train_loss"])
+
     def test_a_linear_model_of_scikit_learn(self):
         """LogisticRegression as skl2onnx writes it: the predicted class is the first output, the probabilities are divided by their sum."""
         text = f"""<ir_version: 8, opset_import: ["ai.onnx.ml" : 1, "" : 17]> g (float[N, 4] x) => (int64[N] label, float[N, 3] probabilities) {{
@@ -451,6 +461,55 @@ class CommandTest(unittest.TestCase):
         metrics = [word.replace("(b,", "(b:0,") for word in metrics]
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words, *metrics[2:], "--best", "eval/rmse/b:0:min"]).stderr)
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words[:-1], "first", *metrics[2:6]]).stderr)
+
+    def test_terms_of_a_loss(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
+            <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""
+        onnx.save(onnx.parser.parse_model(text), "terms.onnx")
+        words = ["train", "terms.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--map", "u=a", "--loss", "mse(a, t)*0.5",
+                 "--loss", "mse(b, u)", "--eval-split", "20%", "--batch", "8", "--log-every", "2", "--best", "eval/loss/b:min", "--report", "json"]
+        parts = ["loss/a", "loss/b"]
+        done = self.run_command([*words, "--epochs", "3", "--name", "terms", "--metric", "rmse(a, t)", "--metric", "rmse(b, u)"])
+        report = json.loads(done.stdout)
+        for split in ("train", "eval"):
+            self.assertAlmostEqual(report[f"{split}_loss"], sum(report[f"{split}_{part}"] for part in parts), places=4)
+        self.assertAlmostEqual(report["eval_loss/a"], 0.5 * report["eval_rmse/a"] ** 2, places=4)
+        self.assertAlmostEqual(report["eval_loss/b"], report["eval_rmse/b"] ** 2, places=4)
+        self.assertRegex(done.stderr, r"epoch +train loss +train loss/a +train loss/b +eval loss +eval loss/a +eval loss/b +eval rmse/a")
+        self.assertRegex(done.stderr, r" step=2 epoch=\S+ loss=\S+ loss/a=\S+ loss/b=\S+ lr=")
+        self.assertIn("best eval/loss/b ", done.stderr)
+        lines = [json.loads(line) for line in sample_files.read("runs/terms/metrics.jsonl").splitlines()]
+        self.assertEqual({line["split"] for line in lines}, {"train", "eval"})
+        for line in lines:
+            self.assertAlmostEqual(line["loss"], sum(line[part] for part in parts), places=4)
+        header, *rows = sample_files.read("runs/terms/results.csv").decode().splitlines()
+        self.assertTrue(header.startswith("epoch,step,time,train/loss,train/loss/a,train/loss/b,lr,samples_per_s,eval/loss,eval/loss/a,eval/loss/b,"),
+                        header)
+        self.assertEqual(float(rows[-1].split(",")[5]), report["train_loss/b"])
+        (events,) = [name for name in os.listdir("runs/terms") if name.startswith("events")]
+        for part in parts:
+            for split in ("train", "eval"):
+                self.assertIn(f"{split}/{part}".encode(), sample_files.read(f"runs/terms/{events}"))
+        self.assertEqual({name for name in json.loads(self.run_command(["eval", "runs/terms", "--json"]).stdout) if name.startswith("loss")},
+                         {"loss", *parts})
+        # A run that goes on within an epoch, and between two lines, goes on with its sums.
+        self.run_command([*words[:-2], "--steps", "9", "--name", "part", "--log-every", "4", "--save-every", "3"])
+
+        def recorded():
+            lines = [json.loads(line) for line in sample_files.read("runs/part/metrics.jsonl").splitlines()]
+            rows = [row.split(b",") for row in sample_files.read("runs/part/results.csv").splitlines()]
+            return [[line[name] for name in ("step", "split", "loss", *parts)] for line in lines], [row[1:2] + row[3:6] + row[8:] for row in rows]
+
+        whole = recorded()
+        self.assertIn([4, "train"], [line[:2] for line in whole[0]])
+        self.run_command(["resume", "runs/part", "--from", "step-000003"])
+        self.assertEqual(recorded(), whole)
+        # JSON on stderr, and devices that have a term each.
+        done = self.run_command([*words, "--steps", "4", "--name", "placed", "--devices", "cpu:2", "--place", "w=cpu:1", "--log-format", "json"])
+        placed = [line for line in map(json.loads, done.stderr.splitlines()) if line.get("split") == "train"]
+        self.assertEqual([line["step"] for line in placed], [2, 4])
+        for line in placed:
+            self.assertAlmostEqual(line["loss"], sum(line[part] for part in parts), places=4)
 
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")

@@ -131,6 +131,8 @@ ROWS = {
     "A09": ("a number of 11 bytes", lambda: b"\x08" + b"\xff" * 10 + b"\x01", "E-PARSE", ["more than ten bytes"]),
     "A10": ("If 30 deep without types", lambda: nested_ifs(30), "E-TYPE", ["output 'y'", "type"]),
     "A11": ("If 2,000 deep", lambda: deep_ifs(2000), "E-PARSE", ["nested deeper than 64"]),
+    "A12": ("a checkpoint of onnxruntime-training", lambda: b"\x08\x00\x00\x00ODTC\xf4\xff\xff\xff" + bytes(90), "E-PARSE",
+            ["this is a checkpoint of onnxruntime-training", "export_model_for_inferencing"]),
     "B01": ("no graph", lambda: gemm(lambda m: m.ClearField("graph")), "E-SCHEMA", ["no graph"]),
     "B02": ("no ir_version", lambda: gemm(lambda m: m.ClearField("ir_version")), "E-SCHEMA", ["ir_version"]),
     "B03": ("an ir_version of the future", lambda: gemm(put(ir_version=999)), "E-VERSION", ["ir_version 999"]),

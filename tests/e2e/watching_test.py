@@ -100,6 +100,15 @@ class WatchingTest(unittest.TestCase):
         self.assertIn(last["code"], ("E-DATA", "E-CONFIG"))
         with open(f"{self.folder}/wrong.log") as file:
             self.assertEqual(file.read(), done.stderr)
+        # A configuration or a command line that cannot be read is such an error, too.
+        with open(f"{self.folder}/wrong.toml", "w") as file:
+            file.write("version = 1\n[optimizer]\nlearning = 1\n")
+        for words in (["--lr", "fast"], ["--learning", "1"], ["-c", "wrong.toml"], ["--set", "optimizer.lr=fast"], ["--epochs"]):
+            for form in (["--log-format", "json"], ["--log-format=json"]):
+                done = self.run_command("train", "models/housing_mlp.onnx", *form, *words)
+                lines = [json.loads(line) for line in done.stderr.splitlines()]
+                self.assertEqual((lines[-1]["level"], lines[-1]["code"], lines[-1]["exit_code"]), ("error", "E-CONFIG", 4), words)
+                self.assertEqual(done.returncode, 4)
         done = self.run_command(*TRAIN, "--log-file", "no/such/folder/log")
         self.assertEqual(done.returncode, 8)
         self.assertIn("cannot open the log", done.stderr)

@@ -197,5 +197,72 @@ g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 1}> { z = Mul (x, w) })",
             ErrorCode::kConfig);
 }
 
+const std::string kTwoHeads = R"(
+g (float[N, 4] x) => (float[N, 3] logits, float[N, 2] box) <float[4, 3] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9},
+    float[4, 2] w = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35}>
+{
+  h = Tanh (x)
+  logits = MatMul (h, v)
+  box = MatMul (h, w)
+}
+)";
+
+// Each term is the loss of a model that has only this term, times its weight, in training and evaluation, on one device and on several.
+TEST(AddLoss, TermsAreFetchedByName) {
+  const std::vector<LossTerm> losses = {{.type = "cross_entropy", .output = "logits", .target = "label"},
+                                        {.type = "mse", .output = "box", .target = "boxes", .weight = 0.25}};
+  const Tensor x = Tensor::From<float>({1, 2, -1, 0.5f, 3, -2, 0.1f, 0.2f, 0.3f, -0.4f, 1, 1}, Shape{3, 4});
+  const Tensor label = Tensor::From<int64_t>({0, 2, -100}, Shape{3}), boxes = Tensor::From<float>({1, 2, -1, 0.5f, 3, -2}, Shape{3, 2});
+  const Feeds feeds{{"x", x.view()}, {"label", label.view()}, {"boxes", boxes.view()}};
+  std::vector<double> alone;
+  for (const LossTerm& term : losses) {
+    Session session = SessionOf(kTwoHeads, {term}, 3);
+    const StepResult result = session.Step(feeds);
+    EXPECT_TRUE(result.terms.empty());
+    EXPECT_TRUE(session.plan().loss_terms.empty());
+    alone.push_back(result.loss);
+  }
+  for (const int devices : {1, 3}) {
+    for (const int64_t accumulate : {1, 2}) {
+      SCOPED_TRACE(std::to_string(devices) + " devices, " + std::to_string(accumulate) + " batches for an update");
+      CompileOptions options = OptionsOf(losses, 3);
+      options.recipe.devices = devices;
+      options.recipe.accumulate = accumulate;
+      options.recipe.fetch_gradients = false;
+      options.entries.push_back({EntryKind::kEval, 3});
+      Session session(std::make_shared<const Plan>(Compile(ModelOf(kTwoHeads), options)));
+      EXPECT_EQ(session.plan().loss_terms, (std::vector<std::string>{"loss/logits", "loss/box"}));
+      const auto expect_terms = [&](const std::vector<double>& terms, double loss) {
+        ASSERT_EQ(terms.size(), 2U);
+        for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(terms[i], alone[i], 1e-5) << i;
+        EXPECT_NEAR(loss, terms[0] + terms[1], 1e-6);
+      };
+      const std::map<std::string, Tensor> values = session.Evaluate(feeds);
+      expect_terms(session.loss_terms(), session.loss());
+      EXPECT_EQ(ElementAsDouble(values.at("loss/box").view(), 0), session.loss_terms()[1]);
+      const StepResult result = session.Step(feeds);
+      expect_terms(result.terms, result.loss);
+    }
+  }
+}
+
+TEST(AddLoss, TermsHaveDifferentNames) {
+  const auto names = [](std::vector<LossTerm> terms, std::vector<std::string> outputs = {"a", "b"}) {
+    return LossTermFetches(terms, std::move(outputs));
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names({{.type = "mse", .output = "a"}}), Names());
+  EXPECT_EQ(names({{.type = "mse"}, {.type = "mse", .output = "b"}}), (Names{"loss/a", "loss/b"}));
+  // Distillation: two losses of one output.
+  EXPECT_EQ(names({{.type = "cross_entropy", .output = "a"}, {.type = "kl_div", .output = "a"}}),
+            (Names{"loss/cross_entropy", "loss/kl_div"}));
+  EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "a", .target = "y"}}), (Names{"loss/target", "loss/y"}));
+  EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "a"}, {.type = "l1", .output = "b"}}),
+            (Names{"loss/a", "loss/a_2", "loss/b"}));
+  // An output of the model may have the name, and a name may have any characters.
+  EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "b"}}, {"a", "b", "loss/a"}), (Names{"loss/a_2", "loss/b"}));
+  EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "b\n"}}), (Names{"loss/a", "loss/b\\x0a"}));
+}
+
 }  // namespace
 }  // namespace gradloom

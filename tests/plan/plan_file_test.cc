@@ -71,6 +71,7 @@ Plan Rich() {
   plan.schedule = {"cosine", 0.25, {{"total", int64_t{100}}, {"floor", 1e-3}}};
   plan.properties = {{"options", "--lr 0.25"}, {"version", "0.1"}};
   plan.losses = {{"cross_entropy", "logits", "label", true, -1, 7, {0.5, 2}, true}, {"mse", "y", "t"}};
+  plan.loss_terms = {"loss/logits", "loss/y"};
   plan.state[0].initial = Tensor::From<float>(std::vector<float>(16, -1.5f), {16});
   plan.constants[0].value.as<float>()[3] = std::nanf("");
   plan.step.seed = 64;
@@ -145,6 +146,7 @@ TEST_F(PlanFileTest, KeepsEveryValue) {
   EXPECT_EQ(read.model.bytes, plan.model.bytes);
   EXPECT_EQ(read.properties, plan.properties);
   EXPECT_EQ(read.losses, plan.losses);
+  EXPECT_EQ(read.loss_terms, plan.loss_terms);
   EXPECT_EQ(read.state[0].initial.as<float>()[15], -1.5f);
   EXPECT_FALSE(read.state[1].initial.defined());
   EXPECT_TRUE(std::isnan(read.constants[0].value.as<float>()[3]));

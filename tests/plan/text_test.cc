@@ -61,6 +61,7 @@ TEST(PlanText, ShowsTheTables) {
   plan.model = {"net", "beef", "1234"};
   plan.properties = {{"options", "--lr 1"}};
   plan.losses = {{"cross_entropy", "logits", "label", true, -1, 7, {0.5, 2}, true}, {"mse", "y", "t"}};
+  plan.loss_terms = {"loss/logits", "loss/y"};
   ProgramBuilder b(plan);
   plan.programs.push_back(b.Take());
   Entry& entry = AddEntry(plan, EntryKind::kEval, 7, {0, 0, 0});
@@ -75,6 +76,8 @@ TEST(PlanText, ShowsTheTables) {
       "property options: --lr 1\n"
       "loss: cross_entropy of logits and label, classes along axis -1, class 7 ignored, class weights [0.5,2.0], mean over positions\n"
       "loss: mse of y and t\n"
+      "loss term: fetch loss/logits\n"
+      "loss term: fetch loss/y\n"
       "schedule: constant, lr 0.0\n"
       "accumulate: 1\n"
       "step: 64 bytes, lr 0, step -1, batch -1, seed -1\n"

@@ -146,13 +146,13 @@ void DeclareCommon(CLI::App& verb, CommonFlags& flags) {
     verb.add_option("--log-file", flags.log_file, "also append the lines of stderr to this file");
 }
 
-// Messages printed before the command line is parsed follow --color as well.
-std::string ColorWord(const std::vector<std::string>& words) {
+// The value of a flag before the command line is parsed, for messages until then.
+std::string WordOf(const std::vector<std::string>& words, const std::string& flag, const std::string& fallback) {
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    if (words[i].starts_with("--color=")) return words[i].substr(8);
-    if (words[i] == "--color" && i + 1 < words.size()) return words[i + 1];
+    if (words[i].starts_with(flag + "=")) return words[i].substr(flag.size() + 1);
+    if (words[i] == flag && i + 1 < words.size()) return words[i + 1];
   }
-  return "auto";
+  return fallback;
 }
 
 void SetColor(const std::string& word) {
@@ -178,7 +178,10 @@ void CheckResultsWritten() {
 
 int Run(int argc, char** argv) {
   SetColorMode(ColorMode::kAuto);
-  SetColor(ColorWord({argv + 1, argv + argc}));
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  SetColor(WordOf(words, "--color", "auto"));
+  // A configuration file that says it too is read later.
+  SetStderrLines(WordOf(words, "--log-format", "text") == "json", "");
   if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
@@ -196,10 +199,10 @@ int Run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error, app, {argv + 1, argv + argc});
+    throw UsageError(error, app, words);
   }
   SetVerbosity(common.quiet ? Verbosity::kQuiet : common.verbose ? Verbosity::kVerbose : Verbosity::kNormal);
-  if (!common.log_file.empty()) SetStderrLines(false, common.log_file);
+  if (!common.log_file.empty()) SetStderrLines(StderrLinesAreJson(), common.log_file);
   for (size_t i = 0; i < actions.size(); ++i) {
     if (!app.got_subcommand(kVerbs[i].name)) continue;
     const int code = actions[i]();

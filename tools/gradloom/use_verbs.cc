@@ -33,7 +33,8 @@ namespace fs = std::filesystem;
 struct UseFlags {
   TrainedSource source;
   std::string data, out;
-  bool json = false, confusion = false, classes = false;
+  bool json = false, confusion = false;
+  TrainedModel::PredictionForm form;
   ConfigurationFlags keys;
 
   Configuration Resolve() const {
@@ -153,7 +154,7 @@ int Predict(const UseFlags& flags) {
   if (!flags.out.empty()) CheckCanWrite(flags.out);
   return InJob(flags, JobPhase::kPrediction, [&](const TrainedModel& model, const TrainingJob& job) {
     std::vector<std::string> notes = model.notes();
-    const Predictions predictions = model.Predict(flags.data, flags.classes, notes, job);
+    const Predictions predictions = model.Predict(flags.data, flags.form, notes, job);
     job.Leave();
     if (!job.leads()) return;
     PrintNotes(notes);
@@ -184,7 +185,9 @@ Action DeclarePredict(CLI::App& app) {
   app.add_option("--seed", generation->seed, "seed of the tokens")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
                  "a file with the characters of the tokens, in order; default: ASCII for 96 tokens, bytes for 256, otherwise numbers");
-  app.add_flag("--classes", flags->classes,
+  app.add_flag("--target-units", flags->form.target_units,
+               "undo the transforms of the targets, so that predictions are in the units of the data");
+  app.add_flag("--classes", flags->form.classes,
                "write the predicted class, by its name if it has one, and its probability, instead of the scores");
   app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
   app.add_flag("--json", flags->json, "print JSON on stdout, as without -o");

@@ -56,9 +56,10 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
   return metrics;
 }
 
-void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::vector<Feed>& feeds) {
+void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const Graph& graph, const std::vector<Feed>& feeds) {
   std::vector<std::string> outputs, inputs, measured{"eval/loss"};
   for (const ValueId id : graph.outputs) outputs.push_back(graph.value(id).name);
+  for (const std::string& term : LossTermFetches(recipe.losses, outputs)) measured.push_back("eval/" + term);
   for (const Feed& feed : feeds) inputs.push_back(feed.name);
   for (const MetricSpec& spec : options.metrics) {
     const std::string where = "metric " + Escaped(spec.name);

@@ -90,6 +90,7 @@ nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, co
   }
   if (ending.last_epoch) {
     line["train_loss"] = ending.last_epoch->train_loss;
+    for (const auto& [name, value] : ending.last_epoch->terms) line["train_" + name] = value;
     for (const auto& [name, value] : ending.last_epoch->eval) line["eval_" + name] = value;
   }
   if (ending.best) {

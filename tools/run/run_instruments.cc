@@ -12,7 +12,7 @@ RunInstruments::RunInstruments(const Configuration& configuration, Session& sess
 void RunInstruments::Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model) {
   trace_ = RunTrace::Make(session, configuration, 0);
   if (!server_) return;
-  metrics_.emplace(run, model);
+  metrics_.emplace(run, model, session.plan().loss_terms);
   server_->Start();
 }
 

@@ -70,8 +70,8 @@ void AddProcess(std::string& text, double started) {
 
 }  // namespace
 
-RunMetrics::RunMetrics(std::string run, std::string model)
-    : run_(std::move(run)), model_(std::move(model)), started_(Now()), in_bucket_(std::size(kBuckets) + 1) {}
+RunMetrics::RunMetrics(std::string run, std::string model, std::vector<std::string> terms)
+    : run_(std::move(run)), model_(std::move(model)), terms_(std::move(terms)), started_(Now()), in_bucket_(std::size(kBuckets) + 1) {}
 
 void RunMetrics::OnStep(const StepReport& step) {
   const auto now = Clock::now();
@@ -127,6 +127,9 @@ std::string RunMetrics::Page() const {
     page.One("epoch", "gauge", "Epochs of the run so far, as a fractional number.", last_.epochs_done);
     page.One("planned_batches", "gauge", "Planned batches of the whole run.", static_cast<double>(last_.total_batches));
     page.One("train_loss", "gauge", "Loss of the last batch.", last_.result.loss);
+    if (!last_.result.terms.empty()) page.Begin("train_loss_term", "gauge", "Terms of the loss of the last batch.");
+    for (size_t i = 0; i < last_.result.terms.size(); ++i)
+      page.Sample("train_loss_term", "term=\"" + Label(terms_.at(i)) + "\"", last_.result.terms[i]);
     page.One("learning_rate", "gauge", "Learning rate of the last update.", last_.result.lr);
     if (last_.result.grad_norm >= 0)
       page.One("gradient_norm", "gauge", "Gradient norm of the last update, before clipping.", last_.result.grad_norm);

@@ -14,8 +14,8 @@ namespace gradloom {
 // Observes steps on the run's thread, and builds pages on another one.
 class RunMetrics : public TrainerObserver {
  public:
-  // `run`: the folder; `model`: its path. Both are labels of the page.
-  RunMetrics(std::string run, std::string model);
+  // `run`: the folder; `model`: its path. Both are labels of the page. `terms`: the plan's loss_terms.
+  RunMetrics(std::string run, std::string model, std::vector<std::string> terms);
 
   void OnStep(const StepReport& step) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
@@ -29,6 +29,7 @@ class RunMetrics : public TrainerObserver {
   using Clock = std::chrono::steady_clock;
 
   const std::string run_, model_;
+  const std::vector<std::string> terms_;
   const double started_;  // seconds of the epoch
 
   mutable std::mutex mutex_;

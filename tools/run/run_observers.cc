@@ -1,6 +1,7 @@
 #include "tools/run/run_observers.h"
 
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -47,7 +48,9 @@ void ReportLines::OnStep(const StepReport& report) {
   const bool due = PassesMultiple(last_step_, report.result.step, every_);
   last_step_ = report.result.step;
   if (!due) return;
-  std::printf("%s\n", TrainLine(report, report.result.loss, gpu_bytes_).dump().c_str());
+  std::map<std::string, double> terms;
+  for (size_t i = 0; i < report.result.terms.size(); ++i) terms.emplace(terms_.at(i), report.result.terms[i]);
+  std::printf("%s\n", TrainLine(report, report.result.loss, terms, gpu_bytes_).dump().c_str());
   std::fflush(stdout);
 }
 

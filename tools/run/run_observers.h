@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/trainer.h"
@@ -47,14 +49,16 @@ class KernelNotes : public TrainerObserver {
 // evaluation.
 class ReportLines : public TrainerObserver {
  public:
-  // `gpu_bytes`: see TrainLine.
-  ReportLines(int64_t every, int64_t gpu_bytes) : every_(every), gpu_bytes_(gpu_bytes) {}
+  // `terms`: the plan's loss_terms; `gpu_bytes`: see TrainLine.
+  ReportLines(int64_t every, std::vector<std::string> terms, int64_t gpu_bytes)
+      : every_(every), terms_(std::move(terms)), gpu_bytes_(gpu_bytes) {}
 
   void OnStep(const StepReport& report) override;
   void OnEvaluation(const EvaluationReport& report) override;
 
  private:
   const int64_t every_;
+  const std::vector<std::string> terms_;
   const int64_t gpu_bytes_;
   int64_t last_step_ = -1;  // of an update
   double epochs_done_ = 0;

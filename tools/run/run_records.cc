@@ -46,7 +46,7 @@ class UnsyncedCalls : public FileCalls {
 
 }  // namespace
 
-nlohmann::json TrainLine(const StepReport& step, double loss, int64_t gpu_bytes) {
+nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std::string, double>& terms, int64_t gpu_bytes) {
   nlohmann::json line{{"t", Timestamp()},
                       {"step", step.result.step},
                       {"epoch", step.epochs_done},
@@ -55,6 +55,7 @@ nlohmann::json TrainLine(const StepReport& step, double loss, int64_t gpu_bytes)
                       {"lr", step.result.lr},
                       {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
                       {"samples_per_s", Number(step.samples_per_s)}};
+  for (const auto& [name, value] : terms) line[name] = Number(value);
   if (gpu_bytes > 0) line["gpu_mem_mb"] = static_cast<double>(gpu_bytes / 1000) / 1000;
   return line;
 }
@@ -73,6 +74,10 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     const nlohmann::json json = nlohmann::json::parse(state);
     loss_sum_ = json.at("loss_sum").get<double>();
     rows_ = json.at("rows").get<int64_t>();
+    // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
+    term_sums_ = json.value("terms", std::vector<double>());
+    term_rows_ = json.value("term_rows", int64_t{0});
+    if (term_sums_.size() != options_.terms.size()) term_sums_.clear(), term_rows_ = 0;
     TruncateFile(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
     TruncateFile(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
   } catch (const nlohmann::json::exception&) {
@@ -86,15 +91,19 @@ std::string RunRecords::state() {
     file.seekp(0, std::ios::end);
     return static_cast<int64_t>(file.tellp());
   };
-  return nlohmann::json{{"loss_sum", loss_sum_}, {"rows", rows_}, {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}}.dump();
+  return nlohmann::json{{"loss_sum", loss_sum_}, {"terms", term_sums_},          {"term_rows", term_rows_},
+                        {"rows", rows_},         {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}}
+      .dump();
 }
 
 void RunRecords::Open(int64_t next_step) {
   json_ = OpenToAppend(folder_ + "/metrics.jsonl");
   csv_ = OpenToAppend(folder_ + "/results.csv");
+  term_sums_.resize(options_.terms.size());
   csv_.seekp(0, std::ios::end);
   if (csv_.tellp() == std::streampos(0)) {
     csv_ << "epoch,step,time,train/loss,lr,samples_per_s";
+    for (const std::string& name : options_.terms) csv_ << ",train/" << name;
     for (const std::string& name : options_.eval_columns) csv_ << ",eval/" << name;
     csv_ << "\n";
   }
@@ -111,7 +120,9 @@ void RunRecords::OnStep(const StepReport& step) {
   last_ = step;
   if (!step.skipped) {
     loss_sum_ += step.result.loss * static_cast<double>(step.rows);
+    for (size_t i = 0; i < term_sums_.size(); ++i) term_sums_[i] += step.result.terms.at(i) * static_cast<double>(step.rows);
     rows_ += step.rows;
+    term_rows_ += step.rows;
   }
   if (!step.result.updated) return;
   const bool due = PassesMultiple(last_step_, step.result.step, options_.every);
@@ -123,14 +134,18 @@ void RunRecords::WriteTrainLine() {
   if (rows_ == 0) return;
   const double loss = loss_sum_ / static_cast<double>(rows_);
   const StepResult& result = last_.result;
-  WriteJsonLine(TrainLine(last_, loss, options_.gpu_bytes).dump());
+  std::map<std::string, double> terms;
+  for (size_t i = 0; i < term_sums_.size(); ++i) terms.emplace(options_.terms[i], term_sums_[i] / static_cast<double>(term_rows_));
+  WriteJsonLine(TrainLine(last_, loss, terms, options_.gpu_bytes).dump());
   if (events_ != nullptr) {
     std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
+    for (const auto& [name, value] : terms) scalars["train/" + name] = value;
     if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
     events_->Add(result.step, scalars);
   }
   loss_sum_ = 0;
-  rows_ = 0;
+  term_sums_.assign(term_sums_.size(), 0);
+  rows_ = term_rows_ = 0;
 }
 
 void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
@@ -145,10 +160,14 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
   WriteTrainLine();
   csv_ << epoch.epoch << "," << epoch.step << "," << CsvNumber(epoch.seconds) << "," << CsvNumber(epoch.train_loss) << ","
        << CsvNumber(epoch.lr) << "," << CsvNumber(epoch.samples_per_s);
-  for (const std::string& name : options_.eval_columns) {
-    const auto found = epoch.eval.find(name);
-    csv_ << "," << (found == epoch.eval.end() ? "" : CsvNumber(found->second));
-  }
+  const auto add = [&](const std::vector<std::string>& columns, const std::map<std::string, double>& values) {
+    for (const std::string& name : columns) {
+      const auto found = values.find(name);
+      csv_ << "," << (found == values.end() ? "" : CsvNumber(found->second));
+    }
+  };
+  add(options_.terms, epoch.terms);
+  add(options_.eval_columns, epoch.eval);
   if (!(csv_ << "\n").flush()) throw WriteError("cannot write the file", folder_ + "/results.csv", errno);
   nlohmann::json memory = ToJson(epoch.memory);
   memory["process"] = getpid();

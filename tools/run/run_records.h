@@ -18,18 +18,21 @@ struct RecordOptions {
   int64_t every = 50;  // updates between lines of training
   bool tensorboard = true;
   std::map<std::string, Hparam> hparams;  // hyperparameters of the run, for TensorBoard
-  std::vector<std::string> eval_columns;  // columns of results.csv: "loss" and the metrics, or none
+  std::vector<std::string> terms;         // the plan's loss_terms
+  std::vector<std::string> eval_columns;  // columns of results.csv: "loss", its terms and the metrics, or none
   int64_t gpu_bytes = 0;                  // see TrainLine
 };
 
-// The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers. `gpu_bytes`: the memory that the run's plan takes
+// The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers; `terms`: the same of its terms, by name.
+// `gpu_bytes`: the memory that the run's plan takes
 // on the GPU that holds most of it; 0 if it runs on the CPU.
-nlohmann::json TrainLine(const StepReport& step, double loss, int64_t gpu_bytes);
+nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std::string, double>& terms, int64_t gpu_bytes);
 nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
 
 // metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","gpu_mem_mb","samples_per_s"} for every `every` updates
 // and at the end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each
-// evaluation. mem_mb is what this process has resident; gpu_mem_mb is only there if the run has GPUs.
+// evaluation. mem_mb is what this process has resident; gpu_mem_mb is only there if the run has GPUs. The terms of a loss that has several
+// are "loss/NAME" beside "loss" everywhere.
 // results.csv has a line per epoch. Both are appended to. The event file has the same numbers as train/loss, train/lr,
 // train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
 class RunRecords : public TrainerObserver {
@@ -62,7 +65,8 @@ class RunRecords : public TrainerObserver {
   StepReport last_;
   int64_t last_step_ = -1;  // of an update
   double loss_sum_ = 0;
-  int64_t rows_ = 0;
+  std::vector<double> term_sums_;     // by position in options_.terms
+  int64_t rows_ = 0, term_rows_ = 0;  // that the sums cover
 };
 
 }  // namespace gradloom

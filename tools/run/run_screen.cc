@@ -99,9 +99,11 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
     : log_(log),
       progress_(ModeOf(configuration.Text("log.progress")), configuration.Integer("log.every"), log),
       total_epochs_(EpochsOf(set_up)),
-      accumulate_(set_up.plan->accumulate) {
+      accumulate_(set_up.plan->accumulate),
+      terms_(set_up.plan->loss_terms) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
-  columns_.emplace_back("loss");
+  columns_ = terms_;
+  columns_.insert(columns_.begin(), "loss");
   for (const MetricSpec& spec : set_up.options.metrics) columns_.push_back(spec.shown());
 }
 
@@ -120,6 +122,8 @@ void RunScreen::OnStep(const StepReport& step) {
                     .epoch = step.epochs_done,
                     .epochs = total_epochs_,
                     .loss = result.loss,
+                    .term_names = terms_,
+                    .terms = result.terms,
                     .lr = result.lr,
                     .grad_norm = result.grad_norm,
                     .samples_per_s = step.samples_per_s,
@@ -137,7 +141,8 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   progress_.Evaluated(evaluation.step, epochs_done_, values + (evaluation.best ? " best" : ""));
   metrics_.clear();
   for (const std::string& name : columns_) {
-    if (name != "loss") metrics_ += (metrics_.empty() ? "" : "  ") + name + " " + Short(evaluation.values.at(name));
+    if (name != "loss" && !name.starts_with("loss/"))
+      metrics_ += (metrics_.empty() ? "" : "  ") + name + " " + Short(evaluation.values.at(name));
   }
 }
 
@@ -156,6 +161,7 @@ void RunScreen::OnEpoch(const EpochReport& epoch) {
 void RunScreen::PrintTable() {
   if (count_ == 0) return;
   std::vector<std::string> header{"epoch", "train loss"};
+  for (const std::string& name : terms_) header.push_back("train " + name);
   for (const std::string& name : columns_) header.push_back("eval " + name);
   header.insert(header.end(), {"samples/s", "time", ""});
   std::vector<std::vector<std::string>> table{header};
@@ -173,6 +179,7 @@ void RunScreen::PrintTable() {
   if (best > 0) rows.emplace(best, &best_->epoch);
   for (const auto& [number, epoch] : rows) {
     std::vector<std::string> line{std::to_string(epoch->epoch), Short(epoch->train_loss)};
+    for (const std::string& name : terms_) line.push_back(epoch->terms.empty() ? "-" : Short(epoch->terms.at(name)));
     for (const std::string& name : columns_) line.push_back(epoch->eval.empty() ? "-" : Short(epoch->eval.at(name)));
     line.push_back(WithCommas(static_cast<int64_t>(epoch->samples_per_s)));
     line.push_back(Duration(epoch->seconds));

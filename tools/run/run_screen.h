@@ -45,7 +45,8 @@ class RunScreen : public TrainerObserver {
   const int64_t total_epochs_, accumulate_;
   double epochs_done_ = 0;
   std::string metrics_;
-  std::vector<std::string> columns_;  // of the evaluations, in the order of the table
+  const std::vector<std::string> terms_;  // the plan's loss_terms
+  std::vector<std::string> columns_;      // of the evaluations, in the order of the table
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
   // A bounded number of epochs for runs of any length: those whose number `stride_` divides.

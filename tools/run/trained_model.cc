@@ -338,7 +338,48 @@ std::vector<std::string> FilesOfRows(const Dataset& data) {
 
 }  // namespace
 
-Predictions TrainedModel::Predict(const std::string& data, bool classes, std::vector<std::string>& notes, const TrainingJob& job) const {
+std::map<std::string, std::string> TrainedModel::TransformedTargets() const {
+  const auto changes = [](const Transform& transform) {
+    return std::ranges::any_of(transform.shift, [](float shift) { return shift != 0; }) ||
+           std::ranges::any_of(transform.scale, [](float scale) { return scale != 1; });
+  };
+  std::map<std::string, std::string> targets;
+  for (const LossInfo& loss : losses_) {
+    const auto fitted = fitted_.find(loss.target);
+    if (loss.output.empty() || loss.classes || fitted == fitted_.end()) continue;
+    if (std::ranges::any_of(fitted->second, changes)) targets.emplace(loss.output, loss.target);
+  }
+  return targets;
+}
+
+void TrainedModel::UndoTransforms(Predictions& predictions) const {
+  const std::map<std::string, std::string> targets = TransformedTargets();
+  if (targets.empty()) {
+    throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
+                "omit it: the outputs are in the units of the training data");
+  }
+  for (const auto& [output, target] : targets) {
+    const auto found = predictions.outputs.find(output);
+    if (found == predictions.outputs.end()) continue;
+    Tensor& tensor = found->second;
+    const int64_t elements = tensor.elements() / std::max<int64_t>(tensor.shape().rank() > 0 ? tensor.shape()[0] : 1, 1);
+    if (tensor.dtype() != DType::kFloat32) tensor = Converted(tensor.view(), DType::kFloat32);
+    const std::vector<Transform>& transforms = fitted_.at(target);
+    for (auto transform = transforms.rbegin(); transform != transforms.rend(); ++transform) {
+      const int64_t each = std::ssize(transform->shift);
+      if (each != 1 && (elements == 0 || elements % each != 0)) {
+        throw Error(ErrorCode::kShape,
+                    "output '" + Escaped(output) + "' is " + tensor.shape().ToString() + ", but the transform of '" + Escaped(target) +
+                        "' has " + std::to_string(each) + " numbers for a row",
+                    "--target-units");
+      }
+      transform->Undo(tensor);
+    }
+  }
+}
+
+Predictions TrainedModel::Predict(const std::string& data, const PredictionForm& form, std::vector<std::string>& notes,
+                                  const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
@@ -374,7 +415,14 @@ Predictions TrainedModel::Predict(const std::string& data, bool classes, std::ve
   Predictions predictions;
   predictions.files = FilesOfRows(rows);
   for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
-  if (classes && job.leads()) ClassifyOutputs(predictions);
+  if (!job.leads()) return predictions;
+  if (form.target_units) UndoTransforms(predictions);
+  if (form.classes) ClassifyOutputs(predictions);
+  for (const auto& [output, target] : TransformedTargets()) {
+    if (form.target_units || !predictions.outputs.contains(output)) continue;
+    notes.push_back("units   '" + Escaped(output) + "' is in the units of the transformed target '" + Escaped(target) +
+                    "'; --target-units undoes its transform");
+  }
   return predictions;
 }
 

@@ -57,10 +57,15 @@ class TrainedModel {
   // them together; rank 0 gets the values.
   Evaluation Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes, const TrainingJob& job) const;
 
-  // The outputs for the rows of a file, by name; target columns are not needed. `classes`: the predicted classes instead of the outputs
-  // that losses compare with classes; throws Error(kConfig) if there are none. Throws Error(kConfig) for outputs without a row per sample
-  // if the file has several batches. `job` as for Evaluate.
-  Predictions Predict(const std::string& data, bool classes, std::vector<std::string>& notes, const TrainingJob& job) const;
+  // What predictions are: the outputs as they are, or
+  struct PredictionForm {
+    bool classes = false;       // the predicted classes instead of the outputs that losses compare with classes
+    bool target_units = false;  // without the transforms of the targets with which losses compare outputs
+  };
+
+  // The outputs for the rows of a file, by name; target columns are not needed. Throws Error(kConfig) if there are no outputs of the form
+  // that is asked for, and for outputs without a row per sample if the file has several batches. `job` as for Evaluate.
+  Predictions Predict(const std::string& data, const PredictionForm& form, std::vector<std::string>& notes, const TrainingJob& job) const;
 
   struct Generated {
     std::vector<int64_t> tokens;  // the generated tokens, without the prompt
@@ -89,6 +94,10 @@ class TrainedModel {
   std::vector<std::string> NamesOfClasses(const std::string& target, int64_t count) const;
   // Replaces outputs by the classes that they predict.
   void ClassifyOutputs(Predictions& predictions) const;
+  // By output, the target that has transforms and that a loss of numbers compares it with.
+  std::map<std::string, std::string> TransformedTargets() const;
+  // Undoes the transforms of targets in outputs that are compared with them.
+  void UndoTransforms(Predictions& predictions) const;
   // Ends the set-up phase, and the job if its processes have other weights or data than rank 0.
   void CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const;
 

@@ -362,9 +362,11 @@ class TrainingRun {
     RecordOptions records{.every = configuration_.Integer("log.every"),
                           .tensorboard = configuration_.Switch("log.tensorboard"),
                           .hparams = HparamsOf(configuration_, set_up_.options.batch),
+                          .terms = set_up_.plan->loss_terms,
                           .gpu_bytes = gpu_bytes};
     if (set_up_.data.eval.rows() > 0) {
-      records.eval_columns.emplace_back("loss");
+      records.eval_columns = records.terms;
+      records.eval_columns.insert(records.eval_columns.begin(), "loss");
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.shown());
     }
     const std::string& kept = checkpoints_->records_state();
@@ -379,7 +381,7 @@ class TrainingRun {
     std::vector<TrainerObserver*> listening = instruments_->first();
     listening.insert(listening.end(), {&*screen_, &*recorder, &*checkpoints_});
     instruments_->AddTo(listening);
-    ReportLines report_lines(configuration_.Integer("log.report_every"), gpu_bytes);
+    ReportLines report_lines(configuration_.Integer("log.report_every"), set_up_.plan->loss_terms, gpu_bytes);
     if (configuration_.Integer("log.report_every") > 0) listening.push_back(&report_lines);
     if (const std::string page = instruments_->page(); !page.empty()) log_.Line("metrics " + page);
     JobLog job_log(*job_, log_, false, [this] { screen_->Clear(); });

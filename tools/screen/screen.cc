@@ -182,19 +182,25 @@ void Progress::Update(const State& state) {
   if (mode_ == ProgressMode::kBar) LogToFile("info", PlainLine(state));
   if (mode_ != ProgressMode::kJson) return;
   const std::string norm = state.grad_norm < 0 ? "" : ",\"gnorm\":" + JsonNumber("%.6g", state.grad_norm);
-  WriteStderrObject(
-      Format("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s,\"lr\":%.9g%s,\"samples_per_s\":%.1f}",
-             Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str(), state.lr,
-             norm.c_str(), state.samples_per_s));
+  std::string terms;
+  for (size_t i = 0; i < state.terms.size(); ++i)
+    terms += "," + nlohmann::json(state.term_names[i]).dump() + ":" + JsonNumber("%.9g", state.terms[i]);
+  WriteStderrObject(Format("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
+                           static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
+                    terms + Format(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
 }
 
 std::string Progress::PlainLine(const State& state) const {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double eta = state.step > 0 ? elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(state.step) : 0;
   const std::string norm = state.grad_norm < 0 ? "" : " gnorm=" + Short(state.grad_norm);
-  return Format("%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Timestamp().c_str(),
-                static_cast<long long>(state.step), state.epoch, Short(state.loss).c_str(), Short(state.lr).c_str(), norm.c_str(),
-                state.samples_per_s, static_cast<double>(ResidentBytes()) * 1e-6, eta);
+  std::string terms;
+  for (size_t i = 0; i < state.terms.size(); ++i) terms += " " + state.term_names[i] + "=" + Short(state.terms[i]);
+  return Format("%s step=%lld epoch=%.2f loss=%s", Timestamp().c_str(), static_cast<long long>(state.step), state.epoch,
+                Short(state.loss).c_str()) +
+         terms +
+         Format(" lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Short(state.lr).c_str(), norm.c_str(), state.samples_per_s,
+                static_cast<double>(ResidentBytes()) * 1e-6, eta);
 }
 
 void Progress::Evaluated(int64_t step, double epoch, const std::string& values) {
@@ -213,6 +219,8 @@ void Progress::Draw(const State& state) {
       Format("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
              std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)), static_cast<long long>(state.epochs),
              bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
+  for (size_t i = 0; i < state.terms.size(); ++i)
+    line += (i == 0 ? " (" : "  ") + state.term_names[i].substr(5) + " " + Short(state.terms[i]) + (i + 1 == state.terms.size() ? ")" : "");
   if (!state.metrics.empty()) line += "  " + state.metrics;
   line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
   line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " +

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,11 @@ class Progress {
     int64_t step = 0, total_steps = 0;
     double epoch = 0;
     int64_t epochs = 0;
-    double loss = 0, lr = 0, grad_norm = -1;
+    double loss = 0;
+    // The terms of a loss that has several: "loss/box", and their values in the same order, or none.
+    std::span<const std::string> term_names;
+    std::span<const double> terms;
+    double lr = 0, grad_norm = -1;
     double samples_per_s = 0;
     std::string metrics;  // of the last evaluation: "acc 0.936"
   };

@@ -224,6 +224,11 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
     other("this is a zip archive (perhaps a PyTorch file), not an ONNX model", "export the model to ONNX first");
   if (beginning.starts_with("\x89HDF\r\n"))
     other("this is an HDF5 file (perhaps from Keras), not an ONNX model", "convert the model to ONNX first");
+  if (beginning.size() >= 8 && beginning.substr(4, 4) == "ODTC") {
+    other(
+        "this is a checkpoint of onnxruntime-training, not an ONNX model",
+        "give the ONNX model that its artifacts were made from; onnxruntime's export_model_for_inferencing writes one with these weights");
+  }
   if (LooksLikeText(beginning)) {
     other("this is a text file, not an ONNX model",
           "give the model first and the data with --data; the text form of ONNX needs the extension .onnxtxt");
