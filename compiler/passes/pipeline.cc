@@ -149,8 +149,9 @@ void UseFileLoss(PassContext& c) {
   if (Trains(c.kind)) BindFileUpdates(c);
 }
 
-// `terms`: of a loss that has several.
+// `terms`: of a loss that has several and that is not computed as the file says.
 void NameTerms(PassContext& c, const std::vector<ValueId>& terms) {
+  if (terms.empty()) return;
   std::vector<std::string> outputs;
   for (ValueId id : c.graph.outputs) {
     const auto named = c.fetch_names.find(id);

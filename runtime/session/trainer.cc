@@ -357,7 +357,10 @@ void Trainer::set_state(const std::string& text) {
     // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
     term_sums_ = json.value("terms", std::vector<double>());
     term_weight_ = json.value("term_weight", 0.0);
-    if (term_sums_.size() != session_.plan().loss_terms.size()) term_sums_.clear(), term_weight_ = 0;
+    if (term_sums_.size() != session_.plan().loss_terms.size()) {
+      term_sums_.clear();
+      term_weight_ = 0;
+    }
     best_ = json.at("best").get<double>();
     best_step_ = json.at("best_step").get<int64_t>();
     stagnant_evaluations_ = json.at("not_better").get<int64_t>();

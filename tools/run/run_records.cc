@@ -77,7 +77,10 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
     term_sums_ = json.value("terms", std::vector<double>());
     term_rows_ = json.value("term_rows", int64_t{0});
-    if (term_sums_.size() != options_.terms.size()) term_sums_.clear(), term_rows_ = 0;
+    if (term_sums_.size() != options_.terms.size()) {
+      term_sums_.clear();
+      term_rows_ = 0;
+    }
     TruncateFile(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
     TruncateFile(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
   } catch (const nlohmann::json::exception&) {
