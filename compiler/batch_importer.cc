@@ -9,6 +9,7 @@
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/stored_vectors.h"
 #include "compiler/passes/straight_through.h"
 #include "compiler/passes/widen_parameters.h"
 #include "runtime/base/name_pattern.h"
@@ -115,6 +116,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   ReportTrained(made->imported, choice);
   CheckCopies(made->imported, choice);
   made->context.parameters = choice.parameters;
+  made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
   Graph& graph = *made->imported.graph;
   SetInitial(graph);
   ReadKeptState(graph);

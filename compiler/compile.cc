@@ -56,6 +56,17 @@ class Compiler {
   }
 
   Plan Run() {
+    AddEntries();
+    plan_.model = model_.info(ReplacedAtExport());
+    report_.stages = gathers() ? 1 : stages_.count;
+    report_.placed = stages_.of_node;
+    const auto start = Clock::now();
+    VerifyOrThrow(plan_);
+    report_.verify_ms = MsSince(start);
+    return std::move(plan_);
+  }
+
+  void AddEntries() {
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     CountStages();
@@ -67,16 +78,12 @@ class Compiler {
     for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : Expanded()) AddEntry(request);
-    plan_.model = model_.info(ReplacedAtExport());
-    report_.stages = gathers() ? 1 : stages_.count;
-    report_.placed = stages_.of_node;
-    const auto start = Clock::now();
-    VerifyOrThrow(plan_);
-    report_.verify_ms = MsSince(start);
-    return std::move(plan_);
   }
 
  private:
+  // Whether the passes stop before there is a program, as they were asked to.
+  bool stops() const { return !options_.control.stop_after.empty(); }
+
   void CountStages() {
     if (gathers()) return GatherStages();
     stages_.count = std::max(gradloom::CountStages(options_.recipe.place), options_.recipe.placed_stages);
@@ -164,7 +171,13 @@ class Compiler {
     const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch, request.shapes}, options_.import);
     PassContext& context = whole->context;
     // A single sample cannot be divided, and an update has none: every replica computes all of it.
-    if (copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
+    const bool divided = copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1;
+    if (stops() && StageOfPass(options_.control.stop_after) == PassStage::kBatch) {
+      Place(context);
+      context.divided = divided;
+      return RunStage(context, options_.control, PassStage::kBatch);
+    }
+    if (divided) return AddDivided(request, context.batch);
     const auto start = Clock::now();
     Place(context);
     RunStage(context, options_.control, PassStage::kBatch);
@@ -284,6 +297,7 @@ class Compiler {
         made.emplace(key, AddStages(request, whole, {part.get()}, r == tail ? kTail : kTrunk, shards[r].length, true));
       }
       const CopyPrograms& mine = made.at(key);
+      if (stops()) continue;
       RankBinding rank{.program = mine.programs[0], .shard_start = shards[r].start, .shard_length = shards[r].length};
       if (divided) rank.groups = {GroupOf(kTrunk)};
       if (r != tail) rank.peers = {static_cast<int>(tail)};
@@ -326,6 +340,7 @@ class Compiler {
       // Passes replace the outputs.
       const std::vector<ValueId> outputs = graph.outputs;
       RunDevicePasses(device, options_.control);
+      if (stops()) continue;
       if (device.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = device.recomputed;
       Count(device);
       std::vector<int>& buffers = made.fetches.emplace_back();
@@ -341,6 +356,7 @@ class Compiler {
 
   // Adds the ranks of the next replica, which has this shard of the batch.
   void Bind(const CopyPrograms& made, const BatchShard& shard, bool divided, Entry& entry) {
+    if (stops()) return;
     const auto first = static_cast<int>(entry.ranks.size());
     for (int stage = 0; stage < stages_.count; ++stage) {
       RankBinding rank{.program = made.programs[static_cast<size_t>(stage)], .shard_start = shard.start, .shard_length = shard.length};
@@ -436,6 +452,10 @@ Plan MadeWithTail(CompileOptions options, const std::function<Plan(const Compile
 
 // Passes know nodes but not files, so errors get the file here.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
+  if (const std::string& pass = options.control.stop_after; !pass.empty()) {
+    throw Error(ErrorCode::kConfig, "there is no plan if no pass runs after '" + Escaped(pass) + "'", "--stop-after",
+                "omit it; with gradloom compile it shows the graph that a pass leaves (--dump-after)");
+  }
   try {
     std::optional<RelatedSamples> related;
     Plan plan = MadeWithTail(
@@ -445,6 +465,20 @@ Plan Compile(const Model& model, const CompileOptions& options, CompileReport* r
     report->tail->from = related->where();
     report->tail->why = related->message().substr(related->message().starts_with(kRefused) ? kRefused.size() : 0);
     return plan;
+  } catch (const Error& error) {
+    throw WithFileName(model, error);
+  }
+}
+
+void RunPasses(const Model& model, const CompileOptions& options) {
+  try {
+    const auto run = [&](const CompileOptions& made) {
+      CompileReport report;
+      Compiler(model, made, made.recipe.memory_limit, report).AddEntries();
+      return Plan();
+    };
+    std::optional<RelatedSamples> related;
+    MadeWithTail(options, run, related);
   } catch (const Error& error) {
     throw WithFileName(model, error);
   }

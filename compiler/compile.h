@@ -69,8 +69,11 @@ CompileReport ReportWeights(const Model& model, const CompileOptions& options);
 
 // If the batch cannot be divided over devices because nodes relate samples, and the recipe permits it (Recipe::MayGatherRelated), these
 // nodes and all that follow from them run on the first device, which gathers the samples. Throws Error of any class for a bad model or
-// option. The plan has passed VerifyOrThrow.
+// option, kConfig if PassControl::stop_after is given. The plan has passed VerifyOrThrow.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
+
+// Runs the passes of each entry up to PassControl::stop_after, for what PassControl prints. There is no plan then. Throws like Compile.
+void RunPasses(const Model& model, const CompileOptions& options);
 
 // The request for an entry that is fed these shapes, by name; nullopt if the model cannot be fed them. Throws what FeedsOfEntry throws, if
 // the model's inputs may have these shapes but something inside does not fit.

@@ -17,6 +17,7 @@
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/standard_form.h"
+#include "compiler/passes/stored_vectors.h"
 #include "compiler/passes/traced.h"
 #include "compiler/passes/training_view.h"
 #include "runtime/plan/schedule_formula.h"
@@ -48,6 +49,7 @@ class AlgorithmBuilder {
 
   Algorithm Run(const std::vector<std::string>& parameters, int64_t updates) {
     const TrainableChoice choice = ChooseTrainable(graph_, {.trainable = {}, .freeze = {}, .only = parameters});
+    const std::set<ValueId> vectors = StoredVectors(graph_, choice.parameters);
     Algorithm made;
     made.first = graph_.next_node_id();
     made.model_inputs = graph_.inputs;
@@ -72,7 +74,7 @@ class AlgorithmBuilder {
       gradients.emplace(parameter, gradient);
       made.gradients.emplace_back(parameter, gradient);
     }
-    AddOptimizer(b_, recipe_.optimizer, gradients);
+    AddOptimizer(b_, recipe_.optimizer, gradients, {}, vectors);
     Replace(kStepLr, rate);
     Replace(kStepNumber, number);
     graph_.outputs.push_back(made.loss);

@@ -261,6 +261,18 @@ const Tensor& Declared(const onnx::ValueInfoProto& info, const Tensor& value, DT
               WhereOf(info));
 }
 
+// The tensor with these elements. Throws Error(kConfig) for another number of them.
+Tensor GivenTensor(const onnx::ValueInfoProto& info, const std::vector<double>& numbers, DType dtype, const Shape& shape) {
+  if (numbers.size() != 1 && static_cast<int64_t>(numbers.size()) != shape.elements()) {
+    throw Error(ErrorCode::kConfig,
+                "the input is given as " + std::to_string(numbers.size()) + " numbers, but has the shape " + shape.ToString(),
+                WhereOf(info), "--value " + Escaped(info.name()) + "=NUMBER fills it, a list has each element");
+  }
+  const std::vector<double> elements =
+      numbers.size() == 1 ? std::vector<double>(static_cast<size_t>(shape.elements()), numbers[0]) : numbers;
+  return Converted(Tensor::From<double>(elements, shape).view(), dtype);
+}
+
 // Whether the input is a sequence or an optional, which have no shape and must be known.
 bool IsKnownNonTensor(const onnx::ValueInfoProto& info, const ImportOptions& options) {
   return info.type().value_case() != onnx::TypeProto::kTensorType && options.values.contains(info.name());
@@ -375,6 +387,12 @@ void Importer::AddInputs(Scope& scope) {
   }
   const FedInputs fed = InputsOf(file_, options_);
   Extents extents(fed, options_);
+  for (const auto& [name, numbers] : options_.numbers) {
+    if (std::any_of(fed.infos.begin(), fed.infos.end(), [&](const auto* info) { return info->name() == name; })) continue;
+    std::string inputs;
+    for (const auto* info : fed.infos) inputs += (inputs.empty() ? "" : ", ") + Escaped(info->name());
+    throw Error(ErrorCode::kConfig, "the model has no input '" + Escaped(name) + "'", "--value", "the inputs are: " + inputs);
+  }
   for (const auto* info : fed.infos) {
     const DType dtype = InputDType(*info);
     CheckDeclaredShape(*info);
@@ -392,6 +410,10 @@ void Importer::AddInputs(Scope& scope) {
     }
     if (const auto known = options_.values.find(info->name()); known != options_.values.end()) {
       scope.names[info->name()] = {emitter().AddConstant(info->name(), Declared(*info, known->second.tensor, dtype, shape)), nullptr};
+      continue;
+    }
+    if (const auto given = options_.numbers.find(info->name()); given != options_.numbers.end()) {
+      scope.names[info->name()] = {emitter().AddConstant(info->name(), GivenTensor(*info, given->second, dtype, shape)), nullptr};
       continue;
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];

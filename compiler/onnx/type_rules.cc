@@ -166,8 +166,9 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
                 Where(graph, node),
                 !node.domain.empty() ? HelpOfTraditional(node)
                 : variable.empty()   ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
-                                   : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions, or omit the "
-                                     "outputs that depend on it (--outputs, once for each output to keep)");
+                                     : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions and --value "
+                                       "INPUT=NUMBERS for inputs, or omit the outputs that depend on it (--outputs, once for each output to "
+                                       "keep)");
   }
   return type;
 }

@@ -108,8 +108,8 @@ void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, 
 
 class Updates {
  public:
-  Updates(GraphBuilder& builder, const OptimizerOptions& options)
-      : b_(builder), graph_(builder.graph()), options_(options), rule_(RuleOf(options)) {
+  Updates(GraphBuilder& builder, const OptimizerOptions& options, const std::set<ValueId>& vectors)
+      : b_(builder), graph_(builder.graph()), options_(options), vectors_(vectors), rule_(RuleOf(options)) {
     CheckRanges(options);
     lr_ = StepParam(graph_, kStepLr);
     step_ = StepParam(graph_, kStepNumber);
@@ -152,7 +152,7 @@ class Updates {
     const ValueType type = graph_.type(parameter);
     b_.set_origin(name);
     Attributes attributes = rule_.attributes;
-    SetGroup(name, type.shape, attributes);
+    SetGroup(name, type.shape.rank() < 2 || vectors_.contains(parameter), attributes);
     const ValueId clip = clip_ == kNoValue ? kNoValue : b_.Cast(clip_, type.dtype);
     std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip, apply_};
     std::vector<ValueId> replaced{parameter};
@@ -188,9 +188,9 @@ class Updates {
     if (scale != 1) attributes.set("lr_scale", scale);
   }
 
-  void SetGroup(const std::string& name, const Shape& shape, Attributes& attributes) const {
+  void SetGroup(const std::string& name, bool vector, Attributes& attributes) const {
     double decay = InGroups(name, &ParameterGroup::weight_decay).value_or(options_.weight_decay);
-    if (options_.no_decay_1d && shape.rank() < 2) decay = 0;
+    if (options_.no_decay_1d && vector) decay = 0;
     if (decay != 0) attributes.set("weight_decay", decay);
     SetLrScale(name, attributes);
   }
@@ -205,6 +205,7 @@ class Updates {
   GraphBuilder& b_;
   Graph& graph_;
   const OptimizerOptions& options_;
+  const std::set<ValueId>& vectors_;
   Rule rule_;
   ValueId lr_ = kNoValue, step_ = kNoValue, clip_ = kNoValue, apply_ = kNoValue;
 };
@@ -216,11 +217,11 @@ std::vector<std::string> OptimizerTypes() {
 }
 
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
-                     const LossScale& scale) {
+                     const LossScale& scale, const std::set<ValueId>& vectors) {
   if (gradients.empty()) return kNoValue;
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
-  Updates updates(builder, options);
+  Updates updates(builder, options, vectors);
   CheckGroups(builder.graph(), options.groups, gradients);
   ValueId norm = kNoValue;
   const bool scaled = scale.initial > 0;

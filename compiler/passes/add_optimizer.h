@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct OptimizerOptions {
   double rho = 0.9;                      // adadelta
   double lr_decay = 0;                   // adagrad
   double initial_accumulator_value = 0;  // adagrad
-  bool no_decay_1d = false;              // decay only tensors of rank 2 and more
+  bool no_decay_1d = false;              // decay only tensors of rank 2 and more that are no StoredVectors
   std::vector<ParameterGroup> groups;
   double clip_norm = 0;  // bound on the global L2 norm of all gradients; 0: none
 };
@@ -45,9 +46,9 @@ std::vector<std::string> OptimizerTypes();
 // Appends one update for each parameter (`gradients`: parameter -> gradient), in phase kUpdate: next values of the parameter and of its
 // states, which are created here as "<parameter>/exp_avg" and so on. With clipping, gradients are scaled by min(1, clip_norm / (norm +
 // 1e-6)), and the norm before clipping is returned; otherwise kNoValue. `scale`: the scale of the loss whose gradients these are. They are
-// divided by it, and nothing is updated if one of them is not finite. Throws Error(kConfig) for an unknown type, an option out of range, or
-// a group without parameters.
+// divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters that count as tensors of rank 1. Throws
+// Error(kConfig) for an unknown type, an option out of range, or a group without parameters.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
-                     const LossScale& scale = {});
+                     const LossScale& scale = {}, const std::set<ValueId>& vectors = {});
 
 }  // namespace gradloom

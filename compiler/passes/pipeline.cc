@@ -241,7 +241,7 @@ void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
   if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
   if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, KeepsOwnParts(c));
-  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale);
+  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale, c.vectors);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
   c.fetch_names.emplace(norm, "grad_norm");
@@ -525,14 +525,6 @@ bool Contains(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// Returns the stage of a pass, or the last stage if there is no pass of that name.
-PassStage StageOf(const std::string& name) {
-  for (const Pass& pass : kPasses) {
-    if (pass.name == name) return pass.stage;
-  }
-  return PassStage::kDevice;
-}
-
 void CheckControl(const PassControl& control) {
   const auto check = [](const std::string& name, const char* flag) {
     std::string all;
@@ -554,6 +546,13 @@ void CheckControl(const PassControl& control) {
 
 }  // namespace
 
+PassStage StageOfPass(const std::string& name) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) return pass.stage;
+  }
+  return PassStage::kDevice;
+}
+
 void RunPipeline(PassContext& context, const PassControl& control) {
   RunStage(context, control, PassStage::kBatch);
   RunStage(context, control, PassStage::kDevice);
@@ -561,7 +560,7 @@ void RunPipeline(PassContext& context, const PassControl& control) {
 
 void RunStage(PassContext& context, const PassControl& control, PassStage stage) {
   CheckControl(control);
-  if (StageOf(control.stop_after) < stage) return;
+  if (StageOfPass(control.stop_after) < stage) return;
   VerifyGraph(context.graph);
   context.scheduled.device = context.recipe.device;
   context.scheduled.threads = context.recipe.threads;

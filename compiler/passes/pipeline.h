@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct PassContext {
   NodeId first_loss_node = -1;                            // the model's nodes come before it
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
+  std::set<ValueId> vectors;             // those of them that count as tensors of rank 1 (StoredVectors)
   std::map<ValueId, ValueId> gradients;  // by parameter
   ProgramPlan scheduled;
   Program program;
@@ -60,6 +62,9 @@ struct PassContext {
   // The names under which targets are fed, if not the values' names.
   std::map<ValueId, std::string> feed_names;
 };
+
+// The stage of a pass, or the last stage if there is no pass of that name.
+PassStage StageOfPass(const std::string& name);
 
 // Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.
 void RunPipeline(PassContext& context, const PassControl& control);

@@ -159,6 +159,26 @@ class CheckTest(unittest.TestCase):
         unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
         self.assertIn("1 node reads a value that the module detached, but the file does not say where, so gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
+    def test_inputs_with_one_value(self):
+        """A target shape and a switch as inputs, which decide what is compiled."""
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 6] x, int64[3] shape, bool quick) => (float[N, 2, 3] y) <float[6, 6] w = {%s}>
+            { h = MatMul (x, w)  r = Reshape (h, shape)
+              y = If (quick) <then_branch = a () => (float[N, 2, 3] p) { p = Relu (r) }, else_branch = b () => (float[N, 2, 3] q) { q = Tanh (r) }> }"""
+        model = onnx.parser.parse_model(text % ", ".join(["0.1", "-0.2"] * 18))
+        refused = self.check(model, "--loss", "mse")
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("it depends on the data of 'shape'", refused.stderr)
+        self.assertIn("--value INPUT=NUMBERS", refused.stderr)
+        for quick in ("true", "false"):
+            accepted = self.check(model, "--loss", "mse", "--value", "shape=0,2,3", "--value", "quick=" + quick, "--dump-after", "add_loss")
+            self.assertEqual(accepted.returncode, 0, accepted.stderr)
+            self.assertEqual(" = Relu(" in accepted.stderr, quick == "true")
+            self.assertNotIn("input shape", accepted.stderr)
+        for value, words in (("quick=maybe", "'maybe' is not a number"), ("shape=1,2", "given as 2 numbers"), ("other=1", "no input 'other'")):
+            wrong = self.check(model, "--loss", "mse", "--value", value)
+            self.assertEqual(wrong.returncode, 4, wrong.stderr)
+            self.assertIn(words, wrong.stderr)
+
     def test_detaches_named_values(self):
         """In a file of an exporter that does not record it."""
         graph = helper.make_graph(

@@ -416,6 +416,22 @@ class CommandTest(unittest.TestCase):
         done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
         self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
 
+    def test_a_model_that_computes_its_loss(self):
+        text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x, int64[N] target) => (float loss, float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>
+            {{ y = MatMul (x, w)  loss = SoftmaxCrossEntropyLoss (y, target) }}"""
+        onnx.save(onnx.parser.parse_model(text), "own_loss.onnx")
+        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--epochs", "3", "--lr", "0.05", "--report", "json"]
+        guessed = self.run_command(["train", "own_loss.onnx", *data, "--name", "guessed"])
+        self.assertIn("output(loss)   [guessed, because the output is a single number:", guessed.stderr)
+        self.run_command(["init", "own_loss.onnx", "-o", "own_loss.toml"])
+        self.assertIn(b'name = "output(loss)"', sample_files.read("own_loss.toml"))
+        losses = [json.loads(guessed.stdout)["eval_loss"]]
+        for loss, more in (("output(loss)", []), ("cross_entropy(y, label)", ["--map", "label=label"])):
+            done = self.run_command(["train", "own_loss.onnx", *data, *more, "--loss", loss, "--name", loss[:6]])
+            losses.append(json.loads(done.stdout)["eval_loss"])
+        self.assertEqual(losses[0], losses[1])
+        self.assertAlmostEqual(losses[0], losses[2], delta=1e-5)
+
     def test_flags_without_a_value(self):
         self.assertIn("error[E-CONFIG]: --epochs needs a value\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
 

@@ -27,6 +27,7 @@ def printed(gradloom, folder, pass_name, command):
             start = text.index("program 0:")
             end = text.find("program 1:")
             return text[start:end] if end > 0 else text[start:]
+        assert run.returncode == 0 and not os.path.exists(plan), f"{' '.join(line)}\nexits with {run.returncode}:\n{run.stderr[-2000:]}"
         text = run.stdout + run.stderr
     marker = f"# after {pass_name}\n"
     assert marker in text, f"{' '.join(line)}\nprints no graph:\n{text}"

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "compiler/graph/text.h"
 #include "onnx/defs/parser.h"
@@ -111,11 +114,37 @@ TEST(Import, BatchMayBeTheSecondDimension) {
   };
   EXPECT_EQ(axes("time, batch, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
   EXPECT_EQ(axes("time, batch_size, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
+  EXPECT_EQ(axes("5, time, batch, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{2});
   EXPECT_EQ(axes("batch, batch_of_words, 3", {.batch = 4, .shapes = {{"batch_of_words", 7}}}), std::vector<int>{0});
   EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
 }
 
-// If the inputs have a number of steps first, the batch is the symbol with which outputs begin and which all inputs have second. A symbol
+// An input whose numbers are given is no input of the graph, and decides shapes and branches. It does not have the batch, even if it is
+// the first one.
+TEST(Import, InputsWithGivenNumbers) {
+  const std::string text = Onnx(
+      "g (int64[3] s, float[2, 6] x, bool go, float[3] scale) => (float[2, 2, 3] y) { h = Reshape(x, s) k = If(go) <then_branch = a () => "
+      "(float[2, 2, 3] p) { p = Relu(h) }, else_branch = b () => (float[2, 2, 3] q) { q = Neg(h) }> y = Mul(k, scale) }");
+  EXPECT_EQ(FailureOf(text, {.batch = 4}), ErrorCode::kUnsupported);
+  const ImportedGraph imported = ImportText(text, {.batch = 4, .numbers = {{"s", {-1, 2, 3}}, {"go", {0}}, {"scale", {0.5}}}});
+  const Graph& graph = *imported.graph;
+  EXPECT_EQ(graph.inputs.size(), 1u);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{4, 2, 3}));
+  std::vector<std::string> ops;
+  for (const Node& node : graph.nodes) ops.push_back(node.op);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "Neg"), 1);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "Relu"), 0);
+  const Tensor* scale = graph.data(graph.Find("scale"));
+  ASSERT_NE(scale, nullptr);
+  EXPECT_EQ(ElementAsDouble(scale->view(), 2), 0.5);
+  EXPECT_TRUE(graph.value(graph.Find("scale")).derived);  // not trained
+  for (const std::map<std::string, std::vector<double>>& wrong :
+       {std::map<std::string, std::vector<double>>{{"s", {1, 2}}}, {{"t", {1}}}}) {
+    EXPECT_EQ(FailureOf(text, {.batch = 4, .numbers = wrong}), ErrorCode::kConfig);
+  }
+}
+
+// If the inputs have a number of steps first, the batch is the symbol with which outputs begin and which all inputs have later. A symbol
 // that is first in a single place is ambiguous.
 TEST(Import, BatchIsTheFirstDimensionOfOutputs) {
   const auto axes = [](const std::string& inputs, const std::string& outputs, const ImportOptions& options) {
@@ -125,6 +154,9 @@ TEST(Import, BatchIsTheFirstDimensionOfOutputs) {
   EXPECT_EQ(axes("float[5, N, 3] x", "float[N, 2] y", batch), std::vector<int>{1});
   EXPECT_EQ(axes("float[5, N, 3] x, float[7, N] z", "float[N, 2] y", batch), (std::vector<int>{1, 1}));
   EXPECT_EQ(axes("float[T, N, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{1, 0}));
+  EXPECT_EQ(axes("float[5, 7, N, 3] x", "float[N, 2] y", batch), std::vector<int>{2});
+  EXPECT_EQ(axes("float[2, 3, 5, N] x, float[7, N] z, float[N] w", "float[N] y", batch), (std::vector<int>{3, 1, 0}));
+  EXPECT_EQ(axes("float[5, N, 3] x, float t", "float[N, 2] y", batch), (std::vector<int>{1, -1}));
   EXPECT_EQ(axes("float[N, T, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{0, 0}));
   // The output is transposed for a loss that expects time first.
   EXPECT_EQ(axes("float[N, T, 3] x", "float[T, N, 3] y", {.batch = 4, .shapes = {{"T", 6}}}), std::vector<int>{0});

@@ -25,6 +25,8 @@ constexpr Key kKeys[] = {
      "",
      {},
      "shapes dims"},
+    {"model.value", "--value", kNamed, kEverywhere, "",
+     "INPUT=NUMBERS: this input is the same in every step, such as a target shape or a switch (4,2,3 or true); it is not fed"},
     {"model.freeze", "--freeze", kTexts, kAll, "", "patterns of initializers that are not trained", "", {}, "frozen"},
     {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers to train, overriding the analysis and --freeze"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
@@ -469,7 +471,7 @@ constexpr Key kKeys[] = {
 
     {"compiler.disable_pass", "--disable-pass", kTexts, kAll, "", "leave out an optional compiler pass"},
     {"compiler.dump_after", "--dump-after", kText, kAll, "", "print the graph after a compiler pass, or after 'all'"},
-    {"compiler.stop_after", "--stop-after", kText, kAll, "", "run no compiler pass after this one"},
+    {"compiler.stop_after", "--stop-after", kText, kAll, "", "run no compiler pass after this one, and make no plan"},
     {"compiler.time_passes", "--time-passes", kSwitch, kAll, "false", "print the time of each compiler pass"},
 };
 

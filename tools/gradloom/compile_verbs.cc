@@ -34,6 +34,18 @@ CompiledModel CompileConfigured(const Configuration& configuration, bool only_ch
   return made;
 }
 
+// With --stop-after there is no plan, only what the passes print.
+bool StopsEarly(const Configuration& configuration) { return !configuration.Text("compiler.stop_after").empty(); }
+int StopEarly(const Configuration& configuration, const EntryRequests& requests) {
+  PrintSetKeys(configuration);
+  ReportingAllObstacles(configuration, [&] {
+    const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
+    ShowPasses(configuration, model, requests);
+  });
+  LogToStderr("stopped after " + configuration.Text("compiler.stop_after") + ": no plan is made");
+  return 0;
+}
+
 nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
@@ -73,6 +85,7 @@ CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
 }
 
 int Check(const Configuration& configuration, bool json) {
+  if (StopsEarly(configuration)) return StopEarly(configuration, {.only_check = true});
   nlohmann::json data;
   const CompiledModel made =
       configuration.Text("data.train").empty() ? CompileConfigured(configuration, true) : SetUpWithData(configuration, data);
@@ -105,6 +118,7 @@ int Check(const Configuration& configuration, bool json) {
 
 int CompileToFile(const Configuration& configuration, const CompileFlags& flags) {
   const auto& [out, pages, gradients, json] = flags;
+  if (StopsEarly(configuration)) return StopEarly(configuration, {.gradients = gradients});
   CheckCanWrite(out);
   const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);

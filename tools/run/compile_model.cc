@@ -49,6 +49,22 @@ void CheckSeparateUpdate(const Configuration& configuration, const Recipe& recip
   }
 }
 
+// Reads what the model is compiled for, except the schedule of a run. `made` gets the options and notes.
+void ReadOptions(const Configuration& configuration, const Model& model, const EntryRequests& requests, CompiledModel& made) {
+  CompileOptions& options = made.options;
+  options.import = ImportOptionsOf(configuration);
+  options.control = PassControlOf(configuration);
+  if (!requests.batches.empty()) options.import.batch = requests.batches.front();
+  // A symbolic batch must be given some size.
+  if (options.import.batch == 0) options.import.batch = kSomeBatch;
+  const int64_t steps = configuration.Integer("train.steps");
+  const ImportedGraph probe = Import(model, options.import);
+  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !requests.only_check ? steps : kSomeSteps, made.notes);
+  options.recipe.fetch_outputs = requests.outputs;
+  if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
+  options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches);
+}
+
 }  // namespace
 
 std::string CompileTimes(const CompileReport& report) {
@@ -62,21 +78,11 @@ std::string CompileTimes(const CompileReport& report) {
 CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests) {
   ApplyMicroBatch(configuration);
   CompiledModel made;
-  CompileOptions& options = made.options;
-  options.import = ImportOptionsOf(configuration);
-  options.control = PassControlOf(configuration);
-  if (!requests.batches.empty()) options.import.batch = requests.batches.front();
-  // A symbolic batch must be given some size.
-  if (options.import.batch == 0) options.import.batch = kSomeBatch;
-  const int64_t steps = configuration.Integer("train.steps");
-  const ImportedGraph probe = Import(model, options.import);
-  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !requests.only_check ? steps : kSomeSteps, made.notes);
+  const CompileOptions& options = made.options;
+  ReadOptions(configuration, model, requests, made);
   if (requests.only_check && LosesDetached(model))
     made.notes.push_back(
         "note    the exporter of this file does not record detach(): use --detach VALUE[@NODE] where the module detaches values");
-  options.recipe.fetch_outputs = requests.outputs;
-  if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
-  options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches);
   if (!requests.only_check) CheckSchedule(options.recipe.schedule);
   made.plan = Compile(model, options, &made.report);
   KeepRecipe(configuration, made.plan);
@@ -85,6 +91,13 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
   return made;
+}
+
+void ShowPasses(Configuration configuration, const Model& model, const EntryRequests& requests) {
+  ApplyMicroBatch(configuration);
+  CompiledModel read;
+  ReadOptions(configuration, model, requests, read);
+  RunPasses(model, read.options);
 }
 
 }  // namespace gradloom

@@ -29,6 +29,9 @@ struct CompiledModel {
 // Throws Error of any class that names the model or a key.
 CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests);
 
+// Runs the passes up to compiler.stop_after, for what they print; there is no plan then. Throws like CompileModel.
+void ShowPasses(Configuration configuration, const Model& model, const EntryRequests& requests);
+
 // "import 0.3 ms, passes 11.5 ms, proof 0.2 ms (1.5 %)".
 std::string CompileTimes(const CompileReport& report);
 

@@ -66,15 +66,15 @@ LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
   const std::string_view last = LastFunction(graph, first);
   LossTerm term;
   term.output = output.name;
-  term.target = "target";
-  const bool classes = output.shape.rank() == 2 && output.shape[1] > 1;
-  // A model that computes its loss itself.
+  // A number for the whole batch has no samples to compare: the model computes its loss itself.
   if (output.shape.rank() == 0) {
     term.type = "output";
-    term.target.clear();
-    notes.push_back("loss    output(" + Escaped(output.name) + ")   [guessed from the output, a single number: set --loss to change]");
+    notes.push_back("loss    output(" + Escaped(output.name) +
+                    ")   [guessed, because the output is a single number: set --loss to change]");
     return term;
   }
+  term.target = "target";
+  const bool classes = output.shape.rank() == 2 && output.shape[1] > 1;
   term.type = last == "Sigmoid" ? "bce" : !classes ? "mse" : last == "Softmax" ? "cross_entropy_of_probabilities" : "cross_entropy";
   notes.push_back("loss    " + term.type + "(" + Escaped(output.name) + ", target)   [guessed from the output " + output.shape.ToString() +
                   (last.empty()        ? ""

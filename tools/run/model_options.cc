@@ -1,8 +1,10 @@
 #include "tools/run/model_options.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -41,6 +43,22 @@ LoadOptions LoadOptionsOf(const Configuration& configuration) {
   return options;
 }
 
+namespace {
+
+// "4,2,3", "0.5" or "true".
+std::vector<double> NumbersOf(const std::string& input, const std::string& text) {
+  std::vector<double> numbers;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string word = text.substr(start, end - start);
+    numbers.push_back(word == "true" ? 1 : word == "false" ? 0 : ParseNumber(word, "the value of '" + Escaped(input) + "'"));
+    start = end + 1;
+  }
+  return numbers;
+}
+
+}  // namespace
+
 ImportOptions ImportOptionsOf(const Configuration& configuration) {
   ImportOptions options;
   options.batch = configuration.Integer("data.batch");
@@ -49,6 +67,9 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   options.detach = !configuration.Switch("model.no_detach");
   options.detached = configuration.Texts("model.detach");
   for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
+  Reading(configuration, "model.value", [&] {
+    for (const auto& [name, values] : configuration.Named("model.value")) options.numbers[name] = NumbersOf(name, values[0]);
+  });
   return options;
 }
 

@@ -112,6 +112,7 @@ class SetUpWork {
     const LossTerm& loss = compile_.recipe.losses.front();
     made_.loss = loss.graph != nullptr      ? loss.graph->name()
                  : loss.type == "algorithm" ? loss.ToString()
+                 : loss.type == "output"    ? "output(" + loss.output + ")"
                                             : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
     made_.options = TrainerOptionsOf(configuration_, compile_.recipe, graph(), probe_.batch > 0 ? probe_.batch : kDefaultBatch);
   }

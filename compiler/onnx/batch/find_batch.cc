@@ -23,22 +23,32 @@ bool IsNamedBatch(const onnx::TensorShapeProto::Dimension& dim) {
   return name.starts_with("batch");
 }
 
-// Recognizes inputs [steps, samples, ...] by the outputs: they begin with the second dimension of the inputs and do not have the first. If
-// the first extent is 1, it is more likely the sample, and the second a length. Returns an empty string if there is no such symbol.
-std::string SecondOfInputs(const FedInputs& fed) {
+// Whether an axis after the first has the symbol.
+bool HasLater(const onnx::TensorShapeProto& shape, const std::string& symbol) {
+  for (int axis = 1; axis < shape.dim_size(); ++axis) {
+    if (shape.dim(axis).dim_param() == symbol) return true;
+  }
+  return false;
+}
+
+// Recognizes inputs [steps, samples, ...] and [layers, steps, samples, ...] by the outputs: they begin with a later dimension of the inputs
+// and do not have the first. If the first extent is 1, it is more likely the sample, and the later one a length. Returns an empty string if
+// there is no such symbol.
+std::string LaterOfInputs(const FedInputs& fed, const ImportOptions& options) {
   if (fed.first_of_outputs.size() != 1) return "";
   const std::string& symbol = *fed.first_of_outputs.begin();
-  bool second = false;
+  if (symbol.empty()) return "";
+  bool later = false;
   for (const auto* info : fed.infos) {
     const auto& shape = info->type().tensor_type().shape();
-    if (shape.dim_size() == 0 || symbol.empty()) return "";
+    if (shape.dim_size() == 0 || options.numbers.contains(info->name())) continue;
     const bool single = shape.dim(0).has_dim_value() && shape.dim(0).dim_value() < 2;
     if (shape.dim(0).dim_param() == symbol) continue;
     if (single || fed.of_outputs.contains(shape.dim(0).dim_param())) return "";
-    if (shape.dim_size() < 2 || shape.dim(1).dim_param() != symbol) return "";
-    second = true;
+    if (!HasLater(shape, symbol)) return "";
+    later = true;
   }
-  return second ? symbol : "";
+  return later ? symbol : "";
 }
 
 // Reads a number of at most nine digits.
@@ -112,7 +122,7 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   int most = 0;
   for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
-    if (shape.dim_size() == 0) continue;
+    if (shape.dim_size() == 0 || options.numbers.contains(info->name())) continue;
     if (shape.dim(0).has_dim_value()) {
       if (batch.declared == 0 && shape.dim_size() > axis && !IsFixedByOptions(*info, axis, options))
         batch.declared = shape.dim(axis).dim_value();
@@ -130,10 +140,12 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
     first = first || (shape.dim_size() > 0 && IsNamedBatch(shape.dim(0)));
-    if (next.empty() && shape.dim_size() > 1 && IsNamedBatch(shape.dim(1))) next = shape.dim(1).dim_param();
+    for (int later = 1; next.empty() && later < shape.dim_size(); ++later) {
+      if (IsNamedBatch(shape.dim(later))) next = shape.dim(later).dim_param();
+    }
   }
   if (!first && !next.empty()) batch.symbol = next;
-  if (const std::string second = SecondOfInputs(fed); !first && next.empty() && !second.empty()) batch.symbol = second;
+  if (const std::string later = LaterOfInputs(fed, options); !first && next.empty() && !later.empty()) batch.symbol = later;
   if (!batch.symbol.empty()) batch.declared = options.open_batch;
   return batch;
 }
@@ -224,8 +236,8 @@ std::vector<int64_t> SizesOfParts(const ModelFile& file) {
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {
   const auto& shape = info.type().tensor_type().shape();
   const auto has = [&](int axis) {
-    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared &&
-           !IsFixedByOptions(info, axis, options);
+    return !options.numbers.contains(info.name()) && axis < shape.dim_size() && shape.dim(axis).has_dim_value() &&
+           shape.dim(axis).dim_value() == declared && !IsFixedByOptions(info, axis, options);
   };
   if (has(options.batch_axis)) return options.batch_axis;
   for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {

@@ -55,8 +55,8 @@ struct FedInputs {
 // --shape does not give it.
 std::optional<DerivedExtent> DerivedFrom(const onnx::TensorShapeProto::Dimension& dim, const FedInputs& fed, const ImportOptions& options);
 
-// Axis 0 is the batch by convention: the symbol that most inputs have there. If time comes first and the next axis is named as the batch,
-// that one is used. Without symbols, it is the extent of the first input that has the axis.
+// Axis 0 is the batch by convention: the symbol that most inputs have there. If time comes first and a later axis is named as the batch,
+// or outputs begin with its symbol, that one is used. Without symbols, it is the extent of the first input that has the axis.
 BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
 
 // The sizes of parts that the main graph of a file takes of tensors (Split, SplitToSequence, Slice) and that are constants, and their sums:

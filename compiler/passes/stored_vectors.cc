@@ -1,0 +1,65 @@
+#include "compiler/passes/stored_vectors.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace gradloom {
+namespace {
+
+// "onnx::Add_12", "val_3", "view", "unsqueeze_1", "const_fold_opt__66".
+bool IsGenerated(const std::string& name) {
+  static const std::set<std::string> made = {"const_fold_opt", "expand", "reshape", "unsqueeze", "val", "view"};
+  if (name.starts_with("onnx::")) return true;
+  size_t end = name.size();
+  while (end > 0 && std::isdigit(static_cast<unsigned char>(name[end - 1])) != 0) --end;
+  while (end > 0 && name[end - 1] == '_') --end;
+  return made.contains(name.substr(0, end));
+}
+
+bool IsMove(const Node& node) {
+  static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
+  return node.domain.empty() && moves.contains(node.op);
+}
+
+bool IsRecurrentVector(const Node& node, size_t operand) {
+  return (node.op == "LSTM" && (operand == 3 || operand == 7)) || ((node.op == "GRU" || node.op == "RNN") && operand == 3);
+}
+
+bool IsScaleOrBias(const Node& node, size_t operand) {
+  static const std::set<std::string> pointwise = {"Add", "Div", "Mul", "Sub", "Sum"};
+  return pointwise.contains(node.op) || (node.op == "PRelu" && operand == 1);
+}
+
+// Whether `accepts` holds for every use of the value, directly or after data movement, and there is one.
+template <typename F>
+bool AllUses(const Graph& graph, const Uses& uses, ValueId id, F accepts) {
+  const std::vector<int>& readers = uses.consumers[static_cast<size_t>(id)];
+  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](int position) {
+    const Node& node = graph.nodes[static_cast<size_t>(position)];
+    if (IsMove(node) && node.inputs[0] == id) return AllUses(graph, uses, node.outputs[0], accepts);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == id && !(node.domain.empty() && accepts(node, i))) return false;
+    }
+    return node.regions.empty();
+  });
+}
+
+}  // namespace
+
+std::set<ValueId> StoredVectors(const Graph& graph, std::span<const ValueId> parameters) {
+  const Uses uses(graph);
+  std::set<ValueId> vectors;
+  for (ValueId id : parameters) {
+    const Value& value = graph.value(id);
+    if (value.shape.rank() < 2) continue;
+    const auto long_axes = std::count_if(value.shape.begin(), value.shape.end(), [](int64_t extent) { return extent > 1; });
+    const bool broadcast = long_axes < 2 && IsGenerated(value.name) && AllUses(graph, uses, id, IsScaleOrBias);
+    if (broadcast || AllUses(graph, uses, id, IsRecurrentVector)) vectors.insert(id);
+  }
+  return vectors;
+}
+
+}  // namespace gradloom
