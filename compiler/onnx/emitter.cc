@@ -8,6 +8,7 @@
 
 #include "compiler/onnx/batch/batch_axis.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/standard_schemas.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/dynamic.h"
 #include "kernels/reference/reference.h"
@@ -34,7 +35,7 @@ bool IsDeterministic(std::string_view domain, const std::string& op) {
   const Op* row = FindOp(domain, op);
   if (row != nullptr && row->has(kRandom)) return false;
   const onnx::OpSchema* schema = FindSchema(domain, op);
-  return schema == nullptr || schema->GetNodeDeterminism() != onnx::OpSchema::NodeDeterminism::NonDeterministic;
+  return schema == nullptr || SchemaIsDeterministic(*schema);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/standard_schemas.h"
 #include "compiler/onnx/translate/contrib_operators.h"
 #include "compiler/onnx/translate/own_bodies.h"
 #include "compiler/ops/op.h"
@@ -131,7 +132,7 @@ std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model)
   if (op.ends_with("PartitionedCall"))
     return "tf2onnx could not convert this call, which TensorFlow makes of a convolution in groups: convert the model by way of TensorFlow "
            "Lite (tf2onnx --tflite)";
-  const std::string near = Nearest(op, AllOperatorNames());
+  const std::string near = Nearest(op, StandardOperators());
   return near.empty() ? "" : "did you mean '" + near + "'?";
 }
 

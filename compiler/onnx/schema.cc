@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "compiler/onnx/standard_schemas.h"
 #include "compiler/onnx/translate/contrib_operators.h"
 #include "runtime/base/nearest.h"
 
@@ -214,9 +215,9 @@ int NewestOpset(const std::string& domain) {
 
 const OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset) {
   const std::string key(domain == "ai.onnx" ? "" : domain);
-  if (const OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, key)) return schema;
+  if (const OpSchema* schema = StandardSchema(key, op, opset)) return schema;
   // onnxruntime has it in every opset, and its optimizer also writes it into older files.
-  if (key.empty() && op == "LayerNormalization") return onnx::OpSchemaRegistry::Schema(op, kOpset, key);
+  if (key.empty() && op == "LayerNormalization") return StandardSchema(key, op, kOpset);
   return FindContribSchema(key, op);
 }
 
@@ -232,19 +233,6 @@ void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
   CheckDTypes(graph, node, schema, CachedFacts(schema));
 }
 
-const std::vector<std::string>& AllOperatorNames() {
-  // Computed once per process, because ONNX copies all its schemas.
-  static const std::vector<std::string> sorted = [] {
-    std::vector<std::string> names;
-    for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
-      if (schema.domain().empty()) names.push_back(schema.Name());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }();
-  return sorted;
-}
-
 std::string HelpOfTraditional(const Node& node) {
   if (node.domain != "ai.onnx.ml") return "";
   if (node.op == "ZipMap") return "export without it: skl2onnx.to_onnx(model, x, options={'zipmap': False})";
@@ -253,7 +241,7 @@ std::string HelpOfTraditional(const Node& node) {
 }
 
 void ThrowUnknownOperator(const Node& node) {
-  const std::string near = node.domain.empty() ? Nearest(node.op, AllOperatorNames()) : "";
+  const std::string near = node.domain.empty() ? Nearest(node.op, StandardOperators()) : "";
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
               Describe(node),

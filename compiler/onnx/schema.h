@@ -28,7 +28,4 @@ std::string HelpOfTraditional(const Node& node);
 // The error for an operator without a schema: E-UNSUPPORTED with the nearest name.
 [[noreturn]] void ThrowUnknownOperator(const Node& node);
 
-// The standard operators of the default domain, sorted.
-const std::vector<std::string>& AllOperatorNames();
-
 }  // namespace gradloom

@@ -8,6 +8,7 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
@@ -129,11 +130,8 @@ class ConvGradInputRows : public Kernel {
 };
 
 std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const OperandType &y = call.inputs[0], &w = call.inputs[1], &x = call.outputs[0];
-  for (const OperandType* operand : {&y, &w, &x}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
-    if (operand->shape.elements() == 0) return "nothing to compute";
-  }
   const int rank = x.shape.rank();
   if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
   if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";

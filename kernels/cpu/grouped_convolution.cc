@@ -12,6 +12,7 @@
 #include "kernels/cpu/convolution_desc.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
@@ -272,11 +273,8 @@ class GroupedGradWeight : public Kernel {
 // "" if the call would be served with x and y in channels-last order, whatever their present layouts.
 std::string RejectsGroupedShapes(const KernelCall& call) {
   if (BestLoops().name == std::string_view("baseline")) return "a machine without AVX2";
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const ConvolutionOperands of = ConvolutionOperandsOf(call);
-  for (const OperandType* operand : {of.x, of.w, of.y}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
-    if (operand->shape.elements() == 0) return "nothing to compute";
-  }
   const Shape &x = of.x->shape, &y = of.y->shape, &w = of.w->shape;
   const int rank = x.rank();
   if (rank < 3 || rank > 4 || y.rank() != rank || w.rank() != rank) return "rank " + std::to_string(rank);
@@ -285,7 +283,7 @@ std::string RejectsGroupedShapes(const KernelCall& call) {
   if (std::min(w[1], w[0] / groups) < kMinGroupedChannels) return "few channels";
   const int64_t packed = w.elements() / w[1] / w[0] * groups * AlignUp(w[1], 32) * AlignUp(w[0] / groups, 32);
   if (packed > kMaxGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
-  if (HasConvolutionBias(call) && (call.inputs[2].dtype != DType::kFloat32 || !call.inputs[2].layout.plain())) return "bias";
+  if (HasConvolutionBias(call) && !call.inputs[2].layout.plain()) return "bias";
   // The library is faster if it is vectorized for these channels per group and does not pad the weights.
   KernelCall plain = call;
   for (auto* operands : {&plain.inputs, &plain.outputs}) {

@@ -86,11 +86,10 @@ double LongConvolution::PlainWork() const {
 }
 
 std::string RejectsLongConvolution(const KernelCall& call) {
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const ConvolutionOperands of = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {of.x, of.w, of.y}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
     if (operand->shape.rank() != 3) return "rank " + std::to_string(operand->shape.rank());
-    if (operand->shape.elements() == 0) return "nothing to compute";
   }
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   const Shape &x = of.x->shape, &y = of.y->shape, &w = of.w->shape;
@@ -98,7 +97,7 @@ std::string RejectsLongConvolution(const KernelCall& call) {
   if (groups < 1 || y[0] != x[0] || y[1] != w[0] || x[1] != groups * w[1] || w[0] % groups != 0) return "another batch, or other channels";
   if (call.op == "Conv" && HasInput(call, 2)) {
     const OperandType& bias = call.inputs[2];
-    if (bias.dtype != DType::kFloat32 || bias.shape != Shape{y[1]}) return "bias";
+    if (bias.shape != Shape{y[1]}) return "bias";
   }
   const WindowAxis axis = WindowAxesOf(call.attributes, x, y, w).second;
   if (axis.stride != 1 || axis.dilation != 1) return "strides or dilations";

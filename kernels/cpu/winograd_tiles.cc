@@ -45,18 +45,17 @@ WinogradExtents WinogradExtents::Transposed() const {
 }
 
 std::string RejectsWinogradShapes(const KernelCall& call) {
+  if (std::string why = RejectsElements(call); !why.empty()) return why;
   const ConstOperands of(call);
   for (const OperandType* operand : {of.x, of.w, of.y}) {
-    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
     if (operand->shape.rank() != 4) return "rank " + std::to_string(operand->shape.rank());
-    if (operand->shape.elements() == 0) return "nothing to compute";
   }
   const Shape &x = of.x->shape, &y = of.y->shape, &w = of.w->shape;
   if (w[1] != x[1] || w[2] != 3 || w[3] != 3) return "groups, or other windows than 3 x 3";
   if (y[0] != x[0] || y[1] != w[0]) return "another batch, or other channels";
   if (call.op == "Conv" && HasInput(call, 2)) {
     const OperandType& bias = call.inputs[2];
-    if (bias.dtype != DType::kFloat32 || bias.shape != Shape{y[1]} || !bias.layout.plain()) return "bias";
+    if (bias.shape != Shape{y[1]} || !bias.layout.plain()) return "bias";
   }
   const auto [height, width] = WindowAxesOf(call.attributes, x, y, w);
   for (const WindowAxis& axis : {height, width}) {

@@ -87,13 +87,31 @@ struct Matrix {
   Layout layout;
   const void* data;
   bool transposed = false;
+  int64_t batch_stride = 0;
+
+  Matrix(const Layout& of, const void* at, bool is_transposed = false)
+      : layout(of),
+        data(at),
+        transposed(is_transposed),
+        batch_stride(Get<int64_t>(of.attributes, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 0)) {}
+
   int64_t rows() const { return static_cast<int64_t>(transposed ? layout.columns : layout.rows); }
   int64_t columns() const { return static_cast<int64_t>(transposed ? layout.rows : layout.columns); }
   int64_t Place(int64_t batch, int64_t row, int64_t column) const {
     if (transposed) std::swap(row, column);
-    return batch * Get<int64_t>(layout.attributes, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 0) + column * layout.leading + row;
+    return batch * batch_stride + column * layout.leading + row;
   }
   double At(int64_t batch, int64_t row, int64_t column) const { return Load(layout.type, data, Place(batch, row, column)); }
+
+  // The elements of a batch, column by column.
+  std::vector<double> Columns(int64_t batch) const {
+    std::vector<double> elements;
+    elements.reserve(static_cast<size_t>(rows() * columns()));
+    for (int64_t column = 0; column < columns(); ++column) {
+      for (int64_t row = 0; row < rows(); ++row) elements.push_back(At(batch, row, column));
+    }
+    return elements;
+  }
 };
 
 // An algorithm is selected for addresses that are multiples of these numbers of bytes.
@@ -172,14 +190,20 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
   const int batches = Get<int32_t>(d.layout.attributes, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1);
   Epilogue epilogue(desc, d);
   for (int batch = 0; batch < batches; ++batch) {
-    std::vector<double> made;
-    for (int64_t column = 0; column < d.columns(); ++column) {
-      for (int64_t row = 0; row < d.rows(); ++row) {
-        double sum = 0;
-        for (int64_t k = 0; k < a.columns(); ++k) sum += a.At(batch, row, k) * b.At(batch, k, column);
-        sum *= alpha;
-        if (beta != 0) sum += beta * c.At(batch, row, column);
-        made.push_back(epilogue(row, column, sum));
+    const std::vector<double> left = a.Columns(batch), right = b.Columns(batch);
+    const auto rows = static_cast<size_t>(d.rows()), depth = static_cast<size_t>(a.columns());
+    std::vector<double> made(rows * static_cast<size_t>(d.columns()));
+    for (size_t column = 0; column * rows < made.size(); ++column) {
+      double* const sums = made.data() + column * rows;
+      for (size_t k = 0; k < depth; ++k) {
+        const double* const of_a = left.data() + k * rows;
+        const double of_b = right[column * depth + k];
+        for (size_t row = 0; row < rows; ++row) sums[row] += of_a[row] * of_b;
+      }
+      for (size_t row = 0; row < rows; ++row) {
+        const auto i = static_cast<int64_t>(row), j = static_cast<int64_t>(column);
+        const double sum = sums[row] * alpha;
+        sums[row] = epilogue(i, j, beta == 0 ? sum : sum + beta * c.At(batch, i, j));
       }
     }
     size_t next = 0;

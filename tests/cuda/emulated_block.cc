@@ -1,5 +1,5 @@
-// Thread blocks without a GPU. Each thread of a block has a stack of its own, and all of them take turns on the host thread that runs the
-// launch.
+// Thread blocks without a GPU. Each thread of a block that has begun and not ended has a stack of its own, and all of them take turns on
+// the host thread that runs the launch.
 //
 // A thread runs until it reaches a barrier of its block or a shuffle of its warp. Which thread continues is random. If a barrier is
 // missing, some orders show it: a thread reads what another has not yet written, or has already overwritten, and the results are wrong.
@@ -45,6 +45,11 @@ constexpr size_t kBehindArray = 32;  // bytes behind each shared array that nobo
 constexpr size_t kBehindArray = 0;
 #endif
 constexpr int kMaxSharedBytes = 64;
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kOwnStacks = true;  // thread k has stack k, which ThreadSanitizer takes for a thread
+#else
+constexpr bool kOwnStacks = false;
+#endif
 constexpr size_t kSharedMemory = kSharedBytes + kMaxSharedBytes * kBehindArray;
 constexpr int kPoison = 0xCB;  // a large negative float
 
@@ -78,13 +83,15 @@ class Runner {
       block_ = backwards ? blocks - 1 - k : k;
       for (int w = 0; w < warps_; ++w) ready_[w] = ~0u, at_warp_[w] = at_block_[w] = 0;
       gone_ = 0;
+      num_idle_ = 0;
+      for (int k = num_created_ - 1; k >= 0; --k) idle_[num_idle_++] = k;
       shared_used_ = num_shared_ = 0;
       // The threads of smaller blocks, or those that left one early, have passed other numbers of barriers.
-      for (int k = 0; k < threads; ++k) block_turns_[k] = warp_turns_[k] = 0;
+      for (int k = 0; k < threads; ++k) block_turns_[k] = warp_turns_[k] = 0, stack_of_[k] = kNone;
       ResetShared();
       Release(this);
       DrawOrder();
-      SwitchTo(Next());
+      SwitchTo(Next(), StackOf(kMain));
     }
     Acquire(&body_);
     body_ = nullptr;
@@ -104,7 +111,7 @@ class Runner {
       for (int k = 0; k < warps_; ++k) ready_[k] = at_block_[k], at_block_[k] = 0;
       DrawOrder();
     }
-    SwitchTo(Next());
+    SwitchTo(Next(), StackOf(now_));
     Acquire(barrier);
   }
 
@@ -116,7 +123,7 @@ class Runner {
     void* const barrier = &barriers_[1 + w][warp_turns_[now_] ^= 1];
     if (orders_memory) Release(barrier);
     if (at_warp_[w] == ~0u) ready_[w] = ~0u, at_warp_[w] = 0;
-    SwitchTo(Next());
+    SwitchTo(Next(), StackOf(now_));
     if (orders_memory) Acquire(barrier);
   }
 
@@ -144,7 +151,7 @@ class Runner {
   }
 
  private:
-  static constexpr int kMain = -1;
+  static constexpr int kMain = -1, kNone = -1;
 
   // A stack, and where its thread stopped.
   struct Stack {
@@ -200,7 +207,8 @@ class Runner {
 
   GRADLOOM_NO_TSAN static void Enter() { Now().RunThread(); }
 
-  // A stack is reused: it runs the same thread of every block.
+  // A stack is reused: when its thread ends, it runs one that has not begun. So threads without barriers need a single stack, and no
+  // switch.
   [[noreturn]] GRADLOOM_NO_TSAN void RunThread() {
     FinishSwitch();
     while (true) {
@@ -209,9 +217,18 @@ class Runner {
       Release(&body_);
       ready_[now_ / kLanes] &= ~(1u << now_ % kLanes);
       ++gone_;
-      SwitchTo(gone_ == threads_ ? kMain : Next());
+      const int next = gone_ == threads_ ? kMain : Next(), mine = std::exchange(stack_of_[now_], kNone);
+      if (!kOwnStacks && next != kMain && stack_of_[next] == kNone) {
+        stack_of_[next] = mine;
+        now_ = next;
+        continue;
+      }
+      if (!kOwnStacks) idle_[num_idle_++] = mine;
+      SwitchTo(next, stacks_[mine]);
     }
   }
+
+  GRADLOOM_NO_TSAN Stack& StackOf(int thread) { return thread == kMain ? main_ : stacks_[stack_of_[thread]]; }
 
   // All threads must reach a barrier from the same place in the source.
   GRADLOOM_NO_TSAN void CheckPlace(const Place& where, bool first, Place* place) {
@@ -254,11 +271,11 @@ class Runner {
     Fail("some threads wait for their block, but others have exited", &block_place_);
   }
 
-  // Continues with another thread, or with Run (kMain). Returns when this thread is continued.
-  GRADLOOM_NO_TSAN void SwitchTo(int next) {
+  // Continues with another thread, or with Run (kMain). Returns when something continues on `mine`, the stack of the caller.
+  GRADLOOM_NO_TSAN void SwitchTo(int next, Stack& mine) {
     if (next == now_) return;
-    Stack& mine = now_ == kMain ? main_ : stacks_[now_];
-    Stack& other = next == kMain ? main_ : stacks_[next];
+    if (next != kMain && stack_of_[next] == kNone) stack_of_[next] = kOwnStacks ? next : idle_[--num_idle_];
+    Stack& other = StackOf(next);
     left_ = &mine;
     now_ = next;
 #if defined(__SANITIZE_THREAD__)
@@ -286,7 +303,7 @@ class Runner {
 
   GRADLOOM_NO_TSAN void FinishSwitch() {
 #if defined(__SANITIZE_ADDRESS__)
-    Stack& mine = now_ == kMain ? main_ : stacks_[now_];
+    Stack& mine = StackOf(now_);
     const void* bottom = nullptr;
     size_t bytes = 0;
     __sanitizer_finish_switch_fiber(mine.fiber, &bottom, &bytes);
@@ -334,6 +351,8 @@ class Runner {
   bool upwards_ = true, together_ = false;
   uint64_t random_ = 0x9E3779B97F4A7C15;
   std::unique_ptr<Stack[]> stacks_;
+  int stack_of_[kMaxThreads];             // the stack of each thread that has begun and not ended, else kNone
+  int idle_[kMaxThreads], num_idle_ = 0;  // the stacks of no thread
   Stack main_;
   Stack* left_ = nullptr;
   unsigned exchanged_[2][kMaxThreads] = {};

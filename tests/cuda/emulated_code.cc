@@ -24,15 +24,33 @@ namespace {
 
 constexpr size_t kMaxParameterBytes = 4096;  // of a kernel, on every GPU
 
+// What a GPU's compiler defines. No header of the standard library: reading one would take most of the time of a compilation.
 constexpr char kBefore[] = R"(
 #define __global__
 #define __launch_bounds__(threads)
 struct Place { unsigned x; };
 static const Place gridDim{1}, blockDim{1}, blockIdx{0}, threadIdx{0};
-#include "runtime/base/half.h"
-using gradloom::Half;
-using gradloom::Bfloat16;
+struct Half {
+  unsigned short bits;
+  Half() = default;
+  explicit Half(float f);
+  explicit operator float() const;
+};
+struct Bfloat16 {
+  unsigned short bits;
+  Bfloat16() = default;
+  explicit Bfloat16(float f);
+  explicit operator float() const;
+};
 )";
+
+// The conversions of kernels/scalar/math.h, which the source begins with.
+constexpr char kAfter[] = R"(
+Half::Half(float f) : bits((unsigned short)HalfBits(f)) {}
+Half::operator float() const { return HalfValue(bits); }
+Bfloat16::Bfloat16(float f) : bits((unsigned short)Bfloat16Bits(f)) {}
+Bfloat16::operator float() const { return Bfloat16Value(bits); }
+extern "C" void emulated(const void* a) { )";
 
 class Emulated : public RuntimeFunction {
  public:
@@ -84,11 +102,11 @@ bool IsCached(const std::string& source, const std::string&) { return std::files
 // Returns the library's path.
 std::string CompileAndCache(const std::string& source, const std::string&) {
   const std::string path = PathOf(source), own = path + "." + std::to_string(getpid());
-  std::ofstream(own + ".cc") << kBefore << source << "\nextern \"C\" void emulated(const void* a) { " << kPointwiseName
-                             << "(*(const Arguments*)a); }\n";
-  // A GPU refuses words at addresses that are no multiples of their size.
-  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=alignment" +
-                              std::string(" -shared -fPIC -o ") + own + " " + own + ".cc 2> " + own + ".log";
+  std::ofstream(own + ".cc") << kBefore << source << kAfter << kPointwiseName << "(*(const Arguments*)a); }\n";
+  // A GPU refuses words at addresses that are no multiples of their size. To link a library takes most of the time if the linker reads the
+  // standard libraries, which this process has anyway.
+  const std::string command = "g++ -std=c++20 -O0 -w -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=alignment -shared -fPIC" +
+                              std::string(" -fuse-ld=gold -nostdlib -o ") + own + " " + own + ".cc -lubsan -lm 2> " + own + ".log";
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(own + ".log");
     throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);

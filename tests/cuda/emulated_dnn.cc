@@ -170,12 +170,14 @@ void Attend(const DnnAttention& problem, const Addresses& addresses) {
   Attention t(problem);
   t.Load(addresses);
   ForEachQuery(problem, [&](int64_t b, int64_t h, int64_t i) {
-    double sum = 0, largest = t.Score(b, h, i, 0);
-    for (int64_t j = 1; j < t.KeysOf(i); ++j) largest = std::max(largest, t.Score(b, h, i, j));
-    for (int64_t j = 0; j < t.KeysOf(i); ++j) sum += std::exp(t.Score(b, h, i, j) - largest);
+    std::vector<double> scores;
+    for (int64_t j = 0; j < t.KeysOf(i); ++j) scores.push_back(t.Score(b, h, i, j));
+    const double largest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - largest);
     t.sums[{b, h, i, 0}] = largest + std::log(sum);
     for (int64_t j = 0; j < t.KeysOf(i); ++j) {
-      const double probability = std::exp(t.Score(b, h, i, j) - largest) / sum;
+      const double probability = scores[static_cast<size_t>(j)] / sum;
       for (int64_t e = 0; e < problem.v.dims[3]; ++e) t.o[{b, h, i, e}] += probability * t.v[{b, t.KeyHead(h), j, e}];
     }
   });

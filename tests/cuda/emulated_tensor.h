@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/rows/dnn_tensor.h"
@@ -22,12 +24,12 @@ struct EmulatedTensor {
     at.resize(static_cast<size_t>(last + 1));
   }
 
-  size_t Place(const std::vector<int64_t>& index) const {
+  size_t Place(std::span<const int64_t> index) const {
     int64_t place = 0;
     for (size_t dim = 0; dim < index.size(); ++dim) place += index[dim] * tensor.strides[dim];
     return static_cast<size_t>(place);
   }
-  double& operator[](const std::vector<int64_t>& index) { return at[Place(index)]; }
+  double& operator[](std::initializer_list<int64_t> index) { return at[Place({index.begin(), index.size()})]; }
 
   void Load(const void* memory) {
     for (size_t i = 0; i < at.size(); ++i) {

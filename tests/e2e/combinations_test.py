@@ -27,7 +27,7 @@ from jobs import assert_same_run, without_times  # noqa: E402
 
 onnxruntime.disable_telemetry_events()
 SEED = int(os.environ.get("GRADLOOM_SEED", "1"))
-SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "30"))
+SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "15"))
 LEAST_WALKS = 4
 # Flags that `check` and `compile` have as well.
 COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-batch", "--accumulate", "--precision", "--loss-scale", "--devices",

@@ -75,10 +75,8 @@ class FaultsTest(unittest.TestCase):
 
     @staticmethod
     def command(words, folder=".", part="", call=0, how="", file_bytes=None):
-        def limit():
-            if file_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-
+        # Without a function to call in between, Python does not have to copy its own memory map for each command.
+        limit = None if file_bytes is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         around = {"LD_PRELOAD": FAILING_CALL, "GRADLOOM_FAIL_PATH": part, "GRADLOOM_FAIL_CALL": str(call), "GRADLOOM_FAIL_HOW": how} if part else {}
         return subprocess.run([GRADLOOM, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, preexec_fn=limit,
                               env={**os.environ, "OMP_NUM_THREADS": "1", **around})

@@ -2,10 +2,11 @@
 in the folder in which it is called, gives it to the command, and states the expected answer."""
 import dataclasses
 import os
-import resource
 import shlex
+import signal
 import subprocess
 import tempfile
+import threading
 import time
 from typing import Callable, Optional
 
@@ -85,22 +86,16 @@ class Tools:
 
 def ask(gradloom, command, folder, environment=None):
     """Runs the command in the folder. Output goes to files, so that a process that waits for its child cannot block."""
-    def limit():
-        if not SANITIZED:
-            resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES_MB << 20, MOST_ADDRESSES_MB << 20))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
+    # By a program instead of a function that Python calls in between, for which it would have to copy its own memory map.
+    limited = ["prlimit", "--core=0", *([] if SANITIZED else [f"--as={MOST_ADDRESSES_MB << 20}"])]
     start = time.monotonic()
     with open(folder + ".out", "w+b") as out, open(folder + ".err", "w+b") as err:
-        child = subprocess.Popen([gradloom, *shlex.split(command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                 preexec_fn=limit, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
-        while True:
-            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-            if pid != 0:
-                break
-            if time.monotonic() - start > 3 * MOST_SECONDS:
-                child.kill()
-            time.sleep(0.002)
+        child = subprocess.Popen([*limited, gradloom, *shlex.split(command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                 env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
+        late = threading.Timer(3 * MOST_SECONDS, lambda: os.kill(child.pid, signal.SIGKILL))
+        late.start()
+        _, status, usage = os.wait4(child.pid, 0)
+        late.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
         said = []
         for file in (out, err):

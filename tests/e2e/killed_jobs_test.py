@@ -20,8 +20,8 @@ GRADLOOM, KILL_AT_CALL, FAILING_ALLOCATION = (os.path.abspath(sys.argv.pop(1)) f
 KILLS = int(os.environ.get("GRADLOOM_KILLS", "5"))
 ALLOCATIONS = int(os.environ.get("GRADLOOM_ALLOCATIONS", "3"))
 EVERY_CALL = os.environ.get("GRADLOOM_EVERY_CALL") == "1"
-# Two saves, and the last.
-SHORT = {"--steps": "11", "--eval-every": "never"}
+# Two saves, and the last. What is between them matters little, so the batches are small.
+SHORT = {"--steps": "11", "--eval-every": "never", "--batch": "10"}
 # Leak detection does not work under ptrace, which stops the processes at their calls.
 if SANITIZED:
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"

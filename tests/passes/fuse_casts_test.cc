@@ -3,12 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compiler/graph/builder.h"
@@ -18,22 +16,12 @@
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/simplify.h"
+#include "tests/testing/graphs.h"
 
 namespace gradloom {
 namespace {
 
 using B = GraphBuilder;
-
-Tensor Random(std::mt19937& random, Shape shape) {
-  Tensor tensor(DType::kFloat32, std::move(shape));
-  std::normal_distribution<float> normal(0, 0.7F);
-  for (float& value : tensor.as<float>()) value = normal(random);
-  return tensor;
-}
-
-int Count(const Graph& graph, const std::string& op) {
-  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
-}
 
 // The bytes of float32 values of at least this many elements.
 int64_t WideBytes(const Graph& graph, int64_t elements) {
@@ -58,10 +46,10 @@ void Check(bool weighted, double smoothing, bool fetched) {
   const ValueId x = graph.AddValue("x", DType::kFloat32, {2, 3, 4}, Role::kInput);
   const ValueId target = graph.AddValue("t", DType::kInt64, {6}, Role::kInput);
   graph.inputs = {x, target};
-  const ValueId w = graph.AddData("w", Random(random, {4, 7}), Role::kParam);
+  const ValueId w = graph.AddData("w", RandomTensor(random, {4, 7}), Role::kParam);
   const ValueId scores = b.Op("MatMul", {x, w});
   const NodeId first_loss_node = graph.next_node_id();
-  const ValueId weights = weighted ? graph.AddData("weights", Random(random, {7}), Role::kConst) : kNoValue;
+  const ValueId weights = weighted ? graph.AddData("weights", RandomTensor(random, {7}), Role::kConst) : kNoValue;
   const std::vector<ValueId> sums = b.Ops("CrossEntropy", kGradloomDomain, {b.Reshape(scores, {6, 7}), target, weights}, 3,
                                           {{"label_smoothing", smoothing}, {"ignore_index", int64_t{-100}}});
   const ValueId loss = b.Div(sums[0], sums[1]);
@@ -71,7 +59,8 @@ void Check(bool weighted, double smoothing, bool fetched) {
   const ValueId parameters[] = {w};
   for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));
   Simplify(graph);
-  const std::map<ValueId, Tensor> feeds = {{x, Random(random, {2, 3, 4})}, {target, Tensor::From<int64_t>({0, 6, -100, 3, 3, 1}, {6})}};
+  const std::map<ValueId, Tensor> feeds = {{x, RandomTensor(random, {2, 3, 4})},
+                                           {target, Tensor::From<int64_t>({0, 6, -100, 3, 3, 1}, {6})}};
   const std::vector<ValueId> wanted = graph.outputs;
   const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
   FuseCasts(b, false);

@@ -21,22 +21,12 @@
 #include "compiler/passes/join_updates.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/simplify.h"
+#include "tests/testing/graphs.h"
 
 namespace gradloom {
 namespace {
 
 using B = GraphBuilder;
-
-Tensor Random(std::mt19937& random, Shape shape) {
-  Tensor tensor(DType::kFloat32, std::move(shape));
-  std::normal_distribution<float> normal(0, 0.7F);
-  for (float& value : tensor.as<float>()) value = normal(random);
-  return tensor;
-}
-
-int Count(const Graph& graph, const std::string& op) {
-  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
-}
 
 ValueId GeluNode(B& b, ValueId h) { return b.Op("Gelu", {h}, {{"approximate", std::string("tanh")}}); }
 
@@ -79,7 +69,9 @@ void CheckCase(const Case& c, bool sequences, bool turned) {
   Graph graph;
   const ValueId x = graph.AddValue("x", DType::kFloat32, sequences ? Shape{3, 5, 16} : Shape{15, 16}, Role::kInput);
   graph.inputs = {x};
-  const auto parameter = [&](const char* name, Shape shape) { return graph.AddData(name, Random(random, std::move(shape)), Role::kParam); };
+  const auto parameter = [&](const char* name, Shape shape) {
+    return graph.AddData(name, RandomTensor(random, std::move(shape)), Role::kParam);
+  };
   const ValueId w = parameter("w", turned ? Shape{24, 16} : Shape{16, 24}), bias = parameter("b", {24});
   const ValueId v = parameter("v", turned ? Shape{6, 24} : Shape{24, 6}), u = parameter("u", {6});
   B b(graph, rules);
@@ -98,7 +90,7 @@ void CheckCase(const Case& c, bool sequences, bool turned) {
   const ValueId parameters[] = {w, bias, v, u};
   for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));
   Simplify(graph);
-  const std::map<ValueId, Tensor> feeds = {{x, Random(random, b.shape(x))}};
+  const std::map<ValueId, Tensor> feeds = {{x, RandomTensor(random, b.shape(x))}};
   const std::vector<ValueId> wanted = graph.outputs;
   const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
   FuseEpilogues(b);
@@ -164,10 +156,10 @@ TEST(JoinUpdates, ChangesNoBit) {
     // 40 small parameters, one of them empty, and a large one.
     for (int i = 0; i < 41; ++i) {
       const Shape shape = i == 0 ? Shape{300, 300} : i == 1 ? Shape{0} : Shape{i};
-      const ValueId parameter = graph.AddData("p" + std::to_string(i), Random(random, shape), Role::kParam);
+      const ValueId parameter = graph.AddData("p" + std::to_string(i), RandomTensor(random, shape), Role::kParam);
       const ValueId gradient = graph.AddValue("g" + std::to_string(i), DType::kFloat32, shape, Role::kInput);
       graph.inputs.push_back(gradient);
-      feeds.emplace(gradient, Random(random, shape));
+      feeds.emplace(gradient, RandomTensor(random, shape));
       gradients.emplace(parameter, gradient);
     }
     OptimizerOptions options;
@@ -181,7 +173,7 @@ TEST(JoinUpdates, ChangesNoBit) {
       if (value.role == Role::kInput && value.dtype == DType::kInt64) feeds.emplace(value.id, Tensor::Scalar<int64_t>(3));
       if (value.role == Role::kInput && value.shape.rank() == 0 && value.dtype == DType::kFloat32)
         feeds.emplace(value.id, Tensor::Scalar<float>(0.01F));
-      if (value.role == Role::kState && graph.data(value.id) == nullptr) graph.set_data(value.id, Random(random, value.shape));
+      if (value.role == Role::kState && graph.data(value.id) == nullptr) graph.set_data(value.id, RandomTensor(random, value.shape));
     }
     const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
     ProgramPlan plan;

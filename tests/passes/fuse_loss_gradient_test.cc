@@ -24,6 +24,7 @@
 #include "compiler/passes/simplify.h"
 #include "tests/passes/small_training.h"
 #include "tests/seed/test_seed.h"
+#include "tests/testing/graphs.h"
 
 namespace gradloom {
 namespace {
@@ -31,10 +32,6 @@ namespace {
 using B = GraphBuilder;
 
 constexpr int64_t kRows = 6, kClasses = 7;
-
-int Count(const Graph& graph, const std::string& op) {
-  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
-}
 
 // Scores and the results of their cross entropy, with ignored rows.
 struct Scores {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -15,17 +14,12 @@
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
 #include "compiler/passes/fuse_pointwise.h"
+#include "tests/testing/graphs.h"
 
 namespace gradloom {
 namespace {
 
 using B = GraphBuilder;
-
-Tensor Random(std::mt19937& random, Shape shape) {
-  Tensor tensor(DType::kFloat32, std::move(shape));
-  for (float& value : tensor.as<float>()) value = std::uniform_real_distribution<float>(-1, 1)(random);
-  return tensor;
-}
 
 // A running statistic and an observation of it.
 struct Statistic {
@@ -37,10 +31,10 @@ struct Statistics {
   Statistics(const std::vector<Shape>& shapes, const std::function<ValueId(B&, const Statistic&, size_t)>& next) : b(graph, rules) {
     std::mt19937 random(4);
     for (size_t i = 0; i < shapes.size(); ++i) {
-      const ValueId running = graph.AddData("r" + std::to_string(i), Random(random, shapes[i]), Role::kState);
+      const ValueId running = graph.AddData("r" + std::to_string(i), RandomTensor(random, shapes[i]), Role::kState);
       const ValueId batch = graph.AddValue("b" + std::to_string(i), DType::kFloat32, shapes[i], Role::kInput);
       graph.inputs.push_back(batch);
-      feeds.emplace(batch, Random(random, shapes[i]));
+      feeds.emplace(batch, RandomTensor(random, shapes[i]));
       all.push_back({running, batch});
     }
     for (size_t i = 0; i < all.size(); ++i) {
@@ -59,8 +53,7 @@ struct Statistics {
     const std::vector<Tensor> after = Interpret(graph, feeds, made);
     for (size_t k = 0; k < made.size(); ++k)
       EXPECT_EQ(std::memcmp(before[k].data(), after[k].data(), static_cast<size_t>(before[k].bytes())), 0) << graph.value(made[k]).name;
-    return static_cast<int>(
-        std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "FusedTensors"; }));
+    return Count(graph, "FusedTensors");
   }
 
   const OnnxTypeRules rules;

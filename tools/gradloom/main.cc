@@ -191,7 +191,10 @@ int Run(int argc, char** argv) {
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     sub->footer(std::string("Example:\n  ") + verb.example);
-    actions.push_back(verb.declare(*sub));
+    Action& action = actions.emplace_back();
+    // To declare the flags of all verbs takes a quarter of the time in which the command starts.
+    if (std::find(argv + 1, argv + argc, std::string_view(verb.name)) == argv + argc) continue;
+    action = verb.declare(*sub);
     DeclareCommon(*sub, common);
   }
   try {
