@@ -1,4 +1,4 @@
-// Optimizers: one launch per parameter, or for many small ones. The first thread of a block computes the coefficients of the step from
+// Optimizers: one launch per parameter, or for several. The first thread of a block computes the coefficients of the step from
 // scalars in device memory, then all threads update the block's elements.
 #include <algorithm>
 #include <type_traits>
@@ -270,22 +270,25 @@ struct UpdateTiles {
   }
 };
 
-// Several small tensors, each with a number of blocks, one tile per block.
+// Several tensors, whose tiles are numbered one after another.
 template <typename Rule, typename T>
 struct UpdateTensors {
   struct Tensor {
-    int64_t n, past;  // number of elements; end of its range of blocks
+    int64_t n, past;  // number of elements; end of its range of tiles
     Arrays<Rule, T> arrays;
   };
+  int64_t tiles, blocks;
   Coefficients<Rule, T> coefficients;
   Tensor tensors[kMaxTensors];
 
-  GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t first) const {
     const Prepared<Rule, T> p = coefficients.Prepare(block);
     int at = 0;
-    while (tile >= tensors[at].past) ++at;
-    const int64_t n = tensors[at].n, begin = (tile - (at == 0 ? 0 : tensors[at - 1].past)) * kTile;
-    tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+    for (int64_t tile = first; tile < tiles; tile += blocks) {
+      while (tile >= tensors[at].past) ++at;
+      const int64_t n = tensors[at].n, begin = (tile - (at == 0 ? 0 : tensors[at - 1].past)) * kTile;
+      tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+    }
   }
 };
 // The size of kernel parameters that every device supports.
@@ -361,14 +364,13 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
                                 l.In<int64_t>(kMultiTensorStep),
                                 l.In<bool>(kMultiTensorApply),
                                 refused}};
-        int64_t blocks = 0;
         constexpr size_t kArrays = Arrays<Rule, T>::kArrays;
         for (size_t i = 0; i < elements.size(); ++i) {
           const size_t parameter = kMultiTensorParameters + i * (kArrays + 1);
-          blocks += Tiles(elements[i]);
+          update.tiles += Tiles(elements[i]);
           auto& [n, past, arrays] = update.tensors[i];
           n = elements[i];
-          past = blocks;
+          past = update.tiles;
           arrays.gradient = {l.inputs[parameter + 1], gradients[i]};
           for (size_t k = 0; k < kArrays; ++k) {
             arrays.present[k] = l.In<T>(k == 0 ? parameter : parameter + 1 + k);
@@ -376,7 +378,8 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
           }
           if (copy != DType::kUndefined) arrays.copy = {l.outputs[elements.size() * kArrays + i], copy};
         }
-        ForEachRow(blocks, l.stream, update);
+        update.blocks = std::min(update.tiles, kMaxBlocks);
+        ForEachRow(update.blocks, l.stream, update);
       });
     });
   });
