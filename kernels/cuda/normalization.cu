@@ -128,15 +128,18 @@ struct SumOfNormalized {
 
   template <int kVectors, typename Threads>
   GRADLOOM_DEVICE HeldNumbers<kVectors> Load(const Threads& threads, int64_t n, int64_t start) const {
+    // With more vectors, a thread would not have registers for both rows at once.
+    constexpr bool kTogether = kVectors < 8;
     HeldNumbers<kVectors> row;
     FloatRows::Vector more[kVectors];
     ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
       row.vectors[j] = operands.a(start + k);
-      more[j] = operands.b(start + k);
+      if (kTogether) more[j] = operands.b(start + k);
     });
     const SumOverHeld<kVectors, Threads, HeldNumbers<kVectors>> over{threads, n, row};
     const auto normalizer = NormalizerBy<true, float>(over, static_cast<float>(n), epsilon);
     ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+      if (!kTogether) more[j] = operands.b(start + k);
       const auto normalized = affine(k, [&](int e) { return normalizer(row(j, e)); });
       GRADLOOM_UNROLL
       for (int e = 0; e < kHeldVector; ++e) row.vectors[j].at[e] = SeparateSum(normalized.at[e], more[j].at[e]);

@@ -1,6 +1,8 @@
 // Optimizers: one launch per parameter, or for several. The first thread of a block computes the coefficients of the step from
 // scalars in device memory, then all threads update the block's elements.
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -154,6 +156,26 @@ struct Gradient {
   }
 };
 
+// Like StoreVector, with one store for a vector. Otherwise nvcc divides it into stores of elements in the kernel of several tensors.
+template <int kSize, typename T>
+GRADLOOM_DEVICE void StoreAtOnce(const AlignedVector<T, kSize>& vector, int64_t n, T* to) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(vector) == 16 || sizeof(vector) == 8) {
+    if (n >= kSize && reinterpret_cast<uintptr_t>(to) % sizeof(vector) == 0) {
+      uint32_t words[sizeof(vector) / 4];
+      std::memcpy(words, &vector, sizeof words);
+      const size_t address = __cvta_generic_to_global(to);
+      if constexpr (sizeof(vector) == 16)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]));
+      else
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1]));
+      return;
+    }
+  }
+#endif
+  StoreVector<kSize>(vector, n, to);
+}
+
 // The parameter's copy, rounded to 16 bits; without data there is none.
 struct RoundedCopy {
   void* data = nullptr;
@@ -167,9 +189,9 @@ struct RoundedCopy {
   GRADLOOM_DEVICE void Store(int64_t i, int64_t n, const AlignedVector<T, kSize>& values) const {
     if (data == nullptr) return;
     if (dtype == DType::kBfloat16)
-      StoreVector<kSize>(Rounded<Bfloat16>(values), n, static_cast<Bfloat16*>(data) + i);
+      StoreAtOnce<kSize>(Rounded<Bfloat16>(values), n, static_cast<Bfloat16*>(data) + i);
     else
-      StoreVector<kSize>(Rounded<Half>(values), n, static_cast<Half*>(data) + i);
+      StoreAtOnce<kSize>(Rounded<Half>(values), n, static_cast<Half*>(data) + i);
   }
 
  private:
@@ -217,7 +239,7 @@ struct Arrays {
         for (int e = 0; e < kSize; ++e) UpdateElement(p, g.at[e], values[v], e);
       }
       GRADLOOM_UNROLL
-      for (int k = 0; k < kArrays; ++k) StoreVector<kSize>(values[v][k], n, next[k] + i);
+      for (int k = 0; k < kArrays; ++k) StoreAtOnce<kSize>(values[v][k], n, next[k] + i);
       copy.Store(i, n, values[v][0]);
     }
   }
