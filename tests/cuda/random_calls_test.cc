@@ -552,7 +552,7 @@ TEST(CudaRandomCalls, MultiTensorUpdatesOfManyTiles) {
     std::vector<Tensor> operands = {Tensor::Scalar<float>(0.01F), Tensor::Scalar<int64_t>(1), Tensor(), Tensor()};
     std::vector<OperandType> outputs;
     for (int64_t elements : {r.Int(1, 5000), (int64_t{1} << 22) + r.Int(1, 9999), r.Int(1, 99)}) {
-      for (int k = 0; k < 2; ++k) operands.push_back(r.Reals({elements}, -1, 1));
+      for (int k = 0; k < 2; ++k) operands.push_back(r.Reals({elements}, -1, 1, DType::kFloat32));
       outputs.push_back(Out(DType::kFloat32, {elements}));
     }
     ExpectBitsOfSingleUpdates(
