@@ -21,8 +21,11 @@
 //     recomputes mean and deviation, so nothing is kept from the forward pass; dy has the type of x, or a 16-bit type if that is float32
 //   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the 16-bit type `to`)
 //     LayerNormalization whose scale and bias are whole rows, and a cast of its result
-//   gradloom.SumLayerNorm(a float32, b, scale, bias) {axis, epsilon, to} -> (a + b, y, y in the 16-bit type `to`)
-//     LayerNormCast of a sum; b has float32 or 16 bits
+//   gradloom.SumLayerNorm(a float32, b, scale, bias, inner_scale, inner_bias) {axis, epsilon, to, inner_epsilon} -> (a + b, y, y in the
+//   16-bit
+//     type `to`)
+//     LayerNormCast of a sum; b has float32 or 16 bits. With inner_scale, LayerNormalization(a, inner_scale, inner_bias) takes the place of
+//     a
 //   gradloom.SumLayerNormGrad(dy, more, x, scale, addend) {axis, epsilon, to} -> (dx + addend, dscale, dbias, dx + addend in type `to`)
 //     LayerNormGrad of float32 with the incoming gradient dy + more; dy has float32 or 16 bits, more and addend are float32 and optional
 #include <algorithm>
@@ -251,11 +254,11 @@ std::vector<ValueType> InferLayerNormCast(const Graph& graph, const Node& node) 
 }
 
 std::vector<ValueType> InferSumLayerNorm(const Graph& graph, const Node& node) {
-  ExpectArity(node, 3, 4, 3);
+  ExpectArity(node, 3, 6, 3);
   const ValueType a = InputType(graph, node, 0);
   ExpectInput(graph, node, 0, {DType::kFloat32, a.shape});
   ExpectFloatOrHalf(graph, node, 1, a.shape);
-  ExpectRows(graph, node, a, 2, 2);
+  ExpectRows(graph, node, a, 2, 4);
   return Cut({a, a, {RoundedType(node), a.shape}}, node);
 }
 

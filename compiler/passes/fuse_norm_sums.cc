@@ -176,6 +176,36 @@ class SumFuser {
   std::set<int> claimed_;                          // positions of sums that are fused into the gradient that reads them
 };
 
+// Where a residual is the result of a normalization, the next sum normalizes again, so that the result is in memory in 16 bits only. What
+// both normalizations read is in memory for the gradients.
+void NormalizeResidualsAgain(Graph& graph) {
+  const GraphMatch match(graph);
+  for (Node& norm : graph.nodes) {
+    if (norm.op != "SumLayerNorm" || norm.domain != kGradloomDomain) continue;
+    const ValueId residual = norm.inputs[0];
+    const int at = match.Producer(residual);
+    if (at < 0 || match.OnlyReader(residual) == nullptr) continue;
+    Node& before = graph.nodes[static_cast<size_t>(at)];
+    const bool of_sum = before.op == "SumLayerNorm";
+    if (before.domain != kGradloomDomain || !(of_sum || before.op == "LayerNormCast") || before.outputs[of_sum ? 1 : 0] != residual ||
+        before.phase != norm.phase || before.device != norm.device || before.attributes.Int("axis", -1) != norm.attributes.Int("axis", -1))
+      continue;
+    const ValueId again = of_sum ? before.outputs[0] : before.inputs[0];
+    if (again == kNoValue || (!of_sum && match.num_readers(again) < 2)) continue;
+    const size_t scale = of_sum ? 2 : 1;
+    Node made = norm;
+    made.inputs.resize(6, kNoValue);
+    made.inputs[0] = again;
+    made.inputs[4] = before.inputs[scale];
+    if (before.inputs.size() > scale + 1) made.inputs[5] = before.inputs[scale + 1];
+    made.attributes.set("inner_epsilon", before.attributes.Float("epsilon", 1e-5));
+    const ValueType wide = graph.type(again);
+    if (!HasOwnKernel(graph, made, {wide, wide, graph.type(norm.outputs[2])}, DeviceKind::kCuda)) continue;
+    norm = std::move(made);
+    before.outputs[of_sum ? 1 : 0] = kNoValue;
+  }
+}
+
 // Results that only casts have read are no longer written.
 void DropUnread(Graph& graph) {
   const GraphMatch match(graph);
@@ -190,6 +220,7 @@ void DropUnread(Graph& graph) {
 
 void FuseNormSums(GraphBuilder& builder, bool forward) {
   SumFuser(builder).Run(forward);
+  NormalizeResidualsAgain(builder.graph());
   DropUnread(builder.graph());
 }
 

@@ -6,7 +6,8 @@
 namespace gradloom {
 
 void JoinNodes(Graph& graph, const std::function<std::optional<std::string>(const Node&)>& kind_of,
-               const std::function<size_t(const Node&)>& most, const std::function<Node(const std::vector<int>&)>& join) {
+               const std::function<bool(const std::vector<int>& joined, int next)>& fits,
+               const std::function<Node(const std::vector<int>&)>& join) {
   std::map<int, Node> joined;  // by position of the last member
   std::vector<bool> gone(graph.nodes.size());
   const auto close = [&](const std::vector<int>& members) {
@@ -26,8 +27,8 @@ void JoinNodes(Graph& graph, const std::function<std::optional<std::string>(cons
     const std::optional<std::string> kind = kind_of(node);
     if (!kind) continue;
     std::vector<int>& members = open[*kind];
+    if (!members.empty() && !fits(members, at)) close(std::exchange(members, {}));
     members.push_back(at);
-    if (members.size() == most(node)) close(std::exchange(members, {}));
   }
   for (const auto& [kind, members] : open) close(members);
   if (joined.empty()) return;

@@ -10,9 +10,11 @@
 
 namespace gradloom {
 
-// Nodes for which `kind_of` returns the same text are joined, in their order, at most as many as `most` says for one of them. The node that
-// `join` makes of their positions takes the place of the last one. The caller must know that no node in between reads their results.
+// Nodes for which `kind_of` returns the same text are joined, in their order, as long as `fits` returns true for those that have been
+// joined and the next one, given by their positions. The node that `join` makes of them takes the place of the last one. The caller must
+// know that no node in between reads their results.
 void JoinNodes(Graph& graph, const std::function<std::optional<std::string>(const Node&)>& kind_of,
-               const std::function<size_t(const Node&)>& most, const std::function<Node(const std::vector<int>&)>& join);
+               const std::function<bool(const std::vector<int>& joined, int next)>& fits,
+               const std::function<Node(const std::vector<int>&)>& join);
 
 }  // namespace gradloom

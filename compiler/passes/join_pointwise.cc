@@ -33,7 +33,10 @@ class Joiner {
   void Run() {
     JoinNodes(
         graph_, [&](const Node& node) { return KindOf(node); },
-        [](const Node& node) { return static_cast<size_t>(MaxFusedTensors(node.inputs.size(), node.outputs.size())); },
+        [&](const std::vector<int>& joined, int next) {
+          const Node& node = graph_.nodes[static_cast<size_t>(next)];
+          return joined.size() < static_cast<size_t>(MaxFusedTensors(node.inputs.size(), node.outputs.size()));
+        },
         [&](const std::vector<int>& members) { return Joined(members); });
   }
 

@@ -12,27 +12,36 @@
 namespace gradloom {
 namespace {
 
-// Above this many elements, an update takes longer than its launch.
-constexpr int64_t kMaxElements = int64_t{1} << 16;
-
 class Joiner {
  public:
-  Joiner(Graph& graph, const ProgramPlan& plan) : graph_(graph), plan_(plan), uses_(graph) {}
+  Joiner(Graph& graph, const ProgramPlan& plan, int64_t each_elements, int64_t joined_elements)
+      : graph_(graph), plan_(plan), each_elements_(each_elements), joined_elements_(joined_elements), uses_(graph) {}
 
   void Run() {
     JoinNodes(
-        graph_, [&](const Node& node) { return KindOf(node); }, [](const Node&) { return static_cast<size_t>(kMaxTensors); },
+        graph_, [&](const Node& node) { return KindOf(node); },
+        [&](const std::vector<int>& joined, int next) {
+          int64_t elements = ElementsOf(graph_.nodes[static_cast<size_t>(next)]);
+          for (int at : joined) elements += ElementsOf(graph_.nodes[static_cast<size_t>(at)]);
+          return joined.size() < static_cast<size_t>(kMaxTensors) && elements <= joined_elements_;
+        },
         [&](const std::vector<int>& members) { return Joined(members); });
   }
 
  private:
+  // With padding.
+  int64_t ElementsOf(const Node& update) const {
+    const Value& parameter = graph_.value(update.inputs[kUpdateParameter]);
+    return plan_.layout(parameter.id).elements(parameter.shape);
+  }
+
   // Returns a key that is equal for updates that can be joined; nullopt for nodes that are not joined.
   std::optional<std::string> KindOf(const Node& node) const {
     const Op* const op = FindOp(node.domain, node.op);
     if (op == nullptr || !op->has(kUpdate) || node.op.starts_with("Lamb") || node.op == "MultiTensorUpdate") return std::nullopt;
     const Value& parameter = graph_.value(node.inputs[kUpdateParameter]);
-    const int64_t elements = plan_.layout(parameter.id).elements(parameter.shape);
-    if (elements == 0 || elements > kMaxElements) return std::nullopt;
+    const int64_t elements = ElementsOf(node);
+    if (elements == 0 || elements > each_elements_) return std::nullopt;
     // A reader of a next value would have to wait for all joined updates.
     for (ValueId id : node.outputs) {
       if (id == kNoValue || !uses_.consumers[static_cast<size_t>(id)].empty()) return std::nullopt;
@@ -71,11 +80,14 @@ class Joiner {
 
   Graph& graph_;
   const ProgramPlan& plan_;
+  const int64_t each_elements_, joined_elements_;
   const Uses uses_;
 };
 
 }  // namespace
 
-void JoinUpdates(Graph& graph, const ProgramPlan& plan) { Joiner(graph, plan).Run(); }
+void JoinUpdates(Graph& graph, const ProgramPlan& plan, int64_t each_elements, int64_t joined_elements) {
+  Joiner(graph, plan, each_elements, joined_elements).Run();
+}
 
 }  // namespace gradloom

@@ -39,6 +39,7 @@
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/narrow_gradients.h"
+#include "compiler/passes/node_order.h"
 #include "compiler/passes/order_gradients.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/pack_attention.h"
@@ -392,8 +393,12 @@ void RunAssignLayouts(PassContext& c) {
   }
 }
 
+// Large updates are joined where gradients may live longer. With other devices they stay apart: each fills time in which the stream would
+// wait for the next gradient's sum.
 void RunJoinUpdates(PassContext& c) {
-  if (c.recipe.device == DeviceKind::kCuda) JoinUpdates(c.graph, c.scheduled);
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  const bool alone = std::none_of(c.graph.nodes.begin(), c.graph.nodes.end(), IsCollective);
+  JoinUpdates(c.graph, c.scheduled, alone && c.recompute_bytes == 0 ? kJoinedElements : kSmallUpdateElements);
 }
 
 void RunJoinPointwise(PassContext& c) {

@@ -52,6 +52,38 @@ void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& o
       });
 }
 
+// sum(term) adds term(x) over the numbers x of a held row.
+template <int kVectors, typename Threads, typename Row>
+struct SumOverHeld {
+  const Threads& threads;
+  int64_t n;
+  const Row& x;
+  template <typename Term>
+  GRADLOOM_DEVICE auto operator()(const Term& term) const {
+    return SumOfHeld<decltype(term(0.0f)), kVectors>(threads, n, [&](int j, int e) { return term(x(j, e)); });
+  }
+};
+
+// Scale and bias of held rows; `bias` may be null.
+struct HeldAffine {
+  using Vector = AlignedVector<float, kHeldVector>;
+  const float *scale, *bias;
+
+  // The result for elements k and following, of which element e is numbers(e) before.
+  template <typename Numbers>
+  GRADLOOM_DEVICE Vector operator()(int k, const Numbers& numbers) const {
+    const Vector scales = *reinterpret_cast<const Vector*>(scale + k);
+    const Vector biases = bias == nullptr ? Vector{} : *reinterpret_cast<const Vector*>(bias + k);
+    Vector results;
+    GRADLOOM_UNROLL
+    for (int e = 0; e < kHeldVector; ++e) {
+      const float value = numbers(e) * scales.at[e];
+      results.at[e] = bias == nullptr ? value : value + biases.at[e];
+    }
+    return results;
+  }
+};
+
 // The operand of a normalization of held rows.
 struct OneOperand {
   const float* x;
@@ -70,10 +102,49 @@ struct SumOfTwo {
   template <int kVectors, typename Threads>
   GRADLOOM_DEVICE HeldSum<kVectors> Load(const Threads& threads, int64_t n, int64_t start) const {
     const HeldSum<kVectors> row(threads, n, a, b, start);
-    if (sum != nullptr) {
-      ForEachHeldVector<kVectors>(threads, n,
-                                  [&](int j, int k) { *reinterpret_cast<FloatRows::Vector*>(sum + start + k) = row.vectors[j]; });
-    }
+    Store<kVectors>(row, threads, n, start);
+    return row;
+  }
+  template <int kVectors, typename Row, typename Threads>
+  GRADLOOM_DEVICE void Store(const Row& row, const Threads& threads, int64_t n, int64_t start) const {
+    if (sum == nullptr) return;
+    ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) { *reinterpret_cast<FloatRows::Vector*>(sum + start + k) = row.vectors[j]; });
+  }
+};
+
+// This thread's elements of a row that is computed.
+template <int kVectors>
+struct HeldNumbers {
+  FloatRows::Vector vectors[kVectors];
+  // Element e of vector j.
+  GRADLOOM_DEVICE float operator()(int j, int e) const { return vectors[j].at[e]; }
+};
+
+// The sum of a normalized operand and another one, with the bits of a normalization by itself.
+struct SumOfNormalized {
+  SumOfTwo operands;
+  HeldAffine affine;
+  float epsilon;
+
+  template <int kVectors, typename Threads>
+  GRADLOOM_DEVICE HeldNumbers<kVectors> Load(const Threads& threads, int64_t n, int64_t start) const {
+    // With more vectors, a thread would not have registers for both rows at once.
+    constexpr bool kTogether = kVectors < 8;
+    HeldNumbers<kVectors> row;
+    FloatRows::Vector more[kVectors];
+    ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+      row.vectors[j] = operands.a(start + k);
+      if (kTogether) more[j] = operands.b(start + k);
+    });
+    const SumOverHeld<kVectors, Threads, HeldNumbers<kVectors>> over{threads, n, row};
+    const auto normalizer = NormalizerBy<true, float>(over, static_cast<float>(n), epsilon);
+    ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
+      if (!kTogether) more[j] = operands.b(start + k);
+      const auto normalized = affine(k, [&](int e) { return normalizer(row(j, e)); });
+      GRADLOOM_UNROLL
+      for (int e = 0; e < kHeldVector; ++e) row.vectors[j].at[e] = SeparateSum(normalized.at[e], more[j].at[e]);
+    });
+    operands.Store<kVectors>(row, threads, n, start);
     return row;
   }
 };
@@ -85,39 +156,23 @@ struct NormalizeHeld {
   static constexpr int kVectors = Held::kVectors;
   using Row = decltype(std::declval<Operand>().template Load<kVectors>(std::declval<Threads>(), 0, 0));
 
-  struct Summing {
-    const Threads& threads;
-    int64_t n;
-    const Row& x;
-    template <typename Term>
-    GRADLOOM_DEVICE auto operator()(const Term& term) const {
-      return SumOfHeld<decltype(term(0.0f)), kVectors>(threads, n, [&](int j, int e) { return term(x(j, e)); });
-    }
-  };
-
   int64_t columns;
   float epsilon;
   Operand operand;
-  const float *scale, *bias;  // `bias` may be null
+  HeldAffine affine;
   Normalized<float, H> to;
 
   GRADLOOM_DEVICE void operator()(const Threads& threads, int64_t row) const {
     const int64_t n = columns, start = row * n;
     const Row x = operand.template Load<kVectors>(threads, n, start);
-    const auto normalizer = NormalizerBy<kCentered, float>(Summing{threads, n, x}, static_cast<float>(n), epsilon);
+    const SumOverHeld<kVectors, Threads, Row> over{threads, n, x};
+    const auto normalizer = NormalizerBy<kCentered, float>(over, static_cast<float>(n), epsilon);
     ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
-      using Vector = AlignedVector<float, kHeldVector>;
-      const Vector scales = *reinterpret_cast<const Vector*>(scale + k);
-      const Vector biases = bias == nullptr ? Vector{} : *reinterpret_cast<const Vector*>(bias + k);
-      Vector results;
+      const HeldAffine::Vector results = affine(k, [&](int e) { return normalizer(x(j, e)); });
       AlignedVector<H, kHeldVector> rounded;
       GRADLOOM_UNROLL
-      for (int e = 0; e < kHeldVector; ++e) {
-        const float value = normalizer(x(j, e)) * scales.at[e];
-        results.at[e] = bias == nullptr ? value : value + biases.at[e];
-        rounded.at[e] = static_cast<H>(results.at[e]);
-      }
-      if (to.y != nullptr) *reinterpret_cast<Vector*>(to.y + start + k) = results;
+      for (int e = 0; e < kHeldVector; ++e) rounded.at[e] = static_cast<H>(results.at[e]);
+      if (to.y != nullptr) *reinterpret_cast<HeldAffine::Vector*>(to.y + start + k) = results;
       if (to.rounded != nullptr) *reinterpret_cast<AlignedVector<H, kHeldVector>*>(to.rounded + start + k) = rounded;
     });
     if (threads.thread() == 0) to.SetStatistics(row, normalizer);
@@ -145,13 +200,12 @@ struct NormalizedCall {
         held(HoldsRows(call.inputs[0], rows, call.inputs[1], has_bias ? call.inputs[2] : OperandType())) {}
 };
 
-// `bias` may be null.
 template <bool kCentered, typename Operand, typename H>
-void NormalizeHeldRows(const Columns& rows, double epsilon, const Operand& operand, const float* scale, const float* bias,
+void NormalizeHeldRows(const Columns& rows, double epsilon, const Operand& operand, const HeldAffine& affine,
                        const Normalized<float, H>& to, cudaStream_t stream) {
   WithHolding(HeldRows(rows), [&]<typename Held>(Held) {
     ForEachHeldRow<Held>(rows.rows, stream,
-                         NormalizeHeld<kCentered, Operand, Held, H>{rows.columns, static_cast<float>(epsilon), operand, scale, bias, to});
+                         NormalizeHeld<kCentered, Operand, Held, H>{rows.columns, static_cast<float>(epsilon), operand, affine, to});
   });
 }
 
@@ -159,8 +213,8 @@ template <bool kCentered, typename T, typename S, typename H>
 void Normalize(const NormalizedCall& n, const Normalized<S, H>& to, const Launch& l) {
   if constexpr (std::is_same_v<T, float> && std::is_same_v<S, float>) {
     if (n.held) {
-      const float* const bias = n.has_bias ? l.In<float>(2) : nullptr;
-      return NormalizeHeldRows<kCentered>(n.rows, n.epsilon, OneOperand{l.In<float>(0)}, l.In<float>(1), bias, to, l.stream);
+      const HeldAffine affine{l.In<float>(1), n.has_bias ? l.In<float>(2) : nullptr};
+      return NormalizeHeldRows<kCentered>(n.rows, n.epsilon, OneOperand{l.In<float>(0)}, affine, to, l.stream);
     }
   }
   Normalize<kCentered, T>(n.rows, n.epsilon, n.offsets, n.has_bias, to, l);
@@ -191,18 +245,22 @@ std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const Kerne
   });
 }
 
-// The same of a sum, for rows that are held.
+// The same of a sum, for rows that are held. The first operand may be normalized before.
 std::unique_ptr<Kernel> MakeSumAndNormalize(const KernelCall& call, const KernelSite&) {
   const Columns rows = NormalizedRows(call, call.inputs[0].shape);
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
-  const bool has_bias = Has(call.inputs, 3);
+  const auto inner_epsilon = static_cast<float>(call.attributes.Float("inner_epsilon", 1e-5));
+  const bool has_bias = Has(call.inputs, 3), inner = Has(call.inputs, 4), has_inner_bias = Has(call.inputs, 5);
   const DType type = call.inputs[1].dtype;
   return WithHalf(call.attributes.Int("to", 0) == static_cast<int64_t>(DType::kFloat16) ? DType::kFloat16 : DType::kBfloat16,
                   [&]<typename H>(std::type_identity<H>) {
                     return MakeKernel([=](const Launch& l) {
-                      NormalizeHeldRows<true>(
-                          rows, epsilon, SumOfTwo{{l.In<float>(0), DType::kFloat32}, {l.inputs[1], type}, l.Out<float>(0)}, l.In<float>(2),
-                          has_bias ? l.In<float>(3) : nullptr, Normalized<float, H>{l.Out<float>(1), l.Out<H>(2), {}, {}}, l.stream);
+                      const SumOfTwo operands{{l.In<float>(0), DType::kFloat32}, {l.inputs[1], type}, l.Out<float>(0)};
+                      const HeldAffine affine{l.In<float>(2), has_bias ? l.In<float>(3) : nullptr};
+                      const Normalized<float, H> to{l.Out<float>(1), l.Out<H>(2), {}, {}};
+                      if (!inner) return NormalizeHeldRows<true>(rows, epsilon, operands, affine, to, l.stream);
+                      const HeldAffine of_inner{l.In<float>(4), has_inner_bias ? l.In<float>(5) : nullptr};
+                      NormalizeHeldRows<true>(rows, epsilon, SumOfNormalized{operands, of_inner, inner_epsilon}, affine, to, l.stream);
                     });
                   });
 }

@@ -1,6 +1,8 @@
-// Optimizers: one launch per parameter, or for many small ones. The first thread of a block computes the coefficients of the step from
+// Optimizers: one launch per parameter, or for several. The first thread of a block computes the coefficients of the step from
 // scalars in device memory, then all threads update the block's elements.
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -154,6 +156,26 @@ struct Gradient {
   }
 };
 
+// Like StoreVector, with one store for a vector. Otherwise nvcc divides it into stores of elements in the kernel of several tensors.
+template <int kSize, typename T>
+GRADLOOM_DEVICE void StoreAtOnce(const AlignedVector<T, kSize>& vector, int64_t n, T* to) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(vector) == 16 || sizeof(vector) == 8) {
+    if (n >= kSize && reinterpret_cast<uintptr_t>(to) % sizeof(vector) == 0) {
+      uint32_t words[sizeof(vector) / 4];
+      std::memcpy(words, &vector, sizeof words);
+      const size_t address = __cvta_generic_to_global(to);
+      if constexpr (sizeof(vector) == 16)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]));
+      else
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1]));
+      return;
+    }
+  }
+#endif
+  StoreVector<kSize>(vector, n, to);
+}
+
 // The parameter's copy, rounded to 16 bits; without data there is none.
 struct RoundedCopy {
   void* data = nullptr;
@@ -167,9 +189,9 @@ struct RoundedCopy {
   GRADLOOM_DEVICE void Store(int64_t i, int64_t n, const AlignedVector<T, kSize>& values) const {
     if (data == nullptr) return;
     if (dtype == DType::kBfloat16)
-      StoreVector<kSize>(Rounded<Bfloat16>(values), n, static_cast<Bfloat16*>(data) + i);
+      StoreAtOnce<kSize>(Rounded<Bfloat16>(values), n, static_cast<Bfloat16*>(data) + i);
     else
-      StoreVector<kSize>(Rounded<Half>(values), n, static_cast<Half*>(data) + i);
+      StoreAtOnce<kSize>(Rounded<Half>(values), n, static_cast<Half*>(data) + i);
   }
 
  private:
@@ -217,7 +239,7 @@ struct Arrays {
         for (int e = 0; e < kSize; ++e) UpdateElement(p, g.at[e], values[v], e);
       }
       GRADLOOM_UNROLL
-      for (int k = 0; k < kArrays; ++k) StoreVector<kSize>(values[v][k], n, next[k] + i);
+      for (int k = 0; k < kArrays; ++k) StoreAtOnce<kSize>(values[v][k], n, next[k] + i);
       copy.Store(i, n, values[v][0]);
     }
   }
@@ -270,22 +292,25 @@ struct UpdateTiles {
   }
 };
 
-// Several small tensors, each with a number of blocks, one tile per block.
+// Several tensors, whose tiles are numbered one after another.
 template <typename Rule, typename T>
 struct UpdateTensors {
   struct Tensor {
-    int64_t n, past;  // number of elements; end of its range of blocks
+    int64_t n, past;  // number of elements; end of its range of tiles
     Arrays<Rule, T> arrays;
   };
+  int64_t tiles, blocks;
   Coefficients<Rule, T> coefficients;
   Tensor tensors[kMaxTensors];
 
-  GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t first) const {
     const Prepared<Rule, T> p = coefficients.Prepare(block);
     int at = 0;
-    while (tile >= tensors[at].past) ++at;
-    const int64_t n = tensors[at].n, begin = (tile - (at == 0 ? 0 : tensors[at - 1].past)) * kTile;
-    tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+    for (int64_t tile = first; tile < tiles; tile += blocks) {
+      while (tile >= tensors[at].past) ++at;
+      const int64_t n = tensors[at].n, begin = (tile - (at == 0 ? 0 : tensors[at - 1].past)) * kTile;
+      tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+    }
   }
 };
 // The size of kernel parameters that every device supports.
@@ -361,14 +386,13 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
                                 l.In<int64_t>(kMultiTensorStep),
                                 l.In<bool>(kMultiTensorApply),
                                 refused}};
-        int64_t blocks = 0;
         constexpr size_t kArrays = Arrays<Rule, T>::kArrays;
         for (size_t i = 0; i < elements.size(); ++i) {
           const size_t parameter = kMultiTensorParameters + i * (kArrays + 1);
-          blocks += Tiles(elements[i]);
+          update.tiles += Tiles(elements[i]);
           auto& [n, past, arrays] = update.tensors[i];
           n = elements[i];
-          past = blocks;
+          past = update.tiles;
           arrays.gradient = {l.inputs[parameter + 1], gradients[i]};
           for (size_t k = 0; k < kArrays; ++k) {
             arrays.present[k] = l.In<T>(k == 0 ? parameter : parameter + 1 + k);
@@ -376,7 +400,8 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
           }
           if (copy != DType::kUndefined) arrays.copy = {l.outputs[elements.size() * kArrays + i], copy};
         }
-        ForEachRow(blocks, l.stream, update);
+        update.blocks = std::min(update.tiles, kMaxBlocks);
+        ForEachRow(update.blocks, l.stream, update);
       });
     });
   });

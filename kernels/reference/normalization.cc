@@ -415,17 +415,28 @@ void AddElements(const void* more, Tensor& to) {
   for (T& element : to.as<T>()) element = static_cast<T>(static_cast<double>(element) + static_cast<double>(*from++));
 }
 
+// The position of inner_scale among the operands of gradloom.SumLayerNorm; inner_bias follows.
+constexpr size_t kInnerScale = 4;
+
 // Operands and results have the type of the first operand; the caller rounds.
 void RunSumLayerNorm(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     Tensor sum(call.inputs[0].dtype, call.inputs[0].shape), y(call.inputs[0].dtype, call.inputs[0].shape);
-    for (size_t i : {0, 1}) AddElements<T>(inputs[i], sum);
-    KernelCall plain = call;
-    plain.inputs.erase(plain.inputs.begin() + 1);
-    plain.outputs = {call.inputs[0]};
-    const void* const operands[] = {sum.data(), inputs[2], call.inputs.size() > 3 ? inputs[3] : nullptr};
-    void* const made[] = {y.data()};
-    RunLayerNormalization(plain, operands, made);
+    // Scale and bias are operands `scale` and the next one.
+    const auto normalize = [&](const void* x, size_t scale, double epsilon) {
+      KernelCall plain = call;
+      plain.attributes.set("epsilon", epsilon);
+      plain.inputs = {call.inputs[0], call.inputs[scale], Has(call.inputs, scale + 1) ? call.inputs[scale + 1] : OperandType()};
+      plain.outputs = {call.inputs[0]};
+      const void* const operands[] = {x, inputs[scale], Has(call.inputs, scale + 1) ? inputs[scale + 1] : nullptr};
+      void* const made[] = {y.data()};
+      RunLayerNormalization(plain, operands, made);
+    };
+    const bool inner = Has(call.inputs, kInnerScale);
+    if (inner) normalize(inputs[0], kInnerScale, call.attributes.Float("inner_epsilon", 1e-5));
+    AddElements<T>(inner ? y.data() : inputs[0], sum);
+    AddElements<T>(inputs[1], sum);
+    normalize(sum.data(), 2, call.attributes.Float("epsilon", 1e-5));
     const Tensor* const results[] = {&sum, &y, &y};
     for (size_t k = 0; k < std::size(results); ++k) {
       if (Has(call.outputs, k)) std::memcpy(outputs[k], results[k]->data(), static_cast<size_t>(y.bytes()));

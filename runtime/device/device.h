@@ -89,6 +89,13 @@ class Device {
   virtual void Synchronize(void* stream) = 0;
   // Whether the stream has done all enqueued work. Does not wait.
   virtual bool Done(void* stream) = 0;
+  // Throws Error(kDevice) if the device has failed, so that what has been enqueued on it never ends. Does not wait.
+  virtual void Check() {}
+  // Whether nothing enqueued on its streams will still run: it is done, or the device has failed. Does not wait.
+  virtual bool Idle() { return true; }
+  // From now on nothing of this device is released, neither memory nor handles nor kernels. A release may wait for the device's work, which
+  // never ends if it waits for another device that has failed. They are returned when the process ends.
+  virtual void Abandon() noexcept {}
   // The time between two timed events that have been reached.
   virtual double Milliseconds(void* begin, void* end) = 0;
 

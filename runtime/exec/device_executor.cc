@@ -220,9 +220,9 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
 // Copies from pinned feeds may still be under way when the background thread is done.
 void DeviceExecutor::FinishPrefetch() {
   background_.Wait();
-  if (!std::exchange(reads_feeds_, false)) return;
+  if (!std::exchange(reads_feeds_, false) || issuer_.abandoned()) return;
   try {
-    for (size_t r = memories_.first(); r < memories_.last(); ++r) memories_.rank(r).device->Synchronize(copy_streams_[r].get());
+    for (size_t r = memories_.first(); r < memories_.last(); ++r) issuer_.Await(r, copy_streams_[r].get());
   } catch (const Error&) {
     // A device that has failed reads nothing, and says so again in the next run.
   }
@@ -245,6 +245,10 @@ void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) {
 void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
   FinishPrefetch();
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
+  if (issuer_.abandoned()) {
+    throw Error(ErrorCode::kDevice, "a GPU has failed in an earlier step, and other GPUs of this process still wait for it", "",
+                "start the program again");
+  }
   CheckFeeds(stated, feeds);
   DeviceEntry& entry = Prepared(entry_index);
   range_name_.assign("step ").append(std::to_string(params.step)).append(", ").append(entry.name);

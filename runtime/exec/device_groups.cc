@@ -1,6 +1,8 @@
 #include "runtime/exec/device_groups.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -14,6 +16,11 @@ using Clock = std::chrono::steady_clock;
 constexpr char kWait[] = "what the GPUs do together";
 
 constexpr auto kFailureNotice = std::chrono::seconds(5);
+
+// How often the other devices of this process are asked whether they have failed, while a step is waited for.
+constexpr auto kCheckInterval = std::chrono::milliseconds(10);
+// How long the devices have to end their work after one of them has failed.
+constexpr auto kEndLimit = std::chrono::seconds(10);
 
 // The pairs of sender and receiver in all entries, ordered by rank.
 std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
@@ -33,6 +40,8 @@ std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
 
 DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
     : plan_(plan), memories_(memories), communicator_(communicator), before_abort_(std::move(before_abort)) {
+  for (size_t rank = memories.first(); rank < memories.last(); ++rank)
+    several_ = several_ || memories.rank(rank).device->ordinal() != memories.device().ordinal();
   if (communicator == nullptr) return;
   int id = 0;
   for (const Group& group : plan.groups) {
@@ -76,7 +85,7 @@ void DeviceGroups::Explain(const Error& error) const {
 }
 
 DeviceGroup& DeviceGroups::Of(int group) {
-  std::unique_ptr<DeviceGroup>& made = groups_[{group, -1}];
+  std::shared_ptr<DeviceGroup>& made = groups_[{group, -1}];
   if (made == nullptr) made = Make(plan_.groups[static_cast<size_t>(group)].ranks, 0);
   return *made;
 }
@@ -90,7 +99,7 @@ void DeviceGroups::Await(Device& device, void* stream) {
 
 void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
   try {
-    if (communicator_ == nullptr && streams.size() == 1) return streams[0].device->Synchronize(streams[0].stream);
+    if (communicator_ == nullptr && streams.size() == 1 && !several_) return streams[0].device->Synchronize(streams[0].stream);
     Watch(streams);
   } catch (const Error& error) {
     Abort();
@@ -99,31 +108,85 @@ void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
   }
 }
 
-// Aborts all groups at once: a group waits for the end of the graph that contains its collectives, which does not come before the
-// collectives of the other groups have been aborted.
-void DeviceGroups::Abort() noexcept {
-  if (groups_.empty()) return;
-  before_abort_();
-  std::vector<std::thread> aborts;
-  for (const auto& [key, group] : groups_) {
-    if (group != nullptr) aborts.emplace_back([&group = *group] { group.Abort(); });
+void DeviceGroups::CheckDevices() const {
+  for (size_t rank = memories_.first(); several_ && rank < memories_.last(); ++rank) memories_.rank(rank).device->Check();
+}
+
+bool DeviceGroups::HasFailedDevice() const noexcept {
+  try {
+    CheckDevices();
+  } catch (const Error&) {
+    return true;
   }
-  for (std::thread& abort : aborts) abort.join();
+  return false;
+}
+
+void DeviceGroups::Abort() noexcept {
+  if (abandoned_) return;
+  const bool ended = AbortGroups();
+  if (!HasFailedDevice()) return;
+  const auto idle = [this] {
+    for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) {
+      if (!memories_.rank(rank).device->Idle()) return false;
+    }
+    return true;
+  };
+  for (const Clock::time_point begin = Clock::now(); ended && Clock::now() - begin < kEndLimit;) {
+    if (idle()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  abandoned_ = true;
+  for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) memories_.rank(rank).device->Abandon();
+}
+
+bool DeviceGroups::AbortGroups() noexcept {
+  if (groups_.empty()) return true;
+  before_abort_();
+  // The threads own it together with this function, which may give up earlier.
+  struct Ends {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left = 0;
+  };
+  const auto ends = std::make_shared<Ends>();
+  std::unique_lock lock(ends->mutex);
+  for (const auto& [key, made] : groups_) {
+    if (made == nullptr) continue;
+    ++ends->left;
+    std::thread([ends, group = made]() mutable {
+      group->Abort();
+      group.reset();
+      const std::lock_guard ending(ends->mutex);
+      --ends->left;
+      ends->changed.notify_one();
+    }).detach();
+  }
+  for (Clock::time_point failed = Clock::time_point::max(); ends->left > 0;) {
+    ends->changed.wait_for(lock, std::chrono::milliseconds(100));
+    if (failed == Clock::time_point::max() && HasFailedDevice()) failed = Clock::now();
+    if (failed != Clock::time_point::max() && Clock::now() - failed > kEndLimit) break;
+  }
+  const bool ended = ends->left == 0;
   if (communicator_ == nullptr) groups_.clear();
+  return ended;
 }
 
 void DeviceGroups::Watch(std::span<const PendingStream> streams) const {
+  // Without other processes this is a core that nobody else of the job needs.
+  const std::chrono::milliseconds spins(communicator_ == nullptr ? 20 : 1);
   const Clock::time_point begin = Clock::now();
+  Clock::time_point checked = begin;
   const auto done = [](const PendingStream& awaited) { return awaited.device->Done(awaited.stream); };
   for (Clock::time_point since = begin; std::none_of(streams.begin(), streams.end(), done);) {
-    if (communicator_ != nullptr) {
-      communicator_->CheckWait(since, kWait);
-      for (const auto& [key, group] : groups_) {
-        if (group != nullptr) group->Check();
-      }
+    const Clock::time_point now = Clock::now();
+    const bool due = now - checked > kCheckInterval;
+    if (communicator_ != nullptr) communicator_->CheckWait(since, kWait);
+    for (const auto& [key, group] : groups_) {
+      if (group != nullptr && (due || communicator_ != nullptr)) group->Check();
     }
+    if (due) CheckDevices(), checked = now;
     // Spins for a short time for the sake of short steps, then sleeps so that long ones do not occupy a core.
-    if (Clock::now() - begin < std::chrono::milliseconds(1)) {
+    if (now - begin < spins) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));

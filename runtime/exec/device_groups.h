@@ -32,10 +32,15 @@ class DeviceGroups {
 
   // Ends what has been enqueued for the groups, after an error: it may wait for members that never come, and memory can be freed only when
   // nothing runs any more. Groups within this process are made again when they are needed, the others cannot be used afterwards.
+  //
+  // If a device has failed, other devices may wait for its events, which nothing can end. If they still do so after ten seconds, all are
+  // abandoned (Device::Abandon), and nothing can run any more.
   void Abort() noexcept;
+  bool abandoned() const { return abandoned_; }
 
-  // Waits until the stream of a device has done all enqueued work. With other processes: throws Error(kPeer) as soon as the job has failed
-  // or takes too long, and Error(kDevice) like DeviceGroup::Check. Enqueued work is then ended, and nothing can run any more.
+  // Waits until the stream of a device has done all enqueued work. Throws Error(kDevice) if a device of this process has failed, for which
+  // the stream may wait. With other processes: throws Error(kPeer) as soon as the job has failed or takes too long, and Error(kDevice) like
+  // DeviceGroup::Check; nothing can run any more then. Before it throws, it does what Abort does.
   void Await(Device& device, void* stream);
   // The same for several streams; returns when one of them is done.
   struct PendingStream {
@@ -49,6 +54,12 @@ class DeviceGroups {
   using Key = std::pair<int, int>;
 
   void Watch(std::span<const PendingStream> streams) const;
+  // Throws Error(kDevice) if a device of this process has failed.
+  void CheckDevices() const;
+  bool HasFailedDevice() const noexcept;
+  // Ends all groups at once, as a group waits for the end of the graph that contains its collectives, which does not come before the
+  // collectives of the other groups have been aborted. Returns false if that took too long, which it may after a failure.
+  bool AbortGroups() noexcept;
   // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 
@@ -56,7 +67,9 @@ class DeviceGroups {
   DeviceMemories& memories_;
   Communicator* const communicator_;
   const std::function<void()> before_abort_;
-  std::map<Key, std::unique_ptr<DeviceGroup>> groups_;
+  std::map<Key, std::shared_ptr<DeviceGroup>> groups_;
+  bool several_ = false;  // whether this process has ranks on several devices
+  bool abandoned_ = false;
 };
 
 }  // namespace gradloom

@@ -40,6 +40,8 @@ class DeviceIssuer {
   void* origin() const { return origin_.get(); }
   // Waits for the step that was enqueued, or launched as a graph. Throws like DeviceGroups::Await.
   void Await();
+  // Waits for a stream of a rank's device. Throws like DeviceGroups::Await.
+  void Await(size_t rank, void* stream) { groups_.Await(*memories_.rank(rank).device, stream); }
   // The event at which a rank begins its step, if that is timed.
   void* begin(size_t rank) const { return begin_[rank].get(); }
 
@@ -47,6 +49,8 @@ class DeviceIssuer {
   void Issue(DeviceEntry& entry, const IssueOptions& options);
   // Ends a step of which a part has been enqueued: as DeviceGroups::Abort.
   void Abort() noexcept { groups_.Abort(); }
+  // Whether nothing can run any more, because a device has failed for which others wait: as DeviceGroups::abandoned.
+  bool abandoned() const { return groups_.abandoned(); }
   // Captures a step as a graph, for an entry without decisions.
   std::unique_ptr<DeviceGraph> Capture(DeviceEntry& entry, int slot);
   // A loop that reached its bound and was stopped, in a step since the last call; null: there was none.

@@ -116,11 +116,12 @@ class Clique {
 
   // The number of graphs that contain collectives of the communicator.
   std::atomic<int>& in_graphs() { return in_graphs_; }
-  // NCCL does not destroy a communicator before these graphs are destroyed; if they stay, it waits forever.
+  // NCCL does not destroy a communicator before these graphs are destroyed; if they stay, it waits forever. So they do if they are under
+  // way and contain work of a device that has failed.
   void AwaitGraphs() {
     for (const auto begin = std::chrono::steady_clock::now(); in_graphs_ > 0; std::this_thread::yield()) {
       AdvanceStreams();
-      if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) continue;
+      if (DeviceLost() || std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) continue;
       std::fprintf(stderr, "emulated NCCL: a communicator is ended while there is a graph with collectives of it\n");
       std::abort();
     }
@@ -129,6 +130,7 @@ class Clique {
   void Add(int rank) { ranks_.push_back(rank); }
   int size() const { return size_; }
   void Abort() { aborted_ = true; }
+  bool aborted() const { return aborted_; }
 
   // Called when all members of this process have been added.
   ncclResult_t Init() {
@@ -365,7 +367,8 @@ ncclResult_t EnqueueAll(std::vector<QueuedCall> queued) {
       streams.push_back(one.stream);
     }
     const auto run = [clique, collective = together[0].collective, operands] { return clique->Run(collective, operands); };
-    if (EnqueueTogether("collective", streams, run) != cudaSuccess) return ncclUnhandledCudaError;
+    const auto ended = [clique] { return clique->aborted(); };
+    if (EnqueueTogether("collective", streams, run, ended) != cudaSuccess) return ncclUnhandledCudaError;
     KeepByGraph(std::make_shared<InGraph>(clique));
   }
   return ncclSuccess;

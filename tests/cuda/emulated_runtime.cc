@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,77 +20,14 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/emulated_launch.h"
-
-// A work item of a stream. It may start when all earlier items of its stream and those in `after` are done.
-struct Work {
-  std::function<bool()> run;  // returns whether the work is complete, and is called again if not; empty for a record or a wait
-  std::vector<std::shared_ptr<Work>> after;
-  bool done = false;
-};
-using WorkPtr = std::shared_ptr<Work>;
-
-struct CUevent_st {
-  WorkPtr recorded;  // the last record; null if never recorded
-  int capture = 0;   // the capture in which it was recorded; 0 if none
-  int device = 0;
-  // When the record was reached. The event may have been destroyed by then.
-  std::shared_ptr<std::chrono::steady_clock::time_point> time = std::make_shared<std::chrono::steady_clock::time_point>();
-};
-
-struct CUgraph_st {
-  std::vector<std::pair<int, WorkPtr>> work;  // work by the capture's streams, in order
-  std::vector<std::shared_ptr<void>> kept;
-  bool joined = true;
-};
-
-struct CUgraphExec_st {
-  CUgraph_st graph;
-};
-
-struct CUstream_st {
-  int number = 0;
-  int device = 0;
-  std::deque<WorkPtr> queue;
-  WorkPtr last;      // the last item of the queue, done or not
-  int capture = 0;   // number of the capture that the stream takes part in; 0 if none
-  WorkPtr captured;  // its last item in that capture
-  bool origin = false;
-};
+#include "tests/cuda/emulated_world.h"
 
 namespace gradloom::emulated {
 namespace {
 
-struct Capture {
-  int number = 0;
-  CUstream_st* origin = nullptr;
-  CUgraph_st graph;
-};
-
-using Block = std::pair<size_t, int>;  // size and device; -1 for pinned memory
-
-struct World {
-  std::recursive_mutex mutex;  // the inputs of the next step are copied on a separate thread
-  Options options;
-  std::mt19937_64 random{1};
-  CUstream_st legacy;
-  std::vector<std::unique_ptr<CUstream_st>> streams;
-  std::set<CUevent_st*> events;
-  std::map<void*, Block> memory;
-  int captures = 0;
-  std::unique_ptr<Capture> capture;  // only one at a time
-  std::vector<Call> calls;
-  std::set<std::pair<int, int>> peers;  // pairs (reader, owner of the memory)
-  std::set<int> contexts;               // devices that have a context of this process
-};
-
 // Per-thread state of the runtime.
 thread_local int the_device = 0;
 thread_local cudaError_t the_last_error = cudaSuccess;
-
-World& TheWorld() {
-  static World world;
-  return world;
-}
 
 cudaError_t Fail(cudaError_t error) { return the_last_error = error; }
 
@@ -111,12 +47,21 @@ bool FailsNow() {
   return left-- == 0;
 }
 
-cudaError_t EnqueuePolled(cudaStream_t given, std::string what, std::function<bool()> run, std::vector<WorkPtr> after) {
+// The legacy stream belongs to the current device.
+int DeviceOf(cudaStream_t stream) { return stream == nullptr ? the_device : stream->device; }
+
+bool Lost(int device) {
+  World& world = TheWorld();
+  return device >= 0 && device == world.options.lost_device && world.work_done[device] >= world.options.lost_after;
+}
+
+cudaError_t EnqueuePolled(cudaStream_t given, std::string what, std::function<bool()> run, std::vector<WorkPtr> after,
+                          std::function<bool()> ended = nullptr) {
   World& world = TheWorld();
   CUstream_st* const stream = StreamOf(given);
-  if (FailsNow()) return Fail(cudaErrorLaunchFailure);
+  if (FailsNow() || Lost(DeviceOf(given))) return Fail(cudaErrorLaunchFailure);
   world.calls.push_back({std::move(what), stream->number, stream->capture != 0});
-  auto work = std::make_shared<Work>(Work{std::move(run), std::move(after)});
+  auto work = std::make_shared<Work>(Work{std::move(run), std::move(after), DeviceOf(given), std::move(ended)});
   if (stream->capture != 0) {
     if (stream->captured != nullptr) work->after.push_back(stream->captured);
     stream->captured = work;
@@ -136,11 +81,15 @@ cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> 
   return EnqueuePolled(given, std::move(what), std::move(asking), std::move(after));
 }
 
-bool Ready(const Work& work) {
-  return std::all_of(work.after.begin(), work.after.end(), [](const WorkPtr& before) { return before->done; });
+// `done` tells whether an item that precedes this one is done.
+template <typename Done>
+bool Ready(const Work& work, const Done& done) {
+  if (Lost(work.device)) return false;
+  return (work.ended && work.ended()) || std::all_of(work.after.begin(), work.after.end(), done);
 }
 
-// Runs ready work in a random order until `until` returns true or nothing can proceed. Returns whether some work waits for other processes.
+// Runs ready work in a random order until `until` returns true or nothing can proceed. Returns whether some work waits for other processes,
+// or may wait for a device that has failed.
 template <typename Until>
 bool Advance(Until until) {
   const auto lock = Locked();
@@ -149,11 +98,13 @@ bool Advance(Until until) {
   while (!until()) {
     std::vector<CUstream_st*> ready;
     const auto look = [&](CUstream_st& stream) {
-      if (!stream.queue.empty() && Ready(*stream.queue.front()) && !waiting.contains(stream.queue.front().get())) ready.push_back(&stream);
+      const auto done = [](const WorkPtr& before) { return before->done; };
+      if (!stream.queue.empty() && Ready(*stream.queue.front(), done) && !waiting.contains(stream.queue.front().get()))
+        ready.push_back(&stream);
     };
     look(world.legacy);
     for (const auto& stream : world.streams) look(*stream);
-    if (ready.empty()) return !waiting.empty();
+    if (ready.empty()) return !waiting.empty() || DeviceLost();
     CUstream_st& chosen = *ready[world.random() % ready.size()];
     const WorkPtr work = chosen.queue.front();
     if (work->run && !work->run()) {
@@ -161,6 +112,7 @@ bool Advance(Until until) {
       continue;
     }
     chosen.queue.pop_front();
+    ++world.work_done[work->device];
     work->done = true;
     work->after.clear();
     work->run = nullptr;
@@ -188,9 +140,8 @@ class GraphRun {
     while (!left_.empty()) {
       std::vector<size_t> ready;
       for (size_t i = 0; i < left_.size(); ++i) {
-        const auto& after = left_[i]->after;
         const auto over = [&](const WorkPtr& before) { return before->done || done_.contains(before.get()); };
-        if (!waiting.contains(left_[i].get()) && std::all_of(after.begin(), after.end(), over)) ready.push_back(i);
+        if (!waiting.contains(left_[i].get()) && Ready(*left_[i], over)) ready.push_back(i);
       }
       if (ready.empty()) return false;
       const size_t chosen = ready[TheWorld().random() % ready.size()];
@@ -198,6 +149,7 @@ class GraphRun {
         waiting.insert(left_[chosen].get());
         continue;
       }
+      ++TheWorld().work_done[left_[chosen]->device];
       done_.insert(left_[chosen].get());
       left_.erase(left_.begin() + static_cast<std::ptrdiff_t>(chosen));
       waiting.clear();
@@ -233,15 +185,12 @@ cudaError_t AllocateMemory(void** address, size_t bytes, int device) {
   return cudaSuccess;
 }
 
-cudaError_t FreeMemory(void* address) {
-  if (address == nullptr) return cudaSuccess;
-  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
-  AdvanceWaiting([] { return false; });
-  const auto lock = Locked();
-  NeedContext();
-  if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
-  std::free(address);
-  return cudaSuccess;
+// Whether nothing is left to do on a device; -1: on any that works.
+bool Idle(int device) {
+  const auto& streams = TheWorld().streams;
+  return std::all_of(streams.begin(), streams.end(), [&](const auto& stream) {
+    return stream->queue.empty() || (device < 0 ? Lost(stream->device) : stream->device != device);
+  });
 }
 
 // Null for memory that was not allocated here.
@@ -259,8 +208,19 @@ int DeviceOf(const void* address) {
   return block == nullptr ? -1 : block->second;
 }
 
-// The legacy stream belongs to the current device.
-int DeviceOf(cudaStream_t stream) { return stream == nullptr ? the_device : stream->device; }
+cudaError_t FreeMemory(void* address) {
+  if (address == nullptr) return cudaSuccess;
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  // Once a device has failed, what it has not done is never done; a call waits for the device that owns the memory, for all if none does.
+  const int owner = DeviceOf(address);
+  if (Lost(owner)) return Fail(cudaErrorLaunchFailure);
+  AdvanceWaiting([owner] { return DeviceLost() && Idle(owner); });
+  const auto lock = Locked();
+  NeedContext();
+  if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
+  std::free(address);
+  return cudaSuccess;
+}
 
 // With zero bytes the addresses may be null.
 void CopyBytes(void* to, const void* from, size_t bytes) {
@@ -278,7 +238,8 @@ cudaError_t Synchronize(cudaStream_t given) {
   CUstream_st* const stream = StreamOf(given);
   if (stream->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = stream->last;
-  if (last != nullptr) AdvanceWaiting([&] { return last->done; });
+  if (last != nullptr) AdvanceWaiting([&] { return last->done || Lost(last->device); });
+  if (last != nullptr && Lost(last->device)) return Fail(cudaErrorLaunchFailure);
   if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait forever
   return cudaSuccess;
 }
@@ -300,6 +261,7 @@ void Reset(const Options& options) {
   world.calls.clear();
   world.peers.clear();
   world.contexts.clear();
+  world.work_done.clear();
   the_last_error = cudaSuccess;
   world.capture = nullptr;
 }
@@ -313,7 +275,18 @@ std::set<int> Contexts() {
   return TheWorld().contexts;
 }
 
-cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run) {
+int WorkDone(int device) {
+  const auto lock = Locked();
+  return TheWorld().work_done[device];
+}
+
+bool DeviceLost() {
+  const auto lock = Locked();
+  return Lost(TheWorld().options.lost_device);
+}
+
+cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run,
+                            std::function<bool()> ended) {
   const auto lock = Locked();
   std::vector<WorkPtr> before;
   for (cudaStream_t stream : streams.subspan(1)) {
@@ -321,10 +294,10 @@ cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t cons
     if (last != nullptr) before.push_back(last);
   }
   cudaStream_t first = streams.front();
-  if (const cudaError_t error = EnqueuePolled(first, what, std::move(run), before); error != cudaSuccess) return error;
+  if (const cudaError_t error = EnqueuePolled(first, what, std::move(run), before, ended); error != cudaSuccess) return error;
   const WorkPtr work = first->capture != 0 ? first->captured : first->last;
   for (cudaStream_t stream : streams.subspan(1)) {
-    if (const cudaError_t error = EnqueuePolled(stream, what, nullptr, {work}); error != cudaSuccess) return error;
+    if (const cudaError_t error = EnqueuePolled(stream, what, nullptr, {work}, ended); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -464,7 +437,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  Synchronize(stream);
+  if (!DeviceLost()) Synchronize(stream);
   const auto lock = Locked();
   NeedContext();
   auto& streams = TheWorld().streams;
@@ -475,11 +448,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stre
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = StreamOf(stream)->last;
+  const auto lost = [stream] {
+    const auto lock = Locked();
+    return Lost(DeviceOf(stream));
+  };
   // A GPU proceeds by itself while the host does something else.
   if (last != nullptr) {
     const auto lock = Locked();
     Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
   }
+  if (lost()) return Fail(cudaErrorLaunchFailure);
   return last == nullptr || last->done ? cudaSuccess : Fail(cudaErrorNotReady);
 }
 

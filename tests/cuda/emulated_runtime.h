@@ -29,6 +29,10 @@ struct Options {
   bool peers = true;     // devices can read each other's memory once this is enabled
   int kernel_us = 0;     // additional time of each kernel
   int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1 for none
+  // This device fails after that many items of its work: nothing runs on it any more, calls that concern it return an error, and what waits
+  // for it on other devices waits forever, as do calls that wait for those. -1: none.
+  int lost_device = -1;
+  int lost_after = 0;
 };
 
 // Starts over. Device memory, streams or events that still exist are a leak of the test, which fails.
@@ -43,9 +47,16 @@ struct Call {
 };
 const std::vector<Call>& Calls();
 
+// The number of items of work that have run on a device since the last Reset.
+int WorkDone(int device);
+// Whether Options::lost_device has failed.
+bool DeviceLost();
+
 // Enqueues work that starts when all these streams have reached it; no stream proceeds before it is complete. `run` returns whether it is
-// complete and is called until then, unless whoever waits for a stream gives up.
-cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run);
+// complete and is called until then, unless whoever waits for a stream gives up. Once `ended` returns true, no stream waits for the others
+// any more.
+cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run,
+                            std::function<bool()> ended);
 
 // During a capture, keeps `object` alive until the captured graph is destroyed and none of its launches is under way.
 void KeepByGraph(std::shared_ptr<void> object);

@@ -1,8 +1,12 @@
-// A step that fails on the host while GPUs are busy with its collectives: its memory can be freed, because they are ended first.
+// Steps that fail while GPUs wait for each other, on the host or because a GPU fails: the program ends with an error, or continues, and
+// never waits forever.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +17,7 @@
 #include "tests/comm/forked_job.h"
 #include "tests/cuda/emulated_runtime.h"
 #include "tests/cuda/measured_net.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -85,6 +90,52 @@ TEST(FailedJob, OneProcessContinuesWithItsDevices) {
   const std::string once = end.words.substr(0, end.words.find(' '));
   EXPECT_GT(std::stoi(once), 0) << end.words;
   EXPECT_EQ(end.words, once + " " + once);
+}
+
+// Three steps on devices of one process: with single launches, and twice as a graph. Returns the error; empty if there is none.
+std::string ThreeSteps(const std::vector<int>& ordinals) {
+  try {
+    const MeasuredNet net(static_cast<int>(ordinals.size()));
+    const auto executor = Executor::Make(net.plan, {.ordinals = ordinals});
+    for (int step = 0; step < 3; ++step) net.Step(*executor);
+  } catch (const Error& error) {
+    return error.Describe();
+  }
+  return "";
+}
+
+// One of two GPUs fails at any time, and the other waits for its events, for its part of NCCL's collectives, or for both. The executor is
+// destroyed although the other GPU may wait forever.
+TEST(FailedJob, FailedDeviceEndsTheStepsOfOthers) {
+  constexpr int kPlaces = 6;
+  const uint64_t seed = TestSeed();
+  for (const std::vector<int>& ordinals : {std::vector{0, 1}, {0, 0, 1}}) {
+    const auto count = [&](const JobTopology&) {
+      emulated::Reset({.devices = 2, .seed = seed});
+      if (const std::string error = ThreeSteps(ordinals); !error.empty()) throw Error(ErrorCode::kDevice, error);
+      Say(std::to_string(emulated::WorkDone(0)) + " " + std::to_string(emulated::WorkDone(1)));
+    };
+    const ForkedEnd counted = RunForked(1, count, 60)[0];
+    ASSERT_EQ(counted.code, 0) << counted.words;
+    const std::array<int, 2> work = {std::stoi(counted.words), std::stoi(counted.words.substr(counted.words.find(' ')))};
+    // Each process has another device that fails, and another place.
+    const auto place = [&](int rank) {
+      std::mt19937_64 random(seed + static_cast<uint64_t>(rank));
+      return static_cast<int>(random() % static_cast<uint64_t>(work[static_cast<size_t>(rank % 2)]));
+    };
+    const auto body = [&](const JobTopology& topology) {
+      emulated::Reset({.devices = 2, .seed = seed, .lost_device = topology.rank % 2, .lost_after = place(topology.rank)});
+      Say(ThreeSteps(ordinals));
+    };
+    const std::vector<ForkedEnd> ends = RunForked(2 * kPlaces, body, 90);
+    for (int rank = 0; rank < 2 * kPlaces; ++rank) {
+      const ForkedEnd& end = ends[static_cast<size_t>(rank)];
+      const std::string where = std::to_string(ordinals.size()) + " ranks, device " + std::to_string(rank % 2) + " fails after " +
+                                std::to_string(place(rank)) + " of " + std::to_string(work[static_cast<size_t>(rank % 2)]);
+      EXPECT_EQ(end.code, 0) << where << ": " << end.words;
+      EXPECT_NE(end.words.find("E-DEVICE"), std::string::npos) << where << ": " << end.words;
+    }
+  }
 }
 
 }  // namespace

@@ -12,13 +12,13 @@
 namespace gradloom {
 
 struct MeasuredNet {
-  std::shared_ptr<const Plan> plan;  // for two devices
+  std::shared_ptr<const Plan> plan;
   Batch batch;
 
-  MeasuredNet() {
+  explicit MeasuredNet(int devices = 2) {
     std::mt19937 random(2);
     const Model model = ModelOf("g (float[N, 8] x) => (float[N, 8] z)\n<" + Weights(random, "w", {8, 8}) + ">\n{\n z = MatMul (x, w)\n}\n");
-    CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, 2, {4});
+    CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, devices, {4});
     options.recipe.optimizer.type = "sgd";
     options.recipe.device = DeviceKind::kCuda;
     options.recipe.isa = "sm_90";

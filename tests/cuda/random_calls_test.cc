@@ -524,6 +524,42 @@ TEST(CudaRandomCalls, GradientsOfGathers) {
 }
 
 // One launch and many launches give the same bits.
+void ExpectBitsOfSingleUpdates(const Case& all) {
+  const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
+  ASSERT_NE(row, nullptr);
+  const std::vector<Tensor> got = RunKernel(*row, all.call, all.inputs);
+  const DType copy = CopyTypeOf(all.call.attributes);
+  for (int tensor = 0; tensor < TensorsOf(all.call); ++tensor) {
+    const KernelCall update = UpdateOf(all.call, tensor);
+    std::vector<Tensor> inputs;
+    for (int input : UpdateInputs(all.call, tensor)) inputs.push_back(input < 0 ? Tensor() : all.inputs[static_cast<size_t>(input)]);
+    const std::vector<Tensor> single = RunKernel(*ChooseKernel(DeviceKind::kCuda, update), update, inputs);
+    const std::vector<int> places = UpdateOutputs(all.call, tensor);
+    for (size_t k = 0; k < places.size(); ++k) {
+      ASSERT_EQ(std::memcmp(got[static_cast<size_t>(places[k])].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0)
+          << "tensor " << tensor << ", output " << k;
+    }
+    if (copy == DType::kUndefined) continue;
+    const Tensor rounded = Converted(single[0].view(), copy);
+    ASSERT_EQ(CopiedOutput(all.call, places.back()), places[0]);
+    ASSERT_EQ(std::memcmp(single.back().data(), rounded.data(), static_cast<size_t>(rounded.bytes())), 0) << "tensor " << tensor;
+  }
+}
+
+// The middle one has more tiles than a launch has blocks.
+TEST(CudaRandomCalls, MultiTensorUpdatesOfManyTiles) {
+  ForEachSeed(1, [](Random& r) {
+    std::vector<Tensor> operands = {Tensor::Scalar<float>(0.01F), Tensor::Scalar<int64_t>(1), Tensor(), Tensor()};
+    std::vector<OperandType> outputs;
+    for (int64_t elements : {r.Int(1, 5000), (int64_t{1} << 22) + r.Int(1, 9999), r.Int(1, 99)}) {
+      for (int k = 0; k < 2; ++k) operands.push_back(r.Reals({elements}, -1, 1, DType::kFloat32));
+      outputs.push_back(Out(DType::kFloat32, {elements}));
+    }
+    ExpectBitsOfSingleUpdates(
+        Case("MultiTensorUpdate", "gradloom", operands, outputs, {{"update", std::string("Sgd")}, {"tensors", int64_t{3}}}));
+  });
+}
+
 TEST(CudaRandomCalls, MultiTensorUpdates) {
   ForEachSeed(30, [](Random& r) {
     const std::pair<const char*, std::vector<int>> optimizers[] = {{"Sgd", {0, 1}},  {"Adam", {2, 3}},  {"RmsProp", {1, 2, 3}},
@@ -550,25 +586,8 @@ TEST(CudaRandomCalls, MultiTensorUpdates) {
       if (copied) copies.push_back(Out(half, shape));
     }
     outputs.insert(outputs.end(), copies.begin(), copies.end());
-    const Case all("MultiTensorUpdate", "gradloom", operands, outputs, attributes);
-    const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
-    ASSERT_NE(row, nullptr);
-    const std::vector<Tensor> got = RunKernel(*row, all.call, all.inputs);
-    for (int tensor = 0; tensor < TensorsOf(all.call); ++tensor) {
-      const KernelCall update = UpdateOf(all.call, tensor);
-      std::vector<Tensor> inputs;
-      for (int input : UpdateInputs(all.call, tensor)) inputs.push_back(all.inputs[static_cast<size_t>(input)]);
-      const std::vector<Tensor> single = RunKernel(*ChooseKernel(DeviceKind::kCuda, update), update, inputs);
-      const std::vector<int> places = UpdateOutputs(all.call, tensor);
-      for (size_t k = 0; k < places.size(); ++k) {
-        ASSERT_EQ(std::memcmp(got[static_cast<size_t>(places[k])].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0)
-            << optimizer << " with " << states << " states, tensor " << tensor << ", output " << k;
-      }
-      if (!copied) continue;
-      const Tensor rounded = Converted(single[0].view(), half);
-      ASSERT_EQ(CopiedOutput(all.call, places.back()), places[0]);
-      ASSERT_EQ(std::memcmp(single.back().data(), rounded.data(), static_cast<size_t>(rounded.bytes())), 0) << optimizer << " " << tensor;
-    }
+    SCOPED_TRACE(std::string(optimizer) + " with " + std::to_string(states) + " states");
+    ExpectBitsOfSingleUpdates(Case("MultiTensorUpdate", "gradloom", operands, outputs, attributes));
   });
 }
 

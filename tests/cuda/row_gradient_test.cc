@@ -152,10 +152,13 @@ void CompareSums(int64_t rows, int64_t columns, uint64_t seed) {
       row{DType::kFloat32, {columns}, {}};
   const Attributes attributes{{"axis", int64_t{-1}}, {"epsilon", 1e-5}, {"to", static_cast<int64_t>(to)}};
   const auto maybe = [&](const OperandType& operand) { return random() % 3 > 0 ? operand : OperandType(); };
+  const OperandType inner = maybe(row);
+  Attributes of_sum = attributes;
+  of_sum.set("inner_epsilon", 0.25);
   const KernelCall calls[] = {{.op = "SumLayerNorm",
                                .domain = "gradloom",
-                               .attributes = attributes,
-                               .inputs = {x, narrow, row, maybe(row)},
+                               .attributes = of_sum,
+                               .inputs = {x, narrow, row, maybe(row), inner, inner.present() ? maybe(row) : inner},
                                .outputs = {maybe(x), maybe(x), rounded}},
                               {.op = "SumLayerNormGrad",
                                .domain = "gradloom",

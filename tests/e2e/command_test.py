@@ -347,16 +347,6 @@ class CommandTest(unittest.TestCase):
         losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
         self.assertEqual(len(losses), 1)
 
-    def test_a_model_that_computes_its_loss(self):
-        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x, float[N, 1] t) => (float loss) <float[4, 1] w = {1, 2, 3, 4}> {
-            y = MatMul (x, w)  d = Sub (y, t)  s = Mul (d, d)  loss = ReduceMean <keepdims = 0> (s) }"""
-        onnx.save(onnx.parser.parse_model(text), "own_loss.onnx")
-        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--epochs", "2", "--report", "json"]
-        guessed = self.run_command(["train", "own_loss.onnx", *data, "--name", "guessed"])
-        self.assertIn("output(loss)   [guessed from the output, a single number:", guessed.stderr)
-        told = self.run_command(["train", "own_loss.onnx", *data, "--name", "told", "--loss", "output(loss)"])
-        self.assertEqual(json.loads(guessed.stdout)["train_loss"], json.loads(told.stdout)["train_loss"])
-
     def test_a_linear_model_of_scikit_learn(self):
         """LogisticRegression as skl2onnx writes it: the predicted class is the first output, the probabilities are divided by their sum."""
         text = f"""<ir_version: 8, opset_import: ["ai.onnx.ml" : 1, "" : 17]> g (float[N, 4] x) => (int64[N] label, float[N, 3] probabilities) {{

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/graph/verify_graph.h"
@@ -147,13 +150,17 @@ TEST(FuseGelu, FindsBothForms) {
 TEST(JoinUpdates, ChangesNoBit) {
   std::mt19937 random(4);
   const OnnxTypeRules rules;
-  for (const char* type : {"sgd", "momentum", "adam", "rmsprop", "adamax", "lamb"}) {
-    SCOPED_TRACE(type);
+  // All but one parameter, 32 per launch; then at most 100 elements together.
+  constexpr std::pair<int64_t, int> kLaunches[] = {{int64_t{1} << 20, 2}, {100, 10}};
+  for (int run = 0; run < 12; ++run) {
+    const char* const type = std::array{"sgd", "momentum", "adam", "rmsprop", "adamax", "lamb"}[static_cast<size_t>(run / 2)];
+    const auto& [elements, launches] = kLaunches[run % 2];
+    SCOPED_TRACE(std::string(type) + " " + std::to_string(elements));
     Graph graph;
     B b(graph, rules);
     std::map<ValueId, ValueId> gradients;
     std::map<ValueId, Tensor> feeds;
-    // 40 small parameters, one of them empty, and a large one.
+    // 40 parameters that are joined, one of them empty, and one that has too many elements.
     for (int i = 0; i < 41; ++i) {
       const Shape shape = i == 0 ? Shape{300, 300} : i == 1 ? Shape{0} : Shape{i};
       const ValueId parameter = graph.AddData("p" + std::to_string(i), RandomTensor(random, shape), Role::kParam);
@@ -178,9 +185,9 @@ TEST(JoinUpdates, ChangesNoBit) {
     const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
     ProgramPlan plan;
     plan.device = DeviceKind::kCuda;
-    JoinUpdates(graph, plan);
+    JoinUpdates(graph, plan, 1000, elements);
     VerifyGraph(graph);
-    EXPECT_EQ(Count(graph, "MultiTensorUpdate"), std::string(type) == "lamb" ? 0 : 2);
+    EXPECT_EQ(Count(graph, "MultiTensorUpdate"), std::string(type) == "lamb" ? 0 : launches);
     const std::vector<Tensor> after = Interpret(graph, feeds, wanted);
     for (size_t k = 0; k < wanted.size(); ++k)
       EXPECT_EQ(std::memcmp(before[k].data(), after[k].data(), static_cast<size_t>(before[k].bytes())), 0) << graph.value(wanted[k]).name;

@@ -56,6 +56,14 @@ std::string RejectsHeld(const KernelCall& call) {
   return "rows of " + std::to_string(rows.columns) + " elements";
 }
 
+// The operand may be normalized before the sum.
+std::string RejectsSum(const KernelCall& call) {
+  if (std::string why = RejectsHeld<0, 2>(call); !why.empty() || call.inputs.size() <= 4) return why;
+  const cuda::Columns rows = cuda::NormalizedRows(call, call.inputs[0].shape);
+  const OperandType bias = call.inputs.size() > 5 ? call.inputs[5] : OperandType();
+  return cuda::HoldsRows(call.inputs[0], rows, call.inputs[4], bias) ? "" : "a scale or a bias that is no row of float32";
+}
+
 int64_t SumGradScratch(const KernelCall& call) {
   return WantsSums(call) ? 2 * 4 * cuda::HeldRows(cuda::NormalizedRows(call, call.inputs[2].shape)).partials() : 0;
 }
@@ -95,7 +103,7 @@ constexpr KernelRow kRows[] = {
      .op = "SumLayerNorm",
      .domain = "gradloom",
      .device = DeviceKind::kCuda,
-     .rejects = RejectsHeld<0, 2>,
+     .rejects = RejectsSum,
      .may_alias = kSumInPlace},
     {.name = "cuda.gradloom.SumLayerNormGrad",
      .op = "SumLayerNormGrad",

@@ -59,14 +59,18 @@ std::string EnvironmentOf(int ordinal) {
   return text;
 }
 
+// Whether Device::Abandon was called; shared with what the device has made.
+using Abandoned = std::shared_ptr<std::atomic<bool>>;
+
 class CudaGraph : public DeviceGraph {
  public:
-  CudaGraph(int ordinal, cudaGraph_t graph) : ordinal_(ordinal) {
+  CudaGraph(int ordinal, Abandoned abandoned, cudaGraph_t graph) : ordinal_(ordinal), abandoned_(std::move(abandoned)) {
     const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
     cudaGraphDestroy(graph);
     CheckCuda(error, "cudaGraphInstantiate");
   }
   ~CudaGraph() override {
+    if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaGraphExecDestroy(exec_);
   }
@@ -77,6 +81,7 @@ class CudaGraph : public DeviceGraph {
 
  private:
   int ordinal_;
+  Abandoned abandoned_;
   cudaGraphExec_t exec_ = nullptr;
 };
 
@@ -84,8 +89,16 @@ class CudaGraph : public DeviceGraph {
 // one thread.
 class KernelOnDevice : public Kernel {
  public:
-  KernelOnDevice(int ordinal, std::unique_ptr<Kernel> kernel) : ordinal_(ordinal), kernel_(std::move(kernel)) {}
-  ~KernelOnDevice() override { UseDevice(ordinal_); }  // a kernel may own memory
+  KernelOnDevice(int ordinal, Abandoned abandoned, std::unique_ptr<Kernel> kernel)
+      : ordinal_(ordinal), abandoned_(std::move(abandoned)), kernel_(std::move(kernel)) {}
+  // A kernel may own memory.
+  ~KernelOnDevice() override {
+    if (*abandoned_) {
+      static_cast<void>(kernel_.release());
+    } else {
+      UseDevice(ordinal_);
+    }
+  }
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     GRADLOOM_CUDA(UseDevice(ordinal_));
     kernel_->Run(inputs, outputs, scratch, stream);
@@ -93,6 +106,7 @@ class KernelOnDevice : public Kernel {
 
  private:
   int ordinal_;
+  Abandoned abandoned_;
   std::unique_ptr<Kernel> kernel_;
 };
 
@@ -106,7 +120,17 @@ class CudaDevice : public Device {
     reported_.reset(reinterpret_cast<int32_t*>(AllocatePinned(sizeof(int32_t))));
     SetRefusalWords({});
   }
-  ~CudaDevice() override { UseDevice(ordinal_); }  // its members are released
+  // Its members are released.
+  ~CudaDevice() override {
+    if (*abandoned_) {
+      static_cast<void>(libraries_.release());
+      static_cast<void>(fault_.release());
+      static_cast<void>(peer_flags_.release());
+      static_cast<void>(reported_.release());
+    } else {
+      UseDevice(ordinal_);
+    }
+  }
 
   int ordinal() const override { return ordinal_; }
 
@@ -117,6 +141,7 @@ class CudaDevice : public Device {
     return static_cast<std::byte*>(memory);
   }
   void Free(std::byte* memory) noexcept override {
+    if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaFree(memory);
   }
@@ -130,6 +155,7 @@ class CudaDevice : public Device {
     return static_cast<std::byte*>(memory);
   }
   void FreePinned(std::byte* memory) noexcept override {
+    if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaFreeHost(memory);
   }
@@ -145,9 +171,12 @@ class CudaDevice : public Device {
     cudaStream_t stream = nullptr;
     // A non-blocking stream: it does not synchronize with the legacy default stream, which other code may use.
     GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    streams_.push_back(stream);
     return stream;
   }
   void DeleteStream(void* stream) noexcept override {
+    std::erase(streams_, Stream(stream));
+    if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaStreamDestroy(Stream(stream));
   }
@@ -158,6 +187,7 @@ class CudaDevice : public Device {
     return event;
   }
   void DeleteEvent(void* event) noexcept override {
+    if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaEventDestroy(Event(event));
   }
@@ -208,14 +238,26 @@ class CudaDevice : public Device {
     GRADLOOM_CUDA(cudaStreamSynchronize(Stream(stream)));
   }
   bool Done(void* stream) override {
-    Use();
-    const cudaError_t state = cudaStreamQuery(Stream(stream));
-    if (state == cudaErrorNotReady) {
-      cudaGetLastError();  // clears the answer, which CUDA keeps as an error that the next launch would report
-      return false;
-    }
+    const cudaError_t state = StateOf(Stream(stream));
+    if (state == cudaErrorNotReady) return false;
     CheckCuda(state, "cudaStreamQuery");
     return true;
+  }
+  // Every call that looks at a device's work reports an error that the device has run into, also if other work caused it.
+  void Check() override {
+    const cudaError_t state = streams_.empty() ? UseDevice(ordinal_) : StateOf(streams_.front());
+    if (state == cudaSuccess || state == cudaErrorNotReady) return;
+    throw Error(ErrorCode::kDevice,
+                "cuda:" + std::to_string(ordinal_) + " has failed: " + cudaGetErrorName(state) + ": " + cudaGetErrorString(state), "",
+                "the log of the driver may say why: dmesg | grep Xid");
+  }
+  bool Idle() override {
+    return std::none_of(streams_.begin(), streams_.end(), [this](cudaStream_t stream) { return StateOf(stream) == cudaErrorNotReady; });
+  }
+  void Abandon() noexcept override {
+    *abandoned_ = true;
+    // The last owner would free the word.
+    if (shared_ != nullptr) new std::shared_ptr<int32_t>(shared_);
   }
   double Milliseconds(void* begin, void* end) override {
     float ms = 0;
@@ -231,7 +273,7 @@ class CudaDevice : public Device {
   std::unique_ptr<DeviceGraph> EndCapture(void* stream) override {
     cudaGraph_t graph = nullptr;
     GRADLOOM_CUDA(cudaStreamEndCapture(Stream(stream), &graph));
-    return std::make_unique<CudaGraph>(ordinal_, graph);
+    return std::make_unique<CudaGraph>(ordinal_, abandoned_, graph);
   }
   void AbandonCapture(void* stream) noexcept override {
     cudaGraph_t graph = nullptr;
@@ -274,7 +316,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool preserves_state) override {
     Use();
     const int32_t* const word = preserves_state ? refused() : nullptr;
-    return std::make_unique<KernelOnDevice>(ordinal_, MakeCudaKernel(row, call, {site, fault(), libraries_.get(), word}));
+    return std::make_unique<KernelOnDevice>(ordinal_, abandoned_, MakeCudaKernel(row, call, {site, fault(), libraries_.get(), word}));
   }
   void CopyState(void* to, const void* from, int64_t bytes, void* stream) override {
     Use();
@@ -315,6 +357,12 @@ class CudaDevice : public Device {
 
  private:
   void Use() { GRADLOOM_CUDA(UseDevice(ordinal_)); }
+  // The result of a query, which CUDA keeps as an error that the next launch would report.
+  cudaError_t StateOf(cudaStream_t stream) {
+    const cudaError_t used = UseDevice(ordinal_), state = used == cudaSuccess ? cudaStreamQuery(stream) : used;
+    cudaGetLastError();
+    return state;
+  }
   DataFault* fault() const { return reinterpret_cast<DataFault*>(fault_.get()); }
   void ClearFault() {
     DataFault none;
@@ -338,6 +386,8 @@ class CudaDevice : public Device {
   };
 
   int ordinal_;
+  Abandoned abandoned_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<cudaStream_t> streams_;  // those that exist
   std::unique_ptr<Libraries> libraries_;
   OwnMemory fault_, peer_flags_;  // a DataFault, and the addresses that it points to
   int32_t num_peer_flags_ = 0;
