@@ -1,5 +1,7 @@
 // Headers that many tests include. They are parsed once, and every test is compiled as if its first line included this file (.bazelrc).
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,5 +29,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <gtest/gtest.h>
