@@ -21,11 +21,10 @@
 //     recomputes mean and deviation, so nothing is kept from the forward pass; dy has the type of x, or a 16-bit type if that is float32
 //   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the 16-bit type `to`)
 //     LayerNormalization whose scale and bias are whole rows, and a cast of its result
-//   gradloom.SumLayerNorm(a float32, b, scale, bias, inner_scale, inner_bias) {axis, epsilon, to, inner_epsilon} -> (a + b, y, y in the
-//   16-bit
-//     type `to`)
-//     LayerNormCast of a sum; b has float32 or 16 bits. With inner_scale, LayerNormalization(a, inner_scale, inner_bias) takes the place of
-//     a
+//   gradloom.SumLayerNorm(a float32, b, scale, bias, inner_scale, inner_bias) {axis, epsilon, to, inner_epsilon}
+//       -> (a + b, y, y in the 16-bit type `to`)
+//     LayerNormCast of a sum; b has float32 or 16 bits. With inner_scale, LayerNormalization(a, inner_scale, inner_bias) takes the place
+//     of a
 //   gradloom.SumLayerNormGrad(dy, more, x, scale, addend) {axis, epsilon, to} -> (dx + addend, dscale, dbias, dx + addend in type `to`)
 //     LayerNormGrad of float32 with the incoming gradient dy + more; dy has float32 or 16 bits, more and addend are float32 and optional
 #include <algorithm>

@@ -184,7 +184,10 @@ void DeviceGroups::Watch(std::span<const PendingStream> streams) const {
     for (const auto& [key, group] : groups_) {
       if (group != nullptr && (due || communicator_ != nullptr)) group->Check();
     }
-    if (due) CheckDevices(), checked = now;
+    if (due) {
+      CheckDevices();
+      checked = now;
+    }
     // Spins for a short time for the sake of short steps, then sleeps so that long ones do not occupy a core.
     if (now - begin < spins) {
       std::this_thread::yield();
