@@ -14,7 +14,8 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
   const std::unique_ptr<Graph> original = limit > 0 || full ? context.graph.Clone() : nullptr;
   const auto names = context.fetch_names;
   RunStage(context, control, PassStage::kDevice);
-  if (limit == 0 && !full) return;
+  // Without the last passes it is not known how much memory a step needs.
+  if ((limit == 0 && !full) || !control.stop_after.empty()) return;
   const auto run = [&](int64_t bytes) {
     context.recompute_bytes = bytes;
     context.recomputed = {};

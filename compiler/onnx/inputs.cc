@@ -1,5 +1,6 @@
 // Graph inputs: fixes their symbolic dimensions and finds their batch axis.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -270,7 +271,19 @@ Tensor GivenTensor(const onnx::ValueInfoProto& info, const std::vector<double>& 
   }
   const std::vector<double> elements =
       numbers.size() == 1 ? std::vector<double>(static_cast<size_t>(shape.elements()), numbers[0]) : numbers;
-  return Converted(Tensor::From<double>(elements, shape).view(), dtype);
+  // Integers above this are not exact as double.
+  constexpr double kMaxInteger = static_cast<double>(int64_t{1} << 53);
+  const auto exact = [&](double number, double converted) {
+    if (IsFloating(dtype)) return std::isfinite(number) == std::isfinite(converted);
+    return number == converted && std::abs(number) <= kMaxInteger;
+  };
+  Tensor made = Converted(Tensor::From<double>(elements, shape).view(), dtype);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (exact(elements[i], ElementAsDouble(made.view(), static_cast<int64_t>(i)))) continue;
+    throw Error(ErrorCode::kConfig, "the input is " + std::string(DTypeName(dtype)) + ", which has no " + Attributes::ToString(elements[i]),
+                WhereOf(info), "--value " + Escaped(info.name()) + "=NUMBERS of that type");
+  }
+  return made;
 }
 
 // Whether the input is a sequence or an optional, which have no shape and must be known.
@@ -413,6 +426,10 @@ void Importer::AddInputs(Scope& scope) {
       continue;
     }
     if (const auto given = options_.numbers.find(info->name()); given != options_.numbers.end()) {
+      if (batch_axis >= 0 && given->second.size() > 1) {
+        throw Error(ErrorCode::kConfig, "the input has a row for each sample, so it cannot have the same numbers in every step",
+                    WhereOf(*info), "feed it, or give one number that fills it");
+      }
       scope.names[info->name()] = {emitter().AddConstant(info->name(), GivenTensor(*info, given->second, dtype, shape)), nullptr};
       continue;
     }

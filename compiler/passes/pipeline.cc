@@ -393,12 +393,13 @@ void RunAssignLayouts(PassContext& c) {
   }
 }
 
-// Large updates are joined where gradients may live longer. With other devices they stay apart: each fills time in which the stream would
-// wait for the next gradient's sum.
+// Large updates are joined where gradients may live longer, as there is no limit for memory. With other devices they stay apart: each fills
+// time in which the stream would wait for the next gradient's sum.
 void RunJoinUpdates(PassContext& c) {
   if (c.recipe.device != DeviceKind::kCuda) return;
   const bool alone = std::none_of(c.graph.nodes.begin(), c.graph.nodes.end(), IsCollective);
-  JoinUpdates(c.graph, c.scheduled, alone && c.recompute_bytes == 0 ? kJoinedElements : kSmallUpdateElements);
+  const bool roomy = c.recipe.memory_limit == 0 && c.recipe.recompute != RecomputeMode::kFull;
+  JoinUpdates(c.graph, c.scheduled, alone && roomy ? kJoinedElements : kSmallUpdateElements);
 }
 
 void RunJoinPointwise(PassContext& c) {

@@ -55,7 +55,7 @@ struct PassContext {
   ProgramPlan scheduled;
   Program program;
   std::vector<int> output_buffers;  // by position in graph.outputs
-  // The names under which outputs are fetched, if not the values' names: "loss", "grad_norm".
+  // The names under which outputs are fetched, if not the values' names: "loss", "loss/box", "grad_norm".
   std::map<ValueId, std::string> fetch_names;
   // Extents of the model's outputs that the data of a step decides: by output and axis, the scalar with the number of valid elements.
   OutputExtents extents;

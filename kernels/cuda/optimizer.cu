@@ -166,9 +166,10 @@ GRADLOOM_DEVICE void StoreAtOnce(const AlignedVector<T, kSize>& vector, int64_t 
       std::memcpy(words, &vector, sizeof words);
       const size_t address = __cvta_generic_to_global(to);
       if constexpr (sizeof(vector) == 16)
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]));
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                     : "memory");
       else
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1]));
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(words[0]), "r"(words[1]) : "memory");
       return;
     }
   }

@@ -48,12 +48,19 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
 
 
 def _same_kind(array: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any]:
-    """The array with this element type. A float is not converted to an integer; the array is then returned as it is."""
+    """The array with this element type. Where numbers would change, other than by rounding of floats, it is returned as it is."""
     name = name_of(dtype)
     if not dtype or array.dtype.name == name or array.dtype.name not in _NUMBERS:
         return array
     wanted = numpy_dtype(dtype)
-    return array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        return array
+    with np.errstate(over="ignore"):
+        made = array.astype(wanted)
+    if np.can_cast(array.dtype, wanted):
+        return made
+    changed = made != array if made.dtype.kind in "iu" else np.isinf(made) & ~np.isinf(array)
+    return array if changed.any() else made
 
 
 def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:

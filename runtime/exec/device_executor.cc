@@ -221,11 +221,7 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
 void DeviceExecutor::FinishPrefetch() {
   background_.Wait();
   if (!std::exchange(reads_feeds_, false) || issuer_.abandoned()) return;
-  try {
-    for (size_t r = memories_.first(); r < memories_.last(); ++r) issuer_.Await(r, copy_streams_[r].get());
-  } catch (const Error&) {
-    // A device that has failed reads nothing, and says so again in the next run.
-  }
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) issuer_.AwaitCopies(r, copy_streams_[r].get());
 }
 
 // Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.

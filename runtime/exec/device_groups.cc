@@ -108,6 +108,20 @@ void DeviceGroups::AwaitAny(std::span<const PendingStream> streams) {
   }
 }
 
+void DeviceGroups::AwaitCopies(Device& device, void* stream) const noexcept {
+  try {
+    if (!several_) return device.Synchronize(stream);
+    for (Clock::time_point failed = Clock::time_point::max(); !device.Done(stream);) {
+      const Clock::time_point now = Clock::now();
+      if (failed == Clock::time_point::max() && HasFailedDevice()) failed = now;
+      if (failed != Clock::time_point::max() && now - failed > kEndLimit) return;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  } catch (const Error&) {
+    // The next run reports it.
+  }
+}
+
 void DeviceGroups::CheckDevices() const {
   for (size_t rank = memories_.first(); several_ && rank < memories_.last(); ++rank) memories_.rank(rank).device->Check();
 }

@@ -48,6 +48,9 @@ class DeviceGroups {
     void* stream = nullptr;
   };
   void AwaitAny(std::span<const PendingStream> streams);
+  // Waits until a device of this process has done what is enqueued on a stream that only copies, so that the memory it reads is free again.
+  // Returns at once if the device has failed, which reads nothing any more, and after ten seconds if it waits for another one that has.
+  void AwaitCopies(Device& device, void* stream) const noexcept;
 
  private:
   // An index into Plan::groups and -1, or sender and receiver.

@@ -42,6 +42,8 @@ class DeviceIssuer {
   void Await();
   // Waits for a stream of a rank's device. Throws like DeviceGroups::Await.
   void Await(size_t rank, void* stream) { groups_.Await(*memories_.rank(rank).device, stream); }
+  // Waits for a stream that reads memory of the host: as DeviceGroups::AwaitCopies.
+  void AwaitCopies(size_t rank, void* stream) const { groups_.AwaitCopies(*memories_.rank(rank).device, stream); }
   // The event at which a rank begins its step, if that is timed.
   void* begin(size_t rank) const { return begin_[rank].get(); }
 

@@ -297,7 +297,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 5;
+  static constexpr int kFormatVersion = 6;
 
   std::vector<Target> targets;
   ModelInfo model;

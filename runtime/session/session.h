@@ -80,7 +80,7 @@ class Session {
   // Waits until `next` has returned and its feeds are copied.
   void FinishPrefetch() { executor_->FinishPrefetch(); }
 
-  // The loss and outputs of a batch without training ("loss" and the model's output names).
+  // The loss, its terms if there are several, and outputs of a batch without training ("loss", "loss/box", the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
   std::map<std::string, Tensor> Predict(const Feeds& feeds);
 
@@ -88,7 +88,7 @@ class Session {
   void Forward(EntryKind kind, const Feeds& feeds);
   // The loss of the entry that ran last; if it returns only the terms (Plan::loss_terms), their sum.
   double loss() const;
-  // The terms of that loss, as in StepResult.
+  // The terms of that loss, as in StepResult. The entry must have a loss.
   std::vector<double> loss_terms() const;
 
   // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until the next one. Throws

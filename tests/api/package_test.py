@@ -190,6 +190,10 @@ class SessionTest(unittest.TestCase):
         self.assertEqual(losses, losses[:1] * 3)
         with self.assertRaisesRegex(self.gradloom.Error, "'label' is float64, but the model expects int64"):
             digits.step(image=image, label=label.astype(np.float64))
+        with self.assertRaisesRegex(self.gradloom.Error, "'label' is uint64, but the model expects int64"):
+            digits.step(image=image, label=np.array([3, 1 << 63], np.uint64))
+        with self.assertRaisesRegex(self.gradloom.Error, "'image' is float64, but the model expects float32"):
+            digits.step(image=np.full((2, 1, 8, 8), 1e39), label=label)
 
     def test_accepts_integral_numpy_numbers_only(self):
         for batch, rows in ((np.int64(16), 16), (np.array([16, 8]), 16), ([8, 16], 8)):

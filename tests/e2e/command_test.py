@@ -489,9 +489,9 @@ class CommandTest(unittest.TestCase):
         for line in lines:
             self.assertAlmostEqual(line["loss"], sum(line[part] for part in parts), places=4)
         header, *rows = sample_files.read("runs/terms/results.csv").decode().splitlines()
-        self.assertTrue(header.startswith("epoch,step,time,train/loss,train/loss/a,train/loss/b,lr,samples_per_s,eval/loss,eval/loss/a,eval/loss/b,"),
+        self.assertTrue(header.startswith("epoch,step,time,train/loss,lr,samples_per_s,train/loss/a,train/loss/b,eval/loss,eval/loss/a,eval/loss/b,"),
                         header)
-        self.assertEqual(float(rows[-1].split(",")[5]), report["train_loss/b"])
+        self.assertEqual(float(rows[-1].split(",")[7]), report["train_loss/b"])
         (events,) = [name for name in os.listdir("runs/terms") if name.startswith("events")]
         for part in parts:
             for split in ("train", "eval"):
@@ -504,7 +504,7 @@ class CommandTest(unittest.TestCase):
         def recorded():
             lines = [json.loads(line) for line in sample_files.read("runs/part/metrics.jsonl").splitlines()]
             rows = [row.split(b",") for row in sample_files.read("runs/part/results.csv").splitlines()]
-            return [[line[name] for name in ("step", "split", "loss", *parts)] for line in lines], [row[1:2] + row[3:6] + row[8:] for row in rows]
+            return [[line[name] for name in ("step", "split", "loss", *parts)] for line in lines], [row[1:2] + row[3:5] + row[6:] for row in rows]
 
         whole = recorded()
         self.assertIn([4, "train"], [line[:2] for line in whole[0]])

@@ -502,6 +502,7 @@ sys.exit(138)
                      ["predict", run, "--generate", "2", "--local-rank", "1"]):
             said = self.run_command(verb, 3, **self.TWO).stderr
             self.assertIn("over several processes is not supported yet\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
+        self.assertIn("unknown verb 'trian'", self.run_command(["--local-rank=1", "trian", "model.onnx"], 4, **self.TWO).stderr)
         for verb in (["resume", run], ["eval", run], list(TRAIN)):
             said = self.run_command(verb, 4, RANK="5", WORLD_SIZE="4").stderr
             self.assertIn("error[E-CONFIG]: RANK=5 WORLD_SIZE=4 contradict each other", said)

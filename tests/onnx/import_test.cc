@@ -138,10 +138,22 @@ TEST(Import, InputsWithGivenNumbers) {
   ASSERT_NE(scale, nullptr);
   EXPECT_EQ(ElementAsDouble(scale->view(), 2), 0.5);
   EXPECT_TRUE(graph.value(graph.Find("scale")).derived);  // not trained
-  for (const std::map<std::string, std::vector<double>>& wrong :
-       {std::map<std::string, std::vector<double>>{{"s", {1, 2}}}, {{"t", {1}}}}) {
+  for (const std::map<std::string, std::vector<double>>& wrong : {std::map<std::string, std::vector<double>>{{"s", {1, 2}}},
+                                                                  {{"t", {1}}},
+                                                                  {{"s", {4.5, 2, 3}}},
+                                                                  {{"s", {1e30}}},
+                                                                  {{"go", {2}}},
+                                                                  {{"scale", {1e39}}}}) {
     EXPECT_EQ(FailureOf(text, {.batch = 4, .numbers = wrong}), ErrorCode::kConfig);
   }
+  // The names of its dimensions do not decide which one is the batch. If it has the batch, one number can fill it.
+  const std::string rows = Onnx(
+      "g (float[batch_rows] a, float[T, batch, 8] x, float[batch] w) => (float[T, batch, 8] y) { "
+      "s = ReduceSum <keepdims = 0> (a) t = ReduceSum <keepdims = 0> (w) z = Mul(x, s) y = Mul(z, t) }");
+  ImportOptions options{.batch = 4, .shapes = {{"T", 5}, {"batch_rows", 3}}, .numbers = {{"a", {1, 2, 3}}, {"w", {0.5}}}};
+  EXPECT_EQ(ImportText(rows, options).batch_axes, std::vector<int>{1});
+  options.numbers["w"] = {1, 2, 3, 4};
+  EXPECT_EQ(FailureOf(rows, options), ErrorCode::kConfig);
 }
 
 // If the inputs have a number of steps first, the batch is the symbol with which outputs begin and which all inputs have later. A symbol

@@ -150,7 +150,7 @@ constexpr Key kKeys[] = {
      kTexts,
      kAll,
      "",
-     "patterns of parameters without weight decay; 1d: those with fewer than two dimensions, such as biases and norms",
+     "patterns of parameters without weight decay; 1d: those that are vectors or numbers in the module, such as biases and norms",
      "",
      {},
      "no_weight_decay exclude_from_weight_decay bias_norm_decay"},

@@ -178,11 +178,11 @@ void CheckResultsWritten() {
 
 int Run(int argc, char** argv) {
   SetColorMode(ColorMode::kAuto);
+  if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   const std::vector<std::string> words(argv + 1, argv + argc);
   SetColor(WordOf(words, "--color", "auto"));
   // A configuration file that says it too is read later.
   SetStderrLines(WordOf(words, "--log-format", "text") == "json", "");
-  if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("gradloom ") + kVersion);

@@ -56,10 +56,14 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
   return metrics;
 }
 
-void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const Graph& graph, const std::vector<Feed>& feeds) {
-  std::vector<std::string> outputs, inputs, measured{"eval/loss"};
-  for (const ValueId id : graph.outputs) outputs.push_back(graph.value(id).name);
-  for (const std::string& term : LossTermFetches(recipe.losses, outputs)) measured.push_back("eval/" + term);
+void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const ImportedGraph& imported, const std::vector<Feed>& feeds) {
+  std::vector<std::string> outputs, fetched, inputs, measured{"eval/loss"};
+  for (const ValueId id : imported.graph->outputs) {
+    outputs.push_back(imported.graph->value(id).name);
+    const auto named = imported.output_names.find(id);
+    fetched.push_back(named == imported.output_names.end() ? outputs.back() : named->second);
+  }
+  for (const std::string& term : LossTermFetches(recipe.losses, fetched)) measured.push_back("eval/" + term);
   for (const Feed& feed : feeds) inputs.push_back(feed.name);
   for (const MetricSpec& spec : options.metrics) {
     const std::string where = "metric " + Escaped(spec.name);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "compiler/onnx/import.h"
 #include "runtime/session/metrics.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
@@ -16,7 +17,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
 
 // Checks before the run what the first evaluation would find: throws Error(kConfig) for metrics of outputs or targets that do not exist,
 // and if the value that selects the best model is not measured.
-void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const Graph& graph, const std::vector<Feed>& feeds);
+void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const ImportedGraph& imported, const std::vector<Feed>& feeds);
 
 // Checks the shapes before the run, once it is known how the metric is read. Throws Error(kShape).
 void CheckMetricShapes(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Configuration& configuration);

@@ -138,7 +138,8 @@ void RunRecords::WriteTrainLine() {
   const double loss = loss_sum_ / static_cast<double>(rows_);
   const StepResult& result = last_.result;
   std::map<std::string, double> terms;
-  for (size_t i = 0; i < term_sums_.size(); ++i) terms.emplace(options_.terms[i], term_sums_[i] / static_cast<double>(term_rows_));
+  for (size_t i = 0; term_rows_ > 0 && i < term_sums_.size(); ++i)
+    terms.emplace(options_.terms[i], term_sums_[i] / static_cast<double>(term_rows_));
   WriteJsonLine(TrainLine(last_, loss, terms, options_.gpu_bytes).dump());
   if (events_ != nullptr) {
     std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};

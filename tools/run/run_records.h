@@ -24,8 +24,7 @@ struct RecordOptions {
 };
 
 // The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers; `terms`: the same of its terms, by name.
-// `gpu_bytes`: the memory that the run's plan takes
-// on the GPU that holds most of it; 0 if it runs on the CPU.
+// `gpu_bytes`: the memory that the run's plan takes on the GPU that holds most of it; 0 if it runs on the CPU.
 nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std::string, double>& terms, int64_t gpu_bytes);
 nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
 

@@ -139,7 +139,7 @@ class SetUpWork {
     DataOptions data = DataOptionsOf(configuration_);
     data.classes = ClassesOf(compile_.recipe, graph());
     feeds_ = FeedsOfEntry(model_, compile_, {EntryKind::kStep, 0});
-    CheckMetrics(made_.options, compile_.recipe, graph(), feeds_);
+    CheckMetrics(made_.options, compile_.recipe, probe_, feeds_);
     data.targets = TargetsAmong(feeds_, graph());
     try {
       made_.data = LoadTrainingData(data, feeds_, configuration_.Integer("train.seed"));

@@ -336,10 +336,16 @@ std::vector<std::string> FilesOfRows(const Dataset& data) {
   return files;
 }
 
+// Whether a transform of images, which is kept as a text, computes with their numbers instead of moving pixels.
+bool IsArithmetic(const std::string& row_transform) {
+  return row_transform.starts_with("scale ") || row_transform.starts_with("normalize ");
+}
+
 }  // namespace
 
 std::map<std::string, std::string> TrainedModel::TransformedTargets() const {
   const auto changes = [](const Transform& transform) {
+    if (!transform.row_transform.empty()) return IsArithmetic(transform.row_transform);
     return std::ranges::any_of(transform.shift, [](float shift) { return shift != 0; }) ||
            std::ranges::any_of(transform.scale, [](float scale) { return scale != 1; });
   };
@@ -353,33 +359,35 @@ std::map<std::string, std::string> TrainedModel::TransformedTargets() const {
 }
 
 void TrainedModel::UndoTransforms(Predictions& predictions) const {
-  const std::map<std::string, std::string> targets = TransformedTargets();
-  if (targets.empty()) {
-    throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
-                "omit it: the outputs are in the units of the training data");
-  }
-  for (const auto& [output, target] : targets) {
+  for (const auto& [output, target] : TransformedTargets()) {
     const auto found = predictions.outputs.find(output);
     if (found == predictions.outputs.end()) continue;
     Tensor& tensor = found->second;
     const int64_t elements = tensor.elements() / std::max<int64_t>(tensor.shape().rank() > 0 ? tensor.shape()[0] : 1, 1);
     if (tensor.dtype() != DType::kFloat32) tensor = Converted(tensor.view(), DType::kFloat32);
     const std::vector<Transform>& transforms = fitted_.at(target);
-    for (auto transform = transforms.rbegin(); transform != transforms.rend(); ++transform) {
-      const int64_t each = std::ssize(transform->shift);
+    for (auto of_rows = transforms.rbegin(); of_rows != transforms.rend(); ++of_rows) {
+      const std::string& text = of_rows->row_transform;
+      if (!text.empty() && !IsArithmetic(text)) continue;
+      const Transform transform = text.empty() ? *of_rows : Transform::Parse(text, tensor);
+      const int64_t each = std::ssize(transform.shift);
       if (each != 1 && (elements == 0 || elements % each != 0)) {
         throw Error(ErrorCode::kShape,
                     "output '" + Escaped(output) + "' is " + tensor.shape().ToString() + ", but the transform of '" + Escaped(target) +
                         "' has " + std::to_string(each) + " numbers for a row",
                     "--target-units");
       }
-      transform->Undo(tensor);
+      transform.Undo(tensor);
     }
   }
 }
 
 Predictions TrainedModel::Predict(const std::string& data, const PredictionForm& form, std::vector<std::string>& notes,
                                   const TrainingJob& job) const {
+  if (form.target_units && TransformedTargets().empty()) {
+    throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
+                "omit it: the outputs are in the units of the training data");
+  }
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);

@@ -46,7 +46,7 @@ class TrainedModel {
 
   struct Evaluation {
     int64_t rows = 0;
-    std::map<std::string, double> values;  // "loss" and the metrics
+    std::map<std::string, double> values;  // "loss", its terms if there are several, and the metrics
     // If asked for, of the first loss that compares classes: what the model takes for what, and the names of the classes.
     std::optional<ConfusionMatrix> confusion;
     std::vector<std::string> classes;

@@ -219,12 +219,12 @@ void Progress::Draw(const State& state) {
       Format("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
              std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)), static_cast<long long>(state.epochs),
              bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
-  for (size_t i = 0; i < state.terms.size(); ++i)
-    line += (i == 0 ? " (" : "  ") + state.term_names[i].substr(5) + " " + Short(state.terms[i]) + (i + 1 == state.terms.size() ? ")" : "");
   if (!state.metrics.empty()) line += "  " + state.metrics;
   line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
   line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " +
           Duration(done > 0 ? elapsed * (1 - done) / done : 0);
+  // Last, as a narrow terminal cuts the line.
+  for (size_t i = 0; i < state.terms.size(); ++i) line += "  " + state.term_names[i].substr(5) + " " + Short(state.terms[i]);
   const size_t columns = static_cast<size_t>(TerminalColumns() - 1);
   line.resize(columns, ' ');
   std::fprintf(stderr, "\r%s", line.c_str());

@@ -138,6 +138,7 @@ BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
   bool first = false;
   std::string next;
   for (const auto* info : infos) {
+    if (options.numbers.contains(info->name())) continue;
     const auto& shape = info->type().tensor_type().shape();
     first = first || (shape.dim_size() > 0 && IsNamedBatch(shape.dim(0)));
     for (int later = 1; next.empty() && later < shape.dim_size(); ++later) {
