@@ -125,7 +125,7 @@ class PageTest(unittest.TestCase):
         with open(PAGE) as file:
             page = file.read()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-        self.assertEqual(len(blocks), 7)
+        self.assertEqual(len(blocks), 8)
         said = self.run_in_folder(lambda: exec(compile("\n".join(blocks), "python.md", "exec"), {"__name__": "page"}))
         self.assertGreater(float(re.findall(r"right: ([\d.]+)", said)[0]), 0.9)
         import onnxruntime
