@@ -45,10 +45,9 @@ void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, i
 // Refuses files of other formats in which weights are kept, with what to do instead. `first`: the first eight bytes.
 void RefuseOtherFormats(std::string_view first, const std::string& where) {
   const auto refuse = [&](const char* what, const char* help) { throw Error(ErrorCode::kCheckpoint, what, where, help); };
-  if (first.starts_with("PK\x03\x04") || first.starts_with("\x80\x02")) {
-    refuse("this looks like a file of torch.save, not a safetensors file",
-           "write the weights with safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')");
-  }
+  constexpr char kSave[] = "write the weights with save_file of safetensors.torch or safetensors.numpy";
+  if (first.starts_with("PK\x03\x04")) refuse("this is a zip archive, such as torch.save and numpy write, not a safetensors file", kSave);
+  if (first.starts_with("\x80\x02")) refuse("this looks like a file of torch.save, not a safetensors file", kSave);
   if (first.starts_with("\x89HDF\r\n"))
     refuse("this is an HDF5 file (perhaps from Keras), not a safetensors file", "export the model to ONNX with these weights");
   if (first.substr(4, 4) == "ODTC") {
