@@ -447,7 +447,7 @@ class CommandTest(unittest.TestCase):
                  "--eval-split", "20%", "--epochs", "2", "--name", "heads"]
         metrics = ["--metric", "rmse(a, t)", "--metric", "rmse(b, u)", "--metric", "rmse(a, t)", "--metric", "mae(a, t)"]
         self.run_command([*words, *metrics])
-        names = ["loss", "rmse/a", "rmse/b", "mae"]
+        names = ["loss", "loss/a", "loss/b", "rmse/a", "rmse/b", "mae"]
         header, *rows = sample_files.read("runs/heads/results.csv").decode().splitlines()
         self.assertTrue(header.endswith("," + ",".join(f"eval/{name}" for name in names)), header)
         a, b = (float(rows[-1].split(",")[header.split(",").index(f"eval/rmse/{name}")]) for name in "ab")
@@ -473,9 +473,9 @@ class CommandTest(unittest.TestCase):
             <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""
         onnx.save(onnx.parser.parse_model(text), "terms.onnx")
         words = ["train", "terms.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--map", "u=a", "--loss", "mse(a, t)*0.5",
-                 "--loss", "mse(b, u)", "--eval-split", "20%", "--batch", "8", "--log-every", "2", "--best", "eval/loss/b:min", "--report", "json"]
+                 "--loss", "mse(b, u)", "--eval-split", "20%", "--batch", "8", "--best", "eval/loss/b:min", "--report", "json"]
         parts = ["loss/a", "loss/b"]
-        done = self.run_command([*words, "--epochs", "3", "--name", "terms", "--metric", "rmse(a, t)", "--metric", "rmse(b, u)"])
+        done = self.run_command([*words, "--log-every", "2", "--epochs", "3", "--name", "terms", "--metric", "rmse(a, t)", "--metric", "rmse(b, u)"])
         report = json.loads(done.stdout)
         for split in ("train", "eval"):
             self.assertAlmostEqual(report[f"{split}_loss"], sum(report[f"{split}_{part}"] for part in parts), places=4)
@@ -511,7 +511,7 @@ class CommandTest(unittest.TestCase):
         self.run_command(["resume", "runs/part", "--from", "step-000003"])
         self.assertEqual(recorded(), whole)
         # JSON on stderr, and devices that have a term each.
-        done = self.run_command([*words, "--steps", "4", "--name", "placed", "--devices", "cpu:2", "--place", "w=cpu:1", "--log-format", "json"])
+        done = self.run_command([*words, "--log-every", "2", "--steps", "4", "--name", "placed", "--devices", "cpu:2", "--place", "w=cpu:1", "--log-format", "json"])
         placed = [line for line in map(json.loads, done.stderr.splitlines()) if line.get("split") == "train"]
         self.assertEqual([line["step"] for line in placed], [2, 4])
         for line in placed:
