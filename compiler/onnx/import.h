@@ -127,9 +127,9 @@ struct ImportOptions {
   // shape, axes, repeat counts) can be given this way; for sequences and optionals it is the only way. Error(kShape, kType) if a value
   // contradicts the file.
   std::map<std::string, KnownInput> values;
-  // The same as numbers, for tensors: row-major, cast to the input's type; a single one fills the whole input. Such an input does not decide
-  // which axis is the batch. Error(kConfig) for a name that is not an input, another number of elements, several of them for an input with
-  // the batch, or one that the type cannot represent.
+  // The same as numbers, for tensors: row-major, cast to the input's type; a single one fills the whole input. Such an input does not
+  // decide which axis is the batch. Error(kConfig) for a name that is not an input, another number of elements, several of them for an
+  // input with the batch, or one that the type cannot represent.
   std::map<std::string, std::vector<double>> numbers;
   // Graph outputs to compute, by name; empty: all. Nodes that these outputs do not need are removed. Not used with a file's own algorithm.
   // Error(kConfig) for a name that is not an output.
