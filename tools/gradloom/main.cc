@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -78,6 +79,11 @@ Error UnknownVerb(const std::string& word) {
                (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("verbs: " + VerbList()));
 }
 
+// Whether a word is written as a flag, and not as a negative number or a file.
+bool IsFlag(std::string_view word) {
+  return word.starts_with("--") || (word.size() == 2 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) != 0);
+}
+
 // Converts a usage error from CLI11 to an Error.
 Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const auto used = app.get_subcommands();
@@ -88,13 +94,14 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   std::vector<std::string> flags;
   for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
   }
   for (const std::string& word : words) {
     // The rest belongs to the launched command.
     if (word == "--") break;
     const std::string flag = word.substr(0, word.find('='));
-    if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
-    const std::string near = NearFlag(flag, flags);
+    if (!IsFlag(flag) || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    const std::string near = flag.size() == 2 ? "" : NearFlag(flag, flags);
     // torchrun passes on everything after the program; here a separator is required.
     const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
     return Error(
