@@ -4,6 +4,7 @@
 #include "runtime/api/gradients.h"
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom::api {
@@ -11,13 +12,11 @@ namespace {
 
 // Programs in several languages show it, so it names no function of one of them.
 [[noreturn]] void ThrowNoParameter(const std::string& what, const std::string& wanted, const std::vector<std::string>& names) {
-  constexpr size_t kShown = 8;
   const std::string near = Nearest(wanted, names);
-  std::string known;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) known += (known.empty() ? "" : ", ") + Escaped(names[i]);
-  if (names.size() > kShown) known += ", and " + std::to_string(names.size() - kShown) + " more";
+  Listing known(8);
+  for (const std::string& name : names) known.Add(Escaped(name));
   throw Error(ErrorCode::kConfig, "the plan has no " + what + " '" + Escaped(wanted) + "'", "",
-              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + "it has: " + known);
+              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + "it has: " + known.text());
 }
 
 }  // namespace

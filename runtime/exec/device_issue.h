@@ -40,8 +40,6 @@ class DeviceIssuer {
   void* origin() const { return origin_.get(); }
   // Waits for the step that was enqueued, or launched as a graph. Throws like DeviceGroups::Await.
   void Await();
-  // Waits for a stream of a rank's device. Throws like DeviceGroups::Await.
-  void Await(size_t rank, void* stream) { groups_.Await(*memories_.rank(rank).device, stream); }
   // Waits for a stream that reads memory of the host: as DeviceGroups::AwaitCopies.
   void AwaitCopies(size_t rank, void* stream) const { groups_.AwaitCopies(*memories_.rank(rank).device, stream); }
   // The event at which a rank begins its step, if that is timed.

@@ -358,8 +358,8 @@ std::map<std::string, std::string> TrainedModel::TransformedTargets() const {
   return targets;
 }
 
-void TrainedModel::UndoTransforms(Predictions& predictions) const {
-  for (const auto& [output, target] : TransformedTargets()) {
+void TrainedModel::UndoTransforms(const std::map<std::string, std::string>& targets, Predictions& predictions) const {
+  for (const auto& [output, target] : targets) {
     const auto found = predictions.outputs.find(output);
     if (found == predictions.outputs.end()) continue;
     Tensor& tensor = found->second;
@@ -384,7 +384,8 @@ void TrainedModel::UndoTransforms(Predictions& predictions) const {
 
 Predictions TrainedModel::Predict(const std::string& data, const PredictionForm& form, std::vector<std::string>& notes,
                                   const TrainingJob& job) const {
-  if (form.target_units && TransformedTargets().empty()) {
+  const std::map<std::string, std::string> transformed = TransformedTargets();
+  if (form.target_units && transformed.empty()) {
     throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
                 "omit it: the outputs are in the units of the training data");
   }
@@ -424,9 +425,9 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   predictions.files = FilesOfRows(rows);
   for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
   if (!job.leads()) return predictions;
-  if (form.target_units) UndoTransforms(predictions);
+  if (form.target_units) UndoTransforms(transformed, predictions);
   if (form.classes) ClassifyOutputs(predictions);
-  for (const auto& [output, target] : TransformedTargets()) {
+  for (const auto& [output, target] : transformed) {
     if (form.target_units || !predictions.outputs.contains(output)) continue;
     notes.push_back("units   '" + Escaped(output) + "' is in the units of the transformed target '" + Escaped(target) +
                     "'; --target-units undoes its transform");

@@ -96,8 +96,8 @@ class TrainedModel {
   void ClassifyOutputs(Predictions& predictions) const;
   // By output, the target that has transforms and that a loss of numbers compares it with.
   std::map<std::string, std::string> TransformedTargets() const;
-  // Undoes the transforms of targets in outputs that are compared with them.
-  void UndoTransforms(Predictions& predictions) const;
+  // Undoes the transforms of these targets (TransformedTargets) in the outputs that are compared with them.
+  void UndoTransforms(const std::map<std::string, std::string>& targets, Predictions& predictions) const;
   // Ends the set-up phase, and the job if its processes have other weights or data than rank 0.
   void CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const;
 
