@@ -14,7 +14,8 @@ def _gencode_flags():
 
 def _optimize_flags():
     """If nothing runs on a GPU, code that is only compiled and linked need not be fast, which saves half of the time."""
-    return ["-DNDEBUG"] + (["--Ofast-compile=max", "-Xcompiler=-O0"] if CUDA_FAST_COMPILE else ["-O3"])
+    fast = ["--Ofast-compile=max", "-Xcompiler=-O0", "-Xptxas=--suppress-stack-size-warning"]
+    return ["-DNDEBUG"] + (fast if CUDA_FAST_COMPILE else ["-O3"])
 
 def _cuda_library_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)

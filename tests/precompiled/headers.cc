@@ -1,4 +1,4 @@
-// Headers that many tests include. They are parsed once, and every test is compiled as if its first line included this file (.bazelrc).
+// Headers that many tests include. They are parsed once, and tests are compiled as if their first line included this file (cc.bzl).
 
 #include <gtest/gtest.h>
 
