@@ -173,6 +173,8 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
   return type;
 }
 
+constexpr int64_t kMaxEmptyRows = int64_t{1} << 31;
+
 void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
   if (type.shape.rank() > kMaxRank) {
     throw Error(ErrorCode::kLimit, "an output has rank " + std::to_string(type.shape.rank()) + "; the limit is " + std::to_string(kMaxRank),
@@ -189,6 +191,18 @@ void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
   if (!elements || *elements > (int64_t{1} << 59)) {
     throw Error(ErrorCode::kLimit, "an output of shape " + type.shape.ToString() + " has more elements than memory can hold",
                 Describe(node));
+  }
+  // Kernels loop over the rows of a tensor without elements, too.
+  if (*elements == 0) {
+    int64_t rows = 1;
+    for (int64_t dim : type.shape) {
+      if (dim == 0) continue;
+      rows = dim > kMaxEmptyRows ? dim : rows * dim;
+      if (rows > kMaxEmptyRows) {
+        throw Error(ErrorCode::kLimit, "an output of shape " + type.shape.ToString() + " has no elements, but too many rows",
+                    Describe(node));
+      }
+    }
   }
 }
 

@@ -74,7 +74,9 @@ void LongProduct::Run(const void* const* inputs, void* const* outputs, void* scr
         const float* const from = sums(part) + i * p.n;
         for (int64_t j = 0; j < p.n; ++j) to[j] += from[j];
       }
-      for (int64_t j = 0; j < p.n; ++j) c[i * p.n + j] = to[j] * p.alpha + (bias == nullptr ? 0.0F : bias[i * p.bias_row + j * p.bias_col]);
+      for (int64_t j = 0; j < p.n; ++j) {
+        c[i * p.n + j] = to[j] * p.alpha + (bias == nullptr ? 0.0F : p.beta * bias[i * p.bias_row + j * p.bias_col]);
+      }
     }
   });
 }

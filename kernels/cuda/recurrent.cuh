@@ -95,7 +95,7 @@ GRADLOOM_DEVICE A Activate(const Activation& f, A x) {
   switch (f.kind) {
     case Activation::Kind::kSigmoid: return Logistic(x);
     case Activation::Kind::kTanh: return ::tanh(x);
-    case Activation::Kind::kRelu: return x > 0 ? x : A(0);
+    case Activation::Kind::kRelu: return x < 0 ? A(0) : x;
     case Activation::Kind::kAffine: return p * x + q;
     case Activation::Kind::kLeakyRelu: return x >= 0 ? x : p * x;
     case Activation::Kind::kThresholdedRelu: return x > p ? x : A(0);

@@ -184,7 +184,7 @@ struct Steps {
     const Sequences::Cell at = n.CellOf(i);
     if (!n.Active(s, at.b)) return Skip(s, at);
     const A z = Argument(Kept(at, RowOf(s, at)), product, at, 0, 1);
-    Finish(s, i, at, relu ? (z > 0 ? z : A(0)) : ::tanh(z));
+    Finish(s, i, at, relu ? (z < 0 ? A(0) : z) : ::tanh(z));
   }
 
   // GRU without linear_before_reset, first half: the gates, and reset gate * state, the operand of the candidate's product.

@@ -125,6 +125,7 @@ struct AttentionCall {
     for (auto* row : {&rows->raw, &rows->capped, &rows->biased, &rows->probability}) row->assign(n, 0);
     const T* query = In<T>(inputs, kQ) + q.At(b, h, i);
     T highest = -std::numeric_limits<T>::infinity();
+    bool sees = false;  // some key; a score that is not a number is not hidden
     for (size_t j = 0; j < n; ++j) {
       const T* key = Key(b, h, static_cast<int64_t>(j));
       T dot = 0;
@@ -133,9 +134,10 @@ struct AttentionCall {
       rows->capped[j] = softcap > 0 ? softcap * std::tanh(rows->raw[j] / softcap) : rows->raw[j];
       rows->biased[j] = rows->capped[j] + Bias(b, h, i, static_cast<int64_t>(j));
       highest = std::max(highest, rows->biased[j]);
+      sees = sees || rows->biased[j] != -std::numeric_limits<T>::infinity();
     }
     rows->log_sum = std::numeric_limits<T>::infinity();
-    if (std::isinf(highest) && highest < 0) return;  // the result is zero if the query sees no key
+    if (!sees) return;  // the result is zero
     T sum = 0;
     for (size_t j = 0; j < n; ++j) sum += rows->probability[j] = std::exp(rows->biased[j] - highest);
     for (T& p : rows->probability) p /= sum;

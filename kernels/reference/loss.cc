@@ -51,6 +51,7 @@ Rows RowsOf(const KernelCall& call, const void* const* inputs, const Shape& shap
 // Log-probabilities of n scores that are `step` apart; y may be x. Does not overflow for finite scores.
 template <typename T, typename O>
 void LogSoftmax(const T* x, int64_t n, int64_t step, O* y) {
+  if (n == 0) return;
   using A = Arithmetic<T>;
   A largest = x[0];
   for (int64_t c = 1; c < n; ++c) largest = std::max(largest, static_cast<A>(x[c * step]));

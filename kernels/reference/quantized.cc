@@ -1,6 +1,7 @@
 // Conversion to and from integers or narrow floats with a scale, and products of quantized operands. Sums of products are in double, which
 // is exact for 8-bit integers.
 #include <cmath>
+#include <limits>
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/numbers.h"
@@ -62,7 +63,11 @@ void QuantizeLinear(const KernelCall& call, const void* const* in, void* const* 
   for (size_t i = 0; i < y.size(); ++i) {
     const size_t at = granularity.At(static_cast<int64_t>(i));
     const double quotient = RoundedTo(precision, y[i] / scale[at]);
-    y[i] = (whole ? std::nearbyint(quotient) : quotient) + zero[at];
+    if (whole && std::isnan(quotient)) {
+      y[i] = -std::numeric_limits<double>::infinity();  // the least integer, as in ONNX's reference
+    } else {
+      y[i] = (whole ? std::nearbyint(quotient) : quotient) + zero[at];
+    }
   }
   StoreNumbers(call, 0, y, out, {.saturate = call.attributes.Int("saturate", 1) != 0});
 }

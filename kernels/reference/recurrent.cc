@@ -100,7 +100,7 @@ void Activation::Apply(int64_t n, const T* x, T* y) const {
   switch (kind) {
     case Kind::kSigmoid: return ForEach(n, x, y, [](T v) { return Sigmoid(v); });
     case Kind::kTanh: return ForEach(n, x, y, [](T v) { return std::tanh(v); });
-    case Kind::kRelu: return ForEach(n, x, y, [](T v) { return v > 0 ? v : T(0); });
+    case Kind::kRelu: return ForEach(n, x, y, [](T v) { return v < 0 ? T(0) : v; });
     case Kind::kAffine: return ForEach(n, x, y, [=](T v) { return p * v + q; });
     case Kind::kLeakyRelu: return ForEach(n, x, y, [=](T v) { return v >= 0 ? v : p * v; });
     case Kind::kThresholdedRelu: return ForEach(n, x, y, [=](T v) { return v > p ? v : T(0); });

@@ -57,6 +57,15 @@ struct Window3 {
     const int64_t last = shift >= inputs ? 0 : (inputs - 1 - shift) / stride[dim] + 1;
     return {std::min(first, outputs), std::max(std::min(last, outputs), std::min(first, outputs))};
   }
+
+  // The number of kernel elements of window o that lie before the input coordinate `end`.
+  int64_t Before(size_t dim, int64_t o, int64_t end) const {
+    const int64_t room = end - At(dim, o, 0);
+    return room <= 0 ? 0 : std::min((room - 1) / dilation[dim] + 1, kernel[dim]);
+  }
+
+  // The kernel elements [first, last) of window o that lie within an input of `inputs` points. A window may be much larger than the input.
+  std::array<int64_t, 2> Taps(size_t dim, int64_t o, int64_t inputs) const { return {Before(dim, o, 0), Before(dim, o, inputs)}; }
 };
 
 // Calls f(window, input point) for each input point under each window of a plane, window by window in scan order.
@@ -66,17 +75,11 @@ void ForEachPoint(const Window3& w, const Volume& in, const Volume& out, F f) {
   for (int64_t d = 0; d < out.extent[0]; ++d) {
     for (int64_t h = 0; h < out.extent[1]; ++h) {
       for (int64_t v = 0; v < out.extent[2]; ++v, ++window) {
-        for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
-          const int64_t id = w.At(0, d, kd);
-          if (id < 0 || id >= in.extent[0]) continue;
-          for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
-            const int64_t ih = w.At(1, h, kh);
-            if (ih < 0 || ih >= in.extent[1]) continue;
-            for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
-              const int64_t iw = w.At(2, v, kw);
-              if (iw < 0 || iw >= in.extent[2]) continue;
-              f(window, (id * in.extent[1] + ih) * in.extent[2] + iw);
-            }
+        const auto depth = w.Taps(0, d, in.extent[0]), height = w.Taps(1, h, in.extent[1]), width = w.Taps(2, v, in.extent[2]);
+        for (int64_t kd = depth[0]; kd < depth[1]; ++kd) {
+          for (int64_t kh = height[0]; kh < height[1]; ++kh) {
+            const int64_t row = (w.At(0, d, kd) * in.extent[1] + w.At(1, h, kh)) * in.extent[2];
+            for (int64_t kw = width[0]; kw < width[1]; ++kw) f(window, row + w.At(2, v, kw));
           }
         }
       }
@@ -89,11 +92,7 @@ void ForEachPoint(const Window3& w, const Volume& in, const Volume& out, F f) {
 inline std::vector<int64_t> AverageDivisors(const Window3& w, const Volume& in, const Volume& out, bool include_pad) {
   std::vector<int64_t> divisors(static_cast<size_t>(out.points()), 0);
   if (include_pad) {
-    const auto within = [&](size_t dim, int64_t o) {
-      int64_t n = 0;
-      for (int64_t k = 0; k < w.kernel[dim]; ++k) n += w.At(dim, o, k) < in.extent[dim] + w.pad_end[dim];
-      return n;
-    };
+    const auto within = [&](size_t dim, int64_t o) { return w.Before(dim, o, in.extent[dim] + w.pad_end[dim]); };
     size_t o = 0;
     for (int64_t d = 0; d < out.extent[0]; ++d) {
       for (int64_t h = 0; h < out.extent[1]; ++h) {

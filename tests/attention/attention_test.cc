@@ -84,6 +84,14 @@ TEST(Attention, MatchesTheReference) {
   ExpectOutput({Shared(mask, true)}, {-0.104905, 0.182877, 0, 0, -0.245142, -0.102362, -0.143763, 0.143065, 0, 0, -0.210634, -0.127074});
 }
 
+// Not the zero of a query that sees no key.
+TEST(Attention, NanIsNoHiddenKey) {
+  Case c{Shared(Tensor(), false), {{"is_causal", kOn}}};
+  c.operands[0].as<double>()[0] = std::numeric_limits<double>::quiet_NaN();
+  Program p(c);
+  EXPECT_TRUE(std::isnan(p.Run(p.outputs[0], p.feeds).as<double>()[0]));
+}
+
 void ExpectGradients(const Case& c) {
   Program p(c);
   ValueId loss = kNoValue;

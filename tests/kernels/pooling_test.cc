@@ -1,10 +1,14 @@
 // Compares pooling and its gradients with the reference kernels.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/reference/reference.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
 #include "tests/seed/test_seed.h"
@@ -57,6 +61,17 @@ TEST(Pooling, ForwardAndGradients) {
       ExpectSameAsReference(Call("AveragePool", "", {c.x}, y, attributes), random, {}, "cpu.AveragePool");
       ExpectSameAsReference(Call("AveragePoolGrad", "gradloom", {y}, c.x, attributes), random, {}, "cpu.AveragePoolGrad");
     }
+  }
+}
+
+// Padding makes the window valid, and nearly all of it lies in the padding.
+TEST(Pooling, WindowMuchLargerThanTheInput) {
+  const int64_t large = int64_t{1} << 36;
+  const Tensor x[] = {Tensor::From<float>({1, 2, 3, 6}, {1, 1, 4})};
+  for (const auto& [op, include, wanted] : {std::tuple{"MaxPool", 0, 6.0f}, {"AveragePool", 0, 3.0f}, {"AveragePool", 1, 12 * 0x1p-36f}}) {
+    Attributes attributes = {{"kernel_shape", std::vector<int64_t>{large}}, {"pads", std::vector<int64_t>{large - 4, 0}}};
+    if (op[0] == 'A') attributes.set("count_include_pad", int64_t{include});
+    EXPECT_EQ(RunReference(Call(op, "", {{1, 1, 4}}, {1, 1, 1}, attributes), x)[0].as<float>()[0], wanted) << op << " " << include;
   }
 }
 

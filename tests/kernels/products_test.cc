@@ -100,8 +100,10 @@ TEST(MatMul, LongSums) {
     ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({k, n})}, {m, n}, {{"transA", int64_t{1}}}), random, close);
     ExpectSameAsReference(Call("MatMul", "", {Float({m, k}), Float({k, n})}, {m, n}, {}), random, close);
     for (const Shape& bias : {Shape{}, Shape{n}, Shape{m, 1}, Shape{m, n}}) {
-      const Attributes attributes = {{"alpha", 0.5}, {"transA", int64_t{1}}, {"transB", int64_t{1}}};
-      ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({n, k}), Float(bias)}, {m, n}, attributes), random, close);
+      for (double beta : {1.0, -2.5}) {
+        const Attributes attributes = {{"alpha", 0.5}, {"beta", beta}, {"transA", int64_t{1}}, {"transB", int64_t{1}}};
+        ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({n, k}), Float(bias)}, {m, n}, attributes), random, close);
+      }
     }
   }
 }

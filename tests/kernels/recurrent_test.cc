@@ -1,6 +1,7 @@
 // Compares LSTM, GRU and RNN, computed as products, with the reference kernels.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -107,6 +108,19 @@ TEST(Recurrent, ReadsNothingPastTheEndOfASequence) {
     const auto x = drawn.inputs[0].as<float>();
     std::fill(x.end() - 2 * 3, x.end(), std::numeric_limits<float>::quiet_NaN());
     ExpectSameAsReference(drawn.call, random, How(drawn), "onednn." + kind.gradient);
+  }
+}
+
+// A network that diverged does not look finite.
+TEST(Recurrent, NanStaysNan) {
+  std::mt19937_64 random(TestSeed());
+  for (const Kind& kind : kKinds) {
+    for (const char* activation : {"Tanh", "Relu"}) {
+      Drawn drawn = Draw({4, 2, 3, 5, "forward", false, true, true, false, false, 0, activation}, kind, random);
+      drawn.inputs[0].as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(std::isnan(RunReference(drawn.call, drawn.inputs)[0].as<float>()[0])) << kind.op << " " << activation;
+      ExpectSameAsReference(drawn.call, random, How(drawn), "cpu." + kind.op);
+    }
   }
 }
 

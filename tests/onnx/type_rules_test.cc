@@ -142,6 +142,9 @@ TEST_F(TypeRulesTest, ShapesThatDependOnData) {
 
 TEST_F(TypeRulesTest, RejectsHugeShapes) {
   EXPECT_EQ(Fails("Expand", {Input({1}), b_.Ints({int64_t{1} << 40, int64_t{1} << 22})}), ErrorCode::kLimit);
+  EXPECT_EQ(Fails("Expand", {Input({1, 0}), b_.Ints({int64_t{1} << 40, 0})}), ErrorCode::kLimit);
+  EXPECT_EQ(Fails("Expand", {Input({1, 1, 0}), b_.Ints({1 << 20, 1 << 20, 0})}), ErrorCode::kLimit);
+  EXPECT_EQ(Infer("Expand", {Input({1, 0}), b_.Ints({1 << 20, 0})}).shape, (Shape{1 << 20, 0}));
 }
 
 TEST_F(TypeRulesTest, UnknownOperators) {

@@ -70,7 +70,7 @@ void Rnn(const RnnCell& cell) {
 #pragma omp simd
   for (Index j = 0; j < cell.n; ++j) {
     const float sum = x[j] + z[j] + b[j];
-    h1[j] = y[j] = kRelu ? (sum > 0 ? sum : 0.0f) : scalar::Tanh(sum);
+    h1[j] = y[j] = kRelu ? (sum < 0 ? 0.0f : sum) : scalar::Tanh(sum);
   }
 }
 

@@ -94,9 +94,10 @@ void LogSoftmaxRow(const float* x, float* y, Index n) {
     for (Index i = 0; i < count; ++i) exps[i] = scalar::Exp(x[begin + i] - shift);
     sum += static_cast<double>(kRowReductions[kSum](exps, count));
   }
-  const float log_sum = shift + scalar::Log(static_cast<float>(sum));
+  // Not x - (shift + log_sum): that sum has no bits left for the logarithm of large scores.
+  const float log_sum = scalar::Log(static_cast<float>(sum));
 #pragma omp simd
-  for (Index i = 0; i < n; ++i) y[i] = x[i] - log_sum;
+  for (Index i = 0; i < n; ++i) y[i] = x[i] - shift - log_sum;
 }
 
 namespace {
@@ -132,12 +133,12 @@ void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index colum
 void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work) {
   ColumnStatistics(x, n, stride, columns, work);
 #pragma omp simd
-  for (Index j = 0; j < columns; ++j) work[j] += scalar::Log(work[columns + j]);
+  for (Index j = 0; j < columns; ++j) work[columns + j] = scalar::Log(work[columns + j]);
   for (Index r = 0; r < n; ++r) {
     const float* from = x + r * stride;
     float* to = y + r * stride;
 #pragma omp simd
-    for (Index j = 0; j < columns; ++j) to[j] = from[j] - work[j];
+    for (Index j = 0; j < columns; ++j) to[j] = from[j] - work[j] - work[columns + j];
   }
 }
 
