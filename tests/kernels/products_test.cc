@@ -100,11 +100,12 @@ TEST(MatMul, LongSums) {
     ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({k, n})}, {m, n}, {{"transA", int64_t{1}}}), random, close);
     ExpectSameAsReference(Call("MatMul", "", {Float({m, k}), Float({k, n})}, {m, n}, {}), random, close);
     for (const Shape& bias : {Shape{}, Shape{n}, Shape{m, 1}, Shape{m, n}}) {
-      for (double beta : {1.0, -2.5}) {
-        const Attributes attributes = {{"alpha", 0.5}, {"beta", beta}, {"transA", int64_t{1}}, {"transB", int64_t{1}}};
-        ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({n, k}), Float(bias)}, {m, n}, attributes), random, close);
-      }
+      const Attributes attributes = {{"alpha", 0.5}, {"transA", int64_t{1}}, {"transB", int64_t{1}}};
+      ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({n, k}), Float(bias)}, {m, n}, attributes), random, close);
     }
+    if (m == 1 || k < 2048) continue;
+    const Attributes scaled = {{"alpha", 0.5}, {"beta", -2.5}};
+    ExpectSameAsReference(Call("Gemm", "", {Float({m, k}), Float({k, n}), Float({n})}, {m, n}, scaled), random, close, "cpu.blocked.Gemm");
   }
 }
 
