@@ -54,6 +54,13 @@ def rows(tools):
     Plan = tools.message(tools.plan_proto, "Plan")
     good = read("one.plan")
 
+    def recipe(what, text, says):
+        """A plan whose recipe, from which a run would start, has more keys."""
+        def change(plan):
+            [property] = plan.properties
+            property.value += text.encode()
+        return changed("P28", what, change, says, "p.plan", command="train --plan p.plan --data train.csv --map x=a..d --epochs 1")
+
     def file(id, what, content, says, command=VERIFY, place="p.plan"):
         return Row(id, what, lambda: write("p.plan", content), command, "E-PLAN", says, place)
 
@@ -192,6 +199,10 @@ def rows(tools):
         changed("P28", "an attribute that the operator has not", lambda plan: setattr(gemm(plan).attributes.add(name=b"x"), "string", b"y"), "'x'"),
         changed("P28", "a text for a number", lambda plan: setattr(gemm(plan).attributes.add(name=b"alpha"), "string", b"y"), "alpha"),
         changed("P28", "a learning rate that is NaN", lambda plan: setattr(plan.schedule, "lr", float("nan")), "not finite", ""),
+        recipe("a recipe with a log file", '[log]\nfile = "elsewhere.txt"\n', "sets log.file, which no plan is compiled from"),
+        recipe("a recipe with a folder of runs", '[run]\nout = "elsewhere"\n', "sets run.out"),
+        recipe("a recipe with a job", '[job]\nmaster_addr = "192.0.2.1"\nworld_size = 2\nrank = 1\n', "sets job.rank"),
+        recipe("a recipe that trains on", "[train]\nepochs = 9\n", "sets train.epochs"),
         Elsewhere("P28", "no operator of ONNX forbids NaN as a number; tests/plan:plan_file_test has a kernel that does"),
         Elsewhere("P29", "a plan has no grids: a kernel chooses them from shapes that the verifier has proved (kernels/cuda)"),
         structure("P30", "8.4 million empty instructions", lambda: field(10, b"\x22\0" * ((1 << 23) + 1)), "more than 8388608 parts"),
