@@ -240,6 +240,11 @@ class CommandTest(unittest.TestCase):
             kept = file.read()
         self.assertIn("batch = 12", kept)
         self.assertIn("accumulate = 2", kept)
+        # The same command continues the run that it began.
+        for flags in ([], ["--devices", "cpu:2"]):
+            words = ["again" + str(len(flags)), "--batch", "24", "--micro-batch", "6", *flags, "--resume", "auto"]
+            self.train_with(*words)
+            self.assertNotIn(", was ", self.train_with(*words).stderr)
         # Steps are updates, on the screen as in the records.
         shown = self.run_command([*BARE, "--batch", "24", "--micro-batch", "6", "--progress", "plain", "--log-every", "1"]).stderr
         self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
@@ -459,6 +464,21 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn("model   model.onnx", self.train_with("main", code=4).stderr)
 
     # Contents of files.
+
+    def test_every_output_that_is_asked_for_is_made(self):
+        plan = ["inspect", "runs/main"]
+        self.assertIn("programs", json.loads(self.run_command([*plan, "--json", "--html", "p.html", "--dot", "p.dot"]).stdout))
+        self.assertIn("total", self.run_command([*plan, "--memory", "--onnx", "p.onnx"]).stdout)
+        for name in ("p.html", "p.dot", "p.onnx"):
+            self.assertTrue(os.path.getsize(name) > 0, name)
+        self.assertRegex(self.run_command([*plan, "--memory", "--streams"]).stdout, r"(?s)total .*predicted .*program 0")
+        for other in ("--graph", "--streams"):
+            self.assertIn("excludes", self.run_command([*plan, "--json", other], 4).stderr)
+        known = json.loads(self.run_command([*TRAIN, "--dry-run", "--json"]).stdout)
+        self.assertEqual((known["dry_run"], known["train_rows"], known["batch"]), (True, 60, 32))
+        for words in (["check", "model.onnx"], ["compile", "model.onnx", "-o", "none.plan"]):
+            known = json.loads(self.run_command([*words, *LOSS, "--stop-after", "add_loss", "--json"]).stdout)
+            self.assertEqual(known, {"model": "model.onnx", "stopped_after": "add_loss"})
 
     def test_compile_emits_what_inspect_writes(self):
         self.run_command(["compile", "model.onnx", *LOSS, "-o", "e.plan", "--emit-onnx", "a.onnx", "--emit-dot", "a.dot", "--emit-html",

@@ -85,10 +85,11 @@ class TrainingRun {
     SetUp();
     if (configuration_.Switch("train.dry_run")) {
       PrintHeader(log_, configuration_, set_up_, "");
+      if (json_) std::printf("%s\n", JsonLine(ReportOfDryRun(set_up_)).c_str());
       return 0;
     }
     if (job_->leads()) {
-      instruments_.emplace(configuration_, *session_, *set_up_.plan);
+      instruments_->Measure(configuration_, *session_, *set_up_.plan);
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
     }
@@ -106,7 +107,7 @@ class TrainingRun {
     folder_->CheckWritten();
     CheckOutputs(false);
     SetUp();
-    instruments_.emplace(configuration_, *session_, *set_up_.plan);
+    instruments_->Measure(configuration_, *session_, *set_up_.plan);
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     OpenCheckpoints();
     // From now on the run belongs to this process.
@@ -130,7 +131,9 @@ class TrainingRun {
  private:
   // Checks before compilation what would otherwise fail when it is written.
   void CheckOutputs(bool new_run) {
-    if (job_->leads()) CheckOutputsOfRun(configuration_, new_run);
+    if (!job_->leads()) return;
+    CheckOutputsOfRun(configuration_, new_run);
+    if (!configuration_.Switch("train.dry_run")) instruments_.emplace(configuration_);
   }
 
   void SetUp() {
