@@ -41,6 +41,8 @@ struct UseFlags {
     Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
     // The number of threads of a run fits the machine that it was trained on.
     if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Reset("devices.threads");
+    // It decides how gradients are summed. Nothing is summed here, and its file may be gone.
+    if (configuration.origin("devices.topology").kind == OriginKind::kFile) configuration.Reset("devices.topology");
     // The format of a run belongs to its own data.
     if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Reset("data.format");
     return configuration;
