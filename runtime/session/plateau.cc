@@ -46,6 +46,11 @@ double Plateau::Step(double value) {
   return lr_;
 }
 
+void Plateau::ForgetValues() {
+  has_best_ = false;
+  bad_ = 0;
+}
+
 std::string Plateau::state() const {
   return nlohmann::json{{"lr", lr_}, {"best", best_}, {"has_best", has_best_}, {"bad", bad_}, {"cooling", cooling_}}.dump();
 }

@@ -25,6 +25,9 @@ class Plateau {
 
   double lr() const { return lr_; }
 
+  // Begins to compare anew, as for values of another kind. The learning rate stays.
+  void ForgetValues();
+
   // The state to save for continuing to the same bits, as one line of text.
   std::string state() const;
   // Throws Error(kCheckpoint) for an invalid text.

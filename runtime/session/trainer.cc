@@ -51,6 +51,8 @@ Watch Watch::Parse(const std::string& text) {
   return {name, direction.empty() ? LargerIsBetter(name) : direction == "max"};
 }
 
+std::string Watch::ToString() const { return "eval/" + name + (larger ? ":max" : ":min"); }
+
 void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule) {
   if (options.batch < 1) throw Error(ErrorCode::kConfig, "the batch size must be at least 1");
   if (options.evaluate.unit == Interval::Unit::kSeconds)
@@ -339,6 +341,7 @@ std::string Trainer::state() const {
                       {"loss_weight", loss_weight},
                       {"terms", term_sums_},
                       {"term_weight", term_weight_},
+                      {"watch", options_.watch.ToString()},
                       {"best", best_},
                       {"best_step", best_step_},
                       {"not_better", stagnant_evaluations_},
@@ -373,6 +376,14 @@ void Trainer::set_state(const std::string& text) {
       plateau_->set_state(plateau);
       session_.set_learning_rate(plateau_->lr());
     }
+    // Missing in checkpoints of older releases.
+    const std::string watched = json.value("watch", options_.watch.ToString());
+    if (watched == options_.watch.ToString()) return;
+    formerly_watched_ = watched;
+    best_ = 0;
+    best_step_ = -1;
+    stagnant_evaluations_ = 0;
+    if (plateau_) plateau_->ForgetValues();
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the trainer: " + Escaped(text));
   }

@@ -38,6 +38,8 @@ struct Watch {
   bool larger = false;
 
   static Watch Parse(const std::string& text);
+  // As Parse reads it, with the direction: "eval/loss:min".
+  std::string ToString() const;
 };
 
 struct TrainerOptions {
@@ -138,6 +140,8 @@ class Trainer {
   std::string state() const;
   // Throws Error(kCheckpoint) for an invalid text.
   void set_state(const std::string& text);
+  // What the run whose state was set had watched, if that was something else: its best value is not compared with. Otherwise "".
+  const std::string& formerly_watched() const { return formerly_watched_; }
 
   int64_t batches_per_epoch() const;
   int64_t total_batches() const;
@@ -205,6 +209,7 @@ class Trainer {
   double best_ = 0;
   int64_t best_step_ = -1;
   int64_t stagnant_evaluations_ = 0;
+  std::string formerly_watched_;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   // Requests that wait until the state can be saved.
   bool stop_ = false, save_is_due_ = false;

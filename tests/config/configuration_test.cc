@@ -227,6 +227,19 @@ TEST_F(ConfigurationTest, FlagsAreParsedStrictly) {
   EXPECT_NE(ErrorOf([&] { c.SetFlag(*FindFlag("--mode"), {"trian"}); }).help().find("did you mean 'train'"), std::string::npos);
 }
 
+TEST_F(ConfigurationTest, APathThroughALinkLeadsWhereItLed) {
+  namespace fs = std::filesystem;
+  fs::create_directories(folder_ / "far/inner");
+  fs::create_directory_symlink("far/inner", folder_ / "link");
+  Configuration c;
+  c.SetFlag(*FindFlag("--data"), {folder_ / "link/../d.csv"});
+  EXPECT_EQ(ValueText(c, *FindKey("data.train")), "\"" + fs::canonical(folder_ / "far").string() + "/d.csv\"");
+  // Elsewhere links stay, so that they may be changed later.
+  c = Configuration();
+  c.SetFlag(*FindFlag("--data"), {folder_ / "far/.././link//d.csv"});
+  EXPECT_EQ(ValueText(c, *FindKey("data.train")), "\"" + std::string(folder_ / "link/d.csv") + "\"");
+}
+
 TEST_F(ConfigurationTest, RoundTrip) {
   Configuration c = Read(
       "[model]\npath = \"sub/m.onnx\"\nshape = { N = 4 }\n[data.map]\n\"odd name\" = \"p0..p3\"\n[data.transform]\nx = [\"scale 2\", "

@@ -117,6 +117,24 @@ class CommandTest(unittest.TestCase):
         # A result must not replace a FIFO.
         self.assertIn("the path exists and is not a regular file", self.run_command(["export", "runs/main", "-o", "log.fifo"], 8).stderr)
 
+    def test_log_to_a_pipe_that_nobody_empties_does_not_block(self):
+        os.mkfifo("full.fifo")
+        reader = os.open("full.fifo", os.O_RDONLY | os.O_NONBLOCK)
+        words = [*(word for word in BARE if word not in ("--epochs", "1")), "--save-every", "never"]
+        self.run_command([*words, "--epochs", "500", "--progress", "plain", "--log-every", "1", "--name", "full", "--log-file", "full.fifo"])
+        lines = os.read(reader, 1 << 20).decode().splitlines()
+        self.assertGreater(len(lines), 100)
+        with open("runs/full/log.txt") as file:
+            self.assertLessEqual({line for line in lines[:-1] if " step=" in line}, set(file.read().splitlines()))
+        # A reader that ends does not end the run.
+        process = subprocess.Popen([GRADLOOM, *words, "--epochs", "200", "--progress", "plain", "--log-every", "1", "--name", "left",
+                                    "--log-file", "full.fifo"], stderr=subprocess.PIPE)
+        while b" step=" not in process.stderr.readline():
+            self.assertIsNone(process.poll())
+        os.close(reader)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+
     # Streams.
 
     def test_results_that_cannot_be_written_are_an_error(self):
@@ -240,6 +258,15 @@ class CommandTest(unittest.TestCase):
             kept = file.read()
         self.assertIn("batch = 12", kept)
         self.assertIn("accumulate = 2", kept)
+        # The same command continues the run that it began.
+        for flags in ([], ["--devices", "cpu:2"]):
+            words = ["again" + str(len(flags)), "--batch", "24", "--micro-batch", "6", *flags, "--resume", "auto"]
+            self.train_with(*words)
+            self.assertNotIn(", was ", self.train_with(*words).stderr)
+        job = ["launch", "--standalone", "--nproc-per-node", "2", "--", *TRAIN, "--name", "again_job", "--batch", "24", "--micro-batch", "6",
+               "--devices", "cpu:1", "--resume", "auto"]
+        self.run_command(job)
+        self.assertNotIn(", was ", self.run_command(job).stderr)
         # Steps are updates, on the screen as in the records.
         shown = self.run_command([*BARE, "--batch", "24", "--micro-batch", "6", "--progress", "plain", "--log-every", "1"]).stderr
         self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
@@ -309,6 +336,10 @@ class CommandTest(unittest.TestCase):
 
         sample_files.write("fast.toml", "[node]\ndevices = 1\n[network]\nbytes_per_second = 1e3\nseconds = 1e-9\n")
         self.assertGreater(collectives("--topology", "fast.toml"), collectives())
+        # Evaluations sum no gradients.
+        self.train_with("cluster", "--devices", "cpu:2", "--topology", "fast.toml")
+        os.remove("fast.toml")
+        self.run_command(["eval", "runs/cluster", "--data", "train.csv"])
         self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
 
     def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
@@ -459,6 +490,21 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn("model   model.onnx", self.train_with("main", code=4).stderr)
 
     # Contents of files.
+
+    def test_every_output_that_is_asked_for_is_made(self):
+        plan = ["inspect", "runs/main"]
+        self.assertIn("programs", json.loads(self.run_command([*plan, "--json", "--html", "p.html", "--dot", "p.dot"]).stdout))
+        self.assertIn("total", self.run_command([*plan, "--memory", "--onnx", "p.onnx"]).stdout)
+        for name in ("p.html", "p.dot", "p.onnx"):
+            self.assertTrue(os.path.getsize(name) > 0, name)
+        self.assertRegex(self.run_command([*plan, "--memory", "--streams"]).stdout, r"(?s)total .*predicted .*program 0")
+        for other in ("--graph", "--streams"):
+            self.assertIn("excludes", self.run_command([*plan, "--json", other], 4).stderr)
+        known = json.loads(self.run_command([*TRAIN, "--dry-run", "--json"]).stdout)
+        self.assertEqual((known["dry_run"], known["train_rows"], known["batch"]), (True, 60, 32))
+        for words in (["check", "model.onnx"], ["compile", "model.onnx", "-o", "none.plan"]):
+            known = json.loads(self.run_command([*words, *LOSS, "--stop-after", "add_loss", "--json"]).stdout)
+            self.assertEqual(known, {"model": "model.onnx", "stopped_after": "add_loss"})
 
     def test_compile_emits_what_inspect_writes(self):
         self.run_command(["compile", "model.onnx", *LOSS, "-o", "e.plan", "--emit-onnx", "a.onnx", "--emit-dot", "a.dot", "--emit-html",

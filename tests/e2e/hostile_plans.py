@@ -54,6 +54,13 @@ def rows(tools):
     Plan = tools.message(tools.plan_proto, "Plan")
     good = read("one.plan")
 
+    def recipe(what, text, says):
+        """A plan whose recipe, from which a run would start, has more keys."""
+        def change(plan):
+            [kept] = [each for each in plan.properties if each.name == b"configuration"]
+            kept.value += text.encode()
+        return changed("P28", what, change, says, "p.plan", command="train --plan p.plan --data train.csv --map x=a..d --epochs 1")
+
     def file(id, what, content, says, command=VERIFY, place="p.plan"):
         return Row(id, what, lambda: write("p.plan", content), command, "E-PLAN", says, place)
 
@@ -192,6 +199,9 @@ def rows(tools):
         changed("P28", "an attribute that the operator has not", lambda plan: setattr(gemm(plan).attributes.add(name=b"x"), "string", b"y"), "'x'"),
         changed("P28", "a text for a number", lambda plan: setattr(gemm(plan).attributes.add(name=b"alpha"), "string", b"y"), "alpha"),
         changed("P28", "a learning rate that is NaN", lambda plan: setattr(plan.schedule, "lr", float("nan")), "not finite", ""),
+        recipe("a recipe with a log file", '[log]\nfile = "elsewhere.txt"\n', "sets log.file, which no plan is compiled from"),
+        recipe("a recipe with a folder of runs", '[run]\nout = "elsewhere"\n', "sets run.out"),
+        recipe("a recipe with a job", '[job]\nmaster_addr = "192.0.2.1"\nworld_size = 2\nrank = 1\n', "sets job.rank"),
         Elsewhere("P28", "no operator of ONNX forbids NaN as a number; tests/plan:plan_file_test has a kernel that does"),
         Elsewhere("P29", "a plan has no grids: a kernel chooses them from shapes that the verifier has proved (kernels/cuda)"),
         structure("P30", "8.4 million empty instructions", lambda: field(10, b"\x22\0" * ((1 << 23) + 1)), "more than 8388608 parts"),
@@ -205,6 +215,9 @@ def rows(tools):
         Elsewhere("P35", "no verb runs a plan file: train and resume compile a plan for as many devices as they are given"),
         Row("P36", "the checkpoint of another model", lambda: None, "resume runs/done --epochs 2 --progress none --model other.onnx", "E-CHECKPOINT",
             "the checkpoint belongs to another model", "step-"),
+        *(Row("P36", "a run that names the master of a job", lambda: write("runs/done/config.toml", read("runs/done/config.toml") + b'[job]\nmaster_addr = "192.0.2.1"\n'),
+              command, "E-CONFIG", "the configuration of a run cannot set job.master_addr", r"config\.toml:\d+")
+          for command in ("resume runs/done --progress none", "eval runs/done", "predict runs/done --data train.csv")),
         *shown("P10", "buffer 9,999", lambda plan: gemm(plan).use_buffers.__setitem__(0, 9999)),
         *shown("P10", "program 9,999", lambda plan: setattr(plan.entries[0].ranks[0], "program", 9999), commands=SHOWN[2:4]),
         *shown("P15", "stream 7", lambda plan: setattr(gemm(plan), "stream", 7), commands=SHOWN[2:4]),

@@ -137,11 +137,12 @@ class LaunchTest(unittest.TestCase):
         self.assertNotIn("OMP_NUM_THREADS", self.seen(0))
 
     def test_standalone_takes_a_free_port(self):
-        self.launch(["--standalone", "--nproc-per-node", "2"], self.SEE)
-        port = self.seen(0)["MASTER_PORT"]
-        self.assertEqual(self.seen(1)["MASTER_PORT"], port)
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", int(port)))
+        for flags in (["--standalone"], ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]):
+            self.launch([*flags, "--nproc-per-node", "2"], self.SEE)
+            port = self.seen(0)["MASTER_PORT"]
+            self.assertEqual(self.seen(1)["MASTER_PORT"], port)
+            with socket.socket() as taken:
+                taken.bind(("127.0.0.1", int(port)))
 
     # How a job ends.
 
@@ -399,6 +400,37 @@ sys.exit(138)
         for rank in (0, 1):
             own = [line for line in done.stdout.splitlines() if line.startswith(f"[rank{rank}]: ")]
             self.assertEqual(own, [f"[rank{rank}]: {rank} {i}" for i in range(1, rows + 1)])
+
+    def test_a_job_outlives_the_reader_of_its_output(self):
+        process = self.start(["launch", "--nproc-per-node", "2", "-t", "3", "--", "sh", "-c", 'seq 100000; echo whole > "$F/end$RANK"'])
+        process.stdout.readline()
+        process.stdout.close()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=PATIENCE), 0)
+        for rank in (0, 1):
+            self.assertEqual(self.read(f"end{rank}"), "whole\n")
+
+    def test_a_process_that_prints_without_pause_delays_nothing(self):
+        """Neither the end of another one nor the memory of the launcher, also without line breaks."""
+        for printed in ("yes", "yes | tr -d '\\n'"):
+            start = time.monotonic()
+            with open(os.devnull, "w") as null:
+                process = subprocess.Popen([GRADLOOM, "launch", "--nproc-per-node", "2", "-t", "1", "--", "sh", "-c",
+                                            f'if [ $RANK = 1 ]; then sleep 0.2; exit 3; fi; {printed} | head -c 400000000; sleep 60'],
+                                           stdout=null, stderr=subprocess.DEVNULL, env=self.environment())
+                _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 3)
+            self.assertLess(time.monotonic() - start, 20)
+            self.assertLess(usage.ru_maxrss, 200 << 10)
+
+    def test_long_lines_are_kept(self):
+        done = self.launch(["-t", "1", "--log-dir", self.path("logs")], "head -c 200000 /dev/zero | tr '\\0' x; echo; echo last")
+        [name] = os.listdir(self.path("logs"))
+        self.assertEqual(self.read(f"logs/{name}/attempt_0/0/stdout.log"), "x" * 200000 + "\nlast\n")
+        pieces = done.stdout.splitlines()
+        self.assertTrue(all(piece.startswith("[rank0]: ") for piece in pieces))
+        self.assertEqual("".join(piece[9:] for piece in pieces), "x" * 200000 + "last")
 
     def test_error_file_of_every_verb(self):
         for words in (["check", "nowhere.onnx"], ["launch", "--", "nowhere-to-be-found"], ["train", "--nonsense"]):

@@ -1,4 +1,5 @@
 """A run that is stopped, killed or out of disk space resumes to the bits of an uninterrupted one, by the command."""
+import csv
 import glob
 import json
 import os
@@ -327,6 +328,40 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(os.path.join(run, "checkpoints"))),
                          ["BEST", "LATEST", "LOCK", f"step-{best:06d}", f"step-{max(losses):06d}"])
         self.command(["resume", run, "--from", "best"])
+
+    def test_another_watched_value_begins_anew(self):
+        """A loss and an accuracy cannot be compared, so neither the best value nor the evaluations without improvement count."""
+        self.command(["train", *digits(name="watched", best="eval/loss:min", early_stop="2")])
+        run = self.run_folder("watched")
+        done = self.command(["resume", run, "--best", "eval/accuracy:max", "--epochs", "3", "--report", "json"])
+        self.assertIn("best    begins anew: the run compared eval/loss:min, now it compares eval/accuracy:max", done.stderr)
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            found = [line for line in map(json.loads, file) if line["split"] == "eval"]
+        report = json.loads(done.stdout)
+        began = int(re.search(r"resume  \S+  step (\d+)", done.stderr).group(1))
+        later = {line["step"]: line["accuracy"] for line in found if line["step"] > began}
+        self.assertEqual(report["best_step"], max(later, key=later.get))
+        self.assertNotIn("begins anew", self.command(["resume", run, "--epochs", "4"]).stderr)
+
+    def test_results_get_columns_of_later_metrics(self):
+        run = self.run_folder("columns")
+        self.command(["train", *digits(name="columns", eval_every="1ep", schedule="constant", keep="99")])
+        self.command(["resume", run, "--metric", "f1", "--epochs", "3"])
+
+        def results():
+            with open(os.path.join(run, "results.csv"), newline="") as file:
+                return list(csv.DictReader(file))
+
+        rows = results()
+        self.assertEqual([row["epoch"] for row in rows], ["1", "2", "3"])
+        self.assertTrue(all(row["eval/loss"] and None not in row for row in rows))
+        self.assertEqual([bool(row["eval/f1"]) for row in rows], [False, False, True])
+        # A checkpoint from before the column knows which lines follow it.
+        first = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
+        self.command(["resume", run, "--from", first, "--epochs", "3"])
+        again = results()
+        self.assertEqual([row["epoch"] for row in again], ["1", "2", "3"])
+        self.assertTrue(all(row["eval/f1"] for row in again))
 
 
 class NotFiniteTest(unittest.TestCase):

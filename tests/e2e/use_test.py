@@ -202,6 +202,9 @@ class UseTest(unittest.TestCase):
             self.assertEqual(np.array(json.load(file)["logits"]).shape, (60, 3))
         # A plan with weights is equivalent to the run.
         self.run_command(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "-o", "p.plan"])
+        self.assertEqual(self.json(["predict", "runs/main", "--data", "x.npz", "--map", "x=x", "-o", "both.npz", "--json"]),
+                         self.json(["predict", "runs/main", "--data", "x.npz", "--map", "x=x"]))
+        self.assertTrue(os.path.exists("both.npz"))
         by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
         np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
 
@@ -294,6 +297,19 @@ class UseTest(unittest.TestCase):
         report = self.json(["train", *words[1:], "--name", "part", "--resume", "runs/part/checkpoints/step-000004", "--json"])
         self.assertEqual((report["steps"], report["eval_loss"]), (12, whole["eval_loss"]))
         self.assertTrue(self.json(["diff", "runs/whole/state.safetensors", "runs/part/state.safetensors", "--json"])["same"])
+
+    def test_a_run_that_went_back_is_as_new_as_its_last_save(self):
+        words = [*TRAIN_LONG, "--save-every", "2", "--keep", "9"]
+        self.run_command([*words, "--name", "back"])
+        weights = lambda: self.json(["eval", "runs/back", "--json"])["weights"]
+        self.assertEqual(weights(), "runs/back/state.safetensors")
+        # It ends at an earlier step than it had reached before, after a save.
+        self.run_command(["resume", "runs/back", "--from", "step-000004", "--save-every", "1", "--lr", "1e30"], 10)
+        self.assertEqual(weights(), "runs/back/checkpoints/step-000005/rank-0.safetensors")
+        # A complete run that is resumed keeps its state.
+        self.run_command([*words, "--name", "complete"])
+        self.run_command(["resume", "runs/complete"])
+        self.assertEqual(self.json(["eval", "runs/complete", "--json"])["weights"], "runs/complete/state.safetensors")
 
     def test_a_renamed_folder_resumes(self):
         """By its new name, with and without naming it, and in another folder of runs."""
@@ -399,6 +415,8 @@ class UseTest(unittest.TestCase):
         # Tokens given by a file of characters.
         letters = "".join(chr(0x4E00 + i) for i in range(96))
         sample_files.write("letters.txt", letters.encode())
+        for other in (["--data", "x.npz"], ["-o", "text.json"], ["--classes"], ["--target-units"]):
+            self.assertIn("excludes", self.run_command(["predict", "runs/ring", "--generate", "3", *other], 4).stderr)
         line = self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", letters[5], "--temperature", "0", "--alphabet",
                                  "letters.txt"]).stdout
         self.assertEqual(line, letters[5:9] + "\n")
@@ -431,6 +449,10 @@ class UseTest(unittest.TestCase):
             commented = re.findall(r"^# ([a-z_]+) =", file.read(), re.M)
         known = {key["key"].split(".")[1] for key in self.json(["config", "--keys", "--json"])}
         self.assertLessEqual(set(commented), known)
+        # A key without a value, which TOML does not have.
+        self.run_command(["init", "model.onnx", "--data", "train.csv", "--eval-split", "", "-o", "whole.toml"])
+        with open("whole.toml", "rb") as file:
+            self.assertNotIn("eval_split", tomllib.load(file)["data"])
         self.run_command(["init", "model.onnx", "-o", "random.toml"])
         self.run_command(["train", "-c", "random.toml", "--epochs", "1", "--name", "from-random"])
 

@@ -220,6 +220,8 @@ class WatchingTest(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             said = self.refuse(8, "--metrics-port", str(taken.getsockname()[1]))
         self.assertIn("cannot serve metrics at 127.0.0.1:", said)
+        # Before anything is compiled.
+        self.assertNotIn("model ", said)
         self.refuse(4, "--metrics-port", "0", "--metrics-address", "no such host")
         self.refuse(4, "--metrics-port", "70000")
 

@@ -198,6 +198,16 @@ class WeightsTest(unittest.TestCase):
         for name, values in {**given, "w2": head["w2"], "b2": head["b2"]}.items():
             np.testing.assert_array_equal(after[name], values, err_msg=name)
 
+    def test_a_saved_run_needs_its_first_weights_no_more(self):
+        """Neither if their path has another model's weights by now, nor if a job resumes it without them."""
+        self.others("first.safetensors")
+        self.run_command([*TRAIN, "--init-weights", "first.safetensors", "--devices", "cpu:2", "--name", "first"])
+        safetensors.numpy.save_file({"other": np.zeros(3, "float32")}, "first.safetensors")
+        self.run_command(["resume", "runs/first", "--epochs", "2"])
+        os.remove("first.safetensors")
+        self.run_command(["launch", "--standalone", "--nproc-per-node", "2", "--", "resume", "runs/first", "--epochs", "3"])
+        self.assertIn("first.safetensors", self.run_command(["resume", "runs/first", "--from", "start"], 2).stderr)
+
     def test_a_run_with_frozen_weights_resumes_without_their_file(self):
         self.others("source.safetensors")
         words = [*TRAIN, "--freeze", "?1", "--init-weights", "source.safetensors", "--name", "parts"]

@@ -88,17 +88,26 @@ std::string ListOf(const std::vector<std::string>& texts) {
   return "[" + list + "]";
 }
 
+// Without "." and "..", which could lead elsewhere than their text after a symbolic link: then as the links are now.
+std::string AbsolutePath(const std::string& path) {
+  const fs::path absolute = fs::absolute(path), plain = absolute.lexically_normal();
+  if (plain.string().size() == absolute.string().size()) return plain.string();
+  std::error_code error;
+  const fs::path target = fs::weakly_canonical(absolute, error);
+  return error || target == fs::weakly_canonical(plain, error) ? plain.string() : target.string();
+}
+
 // The value for use in any folder: paths are absolute.
 KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
   if (key.type == KeyType::kTerms) {
     for (std::string& term : std::get<std::vector<std::string>>(value)) {
       const size_t file = FileLengthOf(term);
-      if (file > 0) term = fs::absolute(term.substr(0, file)).lexically_normal().string() + term.substr(file);
+      if (file > 0) term = AbsolutePath(term.substr(0, file)) + term.substr(file);
     }
   }
   if (key.type != KeyType::kPath) return value;
   const std::string& path = std::get<std::string>(value);
-  return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();
+  return path.empty() || path.starts_with("random:") ? value : AbsolutePath(path);
 }
 
 bool IsNothing(const KeyValue& value) {

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "runtime/base/error.h"
+
 namespace gradloom {
 namespace {
 
@@ -49,6 +51,12 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
 Configuration ConfigurationFlags::Resolve(const std::string& base) const {
   Configuration configuration;
   if (!base.empty()) configuration.ReadFile(base);
+  // The folder of a run may come from anyone, and must not decide whom a process connects to.
+  for (const Key& key : Keys()) {
+    if (key.section() != "job" || !configuration.is_set(key.name)) continue;
+    throw Error(ErrorCode::kConfig, "the configuration of a run cannot set " + std::string(key.name),
+                Escaped(configuration.origin(key.name).ToString(), 4096), "remove it there, and use " + std::string(key.flag));
+  }
   AddSetFlags(configuration);
   return configuration;
 }

@@ -25,8 +25,8 @@ class ConfigurationFlags {
   // may be given without its flag.
   void Declare(CLI::App& app, uint8_t uses, bool model_word = true);
 
-  // The defaults, `base` (the file of a run; "": none), the files of -c, --set and the flags; later ones override earlier ones. Throws
-  // Error(kConfig, kIo, kLimit).
+  // The defaults, `base` (the file of a run, which has no topology of a job; "": none), the files of -c, --set and the flags; later ones
+  // override earlier ones. Throws Error(kConfig, kIo, kLimit).
   Configuration Resolve(const std::string& base = "") const;
   // The same on top of a text in the format of a file, which errors call `name`.
   Configuration ResolveOver(const std::string& text, const std::string& name) const;

@@ -36,13 +36,15 @@ CompiledModel CompileConfigured(const Configuration& configuration, bool only_ch
 
 // With --stop-after there is no plan, only what the passes print.
 bool StopsEarly(const Configuration& configuration) { return !configuration.Text("compiler.stop_after").empty(); }
-int StopEarly(const Configuration& configuration, const EntryRequests& requests) {
+int StopEarly(const Configuration& configuration, const EntryRequests& requests, bool json) {
   PrintSetKeys(configuration);
   ReportingAllObstacles(configuration, [&] {
     const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
     ShowPasses(configuration, model, requests);
   });
-  LogToStderr("stopped after " + configuration.Text("compiler.stop_after") + ": no plan is made");
+  const std::string& last = configuration.Text("compiler.stop_after");
+  if (json) std::printf("%s\n", JsonLine({{"model", ModelPathOf(configuration)}, {"stopped_after", last}}).c_str());
+  LogToStderr("stopped after " + last + ": no plan is made");
   return 0;
 }
 
@@ -85,7 +87,7 @@ CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
 }
 
 int Check(const Configuration& configuration, bool json) {
-  if (StopsEarly(configuration)) return StopEarly(configuration, {.only_check = true});
+  if (StopsEarly(configuration)) return StopEarly(configuration, {.only_check = true}, json);
   nlohmann::json data;
   const CompiledModel made =
       configuration.Text("data.train").empty() ? CompileConfigured(configuration, true) : SetUpWithData(configuration, data);
@@ -118,7 +120,7 @@ int Check(const Configuration& configuration, bool json) {
 
 int CompileToFile(const Configuration& configuration, const CompileFlags& flags) {
   const auto& [out, pages, gradients, json] = flags;
-  if (StopsEarly(configuration)) return StopEarly(configuration, {.gradients = gradients});
+  if (StopsEarly(configuration)) return StopEarly(configuration, {.gradients = gradients}, json);
   CheckCanWrite(out);
   const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);

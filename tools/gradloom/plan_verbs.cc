@@ -53,7 +53,7 @@ std::string RanksOfPlace(const Plan& plan, int place) {
   return (ranks.count() == 1 ? "device " : "devices ") + ranks.text();
 }
 
-int PrintMemory(const Plan& plan) {
+void PrintMemory(const Plan& plan) {
   const MemoryReport report = ReportMemory(plan);
   const auto line = [](const char* what, int64_t bytes) {
     if (bytes > 0) std::printf("  %-18s %12s\n", what, Bytes(bytes).c_str());
@@ -84,7 +84,6 @@ int PrintMemory(const Plan& plan) {
   }
   std::printf(report.places.size() == 1 ? "total %s per device\n" : "at most %s per device\n",
               Bytes(report.fullest().total_bytes()).c_str());
-  return 0;
 }
 
 struct InspectFlags {
@@ -93,10 +92,8 @@ struct InspectFlags {
   bool graph = false, memory = false, streams = false, json = false;
 };
 
-// Shows the first entry, which is a training entry if the plan has one, with its predicted times.
-int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
-  WritePages(plan, flags.pages);
-  if (!flags.streams) return 0;
+// Prints the first entry, which is a training entry if the plan has one, with its predicted times.
+void PrintSchedule(const Plan& plan) {
   const Simulation simulation = PredictStep(plan);
   const Entry& entry = plan.entries[0];
   std::printf("%s, predicted %s\n%s", EntryName(entry).c_str(), Milliseconds(simulation.seconds).c_str(),
@@ -105,7 +102,6 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
     std::printf("program %d\n%s", simulated.program,
                 StreamTables(plan.programs[static_cast<size_t>(simulated.program)], simulated).c_str());
   }
-  return 0;
 }
 
 int InspectOther(const InspectFlags& flags, const Inspection& inspection) {
@@ -131,12 +127,14 @@ int Inspect(const InspectFlags& flags) {
   if (flags.graph || !other) std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
   if (!other) return 0;
   const Plan plan = ReadSoundPlan(flags.path);
+  if (!flags.pages.empty()) WritePages(plan, flags.pages);
   if (flags.json) {
     std::printf("%s\n", MemoryJson(plan, PlanHash(plan)).c_str());
-    return 0;
+  } else if (flags.memory) {
+    PrintMemory(plan);
   }
-  if (flags.memory) return PrintMemory(plan);
-  return InspectSchedule(flags, plan);
+  if (flags.streams) PrintSchedule(plan);
+  return 0;
 }
 
 int Verify(const std::string& path, bool json) {
@@ -231,15 +229,16 @@ int Diff(const std::string& a, const std::string& b, bool json) {
 Action DeclareInspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   app.add_option("path", flags->path, "a plan, the folder of a run, a checkpoint, a weights file, an ONNX model, or data")->required();
-  app.add_flag("--graph", flags->graph, "print the plan as text (the default)");
+  CLI::Option* graph = app.add_flag("--graph", flags->graph, "print the plan as text (the default)");
   app.add_flag("--memory", flags->memory, "print planned bytes by role, and the largest buffers with their nodes");
-  app.add_flag("--streams", flags->streams,
-               "print a table per stream: instructions with predicted times, operands and events; and the critical path");
+  CLI::Option* streams =
+      app.add_flag("--streams", flags->streams,
+                   "print a table per stream: instructions with predicted times, operands and events; and the critical path");
   app.add_option("--html", flags->pages.html, "write an HTML page with the graph, the time line and the memory map");
   app.add_option("--onnx", flags->pages.onnx,
                  "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");
   app.add_option("--dot", flags->pages.dot, "write the first device's program for Graphviz");
-  app.add_flag("--json", flags->json, "print one JSON object; for a plan, its memory");
+  app.add_flag("--json", flags->json, "print one JSON object; for a plan, its memory")->excludes(graph)->excludes(streams);
   return [flags] { return Inspect(*flags); };
 }
 

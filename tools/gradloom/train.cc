@@ -11,8 +11,10 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/job.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/training_job.h"
 #include "tools/run/training_run.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -61,6 +63,16 @@ void NameByFolder(const std::string& folder, Configuration& configuration) {
   if (!by_flag("run.out") || PlainPath(configuration.Text("run.out")) == out) configuration.Decide("run.out", out.string(), folder);
 }
 
+// The configuration as the run would store it. It stores what its processes have together and what a device processes at once, but flags
+// say what each process has and how its batches are divided; the same flags again change nothing.
+Configuration AsStored(Configuration configuration, const TrainingJob& job) {
+  job.CheckConfiguration(configuration, true);
+  job.ShareDevices(configuration, true);
+  if (configuration.origin("devices.target").place == kJobOrigin) configuration.Reset("devices.target");
+  ApplyMicroBatch(configuration);
+  return configuration;
+}
+
 // Resumes with the configuration of the run, overridden by the command line.
 int ResumeRun(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
@@ -73,7 +85,7 @@ int ResumeRun(const ConfigurationFlags& flags, ResumeOptions options, bool json,
   const bool of_the_run = configuration.origin("devices.threads").kind == OriginKind::kFile;
   if (job->alone() && of_the_run && CountOfDevices(configuration) != CountOfDevices(run))
     configuration.Decide("devices.threads", "0", "the changed --devices");
-  options.changed = Changes(run, configuration);
+  options.changed = Changes(run, AsStored(configuration, *job));
   return Resume(configuration, options, json, job);
 }
 

@@ -41,6 +41,8 @@ struct UseFlags {
     Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
     // The number of threads of a run fits the machine that it was trained on.
     if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Reset("devices.threads");
+    // It decides how gradients are summed. Nothing is summed here, and its file may be gone.
+    if (configuration.origin("devices.topology").kind == OriginKind::kFile) configuration.Reset("devices.topology");
     // The format of a run belongs to its own data.
     if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Reset("data.format");
     return configuration;
@@ -123,6 +125,7 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
 }
 
 void Write(const UseFlags& flags, const Predictions& predictions) {
+  if (flags.json && !flags.out.empty()) std::printf("%s\n", JsonOf(predictions).c_str());
   if (flags.out.ends_with(".npz")) {
     WriteNpz(flags.out, predictions.outputs);
   } else if (flags.out.ends_with(".csv")) {
@@ -176,7 +179,7 @@ Action DeclareEval(CLI::App& app) {
 
 Action DeclarePredict(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
-  app.add_option("--data", flags->data, "the input data; target columns are not needed");
+  CLI::Option* data = app.add_option("--data", flags->data, "the input data; target columns are not needed");
   auto generation = std::make_shared<GenerationOptions>();
   CLI::Option* generate =
       app.add_option("--generate", generation->count, "generate this many tokens of text with a language model instead");
@@ -185,12 +188,13 @@ Action DeclarePredict(CLI::App& app) {
   app.add_option("--seed", generation->seed, "seed of the tokens")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
                  "a file with the characters of the tokens, in order; default: ASCII for 96 tokens, bytes for 256, otherwise numbers");
-  app.add_flag("--target-units", flags->form.target_units,
-               "undo the transforms of the targets, so that predictions are in the units of the data");
-  app.add_flag("--classes", flags->form.classes,
-               "write the predicted class, by its name if it has one, and its probability, instead of the scores");
-  app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
-  app.add_flag("--json", flags->json, "print JSON on stdout, as without -o");
+  CLI::Option* units = app.add_flag("--target-units", flags->form.target_units,
+                                    "undo the transforms of the targets, so that predictions are in the units of the data");
+  CLI::Option* classes = app.add_flag("--classes", flags->form.classes,
+                                      "write the predicted class, by its name if it has one, and its probability, instead of the scores");
+  CLI::Option* out = app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
+  for (CLI::Option* of_predictions : {data, units, classes, out}) generate->excludes(of_predictions);
+  app.add_flag("--json", flags->json, "print JSON on stdout, also with -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };
 }
 

@@ -171,7 +171,7 @@ void JobAttempt::OnEnd(Running& rank, int status) {
                        .signal = signal,
                        .exit_code = exit_code,
                        .asked = forced_ || (asked_ && as_asked)});
-  for (const auto& tee : rank.process.tees) tee->Pump();
+  for (const auto& tee : rank.process.tees) tee->Drain();
   rank.process.tees.clear();
   if (exit_code == 0 || end_.ends.back().asked || deadline_) return;
   // The others would wait for it, possibly forever, also if all were asked to stop before.

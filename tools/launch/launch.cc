@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -214,6 +215,10 @@ class Launcher {
 
 }  // namespace
 
-int Launch(const LaunchOptions& options, bool this_program, bool json) { return Launcher(options, this_program, json).Run(); }
+int Launch(const LaunchOptions& options, bool this_program, bool json) {
+  // The job goes on if the reader of its output closes it. Processes of the job start with the default.
+  std::signal(SIGPIPE, SIG_IGN);
+  return Launcher(options, this_program, json).Run();
+}
 
 }  // namespace gradloom

@@ -59,9 +59,9 @@ Endpoint EndpointOf(const std::string& text) {
   endpoint.host = v6 ? text.substr(1, bracket - 1) : text.substr(0, colon);
   if (colon != std::string::npos) {
     const std::optional<int> port = WholeNumber(text.substr(colon + 1));
-    endpoint.port = port.value_or(0);
+    endpoint.port = port.value_or(-2);
   }
-  if (!endpoint.host.empty() && endpoint.port != 0) return endpoint;
+  if (!endpoint.host.empty() && endpoint.port >= -1) return endpoint;
   throw Error(ErrorCode::kConfig, "invalid endpoint: '" + Escaped(text) + "'", "--rdzv-endpoint", "expected --rdzv-endpoint HOST:29500");
 }
 
@@ -110,7 +110,9 @@ void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
   const Endpoint endpoint = flags.rdzv_endpoint.empty() ? Endpoint{} : EndpointOf(flags.rdzv_endpoint);
   options.master_address = !flags.master_addr.empty() ? flags.master_addr : endpoint.host;
   options.master_port = flags.master_port >= 0 ? flags.master_port : endpoint.port >= 0 ? endpoint.port : kDefaultMasterPort;
-  if (options.master_port < 1 || options.master_port > 65535) {
+  // torchrun's HOST:0 is a free port, which only the processes of one host can know.
+  const bool any_port = endpoint.port == 0 && flags.master_port < 0 && options.nodes == 1;
+  if (!any_port && (options.master_port < 1 || options.master_port > 65535)) {
     throw Error(ErrorCode::kConfig, "invalid port: " + std::to_string(options.master_port), "--master-port",
                 "for example --master-port 29500");
   }

@@ -18,6 +18,8 @@
 namespace gradloom {
 namespace {
 
+constexpr size_t kMaxLine = 1 << 16;  // bytes
+
 // A descriptor that is closed at the end of its scope.
 [[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "check ulimit -a and df -h");
@@ -92,29 +94,43 @@ LineTee::~LineTee() {
   close(file_);
 }
 
-bool LineTee::Pump() {
+ssize_t LineTee::Copy() {
   char buffer[16384];
-  while (true) {
-    const ssize_t count = read(read_end_, buffer, sizeof buffer);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return true;
-    const std::string_view text(buffer, static_cast<size_t>(count));
-    WriteAll(file_, text);
-    line_ += text;
-    const bool end = count == 0;
-    const size_t whole = end ? line_.size() : line_.rfind('\n') + 1;
-    std::string lines;
-    for (size_t begin = 0; begin < whole;) {
-      const size_t next = std::min(line_.find('\n', begin), whole - 1) + 1;
-      lines += prefix_ + line_.substr(begin, next - begin);
-      begin = next;
-    }
-    if (end && !lines.empty() && lines.back() != '\n') lines += '\n';
-    // Written in one piece, so that lines of several ranks do not mix.
-    WriteAll(terminal_, lines);
-    line_.erase(0, whole);
-    if (end) return false;
+  ssize_t count;
+  while ((count = read(read_end_, buffer, sizeof buffer)) < 0 && errno == EINTR) {
   }
+  if (count < 0) return count;
+  const std::string_view text(buffer, static_cast<size_t>(count));
+  WriteAll(file_, text);
+  const size_t before = line_.size(), newline = text.rfind('\n');
+  line_ += text;
+  if (newline != std::string_view::npos) Show(before + newline + 1);
+  // Longer lines are broken, on the terminal only.
+  if (count == 0 || line_.size() > kMaxLine) Show(line_.size());
+  return count;
+}
+
+void LineTee::Drain() {
+  // A pipe does not hold more.
+  for (ssize_t left = fcntl(read_end_, F_GETPIPE_SZ); left > 0;) {
+    const ssize_t count = Copy();
+    if (count <= 0) break;
+    left -= count;
+  }
+  Show(line_.size());
+}
+
+void LineTee::Show(size_t bytes) {
+  std::string lines;
+  for (size_t begin = 0; begin < bytes;) {
+    const size_t next = std::min(line_.find('\n', begin), bytes - 1) + 1;
+    lines += prefix_ + line_.substr(begin, next - begin);
+    begin = next;
+  }
+  if (!lines.empty() && lines.back() != '\n') lines += '\n';
+  // Written in one piece, so that lines of several ranks do not mix.
+  WriteAll(terminal_, lines);
+  line_.erase(0, bytes);
 }
 
 RankProcess StartRank(const RankCommand& command) {

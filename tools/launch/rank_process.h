@@ -23,10 +23,18 @@ class LineTee {
   LineTee& operator=(const LineTee&) = delete;
 
   int read_end() const { return read_end_; }
-  // Copies the available output without blocking. Returns false at the end of the stream.
-  bool Pump();
+  // Copies a piece of the available output without blocking, so that a process that prints without pause does not keep the launcher from
+  // the others. Returns false at the end of the stream.
+  bool Pump() { return Copy() != 0; }
+  // Copies what a process that has ended left in the pipe. Descendants that still print are not waited for.
+  void Drain();
 
  private:
+  // Returns the number of bytes: 0 at the end of the stream, negative if none are available.
+  ssize_t Copy();
+  // Passes the first bytes of line_, which are whole lines or the end, on to the terminal.
+  void Show(size_t bytes);
+
   int read_end_, file_, terminal_;
   std::string prefix_;
   std::string line_;  // the incomplete last line

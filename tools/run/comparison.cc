@@ -15,6 +15,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "tools/config/configuration.h"
+#include "tools/run/csv_line.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/stored_tensors.h"
 #include "tools/run/trained_model.h"
@@ -145,8 +146,8 @@ std::map<std::string, std::string> LastResults(const RunFolder& run) {
   const std::vector<std::string> lines = LinesOf(ReadWholeFile(run.File("results.csv")));
   std::map<std::string, std::string> results;
   if (lines.size() < 2) return results;
-  std::istringstream names(lines.front()), values(lines.back());
-  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');) results[name] = value;
+  const std::vector<std::string> names = CsvFields(lines.front()), values = CsvFields(lines.back());
+  for (size_t i = 0; i < std::min(names.size(), values.size()); ++i) results[names[i]] = values[i];
   return results;
 }
 

@@ -72,9 +72,10 @@ std::string InitialConfiguration(Configuration configuration, const std::string&
         if (file > 0 && !fs::path(term).is_absolute()) term = fs::proximate(term.substr(0, file), folder).string() + term.substr(file);
       }
     }
-    const bool shown = configuration.is_set(key.name) || kShown.contains(key.name);
-    text +=
-        (shown ? "" : "# ") + std::string(key.short_name()) + " = " + (configuration.has_value(key.name) ? TomlOf(key, value) : "") + "\n";
+    // TOML cannot write that a key has no value.
+    const bool has_value = configuration.has_value(key.name);
+    const bool shown = has_value && (configuration.is_set(key.name) || kShown.contains(key.name));
+    text += (shown ? "" : "# ") + std::string(key.short_name()) + " = " + (has_value ? TomlOf(key, value) : "") + "\n";
   }
   return text;
 }

@@ -37,9 +37,19 @@ void KeepRecipe(const Configuration& configuration, Plan& plan) {
 }
 
 RecipePlan::RecipePlan(const std::string& path) : path_(path), plan_(ReadSoundPlan(path_, &proof_ms_)) {
-  if (plan_.properties.contains(kProperty)) return;
-  throw Error(ErrorCode::kPlan, "the plan does not record what it was compiled from", Escaped(path, 4096),
-              "compile the model again with this release: gradloom compile MODEL -o " + Escaped(path, 4096));
+  const std::string where = Escaped(path, 4096);
+  if (!plan_.properties.contains(kProperty)) {
+    throw Error(ErrorCode::kPlan, "the plan does not record what it was compiled from", where,
+                "compile the model again with this release: gradloom compile MODEL -o " + where);
+  }
+  // A plan may come from anyone. It says what it was compiled from, but not where a run writes or whom it connects to.
+  Configuration recipe;
+  recipe.ReadText(recipe_text(), where);
+  for (const Key& key : Keys()) {
+    if (!recipe.is_set(key.name) || IsKept(key)) continue;
+    throw Error(ErrorCode::kPlan, "the recipe in the plan sets " + std::string(key.name) + ", which no plan is compiled from",
+                Escaped(recipe.origin(key.name).ToString(), 4096), "set it with " + std::string(key.flag) + " if you want it");
+  }
 }
 
 const std::string& RecipePlan::recipe_text() const { return plan_.properties.at(kProperty); }

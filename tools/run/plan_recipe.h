@@ -14,7 +14,8 @@ void KeepRecipe(const Configuration& configuration, Plan& plan);
 // A plan that replaces compilation: it contains the model with its initial weights.
 class RecipePlan {
  public:
-  // Reads and verifies the file. Throws Error(kIo, kPlan), the latter also for a plan without a recipe.
+  // Reads and verifies the file. Throws Error(kIo, kPlan), the latter also for a plan without a recipe, and for a recipe with other keys
+  // than KeepRecipe stores.
   explicit RecipePlan(const std::string& path);
 
   // The recipe as TOML text.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "tools/run/csv_line.h"
 
 namespace gradloom {
 namespace {
@@ -55,13 +56,6 @@ std::string TextOf(const TensorView& tensor, int64_t at) {
   return {text, end};
 }
 
-std::string Quoted(const std::string& field) {
-  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
-  std::string text = "\"";
-  for (const char c : field) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + "\"";
-}
-
 const std::vector<std::string>* NamesFor(const Predictions& predictions, const std::string& output) {
   const auto found = predictions.classes.find(output);
   return found == predictions.classes.end() ? nullptr : &found->second;
@@ -85,7 +79,7 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
     }
     rows = own;
     const int64_t width = tensor.elements() / rows;
-    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + Quoted(width == 1 ? name : name + "." + std::to_string(i));
+    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + CsvField(width == 1 ? name : name + "." + std::to_string(i));
   }
   const bool has_files = HasFileColumn(predictions, rows);
   if (has_files) text = std::string(kFileColumn) + "," + text;
@@ -93,7 +87,7 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
     text += "\n";
     const char* before = "";
     if (has_files) {
-      text += Quoted(predictions.files[static_cast<size_t>(row)]);
+      text += CsvField(predictions.files[static_cast<size_t>(row)]);
       before = ",";
     }
     for (const auto& [name, tensor] : predictions.outputs) {
@@ -101,7 +95,7 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
       const int64_t width = tensor.elements() / rows;
       for (int64_t at = row * width; at < (row + 1) * width; ++at, before = ",") {
         const std::string* named = ClassNameAt(classes, tensor.view(), at);
-        text += before + (named != nullptr ? Quoted(*named) : TextOf(tensor.view(), at));
+        text += before + (named != nullptr ? CsvField(*named) : TextOf(tensor.view(), at));
       }
     }
   }

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "tools/run/run_folder.h"
 #include "tools/screen/shell_word.h"
 
 namespace gradloom {
@@ -38,6 +39,14 @@ std::string CallbackOf(const Manifest& manifest, const std::string& name) {
 }
 
 }  // namespace
+
+bool HasCheckpoints(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (ParseCheckpointName(it->path().filename().string()) == CheckpointName::kCheckpoint) return true;
+  }
+  return false;
+}
 
 RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session,
                                Log& log, PartCollector* parts)
@@ -164,6 +173,10 @@ void RunCheckpoints::Save(bool best, bool last) {
   written_ = false;
   writing_batch_ = batch;
   writing_step_ = session_.step();
+  // What a run had at its end is older than this checkpoint, even if it had trained for longer, so nobody may take it for the newest. It
+  // is removed first, because a process may be killed in between.
+  std::error_code error;
+  std::filesystem::remove(RunFolder::Open(std::filesystem::path(folder_.path()).parent_path().string()).StatePath(), error);
   bool copied = true;
   try {
     copy_.Take(session_);

@@ -21,6 +21,9 @@
 
 namespace gradloom {
 
+// Whether a run's folder of checkpoints has any, loadable or not; then RunCheckpoints restores one or refuses. An absent folder has none.
+bool HasCheckpoints(const std::string& folder);
+
 // Must be the first to touch the checkpoints folder of a run: the constructor refuses if another process is training the run. All arguments
 // are borrowed.
 class RunCheckpoints : public TrainerObserver {

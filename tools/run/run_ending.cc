@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/memory_report.h"
+#include "runtime/plan/plan_file.h"
 #include "tools/run/environment.h"
 #include "tools/run/stop_signals.h"
 #include "tools/screen/screen.h"
@@ -54,6 +56,19 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
   if (ending.best && ending.best->second != session.step())
     log.Line("best    gradloom export " + ShellWord(ending.run) + " --from best -o best.onnx   writes the model of step " +
              std::to_string(ending.best->second));
+}
+
+nlohmann::json ReportOfDryRun(const TrainingSetUp& set_up) {
+  const Plan& plan = *set_up.plan;
+  return {{"dry_run", true},
+          {"plan", PlanHash(plan)},
+          {"compile_s", set_up.compile_seconds},
+          {"train_rows", set_up.data.train.rows()},
+          {"eval_rows", set_up.data.eval.rows()},
+          {"batch", set_up.options.batch},
+          {"accumulate", plan.accumulate},
+          {"transient_bytes", set_up.report.transient_bytes},
+          {"state_bytes", MostStateBytes(plan)}};
 }
 
 nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, const Session& session) {

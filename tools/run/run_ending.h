@@ -35,4 +35,7 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
 // The final JSON object for programs.
 nlohmann::json ReportOf(const RunEnding& ending, const TrainingSetUp& set_up, const Session& session);
 
+// The same for a run that is only set up (--dry-run).
+nlohmann::json ReportOfDryRun(const TrainingSetUp& set_up);
+
 }  // namespace gradloom

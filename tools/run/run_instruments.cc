@@ -2,11 +2,14 @@
 
 namespace gradloom {
 
-RunInstruments::RunInstruments(const Configuration& configuration, Session& session, const Plan& plan) {
-  if (const std::string& path = configuration.Text("log.profile"); !path.empty()) profile_.emplace(session, plan, path);
+RunInstruments::RunInstruments(const Configuration& configuration) {
   if (!configuration.has_value("log.metrics_port")) return;
   server_.emplace(configuration.Text("log.metrics_address"), static_cast<int>(configuration.Integer("log.metrics_port")),
                   [this] { return metrics_->Page(); });
+}
+
+void RunInstruments::Measure(const Configuration& configuration, Session& session, const Plan& plan) {
+  if (const std::string& path = configuration.Text("log.profile"); !path.empty()) profile_.emplace(session, plan, path);
 }
 
 void RunInstruments::Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model) {

@@ -17,10 +17,13 @@ namespace gradloom {
 
 class RunInstruments {
  public:
-  // Created before the run's folder, so that a wrong option does not leave a folder behind that blocks the name for the corrected command.
-  // `session` must outlive it; `plan`: as stored on disk. Throws Error(kConfig) for invalid options, Error(kResource) for a port that is in
-  // use.
-  RunInstruments(const Configuration& configuration, Session& session, const Plan& plan);
+  // Takes the port of the metrics. Created before anything is compiled, which may take minutes. Throws Error(kConfig) for invalid options,
+  // Error(kResource) for a port that is in use.
+  explicit RunInstruments(const Configuration& configuration);
+
+  // Called before the run's folder is made, so that a wrong option does not leave a folder behind that blocks the name for the corrected
+  // command. `session` must outlive this object; `plan`: as stored on disk. Throws Error(kConfig) for invalid options.
+  void Measure(const Configuration& configuration, Session& session, const Plan& plan);
 
   // Call once the session has its initial or restored state. `run`: the folder; `model`: its path. Throws Error(kResource).
   void Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model);

@@ -2,15 +2,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <ios>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/file_calls.h"
+#include "tools/run/csv_line.h"
 #include "tools/run/environment.h"
 #include "tools/screen/screen.h"
 
@@ -22,6 +25,15 @@ nlohmann::json Number(double value) { return std::isfinite(value) ? nlohmann::js
 
 // The shortest text that reads back as the same double; empty for NaN, as in spreadsheets.
 std::string CsvNumber(double value) { return std::isfinite(value) ? nlohmann::json(value).dump() : ""; }
+
+std::string ContentIfAny(const std::string& path) { return std::filesystem::exists(path) ? ReadWholeFile(path) : ""; }
+
+// The bytes of the first lines of a text; all of it if it has fewer.
+size_t BytesOfLines(const std::string& text, int64_t lines) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < lines && bytes < text.size(); ++i) bytes = std::min(text.find('\n', bytes), text.size() - 1) + 1;
+  return bytes;
+}
 
 std::ofstream OpenToAppend(const std::string& path) {
   std::ofstream file(path, std::ios::app);
@@ -82,7 +94,10 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
       term_rows_ = 0;
     }
     TruncateFile(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
-    TruncateFile(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
+    // In lines, because columns may have been added since; missing in checkpoints of older releases.
+    const std::string results = folder + "/results.csv";
+    const int64_t lines = json.value("results_lines", int64_t{-1});
+    TruncateFile(results, lines < 0 ? json.at("results_bytes").get<uint64_t>() : BytesOfLines(ContentIfAny(results), lines));
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the records: " + Escaped(state));
   }
@@ -94,25 +109,45 @@ std::string RunRecords::state() {
     file.seekp(0, std::ios::end);
     return static_cast<int64_t>(file.tellp());
   };
-  return nlohmann::json{{"loss_sum", loss_sum_}, {"terms", term_sums_},          {"term_rows", term_rows_},
-                        {"rows", rows_},         {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}}
+  return nlohmann::json{{"loss_sum", loss_sum_},        {"terms", term_sums_},         {"term_rows", term_rows_},    {"rows", rows_},
+                        {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}, {"results_lines", csv_lines_}}
       .dump();
 }
 
 void RunRecords::Open(int64_t next_step) {
   json_ = OpenToAppend(folder_ + "/metrics.jsonl");
-  csv_ = OpenToAppend(folder_ + "/results.csv");
   term_sums_.resize(options_.terms.size());
-  csv_.seekp(0, std::ios::end);
-  if (csv_.tellp() == std::streampos(0)) {
-    csv_ << "epoch,step,time,train/loss,lr,samples_per_s";
-    for (const std::string& name : options_.terms) csv_ << ",train/" << name;
-    for (const std::string& name : options_.eval_columns) csv_ << ",eval/" << name;
-    csv_ << "\n";
-  }
+  OpenResults();
   if (!options_.tensorboard) return;
   events_ = std::make_unique<EventFile>(folder_, next_step);
   if (!options_.hparams.empty()) events_->AddHparams(options_.hparams);
+}
+
+void RunRecords::OpenResults() {
+  const std::string path = folder_ + "/results.csv", before = ContentIfAny(path);
+  const size_t header = BytesOfLines(before, 1);
+  if (header > 0) columns_ = CsvFields(std::string_view(before).substr(0, before.find('\n')));
+  const size_t known = columns_.size();
+  const auto want = [&](const std::string& name) {
+    if (std::find(columns_.begin(), columns_.end(), name) == columns_.end()) columns_.push_back(name);
+  };
+  for (const char* name : {"epoch", "step", "time", "train/loss", "lr", "samples_per_s"}) want(name);
+  for (const std::string& name : options_.terms) want("train/" + name);
+  for (const std::string& name : options_.eval_columns) want("eval/" + name);
+  std::string text = before;
+  // A resumed run may measure something else. Rows from before have nothing in its columns.
+  if (columns_.size() > known) {
+    text = CsvLine(columns_);
+    for (size_t begin = header; begin < before.size();) {
+      const size_t end = std::min(before.find('\n', begin), before.size());
+      const std::string row = before.substr(begin, end - begin);
+      text += row + std::string(columns_.size() - std::min(CsvFields(row).size(), columns_.size()), ',') + "\n";
+      begin = end + 1;
+    }
+    WriteFileAtomically(path, text);
+  }
+  csv_lines_ = std::count(text.begin(), text.end(), '\n');
+  csv_ = OpenToAppend(path);
 }
 
 void RunRecords::WriteJsonLine(const std::string& line) {
@@ -162,17 +197,15 @@ void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
 
 void RunRecords::OnEpoch(const EpochReport& epoch) {
   WriteTrainLine();
-  csv_ << epoch.epoch << "," << epoch.step << "," << CsvNumber(epoch.seconds) << "," << CsvNumber(epoch.train_loss) << ","
-       << CsvNumber(epoch.lr) << "," << CsvNumber(epoch.samples_per_s);
-  const auto add = [&](const std::vector<std::string>& columns, const std::map<std::string, double>& values) {
-    for (const std::string& name : columns) {
-      const auto found = values.find(name);
-      csv_ << "," << (found == values.end() ? "" : CsvNumber(found->second));
-    }
-  };
-  add(options_.terms, epoch.terms);
-  add(options_.eval_columns, epoch.eval);
-  if (!(csv_ << "\n").flush()) throw WriteError("cannot write the file", folder_ + "/results.csv", errno);
+  std::map<std::string, std::string> values{
+      {"epoch", std::to_string(epoch.epoch)},      {"step", std::to_string(epoch.step)}, {"time", CsvNumber(epoch.seconds)},
+      {"train/loss", CsvNumber(epoch.train_loss)}, {"lr", CsvNumber(epoch.lr)},          {"samples_per_s", CsvNumber(epoch.samples_per_s)}};
+  for (const auto& [name, value] : epoch.terms) values["train/" + name] = CsvNumber(value);
+  for (const auto& [name, value] : epoch.eval) values["eval/" + name] = CsvNumber(value);
+  std::vector<std::string> row;
+  for (const std::string& column : columns_) row.push_back(values[column]);
+  ++csv_lines_;
+  if (!(csv_ << CsvLine(row)).flush()) throw WriteError("cannot write the file", folder_ + "/results.csv", errno);
   nlohmann::json memory = ToJson(epoch.memory);
   memory["process"] = getpid();
   memory["step"] = epoch.step;

@@ -32,8 +32,8 @@ nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_
 // and at the end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each
 // evaluation. mem_mb is what this process has resident; gpu_mem_mb is only there if the run has GPUs. The terms of a loss that has several
 // are "loss/NAME" beside "loss" everywhere.
-// results.csv has a line per epoch. Both are appended to. The event file has the same numbers as train/loss, train/lr,
-// train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
+// results.csv has a line per epoch; a resumed run that measures something else adds columns. Both are appended to. The event file has the
+// same numbers as train/loss, train/lr, train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
 class RunRecords : public TrainerObserver {
  public:
   // Throws Error(kResource) if a file cannot be written, as do the other functions.
@@ -54,12 +54,15 @@ class RunRecords : public TrainerObserver {
 
  private:
   void Open(int64_t next_step);
+  void OpenResults();
   void WriteTrainLine();
   void WriteJsonLine(const std::string& line);
 
   std::string folder_;
   RecordOptions options_;
   std::ofstream json_, csv_;
+  std::vector<std::string> columns_;  // of results.csv
+  int64_t csv_lines_ = 0;             // of it, with the header
   std::unique_ptr<EventFile> events_;
   StepReport last_;
   int64_t last_step_ = -1;  // of an update

@@ -63,16 +63,25 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   return options;
 }
 
-// Checks keys that need an evaluation if there is no data for one.
-void CheckNothingIsMeasured(const Configuration& configuration) {
+// Checks keys that need an evaluation if there is none. `data`: there is data for it, but it is never due.
+void CheckNothingIsMeasured(const Configuration& configuration, bool data, std::vector<std::string>& notes) {
   const std::pair<const char*, bool> keys[] = {{"eval.metric", !configuration.Texts("eval.metric").empty()},
                                                {"train.early_stop", configuration.Integer("train.early_stop") > 0},
                                                {"schedule.plateau_patience", configuration.has_value("schedule.plateau_patience")},
                                                {"eval.best", !configuration.Text("eval.best").empty()}};
   for (const auto& [name, asked] : keys) {
     if (!asked) continue;
-    throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " needs evaluation data, but there is none",
-                Escaped(configuration.origin(name).place, 4096), "use --eval-split 20% to hold back a part of the training data");
+    const std::string flag = FindKey(name)->flag, where = Escaped(configuration.origin(name).place, 4096);
+    if (!data) {
+      throw Error(ErrorCode::kConfig, flag + " needs evaluation data, but there is none", where,
+                  "use --eval-split 20% to hold back a part of the training data");
+    }
+    // gradloom eval uses the metrics of a run, too.
+    if (std::string_view(name) == "eval.metric") {
+      notes.push_back("note    with --eval-every never, --metric is only for gradloom eval");
+      continue;
+    }
+    throw Error(ErrorCode::kConfig, flag + " needs evaluations, but --eval-every is never", where, "omit one of them");
   }
 }
 
@@ -150,7 +159,8 @@ class SetUpWork {
       throw Error(error.code(), error.message(), Escaped(configuration_.origin(key->name).ToString(), 4096), error.help());
     }
     made_.notes.insert(made_.notes.end(), made_.data.notes.begin(), made_.data.notes.end());
-    if (made_.data.eval.rows() == 0) CheckNothingIsMeasured(configuration_);
+    const bool has_eval = made_.data.eval.rows() > 0;
+    if (!has_eval || made_.options.evaluate.unit == Interval::Unit::kNever) CheckNothingIsMeasured(configuration_, has_eval, made_.notes);
     made_.options.batch = std::min(made_.options.batch, made_.data.train.rows());
   }
 

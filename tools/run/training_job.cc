@@ -47,7 +47,9 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
   const std::string& text = configuration.Text(name);
   try {
     const Interval interval = Interval::Parse(text, name);
-    if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
+    // Ten years do not overflow where they are counted in nanoseconds.
+    constexpr int64_t kMost = int64_t{10} * 365 * 24 * 3600;
+    if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(std::min(interval.count, kMost));
   } catch (const Error&) {
     // A timeout has fewer forms than an interval, so the error below is the right one.
   }

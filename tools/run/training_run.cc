@@ -85,10 +85,11 @@ class TrainingRun {
     SetUp();
     if (configuration_.Switch("train.dry_run")) {
       PrintHeader(log_, configuration_, set_up_, "");
+      if (json_) std::printf("%s\n", JsonLine(ReportOfDryRun(set_up_)).c_str());
       return 0;
     }
     if (job_->leads()) {
-      instruments_.emplace(configuration_, *session_, *set_up_.plan);
+      instruments_->Measure(configuration_, *session_, *set_up_.plan);
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
     }
@@ -98,6 +99,7 @@ class TrainingRun {
   int Resume(const ResumeOptions& options) {
     resumed_ = true;
     run_ = options.run;
+    from_start_ = options.from == "start";
     if (!job_->leads()) {
       SetUp();
       return TrainAndFinish();
@@ -106,7 +108,7 @@ class TrainingRun {
     folder_->CheckWritten();
     CheckOutputs(false);
     SetUp();
-    instruments_.emplace(configuration_, *session_, *set_up_.plan);
+    instruments_->Measure(configuration_, *session_, *set_up_.plan);
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     OpenCheckpoints();
     // From now on the run belongs to this process.
@@ -116,7 +118,6 @@ class TrainingRun {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
-      if (!absent_weights_.empty()) const InitialWeights missing(absent_weights_);  // throws
       log_.Line("resume  from the start: nothing has been saved yet");
     }
     WriteEnvironment(ResumedEnvironment());
@@ -130,7 +131,9 @@ class TrainingRun {
  private:
   // Checks before compilation what would otherwise fail when it is written.
   void CheckOutputs(bool new_run) {
-    if (job_->leads()) CheckOutputsOfRun(configuration_, new_run);
+    if (!job_->leads()) return;
+    CheckOutputsOfRun(configuration_, new_run);
+    if (!configuration_.Switch("train.dry_run")) instruments_.emplace(configuration_);
   }
 
   void SetUp() {
@@ -172,11 +175,10 @@ class TrainingRun {
   std::unique_ptr<const InitialWeights> OpenInitialWeights() {
     const std::string& given = configuration_.Text("model.init_weights");
     if (given.empty()) return nullptr;
-    // A run that was saved does not need them any more.
-    if (resumed_ && job_->alone() && !std::filesystem::exists(given)) {
-      absent_weights_ = given;
-      return nullptr;
-    }
+    // A run that was saved does not need them any more, whatever is at their path by now.
+    const bool begins = !resumed_ || from_start_ || (job_->leads() && !HasCheckpoints(folder_->File("checkpoints")));
+    constexpr char kBegins[] = "begins";
+    if (job_->BroadcastText(begins ? kBegins : "") != kBegins) return nullptr;
     return std::make_unique<const InitialWeights>(given);
   }
 
@@ -394,6 +396,9 @@ class TrainingRun {
     ReleaseInitialPlan();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
+    if (const std::string& formerly = trainer.formerly_watched(); !formerly.empty())
+      log_.Line("best    begins anew: the run compared " + Escaped(formerly) + ", now it compares " +
+                Escaped(set_up_.options.watch.ToString()));
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches())
       log_.Line(std::string("the run is complete; to continue it, set more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
@@ -460,8 +465,8 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
-  std::string run_;             // the folder of a resumed run
-  std::string absent_weights_;  // model.init_weights of a resumed run, if they are gone
+  std::string run_;          // the folder of a resumed run
+  bool from_start_ = false;  // whether the resumed run ignores its checkpoints
   std::optional<RunParts> parts_;
   std::string trainer_state_, run_path_;
   RunEnding ending_;  // as far as the trainer reports it

@@ -168,6 +168,7 @@ Progress::~Progress() { Clear(); }
 
 void Progress::Update(const State& state) {
   const auto now = std::chrono::steady_clock::now();
+  if (first_ < 0) first_ = state.step;
   const bool last = state.step == state.total_steps;
   // Ten updates per second are smooth enough and cost nothing.
   if (mode_ == ProgressMode::kBar && (last || now - drawn_ >= std::chrono::milliseconds(100))) {
@@ -190,9 +191,13 @@ void Progress::Update(const State& state) {
                     terms + Format(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
 }
 
-std::string Progress::PlainLine(const State& state) const {
+double Progress::SecondsLeft(const State& state) const {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const double eta = state.step > 0 ? elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(state.step) : 0;
+  const int64_t own = state.step - first_ + 1;
+  return elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(own);
+}
+
+std::string Progress::PlainLine(const State& state) const {
   const std::string norm = state.grad_norm < 0 ? "" : " gnorm=" + Short(state.grad_norm);
   std::string terms;
   for (size_t i = 0; i < state.terms.size(); ++i) terms += " " + state.term_names[i] + "=" + Short(state.terms[i]);
@@ -200,7 +205,7 @@ std::string Progress::PlainLine(const State& state) const {
                 Short(state.loss).c_str()) +
          terms +
          Format(" lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Short(state.lr).c_str(), norm.c_str(), state.samples_per_s,
-                static_cast<double>(ResidentBytes()) * 1e-6, eta);
+                static_cast<double>(ResidentBytes()) * 1e-6, SecondsLeft(state));
 }
 
 void Progress::Evaluated(int64_t step, double epoch, const std::string& values) {
@@ -210,7 +215,6 @@ void Progress::Evaluated(int64_t step, double epoch, const std::string& values) 
 
 void Progress::Draw(const State& state) {
   const double done = state.total_steps > 0 ? static_cast<double>(state.step) / static_cast<double>(state.total_steps) : 0;
-  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   constexpr int kWidth = 20;
   const int filled = static_cast<int>(done * kWidth);
   std::string bar(static_cast<size_t>(filled), '=');
@@ -221,8 +225,7 @@ void Progress::Draw(const State& state) {
              bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
   if (!state.metrics.empty()) line += "  " + state.metrics;
   line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
-  line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " +
-          Duration(done > 0 ? elapsed * (1 - done) / done : 0);
+  line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " + Duration(SecondsLeft(state));
   // Last, as a narrow terminal cuts the line.
   for (size_t i = 0; i < state.terms.size(); ++i) line += "  " + state.term_names[i].substr(5) + " " + Short(state.terms[i]);
   const size_t columns = static_cast<size_t>(TerminalColumns() - 1);

@@ -73,6 +73,8 @@ class Progress {
  private:
   void Draw(const State& state);
   std::string PlainLine(const State& state) const;
+  // Estimated from this process's steps: those before a resume took another one's time.
+  double SecondsLeft(const State& state) const;
 
   ProgressMode mode_;
   int64_t log_every_;
@@ -80,6 +82,7 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
   bool on_line_ = false;
+  int64_t first_ = -1;  // the first step that this process reported
   int64_t shown_ = -1;  // the last step that was reported; steps may be skipped
 };
 

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tools/screen/log_file.h"
 #include "tools/screen/screen.h"
@@ -17,14 +19,16 @@ namespace {
 struct Lines {
   std::mutex mutex;
   bool json = false;
-  std::FILE* file = nullptr;  // open until the process ends
+  std::optional<LogFile> file;
+  int64_t dropped = 0;  // lines that the file has not taken since the last one that it took
   Verbosity verbosity = Verbosity::kNormal;
   bool color = false;
 };
 
 Lines& TheLines() {
-  static Lines lines;
-  return lines;
+  // Never destroyed, because lines may be written until the process ends.
+  static auto* const lines = new Lines;
+  return *lines;
 }
 
 std::string Formatted(std::string_view level, const std::string& text) {
@@ -63,10 +67,12 @@ std::string Painted(std::string_view level, std::string line) {
 }
 
 void Keep(const std::string& line) {
-  std::FILE* const file = TheLines().file;
-  if (file == nullptr) return;
-  std::fprintf(file, "%s\n", line.c_str());
-  std::fflush(file);
+  Lines& lines = TheLines();
+  if (!lines.file) return;
+  if (lines.dropped > 0 &&
+      lines.file->Append(Formatted("warning", "warning " + std::to_string(lines.dropped) + " lines were dropped: nobody read them")))
+    lines.dropped = 0;
+  if (lines.dropped > 0 || !lines.file->Append(line)) ++lines.dropped;
 }
 
 }  // namespace
@@ -75,9 +81,8 @@ void SetStderrLines(bool json, const std::string& path) {
   Lines& lines = TheLines();
   const std::lock_guard lock(lines.mutex);
   lines.json = json;
-  if (lines.file != nullptr) std::fclose(lines.file);
-  lines.file = nullptr;
-  if (!path.empty()) lines.file = OpenLogFile(path);
+  lines.file.reset();
+  if (!path.empty()) lines.file.emplace(path);
 }
 
 bool StderrLinesAreJson() {
