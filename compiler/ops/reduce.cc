@@ -51,7 +51,10 @@ void ReduceSum(GradientContext& c) {
 void ReduceMean(GradientContext& c) {
   if (!c.needs(0)) return;
   const Reduction r(c);
-  r.Set(c.b.Scale(r.g(), 1.0 / static_cast<double>(std::max<int64_t>(r.count, 1))));
+  // The reciprocal of a large number of elements has few or no digits in 16 bits.
+  const DType dtype = c.b.dtype(c.grad(0));
+  const ValueId g = Is16BitFloat(dtype) ? c.b.Cast(r.g(), DType::kFloat32) : r.g();
+  r.Set(c.b.Cast(c.b.Scale(g, 1.0 / static_cast<double>(std::max<int64_t>(r.count, 1))), dtype));
 }
 
 // The gradient is shared equally by all elements that equal the extreme.
@@ -179,6 +182,7 @@ void ShardReduction(ShardQuery& query) {
     query.MakeCombination();
     return query.set(0, Shard::Whole());
   }
+  if (kOver == Over::kMean && !IsFloating(query.out_dtype())) query.Refuse("it rounds a mean over samples to an integer");
   if (kOver == Over::kMean) query.MakeMeanOverSamples();
   query.set(0, Shard::Partial());
 }

@@ -89,7 +89,9 @@ bool PassesPartial(ShardQuery& query) {
     return true;
   }
   if (Is(query, {"Mul"})) return partial == 1 && (query.given(0).whole() || query.given(1).whole());
-  if (Is(query, {"Div"})) return query.given(0).partial() && !query.given(1).split() && query.in(1).whole();
+  // A quotient of integers is rounded: the sum of the devices' quotients may be less than that of the sum.
+  if (Is(query, {"Div"}))
+    return IsFloating(query.out_dtype()) && query.given(0).partial() && !query.given(1).split() && query.in(1).whole();
   if (Is(query, {"Where"})) return query.given(0).whole() && fits(1) && fits(2);
   return false;
 }

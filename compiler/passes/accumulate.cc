@@ -14,7 +14,7 @@ namespace {
 
 ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
   const Value& value = b.graph().value(parameter);
-  const ValueId sum = b.graph().AddValue(value.name + "/grad_sum", value.dtype, value.shape, Role::kState);
+  const ValueId sum = b.graph().AddValue(GradSumName(value.name), value.dtype, value.shape, Role::kState);
   b.graph().value(sum).partial = partial;
   return sum;
 }
@@ -63,6 +63,8 @@ std::vector<Part> PartialValues(const Graph& graph) {
 }
 
 }  // namespace
+
+std::string GradSumName(const std::string& parameter) { return parameter + "/grad_sum"; }
 
 bool KeepsParts(const Recipe& recipe, int copies) {
   return recipe.accumulate > 1 && recipe.gather_to < 0 && !recipe.fetch_gradients && copies > 1;

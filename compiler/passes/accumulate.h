@@ -3,6 +3,7 @@
 
 #include <map>
 #include <span>
+#include <string>
 
 #include "compiler/graph/builder.h"
 #include "compiler/passes/recipe.h"
@@ -14,7 +15,10 @@ namespace gradloom {
 // one device gathers the samples.
 bool KeepsParts(const Recipe& recipe, int copies);
 
-// Adds for each parameter a state "<parameter>/grad_sum", which starts at zero and to which this entry adds `factor` times the gradient.
+// The name of the state in which a parameter's gradients are accumulated: "<parameter>/grad_sum".
+std::string GradSumName(const std::string& parameter);
+
+// Adds for each parameter a state of that name, which starts at zero and to which this entry adds `factor` times the gradient.
 // `gradients`: parameter -> gradient. `partial`: each device that shares the batch adds its part of the gradient to its part of the state,
 // and nothing is summed over devices before the update.
 void AddAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, double factor, bool partial);

@@ -14,10 +14,13 @@ namespace {
 // cross_entropy of an output that is already a softmax.
 constexpr std::string_view kOfProbabilities = "cross_entropy_of_probabilities";
 
+// Sums of many elements, and their number, are beyond what 16 bits hold.
+ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value) { return Is16BitFloat(b.dtype(value)) ? b.Cast(value, DType::kFloat32) : value; }
+
 class LossBuilder {
  public:
   LossBuilder(GraphBuilder& builder, const LossTerm& term, LossOperands& operands)
-      : b_(builder), term_(term), operands_(operands), output_(operands.Output(term.output, Where())) {
+      : b_(builder), term_(term), operands_(operands), given_(operands.Output(term.output, Where())), output_(given_) {
     if (term.reduction != "mean" && term.reduction != "sum" && !(term.type == "kl_div" && term.reduction == "batchmean")) {
       throw Error(ErrorCode::kConfig, "unknown reduction '" + Escaped(term.reduction) + "'", Where(), "use mean or sum");
     }
@@ -27,6 +30,7 @@ class LossBuilder {
           "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating-point",
           Where());
     }
+    output_ = InAtLeast32Bits(b_, given_);
   }
 
   ValueId Build() {
@@ -52,23 +56,27 @@ class LossBuilder {
   ValueId Scalar(double value) { return b_.Scalar(value, b_.dtype(output_)); }
   ValueId Square(ValueId x) { return b_.Mul(x, x); }
 
-  std::string OutputText() const { return "'" + Escaped(b_.graph().value(output_).name) + "' " + b_.shape(output_).ToString(); }
+  std::string OutputText() const { return "'" + Escaped(b_.graph().value(given_).name) + "' " + b_.shape(output_).ToString(); }
 
   ValueId Target(const ValueType& type, const std::string& wanted_by) {
     return operands_.Target(term_.target.empty() ? "target" : term_.target, type, Where(), wanted_by);
   }
 
-  ValueId Target() { return Target(b_.graph().type(output_), "compared with the output " + OutputText() + ", element by element"); }
+  // In the file's type like the output, since it may also be an input of the model.
+  ValueId Target() {
+    const std::string wanted_by = "compared with the output " + OutputText() + ", element by element";
+    return InAtLeast32Bits(b_, Target(b_.graph().type(given_), wanted_by));
+  }
 
   // Sets terms of elements that are padding to 0, if the valid extents of the output are data-dependent.
   ValueId Counted(ValueId elements) {
-    const ValueId counts = operands_.Counts(operands_.Extents(output_), b_.shape(elements));
+    const ValueId counts = operands_.Counts(operands_.Extents(given_), b_.shape(elements));
     return counts == kNoValue ? elements : b_.Where(counts, elements, Scalar(0));
   }
 
   // Returns the number of valid elements along axes [first, last) of the output.
   ValueId CountOf(int first, int last) {
-    const auto& extents = operands_.Extents(output_);
+    const auto& extents = operands_.Extents(given_);
     int64_t known = 1;
     ValueId count = kNoValue;
     for (int axis = first; axis < last; ++axis) {
@@ -94,7 +102,7 @@ class LossBuilder {
     const auto axis = NormalAxis(shape.rank() == 1 ? 0 : term_.class_axis, shape.rank());
     if (!axis || shape.rank() == 0) {
       throw Error(ErrorCode::kShape,
-                  "the output '" + Escaped(b_.graph().value(output_).name) + "' " + shape.ToString() + " has no class axis " +
+                  "the output '" + Escaped(b_.graph().value(given_).name) + "' " + shape.ToString() + " has no class axis " +
                       std::to_string(term_.class_axis),
                   Where());
     }
@@ -119,7 +127,7 @@ class LossBuilder {
     LossRows rows{.scores = FlattenClasses(b_, Scores(), axis), .axis = axis};
     rows.ignore_index = term_.ignore_index.value_or(-100);
     std::map<int, ValueId> extents;  // by axis of the target
-    for (const auto& [at, count] : operands_.Extents(output_)) {
+    for (const auto& [at, count] : operands_.Extents(given_)) {
       if (at == axis || term_.probabilities) {
         throw Error(ErrorCode::kUnsupported,
                     "the extent of axis " + std::to_string(at) + " of the output " + OutputText() + " is data-dependent", Where(),
@@ -229,7 +237,8 @@ class LossBuilder {
   GraphBuilder& b_;
   const LossTerm& term_;
   LossOperands& operands_;
-  ValueId output_;
+  ValueId given_;   // the output of the model
+  ValueId output_;  // the same in at least 32 bits
 };
 
 // What `name` says of each term; a graph has the name of its file.
@@ -285,6 +294,7 @@ AddedLoss AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_
     builder.set_origin(i == 0 ? "loss" : "loss" + std::to_string(i + 1));
     ValueId value = term.graph != nullptr ? AddLossGraph(builder, *term.graph, term.bindings, batch, operands)
                                           : LossBuilder(builder, term, operands).Build();
+    value = InAtLeast32Bits(builder, value);
     if (term.weight != 1) value = builder.Scale(value, term.weight);
     if (terms.size() > 1) {
       if (i > 0) value = builder.Cast(value, builder.dtype(added.sum));

@@ -13,7 +13,8 @@ namespace {
 // and numbers up to kSmall that are added to them, are far above.
 constexpr double kHiddenScore = -1e30, kSmall = 1e29;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMaxDepth = 16;
+// Limit on the nodes that are followed from one mask: a graph may share operands so often that following all paths takes exponential time.
+constexpr int kMaxFollowed = 64;
 
 // What a known mask [..., queries, keys] does to the keys of its queries.
 struct KnownEffect {
@@ -27,7 +28,7 @@ template <typename Number>
 KnownEffect KnownEffectOf(const Shape& shape, const Shape& scores, const Number& number) {
   const int rank = shape.rank();
   const int64_t queries = scores[2], keys = scores[3];
-  if (queries != keys || rank < 2 || shape[rank - 2] != queries || shape[rank - 1] != keys) return {};
+  if (queries != keys || keys == 0 || rank < 2 || shape[rank - 2] != queries || shape[rank - 1] != keys) return {};
   KnownEffect effect{.hides_later = true, .by_infinity = true, .only_later = true};
   bool each_sees = true;
   for (int64_t row = 0; row < shape.elements() / keys; ++row) {
@@ -118,14 +119,16 @@ bool CausalMasks::PassMove(ValueId& id, Place& place) const {
 }
 
 // Adds the conditions that together say whether a value is `holds`.
-void CausalMasks::AddConditions(ValueId id, bool holds, Place place, std::vector<KeyCondition>& all) const {
+void CausalMasks::AddConditions(ValueId id, bool holds, Place place, int& budget, std::vector<KeyCondition>& all) const {
   while (PassMove(id, place)) {
   }
   id = match_.Plain(id);
-  if (const Node* const node = match_.ProducedBy(id, "Not")) return AddConditions(node->inputs[0], !holds, place, all);
-  if (const Node* const node = match_.ProducedBy(id, holds ? "And" : "Or")) {
-    for (ValueId input : node->inputs) AddConditions(input, holds, place.OfOperand(b_.shape(input), b_.shape(id)), all);
-    return;
+  if (--budget >= 0) {
+    if (const Node* const node = match_.ProducedBy(id, "Not")) return AddConditions(node->inputs[0], !holds, place, budget, all);
+    if (const Node* const node = match_.ProducedBy(id, holds ? "And" : "Or")) {
+      for (ValueId input : node->inputs) AddConditions(input, holds, place.OfOperand(b_.shape(input), b_.shape(id)), budget, all);
+      return;
+    }
   }
   all.push_back({id, holds, place.Of(b_.shape(id))});
 }
@@ -152,11 +155,12 @@ CausalMasks::Effect CausalMasks::EffectOfConditions(const std::vector<KeyConditi
 
 CausalMasks::Effect CausalMasks::EffectOf(const ScoreMask& mask, const Shape& scores) const {
   Effect effect;
+  int budget = kMaxFollowed;
   if (mask.added != kNoValue) {
-    effect = EffectOfAdded(mask.added, Place(b_.shape(mask.added)), scores);
+    effect = EffectOfAdded(mask.added, Place(b_.shape(mask.added)), scores, budget);
   } else {
     std::vector<KeyCondition> all;
-    AddConditions(mask.condition, mask.shows, Place(b_.shape(mask.condition)), all);
+    AddConditions(mask.condition, mask.shows, Place(b_.shape(mask.condition)), budget, all);
     effect = EffectOfConditions(all, scores);
     if (HidesByAFiniteNumber(mask)) {
       effect.by_infinity = false;
@@ -168,7 +172,8 @@ CausalMasks::Effect CausalMasks::EffectOf(const ScoreMask& mask, const Shape& sc
   return effect;
 }
 
-CausalMasks::Effect CausalMasks::EffectOfAdded(ValueId id, const Place& place, const Shape& scores) const {
+CausalMasks::Effect CausalMasks::EffectOfAdded(ValueId id, const Place& place, const Shape& scores, int& budget) const {
+  if (--budget < 0) return {};
   if (const Tensor* const known = known_.Of(id)) {
     const TensorView view = known->view();
     const KnownEffect of = KnownEffectOf(place.Of(b_.shape(id)), scores, [&](int64_t i) { return ElementAsDouble(view, i); });
@@ -179,18 +184,18 @@ CausalMasks::Effect CausalMasks::EffectOfAdded(ValueId id, const Place& place, c
   Place moved_place = place;
   if (PassMove(moved, moved_place)) {
     // A part of a sum would have to be moved as well.
-    Effect effect = EffectOfAdded(moved, moved_place, scores);
+    Effect effect = EffectOfAdded(moved, moved_place, scores, budget);
     effect.rest = {};
     return effect;
   }
-  if (const Node* const sum = match_.ProducedBy(id, "Add")) return EffectOfSum(*sum, place, scores);
+  if (const Node* const sum = match_.ProducedBy(id, "Add")) return EffectOfSum(*sum, place, scores, budget);
   const Node* const where = match_.ProducedBy(id, "Where");
   if (where == nullptr) return {};
   for (size_t shown : {size_t{1}, size_t{2}}) {
     if (known_.Uniform(where->inputs[3 - shown]) != -kInfinity) continue;
     std::vector<KeyCondition> all;
     const ValueId condition = where->inputs[0];
-    AddConditions(condition, shown == 1, place.OfOperand(b_.shape(condition), b_.shape(match_.Plain(id))), all);
+    AddConditions(condition, shown == 1, place.OfOperand(b_.shape(condition), b_.shape(match_.Plain(id))), budget, all);
     Effect effect = EffectOfConditions(all, scores);
     effect.is_conditions = known_.Uniform(where->inputs[shown]) == 0.0;
     return effect;
@@ -198,10 +203,10 @@ CausalMasks::Effect CausalMasks::EffectOfAdded(ValueId id, const Place& place, c
   return {};
 }
 
-CausalMasks::Effect CausalMasks::EffectOfSum(const Node& sum, const Place& place, const Shape& scores) const {
+CausalMasks::Effect CausalMasks::EffectOfSum(const Node& sum, const Place& place, const Shape& scores, int& budget) const {
   const Shape shape = b_.shape(sum.outputs[0]);
   std::vector<Effect> effects;
-  for (ValueId input : sum.inputs) effects.push_back(EffectOfAdded(input, place.OfOperand(b_.shape(input), shape), scores));
+  for (ValueId input : sum.inputs) effects.push_back(EffectOfAdded(input, place.OfOperand(b_.shape(input), shape), scores, budget));
   for (size_t i : {size_t{0}, size_t{1}}) {
     const ValueId other = sum.inputs[1 - i];
     if (!effects[i].hides_later || (!effects[i].by_infinity && !(Magnitude(other) <= kSmall))) continue;
@@ -221,7 +226,13 @@ CausalMasks::Effect CausalMasks::EffectOfSum(const Node& sum, const Place& place
 }
 
 // A bound on the elements of a value; infinite if none is known.
-double CausalMasks::Magnitude(ValueId id, int depth) const {
+double CausalMasks::Magnitude(ValueId id) const {
+  int budget = kMaxFollowed;
+  return Magnitude(id, budget);
+}
+
+double CausalMasks::Magnitude(ValueId id, int& budget) const {
+  if (--budget < 0) return kInfinity;
   if (const Tensor* const known = known_.Of(id)) {
     double most = 0;
     for (int64_t i = 0; i < known->elements(); ++i) {
@@ -230,8 +241,8 @@ double CausalMasks::Magnitude(ValueId id, int depth) const {
     }
     return most;
   }
-  if (depth == kMaxDepth || match_.Producer(id) < 0) return kInfinity;
-  const auto of = [&](ValueId operand) { return Magnitude(operand, depth + 1); };
+  if (match_.Producer(id) < 0) return kInfinity;
+  const auto of = [&](ValueId operand) { return Magnitude(operand, budget); };
   for (const char* op : {"Identity", "Expand", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Neg"}) {
     if (const Node* const node = match_.ProducedBy(id, op)) return of(node->inputs[0]);
   }

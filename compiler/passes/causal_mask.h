@@ -56,12 +56,14 @@ class CausalMasks {
   struct Place;
 
   Effect EffectOf(const ScoreMask& mask, const Shape& scores) const;
-  Effect EffectOfAdded(ValueId id, const Place& place, const Shape& scores) const;
-  Effect EffectOfSum(const Node& sum, const Place& place, const Shape& scores) const;
+  // `budget`: how many more nodes may be followed; it becomes less. What lies beyond is unknown.
+  Effect EffectOfAdded(ValueId id, const Place& place, const Shape& scores, int& budget) const;
+  Effect EffectOfSum(const Node& sum, const Place& place, const Shape& scores, int& budget) const;
   Effect EffectOfConditions(const std::vector<KeyCondition>& all, const Shape& scores) const;
-  void AddConditions(ValueId id, bool holds, Place place, std::vector<KeyCondition>& all) const;
+  void AddConditions(ValueId id, bool holds, Place place, int& budget, std::vector<KeyCondition>& all) const;
   bool PassMove(ValueId& id, Place& place) const;
-  double Magnitude(ValueId id, int depth = 0) const;
+  double Magnitude(ValueId id) const;
+  double Magnitude(ValueId id, int& budget) const;
 
   const GraphBuilder& b_;
   const GraphMatch& match_;

@@ -69,6 +69,8 @@ class Expansion {
     }
     for (size_t i = 0; i < count; ++i) {
       Node copy = graph_.nodes[i];
+      // Passes change bodies in place, so the copy needs its own.
+      for (Region& region : copy.regions) region.body = region.body->Clone();
       const bool depends = std::any_of(copy.inputs.begin(), copy.inputs.end(), [&](ValueId id) { return moved.contains(id); });
       const bool leads = std::any_of(copy.outputs.begin(), copy.outputs.end(), [&](ValueId id) {
         return id != kNoValue && static_cast<size_t>(id) < reaches.size() && reaches[static_cast<size_t>(id)] && !moved.contains(id);

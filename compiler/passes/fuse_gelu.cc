@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,12 +19,15 @@ namespace {
 
 // Limit on the operators that are evaluated; the derivative that belongs to torch.onnx's form has about forty.
 constexpr int kMaxNodes = 96;
-constexpr int kNumbers = 49;
+constexpr int kNearPlaces = 49;
+constexpr double kFarPlaces[] = {-1e4, -1e2, 1e2, 1e4};
+constexpr int kNumbers = kNearPlaces + static_cast<int>(std::size(kFarPlaces));
 
-// Points from -6 to 6: beyond that a GELU is 0 or its operand.
+// Points from -6 to 6: beyond that a GELU is 0 or its operand. Far points tell it from a function of the operand's clipped value.
 Tensor Places() {
   std::vector<double> places;
-  for (int i = 0; i < kNumbers; ++i) places.push_back(0.25 * i - 6);
+  for (int i = 0; i < kNearPlaces; ++i) places.push_back(0.25 * i - 6);
+  places.insert(places.end(), std::begin(kFarPlaces), std::end(kFarPlaces));
   return Tensor::From(places, Shape{kNumbers});
 }
 

@@ -95,24 +95,25 @@ class Recomputer {
   }
 
   // Appends the nodes that recompute the value from values that stay, which are added to `anchors`. Returns false if that is impossible or
-  // takes more than kLongestChain nodes.
-  bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors) const {
+  // takes more than kLongestChain nodes. `depth`: how many nodes need this one.
+  bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors, size_t depth = 0) const {
     const int at = uses_.producer[static_cast<size_t>(id)];
     if (at < 0) return true;
     if (std::find(chain.begin(), chain.end(), at) != chain.end()) return true;
     const Node& node = graph_.nodes[static_cast<size_t>(at)];
-    if (node.phase != Phase::kForward || !CanRecompute(node) || chain.size() >= kLongestChain) return false;
+    if (node.phase != Phase::kForward || !CanRecompute(node) || depth >= kLongestChain) return false;
     bool possible = true;
     ForEachUse(node, [&](ValueId input) {
       if (!possible || ProducerOf(input) == nullptr) return;
       if (saved_[static_cast<size_t>(input)] && !chosen_.contains(input) && !IsView(*ProducerOf(input))) {
         anchors.insert(input);
       } else {
-        possible = !chosen_.contains(input) && ChainOf(input, chain, anchors);
+        possible = !chosen_.contains(input) && ChainOf(input, chain, anchors, depth + 1);
       }
     });
-    if (possible) chain.push_back(at);
-    return possible;
+    if (!possible || chain.size() >= kLongestChain) return false;
+    chain.push_back(at);
+    return true;
   }
 
   std::vector<Candidate> Candidates() const {

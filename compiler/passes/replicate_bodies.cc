@@ -229,20 +229,41 @@ void DrawForSamples(const Graph& whole, Graph& graph, Node& node, const Shard& s
   node.inputs.push_back(StepParam(graph, kStepFirst));
 }
 
+namespace {
+
+Node CastNode(ValueId from, ValueId to, DType dtype, Phase phase, const std::string& origin) {
+  Node cast{.op = "Cast", .inputs = {from}, .outputs = {to}, .phase = phase, .origin = origin};
+  cast.attributes.set("to", static_cast<int64_t>(dtype));
+  return cast;
+}
+
+}  // namespace
+
 void AddPartOfMean(GraphBuilder& builder, Node node, int64_t samples, int64_t batch) {
   Graph& graph = builder.graph();
   const Value out = graph.value(node.outputs[0]);
   const int64_t here = graph.value(node.inputs[0]).shape.elements() / std::max<int64_t>(out.shape.elements(), 1);
   const double count = static_cast<double>(here) / static_cast<double>(samples) * static_cast<double>(batch);
-  const ValueId sum = graph.AddValue(out.name + "/sum", out.dtype, out.shape, out.role);
+  // A sum over many elements may be beyond what 16 bits hold, while the mean is not.
+  const bool narrow = Is16BitFloat(out.dtype);
+  const DType dtype = narrow ? DType::kFloat32 : out.dtype;
+  const ValueId sum = graph.AddValue(out.name + "/sum", dtype, out.shape, out.role);
   const ValueId result = node.outputs[0];
   const Phase phase = node.phase;
   const std::string origin = node.origin;
+  if (narrow) {
+    const Value in = graph.value(node.inputs[0]);
+    const ValueId wide = graph.AddValue(in.name + "/wide", dtype, in.shape, in.role);
+    graph.AddNode(CastNode(node.inputs[0], wide, dtype, phase, origin));
+    node.inputs[0] = wide;
+  }
   node.op = "ReduceSum";
   node.outputs = {sum};
   graph.AddNode(std::move(node));
-  Node scaled{.op = "Mul", .inputs = {sum, builder.Scalar(1 / count, out.dtype)}, .outputs = {result}, .phase = phase, .origin = origin};
+  const ValueId share = narrow ? graph.AddValue(out.name + "/share", dtype, out.shape, out.role) : result;
+  Node scaled{.op = "Mul", .inputs = {sum, builder.Scalar(1 / count, dtype)}, .outputs = {share}, .phase = phase, .origin = origin};
   graph.AddNode(std::move(scaled));
+  if (narrow) graph.AddNode(CastNode(share, result, out.dtype, phase, origin));
 }
 
 ValueId DeviceShareOf(GraphBuilder& builder, ValueId whole, int64_t samples, int64_t batch) {

@@ -36,15 +36,26 @@ bool IsScaleOrBias(const Node& node, size_t operand) {
 // Whether `accepts` holds for every use of the value, directly or after data movement, and there is one.
 template <typename F>
 bool AllUses(const Graph& graph, const Uses& uses, ValueId id, F accepts) {
-  const std::vector<int>& readers = uses.consumers[static_cast<size_t>(id)];
-  return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](int position) {
-    const Node& node = graph.nodes[static_cast<size_t>(position)];
-    if (IsMove(node) && node.inputs[0] == id) return AllUses(graph, uses, node.outputs[0], accepts);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] == id && !(node.domain.empty() && accepts(node, i))) return false;
+  // Not a recursion: a file may have any number of moves after each other.
+  std::vector<ValueId> open = {id};
+  while (!open.empty()) {
+    const ValueId value = open.back();
+    open.pop_back();
+    const std::vector<int>& readers = uses.consumers[static_cast<size_t>(value)];
+    if (readers.empty()) return false;
+    for (int position : readers) {
+      const Node& node = graph.nodes[static_cast<size_t>(position)];
+      if (IsMove(node) && node.inputs[0] == value) {
+        open.push_back(node.outputs[0]);
+        continue;
+      }
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == value && !(node.domain.empty() && accepts(node, i))) return false;
+      }
+      if (!node.regions.empty()) return false;
     }
-    return node.regions.empty();
-  });
+  }
+  return true;
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ struct Operand {
 };
 
 // Chooses which two of `terms` to multiply next, such that the total cost in operations and bytes until one term is left is lowest. All
-// orders are tried if there are few terms; otherwise the cheapest pair is taken. Ties go to the leftmost pair.
+// orders are tried if there are few terms; otherwise the cheapest pair is taken, and of very many terms the first pair, since comparing all
+// pairs would take too long. Ties go to the leftmost pair.
 class ContractionOrder {
  public:
   ContractionOrder(std::map<int, int64_t> extents, const Term& output)
@@ -51,6 +52,7 @@ class ContractionOrder {
 
   std::pair<size_t, size_t> Next(const std::vector<Term>& terms) const {
     std::pair<size_t, size_t> best{0, 1};
+    if (terms.size() > kAllPairs) return best;
     double least = std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < terms.size(); ++i) {
       for (size_t j = i + 1; j < terms.size(); ++j) {
@@ -64,6 +66,7 @@ class ContractionOrder {
 
  private:
   static constexpr size_t kAllOrders = 5;  // 180 orders
+  static constexpr size_t kAllPairs = 32;
   // The cost of writing an element and reading it again, in multiply-adds of a product.
   static constexpr double kElement = 32;
 

@@ -208,8 +208,9 @@ class SetRow : public Kernel {
   explicit SetRow(const KernelCall& call) : call_(call), row_bytes_(static_cast<size_t>(call.inputs[2].bytes())) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const int64_t place = *static_cast<const int64_t*>(inputs[1]), extent = call_.inputs[0].shape[0];
-    if (place < 0 || place >= extent) RefuseIndex(call_, place, extent);
+    const int64_t given = *static_cast<const int64_t*>(inputs[1]), extent = call_.inputs[0].shape[0];
+    if (given < -extent || given >= extent) RefuseIndex(call_, given, extent);
+    const int64_t place = given < 0 ? given + extent : given;
     CopyBytes(outputs[0], inputs[0], call_.outputs[0].bytes(), call_.threads);
     if (row_bytes_ > 0) std::memcpy(static_cast<char*>(outputs[0]) + static_cast<size_t>(place) * row_bytes_, inputs[2], row_bytes_);
   }

@@ -228,6 +228,27 @@ class TrainingInfoTest(unittest.TestCase):
         outputs = [tanh(x) * x * c, first(x, c), second(x, c), first(c, x), x * c]
         self.run_node_tests([("test_derived", model, [x, c], [o.astype(np.float32) for o in outputs])])
 
+    def test_gradient_through_a_branch(self):
+        # Compilation changes the bodies of the If and of its copy for the gradient apart.
+        def branch(name, factor):
+            nodes = [helper.make_node("Constant", [], [f"{name}_k"], value=numpy_helper.from_array(np.float32([factor]))),
+                     helper.make_node("Mul", ["h", f"{name}_k"], [f"{name}_scaled"]),
+                     helper.make_node("Sin", [f"{name}_scaled"], [f"{name}_y"])]
+            return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [3])])
+        nodes = [
+            helper.make_node("Mul", ["x", "x"], ["h"]), helper.make_node("ReduceSum", ["c"], ["sum"], keepdims=0),
+            helper.make_node("Greater", ["sum", "zero"], ["positive"]),
+            helper.make_node("If", ["positive"], ["y"], then_branch=branch("then", 2), else_branch=branch("else", 3)),
+            helper.make_node("Gradient", ["x"], ["d"], domain=TRAINING, xs=["x"], y="y"),
+        ]
+        vector = lambda names: [(n, TensorProto.FLOAT, [3]) for n in names]
+        model = helper.make_model(graph("branches", nodes, vector("xc"), vector("yd"), {"zero": np.float32(0)}),
+                                  opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(TRAINING, 1)], ir_version=9)
+        x = np.float32([0.5, -1, 2])
+        for sign, k in (1, 2), (-1, 3):
+            outputs = [np.sin(k * x * x), 2 * k * x * np.cos(k * x * x)]
+            self.run_node_tests([("test_branches", model, [x, np.float32([sign, sign, sign])], [o.astype(np.float32) for o in outputs])])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,6 +14,7 @@ void AddGathers(std::vector<OpCase>& cases) {
   cases.push_back(
       {"GatherGrad", {Indices({6}, -5, 5), In({2, 6, 3})}, {{"axis", kOne}, {"shape", std::vector<int64_t>{2, 5, 3}}}, "gradloom"});
   cases.push_back({"SetRow", {In({5, 3}), Indices({}, 0, 5), In({3})}, {}, "gradloom"});
+  cases.push_back({"SetRow", {In({5, 3}), Indices({}, -5, 0), In({3})}, {}, "gradloom"});
   cases.push_back({"SetRow", {In({4, 2, 3}), Indices({1}, 0, 4), In({2, 3})}, {}, "gradloom"});
   cases.push_back({"Copy", {In({2, 3})}, {}, "gradloom"});
   cases.push_back({"GatherElements", {In({3, 4}), Indices({2, 4}, -3, 3)}});

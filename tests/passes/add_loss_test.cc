@@ -264,5 +264,16 @@ TEST(AddLoss, TermsHaveDifferentNames) {
   EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "b\n"}}), (Names{"loss/a", "loss/b\\x0a"}));
 }
 
+// 131,072 elements: more than the largest float16.
+TEST(AddLoss, CountsElementsOf16BitOutputs) {
+  Session session = SessionOf(
+      "g (float16[N, 65536] x) => (float16[N, 65536] z) <float[1] w = {2}> "
+      "{ half = Cast <to = 10> (w) z = Mul (x, half) }",
+      {{.type = "mse", .output = "z"}}, 2);
+  const Tensor x = Converted(Tensor::From<float>(std::vector<float>(131072, 1), Shape{2, 65536}).view(), DType::kFloat16);
+  const Tensor target(DType::kFloat16, Shape{2, 65536});
+  EXPECT_EQ(session.Step({{"x", x.view()}, {"target", target.view()}}).loss, 4);
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "compiler/compile.h"
 #include "compiler/onnx/type_rules.h"
+#include "tests/passes/small_training.h"
 
 namespace gradloom {
 namespace {
@@ -82,6 +85,25 @@ TEST(AddOptimizer, RefusesOptionsOutOfRange) {
       ADD_FAILURE() << options.type;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.Describe();
+    }
+  }
+}
+
+// Weight decay moves only parameters that the loss depends on, whether gradients are accumulated or not.
+TEST(AddOptimizer, LeavesAHeadWithoutALoss) {
+  std::mt19937 random(7);
+  const Model model = ModelOf("g (float[N, 3] x) => (float[N, 2] a, float[N, 2] b) <" + Weights(random, "wa", Shape{3, 2}) + ", " +
+                              Weights(random, "wb", Shape{3, 2}) + "> { a = MatMul (x, wa) b = MatMul (x, wb) }");
+  for (int devices : {1, 2}) {
+    for (int accumulate : {1, 2}) {
+      CompileOptions options = OptionsFor({{.type = "mse", .output = "a"}}, devices, {4});
+      options.recipe.fetch_gradients = false;
+      options.recipe.optimizer = {.type = "adamw", .weight_decay = 0.1};
+      options.recipe.accumulate = accumulate;
+      const Plan plan = Compile(model, options);
+      EXPECT_GE(plan.FindState("wa/m"), 0) << accumulate;
+      EXPECT_LT(plan.FindState("wb/m"), 0) << accumulate;
+      EXPECT_LT(plan.FindState("wb/grad_sum"), 0) << accumulate;
     }
   }
 }

@@ -322,5 +322,28 @@ TEST(FuseAttention, RecognizesACausalMaskOfAnOperator) {
   }
 }
 
+// Conditions and numbers that are joined with themselves again and again: as many paths lead to the mask as 2 to the power of their number.
+TEST(FuseAttention, FollowsNotAllPathsOfAMask) {
+  for (const char* op : {"And", "Add"}) {
+    std::string joined, last = "m";
+    const bool condition = std::string(op) == "And";
+    for (int i = 0; i < 60; ++i) {
+      const std::string next = "c" + std::to_string(i);
+      joined += next + " = " + op + " (" + last + ", " + last + ") ";
+      last = next;
+    }
+    const Model model = ModelOf(
+        std::string("g (float[N, 3, 4] x, ") + (condition ? "bool" : "float") +
+        "[3, 3] m) => (float[N, 3, 4] z) <float[4, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, "
+        "float minus = {-1}, float zero = {0}, int64[4] four = {0, 1, 3, 4}, int64[3] three = {0, 3, 4}> { " +
+        joined +
+        "low = Div (minus, zero) p = MatMul (x, w) q = Reshape (p, four) kt = Transpose <perm = [0, 1, 3, 2]> (q) s = MatMul (q, kt) " +
+        (condition ? "masked = Where (" + last + ", s, low)" : "masked = Add (s, " + last + ")") +
+        " a = Softmax <axis = -1> (masked) o = MatMul (a, q) z = Reshape (o, three) }");
+    CompileOptions options = OptionsFor({{.type = "output", .output = "z"}}, 1, {2});
+    EXPECT_GT(Count(Compile(model, options), "Attention"), 0) << op;
+  }
+}
+
 }  // namespace
 }  // namespace gradloom

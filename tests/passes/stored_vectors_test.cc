@@ -34,6 +34,17 @@ class StoredVectorsTest : public testing::Test {
   std::vector<ValueId> parameters_;
 };
 
+TEST_F(StoredVectorsTest, FollowsAnyNumberOfMoves) {
+  ValueId moved = Parameter("val_1", Shape{1, 8});
+  for (int i = 0; i < 200000; ++i) {
+    const ValueId next = graph_.AddValue("", DType::kFloat32, Shape{1, 8}, Role::kActivation);
+    graph_.AddNode({.op = "Identity", .inputs = {moved}, .outputs = {next}});
+    moved = next;
+  }
+  b_.Add(Input("x", Shape{2, 8}), moved);
+  EXPECT_EQ(Found(), (std::set<std::string>{"val_1"}));
+}
+
 TEST_F(StoredVectorsTest, BroadcastUnderGeneratedNames) {
   ValueId h = b_.Op("PRelu", {Input("x", Shape{2, 8, 4, 4}), Parameter("onnx::PRelu_5", Shape{8, 1, 1})});
   h = b_.Mul(h, Parameter("onnx::Mul_37", Shape{8, 1, 1}));

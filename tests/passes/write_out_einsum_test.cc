@@ -42,6 +42,17 @@ void ExpectAlike(const std::string& text, const Shape& x, std::mt19937& random, 
   }
 }
 
+// Choosing the best of all pairs of 1000 operands would take minutes.
+TEST(WriteOutEinsum, MultipliesManyOperandsInOrder) {
+  std::string equation = "a", operands = "w";
+  for (int i = 1; i < 1000; ++i) equation += ",a", operands += i == 500 ? ", x" : ", w";
+  const Model model = ModelOf("g (float[4] x) => (float[4] z) <float[4] w = {1, 1, 1, 1}> { z = Einsum <equation = \"" + equation +
+                              "->a\"> (" + operands + ") }");
+  CompileOptions options = OptionsFor({{.type = "output", .output = "z"}}, 1, {4});
+  options.entries = {{EntryKind::kPredict, 4}};
+  EXPECT_EQ(Count(Compile(model, options), "Einsum"), 0);
+}
+
 struct Case {
   const char* equation;
   Shape x, w;
