@@ -61,6 +61,7 @@ class DeviceExecutor : public Executor {
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
   void FinishPrefetch() override;
+  void DropPrefetch() override;
   TensorView FetchedFull(int entry, int fetch) override;
   std::optional<DeviceTensor> FetchedOnDevice(int entry, int fetch) override;
 
@@ -224,6 +225,12 @@ void DeviceExecutor::FinishPrefetch() {
   for (size_t r = memories_.first(); r < memories_.last(); ++r) issuer_.AwaitCopies(r, copy_streams_[r].get());
 }
 
+void DeviceExecutor::DropPrefetch() {
+  FinishPrefetch();
+  prefetched_entry_ = -1;
+  prefetched_feeds_.clear();
+}
+
 // Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.
 void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) {
   std::vector<TensorView> feeds;
@@ -368,8 +375,7 @@ std::vector<DeviceMemory> DeviceExecutor::memory() const {
 }
 
 void DeviceExecutor::ReleaseMemory() {
-  FinishPrefetch();
-  prefetched_entry_ = -1;
+  DropPrefetch();
   for (auto& entry : prepared_) entry.reset();
   ClearFetched();
   parts_.clear();

@@ -95,6 +95,8 @@ class Executor {
   virtual bool Extend(std::shared_ptr<const Plan>) { return false; }
   // Waits until no feeds of a next run are being copied.
   virtual void FinishPrefetch() = 0;
+  // The same, and forgets what was copied: feeds are recognized by their addresses, so this must precede a change of their memory.
+  virtual void DropPrefetch() = 0;
 
   // A fetch of the entry that ran last, gathered from the ranks, only its valid part. Valid until the next Run; a fetch that is a feed is
   // valid as long as the feed. Throws Error(kData) for an invalid extent.

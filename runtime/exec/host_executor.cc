@@ -68,8 +68,7 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
 bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
   // The size of the state arena is fixed.
   if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
-  FinishPrefetch();
-  prefetched_entry_ = -1;
+  DropPrefetch();
   memory_.Extend(*plan, *plan_);
   plan_ = std::move(plan);
   prepared_.resize(plan_->entries.size());
@@ -102,6 +101,12 @@ void HostExecutor::PrefetchFeeds(const NextRun& next, uint32_t step) {
   for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
   CopyInputs(*prepared_[static_cast<size_t>(entry)], prefetched_feeds_, step);
   prefetched_entry_ = entry;
+}
+
+void HostExecutor::DropPrefetch() {
+  FinishPrefetch();
+  prefetched_entry_ = -1;
+  prefetched_feeds_.clear();
 }
 
 void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {

@@ -26,6 +26,7 @@ class HostExecutor : public Executor {
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
   bool Extend(std::shared_ptr<const Plan> plan) override;
   void FinishPrefetch() override { background_.Wait(); }
+  void DropPrefetch() override;
   TensorView FetchedFull(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memory_.shared_state(); }

@@ -79,6 +79,8 @@ class Session {
   bool copies_inputs() const;
   // Waits until `next` has returned and its feeds are copied.
   void FinishPrefetch() { executor_->FinishPrefetch(); }
+  // The same, and forgets the copies: call it before the memory of those feeds changes or is freed without a step on them.
+  void DropPrefetch() { executor_->DropPrefetch(); }
 
   // The loss, its terms if there are several, and outputs of a batch without training ("loss", "loss/box", the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);

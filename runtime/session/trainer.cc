@@ -74,7 +74,7 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
 }
 
 // No batch may be prepared ahead for a destroyed trainer.
-Trainer::~Trainer() { session_.FinishPrefetch(); }
+Trainer::~Trainer() { session_.DropPrefetch(); }
 
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 
@@ -148,7 +148,7 @@ const Feeds* Trainer::PrefetchNext() {
 }
 
 void Trainer::StartEpoch(int64_t epoch) {
-  session_.FinishPrefetch();
+  session_.DropPrefetch();
   ahead_ = -1;
   batches_ = nullptr;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
@@ -163,7 +163,7 @@ void Trainer::StartClock() {
 }
 
 void Trainer::OpenBatches(int64_t index) {
-  session_.FinishPrefetch();
+  session_.DropPrefetch();
   ahead_ = -1;
   std::span<const int64_t> rows = order_;
   batches_first_ = 0;

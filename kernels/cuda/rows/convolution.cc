@@ -46,11 +46,6 @@ std::string RejectsSmall(const KernelCall& call) {
   return w.elements() <= kSmall / std::max<int64_t>(windows, 1) ? "" : "more than 2^25 multiplications";
 }
 
-int64_t WeightScratch(const KernelCall& call) {
-  const WeightGradientParts p = WeightGradientPartsOf(call);
-  return p.parts > 1 ? p.parts * p.weights() * std::max<int64_t>(DTypeBytes(call.outputs[0].dtype), 4) : 0;
-}
-
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects};
 }
@@ -61,7 +56,7 @@ constexpr KernelRow WeightRow(std::string_view name, std::string (*rejects)(cons
           .domain = "gradloom",
           .device = DeviceKind::kCuda,
           .rejects = rejects,
-          .scratch_bytes = WeightScratch};
+          .scratch_bytes = WeightGradientScratchBytes};
 }
 
 constexpr KernelRow kRows[] = {
@@ -95,5 +90,10 @@ WeightGradientParts WeightGradientPartsOf(const KernelCall& call) {
 std::span<const KernelRow> CudaSmallConvRows() { return kSmallRows; }
 
 std::span<const KernelRow> CudaConvolutionRows() { return kRows; }
+
+int64_t WeightGradientScratchBytes(const KernelCall& call) {
+  const WeightGradientParts p = WeightGradientPartsOf(call);
+  return p.parts > 1 ? p.parts * p.weights() * std::max<int64_t>(DTypeBytes(call.outputs[0].dtype), 4) : 0;
+}
 
 }  // namespace gradloom

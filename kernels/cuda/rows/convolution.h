@@ -49,4 +49,7 @@ struct WeightGradientParts {
 
 WeightGradientParts WeightGradientPartsOf(const KernelCall& call);
 
+// Size of the scratch memory for the sums of the parts.
+int64_t WeightGradientScratchBytes(const KernelCall& call);
+
 }  // namespace gradloom

@@ -76,7 +76,11 @@ std::string Rejects(const KernelCall& call) {
   return why;
 }
 
-int64_t Scratch(const KernelCall& call) { return DnnScratchBytes(*DnnConvolutionOf(call)); }
+// For Gradloom's kernel too, which runs if cuDNN turns out to have no algorithm.
+int64_t Scratch(const KernelCall& call) {
+  const int64_t own = call.op == "ConvGradWeight" ? WeightGradientScratchBytes(call) : 0;
+  return std::max(DnnScratchBytes(*DnnConvolutionOf(call)), own);
+}
 
 // Whether the channels of x and w are too few for tensor cores, but with padding to a whole word save more than it costs: those of images.
 // With one channel, seven eighths of the multiplications would be by zeros. Operands with more channels than a word are results of other
