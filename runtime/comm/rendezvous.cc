@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <random>
@@ -193,7 +194,14 @@ class Rendezvous {
         if (!foreign) Admit(std::move(done.socket), done.hello);
       }
       if (watched[0].revents == 0) continue;
-      if (auto client = listener.Accept(Clock::now())) clients.push_back({std::move(*client), {}, 0});
+      errno = 0;
+      if (auto client = listener.Accept(Clock::now())) {
+        clients.push_back({std::move(*client), {}, 0});
+      } else if (errno == EMFILE || errno == ENFILE) {
+        throw Error(ErrorCode::kResource, "rank 0 cannot accept another process: too many files are open",
+                    std::to_string(admitted_ + 1) + " of " + std::to_string(topology_.world) + " processes have connected",
+                    "raise the limit of open files:  ulimit -n 65536");
+      }
     }
     std::random_device device;
     me_.job = (static_cast<uint64_t>(device()) << 32 | device()) | 1;

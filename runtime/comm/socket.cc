@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <thread>
 
 namespace gradloom {
 namespace {
@@ -105,6 +106,10 @@ std::optional<Socket> Socket::Connect(const SocketAddress& address, Deadline dea
 std::optional<Socket> Socket::Accept(Deadline deadline) const {
   while (WaitFor(fd_, POLLIN, deadline)) {
     if (const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); fd >= 0) return Prepared(fd);
+    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    // The client stays in the queue, so waiting for the listener would end at once, each time.
+    if (no_descriptor) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return std::nullopt;
 }

@@ -44,7 +44,7 @@ class Socket {
   static std::optional<Socket> Listen(const SocketAddress& address);
   // nullopt if nobody accepts the connection by then.
   static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline);
-  // nullopt if nobody connects by then.
+  // nullopt if nobody connects by then; errno is EMFILE or ENFILE if somebody did, but no descriptor was free.
   std::optional<Socket> Accept(Deadline deadline) const;
 
   // Transfers all bytes; false if the connection ends first, or the deadline passes.

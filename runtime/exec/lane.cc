@@ -112,7 +112,13 @@ void Lane::RunAndLook(PreparedInstruction& prepared, StepState& step, bool faile
   if (step.numerics == nullptr || failed || !NumericsLog::Applies(*prepared.instruction)) return RunOne(prepared, step, failed);
   const NumericsLog::Site site{rank, top < 0 ? prepared.index : top, program, prepared.instruction};
   // Before it runs, since it may overwrite what it reads.
-  std::vector<ScannedValue> reads = NumericsLog::Reads(site, prepared.inputs);
+  std::vector<ScannedValue> reads;
+  try {
+    reads = NumericsLog::Reads(site, prepared.inputs);
+  } catch (...) {
+    RunOne(prepared, step, true);  // other lanes wait for this one at events and collectives
+    throw;
+  }
   RunOne(prepared, step, failed);
   step.numerics->Note(site, std::move(reads), prepared.outputs);
 }

@@ -20,7 +20,8 @@ class PartlySharedMemory : public ArenaMemory {
   PartlySharedMemory(const Plan& plan, std::shared_ptr<std::byte> parameters, int64_t bytes)
       : parameters_(std::move(parameters)), own_(bytes, "state") {
     for (const StateTensor& state : plan.state) {
-      if (IsSharedState(state)) shared_.push_back({state.offset, state.offset + state.bytes});
+      // One without elements has the offset of its neighbour, and would hide it from the search.
+      if (IsSharedState(state) && state.bytes > 0) shared_.push_back({state.offset, state.offset + state.bytes});
     }
     std::sort(shared_.begin(), shared_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   }

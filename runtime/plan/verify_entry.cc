@@ -92,9 +92,8 @@ class EntryCheck : EntryRanks {
     }
     const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
     const auto shard = ShardOf(feed, rank);
-    // A whole buffer that is viewed in parts has the feed's bytes as well: each part is within its whole.
-    if (!shard || buffer.dtype != feed.dtype || (buffer.whole < 0 && BytesOf(feed.dtype, *shard, {}) != buffer.bytes) ||
-        !buffer.layout.plain()) {
+    // A view has the feed's bytes as well: the runtime binds all of the rank's samples, wherever a buffer reads them.
+    if (!shard || buffer.dtype != feed.dtype || BytesOf(feed.dtype, *shard, {}) != buffer.bytes || !buffer.layout.plain()) {
       faults_.Add("bounds", where,
                   Describe(buffer) + " does not fit the shard of feed '" + Escaped(feed.name) + "' " + feed.shape.ToString());
     }
@@ -138,6 +137,18 @@ class EntryCheck : EntryRanks {
     for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetch(f);
   }
 
+  // A fetched feed is given back whole, as it was passed, so its samples must lie in it as the fetch says.
+  bool DividedAsItsFeed(const Fetch& fetch, const Buffer& buffer, const RankBinding& rank) const {
+    if (buffer.arena != Arena::kFeed || rank.shard_length == entry_.batch) return true;
+    if (buffer.feed < 0 || buffer.feed >= static_cast<int>(entry_.feeds.size())) return false;
+    const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
+    if (feed.batch_axis < 0 || fetch.batch_axis < 0) return feed.batch_axis < 0 && fetch.batch_axis < 0;
+    if (rank.shard_length == 0) return true;
+    const auto whole = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch);
+    const auto part = SamplesIn(buffer.shape, fetch.batch_axis, fetch.batch_inner, rank.shard_length);
+    return whole && part && whole->outer == part->outer && whole->together == part->together;
+  }
+
   // A fetch is a value in logical order on every rank that has it. If the batch is divided, these ranks together have every sample once;
   // otherwise one rank is enough. Its ids were checked with the programs.
   void CheckFetch(size_t f) {
@@ -159,6 +170,8 @@ class EntryCheck : EntryRanks {
           fetch.batch_inner < 0) {
         return faults_.Add("names", what, Describe(buffer) + " is not a value in logical order");
       }
+      if (!DividedAsItsFeed(fetch, buffer, rank))
+        return faults_.Add("bounds", what, Describe(buffer) + " is divided among the ranks in another way than its feed");
       if (fetch.batch_axis >= 0 && rank.shard_length == 0) continue;
       if (first == nullptr) first = &buffer, first_samples = rank.shard_length;
       if (!shards.emplace(rank.shard_start, rank.shard_length).second && fetch.batch_axis >= 0 && rank.shard_length < entry_.batch) {

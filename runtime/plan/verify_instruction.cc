@@ -64,6 +64,12 @@ class InstructionCheck {
     return false;
   }
 
+  // Kernels and the runtime find operands by position: reads, then writes, then scratch.
+  bool InOrder() const {
+    return std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
+                          [](const Use& a, const Use& b) { return a.access < b.access; });
+  }
+
   void Launch() {
     const KernelRow* row = scope_.find(instruction_.kernel);
     if (row == nullptr) return Fault("names", "this build has no kernel '" + Escaped(instruction_.kernel) + "'");
@@ -76,10 +82,7 @@ class InstructionCheck {
     if (row->device != target.device) {
       return Fault("names", "kernel '" + Escaped(instruction_.kernel) + "' does not run on " + std::string(DeviceKindName(target.device)));
     }
-    if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
-                        [](const Use& a, const Use& b) { return a.access < b.access; })) {
-      return Fault("names", "its uses must be inputs, outputs and scratch, in this order");
-    }
+    if (!InOrder()) return Fault("names", "its uses must be inputs, outputs and scratch, in this order");
     try {
       const KernelCall call = CallOf(scope_.plan, scope_.program, instruction_);
       const std::string rejection = Rejection(*row, call);
@@ -101,6 +104,7 @@ class InstructionCheck {
 
   void Copy() {
     if (!Arity(1, 1)) return;
+    if (!InOrder()) return Fault("names", "its uses must be a read, then a write");
     if (reads_[0]->dtype != writes_[0]->dtype || reads_[0]->bytes != writes_[0]->bytes || !(reads_[0]->layout == writes_[0]->layout)) {
       Fault("bounds", "copies " + Describe(*reads_[0]) + " to " + Describe(*writes_[0]) + " of another type, size or layout");
     }
@@ -110,10 +114,7 @@ class InstructionCheck {
     // Only an all-reduce takes several tensors in one collective.
     const bool many = instruction_.collective == Collective::kAllReduceSum && !reads_.empty();
     if (!(many ? Arity(reads_.size(), reads_.size()) : Arity(1, 1)) || !Outermost()) return;
-    if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
-                        [](const Use& a, const Use& b) { return a.access < b.access; })) {
-      return Fault("names", "its uses must be reads, then writes");
-    }
+    if (!InOrder()) return Fault("names", "its uses must be reads, then writes");
     if (instruction_.group < 0) Fault("names", "has no group");
     if (instruction_.root < 0 || (instruction_.root > 0 && instruction_.collective != Collective::kBroadcast)) {
       Fault("ranks", "root " + std::to_string(instruction_.root) + " is out of range");

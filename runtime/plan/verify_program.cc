@@ -360,7 +360,8 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   CheckBodies(scope, faults);
   if (faults.size() > before) return;
   CheckOrder(scope, fetched, faults, facts);
-  if (scope.outer == nullptr) CheckCopies(scope, facts, faults);
+  // It follows values back to their writers, which ends only if each precedes its readers.
+  if (scope.outer == nullptr && faults.size() == before) CheckCopies(scope, facts, faults);
   CheckAllUsed(scope, fetched, faults);
   facts.sound = faults.size() == before;
 }

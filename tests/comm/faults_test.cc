@@ -1,5 +1,6 @@
 // Whatever happens to one process of a job, the others end soon and name the process at fault.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -284,6 +285,22 @@ TEST(Rendezvous, IgnoresForeignConnections) {
     communicator->Leave();
   });
   for (const ForkedEnd& end : visited) EXPECT_EQ(end.code, 0) << end.words;
+}
+
+// Rank 0 may open its listener, but no further file.
+TEST(Rendezvous, SaysThatTooManyFilesAreOpen) {
+  const auto ended = RunForked(2, [](const JobTopology& topology) {
+    if (topology.rank == 0) {
+      const int next = dup(0);
+      close(next);
+      const auto files = static_cast<rlim_t>(next) + 1;
+      const rlimit limit{files, files};
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(5)});
+  });
+  EXPECT_EQ(ended[0].code, ExitCode(ErrorCode::kResource));
+  EXPECT_NE(ended[0].words.find("too many files are open"), std::string::npos) << ended[0].words;
 }
 
 TEST(Rendezvous, OverIPv6) {
