@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "kernels/cuda/lt_product.h"
 #include "kernels/cuda/rows/attention.h"
 #include "kernels/cuda/rows/convolution.h"
+#include "kernels/cuda/rows/padded_rows.h"
 #include "kernels/reference/reference.h"
 #include "tests/cuda/emulated_dnn.h"
 #include "tests/cuda/emulated_runtime.h"
@@ -252,6 +254,27 @@ TEST(Blas, FallsBackToOwnKernels) {
   EXPECT_NE(TheLibraries().notes().back().find("cuda.MatMul runs"), std::string::npos);
 }
 
+// Also with a matrix that is added, and rows that are padded.
+TEST(Blas, FallsBackToOwnKernelsWithAnAddend) {
+  KernelCall call{.op = "Gemm", .domain = "", .attributes = {{"beta", 0.5}}, .inputs = {}, .outputs = {{DType::kBfloat16, {3, 8}, {}}}};
+  std::vector<Tensor> inputs;
+  for (const Shape& shape : {Shape{3, 5}, Shape{5, 8}, Shape{3, 8}}) {
+    Tensor values(DType::kFloat32, shape);
+    for (size_t i = 0; i < values.as<float>().size(); ++i) values.as<float>()[i] = static_cast<float>(i * 5 % 11) / 8;
+    inputs.push_back(Converted(values.view(), DType::kBfloat16));
+    call.inputs.push_back({DType::kBfloat16, shape, {}});
+  }
+  const Tensor wanted = RunReference(call, inputs)[0];
+  call.inputs[0].layout = PaddedRows(DType::kBfloat16, 2);
+  emulated::SetBlasHasAlgorithms(false);
+  const Tensor got = RunKernel(*FindKernel("cublas.Gemm"), call, inputs)[0];
+  emulated::SetBlasHasAlgorithms(true);
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    const double w = ElementAsDouble(wanted.view(), i);
+    EXPECT_NEAR(ElementAsDouble(got.view(), i), w, 8e-3 * w) << i;
+  }
+}
+
 // A product followed by passes over its result, if cuBLASLt has no algorithm with the epilogue; and if it has none at all.
 TEST(Blas, FallsBackToOwnEpilogues) {
   const auto type = [](Shape shape) { return OperandType{DType::kFloat32, std::move(shape), {}}; };
@@ -360,7 +383,23 @@ TEST(Blas, MeasuresAlgorithmsOnce) {
   unsetenv("GRADLOOM_CACHE");
 }
 
-// Our row accepts whatever cuDNN's row accepts, and needs no more scratch memory.
+// A plan has memory for our kernel where cuDNN turns out to have none: few filters with large windows need more than the library may use.
+TEST(Dnn, OwnKernelsHaveTheirScratchMemory) {
+  for (const auto& [x, w, pad] :
+       {std::tuple{Shape{8, 1, 16, 16}, Shape{4, 1, 25, 25}, 24}, {Shape{32, 8, 8, 8}, Shape{4, 8, 11, 11}, 10}}) {
+    const Shape y{x[0], w[0], x[2] + 2 * pad - w[2] + 1, x[3] + 2 * pad - w[3] + 1};
+    const KernelCall call{.op = "ConvGradWeight",
+                          .domain = "gradloom",
+                          .attributes = {{"pads", Ints{pad, pad, pad, pad}}},
+                          .inputs = {{DType::kBfloat16, x, {}}, {DType::kBfloat16, y, {}}},
+                          .outputs = {{DType::kBfloat16, w, {}}}};
+    const KernelRow &library = *FindKernel("cudnn.gradloom.ConvGradWeight"), &own = *FindKernel("cuda.gradloom.ConvGradWeight");
+    EXPECT_GT(own.scratch_bytes(call), 0);
+    EXPECT_GE(library.scratch_bytes(call), own.scratch_bytes(call)) << x.ToString();
+  }
+}
+
+// Our row accepts whatever cuDNN's row accepts.
 TEST(Dnn, FallsBackToOwnKernels) {
   KernelCall call = Conv({2, 4, 8, 6}, {8, 2, 3, 3}, {2, 8, 6, 4}, {{"group", int64_t{2}}});
   std::vector<Tensor> inputs;

@@ -52,7 +52,7 @@ class Batches {
   const Feeds& operator[](size_t i) const { return feeds_[i]; }
   size_t size() const { return feeds_.size(); }
   int64_t rows() const { return feeds_.front().at("x").shape[0]; }
-  // Overwrites pinned inputs.
+  // Overwrites v and x.
   static void Spoil(const Feeds& feeds) {
     for (const char* name : {"v", "x"}) {
       const TensorView& view = feeds.at(name);
@@ -148,6 +148,20 @@ TEST_F(InputCopies, PinnedInputsHaveBeenReadOnceTheyAreFinished) {
   Batches::Spoil(batches[3]);
   for (const size_t i : {0, 1}) other->Step(same[i]);
   EXPECT_EQ(session->Step(batches[0]).loss, other->Step(same[0]).loss);
+}
+
+TEST_F(InputCopies, DroppedInputsAreCopiedAgain) {
+  for (const bool pinned : {true, false}) {
+    const Batches batches(pinned), same(false);
+    const std::unique_ptr<Session> session = Trainer("cuda:0"), other = Trainer("cuda:0");
+    session->Step(batches[0]);
+    session->Step(batches[1], [&] { return &batches[2]; });
+    session->DropPrefetch();
+    Batches::Spoil(batches[2]);
+    Batches::Spoil(same[2]);
+    for (const size_t i : {0, 1}) other->Step(same[i]);
+    EXPECT_EQ(session->Step(batches[2]).loss, other->Step(same[2]).loss) << pinned;
+  }
 }
 
 TEST_F(InputCopies, MemoryIsPinnedOnlyIfAllOfItIs) {

@@ -93,6 +93,21 @@ TEST(CopyInputs, NextInputsAreRequestedDuringAStep) {
   }
 }
 
+// The memory of feeds that were copied ahead may get other contents, or become that of other feeds.
+TEST(CopyInputs, DroppedInputsAreCopiedAgain) {
+  const Model model = ModelOf(kSequences);
+  std::vector<Batch> batches = Make({6, 6, 6});
+  const auto plan = std::make_shared<const Plan>(Compile(model, Options(2, true)));
+  Session session(plan), other(plan);
+  const Feeds last = Views(batches[2]);
+  session.Step(Views(batches[0]));
+  session.Step(Views(batches[1]), [&] { return &last; });
+  session.DropPrefetch();
+  std::ranges::fill(batches[2].at("x").as<float>(), 0.5F);
+  for (size_t i : {0, 1}) other.Step(Views(batches[i]));
+  EXPECT_EQ(session.Step(last).loss, other.Step(last).loss);
+}
+
 TEST(CopyInputs, CopyStreamOnlyCopies) {
   Plan plan = Compile(ModelOf(kSequences), Options(1, true));
   ASSERT_TRUE(Verify(plan).empty());
